@@ -1,0 +1,51 @@
+# Two commands need nothing but Python >= 3.11: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list these targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+$(STAMP): requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Holdfast needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..."; exit 2; }
+	@echo "Installing into $(VENV): about 1.3 GB with Spark, a minute or two."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --require-hashes -r requirements/dev.txt
+	@$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.PHONY: install
+install: $(STAMP) ## make .venv with everything, from hashed requirements
+
+.PHONY: demo
+demo: $(STAMP) ## run the whole path, kill both halves, prove that nothing repeats
+	@$(BIN)/holdfast demo
+
+.PHONY: test
+test: $(STAMP) ## run every test: real Spark, real Postgres, real HTTP
+	@$(BIN)/python -m pytest
+
+.PHONY: check
+check: $(STAMP) ## format, lint, types, import arrows
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: lock
+lock: ## pin every dependency again, with hashes and without an index (needs uv)
+	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
+	  --generate-hashes --no-header --no-emit-index-url --output-file requirements/dev.txt
+
+.PHONY: bench
+bench: $(STAMP) ## measure against peers and print tables
+	@$(BIN)/python -m tests.benchmarks.sink
+
+.PHONY: soak
+soak: $(STAMP) ## run the demo with random seeds for SOAK_MINUTES (30)
+	@$(BIN)/python -m tests.soak.run
