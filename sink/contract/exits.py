@@ -1,0 +1,24 @@
+"""How every Holdfast command ends."""
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Stable exit codes of the `holdfast` command."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    NOTHING_MATCHED = 3
+    DEGRADED = 4
+
+
+class CommandError(Exception):
+    """An error for a person: the message is one clear line, shown without a stack trace.
+
+    It says what happened, what was not lost, and what to do.
+    """
+
+    def __init__(self, message: str, exit_code: ExitCode = ExitCode.FAILED) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code

@@ -1,0 +1,55 @@
+"""Named points at which a test, or the demo, may stop a real process.
+
+A point does nothing unless `HOLDFAST_FAILPOINTS` names it: `S8=kill`, `D10=pause:/path`, `D8=stop`
+or `S4=raise`, several separated by `;`, each with an optional `@n` for the nth time the point is
+passed (`S8=kill@3`). `pause` creates the file and waits for ever, so that somebody else can send
+the signal; `stop` sends SIGSTOP, so that SIGCONT lets the process go on from there. The names are
+those of the failure table in ARCHITECTURE.md.
+"""
+
+import os
+import signal
+from pathlib import Path
+from threading import Event, Lock
+
+ENVIRONMENT = "HOLDFAST_FAILPOINTS"
+
+
+class FailpointHit(RuntimeError):
+    """Raised by a point armed with `raise`."""
+
+
+_passed: dict[str, int] = {}
+_lock = Lock()
+
+
+def failpoint(name: str) -> None:
+    """Pass the point `name`; a no-op in a process that was not armed."""
+    armed = os.environ.get(ENVIRONMENT)
+    if not armed:
+        return
+    for spec in armed.split(";"):
+        point, _, action = spec.strip().partition("=")
+        if point == name:
+            _act(name, action)
+
+
+def _act(name: str, action: str) -> None:
+    action, _, turn = action.partition("@")
+    with _lock:
+        _passed[name] = _passed.get(name, 0) + 1
+        if _passed[name] != int(turn or 1):
+            return
+    verb, _, argument = action.partition(":")
+    match verb:
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        case "pause":
+            Path(argument).touch()
+            Event().wait()
+        case "raise":
+            raise FailpointHit(name)
+        case _:
+            raise ValueError(f"{ENVIRONMENT}: unknown action {verb!r} for point {name}")

@@ -1,0 +1,93 @@
+"""Every enum of the database, once. A test compares each with its Postgres type."""
+
+from enum import StrEnum
+
+
+class Outcome(StrEnum):
+    """The classified result of one attempt."""
+
+    DELIVERED = "delivered"
+    THROTTLED = "throttled"
+    FAILED = "failed"
+    REJECTED = "rejected"
+    GONE = "gone"
+    UNKNOWN = "unknown"
+    REFUSED = "refused"
+
+
+class EndpointState(StrEnum):
+    ACTIVE = "active"
+    PAUSED = "paused"
+    DISABLED = "disabled"
+
+
+class OrderPolicy(StrEnum):
+    """What a lane does when its head is dead: wait for a person, or go on."""
+
+    STOP = "stop"
+    SKIP = "skip"
+
+
+class BreakerState(StrEnum):
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+    SLOW_START = "slow_start"
+
+
+class DeadReason(StrEnum):
+    EXHAUSTED = "exhausted"
+    REJECTED = "rejected"
+    REFUSED = "refused"
+
+
+class DeadResolution(StrEnum):
+    REDELIVERED = "redelivered"
+    REISSUED = "reissued"
+    DISMISSED = "dismissed"
+
+
+class QuarantineReason(StrEnum):
+    """Why a row was set aside: first the faults of a source row, then those of a decision."""
+
+    MALFORMED = "malformed"
+    MISSING_EVENT_ID = "missing_event_id"
+    MISSING_MERCHANT = "missing_merchant"
+    MISSING_TYPE = "missing_type"
+    MISSING_AMOUNT = "missing_amount"
+    MISSING_TIME = "missing_time"
+    BAD_TEXT = "bad_text"
+    BAD_AMOUNT = "bad_amount"
+    BAD_TIME = "bad_time"
+    AMOUNT_OUT_OF_RANGE = "amount_out_of_range"
+    TIME_OUT_OF_RANGE = "time_out_of_range"
+    WRONG_CURRENCY = "wrong_currency"
+
+    BAD_SUBJECT = "bad_subject"
+    BAD_KEY = "bad_key"
+    BAD_TYPE = "bad_type"
+    BAD_DATA = "bad_data"
+    KEY_CONFLICT = "key_conflict"
+    BODY_TOO_LARGE = "body_too_large"
+
+
+class LateReason(StrEnum):
+    """Why an event that is valid was not applied."""
+
+    LATE = "late"
+    FUTURE_DATED = "future_dated"
+    DUPLICATE = "duplicate"
+
+
+class ReplayVerb(StrEnum):
+    """`redeliver` keeps the key and is safe; `reissue` takes a new key: the action is repeated."""
+
+    REDELIVER = "redeliver"
+    REISSUE = "reissue"
+
+
+class ReplayState(StrEnum):
+    PLANNED = "planned"
+    APPLYING = "applying"
+    APPLIED = "applied"
+    CANCELLED = "cancelled"

@@ -1,0 +1,11 @@
+"""The database of the newest revision, as SQLAlchemy metadata: the schema to compare with.
+
+The revisions in `migrations/versions` make the database; a test compares it with these tables, down
+to the text of each constraint and index. No service imports this package. Left to the revisions
+alone: storage parameters, partitions, functions and grants.
+"""
+
+from sink.contract.tables import delivery, exposure, operators, outbox
+from sink.contract.tables.columns import ENUMS, SCHEMA, metadata
+
+__all__ = ["ENUMS", "SCHEMA", "delivery", "exposure", "metadata", "operators", "outbox"]

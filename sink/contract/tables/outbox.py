@@ -1,0 +1,132 @@
+"""The sink's tables."""
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Identity,
+    Index,
+    LargeBinary,
+    PrimaryKeyConstraint,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.dialects.postgresql import UUID
+
+from sink.contract.tables.columns import (
+    NAME_RULE,
+    TIME,
+    brin,
+    check,
+    enum,
+    every,
+    identity,
+    metadata,
+    needed,
+    now,
+    reference,
+)
+
+stream = Table(
+    "stream",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("query_id", UUID),
+    needed("epoch", BigInteger, "0"),
+    Column("run_id", UUID),
+    Column("checkpoint", Text),
+    now("created_at"),
+    Column("adopted_at", TIME),
+    Column("started_at", TIME),
+    check("name", NAME_RULE),
+    check("epoch", "epoch >= 0"),
+)
+
+batch = Table(
+    "batch",
+    metadata,
+    reference("stream", Text, "stream.name"),
+    needed("query_id", UUID),
+    needed("batch_id", BigInteger),
+    Column("batch_no", BigInteger, Identity(always=True), nullable=False),
+    needed("run_id", UUID),
+    *every(
+        BigInteger,
+        "epoch",
+        "row_count",
+        "entry_count",
+        "duplicate_count",
+        "differing_count",
+        "suppressed_count",
+        "quarantined_count",
+    ),
+    needed("digest", LargeBinary),
+    Column("source_offsets", Text),
+    needed("written_at", TIME),
+    Column("routed_at", TIME),
+    PrimaryKeyConstraint("stream", "query_id", "batch_id"),
+    UniqueConstraint("batch_no"),
+    check("batch_id", "batch_id >= 0"),
+    check(
+        "counts",
+        "row_count = entry_count + duplicate_count + suppressed_count + quarantined_count"
+        " AND least(entry_count, duplicate_count, suppressed_count, quarantined_count) >= 0"
+        " AND differing_count BETWEEN 0 AND duplicate_count",
+    ),
+    check("digest", "octet_length(digest) = 32"),
+    Index("ix_batch_unrouted", "batch_no", postgresql_where=text("routed_at IS NULL")),
+)
+
+entry_key = Table(
+    "entry_key",
+    metadata,
+    Column("key", UUID, primary_key=True),
+    needed("content", UUID),
+    needed("batch_no", BigInteger),
+    brin("ix_entry_key_batch_no", "batch_no"),
+)
+
+subject = Table(
+    "subject",
+    metadata,
+    identity(),
+    Column("name", Text, nullable=False, unique=True),
+    needed("last_sequence", BigInteger, "0"),
+    Column("last_type", Text),
+    Column("last_occurred_at", TIME),
+    Column("last_created_at", TIME),
+    check("name", "octet_length(name) BETWEEN 1 AND 1024"),
+    check("last_sequence", "last_sequence >= 0"),
+)
+
+entry = Table(
+    "entry",
+    metadata,
+    *every(BigInteger, "subject_id", "sequence"),
+    needed("created_at", TIME),
+    needed("key", UUID),
+    needed("type", Text),
+    needed("occurred_at", TIME),
+    needed("priority", SmallInteger),
+    needed("batch_no", BigInteger),
+    Column("traceparent", Text),
+    needed("body", LargeBinary),
+    PrimaryKeyConstraint("subject_id", "sequence", "created_at"),
+    check("sequence", "sequence >= 1"),
+    check("body", "octet_length(body) BETWEEN 2 AND 262144"),
+    brin("ix_entry_batch_no", "batch_no"),
+    postgresql_partition_by="RANGE (created_at)",
+)
+
+quarantine = Table(
+    "quarantine",
+    metadata,
+    identity(),
+    needed("batch_no", BigInteger),
+    needed("reason", enum("quarantine_reason")),
+    *every(Text, "detail", "row"),
+    now("quarantined_at"),
+    Index("ix_quarantine_batch_no", "batch_no"),
+)

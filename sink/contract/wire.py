@@ -1,0 +1,39 @@
+"""Header names and answers on the wire, as both halves of a delivery use them.
+
+Standard Webhooks 1.0.0 for `webhook-*`; draft-ietf-httpapi-idempotency-key-header for the key (a
+structured-field string, RFC 9651, so the quotes belong to the value).
+"""
+
+from enum import StrEnum
+
+WEBHOOK_ID = "webhook-id"
+WEBHOOK_TIMESTAMP = "webhook-timestamp"
+WEBHOOK_SIGNATURE = "webhook-signature"
+IDEMPOTENCY_KEY = "idempotency-key"
+TRACEPARENT = "traceparent"
+CONTENT_TYPE = "application/json"
+
+TOLERANCE_SECONDS = 300
+"""How far a delivery's timestamp may be from the receiver's clock, both ways."""
+
+SIGNATURES_MAX = 16
+"""How many signatures of one header a receiver looks at."""
+
+
+class ReceiptOutcome(StrEnum):
+    """What the receiver did with a delivery; `RECEIPT_STATUS` has the status that carries it."""
+
+    APPLIED = "applied"
+    DUPLICATE = "duplicate"
+    STALE = "stale"
+    IN_PROGRESS = "in_progress"
+    CONFLICT = "conflict"
+
+
+RECEIPT_STATUS = {
+    ReceiptOutcome.APPLIED: 200,
+    ReceiptOutcome.DUPLICATE: 200,
+    ReceiptOutcome.STALE: 200,
+    ReceiptOutcome.IN_PROGRESS: 409,
+    ReceiptOutcome.CONFLICT: 422,
+}
