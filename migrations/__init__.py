@@ -1,0 +1,1 @@
+"""The database schema: alembic revisions, least-privilege roles, `holdfast db upgrade|doctor`."""

@@ -1,0 +1,114 @@
+"""`holdfast db upgrade|doctor`."""
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import psycopg
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from migrations import doctor as judgement
+from migrations.connect import NoAnswerError, connection, one_line
+from migrations.facts import gather
+from migrations.upgrade import head, script
+from migrations.upgrade import upgrade as run_upgrade
+from sink.contract.exits import CommandError, ExitCode
+
+app = typer.Typer(help="The database schema.", no_args_is_help=True)
+
+Dsn = Annotated[
+    str | None,
+    typer.Option("--dsn", envvar="HOLDFAST_DSN", help="The database.", show_envvar=True),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+_COLOURS = {
+    judgement.Level.OK: "green",
+    judgement.Level.WARN: "yellow",
+    judgement.Level.FAIL: "bold red",
+}
+
+
+@app.command()
+def upgrade(
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+    sql: Annotated[
+        bool, typer.Option("--sql", help="Print what would run, and change nothing.")
+    ] = False,
+) -> None:
+    """Bring the database to the newest revision; does nothing where it has it already.
+
+    --sql starts from the revision of the database, or from an empty one where none is given.
+    """
+    if sql and as_json:
+        raise CommandError("--sql prints SQL: leave out --json.", ExitCode.USAGE)
+    if sql:
+        sys.stdout.write(script(dsn))
+        return
+    done = run_upgrade(dsn or "")
+    if as_json:
+        _print_json({"before": done.before, "after": done.after, "changed": done.changed})
+    elif done.changed:
+        _print(f"Upgraded the schema from revision {done.before or 'none'} to {done.after}.")
+    else:
+        _print(f"The schema has revision {done.after} already; nothing was changed.")
+
+
+@app.command()
+def doctor(dsn: Dsn = None, as_json: AsJson = False) -> None:
+    """Check server, schema and roles. Exit 0: good; 4: warnings only; 1: something failed."""
+    checks = _examine(dsn)
+    if as_json:
+        _print_json(
+            {
+                "checks": [
+                    {
+                        "name": check.name,
+                        "level": check.level,
+                        "detail": check.detail,
+                        "advice": check.advice,
+                    }
+                    for check in checks
+                ]
+            }
+        )
+    else:
+        _print_checks(checks)
+    raise typer.Exit(judgement.exit_code(checks))
+
+
+def _examine(dsn: str | None) -> list[judgement.Check]:
+    try:
+        with connection(dsn) as raw:
+            try:
+                return judgement.judge(gather(raw), head())
+            except psycopg.Error as error:
+                raise CommandError(
+                    f"the database could not be examined: {one_line(error, dsn or '')}."
+                    " Nothing was changed."
+                ) from error
+    except NoAnswerError as error:
+        return [judgement.Check("reachable", judgement.Level.FAIL, str(error))]
+
+
+def _print_checks(checks: Sequence[judgement.Check]) -> None:
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        colour = _COLOURS[check.level]
+        advice = f" [dim]->[/] {escape(check.advice)}" if check.advice else ""
+        _print(
+            f"[{colour}]{check.level:<4}[/]  {check.name:<{width}}  {escape(check.detail)}{advice}"
+        )
+
+
+def _print(line: str) -> None:
+    Console(highlight=False, soft_wrap=True).print(line)
+
+
+def _print_json(value: object) -> None:
+    json.dump(value, sys.stdout, indent=2)
+    sys.stdout.write("\n")

@@ -1,0 +1,89 @@
+"""One connection for the commands that look at, or change, the schema.
+
+Everything that goes wrong on it ends as a `CommandError`: one line, without the password.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from sink.contract.exits import CommandError, ExitCode
+
+DEFAULTS: dict[str, str | int] = {
+    "application_name": "holdfast-db",
+    "connect_timeout": 10,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+}
+"""Connection parameters, in seconds where they are times; the DSN's own come before them."""
+
+PIECE_LENGTH_MAX = 2
+"""A password this short protects nothing, and hiding it would garble the message."""
+
+_USERINFO_PASSWORD = re.compile(r"://[^:/?#]*:([^?#]*)@")
+
+
+class NoAnswerError(CommandError):
+    """The server could not be reached, or turned the user away."""
+
+
+def statement(name: str) -> bytes:
+    """Return `migrations/sql/{name}.sql`."""
+    return (files("migrations") / "sql" / f"{name}.sql").read_bytes()
+
+
+@contextmanager
+def connection(dsn: str | None) -> Iterator[psycopg.Connection]:
+    """Yield a connection to `dsn` (URI or keyword form); at the end it is committed and closed.
+
+    Raises `CommandError` when there is no DSN or it cannot be read, `NoAnswerError` when nobody
+    answers.
+    """
+    if not dsn:
+        raise CommandError(
+            "no database: pass --dsn, set HOLDFAST_DSN, or start one with `holdfast local up`.",
+            ExitCode.USAGE,
+        )
+    try:
+        given = conninfo_to_dict(dsn)
+        unset = {name: value for name, value in DEFAULTS.items() if name not in given}
+        opened = psycopg.connect(make_conninfo(dsn, **unset), prepare_threshold=None)
+    except psycopg.ProgrammingError:
+        # libpq quotes the part that it could not read, which may be a piece of the password.
+        raise CommandError(
+            "the DSN cannot be read: expected postgresql://user@host/database or"
+            " 'host=... dbname=...', with special characters of a password as %XX."
+            " Nothing was changed.",
+            ExitCode.USAGE,
+        ) from None
+    except psycopg.OperationalError as error:
+        raise NoAnswerError(
+            f"the database did not answer: {one_line(error, dsn)}. Nothing was changed; check"
+            " --dsn or HOLDFAST_DSN, or start one with `holdfast local up`."
+        ) from None
+    with opened:
+        yield opened
+
+
+def one_line(error: BaseException, dsn: str) -> str:
+    """Return the error's text on one line, without any piece of the DSN's password."""
+    text = str(error)
+    for secret in sorted(_secrets(dsn), key=len, reverse=True):
+        text = text.replace(secret, "***")
+    lines = (" ".join(line.split()) for line in text.splitlines())
+    return "; ".join(line for line in lines if line).rstrip(".?")
+
+
+def _secrets(dsn: str) -> set[str]:
+    given = conninfo_to_dict(dsn)
+    found = {str(given[word]) for word in ("password", "sslpassword") if given.get(word)}
+    # An unescaped @ in a password moves its rest into the host name, which error texts quote.
+    if match := _USERINFO_PASSWORD.search(dsn):
+        found.update({match[1], *match[1].split("@")})
+    # A piece of one or two letters stands in half the words of an error.
+    return {piece for piece in found if len(piece) > PIECE_LENGTH_MAX}

@@ -1,0 +1,200 @@
+"""What `holdfast db doctor` thinks of a database: facts in, named checks out, no I/O.
+
+A check fails when Holdfast cannot keep a promise on this database, and warns when it still can but
+somebody should act.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from migrations.facts import IDLE_SECONDS, Facts
+from migrations.upgrade import SERVER_VERSION_MIN
+from sink.contract.exits import ExitCode
+from sink.contract.roles import ALL
+
+DAYS_AHEAD_MIN = 2
+
+CLOCK_WARN_SECONDS = 5.0
+CLOCK_FAIL_SECONDS = 60.0
+"""A fifth of what a receiver tolerates in a signature's timestamp."""
+
+
+class Level(StrEnum):
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the report; `advice` is empty where nothing is to be done."""
+
+    name: str
+    level: Level
+    detail: str
+    advice: str = ""
+
+
+def judge(facts: Facts, head: str) -> list[Check]:
+    """Return every check of a database that answered; `head` is the revision this code needs."""
+    return [
+        Check("reachable", Level.OK, f"connected as {facts.user}"),
+        _version(facts),
+        _primary(facts),
+        _setting("fsync", facts.fsync, "on"),
+        _setting("full_page_writes", facts.full_page_writes, "on"),
+        _synchronous_commit(facts),
+        _encoding(facts),
+        _revision(facts, head),
+        _roles(facts),
+        _memberships(facts),
+        _partitions(facts),
+        _clock(facts),
+        _idle(facts),
+    ]
+
+
+def exit_code(checks: Sequence[Check]) -> ExitCode:
+    """Return 1 when a check failed, else 4 when one warned, else 0."""
+    levels = {check.level for check in checks}
+    if Level.FAIL in levels:
+        return ExitCode.FAILED
+    return ExitCode.DEGRADED if Level.WARN in levels else ExitCode.OK
+
+
+def _check(name: str, problem: bool, detail: str, advice: str, level: Level = Level.FAIL) -> Check:
+    return Check(name, level, detail, advice) if problem else Check(name, Level.OK, detail)
+
+
+def _version(facts: Facts) -> Check:
+    major, minor = divmod(facts.version, 10_000)
+    return _check(
+        "server version",
+        major < SERVER_VERSION_MIN,
+        f"Postgres {major}.{minor}",
+        f"use Postgres {SERVER_VERSION_MIN} or newer",
+    )
+
+
+def _primary(facts: Facts) -> Check:
+    if facts.standby:
+        return Check(
+            "primary", Level.FAIL, "the server is a standby", "point the DSN at the primary"
+        )
+    return _check(
+        "primary",
+        facts.read_only,
+        "transactions are read-only" if facts.read_only else "accepts writes",
+        "set default_transaction_read_only = off for this user and database",
+    )
+
+
+def _setting(name: str, value: str, needed: str) -> Check:
+    return _check(
+        name,
+        value != needed,
+        value,
+        f"set {name} = {needed}: a power failure may lose or tear what was committed",
+    )
+
+
+def _synchronous_commit(facts: Facts) -> Check:
+    return _check(
+        "synchronous_commit",
+        facts.synchronous_commit == "off",
+        facts.synchronous_commit,
+        "set synchronous_commit = on: Spark forgets a batch once it is committed, so a commit must"
+        " survive a crash",
+    )
+
+
+def _encoding(facts: Facts) -> Check:
+    return _check(
+        "encoding",
+        facts.encoding != "UTF8",
+        facts.encoding,
+        "make a database with ENCODING 'UTF8' and upgrade that",
+    )
+
+
+def _revision(facts: Facts, head: str) -> Check:
+    name = "schema revision"
+    if facts.unreadable:
+        return Check(name, Level.FAIL, facts.unreadable, "grant the user the roles it needs")
+    if facts.revision is None:
+        return Check(name, Level.FAIL, f"none, {head} is needed", "run `holdfast db upgrade`")
+    if facts.revision == head:
+        return Check(name, Level.OK, head)
+    # Revisions are numbered in order, so the text tells old from new.
+    older = facts.revision < head
+    return Check(
+        name,
+        Level.FAIL,
+        f"{facts.revision}, {head} is needed",
+        "run `holdfast db upgrade`" if older else "use the Holdfast version that upgraded it",
+    )
+
+
+def _roles(facts: Facts) -> Check:
+    missing = [role for role in ALL if role not in facts.roles]
+    return _check(
+        "roles",
+        bool(missing),
+        f"missing: {', '.join(missing)}" if missing else f"all {len(ALL)} exist",
+        "run `holdfast db upgrade` as a user with CREATEROLE",
+    )
+
+
+def _memberships(facts: Facts) -> Check:
+    lacking = [role for role in ALL if role in facts.roles and not facts.roles[role]]
+    return _check(
+        "memberships",
+        bool(lacking),
+        f"{facts.user} may not take on {', '.join(lacking)}"
+        if lacking
+        else f"{facts.user} may take on every role",
+        f'a process that needs one of them: GRANT ... TO "{facts.user}" (migrations/README.md)',
+        Level.FAIL if len(lacking) == len(facts.roles) else Level.WARN,
+    )
+
+
+def _partitions(facts: Facts) -> Check:
+    fewest = min(facts.days_ahead.values(), default=-1)
+    detail = ", ".join(
+        f"{parent}: {'today is missing' if days < 0 else f'{days} days ahead'}"
+        for parent, days in facts.days_ahead.items()
+    )
+    return _check(
+        "partitions",
+        fewest < DAYS_AHEAD_MIN,
+        detail,
+        "run `holdfast db upgrade`, which makes them, and see why no service did",
+        Level.FAIL if fewest < 0 else Level.WARN,
+    )
+
+
+def _clock(facts: Facts) -> Check:
+    difference = abs(facts.clock_difference_seconds)
+    side = "ahead of" if facts.clock_difference_seconds > 0 else "behind"
+    return _check(
+        "clock",
+        difference > CLOCK_WARN_SECONDS,
+        f"{difference:.1f} s {side} this host",
+        "synchronise both clocks (NTP): receivers refuse signatures from another time",
+        Level.FAIL if difference > CLOCK_FAIL_SECONDS else Level.WARN,
+    )
+
+
+def _idle(facts: Facts) -> Check:
+    named = ", ".join(
+        f"pid {found.pid} ({found.application or 'unnamed'}, {found.seconds // 60} min)"
+        for found in facts.idle
+    )
+    return _check(
+        "open transactions",
+        bool(facts.idle),
+        named or f"none idle for more than {IDLE_SECONDS // 60} minutes",
+        "end the session, or SELECT pg_terminate_backend(pid): it holds locks and stops vacuum",
+        Level.WARN,
+    )

@@ -1,0 +1,47 @@
+"""What alembic runs for every command; `migrations.upgrade` hands over the open connection."""
+
+import re
+from typing import Any
+
+from alembic import context
+from alembic.util.exc import CommandError
+
+from sink.contract.tables import SCHEMA, metadata
+
+_PARTITION = re.compile(r"(entry|attempt)_\d{8}")
+
+
+def _ours(name: str | None, kind: str, _parents: Any) -> bool:
+    """Leave other schemas, and what ensure_partitions() makes, out of comparisons."""
+    match kind:
+        case "schema":
+            return name == SCHEMA
+        case "table":
+            return not _PARTITION.fullmatch(name or "")
+        case _:
+            return True
+
+
+if context.is_offline_mode():
+    context.configure(
+        dialect_name="postgresql",
+        # The driver's own style would print every percent sign twice.
+        dialect_opts={"paramstyle": "named"},
+        target_metadata=metadata,
+        version_table_schema=SCHEMA,
+    )
+else:
+    connection = context.config.attributes.get("connection")
+    if connection is None:
+        raise CommandError("the schema is upgraded by `holdfast db upgrade`: roles and locks first")
+    context.configure(
+        connection=connection,
+        target_metadata=metadata,
+        version_table_schema=SCHEMA,
+        include_schemas=True,
+        include_name=_ours,
+        compare_server_default=True,
+    )
+
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,90 @@
+"""What `holdfast db doctor` looks at: one read-only pass over the server, without a judgement."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import psycopg
+from psycopg.rows import dict_row
+
+from migrations.connect import statement
+from migrations.roles import reachable
+from migrations.upgrade import current
+from sink.contract.exits import CommandError
+
+IDLE_SECONDS = 300
+"""How old an open, idle transaction must be to be named."""
+
+STATEMENT_TIMEOUT = "10s"
+
+
+@dataclass(frozen=True, slots=True)
+class IdleTransaction:
+    """A session that left a transaction open, and for how long nothing came."""
+
+    pid: int
+    application: str
+    seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The state of one database, as one user sees it."""
+
+    version: int
+    """`server_version_num`: 150000 is Postgres 15.0."""
+    standby: bool
+    read_only: bool
+    fsync: str
+    full_page_writes: str
+    synchronous_commit: str
+    encoding: str
+    user: str
+    revision: str | None
+    unreadable: str | None
+    """Why the revision could not be read; None when it could."""
+    roles: Mapping[str, bool]
+    """Each role that exists, with whether the user may take it on."""
+    days_ahead: Mapping[str, int]
+    """For each partitioned table, days after today with a partition; -1 is not even today."""
+    clock_difference_seconds: float
+    """Database minus this host, taken at the middle of the round trip."""
+    idle: tuple[IdleTransaction, ...]
+
+
+def gather(connection: psycopg.Connection, idle_seconds: int = IDLE_SECONDS) -> Facts:
+    """Look at the database; changes nothing."""
+    connection.autocommit = True
+    connection.execute(f"SET statement_timeout = '{STATEMENT_TIMEOUT}'".encode())
+    with connection.cursor(row_factory=dict_row) as cursor:
+        settings = cursor.execute(statement("settings")).fetchone() or {}
+        ahead = cursor.execute(statement("partitions_ahead")).fetchall()
+        idle = cursor.execute(statement("idle_transactions"), {"seconds": idle_seconds}).fetchall()
+    revision, unreadable = _revision(connection)
+    return Facts(
+        **settings,
+        user=connection.info.user,
+        revision=revision,
+        unreadable=unreadable,
+        roles=reachable(connection),
+        days_ahead={row["parent"]: row["days"] for row in ahead},
+        clock_difference_seconds=_clock_difference(connection),
+        idle=tuple(
+            IdleTransaction(row["pid"], row["application_name"], row["seconds"]) for row in idle
+        ),
+    )
+
+
+def _revision(connection: psycopg.Connection) -> tuple[str | None, str | None]:
+    try:
+        return current(connection), None
+    except CommandError as error:
+        return None, str(error)
+
+
+def _clock_difference(connection: psycopg.Connection) -> float:
+    before = datetime.now(UTC)
+    row = connection.execute(statement("clock")).fetchone()
+    after = datetime.now(UTC)
+    there: datetime = row[0] if row else after
+    return (there - (before + (after - before) / 2)).total_seconds()

@@ -1,0 +1,110 @@
+"""What must exist before the first revision: the roles, the memberships, the schema.
+
+Roles belong to the whole cluster and the revisions to one database, so this is not a revision. It
+runs before every upgrade and does nothing where everything is there. Each step is one `DO` block,
+so that `holdfast db upgrade --sql` prints exactly what an upgrade runs.
+"""
+
+import psycopg
+
+from migrations.connect import statement
+from sink.contract.exits import CommandError
+from sink.contract.roles import ALL, OWNER, SINK
+
+_EACH_ROLE = "ARRAY[" + ", ".join(f"'{role}'" for role in ALL) + "]"
+
+# Another database of the cluster may be upgraded at the same moment, and an advisory lock ends at
+# the database: whoever comes second waits for the first to commit and finds the role made.
+_CREATE_ROLES = f"""DO $$
+DECLARE
+    role text;
+BEGIN
+    FOREACH role IN ARRAY {_EACH_ROLE} LOOP
+        IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = role) THEN
+            BEGIN
+                EXECUTE format('CREATE ROLE %I NOLOGIN', role);
+            EXCEPTION WHEN duplicate_object OR unique_violation THEN
+                NULL;
+            END;
+        END IF;
+    END LOOP;
+END $$"""
+
+# From Postgres 16 a membership can be for SET ROLE alone, so that a session has no right at all
+# until it takes on a role. Before, the user's own INHERIT attribute decides.
+_JOIN_ROLES = f"""DO $$
+DECLARE
+    role   text;
+    modern boolean := current_setting('server_version_num')::integer >= 160000;
+BEGIN
+    FOREACH role IN ARRAY {_EACH_ROLE} LOOP
+        IF NOT pg_has_role(current_user, role, CASE WHEN modern THEN 'SET' ELSE 'MEMBER' END) THEN
+            BEGIN
+                EXECUTE format('GRANT %I TO %I', role, current_user)
+                    || CASE WHEN modern THEN ' WITH INHERIT FALSE, SET TRUE' ELSE '' END;
+            EXCEPTION WHEN unique_violation THEN
+                NULL;
+            END;
+        END IF;
+    END LOOP;
+END $$"""
+
+# Only this step needs CREATE on the database, so a later upgrade does without.
+_CREATE_SCHEMA = f"""DO $$
+BEGIN
+    IF to_regnamespace('holdfast') IS NULL THEN
+        CREATE SCHEMA holdfast AUTHORIZATION {OWNER};
+    END IF;
+END $$"""
+
+# The sink stages a batch in a temporary table. PUBLIC may make one by default; a hardened database
+# has revoked that. GRANT without the right to grant is only a warning, hence the second look.
+_GRANT_TEMPORARY = f"""DO $$
+BEGIN
+    IF NOT has_database_privilege('{SINK}', current_database(), 'TEMPORARY') THEN
+        EXECUTE format('GRANT TEMPORARY ON DATABASE %I TO {SINK}', current_database());
+    END IF;
+    IF NOT has_database_privilege('{SINK}', current_database(), 'TEMPORARY') THEN
+        RAISE insufficient_privilege USING MESSAGE = '{SINK} may not make temporary tables';
+    END IF;
+END $$"""
+
+STEPS = {
+    _CREATE_ROLES: "ALTER ROLE {user} CREATEROLE",
+    _JOIN_ROLES: f"GRANT {', '.join(ALL)} TO {{user}}",
+    _CREATE_SCHEMA: "GRANT CREATE ON DATABASE {database} TO {user}",
+    _GRANT_TEMPORARY: f"GRANT TEMPORARY ON DATABASE {{database}} TO {SINK}",
+}
+"""Each idempotent step, in order, and what an administrator runs for a user who may not take it."""
+
+
+def prepare(connection: psycopg.Connection) -> None:
+    """Make what is missing, in the caller's transaction.
+
+    Raises `CommandError` with the statement for an administrator when the user may not.
+    """
+    for step, cure in STEPS.items():
+        try:
+            with connection.transaction():
+                connection.execute(step.encode())
+        except psycopg.errors.InsufficientPrivilege as error:
+            reason = error.diag.message_primary or "permission denied"
+            raise CommandError(
+                f"the database was not prepared: {reason}. Nothing was changed; let an"
+                f" administrator run `{_filled(connection, cure)}`, then upgrade again."
+            ) from None
+
+
+def reachable(connection: psycopg.Connection) -> dict[str, bool]:
+    """Return the roles that exist, each with whether the current user may take it on."""
+    modern = connection.info.server_version >= 16_00_00
+    rows = connection.execute(
+        statement("memberships"),
+        {"roles": list(ALL), "privilege": "SET" if modern else "MEMBER"},
+    )
+    return {str(name): bool(may) for name, may in rows}
+
+
+def _filled(connection: psycopg.Connection, cure: str) -> str:
+    user, database = connection.execute(statement("whoami")).fetchone() or ("", "")
+    return cure.format(user=user, database=database)

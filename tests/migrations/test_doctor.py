@@ -1,0 +1,170 @@
+"""`holdfast db doctor` and `holdfast db upgrade`, as a person sees them."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from migrations.cli import app
+from migrations.doctor import Level, exit_code, judge
+from migrations.facts import Facts, IdleTransaction, gather
+from migrations.upgrade import downgrade, head
+from sink.contract.exits import CommandError, ExitCode
+from sink.contract.roles import ALL, SINK
+
+HEALTHY = Facts(
+    version=18_00_04,
+    standby=False,
+    read_only=False,
+    fsync="on",
+    full_page_writes="on",
+    synchronous_commit="on",
+    encoding="UTF8",
+    user="app",
+    revision="0007",
+    unreadable=None,
+    roles=dict.fromkeys(ALL, True),
+    days_ahead={"attempt": 7, "entry": 7},
+    clock_difference_seconds=0.1,
+    idle=(),
+)
+
+
+def _run(*arguments: str) -> Result:
+    return CliRunner(env={"HOLDFAST_DSN": None}).invoke(app, list(arguments))
+
+
+def test_healthy_database_passes_every_check() -> None:
+    checks = judge(HEALTHY, "0007")
+    assert [check for check in checks if check.level != Level.OK or check.advice] == []
+    assert exit_code(checks) == ExitCode.OK
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "level"),
+    [
+        ({"version": 14_00_12}, "server version", Level.FAIL),
+        ({"standby": True, "read_only": True}, "primary", Level.FAIL),
+        ({"read_only": True}, "primary", Level.FAIL),
+        ({"fsync": "off"}, "fsync", Level.FAIL),
+        ({"full_page_writes": "off"}, "full_page_writes", Level.FAIL),
+        ({"synchronous_commit": "off"}, "synchronous_commit", Level.FAIL),
+        ({"encoding": "SQL_ASCII"}, "encoding", Level.FAIL),
+        ({"revision": None}, "schema revision", Level.FAIL),
+        ({"revision": "0006"}, "schema revision", Level.FAIL),
+        ({"revision": "0008"}, "schema revision", Level.FAIL),
+        ({"revision": None, "unreadable": "no role"}, "schema revision", Level.FAIL),
+        ({"roles": dict.fromkeys(ALL[1:], True)}, "roles", Level.FAIL),
+        ({"roles": dict.fromkeys(ALL, True) | {SINK: False}}, "memberships", Level.WARN),
+        ({"roles": dict.fromkeys(ALL, False)}, "memberships", Level.FAIL),
+        ({"days_ahead": {"attempt": 7, "entry": 1}}, "partitions", Level.WARN),
+        ({"days_ahead": {"attempt": -1, "entry": 7}}, "partitions", Level.FAIL),
+        ({"clock_difference_seconds": -5.5}, "clock", Level.WARN),
+        ({"clock_difference_seconds": 61.0}, "clock", Level.FAIL),
+        ({"idle": (IdleTransaction(42, "psql", 301),)}, "open transactions", Level.WARN),
+    ],
+)
+def test_fault_is_named_with_what_to_do(change: dict[str, Any], name: str, level: Level) -> None:
+    checks = judge(replace(HEALTHY, **change), "0007")
+    (found,) = [check for check in checks if check.level != Level.OK]
+    assert (found.name, found.level) == (name, level)
+    assert found.detail
+    assert found.advice
+    assert exit_code(checks) == (ExitCode.FAILED if level == Level.FAIL else ExitCode.DEGRADED)
+
+
+def test_doctor_passes_a_migrated_database(dsn: str) -> None:
+    result = _run("doctor", "--dsn", dsn, "--json")
+    assert result.exit_code == ExitCode.OK, result.output
+    checks = json.loads(result.output)["checks"]
+    assert [check["name"] for check in checks] == [check.name for check in judge(HEALTHY, "0007")]
+    assert {check["level"] for check in checks} == {"ok"}
+
+
+def test_doctor_fails_on_an_old_schema(dsn: str) -> None:
+    downgrade(dsn, "0006")
+    result = _run("doctor", "--dsn", dsn)
+    assert result.exit_code == ExitCode.FAILED
+    (line,) = [line for line in result.output.splitlines() if not line.startswith("ok")]
+    assert "0006, 0007 is needed" in line
+    assert "holdfast db upgrade" in line
+
+
+def test_doctor_fails_on_a_database_that_was_never_upgraded(
+    make_database: Callable[[str | None], str],
+) -> None:
+    result = _run("doctor", "--dsn", make_database(None))
+    assert result.exit_code == ExitCode.FAILED
+    assert f"none, {head()} is needed" in result.output
+
+
+def test_doctor_sees_a_transaction_left_open(dsn: str) -> None:
+    with psycopg.connect(dsn, application_name="forgotten") as other:
+        other.execute("SELECT FROM holdfast.stream")
+        with psycopg.connect(dsn) as looking:
+            facts = gather(looking, idle_seconds=0)
+        expected = [(other.info.backend_pid, "forgotten")]
+    assert [(found.pid, found.application) for found in facts.idle] == expected
+
+
+def test_doctor_counts_partitions_without_a_gap(dsn: str, db: psycopg.Connection) -> None:
+    row = db.execute("""
+        SELECT format('DROP TABLE holdfast.entry_%s',
+            to_char((now() AT TIME ZONE 'UTC')::date + 2, 'YYYYMMDD'))
+    """).fetchone()
+    assert row is not None
+    db.execute(row[0].encode())
+    with psycopg.connect(dsn) as looking:
+        assert gather(looking).days_ahead == {"attempt": 7, "entry": 1}
+    result = _run("doctor", "--dsn", dsn)
+    assert result.exit_code == ExitCode.DEGRADED
+    assert "entry: 1 days ahead" in result.output
+    assert _run("upgrade", "--dsn", dsn).exit_code == ExitCode.OK
+    assert _run("doctor", "--dsn", dsn).exit_code == ExitCode.OK
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "postgresql://app:s3cret@127.0.0.1:1/db",
+        "postgresql://app:s3@s3cret@127.0.0.1:1/db",
+        "host=/nowhere user=app password=s3cret",
+        "host=/nowhere user=app password='a s3cret b'",
+    ],
+)
+def test_unreachable_database_is_one_line_without_the_password(dsn: str) -> None:
+    result = _run("doctor", "--dsn", dsn)
+    assert result.exit_code == ExitCode.FAILED
+    assert result.output.count("\n") == 1
+    assert "did not answer" in result.output
+    assert "s3cret" not in result.output
+    result = _run("upgrade", "--dsn", dsn)
+    assert isinstance(result.exception, CommandError)
+    assert "Nothing was changed" in str(result.exception)
+    assert "s3cret" not in str(result.exception)
+    assert "\n" not in str(result.exception)
+
+
+@pytest.mark.parametrize("dsn", ["host=/nowhere password=my s3cret", "postgresql://[s3cret", None])
+@pytest.mark.parametrize("command", ["doctor", "upgrade"])
+def test_missing_or_unreadable_dsn_is_one_line(command: str, dsn: str | None) -> None:
+    result = _run(command, *(["--dsn", dsn] if dsn else []))
+    assert isinstance(result.exception, CommandError)
+    assert result.exception.exit_code == ExitCode.USAGE
+    assert "s3cret" not in str(result.exception)
+    assert "\n" not in str(result.exception)
+
+
+def test_upgrade_says_what_it_did(make_database: Callable[[str | None], str]) -> None:
+    dsn = make_database(None)
+    result = _run("upgrade", "--dsn", dsn, "--json")
+    assert json.loads(result.output) == {"before": None, "after": head(), "changed": True}
+    result = _run("upgrade", "--dsn", dsn)
+    assert "nothing was changed" in result.output
+    result = _run("upgrade", "--sql")
+    assert "CREATE TABLE holdfast.stream" in result.output

@@ -1,0 +1,121 @@
+"""Daily partitions of entry and attempt, and what a row in them is safe from."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from threading import Barrier
+
+import psycopg
+import pytest
+
+from sink.contract.roles import DISPATCHER, JANITOR, SINK
+
+INSERT = """
+    INSERT INTO holdfast.entry (subject_id, sequence, created_at, key, type, occurred_at, priority,
+        batch_no, body)
+    VALUES (1, 1, now() + %s, gen_random_uuid(), 'payout_hold.block', now(), 0, 1, '{}')
+"""
+
+
+@pytest.fixture
+def sink(dsn: str) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(f"SET ROLE {SINK}".encode())
+        yield connection
+
+
+def _make(connection: psycopg.Connection, days: int) -> int:
+    row = connection.execute("SELECT holdfast.ensure_partitions(%s)", (days,)).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def test_ensure_partitions_makes_what_is_missing_and_then_nothing(
+    sink: psycopg.Connection,
+) -> None:
+    assert _make(sink, 30) > 0
+    assert _make(sink, 30) == 0
+    assert _make(sink, 3) == 0
+
+
+def test_ensure_partitions_from_many_sessions_at_once_makes_each_once(
+    dsn: str, db: psycopg.Connection
+) -> None:
+    barrier = Barrier(4)
+
+    def run(_: int) -> int:
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            connection.execute(f"SET ROLE {JANITOR}".encode())
+            barrier.wait()
+            return _make(connection, 40)
+
+    def count() -> int:
+        row = db.execute("SELECT count(*) FROM pg_class WHERE relispartition AND relkind = 'r'")
+        return int((row.fetchone() or (0,))[0])
+
+    before = count()
+    with ThreadPoolExecutor(4) as pool:
+        made = sum(pool.map(run, range(4)))
+    assert made > 0
+    assert count() - before == made
+
+
+def test_number_of_days_has_limits(sink: psycopg.Connection) -> None:
+    for days in (-1, 367):
+        with pytest.raises(psycopg.errors.RaiseException, match="days_ahead must be 0 to 366"):
+            _make(sink, days)
+
+
+@pytest.mark.parametrize("settings", ["DateStyle = 'SQL, DMY'", "TimeZone = 'Pacific/Apia'"])
+def test_bounds_are_utc_days_whatever_the_session_says(
+    sink: psycopg.Connection, settings: str
+) -> None:
+    sink.execute(f"SET {settings}".encode())
+    _make(sink, 60)
+    sink.execute("SET TimeZone = 'UTC'")
+    sink.execute("SET DateStyle = 'ISO'")
+    day = datetime.now(UTC).date() + timedelta(days=50)
+    row = sink.execute(
+        "SELECT pg_get_expr(relpartbound, oid) FROM pg_class WHERE relname = %s",
+        (f"entry_{day:%Y%m%d}",),
+    ).fetchone()
+    after = day + timedelta(days=1)
+    assert row == (f"FOR VALUES FROM ('{day} 00:00:00+00') TO ('{after} 00:00:00+00')",)
+
+
+def test_sink_adds_an_entry_of_today_and_of_a_day_made_later(
+    sink: psycopg.Connection, db: psycopg.Connection
+) -> None:
+    _make(sink, 30)
+    for days in (0, 29):
+        sink.execute(INSERT, (timedelta(days=days),))
+    db.execute(f"SET ROLE {DISPATCHER}".encode())
+    row = db.execute("SELECT count(*), count(DISTINCT tableoid) FROM holdfast.entry").fetchone()
+    assert row == (2, 2)
+
+
+def test_entry_of_a_day_without_partition_is_refused_not_lost(sink: psycopg.Connection) -> None:
+    with pytest.raises(psycopg.errors.CheckViolation, match="no partition"):
+        sink.execute(INSERT, (timedelta(days=400),))
+
+
+@pytest.mark.parametrize(
+    "statement", ["UPDATE holdfast.entry SET body = '{ }'", "DELETE FROM holdfast.entry"]
+)
+def test_entry_row_cannot_be_changed_by_the_sink_that_wrote_it(
+    sink: psycopg.Connection, db: psycopg.Connection, statement: str
+) -> None:
+    sink.execute(INSERT, (timedelta(0),))
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        sink.execute(statement.encode())
+    assert db.execute("SELECT body FROM holdfast.entry").fetchall() == [(b"{}",)]
+
+
+def test_delivered_attempt_without_a_status_is_refused(db: psycopg.Connection) -> None:
+    with pytest.raises(psycopg.errors.CheckViolation) as caught:
+        db.execute("""
+            INSERT INTO holdfast.attempt (endpoint_id, subject_id, sequence, number, finished_at,
+                token, outcome)
+            VALUES (1, 1, 1, 1, now(), gen_random_uuid(), 'delivered')
+        """)
+    assert caught.value.diag.constraint_name == "ck_attempt_delivered"

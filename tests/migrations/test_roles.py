@@ -1,0 +1,284 @@
+"""What each role is refused, statement by statement, and that it may do what it is for.
+
+Real: the server, the grants, the roles. Every statement runs in a transaction that is rolled back.
+"""
+
+import secrets
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+BATCH = """
+    INSERT INTO holdfast.batch (stream, query_id, batch_id, run_id, epoch, row_count, entry_count,
+        duplicate_count, differing_count, suppressed_count, quarantined_count, digest, written_at)
+    VALUES ('s', gen_random_uuid(), 0, gen_random_uuid(), 1, 1, 1, 0, 0, 0, 0,
+        sha256('x'), now()) RETURNING batch_no
+"""
+ENTRY = """
+    INSERT INTO holdfast.entry (subject_id, sequence, created_at, key, type, occurred_at, priority,
+        batch_no, body)
+    VALUES (1, 1, now(), gen_random_uuid(), 't', now(), 0, 1, '{}')
+"""
+ENDPOINT = """
+    INSERT INTO holdfast.endpoint (name, url, secret_refs)
+    VALUES ('e', 'https://example.org/', '{env:SECRET}')
+"""
+LANE = """
+    INSERT INTO holdfast.lane (endpoint_id, subject_id, delivered_sequence, last_sequence, priority,
+        head_created_at)
+    SELECT id, 1, 0, 1, 0, now() FROM holdfast.endpoint
+    ON CONFLICT (endpoint_id, subject_id) DO UPDATE SET last_sequence = excluded.last_sequence
+"""
+ATTEMPT = """
+    INSERT INTO holdfast.attempt (endpoint_id, subject_id, sequence, number, finished_at, token,
+        outcome, status)
+    VALUES (1, 1, 1, 1, now(), gen_random_uuid(), 'delivered', 200)
+"""
+ACTION = """
+    INSERT INTO holdfast.operator_action (actor, action, target, reason)
+    VALUES ('a', 'pause', 'e', 'because')
+"""
+
+FORBIDDEN = {
+    "holdfast_sink": [
+        "UPDATE holdfast.entry SET body = ''",
+        "DELETE FROM holdfast.entry",
+        "SELECT body FROM holdfast.entry",
+        "TRUNCATE holdfast.entry",
+        "UPDATE holdfast.entry_key SET content = content",
+        "DELETE FROM holdfast.entry_key",
+        "UPDATE holdfast.batch SET digest = digest",
+        "UPDATE holdfast.batch SET routed_at = now()",
+        "DELETE FROM holdfast.batch",
+        "UPDATE holdfast.subject SET name = name",
+        "DELETE FROM holdfast.subject",
+        "UPDATE holdfast.stream SET name = name",
+        "DELETE FROM holdfast.stream",
+        "DELETE FROM holdfast.quarantine",
+        "DELETE FROM holdfast.exposure_window",
+        "SELECT FROM holdfast.lane",
+        "UPDATE holdfast.lane SET due_at = NULL",
+        "SELECT FROM holdfast.endpoint",
+        "SELECT FROM holdfast.attempt",
+        "SELECT FROM holdfast.operator_action",
+        "UPDATE holdfast.alembic_version SET version_num = '0'",
+        "CREATE TABLE holdfast.mine ()",
+        "DROP TABLE holdfast.entry",
+        "SET ROLE holdfast_owner",
+    ],
+    "holdfast_dispatcher": [
+        "INSERT INTO holdfast.entry SELECT * FROM holdfast.entry",
+        "UPDATE holdfast.entry SET body = body",
+        "DELETE FROM holdfast.entry",
+        "INSERT INTO holdfast.entry_key SELECT * FROM holdfast.entry_key",
+        "DELETE FROM holdfast.entry_key",
+        "UPDATE holdfast.batch SET entry_count = 0",
+        "DELETE FROM holdfast.batch",
+        "UPDATE holdfast.subject SET last_sequence = 0",
+        "UPDATE holdfast.stream SET epoch = 0",
+        "UPDATE holdfast.attempt SET outcome = 'delivered'",
+        "DELETE FROM holdfast.attempt",
+        "UPDATE holdfast.dead_letter SET resolution = 'dismissed'",
+        "DELETE FROM holdfast.dead_letter",
+        "DELETE FROM holdfast.lane",
+        "UPDATE holdfast.endpoint SET url = url",
+        "UPDATE holdfast.endpoint SET secret_refs = secret_refs",
+        "UPDATE holdfast.replay SET filter = filter",
+        "UPDATE holdfast.replay_item SET key = key",
+        "SELECT FROM holdfast.quarantine",
+        "SELECT FROM holdfast.operator_action",
+        "CREATE TABLE holdfast.mine ()",
+    ],
+    "holdfast_operator": [
+        "INSERT INTO holdfast.entry SELECT * FROM holdfast.entry",
+        "UPDATE holdfast.entry SET body = body",
+        "DELETE FROM holdfast.entry",
+        "DELETE FROM holdfast.entry_key",
+        "UPDATE holdfast.batch SET digest = digest",
+        "UPDATE holdfast.stream SET epoch = 0",
+        "UPDATE holdfast.subject SET last_sequence = 0",
+        "INSERT INTO holdfast.attempt SELECT * FROM holdfast.attempt",
+        "DELETE FROM holdfast.attempt",
+        "UPDATE holdfast.dead_letter SET reason = 'rejected'",
+        "DELETE FROM holdfast.dead_letter",
+        "UPDATE holdfast.operator_action SET actor = 'somebody else'",
+        "DELETE FROM holdfast.operator_action",
+        "DELETE FROM holdfast.endpoint",
+        "DELETE FROM holdfast.quarantine",
+        "DROP TABLE holdfast.operator_action",
+    ],
+    "holdfast_reader": [
+        "SELECT body FROM holdfast.entry",
+        "SELECT row FROM holdfast.quarantine",
+        "SELECT response FROM holdfast.attempt",
+        "SELECT receipt FROM holdfast.attempt",
+        "SELECT token FROM holdfast.attempt",
+        "UPDATE holdfast.endpoint SET state = 'paused'",
+        ACTION,
+        "DELETE FROM holdfast.lane",
+        "SELECT holdfast.ensure_partitions()",
+    ],
+    "holdfast_janitor": [
+        "SELECT body FROM holdfast.entry",
+        "DELETE FROM holdfast.entry",
+        "DELETE FROM holdfast.entry_key",
+        "UPDATE holdfast.lane SET due_at = NULL",
+        "DROP TABLE holdfast.attempt",
+    ],
+}
+
+NEEDED = {
+    "holdfast_sink": [
+        "INSERT INTO holdfast.stream (name) VALUES ('s')",
+        "SELECT FROM holdfast.stream WHERE name = 's' FOR UPDATE",
+        (
+            "UPDATE holdfast.stream SET epoch = epoch + 1, run_id = gen_random_uuid(),"
+            " query_id = gen_random_uuid(), checkpoint = '/c', started_at = now(),"
+            " adopted_at = now()"
+        ),
+        BATCH,
+        "CREATE TEMPORARY TABLE staged (key uuid) ON COMMIT DROP",
+        (
+            "INSERT INTO holdfast.entry_key VALUES (gen_random_uuid(), gen_random_uuid(), 1)"
+            " ON CONFLICT DO NOTHING"
+        ),
+        (
+            "INSERT INTO holdfast.subject (name) VALUES ('m') ON CONFLICT (name)"
+            " DO UPDATE SET last_sequence = subject.last_sequence + 1, last_type = 't',"
+            " last_occurred_at = now(), last_created_at = now() RETURNING id"
+        ),
+        ENTRY,
+        (
+            "INSERT INTO holdfast.quarantine (batch_no, reason, detail, row)"
+            " VALUES (1, 'malformed', 'd', '{')"
+        ),
+        (
+            "INSERT INTO holdfast.exposure_window"
+            " VALUES ('s', 'm', now(), now() - '15 min'::interval, 1, 2, 'USD', 'v')"
+            " ON CONFLICT (stream, merchant_id, window_end)"
+            " DO UPDATE SET revision = excluded.revision, written_at = now()"
+        ),
+        (
+            "INSERT INTO holdfast.late_event (stream, reason, event_id, merchant_id, type,"
+            " amount_minor, currency, occurred_at)"
+            " VALUES ('s', 'late', 'e', 'm', 't', 1, 'USD', now())"
+        ),
+        "SELECT holdfast.ensure_partitions()",
+    ],
+    "holdfast_dispatcher": [
+        "SELECT FROM holdfast.batch WHERE routed_at IS NULL FOR UPDATE SKIP LOCKED",
+        "UPDATE holdfast.batch SET routed_at = now()",
+        "SELECT body FROM holdfast.entry",
+        LANE,
+        "SELECT FROM holdfast.lane FOR NO KEY UPDATE SKIP LOCKED",
+        "UPDATE holdfast.lane SET token = gen_random_uuid(), lease_until = now(), attempt = 1",
+        ATTEMPT,
+        (
+            "INSERT INTO holdfast.dead_letter (endpoint_id, subject_id, sequence, key, created_at,"
+            " reason, detail, attempts) SELECT id, 1, 1, gen_random_uuid(), now(), 'exhausted',"
+            " 'd', 1 FROM holdfast.endpoint"
+        ),
+        (
+            "UPDATE holdfast.endpoint SET state = 'disabled', state_reason = '410',"
+            " breaker = 'open', breaker_failures = 1, breaker_until = now(), updated_at = now()"
+        ),
+        (
+            "INSERT INTO holdfast.dispatcher_instance (id, host, pid, version)"
+            " VALUES (gen_random_uuid(), 'h', 1, 'v')"
+        ),
+        "UPDATE holdfast.dispatcher_instance SET heartbeat_at = now()",
+        "DELETE FROM holdfast.dispatcher_instance",
+        "SELECT holdfast.ensure_partitions()",
+    ],
+    "holdfast_operator": [
+        ENDPOINT.replace("'e'", "'second'"),
+        "UPDATE holdfast.endpoint SET state = 'paused', url = url",
+        "UPDATE holdfast.stream SET query_id = gen_random_uuid(), adopted_at = now()",
+        "UPDATE holdfast.dead_letter SET resolution = 'dismissed', resolved_at = now()",
+        "SELECT body FROM holdfast.entry",
+        "SELECT response FROM holdfast.attempt",
+        "SELECT row FROM holdfast.quarantine",
+        ACTION,
+    ],
+    "holdfast_reader": [
+        "SELECT subject_id, sequence, key, type FROM holdfast.entry",
+        "SELECT outcome, status, duration_ms FROM holdfast.attempt",
+        "SELECT reason, detail FROM holdfast.quarantine",
+        "SELECT * FROM holdfast.stream, holdfast.batch, holdfast.subject, holdfast.endpoint",
+        "SELECT * FROM holdfast.lane, holdfast.dead_letter, holdfast.operator_action",
+        "SELECT * FROM holdfast.exposure_window, holdfast.late_event",
+    ],
+    "holdfast_janitor": ["SELECT holdfast.ensure_partitions()"],
+}
+
+
+@pytest.fixture(scope="module")
+def shared(server_dsn: str, template_database: str) -> Iterator[psycopg.Connection]:
+    """One migrated database with an endpoint; each test rolls back."""
+    name = f"holdfast_test_{secrets.token_hex(6)}"
+    with psycopg.connect(server_dsn, autocommit=True) as admin:
+        admin.execute(
+            sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(
+                sql.Identifier(name), sql.Identifier(template_database)
+            )
+        )
+        with psycopg.connect(make_conninfo(server_dsn, dbname=name)) as connection:
+            connection.execute(ENDPOINT.encode())
+            connection.commit()
+            yield connection
+        admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+def _cases(table: dict[str, list[str]]) -> list[object]:
+    return [
+        pytest.param(role, statement, id=f"{role.removeprefix('holdfast_')}-{statement[:60]}")
+        for role, statements in table.items()
+        for statement in statements
+    ]
+
+
+@pytest.mark.parametrize(("role", "statement"), _cases(FORBIDDEN))
+def test_role_is_refused(shared: psycopg.Connection, role: str, statement: str) -> None:
+    with shared.transaction(force_rollback=True):
+        # SET ROLE asks what the session's user may, so the session has to be the role itself.
+        shared.execute(f"SET LOCAL SESSION AUTHORIZATION {role}".encode())
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            shared.execute(statement.encode())
+
+
+@pytest.mark.parametrize("role", NEEDED)
+def test_role_may_do_its_work(shared: psycopg.Connection, role: str) -> None:
+    with shared.transaction(force_rollback=True):
+        shared.execute(f"SET LOCAL ROLE {role}".encode())
+        assert shared.execute("SELECT current_user").fetchone() == (role,)
+        assert shared.execute("SELECT version_num FROM holdfast.alembic_version").fetchone()
+        for statement in NEEDED[role]:
+            shared.execute(statement.encode())
+
+
+@pytest.mark.parametrize("role", NEEDED)
+def test_no_role_goes_round_a_parent_to_its_partitions(
+    shared: psycopg.Connection, role: str
+) -> None:
+    partitions = shared.execute("""
+        SELECT c.oid::regclass::text FROM pg_class c
+        WHERE c.relispartition AND c.relkind = 'r' AND c.relnamespace = 'holdfast'::regnamespace
+    """).fetchall()
+    assert partitions
+    for verb in ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE"):
+        for (partition,) in partitions:
+            row = shared.execute(
+                "SELECT has_table_privilege(%s, %s, %s)", (role, partition, verb)
+            ).fetchone()
+            assert row == (False,), (verb, partition)
+
+
+def test_public_may_nothing(shared: psycopg.Connection) -> None:
+    row = shared.execute("""
+        SELECT count(*) FROM pg_namespace n, aclexplode(n.nspacl) a
+        WHERE n.nspname = 'holdfast' AND a.grantee = 0
+    """).fetchone()
+    assert row == (0,)

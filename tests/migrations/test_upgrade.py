@@ -1,0 +1,187 @@
+"""Upgrades and downgrades of one database."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import psycopg
+import pytest
+from alembic.script import ScriptDirectory
+
+from migrations import upgrade as module
+from migrations.upgrade import Upgraded, downgrade, head, script, upgrade
+from sink.contract.exits import CommandError
+from sink.contract.roles import OWNER
+from tests.support.catalogue import everything
+from tests.support.waiting import eventually
+
+Make = Callable[[str | None], str]
+
+
+def _everything(dsn: str) -> dict[str, list[str]]:
+    with psycopg.connect(dsn) as connection:
+        return everything(connection)
+
+
+def test_upgrade_takes_an_empty_database_to_the_newest_revision(make_database: Make) -> None:
+    assert upgrade(make_database(None)) == Upgraded(before=None, after=head())
+
+
+def test_upgrade_twice_is_a_no_op(dsn: str) -> None:
+    before = _everything(dsn)
+    done = upgrade(dsn)
+    assert not done.changed
+    assert _everything(dsn) == before
+
+
+def test_every_object_belongs_to_the_owner_role(db: psycopg.Connection) -> None:
+    rows = db.execute("""
+        SELECT relname, relowner::regrole::text FROM pg_class
+        WHERE relnamespace = 'holdfast'::regnamespace
+        UNION ALL
+        SELECT proname, proowner::regrole::text FROM pg_proc
+        WHERE pronamespace = 'holdfast'::regnamespace
+        UNION ALL
+        SELECT typname, typowner::regrole::text FROM pg_type
+        WHERE typnamespace = 'holdfast'::regnamespace
+        UNION ALL
+        SELECT nspname, nspowner::regrole::text FROM pg_namespace WHERE nspname = 'holdfast'
+    """).fetchall()
+    assert rows
+    assert [name for name, owner in rows if owner != OWNER] == []
+
+
+def test_two_upgrades_at_once_do_the_work_once(make_database: Make) -> None:
+    dsn = make_database(None)
+    barrier = Barrier(2)
+
+    def run() -> Upgraded:
+        barrier.wait()
+        return upgrade(dsn)
+
+    with ThreadPoolExecutor(2) as pool:
+        done = [future.result() for future in [pool.submit(run), pool.submit(run)]]
+    assert sorted(one.changed for one in done) == [False, True]
+    assert {one.after for one in done} == {head()}
+
+
+def test_upgrade_waits_for_the_one_before_it(make_database: Make) -> None:
+    dsn = make_database(None)
+    with psycopg.connect(dsn) as first, ThreadPoolExecutor(1) as pool:
+        first.execute("SELECT pg_advisory_xact_lock(hashtext('holdfast.migrations'))")
+        second = pool.submit(upgrade, dsn)
+        with psycopg.connect(dsn, autocommit=True) as observer:
+            eventually(
+                lambda: (
+                    observer.execute("""
+                    SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+                        AND database = (SELECT oid FROM pg_database
+                            WHERE datname = current_database())
+                """).fetchone()
+                    is not None
+                )
+            )
+        assert not second.done()
+        first.rollback()
+        assert second.result().changed
+
+
+def test_downgrade_to_base_leaves_no_object_and_up_again_makes_them_all(dsn: str) -> None:
+    before = _everything(dsn)
+    assert downgrade(dsn, "base") == Upgraded(before=head(), after=None)
+    with psycopg.connect(dsn) as connection:
+        left = connection.execute("""
+            SELECT relname FROM pg_class
+            WHERE relnamespace = 'holdfast'::regnamespace AND relkind IN ('r', 'p', 'S', 'v')
+            UNION ALL SELECT typname FROM pg_type
+            WHERE typnamespace = 'holdfast'::regnamespace AND typtype = 'e'
+            UNION ALL SELECT proname FROM pg_proc WHERE pronamespace = 'holdfast'::regnamespace
+        """).fetchall()
+    assert left == [("alembic_version",)]
+    upgrade(dsn)
+    assert _everything(dsn) == before
+
+
+def test_each_revision_goes_down_and_up_again(dsn: str) -> None:
+    before = _everything(dsn)
+    directory = ScriptDirectory.from_config(module._config())
+    for revision in directory.walk_revisions():
+        downgrade(dsn, f"{revision.down_revision or 'base'}")
+        upgrade(dsn)
+        assert _everything(dsn) == before, revision.revision
+
+
+def test_failed_revision_leaves_no_table_behind(make_database: Make) -> None:
+    dsn = make_database(None)
+    with psycopg.connect(dsn) as connection:
+        connection.execute("CREATE SCHEMA holdfast AUTHORIZATION holdfast_owner")
+        connection.execute("CREATE TABLE holdfast.lane ()")
+    with pytest.raises(
+        CommandError, match=r'"lane" already exists. No table was changed'
+    ) as caught:
+        upgrade(dsn)
+    assert "\n" not in str(caught.value)
+    with psycopg.connect(dsn) as connection:
+        left = connection.execute(
+            "SELECT relname FROM pg_class WHERE relnamespace = 'holdfast'::regnamespace"
+        ).fetchall()
+    assert left == [("lane",)]
+
+
+def test_table_in_use_ends_in_one_line_and_changes_nothing(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOCK_TIMEOUT_MS", 100)
+    before = _everything(dsn)
+    with psycopg.connect(dsn) as service:
+        service.execute("SELECT FROM holdfast.entry")
+        with pytest.raises(CommandError, match=r"did not let go in time. No table was changed"):
+            downgrade(dsn, "base")
+    assert _everything(dsn) == before
+
+
+def test_revision_of_a_newer_version_is_refused(dsn: str, db: psycopg.Connection) -> None:
+    db.execute("UPDATE holdfast.alembic_version SET version_num = '9999'")
+    with pytest.raises(CommandError, match=r"revision 9999.*does not know.*Nothing was changed"):
+        upgrade(dsn)
+    with pytest.raises(CommandError, match="9999"):
+        script(dsn)
+
+
+def test_read_only_server_is_named(make_database: Make) -> None:
+    dsn = f"{make_database(None)} options='-c default_transaction_read_only=on'"
+    with pytest.raises(CommandError, match=r"read-only or a standby. No table was changed"):
+        upgrade(dsn)
+
+
+def test_printed_script_makes_the_same_database(
+    make_database: Make, db: psycopg.Connection
+) -> None:
+    dsn = make_database(None)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(script(None).encode())
+    assert _everything(dsn) == everything(db)
+    assert not upgrade(dsn).changed
+
+
+def test_printed_script_starts_from_the_revision_of_the_database(dsn: str) -> None:
+    downgrade(dsn, "0006")
+    printed = script(dsn)
+    assert "GRANT USAGE ON SCHEMA holdfast" in printed
+    assert "CREATE TABLE" not in printed
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(printed.encode())
+    assert upgrade(dsn) == Upgraded(before=head(), after=head())
+
+
+def test_dsn_may_be_a_uri_with_a_socket_folder(make_database: Make) -> None:
+    given = psycopg.conninfo.conninfo_to_dict(make_database(None))
+    query = "&".join(f"{k}={v}" for k, v in given.items() if k in ("host", "port"))
+    user, password = given["user"], given.get("password", "")
+    uri = f"postgresql://{user}:{password}@/{given['dbname']}?{query}"
+    assert upgrade(uri).after == head()
+
+
+def test_downgrade_revision_must_exist(dsn: str) -> None:
+    with pytest.raises(CommandError, match="No table was changed"):
+        downgrade(dsn, "nowhere")
