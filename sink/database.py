@@ -1,0 +1,192 @@
+"""A session of the sink: in its role, bounded in time, on a server that can be trusted."""
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from threading import Timer
+from typing import Any
+
+import psycopg
+from psycopg.rows import DictRow, dict_row
+
+from sink.contract.dsn import redact
+from sink.contract.roles import SINK
+from sink.contract.schema import SCHEMA_REVISION
+from sink.errors import SchemaMismatch
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long the sink waits for what, in seconds."""
+
+    connect_seconds: int = 10
+    lock_seconds: float = 20
+    statement_seconds: float = 60
+    idle_seconds: float = 60
+    """After which the server ends a transaction whose driver stands still, and frees its locks."""
+
+    transaction_seconds: float = 120
+    """After which the sink cuts the line of a server that does not answer."""
+
+    deadline_seconds: float = 300
+    """After which the sink stops trying and raises `SinkUnavailable`."""
+
+
+_MISFITS = (
+    psycopg.errors.InsufficientPrivilege,
+    psycopg.errors.InvalidSchemaName,
+    psycopg.errors.UndefinedColumn,
+    psycopg.errors.UndefinedFunction,
+    psycopg.errors.UndefinedObject,
+    psycopg.errors.UndefinedTable,
+)
+
+
+@cache
+def statement(name: str) -> bytes:
+    """Return the text of `sink/sql/{name}.sql`."""
+    return (files("sink") / "sql" / f"{name}.sql").read_bytes()
+
+
+def execute(connection: psycopg.Connection, name: str, **values: Any) -> psycopg.Cursor[DictRow]:
+    """Execute `sink/sql/{name}.sql`; raises `SchemaMismatch` where the database lacks something."""
+    with fitting():
+        return connection.cursor(row_factory=dict_row).execute(statement(name), values)
+
+
+def one_row(connection: psycopg.Connection, name: str, **values: Any) -> DictRow:
+    """Execute a statement that always returns a row, and return it."""
+    found = execute(connection, name, **values).fetchone()
+    if found is None:
+        raise LookupError(f"{name}.sql returned no row")
+    return found
+
+
+@contextmanager
+def fitting() -> Iterator[None]:
+    """Turn an error that says the schema or a right is missing into `SchemaMismatch`."""
+    try:
+        yield
+    except _MISFITS as error:
+        raise SchemaMismatch(
+            f"the database is not as this version needs it: {said(error)}. Nothing of this batch"
+            " was written; run `holdfast db doctor`, then `holdfast db upgrade`."
+        ) from error
+
+
+def said(error: BaseException) -> str:
+    """Return what an error says on one line, without a password."""
+    return redact(" ".join(str(error).split())).rstrip(".")
+
+
+def open_session(dsn: str, stream: str, timeouts: Timeouts) -> psycopg.Connection:
+    """Connect, take on the sink's role and check server and schema.
+
+    The connection is in autocommit mode; work is done in `connection.transaction()`. Raises
+    `psycopg.OperationalError` when nobody answers and `SchemaMismatch` when the wrong one does.
+    """
+    connection = psycopg.connect(
+        dsn,
+        autocommit=True,
+        connect_timeout=timeouts.connect_seconds,
+        application_name=f"holdfast sink {stream}"[:63],
+        client_encoding="UTF8",
+        # A plan kept from a small batch would be a bad one for the next large batch.
+        prepare_threshold=None,
+        keepalives=1,
+        keepalives_idle=10,
+        keepalives_interval=5,
+        keepalives_count=3,
+    )
+    try:
+        with cut_after(connection, timeouts.transaction_seconds):
+            # Each statement must see what others committed while it waited for their locks.
+            connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+            _refuse_unfit(one_row(connection, "server"))
+            _take_role(connection, timeouts)
+            _refuse_other_revision(connection)
+            execute(connection, "create_staged")
+            execute(connection, "create_numbered")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@contextmanager
+def cut_after(connection: psycopg.Connection, seconds: float) -> Iterator[None]:
+    """Cut the connection's line when the block takes longer: a silent server cannot hold us.
+
+    The server's own timeouts end what the server knows of; this ends a wait for a server, or a
+    network, that does not speak any more.
+    """
+    # A descriptor of our own: libpq may close its own, and the number then names another file.
+    line = socket.socket(fileno=os.dup(connection.fileno()))
+    timer = Timer(max(seconds, 0), _cut, [line])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        line.close()
+
+
+def _cut(line: socket.socket) -> None:
+    with suppress(OSError):
+        line.shutdown(socket.SHUT_RDWR)
+
+
+def _refuse_unfit(server: DictRow) -> None:
+    if server["read_only"]:
+        fault = "it is read-only or a standby; let the DSN name the primary"
+    elif not server["durable"]:
+        fault = (
+            "fsync or full_page_writes is off, so that it may forget what it committed; set both on"
+        )
+    elif server["encoding"] != "UTF8":
+        fault = f"its encoding is {server['encoding']}; make a database with encoding UTF8"
+    elif not server["installed"]:
+        fault = "it has no Holdfast schema; run `holdfast db upgrade`"
+    else:
+        return
+    raise SchemaMismatch(f"the sink does not write to this database: {fault}. Nothing was written.")
+
+
+def _take_role(connection: psycopg.Connection, timeouts: Timeouts) -> None:
+    try:
+        connection.execute(
+            statement("session"),
+            {
+                "role": SINK,
+                "lock_ms": _milliseconds(timeouts.lock_seconds),
+                "statement_ms": _milliseconds(timeouts.statement_seconds),
+                "idle_ms": _milliseconds(timeouts.idle_seconds),
+            },
+        )
+    except (psycopg.errors.InvalidParameterValue, psycopg.errors.InsufficientPrivilege) as error:
+        raise SchemaMismatch(
+            f"the database user {connection.info.user!r} cannot act as {SINK} ({said(error)})."
+            f" Nothing was written; run `holdfast db upgrade`, or let an administrator run"
+            f" `GRANT {SINK} TO {connection.info.user}`."
+        ) from error
+
+
+def _refuse_other_revision(connection: psycopg.Connection) -> None:
+    found = execute(connection, "revision").fetchone()
+    revision = found["revision"] if found else "none"
+    if revision != SCHEMA_REVISION:
+        raise SchemaMismatch(
+            f"the database has schema revision {revision}, this version of the sink needs"
+            f" {SCHEMA_REVISION}. Nothing was written; run `holdfast db upgrade`, or use the"
+            " version of Holdfast that the database was upgraded for."
+        )
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{round(seconds * 1000)}ms"

@@ -1,0 +1,148 @@
+"""The digest of a batch: equal for the same rows in any order, different for any other rows.
+
+Every value becomes bytes that delimit themselves (`N` for null, `<length>:<bytes>` for a scalar,
+`{` and the fields for a struct, `[<count>:` and the elements for a list), a row the bytes of its
+columns in the order of their names. Rows are sorted as bytes and hashed with SHA-256 under a header
+that names the table, its columns, their types and the number of rows. Everything runs in Arrow's
+kernels; no value becomes a Python object.
+
+A stored digest is compared for as long as a checkpoint may replay its batch, so a change of this
+encoding would be a new `VERSION`; `tests/contract/vectors/digest.json` freezes it.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sink.errors import SchemaMismatch
+
+VERSION = b"holdfast-digest/1\n"
+
+_BYTES = pa.large_binary()
+_NOTHING = pa.scalar(b"", _BYTES)
+_NULL = pa.scalar(b"N", _BYTES)
+
+
+def digest(tables: Mapping[str, pa.Table]) -> bytes:
+    """Return 32 bytes for the named tables of one batch; a table without rows counts as absent.
+
+    Raises `SchemaMismatch` for a column type that has no one text form, such as a float.
+    """
+    total = hashlib.sha256(VERSION)
+    for name in sorted(tables):
+        table = tables[name]
+        if not table.num_rows:
+            continue
+        columns = sorted(table.column_names)
+        described = {column: kind(table.schema.field(column).type) for column in columns}
+        header = json.dumps([name, table.num_rows, list(described.items())], separators=(",", ":"))
+        total.update(header.encode() + b"\n")
+        for piece in _sorted_rows(table.select(columns)):
+            total.update(piece)
+    return total.digest()
+
+
+def kind(type_: pa.DataType) -> str:
+    """Return the name under which a type is hashed: widths and storage forms do not count.
+
+    >>> kind(pa.struct([("b", pa.int16()), ("a", pa.list_(pa.large_string()))]))
+    '{a:[string],b:int}'
+    """
+    types = pa.types
+    if types.is_struct(type_):
+        fields = sorted(f"{field.name}:{kind(field.type)}" for field in type_)
+        return f"{{{','.join(fields)}}}"
+    if _is_list(type_):
+        return f"[{kind(type_.value_type)}]"
+    for name, holds in (
+        ("string", types.is_string(type_) or types.is_large_string(type_)),
+        ("int", types.is_integer(type_)),
+        ("bool", types.is_boolean(type_)),
+        ("time", types.is_timestamp(type_) and type_.unit == "us"),
+        ("date", types.is_date32(type_)),
+        ("null", types.is_null(type_)),
+    ):
+        if holds:
+            return name
+    raise SchemaMismatch(
+        f"a column of type {type_} cannot be part of a batch: its values have no one text form."
+        " Nothing was written. Cast it to an integer (minor units), a string, or a timestamp."
+    )
+
+
+def _sorted_rows(table: pa.Table) -> list[memoryview]:
+    texts = [
+        pc.binary_join_element_wise(*map(_texts, batch.columns), _NOTHING)
+        for batch in table.to_batches()
+        if batch.num_columns and batch.num_rows
+    ]
+    if not texts:
+        return []
+    rows = pa.chunked_array(texts, _BYTES).combine_chunks()
+    rows = rows.take(pc.array_sort_indices(rows))
+    offsets = pa.Array.from_buffers(pa.int64(), len(rows) + 1, [None, rows.buffers()[1]])
+    first, last = offsets[rows.offset].as_py(), offsets[rows.offset + len(rows)].as_py()
+    return [memoryview(rows.buffers()[2])[first:last]]
+
+
+def _texts(values: pa.Array) -> pa.Array:
+    """Return each value as bytes that delimit themselves."""
+    type_ = values.type
+    if pa.types.is_null(type_):
+        return _fill(_NULL, len(values))
+    if pa.types.is_struct(type_):
+        text = _struct_texts(values)
+    elif _is_list(type_):
+        text = _list_texts(values)
+    else:
+        text = _scalar_texts(values)
+    return pc.if_else(pc.is_null(values), _NULL, text)
+
+
+def _scalar_texts(values: pa.Array) -> pa.Array:
+    match kind(values.type):
+        case "string":
+            # As bytes: a string that is not UTF-8 is a fault of its row, not of the batch.
+            text = values.cast(_BYTES)
+        case "time":
+            text = _decimal(values.cast(pa.int64()))
+        case "date":
+            text = _decimal(values.cast(pa.int32()))
+        case _:
+            text = _decimal(values)
+    return pc.binary_join_element_wise(_decimal(pc.binary_length(text)), text, _scalar(b":"))
+
+
+def _struct_texts(values: pa.Array) -> pa.Array:
+    fields = dict(zip((field.name for field in values.type), values.flatten(), strict=True))
+    inner = [_texts(fields[name]) for name in sorted(fields)]
+    return pc.binary_join_element_wise(_fill(_scalar(b"{"), len(values)), *inner, _NOTHING)
+
+
+def _list_texts(values: pa.Array) -> pa.Array:
+    counts = pc.fill_null(pc.list_value_length(values), 0).cast(pa.int64())
+    ends = pc.cumulative_sum(counts)
+    offsets = pa.concat_arrays([pa.array([0], pa.int64()), ends])
+    lists = pa.LargeListArray.from_arrays(offsets, _texts(values.flatten()))
+    start = pc.binary_join_element_wise(_scalar(b"["), _decimal(counts), _NOTHING)
+    return pc.binary_join_element_wise(start, pc.binary_join(lists, _NOTHING), _scalar(b":"))
+
+
+def _decimal(values: pa.Array) -> pa.Array:
+    return values.cast(pa.large_string()).cast(_BYTES)
+
+
+def _fill(value: pa.Scalar, count: int) -> pa.Array:
+    return pa.repeat(value, count)
+
+
+def _scalar(value: bytes) -> pa.Scalar:
+    return pa.scalar(value, _BYTES)
+
+
+def _is_list(type_: pa.DataType) -> Any:
+    return pa.types.is_list(type_) or pa.types.is_large_list(type_)

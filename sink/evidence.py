@@ -1,0 +1,69 @@
+"""What the quarantine keeps of a refused row: JSON text that Postgres can store."""
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+from sink.contract.canonical import rfc3339_from_micros
+
+ROW_BYTES_MAX = 64 * 1024
+"""Longest row text; of a longer one the beginning is kept, with its length."""
+
+DETAIL_LENGTH_MAX = 1000
+
+
+def row_text(row: Mapping[str, pa.Scalar]) -> str:
+    """Return the row as one JSON object. Bytes that are not UTF-8 are shown as `\\xNN`."""
+    values = {name: readable(value) for name, value in row.items()}
+    return storable(json.dumps(values, ensure_ascii=False, default=str))
+
+
+def storable(text: str | None) -> str:
+    """Return `text` as Postgres takes it: no NUL, no lone surrogate, not beyond the maximum."""
+    if text is None:
+        return "null"
+    clean = _clean(text)
+    size = len(clean.encode())
+    if size <= ROW_BYTES_MAX:
+        return clean
+    kept = clean.encode()[: ROW_BYTES_MAX // 4].decode(errors="ignore")
+    return json.dumps({"cut": True, "bytes": size, "beginning": kept}, ensure_ascii=False)
+
+
+def detail_text(text: str | None) -> str:
+    """Return one bounded line for a person."""
+    return _clean(" ".join((text or "").split()))[:DETAIL_LENGTH_MAX]
+
+
+def _clean(text: str) -> str:
+    text = text.replace("\x00", "\\u0000")
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def readable(value: pa.Scalar) -> Any:
+    """Return a plain value even where `as_py` refuses: bad UTF-8, times beyond Python's years."""
+    if not value.is_valid:
+        return None
+    match value:
+        case pa.StructScalar():
+            names = [field.name for field in value.type]
+            return {name: readable(value[i]) for i, name in enumerate(names)}
+        case pa.ListScalar() | pa.LargeListScalar():
+            return [readable(item) for item in value.values]
+        case pa.StringScalar() | pa.LargeStringScalar():
+            return value.as_buffer().to_pybytes().decode(errors="backslashreplace")
+        case pa.TimestampScalar():
+            return _moment(value.value)
+        case _:
+            plain = value.as_py()
+            return plain.isoformat() if isinstance(plain, datetime) else plain
+
+
+def _moment(micros: int) -> str | int:
+    try:
+        return rfc3339_from_micros(micros)
+    except OverflowError:
+        return micros

@@ -1,0 +1,173 @@
+"""What the ledger says of a batch, and what happens when the batch comes again.
+
+The caller holds the stream's lock, so an answer stays true until its COMMIT.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+import psycopg
+
+from sink.batch import PreparedBatch
+from sink.contract.canonical import rfc3339
+from sink.contract.key import Key
+from sink.database import execute
+from sink.errors import Divergence, KeyDifference, ReplayDiverged
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a stream: who writes. `epoch` grows with each run and fences the older ones."""
+
+    stream: str
+    query_id: UUID
+    run_id: UUID
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """`rows = entries + duplicates + suppressed + quarantined`; `differing` are duplicates too.
+
+    A suppressed entry changes nothing, or was overtaken by a newer entry of its subject.
+    """
+
+    rows: int
+    entries: int
+    duplicates: int
+    differing: int
+    suppressed: int
+    quarantined: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    stream: str
+    batch_id: int
+    batch_no: int
+    written_at: datetime
+    counts: Counts
+
+
+@dataclass(frozen=True, slots=True)
+class Written(_Outcome):
+    """The batch is in the outbox, and this call put it there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed(_Outcome):
+    """The batch was in the outbox already, with the same content; nothing was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The ledger's row of a batch."""
+
+    run_id: UUID
+    epoch: int
+    digest: bytes
+    batch_no: int
+    written_at: datetime
+    counts: Counts
+
+
+def read(connection: psycopg.Connection, run: Run, batch_id: int) -> Recorded | None:
+    """Return the row of (stream, query id, batch id), or None where the batch is new."""
+    found = execute(
+        connection, "read_batch", stream=run.stream, query_id=run.query_id, batch_id=batch_id
+    ).fetchone()
+    if found is None:
+        return None
+    return Recorded(
+        run_id=found["run_id"],
+        epoch=found["epoch"],
+        digest=found["digest"],
+        batch_no=found["batch_no"],
+        written_at=found["written_at"],
+        counts=Counts(
+            rows=found["row_count"],
+            entries=found["entry_count"],
+            duplicates=found["duplicate_count"],
+            differing=found["differing_count"],
+            suppressed=found["suppressed_count"],
+            quarantined=found["quarantined_count"],
+        ),
+    )
+
+
+def accept(
+    connection: psycopg.Connection,
+    run: Run,
+    batch_id: int,
+    batch: PreparedBatch,
+    recorded: Recorded,
+    *,
+    commit_unknown: bool,
+) -> Written | Replayed:
+    """Answer a batch that the ledger has: with `commit_unknown` this run's own row is `Written`.
+
+    Raises `ReplayDiverged` when the content is not the recorded one.
+    """
+    if recorded.digest != batch.digest:
+        raise _diverged(connection, run, batch_id, batch, recorded)
+    ours = commit_unknown and (recorded.run_id, recorded.epoch) == (run.run_id, run.epoch)
+    outcome = Written if ours else Replayed
+    return outcome(run.stream, batch_id, recorded.batch_no, recorded.written_at, recorded.counts)
+
+
+def _diverged(
+    connection: psycopg.Connection,
+    run: Run,
+    batch_id: int,
+    batch: PreparedBatch,
+    recorded: Recorded,
+) -> ReplayDiverged:
+    sides = {
+        found["side"]: KeyDifference(found["count"], tuple(found["first"]))
+        for found in execute(
+            connection,
+            "compare_keys",
+            batch_no=recorded.batch_no,
+            keys=[entry.key.digest for entry in batch.entries],
+            contents=[entry.envelope.content for entry in batch.entries],
+        )
+    }
+    difference = Divergence(
+        rows_then=recorded.counts.rows,
+        rows_now=batch.row_count,
+        quarantined_then=recorded.counts.quarantined,
+        quarantined_now=len(batch.quarantined),
+        only_in_ledger=sides.get("only_in_ledger", KeyDifference()),
+        only_in_replay=sides.get("only_in_replay", KeyDifference()),
+        changed=sides.get("changed", KeyDifference()),
+    )
+    return ReplayDiverged(
+        f"stream {run.stream!r}: batch {batch_id} of query {run.query_id} came back with other"
+        f" content than was written on {rfc3339(recorded.written_at)}: {_in_words(difference)}."
+        " Nothing was written now, and what was written then stands. Restore what made it (the"
+        " code, the policy, the source's files) and restart; or start a new checkpoint, whose"
+        f" recorded keys repeat nothing, and adopt it with `holdfast stream adopt {run.stream}`.",
+        difference,
+    )
+
+
+def _in_words(difference: Divergence) -> str:
+    words = [
+        f"rows {difference.rows_then} then, {difference.rows_now} now",
+        f"quarantined {difference.quarantined_then} then, {difference.quarantined_now} now",
+    ]
+    sides = (
+        ("only in the ledger", difference.only_in_ledger),
+        ("only in this replay", difference.only_in_replay),
+        ("with other content", difference.changed),
+    )
+    words += [f"{side.count} keys {name} ({_listed(side)})" for name, side in sides if side.count]
+    if len(words) == 2:
+        words.append("the keys are the same, so another column or table of the batch differs")
+    return "; ".join(words)
+
+
+def _listed(side: KeyDifference) -> str:
+    more = ", ..." if side.count > len(side.first) else ""
+    return ", ".join(Key(digest).text for digest in side.first) + more

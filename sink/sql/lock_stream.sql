@@ -1,0 +1,3 @@
+-- Takes the stream's row until COMMIT: runs and batches of one stream are serial from here on, so
+-- what is read of the ledger after it stays true. Index: pk_stream.
+SELECT query_id, epoch, run_id, started_at FROM holdfast.stream WHERE name = %(stream)s FOR UPDATE

@@ -1,0 +1,5 @@
+-- The batch's number and its one moment. Read after the subjects are locked and never before their
+-- last one, so that created_at does not go back within a subject, even if the clock does. No index.
+SELECT
+    nextval(pg_get_serial_sequence('holdfast.batch', 'batch_no')) AS batch_no,
+    greatest(clock_timestamp(), %(last_created_at)s::timestamptz) AS written_at

@@ -1,0 +1,294 @@
+"""One batch, one transaction: what is written, what is not, and what a second time finds."""
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from sink import BatchInput, ReplayDiverged, Replayed, Written
+from sink.contract.envelope import BODY_BYTES_MAX
+from sink.contract.key import Key
+from tests.support.bad_rows import BAD_ROWS
+from tests.support.driver import Driver
+from tests.support.entries import BLOCK, REFUSED, RELEASE, SCHEMA, decision
+from tests.support.outbox import contents, sequences
+
+MakeDriver = Callable[..., Driver]
+
+
+def _counts(outcome: Written | Replayed) -> tuple[int, ...]:
+    counts = outcome.counts
+    assert counts.rows == (
+        counts.entries + counts.duplicates + counts.suppressed + counts.quarantined
+    )
+    return (counts.entries, counts.duplicates, counts.suppressed, counts.quarantined)
+
+
+def test_batch_is_written_with_all_that_belongs_to_it(
+    driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    spark = driver()
+    block, release = decision("m_482", 1), decision("m_482", 2, RELEASE, 2_200_000)
+    outcome = spark.batch(0, release, block, decision("m_7", 1))
+    assert isinstance(outcome, Written)
+    assert _counts(outcome) == (3, 0, 0, 0)
+
+    assert sequences(db, "m_482") == [1, 2]
+    rows = db.execute(
+        "SELECT sequence, key, type, occurred_at, created_at, convert_from(body, 'UTF8')"
+        " FROM holdfast.entry JOIN holdfast.subject ON id = subject_id"
+        " WHERE name = 'm_482' ORDER BY sequence"
+    ).fetchall()
+    for (sequence, key, type_, occurred_at, created_at, body), sent in zip(
+        rows, (block, release), strict=True
+    ):
+        assert key == Key.of(sent["key"]).digest
+        assert (type_, occurred_at) == (sent["type"], sent["occurred_at"])
+        assert created_at == outcome.written_at
+        assert json.loads(body)["sequence"] == sequence
+        assert json.loads(body)["data"] == sent["data"]
+
+    ledger = db.execute(
+        "SELECT run_id, epoch, row_count, entry_count, written_at, routed_at FROM holdfast.batch"
+    ).fetchone()
+    assert ledger == (spark.run_id, 1, 3, 3, outcome.written_at, None)
+    assert contents(db)["subject"] == [("m_482", 2, RELEASE), ("m_7", 1, BLOCK)]
+
+
+def test_replayed_batch_writes_nothing(driver: MakeDriver, db: psycopg.Connection) -> None:
+    called: list[int] = []
+    first = driver(also=lambda _connection, rows: called.append(rows.num_rows))
+    rows = [decision("m_482", 1), decision("m_7", 1), decision("m_7", 1)]
+    written = first.batch(0, *rows)
+    before = contents(db)
+    numbers = "SELECT last_value FROM holdfast.batch_batch_no_seq"
+    drawn = db.execute(numbers).fetchone()
+
+    again = first.batch(0, *reversed(rows))
+    restarted = driver(query_id=first.query_id).batch(0, *rows)
+    for replay in (again, restarted):
+        assert isinstance(replay, Replayed)
+        assert (replay.batch_no, replay.counts) == (written.batch_no, written.counts)
+    assert contents(db) == before
+    assert db.execute(numbers).fetchone() == drawn
+    assert called == [3]
+
+
+def test_replay_with_other_rows_diverges_and_says_how(
+    driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    spark = driver()
+    known = decision("m_0", 1)
+    spark.batch(0, known)
+    gone, kept, changed = decision("m_1"), decision("m_2"), decision("m_3", minor=1)
+    spark.batch(1, known, gone, kept, changed)
+    before = contents(db)
+
+    added = [decision(f"n_{n:02}") for n in range(25)]
+    with pytest.raises(ReplayDiverged) as raised:
+        spark.batch(1, known, kept, changed | {"data": {"exposure_minor": 2}}, *added)
+
+    difference = raised.value.divergence
+    assert (difference.rows_then, difference.rows_now) == (4, 28)
+    assert difference.only_in_ledger.first == (Key.of(gone["key"]).digest,)
+    assert difference.changed.first == (Key.of(changed["key"]).digest,)
+    assert difference.only_in_replay.count == 25
+    assert difference.only_in_replay.first == tuple(
+        sorted(Key.of(row["key"]).digest for row in added)[:20]
+    )
+    words = str(raised.value)
+    assert "rows 4 then, 28 now" in words
+    assert f"1 keys only in the ledger ({Key.of(gone['key']).text})" in words
+    assert "holdfast stream adopt payouts" in words
+    assert contents(db) == before
+
+
+def test_replay_with_another_companion_diverges_though_the_keys_agree(driver: MakeDriver) -> None:
+    revision = 1
+
+    def select(rows: pa.Table) -> BatchInput:
+        return BatchInput(rows, companions={"windows": pa.table({"revision": [revision]})})
+
+    spark = driver(select=select)
+    spark.batch(0, decision())
+    revision = 2
+    with pytest.raises(ReplayDiverged, match="the keys are the same"):
+        spark.batch(0, decision())
+
+
+def test_known_key_is_a_duplicate_and_its_other_content_is_counted(
+    driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    spark = driver()
+    spark.batch(0, decision("m_1", minor=1), decision("m_2", minor=1))
+    outcome = spark.batch(
+        1, decision("m_1", minor=1), decision("m_2", minor=2), decision("m_3"), decision("m_3")
+    )
+    assert _counts(outcome) == (1, 3, 0, 0)
+    assert outcome.counts.differing == 1
+    assert [sequences(db, name) for name in ("m_1", "m_2", "m_3")] == [[1], [1], [1]]
+
+
+def test_entry_that_changes_nothing_is_suppressed_and_its_key_recorded(
+    driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    spark = driver()
+    outcome = spark.batch(
+        0, *(decision("m_1", w, t) for w, t in enumerate([BLOCK, BLOCK, RELEASE]))
+    )
+    assert _counts(outcome) == (2, 0, 1, 0)
+    outcome = spark.batch(1, *(decision("m_1", w, t) for w, t in [(3, RELEASE), (4, BLOCK)]))
+    assert _counts(outcome) == (1, 0, 1, 0)
+    assert sequences(db, "m_1") == [1, 2, 3]
+    assert contents(db)["subject"] == [("m_1", 3, BLOCK)]
+
+    outcome = spark.batch(2, decision("m_1", 3, RELEASE))
+    assert _counts(outcome) == (0, 1, 0, 0)
+
+
+def test_repeats_are_written_where_the_stream_wants_them(driver: MakeDriver) -> None:
+    spark = driver(suppress_repeats=False)
+    assert _counts(spark.batch(0, *(decision("m_1", w) for w in range(3)))) == (3, 0, 0, 0)
+
+
+def test_clock_that_was_set_back_takes_no_subject_back_in_time(
+    driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    spark = driver()
+    first = spark.batch(0, decision("m_1", 1), decision("m_2", 1))
+    assert db.execute("SELECT DISTINCT last_created_at FROM holdfast.subject").fetchall() == [
+        (first.written_at,)
+    ]
+    ahead = first.written_at + timedelta(hours=3)
+    db.execute("UPDATE holdfast.subject SET last_created_at = %s WHERE name = 'm_1'", [ahead])
+
+    second = spark.batch(1, decision("m_1", 2, RELEASE), decision("m_2", 2, RELEASE))
+    assert second.written_at == ahead
+    moments = "SELECT DISTINCT created_at FROM holdfast.entry WHERE batch_no = %s"
+    assert db.execute(moments, [second.batch_no]).fetchall() == [(ahead,)]
+    assert db.execute("SELECT DISTINCT last_created_at FROM holdfast.subject").fetchall() == [
+        (ahead,)
+    ]
+    # Only who shares a subject with that moment is taken ahead with it.
+    assert spark.batch(2, decision("m_3", 1)).written_at < ahead
+
+
+def test_bad_rows_are_quarantined_and_the_rest_is_written(
+    driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    schema = SCHEMA.append(pa.field("priority", pa.int32()))
+    bad = [decision("m_bad") | change for change, _ in BAD_ROWS.values()]
+    conflict = [decision("m_1"), decision("m_1", minor=1)]
+    refused = pa.Table.from_pylist(
+        [{"reason": "malformed", "detail": "line 3", "row": '{"event_id": "e1", \x00'}], REFUSED
+    )
+    spark = driver(select=lambda rows: BatchInput(rows, refused))
+    rows = pa.Table.from_pylist([*bad, *conflict, decision("m_2")], schema)
+    outcome = spark.tables(0, rows)
+    assert _counts(outcome) == (2, 0, 0, len(bad) + 2)
+
+    found = db.execute("SELECT reason, row FROM holdfast.quarantine ORDER BY id").fetchall()
+    reasons = [reason for _, reason in BAD_ROWS.values()]
+    assert [reason for reason, _ in found] == [*reasons, "key_conflict", "malformed"]
+    assert all(json.loads(row) for _, row in found[:-1])
+    assert found[-1][1] == r'{"event_id": "e1", \u0000'
+
+
+def test_text_of_every_kind_survives_the_way_into_the_database(
+    driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    subjects = [
+        '"',
+        "'",
+        "\\.",
+        "\\N",
+        ",",
+        "a\nb\r\n",
+        "\t",
+        " ",
+        "é",
+        "e\u0301",
+        "\u202eabc",
+        "😀",
+    ]
+    rows = [decision(name, data={"merchant_id": name * 3}) for name in subjects]
+    driver().batch(0, *rows)
+    found = dict(
+        db.execute(
+            "SELECT name, convert_from(body, 'UTF8') FROM holdfast.entry"
+            " JOIN holdfast.subject ON id = subject_id"
+        ).fetchall()
+    )
+    assert {name: json.loads(body)["data"]["merchant_id"] for name, body in found.items()} == {
+        name: name * 3 for name in subjects
+    }
+
+
+def test_largest_body_is_accepted(driver: MakeDriver, db: psycopg.Connection) -> None:
+    spark = driver()
+    shell = len(json.dumps({"merchant_id": "", "exposure_minor": None}, separators=(",", ":")))
+    spark.batch(0, decision("m_1", data={"merchant_id": ""}))
+    [(small,)] = db.execute("SELECT octet_length(body) FROM holdfast.entry").fetchall()
+    room = BODY_BYTES_MAX - (small - shell) - shell - 18
+    outcome = spark.batch(1, decision("m_1", 2, RELEASE, data={"merchant_id": "x" * room}))
+    # "block" and "release" differ by two letters, in the type.
+    assert _counts(outcome) == (0, 0, 0, 1)
+    outcome = spark.batch(2, decision("m_1", 2, RELEASE, data={"merchant_id": "x" * (room - 2)}))
+    assert _counts(outcome) == (1, 0, 0, 0)
+
+
+def test_batch_without_rows_still_has_its_ledger_row(
+    driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    spark = driver()
+    assert _counts(spark.batch(0)) == (0, 0, 0, 0)
+    assert isinstance(spark.batch(0), Replayed)
+    assert db.execute("SELECT batch_id, row_count FROM holdfast.batch").fetchall() == [(0, 0)]
+
+
+def test_also_commits_with_the_batch_or_nothing_does(
+    driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    db.execute("CREATE TABLE public.seen (rows bigint CHECK (rows < 2))")
+    db.execute("GRANT INSERT ON public.seen TO holdfast_sink")
+
+    def also(connection: psycopg.Connection, rows: pa.Table) -> None:
+        connection.execute("INSERT INTO public.seen VALUES (%s)", [rows.num_rows])
+
+    spark = driver(also=also)
+    spark.batch(0, decision("m_1"))
+    before = contents(db)
+    with pytest.raises(psycopg.errors.CheckViolation):
+        spark.batch(1, decision("m_1", 2, RELEASE), decision("m_2"))
+    assert contents(db) == before
+    assert db.execute("SELECT rows FROM public.seen").fetchall() == [(1,)]
+
+    spark.batch(1, decision("m_1", 2, RELEASE))
+    assert sequences(db, "m_1") == [1, 2]
+
+
+def test_also_cannot_commit_by_itself(driver: MakeDriver, db: psycopg.Connection) -> None:
+    spark = driver(also=lambda connection, _rows: connection.commit())
+    with pytest.raises(psycopg.ProgrammingError, match="commit"):
+        spark.batch(0, decision())
+    assert contents(db)["batch"] == []
+
+
+@pytest.mark.parametrize("scheme", ["", "file:", "file://"])
+def test_source_offsets_of_a_local_checkpoint_are_kept(
+    driver: MakeDriver, db: psycopg.Connection, tmp_path: Path, scheme: str
+) -> None:
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "4").write_text('v1\n{"batchWatermarkMs":0}\n{"logOffset":3}')
+    spark = driver(checkpoint=f"{scheme}{tmp_path}")
+    spark.batch(4, decision())
+    spark.batch(5)
+    found = db.execute("SELECT batch_id, source_offsets FROM holdfast.batch ORDER BY 1").fetchall()
+    assert found == [(4, 'v1\n{"batchWatermarkMs":0}\n{"logOffset":3}'), (5, None)]
+    assert db.execute("SELECT checkpoint FROM holdfast.stream").fetchone() == (
+        f"{scheme}{tmp_path}",
+    )

@@ -1,0 +1,187 @@
+"""Who may write a stream: one checkpoint, and of its runs the newest."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+
+from sink import Fenced, Replayed, UnadoptedCheckpoint, Written
+from tests.support.driver import Driver
+from tests.support.entries import BLOCK, RELEASE, alternating, decision
+from tests.support.outbox import contents, sequences
+
+MakeDriver = Callable[..., Driver]
+
+
+def _stream(db: psycopg.Connection) -> tuple[UUID, int, UUID]:
+    row = db.execute("SELECT query_id, epoch, run_id FROM holdfast.stream").fetchone()
+    assert row is not None
+    return row
+
+
+def _adopt(db: psycopg.Connection, query_id: UUID) -> None:
+    db.execute("UPDATE holdfast.stream SET query_id = %s, adopted_at = now()", [query_id])
+
+
+def test_first_query_id_of_a_stream_is_adopted_and_each_run_takes_an_epoch(
+    driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    first = driver()
+    first.batch(0)
+    first.batch(1)
+    assert _stream(db) == (first.query_id, 1, first.run_id)
+    second = driver(query_id=first.query_id)
+    second.batch(2)
+    assert _stream(db) == (first.query_id, 2, second.run_id)
+    epochs = db.execute("SELECT batch_id, epoch FROM holdfast.batch ORDER BY 1").fetchall()
+    assert epochs == [(0, 1), (1, 1), (2, 2)]
+
+
+def test_restart_within_one_process_begins_a_new_run(
+    driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    spark = driver()
+    spark.batch(0)
+    spark.run_id = uuid4()
+    spark.batch(1)
+    assert _stream(db) == (spark.query_id, 2, spark.run_id)
+
+
+def test_new_checkpoint_is_refused_before_the_epoch_moves(
+    driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    owner = driver()
+    owner.batch(0, decision())
+    before = contents(db), _stream(db)
+    stranger = driver()
+    with pytest.raises(UnadoptedCheckpoint) as raised:
+        stranger.batch(0, decision("m_9"))
+    assert f"`holdfast stream adopt payouts --query-id {stranger.query_id} --reason TEXT`" in str(
+        raised.value
+    )
+    assert str(owner.query_id) in str(raised.value)
+    assert (contents(db), _stream(db)) == before
+    assert isinstance(owner.batch(1, decision("m_8")), Written)
+
+
+def test_adopted_checkpoint_repeats_nothing_whatever_its_batches(
+    driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    rows = [*alternating("m_1", range(6)), *alternating("m_2", range(6))]
+    first = driver()
+    for window in range(6):
+        first.batch(window, *rows[window::6])
+    entries = contents(db)["entry"], contents(db)["subject"]
+
+    lost = driver()
+    _adopt(db, lost.query_id)
+    outcomes = [lost.batch(n, *rows[5 * n : 5 * n + 5]) for n in range(3)]
+    assert [outcome.counts.duplicates for outcome in outcomes] == [5, 5, 2]
+    assert (contents(db)["entry"], contents(db)["subject"]) == entries
+
+    # m_1's last decision was a block: to block it again would change nothing.
+    repeat = lost.batch(3, decision("m_1", 6, BLOCK), decision("m_1", 7, RELEASE))
+    assert (repeat.counts.suppressed, repeat.counts.entries) == (1, 1)
+    assert sequences(db, "m_1") == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_older_decision_of_a_recomputation_does_not_invert_the_newest(
+    driver: MakeDriver, db: psycopg.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = driver()
+    for window, type_ in [(1, BLOCK), (4, RELEASE), (5, BLOCK)]:
+        first.batch(window, decision("m_1", window, type_))
+    entries = contents(db)["entry"], contents(db)["subject"]
+
+    recomputed = driver()
+    _adopt(db, recomputed.query_id)
+    rows = [decision("m_1", 1), decision("m_1", 2, RELEASE), decision("m_1", 5)]
+    outcome = recomputed.batch(0, *rows)
+    assert (outcome.counts.duplicates, outcome.counts.suppressed) == (2, 1)
+    assert "stream=payouts batch=0 overtaken=1" in caplog.text
+    assert (contents(db)["entry"], contents(db)["subject"]) == entries
+    assert entries[1] == [("m_1", 3, BLOCK)]
+    # Its key is recorded, so it cannot come back after the next decision either.
+    assert recomputed.batch(1, rows[1]).counts.duplicates == 1
+
+
+def test_overtaken_decision_takes_no_part_in_what_repeats_what(
+    driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    spark = driver()
+    spark.batch(0, decision("m_1", 4), decision("m_2", 4, RELEASE))
+    overtaken = [decision("m_1", 2, RELEASE), decision("m_2", 3, BLOCK)]
+    outcome = spark.batch(1, *overtaken, decision("m_1", 5), decision("m_2", 5, BLOCK))
+    # m_1 is blocked already; the block of m_2 is news, whatever was overtaken before it.
+    assert (outcome.counts.entries, outcome.counts.suppressed) == (1, 3)
+    assert contents(db)["subject"] == [("m_1", 1, BLOCK), ("m_2", 2, BLOCK)]
+
+
+def test_older_decision_is_written_where_the_stream_wants_repeats(
+    driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    spark = driver(suppress_repeats=False)
+    spark.batch(0, decision("m_1", 4))
+    assert spark.batch(1, decision("m_1", 2, RELEASE)).counts.entries == 1
+    newest = db.execute("SELECT last_type, last_occurred_at FROM holdfast.subject").fetchone()
+    assert newest == (RELEASE, decision("m_1", 4)["occurred_at"])
+
+
+def test_run_whose_query_id_is_no_longer_adopted_is_refused(
+    driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    spark = driver()
+    spark.batch(0)
+    _adopt(db, uuid4())
+    with pytest.raises(UnadoptedCheckpoint):
+        spark.batch(1)
+
+
+def test_older_run_is_fenced_once_a_newer_one_started(
+    driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    older = driver()
+    older.batch(0, decision("m_1"))
+    newer = driver(query_id=older.query_id)
+    assert isinstance(newer.batch(0, decision("m_1")), Replayed)
+    before = contents(db)
+    with pytest.raises(Fenced) as raised:
+        older.batch(1, decision("m_2"))
+    assert f"run {newer.run_id} took epoch 2" in str(raised.value)
+    # Not even a batch that is written already is answered to a run that lost the stream.
+    with pytest.raises(Fenced):
+        older.batch(0, decision("m_1"))
+    assert contents(db) == before
+    assert isinstance(newer.batch(1, decision("m_2")), Written)
+
+
+def test_order_in_which_runs_start_decides_whichever_writes_first(
+    driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    older = driver()
+    newer = driver(query_id=older.query_id)
+    for spark in (older, newer):
+        spark.sink.start(spark.query_id, spark.run_id)
+        spark.sink.start(spark.query_id, spark.run_id)
+    with pytest.raises(Fenced, match=f"run {newer.run_id} took epoch 2"):
+        older.batch(0, decision("m_1"))
+    assert isinstance(newer.batch(0, decision("m_1")), Written)
+    assert _stream(db) == (newer.query_id, 2, newer.run_id)
+
+
+def test_runs_that_start_at_once_get_one_stream_and_different_epochs(
+    driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    query_id = uuid4()
+    drivers = [driver(query_id=query_id) for _ in range(4)]
+
+    def start(spark: Driver) -> int:
+        return spark.sink._writer.begin_run(spark.query_id, spark.run_id)
+
+    with ThreadPoolExecutor(len(drivers)) as threads:
+        epochs = list(threads.map(start, drivers))
+    assert sorted(epochs) == [1, 2, 3, 4]
+    newest = drivers[epochs.index(4)]
+    assert _stream(db) == (query_id, 4, newest.run_id)

@@ -1,0 +1,137 @@
+"""The digest: the same for the same rows however they arrive, another for any other rows."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sink.digest import digest
+from sink.errors import SchemaMismatch
+from tests.support.digest_reference import reference_digest
+
+SCHEMA = pa.schema(
+    {
+        "subject": pa.string(),
+        "amount": pa.int64(),
+        "held": pa.bool_(),
+        "at": pa.timestamp("us", "UTC"),
+        "key": pa.list_(pa.string()),
+        "data": pa.struct(
+            {"name": pa.string(), "parts": pa.list_(pa.struct({"n": pa.int32()})), "z": pa.null()}
+        ),
+    }
+)
+
+_names = st.none() | st.text(alphabet="aN:1{[é€\n", max_size=4)
+_moments = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.just(UTC))  # noqa: DTZ001 (the bounds are naive by hypothesis's rule)
+_rows = st.lists(
+    st.fixed_dictionaries(
+        {
+            "subject": _names,
+            "amount": st.none() | st.integers(-(2**63), 2**63 - 1),
+            "held": st.none() | st.booleans(),
+            "at": st.none() | _moments,
+            "key": st.none() | st.lists(_names, max_size=3),
+            "data": st.none()
+            | st.fixed_dictionaries(
+                {
+                    "name": _names,
+                    "parts": st.none()
+                    | st.lists(
+                        st.none() | st.fixed_dictionaries({"n": st.integers(0, 9)}), max_size=2
+                    ),
+                    "z": st.none(),
+                }
+            ),
+        }
+    ),
+    max_size=8,
+)
+
+
+def _table(rows: list[dict[str, Any]]) -> pa.Table:
+    return pa.Table.from_pylist(rows, SCHEMA)
+
+
+@settings(max_examples=150)
+@given(_rows)
+def test_digest_is_that_of_the_plain_python_reference(rows: list[dict[str, Any]]) -> None:
+    tables = {"entries": _table(rows)}
+    assert digest(tables) == reference_digest(tables)
+
+
+@settings(max_examples=100)
+@given(_rows, st.randoms(use_true_random=False), st.integers(0, 8), st.integers(0, 8))
+def test_order_chunks_and_column_order_do_not_count(
+    rows: list[dict[str, Any]], random: Any, one: int, two: int
+) -> None:
+    shuffled = random.sample(rows, len(rows))
+    names = random.sample(SCHEMA.names, len(SCHEMA.names))
+    whole = _table(shuffled).select(names)
+    first, second = sorted((min(one, len(rows)), min(two, len(rows))))
+    pieces = [whole.slice(0, first), whole.slice(first, second - first), whole.slice(second)]
+    assert digest({"t": pa.concat_tables(pieces)}) == digest({"t": _table(rows)})
+
+
+@settings(max_examples=100)
+@given(_rows, _rows)
+def test_other_rows_or_another_multiplicity_change_it(
+    rows: list[dict[str, Any]], others: list[dict[str, Any]]
+) -> None:
+    def bag(of: list[dict[str, Any]]) -> list[str]:
+        return sorted(json.dumps(row, sort_keys=True, default=str) for row in of)
+
+    same = digest({"t": _table(rows)}) == digest({"t": _table(others)})
+    assert same == (bag(rows) == bag(others))
+    if rows:
+        assert digest({"t": _table([*rows, rows[0]])}) != digest({"t": _table(rows)})
+
+
+def test_names_of_tables_and_columns_count() -> None:
+    rows = pa.table({"a": ["x"]})
+    found = {
+        digest({"t": rows}),
+        digest({"u": rows}),
+        digest({"t": rows.rename_columns(["b"])}),
+        digest({"t": rows, "u": rows}),
+    }
+    assert len(found) == 4
+
+
+def test_cells_that_look_alike_differ() -> None:
+    tables = [
+        pa.table({"a": pa.array(["1"]), "b": pa.array(["2"])}),
+        pa.table({"a": pa.array(["12"]), "b": pa.array([""])}),
+        pa.table({"a": pa.array([None], pa.string()), "b": pa.array(["2"])}),
+        pa.table({"a": pa.array(["N"]), "b": pa.array(["2"])}),
+        pa.table({"a": pa.array([1]), "b": pa.array(["2"])}),
+        pa.table({"a": pa.array([{"x": "1"}]), "b": pa.array(["2"])}),
+        pa.table({"a": pa.array([["1"]]), "b": pa.array(["2"])}),
+        pa.table({"a": pa.array([["1", None]]), "b": pa.array(["2"])}),
+    ]
+    assert len({digest({"t": table}) for table in tables}) == len(tables)
+
+
+def test_widths_and_an_empty_table_do_not_count() -> None:
+    narrow = pa.table({"a": pa.array([1], pa.int16()), "b": pa.array(["x"], pa.string())})
+    wide = pa.table({"a": pa.array([1], pa.int64()), "b": pa.array(["x"], pa.large_string())})
+    assert digest({"t": narrow}) == digest({"t": wide})
+    assert digest({"t": narrow, "u": wide.slice(0, 0)}) == digest({"t": narrow})
+
+
+def test_bytes_that_are_not_utf8_have_a_digest() -> None:
+    broken = pa.table({"a": pa.array([b"\xff"]).view(pa.string())})
+    other = pa.table({"a": pa.array([b"\xfe"]).view(pa.string())})
+    assert digest({"t": broken}) != digest({"t": other})
+
+
+@pytest.mark.parametrize(
+    "type_", [pa.float64(), pa.decimal128(9, 2), pa.binary(), pa.timestamp("ns", "UTC")], ids=str
+)
+def test_type_without_one_text_form_is_refused(type_: pa.DataType) -> None:
+    with pytest.raises(SchemaMismatch, match=r"no one text form"):
+        digest({"t": pa.table({"a": pa.nulls(1, type_)})})
