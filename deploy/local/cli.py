@@ -1,0 +1,155 @@
+"""`holdfast local`: the embedded Postgres of a directory, and what a shell needs for it."""
+
+import os
+import shlex
+from pathlib import Path
+from typing import Annotated, Any
+
+import psycopg
+import typer
+from psycopg.conninfo import conninfo_to_dict
+from rich.console import Console
+
+from deploy.local.java import spark_environment
+from deploy.local.postgres import EmbeddedPostgres
+from dispatcher.cli.shared import AsJson, print_json
+from sink.contract.dsn import redact
+from sink.contract.exits import CommandError, ExitCode
+
+app = typer.Typer(
+    help="Run Postgres from a wheel, for development: no service, no network.",
+    no_args_is_help=True,
+)
+
+DATABASE = "holdfast"
+
+Directory = Annotated[
+    Path, typer.Option("--directory", help="Where the server's files are, one server for each.")
+]
+DIRECTORY = Path(".holdfast/local")
+
+
+@app.command()
+def up(directory: Directory = DIRECTORY, as_json: AsJson = False) -> None:
+    """Start the server, prepare the database, print its DSN; does no harm when it runs already.
+
+    With HOLDFAST_DSN set nothing is started, because every command works on that database.
+    """
+    server = EmbeddedPostgres(directory)
+    if given := _replacement(server):
+        _tell("HOLDFAST_DSN is set: nothing was started, every command uses that database.")
+        _print(redact(given), {"dsn": given, "started": False, "embedded": False}, as_json)
+        return
+    with Console(stderr=True).status("Starting Postgres; after a crash it first recovers ..."):
+        started = server.start()
+        dsn = server.make_database(DATABASE)
+        _upgrade(dsn)
+    option = "" if directory == DIRECTORY else f" --directory {shlex.quote(str(directory))}"
+    _tell(
+        f"Postgres {'started' if started else 'was running already'};"
+        f' eval "$(holdfast local env{option})" lets this shell use it.'
+    )
+    _print(dsn, {"dsn": dsn, "started": started, "embedded": True}, as_json)
+
+
+@app.command()
+def down(directory: Directory = DIRECTORY) -> None:
+    """Stop the server; its data stay. Exit code 3 when none ran."""
+    if not EmbeddedPostgres(directory).stop():
+        raise CommandError(
+            f"no embedded Postgres runs in {directory}; nothing was stopped.",
+            ExitCode.NOTHING_MATCHED,
+        )
+    _tell("Postgres stopped; its data are kept.")
+
+
+@app.command()
+def status(directory: Directory = DIRECTORY, as_json: AsJson = False) -> None:
+    """Show the server's DSN, version, process and places. Exit code 3 when it does not run."""
+    server = EmbeddedPostgres(directory)
+    facts = _facts(server)
+    if as_json:
+        print_json(facts)
+    else:
+        for name, value in facts.items():
+            if value is not None:
+                typer.echo(f"{name.replace('_', ' '):<15} {value}")
+    if _replacement(server):
+        _tell("HOLDFAST_DSN is set: every command uses that database, not this server.")
+    if not facts["running"]:
+        raise typer.Exit(ExitCode.NOTHING_MATCHED)
+
+
+@app.command()
+def env(directory: Directory = DIRECTORY, as_json: AsJson = False) -> None:
+    """Print what a shell needs to run Spark here: eval "$(holdfast local env)".
+
+    HOLDFAST_DSN is among it while the server runs, unless you have set another.
+    """
+    server = EmbeddedPostgres(directory)
+    settings = spark_environment()
+    if server.running and not _replacement(server):
+        settings["HOLDFAST_DSN"] = server.dsn_of(DATABASE)
+    if as_json:
+        print_json(settings)
+        return
+    for name, value in settings.items():
+        typer.echo(f"export {name}={shlex.quote(value)}")
+
+
+def _upgrade(dsn: str) -> None:
+    # Not at the top: `down` and `status` need no alembic, and start at once without it.
+    from migrations.upgrade import upgrade  # noqa: PLC0415 - as said above
+
+    upgrade(dsn)
+
+
+def _replacement(server: EmbeddedPostgres) -> str | None:
+    """Return HOLDFAST_DSN when it names another server than this one.
+
+    A shell that took on `holdfast local env` has this very server in it, perhaps from before a
+    restart; the random password tells.
+    """
+    given = os.environ.get("HOLDFAST_DSN")
+    if not given:
+        return None
+    try:
+        password = conninfo_to_dict(given).get("password")
+    except psycopg.ProgrammingError:
+        return given
+    known = server.cluster
+    return None if known and known.made and known.password == password else given
+
+
+def _facts(server: EmbeddedPostgres) -> dict[str, Any]:
+    known, running = server.cluster, server.running
+    facts: dict[str, Any] = {
+        "running": running is not None,
+        "dsn": None,
+        "version": None,
+        "pid": None,
+        "socket_folder": None,
+        "data_directory": str(known.data) if known else None,
+        "log": str(known.log) if known else None,
+    }
+    if running:
+        facts["pid"] = running.process.pid
+        facts["socket_folder"] = running.socket_folder and str(running.socket_folder)
+        if running.ready:
+            facts["dsn"] = server.dsn_of(DATABASE)
+            with psycopg.connect(server.dsn, connect_timeout=10) as connection:
+                facts["version"] = connection.info.parameter_status("server_version")
+    return facts
+
+
+def _print(dsn: str, value: dict[str, Any], as_json: bool) -> None:
+    """Print `value`, or else `dsn` alone, so that a script may take it as it is."""
+    if as_json:
+        print_json(value)
+    else:
+        typer.echo(dsn)
+
+
+def _tell(message: str) -> None:
+    """Say something to the person; standard output is for what scripts read."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(message, markup=False)

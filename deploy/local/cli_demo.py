@@ -1,0 +1,62 @@
+"""`holdfast demo`: the whole path on a bare machine, with both halves killed on the way."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from sink.contract.exits import ExitCode
+
+app = typer.Typer(
+    help="Watch the whole path survive the kill of Spark and of the dispatcher (about a minute)."
+)
+
+DIRECTORY = Path(".holdfast/demo")
+SEED = 482
+EVENTS = 30_000
+
+
+@app.callback(invoke_without_command=True)
+def demo(
+    directory: Annotated[
+        Path, typer.Option(help="Where files, logs and the report go.")
+    ] = DIRECTORY,
+    seed: Annotated[int, typer.Option(help="Another seed, other traffic.")] = SEED,
+    events: Annotated[
+        int, typer.Option(min=2000, max=1_000_000, help="About how many events.")
+    ] = EVENTS,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the report as JSON; the rest goes to stderr.")
+    ] = False,
+) -> None:
+    """Run two hours of traffic through Spark, outbox, dispatcher and payouts service.
+
+    Spark is killed after the sink committed and before Spark knows, the dispatcher after a webhook
+    was applied and before that is settled. Then the payouts service's own tables are compared with
+    a recomputation of the event files. Exit code 1 when an action was lost or repeated.
+    """
+    # Not at the top: every `holdfast` command reads this module.
+    from deploy.local.demo import live, report, run  # noqa: PLC0415 - loads psycopg, alembic, rich
+    from deploy.local.demo.interrupts import Interrupted  # noqa: PLC0415 - as above
+    from deploy.local.demo.layout import Layout  # noqa: PLC0415 - as above
+    from deploy.local.demo.processes import Failed  # noqa: PLC0415 - as above
+
+    console = Console(stderr=as_json, highlight=False)
+    layout = Layout(directory.absolute())
+    try:
+        made = run.run(layout, seed=seed, events=events, view=live.view(console))
+    except Interrupted as interrupted:
+        console.print("Interrupted: every process of the demo has ended.")
+        raise typer.Exit(interrupted.exit_code) from None
+    except Failed as failed:
+        for line in failed.lines:
+            console.print(f"  | {line}", markup=False, soft_wrap=True)
+        raise
+    if as_json:
+        typer.echo(made.as_json())
+    else:
+        report.show(made, console)
+        console.print(str(layout.report), markup=False, soft_wrap=True)
+    if not made.kept:
+        raise typer.Exit(ExitCode.FAILED)

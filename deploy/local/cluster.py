@@ -1,0 +1,210 @@
+"""A cluster on disk: which Postgres made it, where its data lie, who may log in.
+
+<directory>/cluster.json       major version and data directory; the choice is made once
+<directory>/credentials.json   the superuser's name and password, 0600
+<directory>/postgres.log       what the server says
+<directory>/life.lock          locked as long as one process of the server lives
+<directory>/data               the data directory, unless the server's account cannot reach it
+"""
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from deploy.local.account import Account
+from deploy.local.binaries import Binaries, shared_folder
+from deploy.local.locks import acquire
+from sink.contract.exits import CommandError
+
+SUPERUSER = "postgres"
+
+LEFTOVER_SECONDS = 60.0
+"""How long the processes of a killed server may take to notice that it is gone."""
+
+SETTINGS = {
+    "listen_addresses": "",  # no TCP: a socket in a private folder is the only way in
+    "unix_socket_permissions": "0700",
+    "max_connections": "100",
+    "shared_buffers": "64MB",
+    "work_mem": "8MB",
+    "maintenance_work_mem": "64MB",
+    "max_wal_size": "512MB",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+}
+"""Written to postgresql.conf when the cluster is made; durability settings keep their defaults."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What `cluster.json` says, checked against the data directory."""
+
+    directory: Path
+    data: Path
+    major: int
+
+    @property
+    def made(self) -> bool:
+        return (self.data / "PG_VERSION").exists()
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "postgres.log"
+
+    @property
+    def password(self) -> str:
+        """The superuser's password; raises `CommandError` when the file is gone or closed to us."""
+        path = _credentials(self.directory)
+        try:
+            return str(json.loads(path.read_text())["password"])
+        except (OSError, ValueError, KeyError) as error:
+            raise CommandError(
+                f"the password of the cluster in {self.data} cannot be read from {path}"
+                f" ({error}). The data were not touched: restore the file, or use another"
+                " --directory for a new cluster."
+            ) from error
+
+
+def load(directory: Path) -> Cluster | None:
+    """Return the cluster of `directory`, or None.
+
+    Raises `CommandError` when its data are gone, or when it cannot be read.
+    """
+    state = directory / "cluster.json"
+    data, major, made = directory / "data", None, False
+    try:
+        if state.exists():
+            known = json.loads(state.read_text())
+            data, major, made = directory / known["data"], int(known["major"]), known["made"]
+        stamp = data / "PG_VERSION"
+        if stamp.exists():
+            # The data directory itself has the last word about who can open it.
+            return Cluster(directory, data, int(stamp.read_text()))
+    except (OSError, ValueError, KeyError) as error:
+        raise CommandError(
+            f"the cluster in {directory} cannot be read ({error}); nothing was changed. Use the"
+            " account that made it, or choose another --directory."
+        ) from error
+    if made:
+        raise CommandError(
+            f"the data directory {data} is gone. Nothing was changed: restore it, or remove"
+            f" {state} to begin with an empty cluster."
+        )
+    return None if major is None else Cluster(directory, data, major)
+
+
+def place(directory: Path, account: Account, major: int) -> Cluster:
+    """Decide where a new cluster's data go; remembers the choice and returns it.
+
+    They stay in `directory` unless the server's account cannot reach it (a clone below /root): then
+    they go to a private folder that it reaches. No folder of the user's is opened up for it.
+    """
+    data = directory / "data"
+    if not account.can_enter(directory):
+        name = f"holdfast-{hashlib.sha256(os.fsencode(directory)).hexdigest()[:12]}-"
+        home = Path(tempfile.mkdtemp(prefix=name, dir=shared_folder(account)))
+        account.own(home)
+        data = home / "data"
+    cluster = Cluster(directory, data, major)
+    remember(cluster, made=False)
+    return cluster
+
+
+def remember(cluster: Cluster, *, made: bool) -> None:
+    """Write `cluster.json`; a directory that is moved as a whole stays valid."""
+    inside = cluster.data.is_relative_to(cluster.directory)
+    data = cluster.data.relative_to(cluster.directory) if inside else cluster.data
+    value = {"major": cluster.major, "data": str(data), "made": made}
+    _write_private(cluster.directory / "cluster.json", json.dumps(value))
+
+
+def make(cluster: Cluster, binaries: Binaries, account: Account) -> None:
+    """Run initdb: scram for everybody, a random password, checksums, UTF-8, locale C.
+
+    It works on a draft that is renamed at the end, so an interrupted initdb leaves no half cluster.
+    """
+    password = secrets.token_urlsafe(24)
+    draft = cluster.data.with_name("data.draft")
+    handover = cluster.data.with_name("data.password")
+    life = acquire_life(cluster)
+    try:
+        shutil.rmtree(draft, ignore_errors=True)
+        handover.unlink(missing_ok=True)
+        draft.mkdir(mode=0o700)
+        account.own(draft)
+        _write_private(handover, password)
+        account.own(handover)
+        _initdb(binaries, account, draft, handover, life)
+        _write_private(
+            _credentials(cluster.directory),
+            json.dumps({"user": SUPERUSER, "password": password}),
+        )
+        draft.rename(cluster.data)
+    finally:
+        handover.unlink(missing_ok=True)
+        shutil.rmtree(draft, ignore_errors=True)
+        os.close(life)
+    remember(cluster, made=True)
+
+
+def acquire_life(cluster: Cluster) -> int:
+    """Take the lock that initdb, the server and all its children inherit; returns its descriptor.
+
+    It is free only when not one of them lives, whatever `postmaster.pid` says and whichever
+    container they run in. Raises `CommandError` when they do not end.
+    """
+    return acquire(
+        cluster.directory / "life.lock",
+        LEFTOVER_SECONDS,
+        f"processes of an earlier server still work on {cluster.data}. Nothing was changed: end"
+        " them, or wait until their queries end.",
+    )
+
+
+def _initdb(
+    binaries: Binaries, account: Account, data: Path, password_file: Path, life: int
+) -> None:
+    settings = [f"--set={name}={value}" for name, value in SETTINGS.items()]
+    command: list[str | Path] = [
+        binaries.initdb,
+        f"--pgdata={data}",
+        f"--username={SUPERUSER}",
+        f"--pwfile={password_file}",
+        "--auth=scram-sha-256",
+        "--encoding=UTF8",
+        "--no-locale",
+        "--data-checksums",
+        "--no-instructions",
+        *settings,
+    ]
+    with account.spawn(command, subprocess.PIPE, pass_fds=[life]) as process:
+        try:
+            output = process.communicate()[0].decode(errors="replace").strip()
+        except BaseException:  # a Ctrl-C does not reach its session
+            process.kill()
+            raise
+    if process.returncode != 0:
+        raise CommandError(
+            f"initdb could not make a cluster in {data.parent}:"
+            f" {' | '.join(output.splitlines()[-3:])}. Nothing is left of the attempt."
+        )
+
+
+def _credentials(directory: Path) -> Path:
+    return directory / "credentials.json"
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Replace `path` in one step by a file that only its owner may read."""
+    draft = path.with_name(f"{path.name}.draft")
+    draft.unlink(missing_ok=True)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+    draft.rename(path)
