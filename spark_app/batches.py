@@ -1,0 +1,95 @@
+"""The gate between Spark and the sink: which batch runs, what came of it, and when to stop."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Condition
+from typing import Protocol
+from uuid import UUID
+
+from pyspark.sql import DataFrame
+
+from sink.writer import Replayed, Written
+
+
+class Sink(Protocol):
+    """What is called when the run begins, and for each batch."""
+
+    last: Written | Replayed | None
+
+    def start(self, query_id: UUID, run_id: UUID) -> None: ...
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None: ...
+
+
+class Stopped(Exception):
+    """Raised into Spark instead of a batch once the gate is closed."""
+
+
+class Batches:
+    """What foreachBatch calls; runs on Spark's thread, and is asked from the main one.
+
+    Spark may be at the first batch before the main thread knows the run: it waits for `begin`.
+    """
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._changed = Condition()
+        self._begun = False
+        self._open = True
+        self._running = False
+        self._finished = -1
+        self._outcomes: dict[int, Written | Replayed | None] = {}
+        self.failure: BaseException | None = None
+        """The error that ended the query, as it was before Spark wrapped it."""
+
+    def begin(self, query_id: UUID, run_id: UUID) -> None:
+        """Begin the run and let its batches in; raises what the sink raises, and lets none in."""
+        try:
+            self._sink.start(query_id, run_id)
+        except BaseException as error:
+            self.failure = error
+            self.close()
+            raise
+        with self._changed:
+            self._begun = True
+            self._changed.notify_all()
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        with self._pass(batch_id):
+            try:
+                self._sink(df, batch_id)
+            except BaseException as error:
+                self.failure = error
+                raise
+            self._outcomes[batch_id] = self._sink.last
+
+    @contextmanager
+    def _pass(self, batch_id: int) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: self._begun or not self._open)
+            if not self._open:
+                raise Stopped
+            self._running = True
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._running = False
+                self._finished = batch_id
+                self._changed.notify_all()
+
+    def close(self) -> int:
+        """Let no batch in any more and wait for the running one; the id of the last one, or -1."""
+        with self._changed:
+            self._open = False
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._running)
+            return self._finished
+
+    @property
+    def closed(self) -> bool:
+        return not self._open
+
+    def outcome(self, batch_id: int) -> Written | Replayed | None:
+        """Return what came of a batch, once."""
+        return self._outcomes.pop(batch_id, None)

@@ -1,0 +1,113 @@
+"""`holdfast job run`: the exposure job from the command line.
+
+Spark and Arrow are imported only when the job runs, so that every other command starts at once.
+"""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sink.contract.exits import CommandError, ExitCode
+from spark_app.durations import milliseconds
+from spark_app.exposure.settings import MILLISECOND_US, Settings
+from spark_app.formats import Format
+from spark_app.groups import KEY_GROUPS, STATE_PARTITIONS
+
+app = typer.Typer(help="The Spark job that turns events into decisions.", no_args_is_help=True)
+
+
+class Source(StrEnum):
+    """Where events come from."""
+
+    FILES = "files"
+
+
+@app.callback()
+def group() -> None:
+    """Keep `run` a word of the command line, also where this is the whole command."""
+
+
+@app.command("run")
+def run_job(
+    path: Annotated[
+        str, typer.Option(help="The directory into which event files are put, at any depth.")
+    ],
+    checkpoint: Annotated[str, typer.Option(help="Where Spark keeps its position and state.")],
+    stream: Annotated[str, typer.Option(help="The sink stream that the job writes.")],
+    policy: Annotated[Path, typer.Option(help="The policy file (TOML).")],
+    source: Annotated[Source, typer.Option(help="Where events come from.")] = Source.FILES,
+    format_: Annotated[Format, typer.Option("--format", help="What the files hold.")] = Format.JSON,
+    available_now: Annotated[
+        bool, typer.Option("--available-now", help="End when what is there now is done.")
+    ] = False,
+    max_files_per_trigger: Annotated[
+        int | None, typer.Option(min=1, help="Files in one batch at most.")
+    ] = None,
+    trigger_interval: Annotated[
+        str, typer.Option(help="A batch begins at most once in this time.")
+    ] = "1s",
+    dsn: Annotated[
+        str | None,
+        typer.Option(envvar="HOLDFAST_DSN", help="The database (libpq URI or keywords)."),
+    ] = None,
+    key_groups: Annotated[
+        int,
+        typer.Option(min=1, max=4096, help="Parts of the state; a checkpoint keeps its number."),
+    ] = KEY_GROUPS,
+    partitions: Annotated[
+        int, typer.Option(min=1, help="Tasks that share the state; a checkpoint keeps its number.")
+    ] = STATE_PARTITIONS,
+    watermark_delay: Annotated[
+        str, typer.Option(help="How far the watermark stays behind the newest event.")
+    ] = "30s",
+    late_cutoff: Annotated[
+        str, typer.Option(help="How long after its end a window takes corrections.")
+    ] = "2m",
+    future_tolerance: Annotated[
+        str, typer.Option(help="How far ahead an event may be dated and still be believed.")
+    ] = "5m",
+) -> None:
+    """Read events, compute exposure per merchant, and write block and release decisions."""
+    if not dsn:
+        raise CommandError(
+            "no database: pass --dsn, set HOLDFAST_DSN, or start one with `holdfast local up`.",
+            ExitCode.USAGE,
+        )
+    try:
+        settings = Settings(
+            watermark_delay_us=milliseconds(watermark_delay) * MILLISECOND_US,
+            late_cutoff_us=milliseconds(late_cutoff) * MILLISECOND_US,
+            future_tolerance_us=milliseconds(future_tolerance) * MILLISECOND_US,
+        )
+        interval_ms = milliseconds(trigger_interval)
+    except ValueError as error:
+        raise CommandError(f"{error}. Nothing was started.", ExitCode.USAGE) from error
+    match source:
+        case Source.FILES:
+            _run_files(
+                dsn=dsn,
+                trigger=(available_now, interval_ms),
+                path=path,
+                format=format_,
+                checkpoint=checkpoint,
+                stream=stream,
+                policy=policy,
+                settings=settings,
+                key_groups=key_groups,
+                partitions=partitions,
+                max_files_per_trigger=max_files_per_trigger,
+            )
+
+
+def _run_files(*, trigger: tuple[bool, int], **job: Any) -> None:
+    try:
+        from spark_app.run import Trigger, run_files  # noqa: PLC0415 - takes a second
+    except ModuleNotFoundError as error:
+        raise CommandError(
+            f"`job run` needs the package {error.name}, which is not installed:"
+            " pip install 'holdfast[spark]'.",
+            ExitCode.USAGE,
+        ) from error
+    run_files(trigger=Trigger(*trigger), **job)

@@ -1,0 +1,142 @@
+"""Which rows count and what they add: rules 1 to 3 of a batch.
+
+A row is, the first that is true,
+    future_dated   flagged so before the step
+    duplicate      its merchant absorbed its event id before: in any window still held in state, or
+                   from an earlier row of this batch
+    late           its window's end plus the cutoff is not after the watermark
+    applied        otherwise: it adds to its window's exposure, and its id is absorbed
+"""
+
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sink.contract.canonical import rfc3339_from_micros
+from spark_app.exposure.book import Book, Windows, by_owner
+from spark_app.exposure.errors import ExposureOverflow
+from spark_app.exposure.rows import Batch
+from spark_app.exposure.schema import STATE_ABSORBED, Bools, Int64s, integers, moments, one_chunk
+
+_LOW_BITS = 0xFFFF_FFFF
+_ADDED = ["merchant_id", "event_id", "amount_minor"]
+
+
+class Fate(IntEnum):
+    """What becomes of a row; the names in lower case are the reasons of `schema.LATE`."""
+
+    APPLIED = 0
+    LATE = 1
+    FUTURE_DATED = 2
+    DUPLICATE = 3
+
+
+Fates = npt.NDArray[np.int8]
+
+
+def fates(batch: Batch, ends: Int64s, absorbed: pa.Table, closed_us: int) -> Fates:
+    """The `Fate` of each row, in row order. Windows that end by `closed_us` take no more rows."""
+    ids = one_chunk(batch.table["event_id"])
+    future = batch.table["future_dated"].to_numpy()[batch.order]
+    known = _absorbed_before(absorbed, batch.table)[batch.order]
+    late = ends <= closed_us
+
+    fate = np.full(len(ends), Fate.APPLIED, np.int8)
+    fate[late] = Fate.LATE
+    fate[known] = Fate.DUPLICATE
+    fate[future] = Fate.FUTURE_DATED
+
+    encoded = ids.dictionary_encode()
+    distinct = len(encoded.dictionary)
+    if distinct < len(ids):
+        applied = np.flatnonzero(fate == Fate.APPLIED)
+        code = encoded.indices.to_numpy()[batch.order[applied]]
+        _, first = np.unique(batch.owner[applied] * distinct + code, return_index=True)
+        repeated = np.ones(len(applied), np.bool_)
+        repeated[first] = False
+        fate[applied[repeated]] = Fate.DUPLICATE
+    return fate
+
+
+def absorb(
+    book: Book, batch: Batch, ends: Int64s, fate: Fates, ids: pa.Table
+) -> tuple[Bools, pa.Table]:
+    """Add the applied rows to the windows of the book, and their ids to `ids`.
+
+    Returns which windows of the book have another exposure than before, and all ids.
+    """
+    applied = np.flatnonzero(fate == Fate.APPLIED)
+    if not len(applied):
+        return np.zeros(len(book.windows.end), np.bool_), ids
+    rows = batch.table.select(_ADDED).take(pa.array(batch.order[applied]))
+    end = ends[applied]
+    changed = _add(book, batch.owner[applied], end, integers(rows["amount_minor"]))
+    columns = [rows["merchant_id"], moments(end), rows["event_id"]]
+    new = pa.Table.from_arrays(columns, schema=STATE_ABSORBED)
+    return changed, pa.concat_tables([ids, new])
+
+
+def _absorbed_before(absorbed: pa.Table, table: pa.Table) -> Bools:
+    """Which rows carry an id that their own merchant has absorbed, in the table's order."""
+    known = np.zeros(table.num_rows, np.bool_)
+    ids = one_chunk(table["event_id"])
+    # Ids are nearly always new: one pass over the ids alone spares the rest.
+    held = pc.is_in(absorbed["event_id"], value_set=ids)
+    if not pc.any(held).as_py():
+        return known
+    held = absorbed.filter(held)
+    asked = np.flatnonzero(pc.is_in(ids, value_set=one_chunk(held["event_id"])))
+    rows = table.take(pa.array(asked))
+    pair = _codes(held["merchant_id"], rows["merchant_id"])
+    event = _codes(held["event_id"], rows["event_id"])
+    pair = pair * (event.max() + 1) + event
+    known[asked] = np.isin(pair[held.num_rows :], pair[: held.num_rows])
+    return known
+
+
+def _codes(first: pa.ChunkedArray, second: pa.ChunkedArray) -> Int64s:
+    """Numbers that are equal where the strings of the two columns are, one after the other."""
+    both = pa.concat_arrays([one_chunk(first), one_chunk(second)]).dictionary_encode()
+    codes: Int64s = both.indices.to_numpy().astype(np.int64)
+    return codes
+
+
+def _add(book: Book, owner: Int64s, end: Int64s, amount: Int64s) -> Bools:
+    """Add amounts to the windows of the book, opening new ones; returns which of them changed."""
+    old = book.windows
+    nothing = np.zeros(len(owner), np.int64)
+    owner, end = np.concatenate([old.owner, owner]), np.concatenate([old.end, end])
+    order = by_owner(owner, end)
+    owner, end = owner[order], end[order]
+    starts = np.flatnonzero(np.insert((owner[1:] != owner[:-1]) | (end[1:] != end[:-1]), 0, True))
+
+    def total(column: Int64s, added: Int64s) -> Int64s:
+        return np.add.reduceat(np.concatenate([column, added])[order], starts)
+
+    # High and low halves are summed apart: neither can wrap, and together they are the exact sum.
+    high = total(old.exposure >> 32, amount >> 32)
+    low = total(old.exposure & _LOW_BITS, amount & _LOW_BITS)
+    high += low >> 32
+    low &= _LOW_BITS
+    beyond = (high > 2**31 - 1) | (high < -(2**31)) | ((high == -(2**31)) & (low == 0))
+    if beyond.any():
+        place = starts[beyond.argmax()]
+        raise ExposureOverflow(
+            f"The exposure of merchant {book.names[owner[place]]} in the window that ends at "
+            f"{rfc3339_from_micros(int(end[place]))} is beyond 64 bits. "
+            "Nothing of the batch was written; look at this merchant's amounts."
+        )
+    exposure = (high << 32) | low
+    book.windows = Windows(
+        owner=owner[starts],
+        end=end[starts],
+        exposure=exposure,
+        revision=total(old.revision, nothing),
+        blocks=total(old.blocks, nothing),
+        releases=total(old.releases, nothing),
+    )
+    changed: Bools = exposure != total(old.exposure, nothing)
+    return changed

@@ -1,0 +1,116 @@
+"""The state of a key group in the form in which a step works on it: numpy columns.
+
+A merchant is numbered by its place in `Book.names`, which is sorted: sorting by number is sorting
+by id, and every output comes out in its promised order.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_app.exposure.schema import (
+    NEVER,
+    STATE_MERCHANTS,
+    STATE_WINDOWS,
+    Bools,
+    Int64s,
+    integers,
+    moments,
+    one_chunk,
+)
+from spark_app.exposure.state import GroupState
+
+
+class Windows(NamedTuple):
+    """Columns of windows, sorted by (owner, end)."""
+
+    owner: Int64s
+    end: Int64s
+    exposure: Int64s
+    revision: Int64s
+    blocks: Int64s
+    releases: Int64s
+
+    def where(self, chosen: Bools | Int64s) -> "Windows":
+        """The chosen windows, in the order of the choice."""
+        return Windows(*(column[chosen] for column in self))
+
+
+@dataclass(slots=True)
+class Book:
+    """The merchants of a key group and the windows held for them."""
+
+    names: pa.Array
+    held: Bools
+    latest: Int64s
+    """End of each merchant's latest emitted window; NEVER when there is none."""
+    windows: Windows
+
+    @classmethod
+    def open(cls, state: GroupState, batch_names: pa.Array) -> tuple[Self, Int64s]:
+        """The state with room for a batch's merchants, and the number of each of those."""
+        known = one_chunk(state.merchants["merchant_id"])
+        names = pc.unique(pa.concat_arrays([known, batch_names]))
+        place = np.arange(len(names))
+        if len(names) > len(known):
+            place = pc.sort_indices(names).to_numpy().astype(np.int64)
+            names = names.take(pa.array(place))
+        held = np.zeros(len(names), np.bool_)
+        latest = np.full(len(names), NEVER)
+        mine = _numbers(known, names)
+        held[mine] = state.merchants["held"].to_numpy()
+        latest[mine] = integers(state.merchants["latest_end"].cast(pa.int64()).fill_null(NEVER))
+        windows = Windows(
+            owner=_numbers(one_chunk(state.windows["merchant_id"]), names),
+            end=integers(state.windows["window_end"]),
+            exposure=integers(state.windows["exposure_minor"]),
+            revision=integers(state.windows["revision"]),
+            blocks=integers(state.windows["blocks"]),
+            releases=integers(state.windows["releases"]),
+        )
+        return cls(names, held, latest, windows), _numbers(batch_names, names)
+
+    def close(self, absorbed: pa.Table) -> GroupState:
+        """The book as state; merchants without hold and without windows are left out."""
+        windows = self.windows
+        stays = self.held.copy()
+        stays[windows.owner] = True
+        latest = self.latest[stays]
+        merchants = [
+            self.names.filter(pa.array(stays)),
+            pa.array(self.held[stays]),
+            pa.array(latest, mask=latest == NEVER).cast(STATE_MERCHANTS.field("latest_end").type),
+        ]
+        columns = [
+            self.names.take(pa.array(windows.owner)),
+            moments(windows.end),
+            pa.array(windows.exposure),
+            *(pa.array(c.astype(np.int32)) for c in windows[3:]),
+        ]
+        return GroupState(
+            windows=pa.Table.from_arrays(columns, schema=STATE_WINDOWS),
+            merchants=pa.Table.from_arrays(merchants, schema=STATE_MERCHANTS),
+            absorbed=absorbed,
+        )
+
+
+def by_owner(owner: Int64s, moment: Int64s) -> Int64s:
+    """Positions in ascending (owner, moment); the order of equals is not promised.
+
+    One packed key sorts ten times faster than two keys; it is used whenever it fits 64 bits.
+    """
+    if not len(owner):
+        return owner
+    low = int(moment.min())
+    span = int(moment.max()) - low + 1
+    if (int(owner.max()) + 1) * span > 2**63 - 1:
+        return np.lexsort((moment, owner))
+    return np.argsort(owner * span + (moment - low))
+
+
+def _numbers(ids: pa.Array, names: pa.Array) -> Int64s:
+    number: Int64s = pc.index_in(ids, value_set=names).to_numpy().astype(np.int64)
+    return number

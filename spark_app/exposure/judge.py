@@ -1,0 +1,105 @@
+"""The hold of every merchant, through all emissions of a batch at once: the decision rule.
+
+A merchant's hold is a latch. Walk along its judged emissions, ascending in window end:
+
+    exposure > limit           sets the latch    (a block, when it was not set)
+    exposure <= release level  clears it         (a release, when it was set)
+    in between                 leaves it
+    a gap                      clears it: if a hold reaches a window end at which nothing is
+                               emitted, the empty window there is, and 0 <= release level always
+
+So the latch after an emission is what the last setting or clearing one before it says, for any
+number of windows and merchants: one running maximum, no loop. An empty window never has to be
+judged again, because the release level is validated to be at least 0.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from spark_app.exposure.book import Book, Windows, by_owner
+from spark_app.exposure.policy import Policy
+from spark_app.exposure.schema import Bools, Int64s
+
+NOTHING: Final = 0
+BLOCK: Final = 1
+RELEASE: Final = 2
+
+Actions = npt.NDArray[np.int8]
+
+
+class Judgement(NamedTuple):
+    """What the emissions of a batch lead to."""
+
+    action: Actions
+    """Per emission: NOTHING, BLOCK or RELEASE."""
+    empty_owner: Int64s
+    """Empty windows that a hold closes: emitted too, and each of them is a RELEASE."""
+    empty_end: Int64s
+    held: Bools
+    """Per merchant, afterwards."""
+    latest: Int64s
+
+
+class _Line(NamedTuple):
+    """Judged emissions in order; each held merchant begins with its latest window as it was."""
+
+    owner: Int64s
+    end: Int64s
+    emission: Int64s
+    """Position among the emissions; -1 for a hold that was there before."""
+    sets: Bools
+    clears: Bools
+
+
+def judge(
+    book: Book, emitted: Windows, policy: Policy, watermark_us: int, window_us: int
+) -> Judgement:
+    """Judge emissions (sorted by owner and end) against the holds of the book."""
+    line = _line_up(book, emitted, policy)
+    action = np.full(len(emitted.end), NOTHING, np.int8)
+    held, latest = book.held.copy(), book.latest.copy()
+    if not len(line.owner):
+        return Judgement(action, line.owner, line.end, held, latest)
+
+    first = np.insert(line.owner[1:] != line.owner[:-1], 0, True)
+    last = np.append(first[1:], True)
+    closes_next = line.end + window_us
+    follows = np.append(line.end[1:], 0)
+    gap_after = (closes_next <= watermark_us) & (last | (follows > closes_next))
+
+    # `fresh`: nothing carries over into this emission. The first of a merchant is fresh too: a
+    # merchant that was held before starts with its hold.
+    fresh = first | np.insert(gap_after[:-1], 0, False)
+    position = np.arange(len(first))
+    decisive = np.maximum.accumulate(np.where(line.sets | line.clears | fresh, position, 0))
+    held_after = line.sets[decisive]
+    held_before = np.insert(held_after[:-1], 0, False) & ~fresh
+
+    blocks = line.sets & ~held_before & (line.emission >= 0)
+    action[line.emission[blocks]] = BLOCK
+    action[line.emission[line.clears & held_before]] = RELEASE
+
+    empty = gap_after & held_after
+    merchant = line.owner[last]
+    held[merchant] = (held_after & ~gap_after)[last]
+    latest[merchant] = np.where(empty, closes_next, line.end)[last]
+    return Judgement(action, line.owner[empty], closes_next[empty], held, latest)
+
+
+def _line_up(book: Book, emitted: Windows, policy: Policy) -> _Line:
+    # A window older than the latest emitted one is published and not judged. Emissions ascend, so
+    # it is enough to compare with the latest before the batch.
+    judged = np.flatnonzero(emitted.end >= book.latest[emitted.owner])
+    before = np.flatnonzero(book.held)
+    chosen = emitted.where(judged)
+    limit, release_level = policy.limits(book.names.take(chosen.owner), chosen.end)
+    owner = np.concatenate([before, chosen.owner])
+    end = np.concatenate([book.latest[before], chosen.end])
+    emission = np.concatenate([np.full(len(before), -1), judged])
+    sets = np.concatenate([np.ones(len(before), np.bool_), chosen.exposure > limit])
+    clears = np.concatenate([np.zeros(len(before), np.bool_), chosen.exposure <= release_level])
+    # The hold that was there stands before a new emission of the same window.
+    order = by_owner(owner, 2 * end + (emission >= 0))
+    return _Line(owner[order], end[order], emission[order], sets[order], clears[order])

@@ -1,0 +1,145 @@
+"""Which limits and which currency hold for a merchant at a window's end.
+
+The newest entry whose `effective_from` is not after the window's end is in force; a merchant's own
+entries come before the default. A decision depends on the window's end and never on the time at
+which it is computed, so a replay meets the same limits.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sink.contract.canonical import rfc3339_from_micros
+from spark_app.exposure import policy_file
+from spark_app.exposure.errors import PolicyError
+from spark_app.exposure.policy_file import Limits, PolicyFile
+from spark_app.exposure.schema import Bools, Int64s
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A checked policy. Plain values only, so that it travels to Spark's workers by pickle."""
+
+    file: PolicyFile
+
+    @classmethod
+    def load(cls, path: Path | str) -> Self:
+        """Read a policy file; raises PolicyError in words, naming the path."""
+        try:
+            return cls.parse(Path(path).read_text(encoding="utf-8"))
+        except PolicyError as error:
+            raise PolicyError(f"{path}: {error}") from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise PolicyError(f"{path}: The policy cannot be read: {error}.") from error
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a policy from TOML; raises PolicyError in words."""
+        return cls(policy_file.read(text))
+
+    @property
+    def version(self) -> str:
+        return self.file.version
+
+    def currency(self, merchant_id: str) -> str:
+        """The one currency in which a merchant settles."""
+        return self.file.currencies.get(merchant_id, self.file.currency)
+
+    def in_force(self, merchant_id: str, window_end_us: int) -> Limits:
+        """Limits of one merchant at one window's end (microseconds); see `limits`."""
+        limit, release_level = self.limits(
+            pa.array([merchant_id], pa.string()), np.array([window_end_us], np.int64)
+        )
+        return Limits(int(limit[0]), int(release_level[0]))
+
+    def limits(self, merchant_ids: pa.Array, window_ends: Int64s) -> tuple[Int64s, Int64s]:
+        """`limit_minor` and `release_level_minor` for arrays of merchants and window ends.
+
+        Raises PolicyError when a window ends before the first default is in force.
+        """
+        entry = self._entries(merchant_ids, window_ends)
+        if (entry < 0).any():
+            moment = rfc3339_from_micros(int(window_ends[entry < 0].min()))
+            raise PolicyError(
+                f"Policy {self.version} has no default in force for the window that ends at "
+                f"{moment}. Nothing was decided; add a [[default]] without effective_from and "
+                "start again."
+            )
+        return self._table.limit[entry], self._table.release_level[entry]
+
+    def covers(self, merchant_ids: pa.Array, window_ends: Int64s) -> Bools:
+        """Whether limits are in force; once they are for a merchant, they are ever after."""
+        return self._entries(merchant_ids, window_ends) >= 0
+
+    def currencies(self, merchant_ids: pa.Array) -> pa.Array:
+        """The settlement currency of each merchant of an array."""
+        named = self.file.currencies
+        if not named:
+            return pa.repeat(self.file.currency, len(merchant_ids))
+        keys, values = pa.array(named.keys(), pa.string()), pa.array(named.values(), pa.string())
+        found = values.take(pc.index_in(merchant_ids, value_set=keys))
+        return pc.fill_null(found, self.file.currency)
+
+    def _entries(self, merchant_ids: pa.Array, window_ends: Int64s) -> Int64s:
+        """Position of the entry in force, a merchant's own before the default; -1 without one."""
+        table = self._table
+        own = table.find(_places(merchant_ids, table.merchants), window_ends)
+        if not (own < 0).any():
+            return own
+        default = np.full(len(window_ends), len(table.merchants))
+        return np.where(own < 0, table.find(default, window_ends), own)
+
+    @cached_property
+    def _table(self) -> "_Table":
+        return _Table.of(self.file)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Table:
+    """The entries as arrays, ordered by owner and then by time; the default is the last owner."""
+
+    merchants: pa.Array
+    starts: Int64s
+    """Every distinct `effective_from`, ascending."""
+    key: Int64s
+    """Per entry `owner * (len(starts) + 1) + starts up to and including its own`: ascending."""
+    owner: Int64s
+    limit: Int64s
+    release_level: Int64s
+
+    @classmethod
+    def of(cls, file: PolicyFile) -> "_Table":
+        names = sorted({e.merchant_id for e in file.entries if e.merchant_id is not None})
+        place: dict[str | None, int] = {name: position for position, name in enumerate(names)}
+        place[None] = len(names)
+        entries = sorted(file.entries, key=lambda e: (place[e.merchant_id], e.effective_from_us))
+        owner = np.array([place[e.merchant_id] for e in entries], np.int64)
+        since = np.array([e.effective_from_us for e in entries], np.int64)
+        starts = np.unique(since)
+        return cls(
+            merchants=pa.array(names, pa.string()),
+            starts=starts,
+            key=owner * (len(starts) + 1) + np.searchsorted(starts, since, side="right"),
+            owner=owner,
+            limit=np.array([e.limits.limit_minor for e in entries], np.int64),
+            release_level=np.array([e.limits.release_level_minor for e in entries], np.int64),
+        )
+
+    def find(self, owner: Int64s, moment: Int64s) -> Int64s:
+        """Position of the owner's newest entry that is in force at a moment, or -1."""
+        wanted = owner * (len(self.starts) + 1) + np.searchsorted(self.starts, moment, "right")
+        position = np.searchsorted(self.key, wanted, side="right") - 1
+        mine = (position >= 0) & (self.owner[position] == owner)
+        return np.where(mine, position, -1)
+
+
+def _places(merchant_ids: pa.Array, merchants: pa.Array) -> Int64s:
+    """Where each id stands in a list of ids; -1 when it does not."""
+    found = pc.fill_null(pc.index_in(merchant_ids, value_set=merchants), -1)
+    places: Int64s = found.to_numpy().astype(np.int64)
+    return places

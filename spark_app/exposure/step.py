@@ -1,0 +1,82 @@
+"""One batch of one key group: `(state, rows, watermark) -> (state, output)`.
+
+Pure: equal arguments give equal results on every machine and in every run, whatever the order and
+chunking of the rows. Nothing in here knows about Spark, files or clocks.
+"""
+
+import numpy as np
+import pyarrow as pa
+
+from spark_app.exposure.absorb import absorb, fates
+from spark_app.exposure.book import Book
+from spark_app.exposure.emit import emit, forget
+from spark_app.exposure.output import StepOutput, decision_table, late_table, window_table
+from spark_app.exposure.policy import Policy
+from spark_app.exposure.rows import in_row_order
+from spark_app.exposure.schema import NEVER, Int64s, check_rows, integers, one_chunk
+from spark_app.exposure.settings import Settings
+from spark_app.exposure.state import GroupState
+
+__all__ = ["StepOutput", "next_timer_us", "step"]
+
+
+def step(
+    state: GroupState,
+    rows: pa.Table,
+    watermark_us: int | None,
+    policy: Policy,
+    settings: Settings,
+) -> tuple[GroupState, StepOutput]:
+    """Absorb rows, emit and judge what is due at the watermark, forget what is past its cutoff.
+
+    `rows` has the columns of `schema.ROWS`, for any number of merchants; none at a timer.
+    `watermark_us` is in microseconds since 1970, never less than in the call before; None as long
+    as there is no watermark. The state given stays as it is.
+
+    Raises RowsError, PolicyError (no default in force) or ExposureOverflow; then nothing happened.
+    """
+    watermark, closed = NEVER, NEVER
+    if watermark_us is not None:
+        watermark, closed = watermark_us, watermark_us - settings.late_cutoff_us
+    if not rows.num_rows and not (_alarms(state, settings) <= watermark).any():
+        return state, StepOutput.empty()
+
+    table = check_rows(rows)
+    merchant = one_chunk(table["merchant_id"]).dictionary_encode()
+    book, number = Book.open(state, merchant.dictionary)
+    batch = in_row_order(table, number[merchant.indices.to_numpy()])
+    ends = batch.occurred // settings.window_us * settings.window_us + settings.window_us
+
+    fate = fates(batch, ends, state.absorbed, closed)
+    changed, ids = absorb(book, batch, ends, fate, state.absorbed)
+    emissions = emit(book, changed, watermark, policy, settings)
+    ids = forget(book, ids, closed)
+
+    output = StepOutput(
+        windows=window_table(book.names, emissions, policy, settings.window_us),
+        decisions=decision_table(book.names, emissions, policy, settings.window_us),
+        late=late_table(batch, fate, watermark),
+    )
+    return book.close(ids), output
+
+
+def next_timer_us(state: GroupState, watermark_us: int | None, settings: Settings) -> int | None:
+    """The earliest moment after the watermark at which there is something to emit or to forget.
+
+    To be asked of the state that `step` returned for this watermark: until that moment, a step
+    without rows changes nothing. None when the group waits for nothing but rows.
+    """
+    alarms = _alarms(state, settings)
+    if watermark_us is not None:
+        alarms = alarms[alarms > watermark_us]
+    return int(alarms.min()) if len(alarms) else None
+
+
+def _alarms(state: GroupState, settings: Settings) -> Int64s:
+    """Every moment at which a window is emitted or forgotten, or a hold closes an empty window."""
+    end = integers(state.windows["window_end"])
+    is_open = integers(state.windows["revision"]) == 0
+    latest = integers(state.merchants["latest_end"].filter(state.merchants["held"]))
+    return np.concatenate(
+        [end[is_open], end + settings.late_cutoff_us, latest + settings.window_us]
+    )

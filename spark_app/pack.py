@@ -1,0 +1,113 @@
+"""The map side: parse and validate rows, and pack them by key group for the one shuffle.
+
+Merchants are spread over a fixed number of key groups. Each task sends one row per group instead of
+one per event: the group's events as an Arrow blob, so that no text becomes an object on its way.
+Refused rows travel to group 0, so that everything a batch holds reaches the sink on one path.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_app.blobs import to_blob
+from spark_app.events import REFUSED, Parsed
+from spark_app.exposure.policy import Policy
+from spark_app.exposure.schema import ROWS, TIMESTAMP
+from spark_app.groups import key_group
+from spark_app.validate import validate
+
+PACKED = pa.schema(
+    {
+        "key_group": pa.int32(),
+        "plausible_at": TIMESTAMP,
+        "events": pa.binary(),
+        "refused": pa.binary(),
+    }
+)
+"""`plausible_at`: the newest time in these rows that may move the watermark; null when none may."""
+
+PACKED_DDL = "key_group int, plausible_at timestamp, events binary, refused binary"
+
+ROWS_PER_PACK = 200_000
+BYTES_PER_PACK = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Packer:
+    """What `mapInArrow` runs: batches of source rows in, batches of PACKED out.
+
+    Every input batch holds the columns that `parse` reads, and `batch_time`, the batch's own
+    timestamp, which a replay meets again.
+    """
+
+    parse: Callable[[pa.RecordBatch], Parsed]
+    policy: Policy
+    future_tolerance_us: int
+    groups: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        events: list[pa.RecordBatch] = []
+        refused: list[pa.RecordBatch] = []
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            good, bad = validate(self.parse(batch), self.policy)
+            events.append(self._with_future_dated(good, batch.column("batch_time")[0]))
+            refused.append(bad)
+            held = [*events, *refused]
+            if (
+                sum(part.num_rows for part in held) >= ROWS_PER_PACK
+                or sum(part.nbytes for part in held) >= BYTES_PER_PACK
+            ):
+                yield pack(events, refused, self.groups)
+                events, refused = [], []
+        if events:
+            yield pack(events, refused, self.groups)
+
+    def _with_future_dated(self, events: pa.RecordBatch, batch_time: pa.Scalar) -> pa.RecordBatch:
+        newest = batch_time.cast(pa.int64()).as_py() + self.future_tolerance_us
+        future = pc.greater(events.column("occurred_at"), pa.scalar(newest, TIMESTAMP))
+        return pa.RecordBatch.from_arrays(
+            [future if name == "future_dated" else events.column(name) for name in ROWS.names],
+            schema=ROWS,
+        )
+
+
+def pack(
+    events: list[pa.RecordBatch], refused: list[pa.RecordBatch], groups: int
+) -> pa.RecordBatch:
+    """One row of PACKED per key group that has events, and one for all refused rows."""
+    rows = pa.Table.from_batches(events, ROWS).combine_chunks()
+    set_aside = pa.Table.from_batches(refused, REFUSED).combine_chunks()
+    packed: list[tuple[int, bytes | None, bytes | None]] = []
+    if rows.num_rows:
+        packed += [(group, to_blob(part), None) for group, part in _by_group(rows, groups)]
+    if set_aside.num_rows:
+        packed.append((0, None, to_blob(set_aside)))
+    plausible = pc.max(rows["occurred_at"].filter(pc.invert(rows["future_dated"])))
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([group for group, _, _ in packed], pa.int32()),
+            pa.array([plausible.as_py()] * len(packed), TIMESTAMP),
+            pa.array([blob for _, blob, _ in packed], pa.binary()),
+            pa.array([blob for _, _, blob in packed], pa.binary()),
+        ],
+        schema=PACKED,
+    )
+
+
+def _by_group(rows: pa.Table, groups: int) -> Iterator[tuple[int, pa.Table]]:
+    merchants = rows["merchant_id"].combine_chunks().dictionary_encode()
+    group_of = np.array(
+        [key_group(merchant, groups) for merchant in merchants.dictionary.to_pylist()], np.int32
+    )
+    owner = group_of[merchants.indices.to_numpy()]
+    order = np.argsort(owner, kind="stable")
+    ordered = rows.take(pa.array(order))
+    ends = np.cumsum(np.bincount(owner, minlength=groups))
+    for group in np.unique(owner).tolist():
+        start = ends[group] - np.count_nonzero(owner == group)
+        yield group, ordered.slice(start, ends[group] - start)

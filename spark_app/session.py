@@ -1,0 +1,66 @@
+"""The Spark session of the job, and the settings that are part of its guarantees."""
+
+import os
+import sys
+from importlib.resources import files
+
+from pyspark.sql import SparkSession
+
+_STREAMING = "spark.sql.streaming"
+
+FIXED = {
+    # Times in Parquet files, and in Spark's own reports, are in one zone on every machine.
+    "spark.sql.session.timeZone": "UTC",
+    # transformWithState needs RocksDB. Version 2 names state files by the task that wrote them, so
+    # that a late task of a failed attempt cannot overwrite the state of the one that won.
+    f"{_STREAMING}.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    f"{_STREAMING}.stateStore.checkpointFormatVersion": "2",
+    f"{_STREAMING}.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    f"{_STREAMING}.stateStore.encodingFormat": "avro",
+    f"{_STREAMING}.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+    # Timers fire in the batch without data that follows an advance of the watermark.
+    f"{_STREAMING}.noDataMicroBatches.enabled": "true",
+    # A partial read of a batch in foreachBatch would lose state: it has to fail.
+    f"{_STREAMING}.stateStore.commitValidation.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+}
+"""Not for operators: another value breaks a guarantee, or an existing checkpoint."""
+
+_OWN_JVM: dict[str, bool | float | int | str | None] = {
+    "spark.master": "local[*]",
+    # Nobody else talks to a driver that is its own cluster.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # The first compiler alone: this JVM moves blobs between files, Python and RocksDB. The second
+    # one took half of a start's processor time for code that was not faster afterwards.
+    "spark.driver.extraJavaOptions": (
+        "-XX:TieredStopAtLevel=1"
+        f" -Dlog4j2.configurationFile={files('spark_app') / 'log4j2.properties'}"
+    ),
+}
+
+
+def launched_by_spark_submit() -> bool:
+    """Whether the JVM is there already, with the settings that were given to `spark-submit`."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def create(name: str) -> SparkSession:
+    """Start Spark, or take the JVM of `spark-submit`; the session has the `FIXED` settings."""
+    # Workers would otherwise run whatever `python3` is on the PATH, without these packages.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name)
+    if not launched_by_spark_submit():
+        builder = builder.config(map=_OWN_JVM)
+    return fix(builder.getOrCreate())
+
+
+def fix(spark: SparkSession) -> SparkSession:
+    """Give a session the settings that the job relies on, and return it."""
+    for key, value in FIXED.items():
+        spark.conf.set(key, value)
+    return spark

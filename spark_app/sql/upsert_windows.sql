@@ -1,0 +1,14 @@
+-- Keeps the newest emission of each window. The batch is the truth, also where its revision is lower: after an
+-- adopted checkpoint the stream is computed anew, with other revisions. Index: pk_exposure_window.
+INSERT INTO holdfast.exposure_window AS kept
+    (stream, merchant_id, window_end, window_start, revision, exposure_minor, currency, policy_version)
+SELECT DISTINCT ON (merchant_id, window_end)
+    %(stream)s, merchant_id, window_end, window_start, revision, exposure_minor, currency, policy_version
+FROM pg_temp.exposure_window_batch
+ORDER BY merchant_id, window_end, revision DESC
+ON CONFLICT ON CONSTRAINT pk_exposure_window DO UPDATE SET
+    revision = excluded.revision,
+    exposure_minor = excluded.exposure_minor,
+    currency = excluded.currency,
+    policy_version = excluded.policy_version,
+    written_at = excluded.written_at

@@ -1,0 +1,45 @@
+"""SIGTERM and SIGINT as a wish: the running batch is finished, then the query stops."""
+
+import signal
+import sys
+from threading import Event
+from types import FrameType, TracebackType
+from typing import Self
+
+_NUMBERS = (signal.SIGTERM, signal.SIGINT)
+
+
+class StopSignals:
+    """While entered, the first signal sets `requested`; a second one ends the process at once.
+
+    `install` takes the signals, again where somebody else has put a handler of their own in place.
+    """
+
+    def __init__(self) -> None:
+        self.requested = Event()
+        self._before = {number: signal.getsignal(number) for number in _NUMBERS}
+
+    def install(self) -> None:
+        if not self.requested.is_set():
+            for number in _NUMBERS:
+                signal.signal(number, self._on_signal)
+
+    def __enter__(self) -> Self:
+        self.install()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self.requested.set()
+        for each in _NUMBERS:
+            signal.signal(each, signal.SIG_DFL)
+        name = signal.Signals(number).name
+        print(f"{name}: stopping after the running batch", file=sys.stderr, flush=True)  # noqa: T201 - the command's own report

@@ -1,0 +1,93 @@
+"""`holdfast job run` and `spark-submit` as a person starts, stops and mistypes them."""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pyspark
+import pytest
+
+import spark_app
+from tests.support.command import holdfast
+from tests.support.job_process import command, job_process
+from tests.support.jobs import event, put
+
+pytestmark = pytest.mark.spark
+
+LINES = [event("e1", "12:01", 6_000_000)]
+NEXT = [event("e2", "12:20", 1)]
+
+MISTAKES = {
+    "no such directory": (["--path", "/nowhere"], 2, "there is no directory /nowhere"),
+    "no policy": (["--policy", "/nowhere.toml"], 2, "/nowhere.toml"),
+    "a stream of another shape": (["--stream", "Pay outs"], 2, "is not a stream name"),
+    "a duration in words": (["--late-cutoff", "soon"], 2, "'soon' is not a duration"),
+    "nobody listens": (["--dsn", "postgresql://me:pw@127.0.0.1:1/x"], 1, "SinkUnavailable"),
+    "no DSN": (["--dsn", "what?"], 2, "the DSN cannot be read"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_line_before_anything_is_started(
+    mistake: str, dsn: str, tmp_path: Path
+) -> None:
+    options, exit_code, said = MISTAKES[mistake]
+    put(tmp_path / "events", 0, LINES)
+    done = holdfast("job", *command(tmp_path, *options), dsn=dsn)
+    assert done.returncode == exit_code, done.stderr
+    assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert ":pw@" not in done.stderr
+    assert not (tmp_path / "checkpoint").exists()
+
+
+def test_an_old_schema_and_a_machine_without_java_are_one_line(
+    make_database: Callable[[str | None], str], dsn: str, tmp_path: Path
+) -> None:
+    put(tmp_path / "events", 0, LINES)
+    empty = holdfast("job", *command(tmp_path), dsn=make_database(None))
+    assert (empty.returncode, len(empty.stderr.strip().splitlines())) == (1, 1)
+    assert "holdfast db upgrade" in empty.stderr
+    bare = holdfast(
+        "job", *command(tmp_path), dsn=dsn, environment={"JAVA_HOME": str(tmp_path), "PATH": ""}
+    )
+    assert (bare.returncode, len(bare.stderr.strip().splitlines())) == (1, 1)
+    assert "holdfast local env" in bare.stderr
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_ends_the_job_after_the_running_batch(
+    name: str, dsn: str, db: psycopg.Connection, tmp_path: Path
+) -> None:
+    put(tmp_path / "events", 0, LINES)
+    put(tmp_path / "events", 1, NEXT)
+    with job_process(tmp_path, dsn, "--trigger-interval", "100ms") as job:
+        job.until(lambda: "batch=0 " in job.said)
+        if name == "SIGINT":
+            job.kill(signal.SIGINT)  # Ctrl-C reaches everything that the terminal started
+        else:
+            os.kill(job.process.pid, signal.SIGTERM)
+        assert job.wait() == 0, job.said
+        assert f"{name}: stopping" in job.said
+        assert "Traceback" not in job.said
+        assert job.process.stdout
+        assert job.process.stdout.read() == b""
+    written = db.execute("SELECT batch_id FROM holdfast.batch ORDER BY 1").fetchall()
+    commits = (tmp_path / "checkpoint" / "commits").glob("[0-9]*")
+    assert [(int(path.name),) for path in sorted(commits)] == written
+
+
+def test_spark_submit_runs_the_same_job(dsn: str, db: psycopg.Connection, tmp_path: Path) -> None:
+    put(tmp_path / "events", 0, LINES)
+    put(tmp_path / "events", 1, NEXT)
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    main = Path(spark_app.__file__).parent / "__main__.py"
+    program = (str(submit), "--master", "local[2]", str(main))
+    with job_process(tmp_path, dsn, "--available-now", program=program) as job:
+        assert job.wait() == 0, job.said
+        # spark-submit hands on what the program says on either stream as its own stdout.
+        assert job.process.stdout
+        assert b"batch=2 outcome=written rows=0 entries=1 " in job.process.stdout.read()
+    assert db.execute("SELECT count(*) FROM holdfast.entry").fetchone() == (1,)

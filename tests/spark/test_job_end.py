@@ -1,0 +1,190 @@
+"""How a job ends: each failure in one line that says what to do, and a stop between two batches."""
+
+import json
+import re
+from pathlib import Path
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from sink.contract.exits import CommandError
+from spark_app.exposure.policy import Policy
+from spark_app.formats import Format
+from tests.support.jobs import Play, at, event, put
+from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+FIRST = [event("e1", "12:01", 6_000_000)]
+NEXT = [event("e2", "12:20", 1)]
+
+
+@pytest.fixture
+def play(spark: "SparkSession", dsn: str, tmp_path: Path) -> Play:
+    return Play(spark, dsn, tmp_path)
+
+
+def _command(play: Play, **changed: Any) -> None:
+    """Run the job as the command does, in the session of the tests."""
+    from spark_app import session
+    from spark_app.run import Trigger, _run
+
+    job = play.job(**changed)
+    sink = play.sink(job)
+    try:
+        _run(session.fix(play.spark.newSession()), job, sink, Trigger(available_now=True), Event())
+    finally:
+        sink.close()
+
+
+def _complaint(play: Play, **changed: Any) -> str:
+    with pytest.raises(CommandError) as raised:
+        _command(play, **changed)
+    message = str(raised.value)
+    assert "\n" not in message
+    assert "Traceback" not in message
+    return message
+
+
+def test_a_new_checkpoint_is_refused_by_its_name_until_it_is_adopted(
+    play: Play, db: psycopg.Connection
+) -> None:
+    put(play.folder / "events", 0, FIRST)
+    put(play.folder / "events", 1, NEXT)
+    _command(play)
+    other = str(play.folder / "other")
+    assert _complaint(play, checkpoint=other).startswith("UnadoptedCheckpoint: ")
+    query_id = re.search(r'"id":"([^"]+)"', Path(other, "metadata").read_text())
+    assert query_id
+    db.execute("UPDATE holdfast.stream SET query_id = %s, adopted_at = now()", [query_id[1]])
+    entries = db.execute("SELECT key, body FROM holdfast.entry").fetchall()
+    assert len(entries) == 1
+    _command(play, checkpoint=other)
+    assert db.execute("SELECT key, body FROM holdfast.entry").fetchall() == entries
+
+
+def test_a_run_takes_the_stream_before_its_first_batch(play: Play, db: psycopg.Connection) -> None:
+    (play.folder / "events").mkdir()
+    _command(play)
+    taken = db.execute(
+        "SELECT query_id::text, epoch, (SELECT count(*) FROM holdfast.batch) FROM holdfast.stream"
+    ).fetchall()
+    metadata = json.loads((play.folder / "checkpoint" / "metadata").read_text())
+    assert taken == [(metadata["id"], 1, 0)]
+
+
+def test_a_checkpoint_keeps_the_settings_of_its_first_batch(play: Play) -> None:
+    from spark_app.checkpoint import claim
+
+    put(play.folder / "events", 0, FIRST)
+    claim(play.spark, play.job(key_groups=2))
+    _command(play)
+    assert "--key-groups was 4, is 8" in _complaint(play, key_groups=8)
+    (play.folder / "checkpoint" / "holdfast.json").unlink()
+    assert "did not begin" in _complaint(play)
+
+
+def test_a_parquet_file_of_other_types_is_named_with_its_column(play: Play) -> None:
+    folder = play.folder / "events"
+    folder.mkdir()
+    table = pa.table({"event_id": ["e1"], "merchant_id": ["m_1"], "amount_minor": ["5"]})
+    pyarrow.parquet.write_table(table, folder / "texts.parquet")
+    said = _complaint(play, format=Format.PARQUET)
+    assert "texts.parquet" in said
+    assert "[amount_minor]" in said
+    assert "comes again" in said
+
+
+def test_a_file_that_is_not_parquet_is_named(play: Play) -> None:
+    put(play.folder / "events", 0, FIRST)
+    said = _complaint(play, format=Format.PARQUET)
+    assert "000.json is not a Parquet file" in said
+
+
+def test_an_error_of_the_step_comes_out_of_the_worker_in_its_own_words(play: Play) -> None:
+    beyond_64_bits = [event(f"e{number}", "12:01", 10**15) for number in range(9_300)]
+    put(play.folder / "events", 0, beyond_64_bits)
+    said = _complaint(play)
+    assert said.startswith("ExposureOverflow: The exposure of merchant m_1")
+
+
+def test_events_from_before_the_first_policy_are_set_aside_and_the_rest_is_judged(
+    play: Play, db: psycopg.Connection
+) -> None:
+    limits = "limit_minor = 1\nrelease_level_minor = 1\neffective_from = 2024-11-04T12:15:00Z\n"
+    policy = Policy.parse(f'version = "young"\n[[default]]\n{limits}')
+    put(play.folder / "events", 0, [event("e0", "11:59", 5), *FIRST])
+    put(play.folder / "events", 1, NEXT)
+    _command(play, policy=policy)
+    assert db.execute("SELECT reason::text, detail FROM holdfast.quarantine").fetchall() == [
+        ("time_out_of_range", "no limit of policy young is in force when its window ends")
+    ]
+    assert db.execute("SELECT type FROM holdfast.entry").fetchall() == [("payout_hold.block",)]
+
+
+class _Slow:
+    """A sink that holds each batch until it is told to go on."""
+
+    last = None
+
+    def __init__(self) -> None:
+        self.inside = Event()
+        self.go_on = Event()
+        self.written: list[int] = []
+
+    def start(self, query_id: UUID, run_id: UUID) -> None:
+        """Begin no run: there is no database behind it."""
+
+    def __call__(self, df: "DataFrame", batch_id: int) -> None:
+        df.toArrow()
+        self.inside.set()
+        assert self.go_on.wait(120)
+        self.written.append(batch_id)
+
+
+def test_a_stop_lets_the_running_batch_finish_and_begins_no_other(play: Play) -> None:
+    from spark_app import session
+    from spark_app.batches import Batches
+    from spark_app.job import start
+    from spark_app.run import watch
+
+    for number in range(4):
+        put(play.folder / "events", number, [event(f"e{number}", f"12:0{number}", 1)])
+    sink, stop = _Slow(), Event()
+    batches = Batches(sink)
+    query = start(session.fix(play.spark.newSession()), play.job(), batches, interval_ms=0)
+    batches.begin(UUID(query.id), UUID(query.runId))
+    watching = Thread(target=watch, args=(query, batches, stop))
+    watching.start()
+    try:
+        assert sink.inside.wait(120)
+        stop.set()
+        eventually(lambda: batches.closed)
+        sink.go_on.set()
+        watching.join(120)
+        assert not watching.is_alive()
+        assert not query.isActive
+    finally:
+        query.stop()
+    commits = play.folder / "checkpoint" / "commits"
+    assert [path.name for path in commits.glob("[0-9]*")] == ["0"]
+    assert sink.written == [0]
+
+
+def test_events_of_the_next_run_continue_the_state_of_the_last(
+    play: Play, db: psycopg.Connection
+) -> None:
+    put(play.folder / "events", 0, FIRST)
+    _command(play)
+    put(play.folder / "events", 1, [event("e1", "12:02", 6_000_000), *NEXT])
+    _command(play)
+    windows = db.execute("SELECT window_end, exposure_minor FROM holdfast.exposure_window")
+    assert windows.fetchall() == [(at("12:15"), 6_000_000)]

@@ -1,0 +1,173 @@
+"""`OutboxSink` under Spark itself: a file a batch, real checkpoints, a real outbox."""
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from sink import OutboxSink, Replayed, Written
+from sink.errors import NotStreaming
+from tests.support.entries import BLOCK, RELEASE
+from tests.support.outbox import contents, sequences
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+pytestmark = pytest.mark.spark
+
+EVENTS = "merchant_id string, action string, window_end timestamp, exposure_minor long"
+
+Play = Callable[..., "StreamingQuery"]
+
+
+def _decisions(events: "DataFrame") -> "DataFrame":
+    from pyspark.sql import functions as F  # noqa: N812 (its name everywhere)
+
+    type_ = F.concat(F.lit("payout_hold."), "action")
+    window_end = F.date_format("window_end", "yyyy-MM-dd'T'HH:mm:ss'Z'")
+    return events.select(
+        F.col("merchant_id").alias("subject"),
+        type_.alias("type"),
+        F.array(F.lit("payout-hold/v1"), "merchant_id", window_end, "action", F.lit("1")).alias(
+            "key"
+        ),
+        F.col("window_end").alias("occurred_at"),
+        F.struct("merchant_id", "action", "window_end", "exposure_minor").alias("data"),
+        F.when(F.col("action") == "block", 0).otherwise(1).cast("smallint").alias("priority"),
+    )
+
+
+@pytest.fixture
+def play(spark: "SparkSession", tmp_path: Path) -> Iterator[Play]:
+    """Run a query over the files that are there, from a checkpoint, until it has done them."""
+    started: list[StreamingQuery] = []
+
+    def run(sink: Callable[["DataFrame", int], None], checkpoint: str = "one") -> "StreamingQuery":
+        source = spark.readStream.schema(EVENTS).option("maxFilesPerTrigger", 1)
+        query = (
+            _decisions(source.json(str(tmp_path / "events")))
+            .writeStream.option("checkpointLocation", str(tmp_path / checkpoint))
+            .trigger(availableNow=True)
+            .foreachBatch(sink)
+            .start()
+        )
+        started.append(query)
+        query.processAllAvailable()
+        return query
+
+    yield run
+    for query in started:
+        query.stop()
+
+
+def _file(folder: Path, number: int, *events: tuple[str, str, str, int]) -> None:
+    names = ("merchant_id", "action", "window_end", "exposure_minor")
+    path = folder / "events" / f"{number:03}.json"
+    path.parent.mkdir(exist_ok=True)
+    lines = [json.dumps(dict(zip(names, event, strict=True))) for event in events]
+    path.write_text("\n".join(lines))
+    # The source takes files in the order of their times.
+    os.utime(path, (1_793_620_000 + number,) * 2)
+
+
+def _founding_example(folder: Path) -> None:
+    _file(folder, 0, ("m_482", "block", "2026-11-02T12:15:00Z", 8_500_000))
+    _file(folder, 1, ("m_482", "release", "2026-11-02T12:30:00Z", 2_200_000))
+
+
+def _forget(checkpoint: Path, batch_id: int) -> None:
+    """Leave the checkpoint as a driver does that dies after the sink committed."""
+    for name in (f"{batch_id}", f".{batch_id}.crc"):
+        (checkpoint / "commits" / name).unlink()
+
+
+def test_each_micro_batch_is_written_with_sparks_own_ids(
+    play: Play, dsn: str, db: psycopg.Connection, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _founding_example(tmp_path)
+    caplog.set_level(logging.INFO, "sink")
+    also_saw: list[int] = []
+    checkpoint = tmp_path / "one"
+    sink = OutboxSink(
+        dsn,
+        stream="payouts",
+        checkpoint=checkpoint.as_uri(),
+        also=lambda _connection, rows: also_saw.append(rows.num_rows),
+    )
+    query = play(sink)
+
+    query_id = json.loads((checkpoint / "metadata").read_text())["id"]
+    rows = db.execute(
+        "SELECT query_id::text, batch_id, run_id::text, epoch, entry_count, source_offsets"
+        " FROM holdfast.batch ORDER BY batch_id"
+    ).fetchall()
+    assert rows == [
+        (query_id, n, query.runId, 1, 1, (checkpoint / "offsets" / str(n)).read_text())
+        for n in range(2)
+    ]
+    assert query.id == query_id
+    bodies: list[dict[str, Any]] = [
+        json.loads(body)
+        for (body,) in db.execute(
+            "SELECT convert_from(body, 'UTF8') FROM holdfast.entry ORDER BY sequence"
+        )
+    ]
+    assert [(body["type"], body["sequence"]) for body in bodies] == [(BLOCK, 1), (RELEASE, 2)]
+    assert bodies[0]["timestamp"] == bodies[0]["data"]["window_end"] == "2026-11-02T12:15:00Z"
+    assert also_saw == [1, 1]
+    assert isinstance(sink.last, Written)
+    assert "stream=payouts batch=1 written rows=1 entries=1" in caplog.text
+    sink.close()
+
+
+def test_batch_that_spark_runs_again_is_found_written(
+    play: Play, dsn: str, db: psycopg.Connection, tmp_path: Path
+) -> None:
+    _founding_example(tmp_path)
+    first = OutboxSink(dsn, stream="payouts")
+    play(first).stop()
+    first.close()
+    before = contents(db)
+
+    _forget(tmp_path / "one", 1)
+    second = OutboxSink(dsn, stream="payouts")
+    play(second)
+    assert isinstance(second.last, Replayed)
+    assert (tmp_path / "one" / "commits" / "1").exists()
+    assert contents(db) == before
+    second.close()
+
+
+def test_new_checkpoint_ends_the_query_until_it_is_adopted_and_then_repeats_nothing(
+    play: Play, dsn: str, db: psycopg.Connection, tmp_path: Path
+) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    _founding_example(tmp_path)
+    sink = OutboxSink(dsn, stream="payouts")
+    play(sink)
+    before = contents(db)["entry"]
+
+    with pytest.raises(StreamingQueryException, match="UnadoptedCheckpoint") as raised:
+        play(sink, "two")
+    new_id = json.loads((tmp_path / "two" / "metadata").read_text())["id"]
+    assert f"holdfast stream adopt payouts --query-id {new_id} --reason TEXT" in str(raised.value)
+
+    db.execute("UPDATE holdfast.stream SET query_id = %s, adopted_at = now()", [new_id])
+    play(sink, "two")
+    assert sink.last is not None
+    assert sink.last.counts.duplicates == 1
+    assert contents(db)["entry"] == before
+    assert sequences(db, "m_482") == [1, 2]
+    sink.close()
+
+
+def test_sink_refuses_a_dataframe_outside_a_stream(spark: "SparkSession", dsn: str) -> None:
+    with pytest.raises(NotStreaming, match="foreachBatch"):
+        OutboxSink(dsn, stream="payouts")(spark.range(1), 0)

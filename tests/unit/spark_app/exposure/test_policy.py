@@ -1,0 +1,206 @@
+"""Policy files: what they mean, and every mistake said in words."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_app.exposure.errors import PolicyError
+from spark_app.exposure.policy import Policy
+from spark_app.exposure.policy_file import Limits
+from tests.support.exposure import at
+
+POLICY = """
+version = "2026-11-01"
+[[default]]
+limit_minor = 100
+release_level_minor = 90
+[[default]]
+limit_minor = 200
+release_level_minor = 190
+effective_from = 2026-11-02T14:00:00+02:00
+[[merchant]]
+id = "m_482"
+currency = "EUR"
+limit_minor = 300
+release_level_minor = 0
+effective_from = 2026-11-02T13:00:00Z
+[[merchant]]
+id = "m_482"
+limit_minor = 400
+release_level_minor = 400
+effective_from = 2026-11-02T14:00:00.000001Z
+"""
+
+DEFAULT = "[[default]]\nlimit_minor = 5\nrelease_level_minor = 5\n"
+MERCHANT = '[[merchant]]\nid = "m"\nlimit_minor = 5\nrelease_level_minor = 5\n'
+
+
+@pytest.mark.parametrize(
+    ("merchant", "end", "limits"),
+    [
+        ("other", "11:59:59", Limits(100, 90)),
+        ("other", "12:00", Limits(200, 190)),
+        ("m_482", "11:45", Limits(100, 90)),
+        ("m_482", "12:45", Limits(200, 190)),
+        ("m_482", "13:00", Limits(300, 0)),
+        ("m_482", "14:00", Limits(300, 0)),
+        ("m_482", "14:15", Limits(400, 400)),
+    ],
+)
+def test_newest_entry_in_force_counts_and_own_entries_come_first(
+    merchant: str, end: str, limits: Limits
+) -> None:
+    assert Policy.parse(POLICY).in_force(merchant, at(end)) == limits
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["a", "b", "c", None]), st.one_of(st.none(), st.integers(0, 9))),
+        unique=True,
+    ),
+    st.lists(st.tuples(st.sampled_from(["a", "b", "c", "d"]), st.integers(0, 10))),
+)
+def test_lookup_of_arrays_finds_what_a_search_by_hand_finds(
+    entries: list[tuple[str | None, int | None]], asked: list[tuple[str, int]]
+) -> None:
+    if (None, None) not in entries:
+        entries = [*entries, (None, None)]
+    text = 'version = "v"\n' + "".join(
+        (f'[[merchant]]\nid = "{merchant}"\n' if merchant else "[[default]]\n")
+        + f"limit_minor = {number}\nrelease_level_minor = 0\n"
+        + (f"effective_from = 1970-01-01T00:00:00.00000{since}Z\n" if since is not None else "")
+        for number, (merchant, since) in enumerate(entries)
+    )
+
+    def by_hand(merchant: str, end: int) -> int:
+        for owner in (merchant, None):
+            in_force = [
+                (-1 if since is None else since, number)
+                for number, (who, since) in enumerate(entries)
+                if who == owner and (since is None or since <= end)
+            ]
+            if in_force:
+                return max(in_force)[1]
+        raise AssertionError
+
+    limit, _ = Policy.parse(text).limits(
+        pa.array([merchant for merchant, _ in asked], pa.string()),
+        np.array([end for _, end in asked], np.int64),
+    )
+    assert limit.tolist() == [by_hand(merchant, end) for merchant, end in asked]
+
+
+def test_merchant_settles_in_its_own_currency_and_others_in_dollars() -> None:
+    policy = Policy.parse(POLICY)
+    assert [policy.currency("m_482"), policy.currency("other")] == ["EUR", "USD"]
+    assert policy.currencies(pa.array(["other", "m_482"])).to_pylist() == ["USD", "EUR"]
+
+
+def test_policy_travels_by_pickle() -> None:
+    policy = Policy.parse(POLICY)
+    policy.in_force("m_482", 2**62)
+    copy = pickle.loads(pickle.dumps(policy))  # noqa: S301 - made two words before
+    assert copy == policy
+    assert copy.in_force("m_482", 2**62) == Limits(400, 400)
+
+
+def test_window_before_the_first_default_is_refused_in_words() -> None:
+    policy = Policy.parse(f'version = "v1"\n{DEFAULT}effective_from = 2026-11-02T12:00:00Z\n')
+    assert policy.in_force("m", at("12:00")) == Limits(5, 5)
+    with pytest.raises(PolicyError, match=r"no default in force .* 2026-11-02T11:45:00Z"):
+        policy.in_force("m", at("11:45"))
+    ends = np.array([at("11:45"), at("12:00"), at("12:15")])
+    assert policy.covers(pa.array(["m", "m", "m"]), ends).tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (DEFAULT, "needs a version"),
+        (f'version = "  "\n{DEFAULT}', "needs a version"),
+        (f"version = 3\n{DEFAULT}", "needs a version"),
+        ('version = "v"\n' + MERCHANT, r"no \[\[default\]\]"),
+        ('version = "v"\n[default]\nlimit_minor = 5', r"\[\[default\]\], in double brackets"),
+        ('version = "v"\ndefault = [1]', r"\[\[default\]\], in double brackets"),
+        ("version = ", "not TOML"),
+        (f'version = "v"\nlimit = 3\n{DEFAULT}', 'In the policy, "limit" is not known; known are'),
+        (f'version = "v"\n{DEFAULT}id = "m"', 'In default entry 1, "id" is not known'),
+        (
+            f'version = "v"\n{DEFAULT}{MERCHANT}limits = 1',
+            r'entry 1 \("m"\), "limits" is not known',
+        ),
+        (f'version = "v"\n{DEFAULT}[[merchant]]\nlimit_minor = 1', "id must be a merchant's id"),
+        (f'version = "v"\n{DEFAULT}[[merchant]]\nid = ""', "id must be a merchant's id"),
+        (f'version = "v"\ncurrency = "usd"\n{DEFAULT}', 'three capital letters, not "usd"'),
+        (f'version = "v"\n{DEFAULT}{MERCHANT}currency = "USD\\n"', "three capital letters"),
+        (f'version = "v"\n{DEFAULT}{MERCHANT}currency = 978', "three capital letters, not 978"),
+        (
+            f'version = "v"\n{DEFAULT}{MERCHANT}currency = "EUR"\n{MERCHANT}currency = "CHF"',
+            r'entry 2 \("m"\), currency is CHF, but another entry says EUR',
+        ),
+        (f'version = "v"\n{DEFAULT}{DEFAULT}', "The default has two entries in force always"),
+        (
+            f'version = "v"\n{DEFAULT}'
+            + 2 * (MERCHANT + "effective_from = 2026-01-01T00:00:00Z\n"),
+            'Merchant "m" has two entries in force from 2026-01-01T00:00:00Z',
+        ),
+        (
+            f'version = "v"\n{DEFAULT}effective_from = 2026-01-01T00:00:00',
+            "must be a time with an offset",
+        ),
+        (f'version = "v"\n{DEFAULT}effective_from = 2026-01-01', "must be a time with an offset"),
+        (f'version = "v"\n{DEFAULT}effective_from = "2026"', 'with an offset, .* not "2026"'),
+    ],
+)
+def test_mistake_is_said_in_words(text: str, said: str) -> None:
+    with pytest.raises(PolicyError, match=said) as caught:
+        Policy.parse(text)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("limit", "release_level", "said"),
+    [
+        ("5", "6", "release_level_minor 6 is above limit_minor 5"),
+        ("-1", "-1", "limit_minor is -1: expected 0 to"),
+        ("5", "-1", "release_level_minor is -1: expected 0 to"),
+        (str(10**15 + 1), "0", f"limit_minor is {10**15 + 1}: expected 0 to {10**15}"),
+        ("5.0", "5", "limit_minor must be a whole number of minor units, not 5.0"),
+        ('"5"', "5", 'limit_minor must be a whole number of minor units, not "5"'),
+        ("true", "1", "limit_minor must be a whole number of minor units, not true"),
+        ("5", "false", "release_level_minor must be a whole number of minor units, not false"),
+    ],
+)
+def test_limits_that_cannot_be_meant_are_refused(limit: str, release_level: str, said: str) -> None:
+    entry = f"[[default]]\nlimit_minor = {limit}\nrelease_level_minor = {release_level}"
+    with pytest.raises(PolicyError, match=f"In default entry 1, {said}"):
+        Policy.parse(f'version = "v"\n{entry}')
+
+
+def test_missing_limit_is_refused() -> None:
+    with pytest.raises(PolicyError, match=r"release_level_minor must be .* not missing"):
+        Policy.parse('version = "v"\n[[default]]\nlimit_minor = 5')
+
+
+def test_largest_limit_is_accepted() -> None:
+    text = f'version = "v"\n[[default]]\nlimit_minor = {10**15}\nrelease_level_minor = 0'
+    assert Policy.parse(text).in_force("m", 0) == Limits(10**15, 0)
+
+
+def test_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    with pytest.raises(PolicyError, match=r"policy\.toml: The policy cannot be read"):
+        Policy.load(path)
+    path.write_bytes(b'version = "\xff"')
+    with pytest.raises(PolicyError, match=r"policy\.toml: The policy cannot be read"):
+        Policy.load(path)
+    path.write_text('version = "v"')
+    with pytest.raises(PolicyError, match=r"policy\.toml: The policy has no \[\[default\]\]"):
+        Policy.load(path)
+    path.write_text(POLICY)
+    assert Policy.load(path).version == "2026-11-01"

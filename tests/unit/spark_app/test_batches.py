@@ -1,0 +1,102 @@
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event, Thread
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from sink.errors import Fenced, SinkUnavailable, UnadoptedCheckpoint
+from spark_app.batches import Batches, Stopped
+from spark_app.failure import explain
+
+
+class _Sink:
+    """A sink that waits, or fails, where a real one talks to a database."""
+
+    last = None
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.entered = Event()
+        self.go_on = Event()
+        self.error = error
+        self.batches: list[int] = []
+        self.runs: list[tuple[UUID, UUID]] = []
+
+    def start(self, query_id: UUID, run_id: UUID) -> None:
+        if self.error is not None:
+            raise self.error
+        self.runs.append((query_id, run_id))
+
+    def __call__(self, df: Any, batch_id: int) -> None:  # noqa: ARG002 - as foreachBatch calls it
+        self.entered.set()
+        assert self.go_on.wait(30)
+        if self.error is not None:
+            raise self.error
+        self.batches.append(batch_id)
+
+
+def test_closing_waits_for_the_running_batch_and_turns_the_next_one_away() -> None:
+    sink = _Sink()
+    batches = Batches(sink)
+    batches.begin(uuid4(), uuid4())
+    closed = Event()
+    running = Thread(target=batches, args=(None, 7))
+    running.start()
+    assert sink.entered.wait(30)
+    closing = Thread(target=lambda: (batches.close(), closed.set()))
+    closing.start()
+    assert not closed.is_set()
+    sink.go_on.set()
+    assert closed.wait(30)
+    running.join()
+    closing.join()
+    with pytest.raises(Stopped):
+        batches(None, 8)  # type: ignore[arg-type] # no DataFrame is looked at
+    assert sink.batches == [7]
+    assert batches.close() == 7
+    assert batches.failure is None
+
+
+def test_the_error_of_a_batch_is_kept_as_it_was() -> None:
+    sink = _Sink()
+    sink.go_on.set()
+    batches = Batches(sink)
+    batches.begin(uuid4(), uuid4())
+    sink.error = Fenced("a newer run owns the stream")
+    with pytest.raises(Fenced):
+        batches(None, 0)  # type: ignore[arg-type] # no DataFrame is looked at
+    assert batches.failure is sink.error
+
+
+def test_a_batch_that_comes_before_its_run_began_waits_for_it() -> None:
+    sink = _Sink()
+    sink.go_on.set()
+    batches = Batches(sink)
+    with ThreadPoolExecutor(1) as spark:
+        early = spark.submit(batches, None, 0)  # type: ignore[arg-type] # no DataFrame is looked at
+        assert not sink.entered.is_set()
+        batches.begin(query_id := uuid4(), run_id := uuid4())
+        early.result(30)
+    assert sink.runs == [(query_id, run_id)]
+    assert sink.batches == [0]
+
+
+def test_a_batch_of_a_run_that_could_not_begin_is_turned_away() -> None:
+    sink = _Sink(UnadoptedCheckpoint("not this one"))
+    batches = Batches(sink)
+    with ThreadPoolExecutor(1) as spark:
+        early = spark.submit(batches, None, 0)  # type: ignore[arg-type] # no DataFrame is looked at
+        with pytest.raises(UnadoptedCheckpoint):
+            batches.begin(uuid4(), uuid4())
+        with pytest.raises(Stopped):
+            early.result(30)
+    assert batches.failure is sink.error
+    assert not sink.entered.is_set()
+
+
+def test_an_error_is_told_in_one_line_by_its_name() -> None:
+    said = explain(SinkUnavailable("nobody answers. Nothing was written"))
+    assert said == "SinkUnavailable: nobody answers. Nothing was written"
+    told = explain(RuntimeError("first\nsecond postgresql://me:secret@host/db"))
+    assert told.startswith("RuntimeError: first second postgresql://me:***@host/db. ")
+    assert "\n" not in told

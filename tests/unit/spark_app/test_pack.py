@@ -1,0 +1,104 @@
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from spark_app import pack as module
+from spark_app.blobs import from_blob
+from spark_app.events import REFUSED
+from spark_app.exposure.policy import Policy
+from spark_app.exposure.schema import ROWS, TIMESTAMP
+from spark_app.groups import key_group
+from spark_app.lines import parse_lines
+from spark_app.pack import PACKED, Packer
+
+NOON = 1_793_620_800_000_000
+MINUTE = 60_000_000
+POLICY = Policy.parse('version = "v1"\n[[default]]\nlimit_minor = 100\nrelease_level_minor = 100\n')
+
+
+def _line(event_id: str, merchant: str, minute: int, **changed: Any) -> bytes:
+    row = {
+        "event_id": event_id,
+        "merchant_id": merchant,
+        "type": "payout_submitted",
+        "amount_minor": 5,
+        "currency": "USD",
+        "occurred_at": f"2026-11-02T12:{minute:02}:00Z",
+    }
+    return json.dumps(row | changed).encode()
+
+
+def _packed(*batches: list[bytes], groups: int = 4) -> list[dict[str, Any]]:
+    """Pack lines that arrive at 12:30, with a tolerance of 5 minutes."""
+    packer = Packer(lambda b: parse_lines(b.column("line")), POLICY, 5 * MINUTE, groups)
+    arrays = [
+        pa.RecordBatch.from_arrays(
+            [
+                pa.array(lines, pa.binary()),
+                pa.array([NOON + 30 * MINUTE] * len(lines), TIMESTAMP),
+            ],
+            names=["line", "batch_time"],
+        )
+        for lines in batches
+    ]
+    packed = list(packer(iter(arrays)))
+    assert all(batch.schema == PACKED for batch in packed)
+    return [row for batch in packed for row in batch.to_pylist()]
+
+
+def _events(rows: list[dict[str, Any]]) -> dict[int, list[str]]:
+    return {
+        row["key_group"]: from_blob(row["events"], ROWS).column("event_id").to_pylist()
+        for row in rows
+        if row["events"] is not None
+    }
+
+
+def test_each_event_travels_once_to_the_group_of_its_merchant() -> None:
+    lines = [_line(f"e{i}", f"m_{i % 50}", i % 30) for i in range(500)]
+    by_group = _events(_packed(lines[:200], lines[200:]))
+    expected: dict[int, list[str]] = {}
+    for i in range(500):
+        expected.setdefault(key_group(f"m_{i % 50}", 4), []).append(f"e{i}")
+    assert by_group == expected
+
+
+def test_key_groups_never_change() -> None:
+    """A merchant's state lies in its group: another function would lose it."""
+    assert [key_group(name, 16) for name in ("m_482", "m_1", "\u00e9")] == [2, 0, 14]
+
+
+def test_refused_rows_travel_with_their_reason() -> None:
+    rows = _packed([_line("e1", "m_1", 1), b"{", _line("e2", "m_1", 2, currency="EUR")])
+    refused = [row for row in rows if row["refused"] is not None]
+    assert len(refused) == 1
+    table = from_blob(refused[0]["refused"], REFUSED)
+    assert table.column("reason").to_pylist() == ["malformed", "wrong_currency"]
+    assert _events(rows) == {key_group("m_1", 4): ["e1"]}
+
+
+def test_a_future_dated_event_is_marked_and_never_moves_the_watermark() -> None:
+    lines = [_line("now", "m_1", 20), _line("edge", "m_1", 35), _line("ahead", "m_1", 36)]
+    (row,) = _packed(lines, groups=1)
+    events = from_blob(row["events"], ROWS)
+    assert dict(
+        zip(*(events.column(n).to_pylist() for n in ("event_id", "future_dated")), strict=True)
+    ) == {"now": False, "edge": False, "ahead": True}
+    assert row["plausible_at"].isoformat() == "2026-11-02T12:35:00+00:00"
+
+
+@pytest.mark.parametrize("line", [b"{", _line("e", "m", 50), _line("e", "m", 1, amount_minor=None)])
+def test_nothing_that_is_not_applied_moves_the_watermark(line: bytes) -> None:
+    assert [row["plausible_at"] for row in _packed([line])] == [None]
+
+
+def test_nothing_to_read_is_nothing_to_send() -> None:
+    assert _packed([], [b"", b"  "]) == []
+
+
+def test_a_large_partition_is_sent_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ROWS_PER_PACK", 2)
+    rows = _packed([_line("e1", "m", 1), _line("e2", "m", 2)], [_line("e3", "m", 3)], groups=1)
+    assert [from_blob(row["events"], ROWS).num_rows for row in rows] == [2, 1]
