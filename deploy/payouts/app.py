@@ -1,0 +1,127 @@
+"""The service as an ASGI application: webhooks in, holds out."""
+
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import psycopg
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from deploy.payouts import holds
+from deploy.payouts.database import open_pool, statement
+from deploy.payouts.pages import render
+from deploy.payouts.service import receive
+from dispatcher.receiver import Answer, Inbox, Problem, Secret, VerifyDeliveries, delivery_of
+from sink.contract.canonical import rfc3339
+
+WEBHOOKS = "/webhooks"
+PAGE_ROWS = 100
+JSON_ROWS = 1000
+CURSOR_CHARACTERS_MAX = 1024
+
+# No script, frame, form or anything from elsewhere: the page shows names that others chose.
+_SECURITY = {
+    "content-security-policy": (
+        "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none';"
+        " frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-store",
+}
+_log = logging.getLogger(__name__)
+
+
+def build(dsn: str, inbox: Inbox, secrets: Sequence[Secret]) -> Starlette:
+    """Build the application; its database pool is open while it runs."""
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async with open_pool(dsn) as pool:
+            await pool.wait()
+            app.state.pool = pool
+            app.state.inbox = inbox
+            yield
+
+    return Starlette(
+        lifespan=lifespan,
+        middleware=[Middleware(VerifyDeliveries, secrets=secrets, paths=[WEBHOOKS])],
+        exception_handlers={psycopg.OperationalError: _unavailable, Exception: _failed},
+        routes=[
+            Route("/", _page),
+            Route("/holds.json", _holds),
+            Route("/healthz", _health),
+            Route("/style.css", _style),
+            Route(WEBHOOKS, _webhooks, methods=["POST"]),
+        ],
+    )
+
+
+async def _webhooks(request: Request) -> Response:
+    state = request.app.state
+    return _response(await receive(state.pool, state.inbox, delivery_of(request.scope)))
+
+
+async def _page(request: Request) -> Response:
+    async with request.app.state.pool.connection() as connection:
+        held, next_after = await _held(connection, request, PAGE_ROWS)
+        transitions = await holds.list_transitions(connection, limit=PAGE_ROWS)
+        counts = await holds.count(connection)
+    text = render.page(held, transitions, counts, next_after=next_after)
+    return HTMLResponse(text, headers=_SECURITY)
+
+
+async def _holds(request: Request) -> Response:
+    async with request.app.state.pool.connection() as connection:
+        held, next_after = await _held(connection, request, JSON_ROWS)
+    content = {"held": [jsonable(row) for row in held], "next": next_after}
+    return JSONResponse(content, headers=_SECURITY)
+
+
+async def _health(request: Request) -> Response:
+    async with request.app.state.pool.connection() as connection:
+        await connection.execute(statement("ping"))
+    return JSONResponse({"status": "ok"}, headers=_SECURITY)
+
+
+async def _style(_request: Request) -> Response:
+    return Response(render.style(), media_type="text/css", headers=_SECURITY)
+
+
+async def _held(
+    connection: holds.Connection, request: Request, limit: int
+) -> tuple[list[dict[str, Any]], str | None]:
+    """Return one page of held merchants, and where the next one starts (`?after=`)."""
+    after = request.query_params.get("after", "")[:CURSOR_CHARACTERS_MAX].replace("\x00", "")
+    rows = await holds.list_held(connection, after=after, limit=limit + 1)
+    if len(rows) <= limit:
+        return rows, None
+    return rows[:limit], rows[limit - 1]["merchant_id"]
+
+
+def jsonable(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with its times in RFC 3339."""
+    return {
+        name: rfc3339(value) if hasattr(value, "tzinfo") else value for name, value in row.items()
+    }
+
+
+async def _unavailable(_request: Request, error: Exception) -> Response:
+    _log.warning("the database did not play along: %s", type(error).__name__)
+    return _response(
+        Problem(503, "unavailable", "the database did not answer; a repeat is harmless").answer()
+    )
+
+
+async def _failed(_request: Request, _error: Exception) -> Response:
+    return _response(Problem(500, "internal_error", "a repeat is harmless").answer())
+
+
+def _response(answer: Answer) -> Response:
+    return Response(answer.body, answer.status, answer.headers)

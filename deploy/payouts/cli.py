@@ -1,0 +1,124 @@
+"""`holdfast payouts`: run the payouts service, list what it holds."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import psycopg
+import typer
+
+from sink.contract.canonical import rfc3339
+from sink.contract.exits import CommandError, ExitCode
+
+app = typer.Typer(
+    help="The payouts service: applies signed holds to its own tables.", no_args_is_help=True
+)
+
+Dsn = Annotated[
+    str | None,
+    typer.Option("--dsn", envvar="PAYOUTS_DSN", help="The service's own database."),
+]
+PAGE_ROWS = 1000
+
+
+@app.command()
+def serve(
+    dsn: Dsn = None,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free port.")] = 8099,
+    secret_ref: Annotated[
+        list[str] | None,
+        typer.Option(help="env:VAR or file:PATH of a signing secret; give two while rotating."),
+    ] = None,
+    port_file: Annotated[
+        Path | None, typer.Option(help="Write the port to this file when ready.")
+    ] = None,
+) -> None:
+    """Receive payout holds until stopped; the tables are made at the first start."""
+    # Not at the top: every `holdfast` command reads this module, and these load a web server.
+    from deploy.payouts import database, server  # noqa: PLC0415 - only this command serves
+    from deploy.payouts.app import build  # noqa: PLC0415 - only this command serves
+    from dispatcher.receiver import Inbox, Secret, SecretError  # noqa: PLC0415 - as above
+
+    if not secret_ref:
+        raise CommandError(
+            "no signing secret: pass --secret-ref env:VAR or --secret-ref file:PATH.",
+            ExitCode.USAGE,
+        )
+    try:
+        secrets = [Secret.load(reference) for reference in secret_ref]
+    except SecretError as error:
+        raise CommandError(f"{error}. Nothing was started.", ExitCode.USAGE) from None
+    target = _required(dsn)
+    inbox = Inbox()
+    with server.bind(host, port) as listener:
+        database.create_tables(target, inbox)
+
+        def ready() -> None:
+            if port_file is not None:
+                server.write_port(port_file, listener)
+            typer.echo(f"payouts service ready on {server.url_of(listener)} (POST /webhooks)")
+            sys.stdout.flush()
+
+        server.run(build(target, inbox, secrets), listener, ready)
+
+
+@app.command()
+def held(
+    dsn: Dsn = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """List the merchants that are held, and why."""
+    rows = _all_held(_required(dsn))
+    if as_json:
+        json.dump(rows, sys.stdout, indent=2, default=rfc3339)
+        sys.stdout.write("\n")
+        return
+    if not rows:
+        typer.echo("No merchant is held.")
+    for row in rows:
+        typer.echo(_line(row))
+
+
+def _all_held(dsn: str) -> list[dict[str, Any]]:
+    from deploy.payouts import database  # noqa: PLC0415 - keeps every other command light
+
+    rows: list[dict[str, Any]] = []
+    with database.connect(dsn) as connection:
+        try:
+            while True:
+                after = rows[-1]["merchant_id"] if rows else ""
+                page = connection.execute(
+                    database.statement("list_held"), {"after": after, "limit": PAGE_ROWS}
+                ).fetchall()
+                rows += page
+                if len(page) < PAGE_ROWS:
+                    return rows
+        except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+            raise CommandError(
+                "this database has no payouts tables: start `holdfast payouts serve` on it once."
+            ) from None
+
+
+def _line(row: dict[str, Any]) -> str:
+    from deploy.payouts.pages.money import money  # noqa: PLC0415 - keeps other commands light
+
+    exposure = money(row["exposure_minor"], row["currency"])
+    limit = money(row["limit_minor"], row["currency"])
+    return (
+        f"{printable(row['merchant_id'])}  held since {rfc3339(row['since'])}  exposure {exposure}"
+        f" above {limit} in the window ending {rfc3339(row['window_end'])}"
+        f"  sequence {row['sequence']}  {row['key']}"
+    )
+
+
+def printable(text: str) -> str:
+    """Return text from the wire without the characters that could steer a terminal."""
+    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
+
+
+def _required(dsn: str | None) -> str:
+    if not dsn:
+        raise CommandError("no database: pass --dsn or set PAYOUTS_DSN.", ExitCode.USAGE)
+    return dsn

@@ -1,0 +1,97 @@
+"""The service's own database: its statements, its sessions and its tables."""
+
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import DictRow, dict_row
+from psycopg_pool import AsyncConnectionPool
+
+from dispatcher.receiver import Inbox
+from sink.contract.dsn import redact
+from sink.contract.exits import CommandError
+
+CONNECTION: dict[str, Any] = {
+    "application_name": "holdfast-payouts",
+    "autocommit": True,
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+    "row_factory": dict_row,
+}
+POOL_SIZE_MAX = 8
+POOL_WAIT_SECONDS_MAX = 5.0
+
+Pool = AsyncConnectionPool[psycopg.AsyncConnection[DictRow]]
+
+
+@cache
+def statement(name: str) -> str:
+    """Return the text of `sql/NAME.sql`."""
+    return files("deploy.payouts").joinpath(f"sql/{name}.sql").read_text(encoding="utf-8")
+
+
+def connect(dsn: str) -> psycopg.Connection[DictRow]:
+    """Open a bounded connection; raises `CommandError` when the database does not answer."""
+    try:
+        conninfo_to_dict(dsn)
+    except psycopg.Error:
+        # libpq quotes what it could not read, which may be a piece of the password.
+        raise CommandError(
+            "the payouts DSN cannot be read: expected postgresql://user@host/database or"
+            " 'host=... dbname=...'. Nothing was changed; check --dsn or PAYOUTS_DSN."
+        ) from None
+    try:
+        connection = psycopg.Connection[DictRow].connect(dsn, **CONNECTION)
+        connection.execute(statement("session"))
+    except psycopg.Error as error:
+        said = redact(str(error)).strip().replace("\n", " ")
+        raise CommandError(
+            f"the payouts database did not answer: {said}. Nothing was changed;"
+            " check --dsn or PAYOUTS_DSN."
+        ) from error
+    return connection
+
+
+def create_tables(dsn: str, inbox: Inbox) -> None:
+    """Create the inbox and the service's tables where they are missing; two starts may race.
+
+    Where they are there no DDL runs, so that a start never waits for a transaction of another one.
+    """
+    ddl = files("deploy.payouts").joinpath("schema.sql").read_text(encoding="utf-8")
+    with connect(dsn) as connection:
+        found = connection.execute(statement("find_tables")).fetchone()
+        if found and found["there"]:
+            return
+        try:
+            with connection.transaction():
+                connection.execute(statement("lock_schema"))
+                connection.execute(inbox.ddl)
+                connection.execute(ddl)
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise CommandError(
+                f"the service's tables cannot be made: {error.diag.message_primary}. Nothing was"
+                " changed; let a user who may create a schema in this database start it once."
+            ) from None
+
+
+def open_pool(dsn: str) -> Pool:
+    """Make a pool that is not open yet; a wait for a connection is bounded."""
+    return AsyncConnectionPool(
+        dsn,
+        connection_class=psycopg.AsyncConnection[DictRow],
+        kwargs=CONNECTION,
+        configure=_configure,
+        min_size=1,
+        max_size=POOL_SIZE_MAX,
+        timeout=POOL_WAIT_SECONDS_MAX,
+        open=False,
+    )
+
+
+async def _configure(connection: psycopg.AsyncConnection[DictRow]) -> None:
+    await connection.execute(statement("session"))

@@ -1,0 +1,93 @@
+"""Holds in the database: what a delivery does to them, and what is held now.
+
+A transition that the current hold does not allow (a block of a held merchant, a release of one that
+is not held) changes nothing and is recorded as `refused_transition`. The sender suppresses such
+decisions and delivers in order, so one is either an operator's skip or a fault: it is counted and
+shown, and answered as applied, because the merchant is in the state that the delivery asks for.
+"""
+
+import hashlib
+from dataclasses import asdict
+from enum import StrEnum
+from typing import Any, assert_never
+
+import psycopg
+from psycopg.rows import DictRow
+
+from deploy.payouts.database import statement
+from deploy.payouts.order import Action, HoldOrder
+from dispatcher.receiver import Delivery
+
+Connection = psycopg.AsyncConnection[DictRow]
+
+
+class Effect(StrEnum):
+    APPLIED = "applied"
+    REFUSED_TRANSITION = "refused_transition"
+
+
+async def arrive(connection: Connection) -> int:
+    """Return the number of this arrival."""
+    row = await (await connection.execute(statement("arrive"))).fetchone()
+    if row is None:
+        raise AssertionError("nextval gave no row")
+    number: int = row["arrival"]
+    return number
+
+
+async def apply(
+    connection: Connection, delivery: Delivery, order: HoldOrder, arrival: int
+) -> Effect:
+    """Change the merchant's hold and append to its history, in the caller's transaction."""
+    values = asdict(order) | {"key": delivery.key, "sequence": delivery.body.sequence}
+    changed = await connection.execute(_change(order.action), values)
+    effect = Effect.APPLIED if await changed.fetchone() else Effect.REFUSED_TRANSITION
+    values |= {"arrival": arrival, "effect": effect.value, "action": order.action.value}
+    await connection.execute(statement("record_transition"), values)
+    return effect
+
+
+def _change(action: Action) -> str:
+    match action:
+        case Action.BLOCK:
+            return statement("block")
+        case Action.RELEASE:
+            return statement("release")
+        case _:
+            assert_never(action)
+
+
+async def log(
+    connection: Connection, delivery: Delivery, *, arrival: int, subject: str | None, outcome: str
+) -> None:
+    """Append the delivery to the log; `outcome` is a receipt's, or `refused`."""
+    await connection.execute(
+        statement("log_delivery"),
+        {
+            "arrival": arrival,
+            "key": delivery.key,
+            "type": delivery.body.type,
+            "subject": subject,
+            "sequence": delivery.body.sequence,
+            "outcome": outcome,
+            "body_sha256": hashlib.sha256(delivery.raw).digest(),
+        },
+    )
+
+
+async def list_held(connection: Connection, *, after: str, limit: int) -> list[dict[str, Any]]:
+    """Return up to `limit` held merchants whose id sorts after `after`."""
+    found = await connection.execute(statement("list_held"), {"after": after, "limit": limit})
+    return await found.fetchall()
+
+
+async def list_transitions(connection: Connection, *, limit: int) -> list[dict[str, Any]]:
+    """Return the newest transitions, newest first."""
+    found = await connection.execute(statement("list_transitions"), {"limit": limit})
+    return await found.fetchall()
+
+
+async def count(connection: Connection) -> dict[str, int]:
+    """Return how many merchants are held, and how many deliveries had each outcome."""
+    row = await (await connection.execute(statement("count"))).fetchone()
+    return dict(row or {})

@@ -1,0 +1,141 @@
+"""Rows to HTML. Pure; whatever came over the wire goes through `escape` on its way to the page."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import cache
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import Any
+from urllib.parse import urlencode
+
+from deploy.payouts.pages.money import money
+
+_OUTCOMES = (
+    ("applied", "Applied", "the key was new"),
+    ("duplicate", "Duplicates absorbed", "the key was applied before; nothing was repeated"),
+    ("stale", "Stale", "a newer delivery of the merchant was applied before; nothing changed"),
+    ("in_progress", "Still running", "the same delivery was being applied; the sender tries again"),
+    ("conflict", "Conflicts", "a known key came with another body; refused"),
+    ("refused", "Not understood", "signed, but not an order of this service; refused"),
+)
+_ALARMING = frozenset({"conflict", "refused"})
+
+
+def page(
+    held: Sequence[Mapping[str, Any]],
+    transitions: Sequence[Mapping[str, Any]],
+    counts: Mapping[str, int],
+    *,
+    next_after: str | None,
+) -> str:
+    """Return the page as HTML. `next_after` is where the next page of held merchants starts."""
+    number = counts["held"]
+    merchants = "1 merchant is held" if number == 1 else f"{number} merchants are held"
+    return _template("page.html").substitute(
+        title=escape(f"{merchants} · Payout holds"),
+        summary=escape(f"{merchants}."),
+        held=_held(held),
+        more=_more(next_after),
+        counts=_counts(counts),
+        transitions=_transitions(transitions),
+    )
+
+
+@cache
+def style() -> str:
+    """Return the style sheet."""
+    return _file("style.css")
+
+
+@cache
+def _template(name: str) -> Template:
+    return Template(_file(name))
+
+
+def _file(name: str) -> str:
+    return files("deploy.payouts.pages").joinpath(name).read_text(encoding="utf-8")
+
+
+def _held(rows: Sequence[Mapping[str, Any]]) -> str:
+    if not rows:
+        return "<p>No merchant is held.</p>"
+    heads = ("Merchant", "Why", "Held since", "Sequence", "Key")
+    return _table("Merchants whose payouts are held", heads, (_held_row(row) for row in rows))
+
+
+def _held_row(row: Mapping[str, Any]) -> tuple[str, ...]:
+    exposure = money(row["exposure_minor"], row["currency"])
+    limit = money(row["limit_minor"], row["currency"])
+    window = f"{_moment(row['window_start'])} to {_moment(row['window_end'])}"
+    why = f"Exposure {exposure} is above the limit of {limit} in the window {window}."
+    return (row["merchant_id"], why, _moment(row["since"]), str(row["sequence"]), row["key"])
+
+
+def _more(next_after: str | None) -> str:
+    if next_after is None:
+        return ""
+    address = escape("/?" + urlencode({"after": next_after}))
+    return f'<p><a href="{address}">Next held merchants</a></p>'
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    rows = [(title, str(counts[name]), meaning) for name, title, meaning in _OUTCOMES]
+    alarms = [title for name, title, _ in _OUTCOMES if name in _ALARMING and counts[name]]
+    refused = counts["refused_transition"]
+    rows.append(
+        (
+            "Refused transitions",
+            str(refused),
+            "a block while held, or a release while not held; recorded, nothing changed",
+        )
+    )
+    if refused:
+        alarms.append("Refused transitions")
+    words = f'<p class="alarm">Look at: {escape(", ".join(alarms))}.</p>' if alarms else ""
+    return words + _table(
+        "What became of the verified deliveries", ("Outcome", "Count", "Meaning"), rows
+    )
+
+
+def _transitions(rows: Sequence[Mapping[str, Any]]) -> str:
+    if not rows:
+        return "<p>Nothing was applied yet.</p>"
+    heads = ("Merchant", "Sequence", "Action", "Effect", "Exposure", "Window end", "Applied")
+    return _table(
+        "Newest first",
+        heads,
+        (
+            (
+                row["merchant_id"],
+                str(row["sequence"]),
+                row["action"],
+                row["effect"].replace("_", " "),
+                money(row["exposure_minor"], row["currency"]),
+                _moment(row["window_end"]),
+                _moment(row["applied_at"]),
+            )
+            for row in rows
+        ),
+    )
+
+
+def _table(caption: str, heads: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
+    head = "".join(f'<th scope="col">{escape(text)}</th>' for text in heads)
+    body = "\n".join(_row(row) for row in rows)
+    # A region that scrolls can be reached with the keyboard.
+    return (
+        f'<div class="scroll" role="region" aria-label="{escape(caption)}" tabindex="0">'
+        f'<table><caption class="faint">{escape(caption)}</caption>'
+        f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>"
+    )
+
+
+def _row(cells: Sequence[str]) -> str:
+    first, *others = cells
+    rest = "".join(f"<td>{escape(text)}</td>" for text in others)
+    return f'<tr><th scope="row">{escape(first)}</th>{rest}</tr>'
+
+
+def _moment(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,74 @@
+-- The payouts service's own tables, beside the inbox in the same schema.
+-- Safe to run again; it never changes what is there.
+
+CREATE TABLE IF NOT EXISTS payouts.hold (
+    merchant_id    text        NOT NULL CONSTRAINT pk_hold PRIMARY KEY,
+    held           boolean     NOT NULL,
+    since          timestamptz NOT NULL,
+    sequence       bigint      NOT NULL,
+    exposure_minor bigint      NOT NULL,
+    limit_minor    bigint      NOT NULL,
+    currency       text        NOT NULL,
+    window_start   timestamptz NOT NULL,
+    window_end     timestamptz NOT NULL,
+    key            text        NOT NULL,
+    CONSTRAINT ck_hold_sequence CHECK (sequence >= 1),
+    CONSTRAINT ck_hold_window CHECK (window_start < window_end)
+);
+
+CREATE INDEX IF NOT EXISTS ix_hold_held ON payouts.hold (merchant_id) WHERE held;
+
+-- One number for each verified delivery, in the order in which they arrived.
+CREATE SEQUENCE IF NOT EXISTS payouts.arrival;
+
+CREATE TABLE IF NOT EXISTS payouts.hold_history (
+    merchant_id         text        NOT NULL,
+    sequence            bigint      NOT NULL,
+    action              text        NOT NULL,
+    effect              text        NOT NULL,
+    key                 text        NOT NULL CONSTRAINT uq_hold_history_key UNIQUE,
+    arrival             bigint      NOT NULL CONSTRAINT uq_hold_history_arrival UNIQUE,
+    window_start        timestamptz NOT NULL,
+    window_end          timestamptz NOT NULL,
+    revision            integer     NOT NULL,
+    exposure_minor      bigint      NOT NULL,
+    limit_minor         bigint      NOT NULL,
+    release_level_minor bigint      NOT NULL,
+    currency            text        NOT NULL,
+    policy_version      text        NOT NULL,
+    applied_at          timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT pk_hold_history PRIMARY KEY (merchant_id, sequence),
+    CONSTRAINT ck_hold_history_action CHECK (action IN ('block', 'release')),
+    CONSTRAINT ck_hold_history_effect CHECK (effect IN ('applied', 'refused_transition'))
+);
+
+CREATE TABLE IF NOT EXISTS payouts.delivery_log (
+    arrival     bigint      NOT NULL CONSTRAINT pk_delivery_log PRIMARY KEY,
+    key         text        NOT NULL,
+    type        text        NOT NULL,
+    subject     text,
+    sequence    bigint      NOT NULL,
+    outcome     text        NOT NULL,
+    body_sha256 bytea       NOT NULL,
+    received_at timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT ck_delivery_log_outcome CHECK (
+        outcome IN ('applied', 'duplicate', 'stale', 'in_progress', 'conflict', 'refused')
+    ),
+    CONSTRAINT ck_delivery_log_subject CHECK (outcome = 'refused' OR subject IS NOT NULL)
+);
+
+CREATE INDEX IF NOT EXISTS ix_delivery_log_key ON payouts.delivery_log (key);
+
+CREATE OR REPLACE FUNCTION payouts.keep_history() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION '% is append-only', TG_TABLE_NAME USING ERRCODE = 'restrict_violation';
+END
+$$;
+
+CREATE OR REPLACE TRIGGER hold_history_append_only
+    BEFORE UPDATE OR DELETE OR TRUNCATE ON payouts.hold_history
+    FOR EACH STATEMENT EXECUTE FUNCTION payouts.keep_history();
+
+CREATE OR REPLACE TRIGGER delivery_log_append_only
+    BEFORE UPDATE OR DELETE OR TRUNCATE ON payouts.delivery_log
+    FOR EACH STATEMENT EXECUTE FUNCTION payouts.keep_history();

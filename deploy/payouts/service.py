@@ -1,0 +1,35 @@
+"""One delivery through the service: numbered, claimed, applied, logged, committed, answered."""
+
+from deploy.payouts import holds
+from deploy.payouts.database import Pool
+from deploy.payouts.order import HoldOrder, OrderRefused
+from dispatcher.receiver import Answer, Delivery, Inbox, Problem, answer
+from sink.contract.failpoints import failpoint
+from sink.contract.wire import ReceiptOutcome
+
+REFUSED = "refused"
+
+
+async def receive(pool: Pool, inbox: Inbox, delivery: Delivery) -> Answer:
+    """Apply a verified delivery once and return the answer, after the commit.
+
+    Key, hold, history and log commit together. Raises `psycopg.Error` when the database does not
+    play along; nothing is applied then, and the sender tries again.
+    """
+    async with pool.connection() as connection, connection.transaction():
+        arrival = await holds.arrive(connection)
+        try:
+            order = HoldOrder.of(delivery.body)
+        except OrderRefused as refused:
+            await holds.log(connection, delivery, arrival=arrival, subject=None, outcome=REFUSED)
+            return Problem(400, refused.reason, refused.detail).answer()
+        subject = order.merchant_id
+        async with inbox.receive(connection, delivery, subject=subject) as receipt:
+            if receipt.outcome is ReceiptOutcome.APPLIED:
+                effect = await holds.apply(connection, delivery, order, arrival)
+                receipt.result = {"effect": effect.value}
+        await holds.log(
+            connection, delivery, arrival=arrival, subject=subject, outcome=receipt.outcome.value
+        )
+    failpoint("R4")
+    return answer(receipt, delivery.secret)

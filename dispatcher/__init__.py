@@ -1,0 +1,1 @@
+"""The delivery service: route, claim, send, settle, rescue; its commands; the receiving half."""

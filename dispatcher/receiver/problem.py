@@ -1,0 +1,47 @@
+"""Problem answers (RFC 9457): one JSON shape for every request that is not accepted."""
+
+import json
+from dataclasses import dataclass
+
+from dispatcher.receiver.receipt import RETRY_AFTER_SECONDS, Answer
+
+_TITLES = {
+    400: "Malformed delivery",
+    401: "Not authenticated",
+    405: "Method not allowed",
+    408: "Request timeout",
+    413: "Body too large",
+    500: "Internal error",
+    503: "Not available",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """`reason` is the stable code for machines, `detail` one line for people."""
+
+    status: int
+    reason: str
+    detail: str
+
+    def answer(self) -> Answer:
+        """Compose the answer, with the headers that its status code calls for."""
+        content = {
+            "type": "about:blank",
+            "title": _TITLES.get(self.status, "Refused"),
+            "status": self.status,
+            "detail": self.detail,
+            "reason": self.reason,
+        }
+        headers = {"content-type": "application/problem+json", "cache-control": "no-store"}
+        match self.status:
+            case 401:
+                headers["www-authenticate"] = "StandardWebhooks"
+            case 405:
+                headers["allow"] = "POST"
+            case 408 | 413:
+                # The rest of the body is not read: the connection cannot carry another request.
+                headers["connection"] = "close"
+            case 503:
+                headers["retry-after"] = str(RETRY_AFTER_SECONDS)
+        return Answer(self.status, headers, json.dumps(content, separators=(",", ":")).encode())

@@ -1,0 +1,193 @@
+"""Is this request a delivery of ours? Standard Webhooks 1.0.0, read strictly, over the raw bytes.
+
+The HMAC is that of the `standardwebhooks` library; everything around it is written here, because
+the library raises many kinds of exception for malformed input, lets one malformed signature spoil a
+good one, and reads timestamps such as `1_674` or `1674e0`. Every way to fail here is one
+`VerificationError` with a reason.
+"""
+
+import base64
+import hmac
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from standardwebhooks import Webhook
+
+from dispatcher.receiver.body import Body, parse_body
+from dispatcher.receiver.errors import Reason, VerificationError
+from dispatcher.receiver.secret import Secret
+from sink.contract.wire import (
+    IDEMPOTENCY_KEY,
+    SIGNATURES_MAX,
+    TOLERANCE_SECONDS,
+    WEBHOOK_ID,
+    WEBHOOK_SIGNATURE,
+    WEBHOOK_TIMESTAMP,
+)
+
+Headers = Iterable[tuple[bytes, bytes]] | Mapping[str, str]
+"""Header fields as an ASGI server gives them, or as a mapping. Names in any case."""
+
+_CONTENT_ENCODING = "content-encoding"
+_READ = (WEBHOOK_ID, WEBHOOK_TIMESTAMP, WEBHOOK_SIGNATURE, IDEMPOTENCY_KEY, _CONTENT_ENCODING)
+
+# The library's id has no dot: a dot would let one signed text be cut in two ways.
+_ID = re.compile(r"[A-Za-z0-9_-]{1,256}")
+# ASCII digits without a leading zero: what is compared is what was signed.
+_TIMESTAMP = re.compile(r"0|[1-9][0-9]{0,11}")
+# 32 bytes of SHA-256 in padded standard base64; the last character before `=` carries four bits.
+_SIGNATURE = re.compile(r"v1,([A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=)")
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """Who is behind some bytes: proven by a signature, nothing known about their meaning."""
+
+    id: str
+    timestamp: datetime
+    """When this attempt was signed, by the sender's clock."""
+    secret: Secret
+    """The first of the receiver's secrets that matched; it signs the receipt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A verified delivery: what it says, and the exact bytes that said so."""
+
+    key: str
+    timestamp: datetime
+    """When this attempt was signed; `body.timestamp` is when the decision occurred."""
+    body: Body
+    raw: bytes = field(repr=False)
+    secret: Secret = field(repr=False)
+
+
+def verify(
+    headers: Headers,
+    body: bytes,
+    secrets: Sequence[Secret],
+    *,
+    now: datetime | None = None,
+    tolerance_seconds: int = TOLERANCE_SECONDS,
+) -> Delivery:
+    """Return the delivery that `headers` and the raw `body` are; raises only `VerificationError`.
+
+    `now` is the receiver's clock (default: the host's). The id must be the body's key, and so must
+    the Idempotency-Key where there is one, quoted (RFC 9651) or bare.
+    """
+    fields = _fields(headers)
+    signed = _signed(fields, body, secrets, now or datetime.now(UTC), tolerance_seconds)
+    parsed = parse_body(body)
+    if signed.id != parsed.key:
+        raise VerificationError(Reason.KEY_MISMATCH, f"{WEBHOOK_ID} is not the key of the body")
+    given = fields.get(IDEMPOTENCY_KEY)
+    if given is not None and given not in {parsed.key, f'"{parsed.key}"'}:
+        raise VerificationError(
+            Reason.KEY_MISMATCH, f"{IDEMPOTENCY_KEY} is not the key of the body"
+        )
+    return Delivery(signed.id, signed.timestamp, parsed, body, signed.secret)
+
+
+def verify_signature(
+    headers: Headers,
+    body: bytes,
+    secrets: Sequence[Secret],
+    *,
+    now: datetime | None = None,
+    tolerance_seconds: int = TOLERANCE_SECONDS,
+) -> Signed:
+    """Check a Standard Webhooks request of any sender: its signature and its age, not its body."""
+    return _signed(_fields(headers), body, secrets, now or datetime.now(UTC), tolerance_seconds)
+
+
+def _signed(
+    fields: Mapping[str, str],
+    body: bytes,
+    secrets: Sequence[Secret],
+    now: datetime,
+    tolerance_seconds: int,
+) -> Signed:
+    for name in (WEBHOOK_ID, WEBHOOK_TIMESTAMP, WEBHOOK_SIGNATURE):
+        if not fields.get(name):
+            raise VerificationError(Reason.MISSING_HEADER, f"{name} is missing or empty")
+    if fields.get(_CONTENT_ENCODING, "identity").lower() != "identity":
+        raise VerificationError(Reason.ENCODED_BODY, "the signature covers unencoded bytes only")
+    id_ = fields[WEBHOOK_ID]
+    if not _ID.fullmatch(id_):
+        raise VerificationError(Reason.BAD_ID, f"{WEBHOOK_ID} holds other than A-Z a-z 0-9 _ -")
+    moment = _moment(fields[WEBHOOK_TIMESTAMP], now, tolerance_seconds)
+    candidates = _candidates(fields[WEBHOOK_SIGNATURE])
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        raise VerificationError(Reason.BAD_BODY, "the body is not UTF-8") from None
+    return Signed(id_, moment, _matching(secrets, candidates, id_, moment, text))
+
+
+def _fields(headers: Headers) -> dict[str, str]:
+    """Return the fields that are read here, by lower-case name; each may occur once."""
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    fields: dict[str, str] = {}
+    for name, value in pairs:
+        lower = _text(name).lower()
+        if lower not in _READ:
+            continue
+        if lower in fields:
+            raise VerificationError(Reason.DUPLICATE_HEADER, f"{lower} occurs more than once")
+        text = _text(value)
+        if not text.isascii():
+            raise VerificationError(Reason.BAD_HEADER, f"{lower} holds characters beyond ASCII")
+        fields[lower] = text
+    return fields
+
+
+def _text(value: bytes | str) -> str:
+    return value if isinstance(value, str) else value.decode("latin-1")
+
+
+def _moment(text: str, now: datetime, tolerance_seconds: int) -> datetime:
+    if not _TIMESTAMP.fullmatch(text):
+        raise VerificationError(Reason.BAD_TIMESTAMP, f"{WEBHOOK_TIMESTAMP} is not Unix seconds")
+    age_seconds = int(now.timestamp()) - int(text)
+    if age_seconds > tolerance_seconds:
+        raise VerificationError(Reason.TOO_OLD, f"signed more than {tolerance_seconds} s ago")
+    if age_seconds < -tolerance_seconds:
+        raise VerificationError(Reason.TOO_NEW, f"signed more than {tolerance_seconds} s ahead")
+    return datetime.fromtimestamp(int(text), UTC)
+
+
+def _candidates(header: str) -> list[bytes]:
+    """Return the MACs of the well-formed `v1` entries.
+
+    Others are passed over, so that a scheme of tomorrow beside a good signature does no harm.
+    """
+    entries = header.split(" ", SIGNATURES_MAX)
+    if len(entries) > SIGNATURES_MAX:
+        raise VerificationError(
+            Reason.TOO_MANY_SIGNATURES, f"{WEBHOOK_SIGNATURE} has more than {SIGNATURES_MAX}"
+        )
+    matches = [_SIGNATURE.fullmatch(entry) for entry in entries]
+    macs = [base64.b64decode(match[1], validate=True) for match in matches if match]
+    if not macs:
+        raise VerificationError(
+            Reason.BAD_SIGNATURE, f"{WEBHOOK_SIGNATURE} has no v1 entry of 32 bytes in base64"
+        )
+    return macs
+
+
+def _matching(
+    secrets: Sequence[Secret], candidates: list[bytes], id_: str, moment: datetime, text: str
+) -> Secret:
+    found: Secret | None = None
+    for secret in secrets:
+        signature = Webhook(secret.key).sign(id_, moment, text)
+        mac = base64.b64decode(signature.removeprefix("v1,"))
+        # Every comparison is made, so that the time taken does not tell which one matched.
+        matched = [hmac.compare_digest(mac, candidate) for candidate in candidates]
+        if any(matched) and found is None:
+            found = secret
+    if found is None:
+        raise VerificationError(Reason.NO_MATCH, "no signature was made with an accepted secret")
+    return found

@@ -1,0 +1,195 @@
+"""The inbox in a real transaction; each claim holds for the asynchronous and the blocking form."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from dispatcher.receiver import Delivery, Inbox, Receipt, Secret, verify
+from sink.contract.wire import ReceiptOutcome
+from tests.support.sender import KEY_BYTES, Sent
+
+SUBJECT = "m_482"
+Act = Callable[[Receipt], None]
+Deliver = Callable[..., Receipt]
+
+
+def delivery(sequence: int = 1, **members: Any) -> Delivery:
+    sent = Sent.of(SUBJECT, "block", sequence, **members)
+    return verify(sent.headers, sent.content, [Secret(KEY_BYTES)])
+
+
+def nothing(receipt: Receipt) -> None:
+    """Apply nothing."""
+
+
+def blocking(inbox: Inbox, dsn: str, given: Delivery, act: Act, subject: str) -> Receipt:
+    with (
+        psycopg.connect(dsn, autocommit=True) as connection,
+        inbox.receive_sync(connection, given, subject=subject) as receipt,
+    ):
+        act(receipt)
+    return receipt
+
+
+def asynchronous(inbox: Inbox, dsn: str, given: Delivery, act: Act, subject: str) -> Receipt:
+    async def run() -> Receipt:
+        async with (
+            await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection,
+            inbox.receive(connection, given, subject=subject) as receipt,
+        ):
+            act(receipt)
+        return receipt
+
+    return asyncio.run(run())
+
+
+@pytest.fixture
+def inbox() -> Inbox:
+    return Inbox()
+
+
+@pytest.fixture(params=[blocking, asynchronous], ids=["blocking", "asynchronous"])
+def deliver(request: pytest.FixtureRequest, inbox: Inbox, payouts_dsn: str) -> Deliver:
+    """Deliver once on a connection of its own."""
+
+    def run(given: Delivery, act: Act = nothing, subject: str = SUBJECT) -> Receipt:
+        receipt: Receipt = request.param(inbox, payouts_dsn, given, act, subject)
+        return receipt
+
+    return run
+
+
+@pytest.fixture
+def other(payouts_dsn: str) -> Iterator[psycopg.Connection]:
+    """Another transaction of the service."""
+    with psycopg.connect(payouts_dsn) as connection:
+        yield connection
+
+
+def test_new_key_is_applied_and_its_repeat_gets_the_first_result(deliver: Deliver) -> None:
+    def act(receipt: Receipt) -> None:
+        receipt.result = {"hold": 7}
+
+    first = deliver(delivery(), act)
+    again = deliver(delivery())
+    assert (first.outcome, first.replayed) == (ReceiptOutcome.APPLIED, False)
+    assert (again.outcome, again.replayed) == (ReceiptOutcome.DUPLICATE, True)
+    assert again.applied_at == first.applied_at is not None
+    assert again.result == {"hold": 7}
+
+
+def test_action_and_key_are_rolled_back_together(deliver: Deliver) -> None:
+    def act(_: Receipt) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        deliver(delivery(), act)
+    assert deliver(delivery()).outcome is ReceiptOutcome.APPLIED
+
+
+def test_key_belongs_to_the_services_own_transaction(
+    deliver: Deliver, inbox: Inbox, other: psycopg.Connection
+) -> None:
+    with (
+        other.transaction(force_rollback=True),
+        inbox.receive_sync(other, delivery(), subject=SUBJECT) as receipt,
+    ):
+        assert receipt.outcome is ReceiptOutcome.APPLIED
+    assert deliver(delivery()).outcome is ReceiptOutcome.APPLIED
+
+
+def test_known_key_with_another_body_is_a_conflict_and_changes_nothing(
+    deliver: Deliver, other: psycopg.Connection
+) -> None:
+    deliver(delivery())
+    clash = deliver(delivery(data={"merchant_id": "m_1"}))
+    assert (clash.outcome, clash.applied_at, clash.result) == (ReceiptOutcome.CONFLICT, None, None)
+    # JSON that means the same is still another body: the bytes of one key never change.
+    assert deliver(delivery(later=None)).outcome is ReceiptOutcome.CONFLICT
+    assert deliver(delivery()).outcome is ReceiptOutcome.DUPLICATE
+    assert other.execute("SELECT count(*) FROM payouts.inbox").fetchone() == (1,)
+
+
+def test_lower_sequence_is_recorded_as_stale_and_stays_stale(
+    deliver: Deliver, other: psycopg.Connection
+) -> None:
+    assert deliver(delivery(3)).outcome is ReceiptOutcome.APPLIED
+    late = deliver(delivery(2))
+    again = deliver(delivery(2))
+    assert (late.outcome, late.replayed) == (ReceiptOutcome.STALE, False)
+    assert (again.outcome, again.replayed) == (ReceiptOutcome.STALE, True)
+    assert again.applied_at == late.applied_at
+    assert deliver(delivery(4)).outcome is ReceiptOutcome.APPLIED
+    assert deliver(delivery(1), subject="m_other").outcome is ReceiptOutcome.APPLIED
+    fences = other.execute("SELECT * FROM payouts.inbox_subject ORDER BY subject").fetchall()
+    assert fences == [("m_482", 4), ("m_other", 1)]
+
+
+@pytest.mark.parametrize(
+    ("sequence", "subject", "outcome"),
+    [
+        (1, SUBJECT, ReceiptOutcome.IN_PROGRESS),
+        (2, SUBJECT, ReceiptOutcome.IN_PROGRESS),
+        (1, "m_other", ReceiptOutcome.IN_PROGRESS),
+        (2, "m_other", ReceiptOutcome.APPLIED),
+    ],
+    ids=["same key", "same subject", "same key elsewhere", "another subject"],
+)
+def test_running_transaction_is_not_waited_for(
+    deliver: Deliver,
+    inbox: Inbox,
+    other: psycopg.Connection,
+    sequence: int,
+    subject: str,
+    outcome: ReceiptOutcome,
+) -> None:
+    with inbox.receive_sync(other, delivery(), subject=SUBJECT):
+        # A wait here would be for ever: the other transaction ends after this block.
+        receipt = deliver(delivery(sequence), subject=subject)
+    assert receipt.outcome is outcome
+
+
+def test_delivery_that_met_a_running_one_is_applied_when_that_one_fails(
+    deliver: Deliver, inbox: Inbox, other: psycopg.Connection
+) -> None:
+    with (
+        other.transaction(force_rollback=True),
+        inbox.receive_sync(other, delivery(), subject=SUBJECT),
+    ):
+        assert deliver(delivery()).outcome is ReceiptOutcome.IN_PROGRESS
+    assert deliver(delivery()).outcome is ReceiptOutcome.APPLIED
+
+
+def test_key_is_safe_from_a_writer_that_takes_no_lock(
+    inbox: Inbox, payouts_dsn: str, other: psycopg.Connection
+) -> None:
+    """The unique key is the guarantee; the locks only spare the waiting."""
+    other.execute(
+        "INSERT INTO payouts.inbox (key, body_sha256, subject, sequence, outcome)"
+        " VALUES (%s, sha256(''), 'm_482', 1, 'applied')",
+        [delivery().key],
+    )
+    with (
+        psycopg.connect(payouts_dsn, options="-c lock_timeout=50ms") as connection,
+        pytest.raises(psycopg.errors.LockNotAvailable),
+        inbox.receive_sync(connection, delivery(), subject=SUBJECT),
+    ):
+        pytest.fail("the action must not run")
+
+
+def test_schema_is_the_services_choice_and_schemas_do_not_meet(
+    payouts_dsn: str, deliver: Deliver
+) -> None:
+    elsewhere = Inbox(schema='Pay"outs {2}')
+    with (
+        psycopg.connect(payouts_dsn) as connection,
+        connection.transaction(force_rollback=True),
+    ):
+        for _ in range(2):
+            connection.execute(elsewhere.ddl)
+        with elsewhere.receive_sync(connection, delivery(), subject=SUBJECT) as receipt:
+            assert receipt.outcome is ReceiptOutcome.APPLIED
+            assert deliver(delivery()).outcome is ReceiptOutcome.APPLIED

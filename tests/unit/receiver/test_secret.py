@@ -1,0 +1,73 @@
+"""Secrets: the strict form, and where they may come from."""
+
+import base64
+from pathlib import Path
+
+import pytest
+
+from dispatcher.receiver import Secret, SecretError
+from tests.support.sender import KEY_BYTES, secret_text
+
+
+@pytest.mark.parametrize("length", [24, 32, 64])
+def test_secret_of_allowed_length_is_read(length: int) -> None:
+    key = bytes(range(length))
+    assert Secret.parse(secret_text(key)).key == key
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "whsec_",
+        base64.b64encode(KEY_BYTES).decode(),
+        "whsec_not-base64-secret",
+        secret_text(bytes(23)),
+        secret_text(bytes(65)),
+        secret_text().rstrip("="),
+        secret_text() + "=",
+        secret_text() + "\n",
+        " " + secret_text(),
+        "whsec_" + base64.urlsafe_b64encode(b"\xff" * 32).decode(),
+        "WHSEC_" + base64.b64encode(KEY_BYTES).decode(),
+        "whsk_" + base64.b64encode(KEY_BYTES).decode(),
+    ],
+)
+def test_other_secret_is_refused_without_showing_it(text: str) -> None:
+    with pytest.raises(SecretError) as refused:
+        Secret.parse(text)
+    assert len(text) < 8 or text[6:] not in str(refused.value)
+
+
+def test_secret_does_not_show_itself() -> None:
+    secret = Secret.parse(secret_text())
+    assert "\\x01" not in repr(secret)
+    assert secret_text()[6:] not in repr(secret)
+
+
+def test_secret_is_loaded_from_the_environment_or_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "secret"
+    path.write_text(secret_text() + "\n")
+    monkeypatch.setenv("RECEIVER_SECRET", secret_text())
+    assert Secret.load(f"file:{path}") == Secret.load("env:RECEIVER_SECRET") == Secret(KEY_BYTES)
+
+
+@pytest.mark.parametrize(
+    ("reference", "words"),
+    [
+        ("env:RECEIVER_SECRET_UNSET", "RECEIVER_SECRET_UNSET holds no signing secret"),
+        ("file:/no/such/file", "No such file"),
+        ("file:/", "Is a directory"),
+        ("file:/dev/zero", "holds no signing secret"),
+        ("env:", "env:VAR or file:PATH"),
+        ("vault:x", "env:VAR or file:PATH"),
+        (secret_text(), "env:VAR or file:PATH"),
+    ],
+)
+def test_unusable_reference_is_refused_in_words(reference: str, words: str) -> None:
+    with pytest.raises(SecretError) as refused:
+        Secret.load(reference)
+    assert words in str(refused.value)
+    assert secret_text() not in str(refused.value)
