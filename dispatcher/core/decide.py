@@ -1,0 +1,134 @@
+"""What becomes of a lane after its turn: the only place that decides "what next"."""
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from dispatcher.core.lifecycle import Move
+from dispatcher.core.outcome import CONFLICT
+from dispatcher.core.schedule import retry_delay_us
+from dispatcher.core.values import Attempt, DeadLetter, Endpoint, Entry, Lane, Settlement
+from sink.contract.states import DeadReason, OrderPolicy, Outcome
+
+
+def release(lane: Lane) -> Settlement:
+    """Give back a lane of which nothing was sent: due again at once, no attempt charged."""
+    return _settlement(lane, Move.RELEASE, lane.delivered_sequence, ())
+
+
+def settle(
+    lane: Lane, attempts: Sequence[Attempt], endpoint: Endpoint, *, draw: float
+) -> Settlement:
+    """Decide after `attempts`, which are those of the lane's first entries, in order.
+
+    Only the last of them may be other than delivered. `draw` is a random number in [0, 1).
+    """
+    if not attempts:
+        return release(lane)
+    last = attempts[-1]
+    tried = tuple(attempts)
+    before = _delivered(lane, attempts)
+    match last.outcome:
+        case Outcome.DELIVERED:
+            return _settlement(lane, Move.ADVANCE, before, tried)
+        case Outcome.GONE:
+            why = f"answered 410 Gone to {_where(last)}"
+            return _settlement(lane, Move.KEEP, before, tried, disable=why)
+        case Outcome.REJECTED:
+            return _bury(lane, tried, endpoint, DeadReason.REJECTED)
+        case Outcome.REFUSED:
+            return _bury(lane, tried, endpoint, DeadReason.REFUSED)
+        case Outcome.THROTTLED | Outcome.FAILED | Outcome.UNKNOWN:
+            # A lease that ran out is a fault of ours: it takes no step of the schedule.
+            step = last.number - lane.entries[len(attempts) - 1].rescued
+            delay_us = retry_delay_us(
+                endpoint.schedule_seconds,
+                step,
+                draw=draw,
+                asked_seconds=last.asked_seconds,
+                conflict=last.status == CONFLICT,
+            )
+            if delay_us is None:
+                return _bury(lane, tried, endpoint, DeadReason.EXHAUSTED)
+            return _settlement(lane, Move.RETRY, before, tried, delay_us=delay_us)
+        case _:
+            assert_never(last.outcome)
+
+
+def _bury(
+    lane: Lane, attempts: tuple[Attempt, ...], endpoint: Endpoint, reason: DeadReason
+) -> Settlement:
+    last = attempts[-1]
+    entry = lane.entries[len(attempts) - 1]
+    dead = DeadLetter(
+        sequence=entry.sequence,
+        key=entry.key,
+        created_at=entry.created_at,
+        reason=reason,
+        detail=_detail(last),
+        attempts=last.number,
+    )
+    match endpoint.order_policy:
+        case OrderPolicy.STOP:
+            return _settlement(lane, Move.BURY, _delivered(lane, attempts), attempts, dead=dead)
+        case OrderPolicy.SKIP:
+            return _settlement(lane, Move.SKIP, entry.sequence, attempts, dead=dead)
+        case _:
+            assert_never(endpoint.order_policy)
+
+
+def _settlement(
+    lane: Lane,
+    move: Move,
+    delivered_sequence: int,
+    attempts: tuple[Attempt, ...],
+    *,
+    delay_us: int | None = None,
+    dead: DeadLetter | None = None,
+    disable: str | None = None,
+) -> Settlement:
+    following = _following(lane, delivered_sequence)
+    return Settlement(
+        endpoint_id=lane.endpoint_id,
+        subject_id=lane.subject_id,
+        token=lane.token,
+        move=move,
+        delivered_sequence=delivered_sequence,
+        attempt=_attempts_of(following, attempts),
+        rescued=following.rescued if following else 0,
+        attempts=attempts,
+        trusted_until=lane.trusted_until,
+        delay_us=delay_us,
+        dead=dead,
+        disable=disable,
+    )
+
+
+def _delivered(lane: Lane, attempts: Sequence[Attempt]) -> int:
+    delivered = [each.sequence for each in attempts if each.outcome is Outcome.DELIVERED]
+    return max(delivered, default=lane.delivered_sequence)
+
+
+def _following(lane: Lane, delivered_sequence: int) -> Entry | None:
+    return next((entry for entry in lane.entries if entry.sequence > delivered_sequence), None)
+
+
+def _attempts_of(following: Entry | None, attempts: Sequence[Attempt]) -> int:
+    """Return how many attempts the next entry has had.
+
+    A claim counts the attempt of its head before anything is sent; for an entry that was handed
+    out and not sent, that count is taken back here.
+    """
+    if following is None:
+        return 0
+    sent = any(each.sequence == following.sequence for each in attempts)
+    return following.number if sent else following.number - 1
+
+
+def _detail(attempt: Attempt) -> str:
+    said = attempt.error or attempt.response or ""
+    answer = f"answered {attempt.status}" if attempt.status is not None else "no answer"
+    return f"{answer}: {said}"[:1000] if said else answer
+
+
+def _where(attempt: Attempt) -> str:
+    return f"attempt {attempt.number} of sequence {attempt.sequence}"

@@ -1,0 +1,33 @@
+"""Retry-After (RFC 9110 section 10.2.3), read strictly: `1*DIGIT` in ASCII or an HTTP-date.
+
+`int()` would take `+5`, `1_000` and Arabic digits, and the date parser of the standard library
+takes much that is no date; what is not understood is ignored, and the schedule decides alone.
+"""
+
+import re
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+
+_SECONDS = re.compile(r"[0-9]{1,7}")
+_DATE = re.compile(r"[A-Za-z]{3,9}, [ -~]{10,32}")
+
+
+def parse_retry_after(values: tuple[str, ...], now: datetime) -> float | None:
+    """Return how many seconds to wait from `now` on (0 or more), or None without a usable value.
+
+    `values` are all Retry-After fields of the response: two of them say nothing.
+    """
+    if len(values) != 1:
+        return None
+    value = values[0].strip(" \t")
+    if _SECONDS.fullmatch(value):
+        return float(value)
+    if not _DATE.fullmatch(value):
+        return None
+    try:
+        moment = parsedate_to_datetime(value)
+    except (ValueError, OverflowError):
+        return None
+    if moment.tzinfo is None:
+        return None  # "-0000" and asctime dates: the zone is not known
+    return max(0.0, (moment - now).total_seconds())

@@ -1,0 +1,47 @@
+"""When the next attempt is due. Pure: chance comes in as a number.
+
+The schedule holds the seconds before retry 1, 2, ...; an entry is exhausted when the attempt after
+the last of them was not delivered either. A receiver that asks for more time gets it; one that
+asks for less does not, or it could use up an entry's attempts within a minute.
+"""
+
+from collections.abc import Sequence
+
+JITTER = 0.2
+"""A delay of the schedule varies by this share, both ways."""
+
+RETRY_AFTER_SECONDS_MAX = 24 * 3600
+"""The longest that a receiver can put an attempt off."""
+
+RETRY_AFTER_SPREAD = 0.1
+"""What was asked for is lengthened by up to this share, so that lanes do not return in step."""
+
+CONFLICT_SECONDS = 5
+CONFLICT_ATTEMPTS = 3
+"""How often "still running" (409) is asked again soon, before the schedule applies to it too."""
+
+
+def retry_delay_us(
+    schedule_seconds: Sequence[int],
+    step: int,
+    *,
+    draw: float,
+    asked_seconds: float | None = None,
+    conflict: bool = False,
+) -> int | None:
+    """Return the microseconds until the next attempt, or None when step `step` was the last.
+
+    `step` counts the attempts without those that ended with their lease, from 1. `draw` is a random
+    number in [0, 1), `asked_seconds` what Retry-After said, `conflict` whether the answer was
+    "still running".
+    """
+    if step > len(schedule_seconds):
+        return None
+    base: float = schedule_seconds[step - 1]
+    if conflict and step <= CONFLICT_ATTEMPTS:
+        base = min(base, CONFLICT_SECONDS)
+    delay = base * (1 - JITTER + 2 * JITTER * draw)
+    if asked_seconds is not None:
+        asked = min(asked_seconds, RETRY_AFTER_SECONDS_MAX)
+        delay = max(delay, asked * (1 + RETRY_AFTER_SPREAD * draw))
+    return round(delay * 1_000_000)

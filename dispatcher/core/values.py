@@ -1,0 +1,166 @@
+"""The values that travel through a delivery: endpoint, claimed lane, attempt, settlement.
+
+Times that end in `_at` are the database's clock; `trusted_until` is this process's own clock.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from uuid import UUID
+
+from dispatcher.core.address import Network
+from dispatcher.core.lifecycle import Move
+from sink.contract.states import DeadReason, OrderPolicy, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A webhook target, as an operator set it up. Timeouts are seconds."""
+
+    id: int
+    name: str
+    url: str
+    allowed: tuple[Network, ...]
+    connect_timeout: float
+    total_timeout: float
+    concurrency: int
+    schedule_seconds: tuple[int, ...]
+    order_policy: OrderPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One claimed entry. `number` is the attempt that this claim is about to make, from 1.
+
+    `rescued` is how many of the attempts before it ended with their lease, by a fault of ours.
+    """
+
+    sequence: int
+    number: int
+    key: UUID
+    created_at: datetime
+    traceparent: str | None
+    body: bytes = field(repr=False)
+    rescued: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One endpoint and one subject under a lease, with the entries to send in this order.
+
+    The lease is ours until `trusted_until`, in seconds of this process's clock: earlier than the
+    database's deadline, because it was measured before the claim was sent.
+    """
+
+    endpoint_id: int
+    subject_id: int
+    token: UUID
+    delivered_sequence: int
+    entries: tuple[Entry, ...]
+    trusted_until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A due lane whose next entry is missing; `found` is the first that is there, if one is."""
+
+    endpoint_id: int
+    subject_id: int
+    delivered_sequence: int
+    found: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a claim came back with: lanes under a lease, and lanes that it left alone."""
+
+    lanes: Sequence[Lane]
+    gaps: Sequence[Gap]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try and what became of it. `asked_seconds` is what the receiver's Retry-After said."""
+
+    sequence: int
+    number: int
+    key: UUID
+    outcome: Outcome
+    status: int | None
+    duration_ms: int
+    error: str | None
+    response: str | None = field(repr=False)
+    receipt: str | None = field(repr=False)
+    asked_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """An entry that is given up; a person decides what becomes of it."""
+
+    sequence: int
+    key: UUID
+    created_at: datetime
+    reason: DeadReason
+    detail: str
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What the database shall know after a lane's turn; it counts only while `token` is the lane's.
+
+    `attempt` is the number of attempts that the next entry has had, 0 where that is for the
+    attempts on record to say, and `rescued` how many of them ended with their lease. `delay_us` is
+    set for a retry. `disable` is the reason to disable the whole endpoint.
+    """
+
+    endpoint_id: int
+    subject_id: int
+    token: UUID
+    move: Move
+    delivered_sequence: int
+    attempt: int
+    rescued: int
+    attempts: tuple[Attempt, ...]
+    trusted_until: float
+    delay_us: int | None = None
+    dead: DeadLetter | None = None
+    disable: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A settlement that the database accepted; `due_at` is None for an idle or stopped lane."""
+
+    settlement: Settlement
+    due_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rescued:
+    """An entry whose lease ran out: one attempt with outcome `unknown`."""
+
+    endpoint_id: int
+    subject_id: int
+    sequence: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How many lanes of each endpoint a claim may take, under which lease."""
+
+    lanes: Mapping[int, int]
+    token: UUID
+    lease_seconds: float
+    entries_per_lane: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointRow:
+    """An endpoint as it stands in its table, with the references of its secrets."""
+
+    endpoint: Endpoint
+    active: bool
+    secret_refs: Sequence[str]

@@ -1,0 +1,162 @@
+"""Claimed lanes inside this process: how many there may be, which of them are being sent.
+
+Each endpoint has its own berths, so a receiver that hangs takes up its own and nobody else's. The
+process's concurrency is divided among the endpoints. Beyond its berths, an endpoint's lanes are
+claimed ahead only as far as it got through within the last second: a slow receiver's lanes stay in
+the database, where another dispatcher can take them.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from dispatcher.clock import seconds
+from dispatcher.core.values import Lane
+from dispatcher.endpoints import Ready
+
+
+@dataclass(slots=True)
+class _Pace:
+    """Lanes finished in the current and in the last whole second."""
+
+    second: int = 0
+    now: int = 0
+    before: int = 0
+
+    def count(self, second: int) -> None:
+        self.turn(second)
+        self.now += 1
+
+    def turn(self, second: int) -> int:
+        """Return the pace in lanes a second, as of `second`."""
+        if second != self.second:
+            self.before = self.now if second == self.second + 1 else 0
+            self.second, self.now = second, 0
+        return max(self.before, self.now)
+
+
+@dataclass(slots=True)
+class _Berths:
+    limit: int = 1
+    held: int = 0
+    running: int = 0
+    hungry: bool = False
+    """Whether the last claim took all it was allowed to, so that more may be due."""
+    waiting: deque[Lane] = field(default_factory=deque)
+    pace: _Pace = field(default_factory=_Pace)
+
+
+class Flow:
+    """The lanes that this process holds a lease on, until they are settled."""
+
+    def __init__(
+        self,
+        concurrency: int,
+        claim_lanes: int,
+        *,
+        send: Callable[[Lane], Coroutine[None, None, None]],
+        room: Callable[[], None],
+        crashed: Callable[[BaseException], None],
+        clock: Callable[[], float] = seconds,
+    ) -> None:
+        """`send` takes one lane to its settlement, `crashed` hears of a fault in it.
+
+        `room` is called when a lane is finished and more of its endpoint may be due.
+        """
+        self._concurrency = concurrency
+        self._claim_lanes = claim_lanes
+        self._send = send
+        self._room = room
+        self._crashed = crashed
+        self._clock = clock
+        self._berths: dict[int, _Berths] = {}
+        self._running: set[asyncio.Task[None]] = set()
+        self._closed = False
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+
+    @property
+    def sending(self) -> int:
+        """How many lanes are being sent."""
+        return len(self._running)
+
+    @property
+    def held(self) -> int:
+        """How many lanes are claimed and not settled."""
+        return sum(berths.held for berths in self._berths.values())
+
+    def wanted(self, ready: Mapping[int, Ready]) -> dict[int, int]:
+        """Return how many lanes of each endpoint may be claimed now, without those that may not."""
+        if self._closed or not ready:
+            return {}
+        share = max(1, self._concurrency // len(ready))
+        second, left = int(self._clock()), self._claim_lanes
+        wanted: dict[int, int] = {}
+        # The endpoint that holds least comes first, so that a full claim leaves nobody out for
+        # long.
+        for id_ in sorted(ready, key=lambda id_: (self._at(id_).held, id_)):
+            berths = self._at(id_)
+            berths.limit = min(share, ready[id_].endpoint.concurrency)
+            count = min(left, berths.limit + berths.pace.turn(second) - berths.held)
+            if count > 0:
+                wanted[id_] = count
+                left -= count
+        return wanted
+
+    def take(self, lanes: Iterable[Lane], wanted: Mapping[int, int]) -> None:
+        """Accept what a claim of `wanted` returned, and start what there are berths for."""
+        counts = dict.fromkeys(wanted, 0)
+        for lane in lanes:
+            berths = self._at(lane.endpoint_id)
+            berths.waiting.append(lane)
+            berths.held += 1
+            counts[lane.endpoint_id] += 1
+        for id_, count in counts.items():
+            self._at(id_).hungry = count == wanted[id_]
+            self._start(self._at(id_))
+
+    def settled(self, lane_endpoint_id: int) -> None:
+        """Forget a lane that is settled, or whose result is given up."""
+        self._at(lane_endpoint_id).held -= 1
+
+    def close(self) -> list[Lane]:
+        """Start nothing any more; returns the lanes of which nothing was sent."""
+        self._closed = True
+        unsent = [lane for berths in self._berths.values() for lane in berths.waiting]
+        for berths in self._berths.values():
+            berths.waiting.clear()
+        return unsent
+
+    def abort(self) -> None:
+        """Cancel what is being sent."""
+        for task in self._running:
+            task.cancel()
+
+    async def quiet(self) -> None:
+        """Wait until nothing is being sent."""
+        await self._quiet.wait()
+
+    def _at(self, endpoint_id: int) -> _Berths:
+        return self._berths.setdefault(endpoint_id, _Berths())
+
+    def _start(self, berths: _Berths) -> None:
+        while berths.waiting and berths.running < berths.limit:
+            berths.running += 1
+            task = asyncio.create_task(self._send(berths.waiting.popleft()))
+            self._running.add(task)
+            self._quiet.clear()
+            task.add_done_callback(lambda task: self._done(berths, task))
+
+    def _done(self, berths: _Berths, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        berths.running -= 1
+        berths.pace.count(int(self._clock()))
+        if not task.cancelled() and (error := task.exception()) is not None:
+            berths.held -= 1  # it will not be settled; its lease runs out
+            self._crashed(error)
+        self._start(berths)
+        if berths.hungry:
+            self._room()
+        if not self._running:
+            self._quiet.set()

@@ -1,0 +1,113 @@
+"""The steps that a dispatcher takes over and over. Each says whether it found something to do."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from uuid import uuid4
+
+from dispatcher.clock import seconds
+from dispatcher.core.values import Wanted
+from dispatcher.endpoints import Endpoints
+from dispatcher.errors import DrainFailedError, StoreUnavailableError
+from dispatcher.flow import Flow
+from dispatcher.ports import Instance, Store
+from dispatcher.telemetry import Line, Telemetry
+from sink.contract.failpoints import failpoint
+
+BATCHES = 16
+"""Batches that one routing transaction takes."""
+
+RESCUES = 256
+"""Expired leases that one rescue takes."""
+
+SKEW_SECONDS = 30
+"""How far this host's clock may be from the database's: receivers allow a signature 300 s."""
+
+DRAIN_OUTAGE_SECONDS = 60
+"""How long a drain waits for a database that is away."""
+
+
+class Steps:
+    """What the loops do, on shared parts."""
+
+    def __init__(
+        self,
+        store: Store,
+        endpoints: Endpoints,
+        flow: Flow,
+        telemetry: Telemetry,
+        instance: Instance,
+        *,
+        entries_per_lane: int,
+    ) -> None:
+        self._store = store
+        self._endpoints = endpoints
+        self._flow = flow
+        self._telemetry = telemetry
+        self._instance = instance
+        self._entries_per_lane = entries_per_lane
+        self._answered = seconds()
+
+    async def route(self, routed: Callable[[], None]) -> bool:
+        """Turn new batches into lanes; `routed` hears that there are some."""
+        result = await self._store.route(BATCHES)
+        if result.lanes:
+            routed()
+        return result.batches > 0
+
+    async def claim(self) -> bool:
+        """Take lanes as far as there is room for them."""
+        wanted = self._flow.wanted(self._endpoints.ready)
+        if not wanted:
+            return False
+        started = seconds()
+        claim = await self._store.claim(
+            Wanted(wanted, uuid4(), self._endpoints.lease_seconds, self._entries_per_lane), started
+        )
+        for gap in claim.gaps:
+            self._telemetry.gap(self._endpoints.name(gap.endpoint_id), gap)
+        if claim.lanes:
+            failpoint("D2")
+        self._flow.take(claim.lanes, wanted)
+        return bool(claim.lanes)
+
+    async def rescue(self) -> bool:
+        """Take back what dispatchers left behind that died or lost their lease."""
+        rescued = await self._store.rescue(RESCUES)
+        for each in rescued:
+            self._telemetry.rescued(self._endpoints.name(each.endpoint_id), each)
+        return bool(rescued)
+
+    async def load(self) -> bool:
+        """Load endpoints and secrets again."""
+        await self._endpoints.refresh()
+        return False
+
+    async def beat(self, *, draining: bool = False) -> bool:
+        """Show that this process lives, and compare the clocks."""
+        at = await self._store.beat(self._instance, self._flow.sending, draining=draining)
+        skew = (datetime.now(UTC) - at).total_seconds()
+        if abs(skew) > SKEW_SECONDS:
+            self._telemetry.warn(Line.CLOCK_SKEW, seconds=round(skew))
+        return False
+
+    async def make_partitions(self) -> bool:
+        """Make the partitions of the coming days."""
+        created = await self._store.ensure_partitions()
+        if created:
+            self._telemetry.say(Line.PARTITIONS, created=created)
+        return False
+
+    async def drain(self, drained: Callable[[], None]) -> bool:
+        """Look whether everything that can be sent now is sent; `drained` hears of it."""
+        if self._flow.held:
+            return False
+        try:
+            pending = await self._store.is_pending(self._endpoints.ready.keys())
+        except StoreUnavailableError as error:
+            if seconds() - self._answered > DRAIN_OUTAGE_SECONDS:
+                raise DrainFailedError(str(error)) from None
+            raise
+        self._answered = seconds()
+        if not pending and not self._flow.held:
+            drained()
+        return False

@@ -1,0 +1,113 @@
+"""What the service needs from outside: a store and a transport. Each has one real implementation.
+
+The store is Postgres (`dispatcher.store`). The transport makes one HTTP call with every limit and
+knows no database and no retry (`dispatcher.transport`).
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+from uuid import UUID
+
+from dispatcher.core.outcome import Answer
+from dispatcher.core.request import Request, Target
+from dispatcher.core.values import Claim, EndpointRow, Rescued, Settled, Settlement, Wanted
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a request has come; it survives the cancellation of its sending."""
+
+    sent: bool = False
+    """Whether a byte of the request may have been written."""
+
+
+class Transport(Protocol):
+    """Sends requests. Faults of the other side are answers, never exceptions."""
+
+    def url_fault(self, url: str) -> str | None:
+        """Return why this engine cannot use `url`, or None."""
+        ...
+
+    async def send(
+        self, target: Target, request: Request, total_timeout: float, progress: Progress
+    ) -> Answer:
+        """Make one attempt that takes no longer than `total_timeout` seconds."""
+        ...
+
+    async def retain(self, targets: Collection[Target]) -> None:
+        """Close the connections of every other target."""
+        ...
+
+    async def close(self) -> None:
+        """Close everything."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """What one routing transaction did."""
+
+    batches: int
+    lanes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """How this process shows in `dispatcher_instance`."""
+
+    id: UUID
+    host: str
+    pid: int
+    version: str
+
+
+class Store(Protocol):
+    """Delivery state. Every method is one transaction and raises `StoreUnavailableError`."""
+
+    async def endpoints(self) -> list[EndpointRow]:
+        """Return every endpoint that is not disabled."""
+        ...
+
+    async def route(self, batches: int) -> Routed:
+        """Make or advance the lanes of up to `batches` unrouted batches, oldest first."""
+        ...
+
+    async def claim(self, wanted: Wanted, started: float) -> Claim:
+        """Lease due lanes. `started` is this process's clock from before the call.
+
+        A lane whose next entry is missing is not leased: it is due again a minute later.
+        """
+        ...
+
+    async def settle(self, settlements: Sequence[Settlement], *, repeated: bool) -> list[Settled]:
+        """Store results. What is missing in the answer had lost its lease and is not stored.
+
+        `repeated` says that an earlier call with some of them ended in doubt.
+        """
+        ...
+
+    async def rescue(self, lanes: int) -> list[Rescued]:
+        """Book what up to `lanes` expired leases covered as `unknown`, and make the lanes due."""
+        ...
+
+    async def is_pending(self, endpoint_ids: Collection[int]) -> bool:
+        """Return whether a batch is unrouted, a lane leased, or a lane of these endpoints due."""
+        ...
+
+    async def waiting_lanes(self, endpoint_ids: Collection[int]) -> dict[int, int]:
+        """Return how many due lanes each of these endpoints has, without those that have none."""
+        ...
+
+    async def ensure_partitions(self) -> int:
+        """Make the partitions of the coming days; returns how many were missing."""
+        ...
+
+    async def beat(self, instance: Instance, in_flight: int, *, draining: bool) -> datetime:
+        """Record a sign of life; returns the database's time."""
+        ...
+
+    async def leave(self, instance: Instance) -> None:
+        """Remove the instance's row."""
+        ...

@@ -1,0 +1,184 @@
+"""A dispatcher: the parts put together, started, drained and stopped.
+
+Stopping has two phases. First nothing new is claimed or begun, what is in flight comes to its end,
+results are settled and unsent lanes are given back. When the time for that is over, or a second
+signal comes, requests in flight are cancelled: what was sent is settled as `unknown`.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+from dispatcher.clock import seconds
+from dispatcher.core.values import Settlement
+from dispatcher.endpoints import Endpoints
+from dispatcher.errors import StoreUnavailableError
+from dispatcher.flow import Flow
+from dispatcher.loops import Steps
+from dispatcher.ports import Instance, Store, Transport
+from dispatcher.sender import USER_AGENT, Sender
+from dispatcher.settings import Settings
+from dispatcher.settler import Settler
+from dispatcher.supervisor import Pulse, Supervisor
+from dispatcher.telemetry import Line, Telemetry
+from sink.contract.failpoints import failpoint
+
+LOAD_SECONDS = 1.0
+BEAT_SECONDS = 5.0
+PARTITION_SECONDS = 3600.0
+
+SETTLE_SECONDS = 5.0
+"""How long a process that is told to stop still tries to settle, whatever its time to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How a dispatcher ended."""
+
+    counts: Mapping[str, int]
+    """Attempts by outcome, and `dead`, `rescued`, `lost_leases`, `dropped_results`, `gaps`,
+    `crashed`.
+    """
+    waiting: Mapping[str, str]
+    """Endpoints with due lanes that nothing could be sent to, with the reason."""
+    failure: Exception | None
+    """The fault that ended it, if one did."""
+
+
+class Dispatcher:
+    """One dispatcher process. Several may run on one database."""
+
+    def __init__(self, settings: Settings, store: Store, transport: Transport) -> None:
+        """The store is open; whoever opened store and transport closes them."""
+        self._settings = settings
+        self._store = store
+        self._telemetry = Telemetry()
+        self._supervisor = Supervisor(self._telemetry)
+        self._aborted = asyncio.Event()
+        self._claiming = Pulse(0.002, 0.5)
+        self._endpoints = Endpoints(store, transport, self._telemetry, settings.lease_seconds)
+        self._settler = Settler(
+            store,
+            self._endpoints,
+            self._telemetry,
+            done=self._settled,
+            due=self._claiming.ring,
+        )
+        self._sender = Sender(self._endpoints, transport, self._telemetry, settle=self._settler.add)
+        self._flow = Flow(
+            settings.concurrency,
+            settings.claim_lanes,
+            send=self._sender.send,
+            room=self._claiming.ring,
+            crashed=partial(self._telemetry.crashed, "send"),
+        )
+        version = USER_AGENT.partition("/")[2]
+        self._instance = Instance(uuid4(), socket.gethostname(), os.getpid(), version)
+        self._steps = Steps(
+            store,
+            self._endpoints,
+            self._flow,
+            self._telemetry,
+            self._instance,
+            entries_per_lane=settings.entries_per_lane,
+        )
+
+    def stop(self) -> None:
+        """Stop gracefully; the second call cancels what is still in flight."""
+        if self._supervisor.stopping:
+            self._aborted.set()
+        self._supervisor.stop()
+
+    async def run(self) -> Report:
+        """Deliver until stopped, or with `drain` until nothing is left that can be sent now.
+
+        Raises `StoreUnavailableError` when the database is away before anything was begun.
+        """
+        await self._steps.make_partitions()
+        await self._endpoints.refresh()
+        await self._steps.beat()
+        self._telemetry.say(
+            Line.STARTED,
+            instance=str(self._instance.id),
+            version=self._instance.version,
+            drain=self._settings.drain,
+            concurrency=self._settings.concurrency,
+            lease_seconds=self._endpoints.lease_seconds,
+            endpoints=len(self._endpoints.ready),
+        )
+        async with asyncio.TaskGroup() as tasks:
+            settling = tasks.create_task(self._supervisor.guard("settle", self._settler.run()))
+            loops = self._start_loops(tasks)
+            await self._supervisor.stopped()
+            await self._wind_down(loops, settling)
+        return await self._leave()
+
+    def _start_loops(self, tasks: asyncio.TaskGroup) -> set[asyncio.Task[None]]:
+        steps = self._steps
+        loops: dict[str, tuple[Callable[[], Awaitable[bool]], Pulse]] = {
+            "route": (partial(steps.route, self._claiming.ring), Pulse(0.005, 0.5)),
+            "claim": (steps.claim, self._claiming),
+            "rescue": (steps.rescue, Pulse(0.05, 1.0)),
+            "load": (steps.load, Pulse(LOAD_SECONDS, LOAD_SECONDS)),
+            "beat": (steps.beat, Pulse(BEAT_SECONDS, BEAT_SECONDS)),
+            "partitions": (steps.make_partitions, Pulse(PARTITION_SECONDS, PARTITION_SECONDS)),
+        }
+        if self._settings.drain:
+            loops["drain"] = (partial(steps.drain, self._supervisor.stop), Pulse(0.05, 0.25))
+        return {
+            tasks.create_task(self._supervisor.loop(name, step, pulse))
+            for name, (step, pulse) in loops.items()
+        }
+
+    async def _wind_down(
+        self, loops: set[asyncio.Task[None]], settling: asyncio.Task[None]
+    ) -> None:
+        end = seconds() + self._settings.stop_seconds
+        self._sender.stop()
+        # A claim may be under way: its lanes are among those that are given back.
+        await self._patiently(loops, end)
+        for lane in self._flow.close():
+            self._sender.release(lane)
+        self._telemetry.say(Line.STOPPING, in_flight=self._flow.sending)
+        failpoint("D14")
+        with suppress(StoreUnavailableError):
+            await self._steps.beat(draining=True)
+        await self._patiently({asyncio.create_task(self._flow.quiet())}, end)
+        self._flow.abort()
+        await self._flow.quiet()
+        self._settler.close()
+        await asyncio.wait({settling}, timeout=max(SETTLE_SECONDS, end - seconds()))
+        settling.cancel()
+
+    async def _patiently(self, work: set[asyncio.Task[None]], end: float) -> None:
+        """Wait for all of `work`, but not beyond `end` or a second signal; then cancel it."""
+        aborted = asyncio.create_task(self._aborted.wait())
+        either: set[asyncio.Future[Any]] = {asyncio.gather(*work, return_exceptions=True), aborted}
+        await asyncio.wait(
+            either,
+            timeout=max(0, end - seconds()),
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        for task in (*work, aborted):
+            task.cancel()
+        await asyncio.gather(*work, aborted, return_exceptions=True)
+
+    async def _leave(self) -> Report:
+        waiting: dict[str, str] = {}
+        with suppress(StoreUnavailableError):
+            faults = self._endpoints.faults
+            for endpoint_id in await self._store.waiting_lanes(faults.keys()):
+                waiting[self._endpoints.name(endpoint_id)] = faults[endpoint_id]
+            await self._store.leave(self._instance)
+        counts = dict(self._telemetry.counts)
+        self._telemetry.say(Line.STOPPED, unsettled=self._flow.held, **counts)
+        return Report(counts, waiting, self._supervisor.failure)
+
+    def _settled(self, settlement: Settlement) -> None:
+        self._flow.settled(settlement.endpoint_id)

@@ -1,0 +1,45 @@
+"""The dispatcher's settings: validated once, immutable, shown without secrets."""
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+
+LEASE_SECONDS_MAX = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What `holdfast dispatch` was asked for. Raises `ValueError` for what makes no sense."""
+
+    dsn: str = field(repr=False)
+    drain: bool = False
+    concurrency: int = 256
+    """Requests at once in this process, over all endpoints."""
+    claim_lanes: int = 256
+    """Lanes that one claim takes at most."""
+    entries_per_lane: int = 8
+    """Entries of a lane that one claim takes at most."""
+    lease_seconds: float | None = None
+    """None: as long as the slowest endpoint needs (`dispatcher.core.lease`)."""
+    stop_seconds: float = 20.0
+    """How long requests in flight may go on after the first SIGTERM."""
+    ca_file: Path | None = None
+    """Further certificate authorities for receivers, as PEM."""
+
+    def __post_init__(self) -> None:
+        """Check every value."""
+        for name, value, most in (
+            ("concurrency", self.concurrency, 4096),
+            ("claim lanes", self.claim_lanes, 4096),
+            ("entries per lane", self.entries_per_lane, 256),
+        ):
+            if not 1 <= value <= most:
+                raise ValueError(f"{name} must be 1 to {most}, not {value}")
+        lease = self.lease_seconds
+        if lease is not None and not (math.isfinite(lease) and 2 <= lease <= LEASE_SECONDS_MAX):
+            raise ValueError(f"the lease must be 2 to {LEASE_SECONDS_MAX} seconds, not {lease:g}")
+        if not 0 <= self.stop_seconds <= LEASE_SECONDS_MAX:
+            raise ValueError(
+                f"the time to stop must be 0 to {LEASE_SECONDS_MAX} seconds,"
+                f" not {self.stop_seconds:g}"
+            )

@@ -1,0 +1,227 @@
+"""The dispatcher's store on Postgres: binds parameters, maps rows, decides nothing."""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from itertools import accumulate, groupby
+from uuid import UUID
+
+from psycopg.rows import DictRow
+
+from dispatcher.core.values import (
+    Claim,
+    Endpoint,
+    EndpointRow,
+    Entry,
+    Gap,
+    Lane,
+    Rescued,
+    Settled,
+    Settlement,
+    Wanted,
+)
+from dispatcher.outage import Outage
+from dispatcher.ports import Instance, Routed
+from dispatcher.store.session import Connection, Sessions, run
+from dispatcher.store.settlement import settle
+from dispatcher.store.statements import statement
+from dispatcher.telemetry import Telemetry
+from sink.contract.envelope import BODY_BYTES_MAX
+from sink.contract.failpoints import failpoint
+from sink.contract.states import EndpointState, OrderPolicy
+
+ROUTED_ENTRIES_MAX = 50_000
+"""Entries of the batches that one transaction routes; a larger batch is routed alone."""
+
+
+class PostgresStore:
+    """See `dispatcher.ports.Store` for what each method promises."""
+
+    def __init__(self, dsn: str) -> None:
+        """`dsn` is a libpq URI or keywords."""
+        self._sessions = Sessions(dsn, Outage(Telemetry()))
+
+    async def open(self) -> None:
+        """Connect; raises `StoreUnavailableError`, or `CommandError` for another schema."""
+        await self._sessions.open()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._sessions.close()
+
+    async def endpoints(self) -> list[EndpointRow]:
+        """Return every endpoint that is not disabled."""
+        return [_endpoint(row) for row in await self._sessions.rows("endpoint_load")]
+
+    async def route(self, batches: int) -> Routed:
+        """Route the oldest batches that no other dispatcher is routing."""
+
+        async def work(connection: Connection) -> Routed:
+            await run(connection, "route_lock_shared")
+            taken = _bounded(await run(connection, "batch_take", {"batches": batches}))
+            if not taken:
+                return Routed(0, 0)
+            numbers = [row["batch_no"] for row in taken]
+            moments = [row["written_at"] for row in taken]
+            routing = await connection.execute(
+                statement("lane_route"),
+                {
+                    "batch_nos": numbers,
+                    "first_written_at": min(moments),
+                    "last_written_at": max(moments),
+                },
+            )
+            await run(connection, "batch_routed", {"batch_nos": numbers})
+            return Routed(len(taken), routing.rowcount)
+
+        return await self._sessions.transaction(work)
+
+    async def claim(self, wanted: Wanted, started: float) -> Claim:
+        """Lease due lanes; those that turn out to have nothing for their endpoint become idle."""
+
+        async def work(connection: Connection) -> list[DictRow]:
+            parameters = {
+                "endpoint_ids": list(wanted.lanes),
+                "lanes": list(wanted.lanes.values()),
+                "token": wanted.token,
+                "lease_seconds": wanted.lease_seconds,
+                "entries": wanted.entries_per_lane,
+                "bytes": BODY_BYTES_MAX,
+            }
+            rows = await run(connection, "lane_claim", parameters)
+            if rows:
+                failpoint("D1")
+            return rows
+
+        rows = await self._sessions.transaction(work)
+        empty = [row for row in rows if row["sequence"] is None]
+        emptied = await self._sessions.rows("lane_empty", _empty(empty)) if empty else []
+        gaps = [_gap(row) for row in [*rows, *emptied] if row["gap"]]
+        filled = [row for row in rows if row["sequence"] is not None and not row["gap"]]
+        until = started + wanted.lease_seconds
+        lanes = [
+            _lane(list(group), wanted.token, until) for _, group in groupby(filled, key=_lane_key)
+        ]
+        return Claim(lanes, gaps)
+
+    async def settle(self, settlements: Sequence[Settlement], *, repeated: bool) -> list[Settled]:
+        """Store results where the lease is still held."""
+        return await self._sessions.transaction(
+            lambda connection: settle(connection, settlements, repeated=repeated)
+        )
+
+    async def rescue(self, lanes: int) -> list[Rescued]:
+        """Book expired leases as `unknown`."""
+
+        async def work(connection: Connection) -> list[DictRow]:
+            rows = await run(connection, "lane_rescue", {"lanes": lanes})
+            if rows:
+                failpoint("D13")
+            return rows
+
+        return [Rescued(**row) for row in await self._sessions.transaction(work)]
+
+    async def is_pending(self, endpoint_ids: Collection[int]) -> bool:
+        """Return whether a drain has to go on."""
+        rows = await self._sessions.rows("pending", {"endpoint_ids": list(endpoint_ids)})
+        return bool(rows[0]["pending"])
+
+    async def waiting_lanes(self, endpoint_ids: Collection[int]) -> dict[int, int]:
+        """Return the number of due lanes by endpoint."""
+        rows = await self._sessions.rows("lane_waiting", {"endpoint_ids": list(endpoint_ids)})
+        return {row["endpoint_id"]: row["lanes"] for row in rows}
+
+    async def ensure_partitions(self) -> int:
+        """Make missing partitions."""
+        rows = await self._sessions.rows("partitions_ensure")
+        return int(rows[0]["created"])
+
+    async def beat(self, instance: Instance, in_flight: int, *, draining: bool) -> datetime:
+        """Record a sign of life."""
+        rows = await self._sessions.rows(
+            "instance_beat",
+            {
+                "id": instance.id,
+                "host": instance.host,
+                "pid": instance.pid,
+                "version": instance.version,
+                "in_flight": in_flight,
+                "draining": draining,
+            },
+        )
+        at: datetime = rows[0]["at"]
+        return at
+
+    async def leave(self, instance: Instance) -> None:
+        """Remove the instance's row."""
+        await self._sessions.rows("instance_leave", {"id": instance.id})
+
+
+def _bounded(batches: Sequence[DictRow]) -> list[DictRow]:
+    """Return the first batches that together have few enough entries, but at least one."""
+    entries = accumulate(row["entry_count"] for row in batches)
+    return [
+        row
+        for place, (row, total) in enumerate(zip(batches, entries, strict=True))
+        if place == 0 or total <= ROUTED_ENTRIES_MAX
+    ]
+
+
+def _endpoint(row: DictRow) -> EndpointRow:
+    endpoint = Endpoint(
+        id=row["id"],
+        name=row["name"],
+        url=row["url"],
+        allowed=tuple(row["allow_cidrs"]),
+        connect_timeout=row["connect_timeout_ms"] / 1000,
+        total_timeout=row["total_timeout_ms"] / 1000,
+        concurrency=row["concurrency"],
+        schedule_seconds=tuple(row["schedule_seconds"]),
+        order_policy=OrderPolicy(row["order_policy"]),
+    )
+    active = EndpointState(row["state"]) is EndpointState.ACTIVE
+    return EndpointRow(endpoint, active, tuple(row["secret_refs"]))
+
+
+def _empty(rows: Sequence[DictRow]) -> dict[str, object]:
+    return {
+        "endpoint_ids": [row["endpoint_id"] for row in rows],
+        "subject_ids": [row["subject_id"] for row in rows],
+        "last_sequences": [row["last_sequence"] for row in rows],
+    }
+
+
+def _lane_key(row: DictRow) -> tuple[int, int]:
+    return row["endpoint_id"], row["subject_id"]
+
+
+def _gap(row: DictRow) -> Gap:
+    return Gap(
+        endpoint_id=row["endpoint_id"],
+        subject_id=row["subject_id"],
+        delivered_sequence=row["delivered_sequence"],
+        found=row.get("sequence"),
+    )
+
+
+def _lane(rows: Sequence[DictRow], token: UUID, until: float) -> Lane:
+    entries = tuple(
+        Entry(
+            sequence=row["sequence"],
+            number=row["number"],
+            key=row["key"],
+            created_at=row["created_at"],
+            traceparent=row["traceparent"],
+            body=bytes(row["body"]),
+            rescued=row["rescued"],
+        )
+        for row in rows
+    )
+    head = rows[0]
+    return Lane(
+        endpoint_id=head["endpoint_id"],
+        subject_id=head["subject_id"],
+        token=token,
+        delivered_sequence=head["delivered_sequence"],
+        entries=entries,
+        trusted_until=until,
+    )

@@ -1,0 +1,129 @@
+"""Storing results: one transaction that ends leases and records what was tried under them."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from uuid import UUID
+
+from psycopg.rows import DictRow
+
+from dispatcher.core.lifecycle import stops
+from dispatcher.core.values import Settled, Settlement
+from dispatcher.store.session import Connection, run
+from dispatcher.store.statements import statement
+from sink.contract.failpoints import failpoint
+
+Claimed = tuple[int, int, UUID]
+"""Endpoint, subject and token: exactly one lease."""
+
+
+async def settle(
+    connection: Connection, settlements: Sequence[Settlement], *, repeated: bool
+) -> list[Settled]:
+    """Store `settlements` in the caller's transaction; see `dispatcher.ports.Store.settle`.
+
+    Nothing of a lost lease is stored. Its rescue has booked the same attempts as `unknown`; a
+    second row for one of them would count it twice.
+    """
+    rows = {_claimed(row): row for row in await run(connection, "lane_settle", _lanes(settlements))}
+    held = [each for each in settlements if _claim_of(each) in rows]
+    await _add_attempts(connection, held, rows)
+    await _bury(connection, held)
+    for endpoint_id, reason in sorted({(s.endpoint_id, s.disable) for s in held if s.disable}):
+        gone = {"endpoint_id": endpoint_id, "reason": reason}
+        await run(connection, "endpoint_gone", gone)
+    settled = [Settled(each, rows[_claim_of(each)]["due_at"]) for each in held]
+    if repeated and len(held) < len(settlements):
+        settled += await _stored_before(connection, settlements, rows.keys())
+    failpoint("D11")
+    return settled
+
+
+def _lanes(settlements: Sequence[Settlement]) -> dict[str, object]:
+    return {
+        "endpoint_ids": [each.endpoint_id for each in settlements],
+        "subject_ids": [each.subject_id for each in settlements],
+        "tokens": [each.token for each in settlements],
+        "delivered": [each.delivered_sequence for each in settlements],
+        "attempts": [each.attempt for each in settlements],
+        "rescued": [each.rescued for each in settlements],
+        "delays_us": [each.delay_us for each in settlements],
+        "stopped": [stops(each.move) for each in settlements],
+    }
+
+
+async def _add_attempts(
+    connection: Connection, held: Sequence[Settlement], rows: dict[Claimed, DictRow]
+) -> None:
+    if not any(each.attempts for each in held):
+        return
+    async with connection.cursor().copy(statement("attempt_copy")) as copy:
+        for settlement in held:
+            row = rows[_claim_of(settlement)]
+            for attempt in settlement.attempts:
+                last = attempt is settlement.attempts[-1]
+                tried_again = last and settlement.delay_us is not None
+                retry_at: datetime | None = row["due_at"] if tried_again else None
+                await copy.write_row(
+                    (
+                        settlement.endpoint_id,
+                        settlement.subject_id,
+                        attempt.sequence,
+                        attempt.number,
+                        row["settled_at"],
+                        settlement.token,
+                        attempt.outcome.value,
+                        attempt.status,
+                        attempt.duration_ms,
+                        attempt.error,
+                        attempt.response,
+                        attempt.receipt,
+                        retry_at,
+                    )
+                )
+
+
+async def _bury(connection: Connection, held: Sequence[Settlement]) -> None:
+    dead = [(each, each.dead) for each in held if each.dead is not None]
+    if not dead:
+        return
+    await run(
+        connection,
+        "dead_letter_add",
+        {
+            "endpoint_ids": [settlement.endpoint_id for settlement, _ in dead],
+            "subject_ids": [settlement.subject_id for settlement, _ in dead],
+            "sequences": [letter.sequence for _, letter in dead],
+            "keys": [letter.key for _, letter in dead],
+            "created_ats": [letter.created_at for _, letter in dead],
+            "reasons": [letter.reason.value for _, letter in dead],
+            "details": [letter.detail for _, letter in dead],
+            "attempts": [letter.attempts for _, letter in dead],
+        },
+    )
+
+
+async def _stored_before(
+    connection: Connection, settlements: Sequence[Settlement], held: Iterable[Claimed]
+) -> list[Settled]:
+    """Find those that an earlier call stored although its COMMIT was not answered."""
+    missing = set(map(_claim_of, settlements)) - set(held)
+    doubtful = {_claim_of(s): s for s in settlements if _claim_of(s) in missing and s.attempts}
+    found = await run(
+        connection,
+        "attempt_recorded",
+        {
+            "endpoint_ids": [each.endpoint_id for each in doubtful.values()],
+            "subject_ids": [each.subject_id for each in doubtful.values()],
+            "tokens": [each.token for each in doubtful.values()],
+            "sequences": [each.attempts[0].sequence for each in doubtful.values()],
+        },
+    )
+    return [Settled(doubtful[_claimed(row)], None) for row in found]
+
+
+def _claim_of(settlement: Settlement) -> Claimed:
+    return settlement.endpoint_id, settlement.subject_id, settlement.token
+
+
+def _claimed(row: DictRow) -> Claimed:
+    return row["endpoint_id"], row["subject_id"], row["token"]

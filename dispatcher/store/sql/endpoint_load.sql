@@ -1,0 +1,7 @@
+-- Every endpoint that has lanes to serve, now or later.
+-- Uses pk_endpoint; a handful of rows.
+SELECT id, name, url, state::text AS state, secret_refs, allow_cidrs, connect_timeout_ms, total_timeout_ms,
+       concurrency, schedule_seconds, order_policy::text AS order_policy
+FROM holdfast.endpoint
+WHERE state <> 'disabled'
+ORDER BY id

@@ -1,0 +1,87 @@
+-- Leases due lanes of each endpoint and returns their next entries in order. A lane without an entry, or whose next entry is
+-- missing (gap), is not leased and comes back as one row. Uses ix_lane_due, pk_lane, pk_entry, pk_attempt.
+WITH due AS MATERIALIZED (
+    SELECT l.endpoint_id, l.subject_id, l.delivered_sequence, l.last_sequence, l.claimed_sequence,
+           l.attempt, l.rescued, l.head_created_at, p.types
+    FROM unnest(%(endpoint_ids)s::integer[], %(lanes)s::integer[]) AS w (endpoint_id, lanes)
+    JOIN holdfast.endpoint p ON p.id = w.endpoint_id AND p.state = 'active'
+    CROSS JOIN LATERAL (
+        SELECT lane.*
+        FROM holdfast.lane
+        WHERE lane.endpoint_id = w.endpoint_id AND lane.token IS NULL AND lane.due_at <= now()
+        ORDER BY lane.priority, lane.due_at
+        LIMIT w.lanes
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) l
+),
+taken AS MATERIALIZED (
+    SELECT d.endpoint_id, d.subject_id, d.delivered_sequence, d.last_sequence,
+           n.sequence, n.created_at, n.key, n.traceparent, n.body, n.place,
+           -- An endpoint that takes every type takes every sequence: one that is not there is missing.
+           coalesce(d.types = '{}' AND n.sequence > d.delivered_sequence + n.place, false) AS gap,
+           -- The head's attempts are counted in its lane; those of an entry that was handed out
+           -- before and did not become head are on record.
+           CASE WHEN n.place IS NULL THEN NULL
+                WHEN n.place = 1 AND d.attempt > 0 THEN d.attempt + 1
+                WHEN n.sequence > d.claimed_sequence THEN 1
+                ELSE 1 + coalesce(tried.number, 0)
+           END AS number,
+           CASE WHEN n.place = 1 AND d.attempt > 0 THEN d.rescued ELSE tried.rescued END AS rescued
+    FROM due d
+    LEFT JOIN LATERAL (
+        SELECT e.sequence, e.created_at, e.key, e.traceparent, e.body,
+               row_number() OVER (ORDER BY e.sequence) AS place,
+               sum(octet_length(e.body)) OVER (ORDER BY e.sequence) AS bytes
+        FROM holdfast.entry e
+        WHERE e.subject_id = d.subject_id
+          AND e.sequence > d.delivered_sequence AND e.sequence <= d.last_sequence
+          -- These prune partitions. A subject's created_at never falls, so the last head's bounds the
+          -- next one's; the hours are room for a database clock that was set back.
+          AND e.created_at >= d.head_created_at - interval '1 hour'
+          AND e.created_at <= now() + interval '1 hour'
+          AND (d.types = '{}' OR e.type = ANY (d.types))
+        ORDER BY e.sequence
+        LIMIT %(entries)s
+    -- What stands behind a gap is left for the claim that meets it at the head.
+    ) n ON n.place = 1 OR (n.bytes <= %(bytes)s
+       AND (d.types <> '{}' OR n.sequence = d.delivered_sequence + n.place))
+    CROSS JOIN LATERAL (
+        -- A rescue has no duration.
+        SELECT max(a.number) AS number,
+               count(*) FILTER (WHERE a.duration_ms IS NULL)::integer AS rescued
+        FROM holdfast.attempt a
+        WHERE n.sequence <= d.claimed_sequence AND NOT (n.place = 1 AND d.attempt > 0)
+          AND a.endpoint_id = d.endpoint_id AND a.subject_id = d.subject_id
+          AND a.sequence = n.sequence
+          AND a.finished_at >= n.created_at - interval '1 hour'
+    ) tried
+),
+held_back AS (
+    UPDATE holdfast.lane
+    SET due_at = now() + interval '60 seconds'
+    FROM taken t
+    WHERE t.gap AND lane.endpoint_id = t.endpoint_id AND lane.subject_id = t.subject_id
+),
+leased AS (
+    UPDATE holdfast.lane
+    SET token = %(token)s,
+        lease_until = now() + %(lease_seconds)s * interval '1 second',
+        attempt = h.number,
+        rescued = h.rescued,
+        claimed_sequence = greatest(lane.claimed_sequence, h.last_sequence),
+        head_created_at = h.created_at
+    FROM (
+        SELECT endpoint_id, subject_id, max(sequence) AS last_sequence,
+               min(number) FILTER (WHERE place = 1) AS number,
+               min(rescued) FILTER (WHERE place = 1) AS rescued,
+               min(created_at) FILTER (WHERE place = 1) AS created_at
+        FROM taken
+        WHERE sequence IS NOT NULL AND NOT gap
+        GROUP BY endpoint_id, subject_id
+    ) h
+    WHERE lane.endpoint_id = h.endpoint_id AND lane.subject_id = h.subject_id
+)
+SELECT endpoint_id, subject_id, delivered_sequence, last_sequence,
+       sequence, gap, number, rescued, created_at, key, traceparent, body
+FROM taken
+ORDER BY endpoint_id, subject_id, sequence

@@ -1,0 +1,107 @@
+"""The connections to one target: a stack of idle ones, no queue.
+
+httpcore's own pool looks at every connection for every request, which at 64 connections costs
+ten times the request itself. The dispatcher already limits how many requests run at once, so all
+that is left to do is to take an idle connection or to open one.
+"""
+
+import ssl
+from collections.abc import AsyncIterator
+
+import httpcore
+
+KEEP_ALIVE_SECONDS = 15.0
+"""How long an idle connection is kept; servers mostly keep it longer, so few close as we write."""
+
+
+class Connections(httpcore.AsyncConnectionPool):
+    """Serves requests to a single origin, each on a connection of its own."""
+
+    def __init__(self, tls: ssl.SSLContext, network: httpcore.AsyncNetworkBackend) -> None:
+        super().__init__()
+        self._tls = tls
+        self._network = network
+        self._idle: list[httpcore.AsyncHTTPConnection] = []
+        self._busy: set[httpcore.AsyncHTTPConnection] = set()
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a request is under way."""
+        return bool(self._busy)
+
+    async def handle_async_request(self, request: httpcore.Request) -> httpcore.Response:
+        """Send `request`; the connection comes back when the response is closed."""
+        connection = await self._take() or httpcore.AsyncHTTPConnection(
+            origin=request.url.origin,
+            ssl_context=self._tls,
+            keepalive_expiry=KEEP_ALIVE_SECONDS,
+            network_backend=self._network,
+        )
+        self._busy.add(connection)
+        try:
+            response = await connection.handle_async_request(request)
+        except BaseException:
+            self._busy.discard(connection)
+            await connection.aclose()
+            raise
+        return httpcore.Response(
+            status=response.status,
+            headers=response.headers,
+            content=_Body(self, connection, response),
+            extensions=response.extensions,
+        )
+
+    async def give_back(self, connection: httpcore.AsyncHTTPConnection) -> None:
+        """Keep a connection whose response was read to its end, and close any other."""
+        self._busy.discard(connection)
+        if connection.is_idle() and not connection.is_closed():
+            self._idle.append(connection)
+        else:
+            await connection.aclose()
+
+    async def close_expired(self) -> None:
+        """Close what has been idle for too long, or was closed by the other side."""
+        expired = [connection for connection in self._idle if connection.has_expired()]
+        self._idle = [connection for connection in self._idle if connection not in expired]
+        for connection in expired:
+            await connection.aclose()
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        for connection in (*self._idle, *self._busy):
+            await connection.aclose()
+        self._idle.clear()
+        self._busy.clear()
+
+    async def _take(self) -> httpcore.AsyncHTTPConnection | None:
+        while self._idle:
+            connection = self._idle.pop()  # the one used last: the others may expire
+            if not connection.has_expired():
+                return connection
+            await connection.aclose()
+        return None
+
+
+class _Body:
+    """The body of a response; closing it gives its connection back."""
+
+    def __init__(
+        self,
+        owner: Connections,
+        connection: httpcore.AsyncHTTPConnection,
+        response: httpcore.Response,
+    ) -> None:
+        self._owner = owner
+        self._connection = connection
+        self._response = response
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._response.aiter_stream():
+            yield chunk
+
+    async def aclose(self) -> None:
+        """Close the body."""
+        try:
+            await self._response.aclose()
+        finally:
+            await self._owner.give_back(self._connection)

@@ -1,0 +1,166 @@
+"""The httpx engine: one POST, every limit, faults as values.
+
+It uses httpx's transport layer without its client, so that there is nothing to switch off: no
+redirects, no cookies, no proxies from the environment, no decompression.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from dispatcher.core.outcome import (
+    RESPONSE_BYTES_READ_MAX,
+    Answer,
+    NoAnswer,
+    NotSent,
+    Refused,
+    Response,
+)
+from dispatcher.core.request import Request, Target
+from dispatcher.core.text import one_line
+from dispatcher.ports import Progress
+from dispatcher.transport.connections import Connections
+from dispatcher.transport.guard import AddressRefusedError, GuardedBackend, ResolveError
+from sink.contract.failpoints import failpoint
+
+
+class HttpxTransport:
+    """The transport of a dispatcher: one connection pool for each target."""
+
+    def __init__(self, ca_file: Path | None = None) -> None:
+        """`ca_file` holds further certificate authorities to trust, as PEM."""
+        self._tls = _tls_context(ca_file)
+        self._channels: dict[Target, _Channel] = {}
+
+    def url_fault(self, url: str) -> str | None:
+        """Return why httpx cannot use `url`, or None."""
+        try:
+            httpx.URL(url)
+        except httpx.InvalidURL as error:
+            return f"its URL cannot be used: {error}"
+        return None
+
+    async def send(
+        self, target: Target, request: Request, total_timeout: float, progress: Progress
+    ) -> Answer:
+        """Make one attempt; see `dispatcher.ports.Transport.send`."""
+        try:
+            channel = self._channel(target)
+        except httpx.InvalidURL as error:
+            return Refused(one_line(str(error)))
+        exchange = _Exchange(channel, target, request, progress)
+        try:
+            async with asyncio.timeout(total_timeout):
+                await exchange.run(total_timeout)
+        except (httpx.HTTPError, ssl.SSLError, TimeoutError) as error:
+            return exchange.answer(_fault(error, total_timeout))
+        except ResolveError as error:
+            return NotSent(one_line(str(error)))
+        except AddressRefusedError as error:
+            return Refused(one_line(str(error)))
+        return exchange.answer("no status line")
+
+    async def retain(self, targets: Collection[Target]) -> None:
+        """Close the connections of targets that are not in `targets` and not in use any more."""
+        for target in self._channels.keys() - set(targets):
+            if not self._channels[target].connections.in_use:
+                await self._channels.pop(target).aclose()
+        for channel in tuple(self._channels.values()):
+            await channel.connections.close_expired()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        while self._channels:
+            await self._channels.popitem()[1].aclose()
+
+    def _channel(self, target: Target) -> "_Channel":
+        if target not in self._channels:
+            self._channels[target] = _Channel(target, self._tls)
+        return self._channels[target]
+
+
+class _Channel(httpx.AsyncHTTPTransport):
+    """httpx's transport to one target, on connections that are opened through the address guard."""
+
+    def __init__(self, target: Target, tls: ssl.SSLContext) -> None:
+        super().__init__(verify=tls, trust_env=False)
+        self.url = httpx.URL(target.url)
+        # httpx has no parameter for a pool or a network backend of one's own.
+        self.connections = Connections(
+            tls, GuardedBackend(target.allowed, encrypted=target.encrypted)
+        )
+        self._pool = self.connections
+
+
+class _Exchange:
+    """One request on its way, and what is known of the response so far."""
+
+    def __init__(
+        self, channel: _Channel, target: Target, request: Request, progress: Progress
+    ) -> None:
+        self._channel = channel
+        self._target = target
+        self._request = request
+        self._progress = progress
+        self._status: int | None = None
+        self._retry_after: tuple[str, ...] = ()
+        self._body = bytearray()
+
+    async def run(self, total_timeout: float) -> None:
+        """Send, read the status line, then as much of the body as is looked at."""
+        timeouts = {
+            "connect": min(self._target.connect_timeout, total_timeout),
+            "pool": total_timeout,
+            "read": total_timeout,
+            "write": total_timeout,
+        }
+        request = httpx.Request(
+            "POST",
+            self._channel.url,
+            headers=list(self._request.headers),
+            content=self._request.body,
+            extensions={"timeout": timeouts, "trace": self._trace},
+        )
+        response = await self._channel.handle_async_request(request)
+        try:
+            self._status = response.status_code
+            self._retry_after = tuple(response.headers.get_list("retry-after"))
+            async for chunk in response.aiter_raw():
+                self._body += chunk[: RESPONSE_BYTES_READ_MAX - len(self._body)]
+                if len(self._body) >= RESPONSE_BYTES_READ_MAX:
+                    break
+        finally:
+            # A body that was not read to its end takes its connection along.
+            await response.aclose()
+
+    def answer(self, fault: str) -> Answer:
+        """Return what came of it: the status line decides, whatever happened to the body."""
+        if self._status is not None:
+            return Response(self._status, self._retry_after, bytes(self._body))
+        return NoAnswer(fault) if self._progress.sent else NotSent(fault)
+
+    async def _trace(self, name: str, _info: Any) -> None:
+        match name:
+            case "http11.send_request_headers.started":
+                self._progress.sent = True
+            case "http11.send_request_body.complete":
+                failpoint("D8")
+
+
+def _fault(error: Exception, total_timeout: float) -> str:
+    name = type(error).__name__
+    if isinstance(error, TimeoutError):
+        return f"no answer within {total_timeout:g} s"
+    return one_line(f"{name}: {error}" if str(error) else name)
+
+
+def _tls_context(ca_file: Path | None) -> ssl.SSLContext:
+    context = httpx.create_ssl_context(trust_env=False)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if ca_file is not None:
+        context.load_verify_locations(cafile=ca_file)
+    return context

@@ -1,0 +1,148 @@
+"""How many lanes a process claims, and which of them it sends at once."""
+
+import asyncio
+from collections.abc import Callable
+from uuid import UUID
+
+from dispatcher.core.request import Target
+from dispatcher.core.values import Endpoint, Lane
+from dispatcher.endpoints import Ready
+from dispatcher.flow import Flow
+from dispatcher.signing import Signer
+from sink.contract.states import OrderPolicy
+
+
+def ready(endpoint_id: int, concurrency: int) -> Ready:
+    endpoint = Endpoint(
+        endpoint_id, f"e{endpoint_id}", "https://x/", (), 1, 2, concurrency, (5,), OrderPolicy.STOP
+    )
+    return Ready(endpoint, Target(endpoint_id, "https://x/", (), 1), (), Signer(()))
+
+
+def lanes(endpoint_id: int, count: int) -> list[Lane]:
+    return [Lane(endpoint_id, subject, UUID(int=1), 0, (), 100.0) for subject in range(count)]
+
+
+class Bench:
+    """A flow whose sends wait until the test ends them."""
+
+    def __init__(self, concurrency: int = 8, claim_lanes: int = 100) -> None:
+        self.started: list[Lane] = []
+        self.faults: list[BaseException] = []
+        self.rings = 0
+        self.now = 1000.0
+        self._ends: list[asyncio.Future[None]] = []
+        self.flow = Flow(
+            concurrency,
+            claim_lanes,
+            send=self._send,
+            room=self._ring,
+            crashed=self.faults.append,
+            clock=lambda: self.now,
+        )
+
+    async def _send(self, lane: Lane) -> None:
+        end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._ends.append(end)
+        self.started.append(lane)
+        await end
+
+    def _ring(self) -> None:
+        self.rings += 1
+
+    async def settle(self, count: int, error: Exception | None = None) -> None:
+        await asyncio.sleep(0)
+        for _ in range(count):
+            lane = self.started[len(self.started) - len(self._ends)]
+            end = self._ends.pop(0)
+            if error is None:
+                end.set_result(None)
+                self.flow.settled(lane.endpoint_id)
+            else:
+                end.set_exception(error)
+        for _ in range(4):
+            await asyncio.sleep(0)
+
+
+def run(work: Callable[[Bench], object], bench: Callable[[], Bench] = Bench) -> None:
+    async def inside() -> None:
+        await work(bench())  # type: ignore[misc]  # every test passes a coroutine function
+
+    asyncio.run(inside())
+
+
+def test_endpoint_takes_up_no_more_than_its_share() -> None:
+    async def work(bench: Bench) -> None:
+        both = {1: ready(1, 64), 2: ready(2, 3)}
+        assert bench.flow.wanted(both) == {1: 4, 2: 3}
+        bench.flow.take(lanes(1, 4), {1: 4})
+        assert bench.flow.wanted(both) == {2: 3}
+        assert bench.flow.wanted({1: ready(1, 64)}) == {1: 4}
+
+    run(work)
+
+
+def test_lanes_are_claimed_ahead_only_as_fast_as_they_are_finished() -> None:
+    async def work(bench: Bench) -> None:
+        one = {1: ready(1, 4)}
+        wanted = bench.flow.wanted(one)
+        assert wanted == {1: 4}
+        bench.flow.take(lanes(1, 4), wanted)
+        assert bench.flow.wanted(one) == {}
+        await bench.settle(3)
+        assert bench.flow.wanted(one) == {1: 6}
+        bench.flow.take(lanes(1, 6), {1: 6})
+        await asyncio.sleep(0)
+        assert bench.flow.sending == 4
+        assert bench.flow.held == 7
+        bench.now += 2
+        assert bench.flow.wanted(one) == {}
+
+    run(work)
+
+
+def test_claim_is_no_larger_than_allowed() -> None:
+    async def work(bench: Bench) -> None:
+        assert bench.flow.wanted({1: ready(1, 64), 2: ready(2, 64)}) == {1: 3, 2: 2}
+
+    run(work, lambda: Bench(concurrency=6, claim_lanes=5))
+
+
+def test_finished_lane_calls_for_more_only_when_more_may_be_due() -> None:
+    async def work(bench: Bench) -> None:
+        bench.flow.wanted({1: ready(1, 2)})
+        bench.flow.take(lanes(1, 1), {1: 2})
+        await bench.settle(1)
+        assert bench.rings == 0
+        bench.flow.take(lanes(1, 2), {1: 2})
+        await bench.settle(1)
+        assert bench.rings == 1
+
+    run(work)
+
+
+def test_closing_gives_back_what_was_not_begun() -> None:
+    async def work(bench: Bench) -> None:
+        bench.flow.wanted({1: ready(1, 2)})
+        bench.flow.take(lanes(1, 5), {1: 5})
+        await asyncio.sleep(0)
+        assert [lane.subject_id for lane in bench.flow.close()] == [2, 3, 4]
+        await bench.settle(2)
+        await bench.flow.quiet()
+        assert len(bench.started) == 2
+        assert bench.flow.wanted({1: ready(1, 2)}) == {}
+
+    run(work)
+
+
+def test_fault_while_sending_is_heard_of_and_frees_its_place() -> None:
+    async def work(bench: Bench) -> None:
+        bench.flow.wanted({1: ready(1, 1)})
+        bench.flow.take(lanes(1, 2), {1: 1})
+        fault = ValueError("bug")
+        await bench.settle(1, fault)
+        assert bench.faults == [fault]
+        assert (bench.flow.held, bench.flow.sending) == (1, 1)
+        await bench.settle(1)
+
+    run(work)
