@@ -1,0 +1,101 @@
+"""The demo's two databases: Holdfast's own, and the one of the payouts service."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.resources import files
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+from psycopg.rows import dict_row
+
+from migrations.connect import connection, one_line
+from migrations.upgrade import upgrade
+from sink.contract.exits import CommandError
+
+HOLDFAST = "holdfast_demo"
+PAYOUTS = "holdfast_demo_payouts"
+
+Row = dict[str, Any]
+
+
+def prepare(server_dsn: str) -> tuple[str, str]:
+    """Drop and create both databases and upgrade Holdfast's; returns their DSNs.
+
+    Raises `CommandError` when the server does not answer or does not allow it.
+    """
+    with connection(server_dsn) as admin:
+        admin.autocommit = True
+        try:
+            for name in (HOLDFAST, PAYOUTS):
+                identifier = sql.Identifier(name)
+                admin.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(identifier))
+                admin.execute(sql.SQL("CREATE DATABASE {}").format(identifier))
+        except psycopg.Error as error:
+            raise CommandError(
+                f"the demo drops and creates the databases {HOLDFAST} and {PAYOUTS}, and the server"
+                f" refused: {one_line(error, server_dsn)}. No other database was touched: use an"
+                " account that may create databases, or unset HOLDFAST_DSN to use the embedded"
+                " server."
+            ) from error
+    holdfast = make_conninfo(server_dsn, dbname=HOLDFAST)
+    upgrade(holdfast)
+    return holdfast, make_conninfo(server_dsn, dbname=PAYOUTS)
+
+
+class Databases:
+    """Reads both databases, each on a connection that cannot write."""
+
+    def __init__(self, holdfast: psycopg.Connection[Row], payouts: psycopg.Connection[Row]) -> None:
+        self._holdfast = holdfast
+        self._payouts = payouts
+
+    def progress(self) -> Row:
+        """Return how many batches, entries, deliveries and unknown outcomes there are."""
+        return _one(_rows(self._holdfast, "progress"))
+
+    def newest_batch_id(self) -> int | None:
+        """Return the batch that the sink committed last."""
+        found = _rows(self._holdfast, "newest_batch")
+        return found[0]["batch_id"] if found else None
+
+    def receiver_counts(self) -> Row:
+        """Return how many deliveries the payouts service received, applied and absorbed."""
+        return _one(_rows(self._payouts, "receiver_counts"))
+
+    def receiver_actions(self) -> list[Row]:
+        """Return every action that the payouts service applied, in order."""
+        return _rows(self._payouts, "receiver_actions")
+
+    def receiver_merchants(self, merchants: Sequence[str]) -> list[Row]:
+        """Return what the payouts service did to `merchants`, in order."""
+        return _rows(self._payouts, "receiver_merchants", {"merchants": list(merchants)})
+
+
+@contextmanager
+def reading(holdfast_dsn: str, payouts_dsn: str) -> Iterator[Databases]:
+    """Open both databases for reading."""
+    with _connect(holdfast_dsn) as holdfast, _connect(payouts_dsn) as payouts:
+        yield Databases(holdfast, payouts)
+
+
+def _connect(dsn: str) -> psycopg.Connection[Row]:
+    return psycopg.connect(
+        dsn,
+        autocommit=True,
+        row_factory=dict_row,
+        connect_timeout=10,
+        application_name="holdfast-demo",
+        options="-c statement_timeout=20s -c default_transaction_read_only=on -c timezone=UTC",
+    )
+
+
+def _rows(opened: psycopg.Connection[Row], name: str, values: Row | None = None) -> list[Row]:
+    path = files("deploy.local.demo") / "sql" / f"{name}.sql"
+    return opened.execute(path.read_bytes(), values).fetchall()
+
+
+def _one(rows: list[Row]) -> Row:
+    [row] = rows
+    return row

@@ -1,0 +1,29 @@
+"""The event files of the demo, written as an uploader would."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from deploy.local.demo.generator import TrafficFile
+
+PATTERN = "*.jsonl"
+
+
+def write(directory: Path, files: Iterable[TrafficFile]) -> None:
+    """Write each file beside its place and rename it, so that Spark never sees half of one.
+
+    The file source takes files by modification time, which is therefore the time of the traffic.
+    """
+    directory.mkdir(parents=True)
+    for file in files:
+        # The file source ignores names that begin with a dot.
+        temporary = directory / f".{file.name}"
+        temporary.write_text("".join(f"{line}\n" for line in file.lines), encoding="utf-8")
+        modified = file.closed_at.timestamp()
+        os.utime(temporary, (modified, modified))
+        temporary.rename(directory / file.name)
+
+
+def in_order(directory: Path) -> list[Path]:
+    """Return the files in the order in which the file source takes them."""
+    return sorted(directory.glob(PATTERN), key=lambda path: path.stat().st_mtime_ns)

@@ -1,0 +1,207 @@
+"""Two hours of PayLedger traffic, the same for the same seed, cut into files as they would arrive.
+
+Real streams are untidy, so this one is too: some events come twice, some correct a window that was
+published already, some come after its cutoff, a few carry a date in 2099, and a few lines are not
+events at all. Nothing here reads a clock.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import NamedTuple
+
+from deploy.local.demo import story
+from deploy.local.demo.story import Row
+
+OPENS = datetime(2025, 11, 3, 11, tzinfo=UTC)
+"""Far enough in the past that no machine's clock is behind it."""
+
+QUARTER = timedelta(minutes=15)
+QUARTERS = 8
+TAIL_MINUTES = 18
+"""Quiet minutes at the end, so that the last windows and the last holds close."""
+
+CUTS = (40, 100, 145, 360, 600)
+"""Where a quarter of an hour is cut into files, in seconds. Short after the full quarter, so that a
+window is published in one batch and still open to correction in the next."""
+
+MERCHANTS = 300
+EVENTS_MIN = 2000
+BASE_MINOR = 5_000_000
+
+
+class Arrival(NamedTuple):
+    """One line and when it reached the bucket."""
+
+    at: datetime
+    line: str
+
+
+@dataclass(frozen=True)
+class TrafficFile:
+    """The lines that arrived until `closed_at`: one micro-batch."""
+
+    name: str
+    closed_at: datetime
+    lines: tuple[str, ...]
+
+
+def merchant_id(rank: int) -> str:
+    """Return the merchant of an activity rank, 0 the busiest."""
+    number = 200 + rank * 137 % MERCHANTS
+    # The story's merchant sends exactly what the story says.
+    return f"m_{number}" if f"m_{number}" != story.HERO else f"m_{200 + MERCHANTS}"
+
+
+def policy_toml() -> str:
+    """Return the policy file that belongs to the traffic."""
+    since = f"{OPENS:%Y-%m-%d}T12:00:00Z"
+    entries = [f'version = "{OPENS:%Y-%m-%d}"', 'currency = "USD"', "", "[[default]]"]
+    entries += [f"limit_minor = {BASE_MINOR}", f"release_level_minor = {BASE_MINOR}"]
+    for rank in range(6):
+        entries += _override(merchant_id(rank), 4 * BASE_MINOR, 3 * BASE_MINOR)
+    # One limit is raised at noon, and one merchant settles in another currency.
+    entries += [
+        *_override(merchant_id(0), 5 * BASE_MINOR, 4 * BASE_MINOR),
+        f"effective_from = {since}",
+    ]
+    entries += [*_override(merchant_id(9), BASE_MINOR, BASE_MINOR), 'currency = "EUR"']
+    return "\n".join(entries) + "\n"
+
+
+def _override(merchant: str, limit: int, release_level: int) -> list[str]:
+    return [
+        "",
+        "[[merchant]]",
+        f'id = "{merchant}"',
+        f"limit_minor = {limit}",
+        f"release_level_minor = {release_level}",
+    ]
+
+
+def traffic(seed: int, events: int) -> list[TrafficFile]:
+    """Return the files in order; about `events` lines in all."""
+    arrivals = list(_arrivals(Random(seed), events))  # noqa: S311 - traffic, not a secret
+    arrivals.sort()
+    files: list[TrafficFile] = []
+    lines: list[str] = []
+    waiting = iter(arrivals)
+    arrival = next(waiting, None)
+    for number, closed_at in enumerate(_cuts()):
+        while arrival is not None and arrival.at < closed_at:
+            lines.append(arrival.line)
+            arrival = next(waiting, None)
+        files.append(TrafficFile(f"events-{number:03}.jsonl", closed_at, tuple(lines)))
+        lines = []
+    return files
+
+
+def _cuts() -> Iterator[datetime]:
+    ends = OPENS + QUARTERS * QUARTER + timedelta(minutes=TAIL_MINUTES)
+    quarter = OPENS
+    while True:
+        for seconds in CUTS:
+            cut = quarter + timedelta(seconds=seconds)
+            if cut >= ends:
+                yield ends
+                return
+            yield cut
+        quarter += QUARTER
+
+
+def _arrivals(random: Random, events: int) -> Iterator[Arrival]:
+    rows = list(_rows(random, events))
+    rows += _tail(random)
+    rows += story.rows(OPENS)
+    for row in rows:
+        at = row.occurred_at + timedelta(seconds=0.3 + min(random.expovariate(1 / 5), 25))
+        at = row.arrives_at or at
+        yield Arrival(at, row.line)
+        if random.random() < 0.015:
+            again = at if random.random() < 0.4 else at + timedelta(seconds=random.uniform(5, 900))
+            yield Arrival(again, row.line)
+    for minute, line in enumerate(story.unusable_lines(OPENS)):
+        yield Arrival(OPENS + timedelta(minutes=8 * minute + 3), line)
+
+
+def _rows(random: Random, events: int) -> Iterator[Row]:
+    weights = [(rank + 1) ** -0.8 for rank in range(MERCHANTS)]
+    per_weight = events / QUARTERS / sum(weights)
+    serial = 100_000
+    for quarter in range(QUARTERS):
+        start = OPENS + quarter * QUARTER
+        for rank, weight in enumerate(weights):
+            wanted = weight * per_weight
+            count = int(wanted) + (random.random() < wanted % 1)
+            target = _target(rank) * random.lognormvariate(0, 0.45)
+            for _ in range(count):
+                serial += 1
+                yield _row(random, f"e{serial}", rank, start, target / max(wanted, 1))
+            if rank < 60 and random.random() < 0.15:
+                serial += 1
+                yield _correction(random, f"e{serial}", rank, start)
+
+
+def _target(rank: int) -> float:
+    """Return the exposure that a merchant has in a usual quarter, in minor units."""
+    if rank < 6:
+        return 3.4 * BASE_MINOR
+    if rank < 60:
+        return BASE_MINOR * (0.95 - 0.006 * rank)
+    return 0.25 * BASE_MINOR
+
+
+def _row(random: Random, event_id: str, rank: int, start: datetime, mean: float) -> Row:
+    kind = random.choices(
+        ("charge", "refund", "dispute", "payout_submitted", "payout_settled"), (78, 9, 3, 5, 5)
+    )[0]
+    # 0.74 is what an event adds on average, given the shares above and the factors below.
+    size = mean / 0.74 * random.lognormvariate(-0.125, 0.5)
+    factor = {"charge": 1.0, "refund": -0.4, "dispute": 1.5, "payout_submitted": -1.0}.get(
+        kind, 0.0
+    )
+    occurred_at = start + random.random() * QUARTER
+    arrives_at = None
+    if random.random() < 0.006:
+        # Too late: the window's cutoff has passed when this comes in.
+        arrives_at = start + QUARTER + timedelta(seconds=random.uniform(370, 1000))
+    return Row(
+        event_id,
+        merchant_id(rank),
+        kind,
+        round(size * factor),
+        _currency(rank),
+        occurred_at,
+        arrives_at,
+    )
+
+
+def _correction(random: Random, event_id: str, rank: int, start: datetime) -> Row:
+    """Make an event that reaches its window after it was published and before its cutoff."""
+    end = start + QUARTER
+    kind, sign = random.choice((("refund", -1), ("dispute", 1)))
+    amount = sign * round(_target(rank) * random.uniform(0.2, 0.8))
+    occurred_at = end - timedelta(seconds=random.uniform(1, 180))
+    arrives_at = end + timedelta(seconds=random.uniform(101, 355))
+    return Row(event_id, merchant_id(rank), kind, amount, _currency(rank), occurred_at, arrives_at)
+
+
+def _tail(random: Random) -> Iterator[Row]:
+    """Small change from small merchants: enough to move time on, not enough to hold anyone."""
+    start = OPENS + QUARTERS * QUARTER
+    for second in range(0, TAIL_MINUTES * 60 - 30, 5):
+        rank = random.randrange(100, MERCHANTS)
+        at = start + timedelta(seconds=second + random.random())
+        yield Row(
+            f"e{900_000 + second}",
+            merchant_id(rank),
+            "charge",
+            random.randrange(500, 9000),
+            "USD",
+            at,
+        )
+
+
+def _currency(rank: int) -> str:
+    return "EUR" if rank == 9 else "USD"

@@ -1,0 +1,95 @@
+"""Where the demo keeps its files."""
+
+import secrets
+import shutil
+from base64 import b64encode
+from dataclasses import dataclass
+from pathlib import Path
+
+from sink.contract.exits import CommandError, ExitCode
+
+SECRET_BYTES = 32
+MARK = "demo.lock"
+"""A directory that holds this file is the demo's, and locked by the demo that runs in it."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The files of a run, all inside `root`; a run begins by removing those of the last one."""
+
+    root: Path
+
+    @property
+    def lock(self) -> Path:
+        return self.root / MARK
+
+    @property
+    def postgres(self) -> Path:
+        return self.root / "postgres"
+
+    @property
+    def events(self) -> Path:
+        return self.root / "events"
+
+    @property
+    def policy(self) -> Path:
+        return self.root / "policy.toml"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.root / "checkpoint"
+
+    @property
+    def secret(self) -> Path:
+        return self.root / "webhook.secret"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def flags(self) -> Path:
+        return self.root / "flags"
+
+    @property
+    def port(self) -> Path:
+        return self.flags / "port"
+
+    @property
+    def report(self) -> Path:
+        return self.root / "report.json"
+
+    def claim(self) -> None:
+        """Make `root`, or take it if it is the demo's already; raises `CommandError` if it is not.
+
+        A run removes what is in the demo's folders, so it must not take somebody else's for them.
+        """
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            if not self.lock.exists() and any(self.root.iterdir()):
+                raise CommandError(
+                    f"{self.root} is not empty and not a directory of the demo. Nothing was"
+                    " changed: choose another --directory.",
+                    ExitCode.USAGE,
+                )
+            self.lock.touch()
+        except OSError as error:
+            raise CommandError(
+                f"the demo cannot use {self.root} ({error.strerror}). Nothing was changed: choose"
+                " another --directory.",
+                ExitCode.USAGE,
+            ) from error
+
+    def clear(self) -> None:
+        """Remove what an earlier run left; nothing but the demo's own names."""
+        for folder in (self.events, self.checkpoint, self.logs, self.flags):
+            shutil.rmtree(folder, ignore_errors=True)
+        for file in (self.policy, self.secret, self.report):
+            file.unlink(missing_ok=True)
+        self.flags.mkdir(parents=True)
+
+    def make_secret(self) -> None:
+        """Write a fresh webhook secret that only this account can read."""
+        self.secret.touch(mode=0o600)
+        text = b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
+        self.secret.write_text(f"whsec_{text}\n", encoding="ascii")

@@ -1,0 +1,162 @@
+"""The processes of the demo: each in a session of its own, each with a log, none left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+from sink.contract.exits import CommandError
+from sink.contract.failpoints import ENVIRONMENT as FAILPOINTS
+
+GRACE_SECONDS = 4.0
+"""How long processes that are no longer needed may take to end by themselves."""
+
+KILL_SECONDS = 10.0
+POLL_SECONDS = 0.05
+LINES = 12
+"""How many lines of its log are shown when a process fails."""
+
+
+class Failed(CommandError):
+    """A process of the demo ended by itself, or never got where it should."""
+
+    def __init__(self, name: str, what: str, lines: Sequence[str], log: Path) -> None:
+        super().__init__(
+            f"the demo's process `{name}` {what}. Only the demo's own databases are concerned:"
+            f" read {log}, mend the cause, and run the demo again; it starts afresh."
+        )
+        self.lines = tuple(lines)
+
+
+@dataclass
+class Child:
+    """One `holdfast` command, running."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+    log_offset: int
+    _gone: bool = False
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; negative for the signal that ended it."""
+        return self.process.poll()
+
+    def must_run(self) -> None:
+        """Raise `Failed` when it has ended."""
+        match self.exit_code:
+            case None:
+                return
+            case code if code < 0:
+                raise self.failure(f"was ended by {signal.Signals(-code).name}")
+            case code:
+                raise self.failure(f"ended with exit code {code}")
+
+    def failure(self, what: str) -> "Failed":
+        """Return the error that says `what` happened to this process."""
+        lines = [line for line in self.output().splitlines() if line.strip()]
+        return Failed(self.name, what, lines[-LINES:], self.log)
+
+    def output(self) -> str:
+        """Return what this process, and not an earlier one of its name, has written."""
+        with self.log.open("rb") as log:
+            log.seek(self.log_offset)
+            return log.read().decode(errors="replace")
+
+    def terminate(self) -> None:
+        """Ask it to end in its own good time."""
+        with suppress(ProcessLookupError):
+            self.process.terminate()
+
+    def kill(self) -> None:
+        """SIGKILL it and everything that it started: the JVM, the Python workers."""
+        if self._gone:
+            # Its number may belong to somebody else by now.
+            return
+        deadline = time.monotonic() + KILL_SECONDS
+        while (members := _session(self.process.pid)) and time.monotonic() < deadline:
+            # A process may fork while its siblings die, so look until nobody is left.
+            for pid in members:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self.process.poll()
+            time.sleep(POLL_SECONDS)
+        self.process.wait(KILL_SECONDS)
+        self._gone = True
+
+
+@dataclass
+class Processes:
+    """Starts `holdfast` commands of this very Python and ends them all when the block is left."""
+
+    logs: Path
+    environment: Mapping[str, str]
+    _children: list[Child] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        self.logs.mkdir(parents=True, exist_ok=True)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def start(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+    ) -> Child:
+        """Start `holdfast ARGUMENTS`; its output is appended to the log `name`.log."""
+        log = self.logs / f"{name}.log"
+        inherited = {key: value for key, value in os.environ.items() if key != FAILPOINTS}
+        with log.open("ab") as output:
+            output.write(f"$ holdfast {' '.join(arguments)}\n".encode())
+            output.flush()
+            process = subprocess.Popen(
+                [sys.executable, "-m", "dispatcher.cli.main", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**inherited, **self.environment, **(environment or {})},
+                start_new_session=True,
+            )
+            child = Child(name, process, log, output.tell())
+        self._children.append(child)
+        return child
+
+    def close(self) -> None:
+        """End everything that still runs: politely, then by force."""
+        for child in reversed(self._children):
+            if child.exit_code is None:
+                child.terminate()
+        deadline = time.monotonic() + GRACE_SECONDS
+        while time.monotonic() < deadline and any(c.exit_code is None for c in self._children):
+            time.sleep(POLL_SECONDS)
+        for child in reversed(self._children):
+            child.kill()
+        self._children.clear()
+
+
+def _session(leader: int) -> list[int]:
+    """Return the living processes of a session; PySpark's workers leave the process group."""
+    members = []
+    for process in psutil.process_iter():
+        with suppress(ProcessLookupError, PermissionError, psutil.NoSuchProcess):
+            if os.getsid(process.pid) == leader and process.status() != psutil.STATUS_ZOMBIE:
+                members.append(process.pid)
+    return members

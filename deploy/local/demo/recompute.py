@@ -1,0 +1,88 @@
+"""What the event files should have led to, worked out from the files alone.
+
+Reading is naive on purpose and shares nothing with the Spark job: what is no valid event here must
+be in quarantine there, or the audit at the end does not add up.
+"""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from deploy.local.demo import files
+from deploy.local.demo.reference import BatchResult, Decision, Event, Reference
+
+WATERMARK_DELAY_US = 30 * 1_000_000
+FUTURE_TOLERANCE_US = 5 * 60 * 1_000_000
+INT64_MAX = 2**63 - 1
+_EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """The stream recomputed: one file is one batch, and an empty one lets time pass at the end."""
+
+    lines: int
+    unusable: int
+    batches: list[BatchResult]
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """Every decision, in the order of the batches."""
+        return [decision for batch in self.batches for decision in batch.decisions]
+
+    def late(self, reason: str) -> int:
+        """Count the events that were recorded for `reason` and not applied."""
+        return sum(late.reason == reason for batch in self.batches for late in batch.late)
+
+    def batch_of(self, merchant_id: str, action: str) -> int:
+        """Return the number, from 0, of the first batch that decided `action` on a merchant."""
+        return next(
+            number
+            for number, batch in enumerate(self.batches)
+            for decision in batch.decisions
+            if (decision.merchant_id, decision.action) == (merchant_id, action)
+        )
+
+
+def recompute(directory: Path, policy_path: Path, now_us: int) -> Recomputed:
+    """Recompute the files of `directory`; `now_us` stands for the clock of the batches."""
+    reference = Reference(policy_path)
+    batches: list[BatchResult] = []
+    watermark: int | None = None
+    lines = unusable = 0
+    for path in files.in_order(directory):
+        read = [parse(line, now_us) for line in path.read_text(encoding="utf-8").splitlines()]
+        events = [
+            row for row in read if row and row.currency == reference.currency(row.merchant_id)
+        ]
+        lines += len(read)
+        unusable += len(read) - len(events)
+        batches.append(reference.batch(events, watermark))
+        # Only a batch that is over moves the watermark, and never back.
+        for row in events:
+            if not row.future_dated:
+                reached = row.occurred_at_us - WATERMARK_DELAY_US
+                watermark = reached if watermark is None else max(watermark, reached)
+    batches.append(reference.batch([], watermark))
+    return Recomputed(lines, unusable, batches)
+
+
+def parse(line: str, now_us: int) -> Event | None:
+    """Return the event of a line, or None if it is no valid event."""
+    try:
+        fields: dict[str, Any] = json.loads(line)
+        occurred_at = datetime.fromisoformat(fields["occurred_at"])
+        texts = [fields[name] for name in ("event_id", "merchant_id", "type", "currency")]
+        amount = fields["amount_minor"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    if not all(isinstance(text, str) and text and "\x00" not in text for text in texts):
+        return None
+    if type(amount) is not int or abs(amount) > INT64_MAX:
+        return None
+    occurred_at_us = (occurred_at - _EPOCH) // timedelta(microseconds=1)
+    event_id, merchant_id, type_, currency = texts
+    future_dated = occurred_at_us > now_us + FUTURE_TOLERANCE_US
+    return Event(event_id, merchant_id, type_, amount, currency, occurred_at_us, future_dated)

@@ -1,0 +1,199 @@
+"""The end of the demo: numbers for machines, and a page that a person understands."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from deploy.local.demo import story
+from deploy.local.demo.audit import Action, Verdict, audit, expected
+from deploy.local.demo.database import Databases, Row
+from deploy.local.demo.kills import Kill
+from deploy.local.demo.recompute import Recomputed
+from deploy.local.demo.words import money
+from sink.contract.canonical import rfc3339
+
+
+@dataclass(frozen=True)
+class Report:
+    """What happened, as `report.json` holds it."""
+
+    events: int
+    decisions: int
+    entries: int
+    webhooks_sent: int
+    actions_applied: int
+    actions_lost: int
+    actions_repeated: int
+    actions_altered: int
+    out_of_order: int
+    duplicates_absorbed: int
+    unknown_outcomes: int
+    spark_kills: int
+    dispatcher_kills: int
+    quarantined: int
+    quarantined_expected: int
+    late: int
+    future_dated: int
+    duplicates_in_stream: int
+    held_at_the_end: int
+    seconds: float
+    story: tuple[dict[str, Any], ...]
+
+    @property
+    def kept(self) -> bool:
+        """Whether each decision was acted on once, in order, and both halves were killed for it."""
+        wrong = (
+            self.actions_lost,
+            self.actions_repeated,
+            self.actions_altered,
+            self.out_of_order,
+            self.quarantined - self.quarantined_expected,
+        )
+        return not any(wrong) and self.spark_kills > 0 and self.dispatcher_kills > 0
+
+    def write(self, path: Path) -> None:
+        path.write_text(self.as_json() + "\n", encoding="utf-8")
+
+    def as_json(self) -> str:
+        return json.dumps(asdict(self), indent=2)
+
+
+def make(
+    databases: Databases, recomputed: Recomputed, spark: Kill, dispatcher: Kill, seconds: float
+) -> Report:
+    """Compare what the payouts service did with what the event files ask for."""
+    verdict: Verdict = audit(
+        expected(recomputed.decisions), [_action(row) for row in databases.receiver_actions()]
+    )
+    numbers, received = databases.progress(), databases.receiver_counts()
+    return Report(
+        events=recomputed.lines,
+        decisions=len(recomputed.decisions),
+        entries=numbers["entries"],
+        webhooks_sent=received["received"],
+        actions_applied=verdict.applied,
+        actions_lost=verdict.lost,
+        actions_repeated=verdict.repeated,
+        actions_altered=verdict.altered,
+        out_of_order=verdict.out_of_order,
+        duplicates_absorbed=received["duplicates"],
+        unknown_outcomes=numbers["unknown_outcomes"],
+        spark_kills=int(spark.proved),
+        dispatcher_kills=int(dispatcher.proved),
+        quarantined=numbers["quarantined"],
+        quarantined_expected=recomputed.unusable,
+        late=recomputed.late("late"),
+        future_dated=recomputed.late("future_dated"),
+        duplicates_in_stream=recomputed.late("duplicate"),
+        held_at_the_end=received["held"],
+        seconds=round(seconds, 1),
+        story=tuple(_chapter(row) for row in databases.receiver_merchants([story.HERO])),
+    )
+
+
+def show(report: Report, console: Console) -> None:
+    """Print the page for people."""
+    console.print()
+    console.print(_table(report))
+    console.print()
+    console.print(f"{story.HERO}, as the payouts service's own tables tell it:")
+    for chapter in report.story:
+        console.print(
+            f"  {chapter['window_start'][11:16]}-{chapter['window_end'][11:16]}"
+            f"  {money(chapter['exposure_minor'], chapter['currency']):>8} against a limit of"
+            f" {money(chapter['limit_minor'], chapter['currency'])}: {chapter['action']},"
+            f" applied {chapter['applied_at'][11:19]}"
+        )
+    console.print()
+    console.print(
+        verdict(report), soft_wrap=True, style="bold green" if report.kept else "bold red"
+    )
+
+
+def verdict(report: Report) -> str:
+    """Return the result in one sentence."""
+    if report.kept:
+        return (
+            f"Spark and the dispatcher were both killed, and each of the {report.decisions}"
+            " decisions was acted on once, in order: nothing lost, nothing repeated."
+        )
+    kills = [
+        f"{name} was not killed where it should have been"
+        for name, count in (
+            ("Spark", report.spark_kills),
+            ("the dispatcher", report.dispatcher_kills),
+        )
+        if not count
+    ]
+    counts = [
+        f"{count} {what}"
+        for count, what in (
+            (report.actions_lost, "lost"),
+            (report.actions_repeated, "repeated"),
+            (report.out_of_order, "out of order"),
+            (report.actions_altered, "altered"),
+            (abs(report.quarantined - report.quarantined_expected), "wrongly quarantined or not"),
+        )
+        if count
+    ]
+    return f"The promise was not kept: {', '.join(counts + kills)}."
+
+
+def _table(report: Report) -> Table:
+    table = Table(title="What happened", title_justify="left", show_header=False)
+    table.add_column(justify="right", style="bold")
+    table.add_column()
+    for section in (
+        (
+            (report.events, "lines of traffic, two hours of it, among them"),
+            (report.duplicates_in_stream, "events that had been counted already"),
+            (report.late, "events that came after their window's cutoff, recorded"),
+            (report.future_dated, "events dated in the far future, recorded"),
+            (report.quarantined, "lines that are no valid events, put in quarantine"),
+        ),
+        (
+            (report.decisions, "decisions these lines ask for, recomputed from the files"),
+            (report.entries, "entries in the outbox"),
+        ),
+        (
+            (report.spark_kills, "kill of Spark: its batch was committed, and Spark did not know"),
+            (
+                report.dispatcher_kills,
+                "kill of the dispatcher: webhooks were applied and not settled",
+            ),
+            (report.unknown_outcomes, "attempts of unknown outcome, made again under their keys"),
+        ),
+        (
+            (report.webhooks_sent, "webhooks that reached the payouts service"),
+            (report.duplicates_absorbed, "of them recognised by their key and absorbed"),
+            (report.actions_applied, "actions applied"),
+        ),
+        (
+            (report.actions_lost, "actions lost"),
+            (report.actions_repeated, "actions repeated"),
+            (report.out_of_order, "actions out of order"),
+        ),
+    ):
+        for count, what in section:
+            table.add_row(f"{count:,}", what)
+        table.add_section()
+    return table
+
+
+def _action(row: Row) -> Action:
+    return Action(
+        key=row["key"],
+        merchant_id=row["merchant_id"],
+        action=row["action"],
+        window_end=rfc3339(row["window_end"]) if row["window_end"] else "",
+        exposure_minor=row["exposure_minor"] or 0,
+    )
+
+
+def _chapter(row: Row) -> dict[str, Any]:
+    times = ("window_start", "window_end", "applied_at")
+    return {name: rfc3339(value) if name in times else value for name, value in row.items()}

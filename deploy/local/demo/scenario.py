@@ -1,0 +1,206 @@
+"""The run itself: start everything, kill both halves, let everything drain.
+
+    event files -> job run (Spark) -> outbox -> dispatch -> payouts serve
+                     killed once                 killed once
+
+Each box is a process of its own, started through the `holdfast` command; this one only watches.
+"""
+
+import time
+from collections.abc import Callable
+
+from deploy.local.demo import story
+from deploy.local.demo.database import Databases
+from deploy.local.demo.interrupts import Interrupts
+from deploy.local.demo.kills import Kill, spark_has_recorded
+from deploy.local.demo.layout import Layout
+from deploy.local.demo.live import Progress, View
+from deploy.local.demo.processes import Child, Processes
+from deploy.local.demo.recompute import Recomputed
+from deploy.local.demo.words import told
+
+STREAM = "exposure"
+LOOK_SECONDS = 0.1
+PROGRESS_SECONDS = 0.5
+START_SECONDS = 60.0
+END_SECONDS = 60.0
+RUN_SECONDS = 600.0
+"""A run that takes longer hangs; it usually takes a little over a minute."""
+
+TOTAL_TIMEOUT_SECONDS = 4
+"""Short, so that the lease of the killed dispatcher runs out within the run."""
+
+DISPATCHER_TURN = 25
+"""At which delivery the dispatcher is killed: in the middle of an early wave of decisions."""
+
+
+class Scenario:
+    """One run, on databases and files that are ready."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        processes: Processes,
+        view: View,
+        interrupts: Interrupts,
+        recomputed: Recomputed,
+    ) -> None:
+        self._layout = layout
+        self._processes = processes
+        self._view = view
+        self._interrupts = interrupts
+        self._batches = len(recomputed.batches)
+        self._batch_id = recomputed.batch_of(story.HERO, "block")
+        # S9: the sink's transaction is committed, and foreachBatch is about to return to Spark.
+        self.spark_kill = Kill("S9", self._batch_id + 1, layout.flags / "spark")
+        # D10: the payouts service has answered, and nothing of it is stored.
+        self.dispatcher_kill = Kill("D10", DISPATCHER_TURN, layout.flags / "dispatcher")
+        self._merchants_told = 0
+
+    def start_receiver(self, payouts_dsn: str) -> None:
+        """Start the payouts service and make it an endpoint; its tables exist afterwards."""
+        secret = f"file:{self._layout.secret}"
+        self._receiver = self._processes.start(
+            "payouts",
+            [
+                *("payouts", "serve", "--port", "0", "--port-file", str(self._layout.port)),
+                *("--secret-ref", secret),
+            ],
+            {"PAYOUTS_DSN": payouts_dsn},
+        )
+        self._await(self._layout.port.exists, self._receiver, START_SECONDS)
+        url = f"http://127.0.0.1:{self._layout.port.read_text().strip()}"
+        self._view.say(f"The payouts service shows who is held on {url}")
+        adding = self._processes.start(
+            "endpoint",
+            [
+                *("endpoint", "add", "payouts", "--url", f"{url}/webhooks"),
+                *("--secret-ref", secret),
+                *("--allow-cidr", "127.0.0.1/32"),
+                *("--total-timeout", str(TOTAL_TIMEOUT_SECONDS)),
+                *("--schedule", "1,1,2,2,5,5,5,5,5,5"),
+            ],
+        )
+        self._await_end(adding, START_SECONDS)
+
+    def run(self, databases: Databases) -> None:
+        """Run to the end; raises `Failed` when a process fails, `Interrupted` on a signal."""
+        self._databases = databases
+        self._dispatcher = self._start_dispatcher(self.dispatcher_kill.environment)
+        self._spark = self._start_spark(self.spark_kill.environment)
+        self._view.say("Spark and the dispatcher are starting; one file is one micro-batch.")
+        self._watch()
+        self._drain()
+
+    def _start_dispatcher(self, environment: dict[str, str], *options: str) -> Child:
+        return self._processes.start("dispatcher", ["dispatch", *options], environment)
+
+    def _start_spark(self, environment: dict[str, str]) -> Child:
+        layout = self._layout
+        return self._processes.start(
+            "spark",
+            [
+                *("job", "run", "--source", "files", "--format", "json"),
+                *("--path", str(layout.events), "--checkpoint", str(layout.checkpoint)),
+                *("--policy", str(layout.policy), "--stream", STREAM),
+                *("--available-now", "--max-files-per-trigger", "1", "--key-groups", "4"),
+            ],
+            environment,
+        )
+
+    def _watch(self) -> None:
+        """Watch until Spark is through and both kills are done, or cannot come any more."""
+        deadline = time.monotonic() + RUN_SECONDS
+        shown = 0.0
+        while True:
+            self._interrupts.pause(LOOK_SECONDS)
+            if self.spark_kill.due:
+                self._kill_spark()
+            if self.dispatcher_kill.due:
+                self._kill_dispatcher()
+            self._receiver.must_run()
+            self._dispatcher.must_run()
+            if self._spark.exit_code != 0:
+                self._spark.must_run()
+            if time.monotonic() >= shown + PROGRESS_SECONDS:
+                shown = time.monotonic()
+                progress = self._show()
+                all_delivered = progress.delivered >= progress.entries
+                if self._spark.exit_code == 0 and (self.dispatcher_kill.done or all_delivered):
+                    return
+            if time.monotonic() > deadline:
+                raise self._spark.failure(f"was not through after {RUN_SECONDS:.0f} s")
+
+    def _kill_spark(self) -> None:
+        newest = self._databases.newest_batch_id()
+        recorded = spark_has_recorded(self._layout.checkpoint, self._batch_id)
+        self._spark.kill()
+        self.spark_kill.done = True
+        self.spark_kill.proved = newest == self._batch_id and not recorded
+        self._view.say(
+            f"Killed Spark (SIGKILL, JVM and all) in batch {self._batch_id}, the one that blocks"
+            f" {story.HERO}: committed in Postgres, unknown to Spark's checkpoint."
+        )
+        self._spark = self._start_spark({})
+        self._view.say("Spark starts again from its checkpoint and has to replay that batch.")
+
+    def _kill_dispatcher(self) -> None:
+        applied = self._databases.receiver_counts()["applied"]
+        settled = self._databases.progress()["delivered"]
+        self._dispatcher.kill()
+        self.dispatcher_kill.done = True
+        self.dispatcher_kill.proved = applied > settled
+        self._view.say(
+            f"Killed the dispatcher (SIGKILL): the payouts service has applied {applied} actions,"
+            f" but only {settled} deliveries are settled."
+        )
+        self._dispatcher = self._start_dispatcher({})
+        self._view.say(
+            "A new dispatcher runs. It cannot know about the rest, so once the old lease is over"
+            " it sends them again, each under its old key."
+        )
+
+    def _drain(self) -> None:
+        """Stop the dispatcher as an operator would, and let another one finish what is left."""
+        self._view.say("Spark is through all files; what is still on its way is delivered.")
+        self._dispatcher.terminate()
+        self._await_end(self._dispatcher, END_SECONDS)
+        self._dispatcher = self._start_dispatcher({}, "--drain")
+        self._await_end(self._dispatcher, END_SECONDS)
+        self._show()
+
+    def _show(self) -> Progress:
+        happened = self._databases.receiver_merchants([story.HERO, story.SILENT])
+        for row in happened[self._merchants_told :]:
+            self._view.say(told(row))
+        self._merchants_told = len(happened)
+        numbers = self._databases.progress()
+        progress = Progress(
+            batches=numbers["batches"],
+            batches_in_all=self._batches,
+            entries=numbers["entries"],
+            delivered=numbers["delivered"],
+            held=self._databases.receiver_counts()["held"],
+            spark_kills=int(self.spark_kill.done),
+            dispatcher_kills=int(self.dispatcher_kill.done),
+        )
+        self._view.show(progress)
+        return progress
+
+    def _await(self, ready: Callable[[], bool], child: Child, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not ready():
+            child.must_run()
+            if time.monotonic() > deadline:
+                raise child.failure(f"was not ready after {seconds:.0f} s")
+            self._interrupts.pause(LOOK_SECONDS)
+
+    def _await_end(self, child: Child, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while child.exit_code is None:
+            if time.monotonic() > deadline:
+                raise child.failure(f"did not end within {seconds:.0f} s")
+            self._interrupts.pause(LOOK_SECONDS)
+        if child.exit_code != 0:
+            child.must_run()
+        child.kill()

@@ -1,0 +1,8 @@
+-- How far sink and dispatcher have come; for the live view only, the verdict never looks here.
+-- No index: small tables, read once a second.
+SELECT (SELECT count(*) FROM holdfast.batch) AS batches,
+       (SELECT count(*) FROM holdfast.quarantine) AS quarantined,
+       (SELECT count(*) FROM holdfast.entry) AS entries,
+       (SELECT count(*) FROM holdfast.attempt) AS attempts,
+       (SELECT count(*) FROM holdfast.attempt WHERE outcome = 'delivered') AS delivered,
+       (SELECT count(*) FROM holdfast.attempt WHERE outcome = 'unknown') AS unknown_outcomes

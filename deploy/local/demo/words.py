@@ -1,0 +1,28 @@
+"""Amounts, times and actions as people say them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+_PAST = {"block": "blocked", "release": "released"}
+
+
+def money(minor: int, currency: str = "USD") -> str:
+    """Return an amount of minor units, such as `$85,000` or `EUR 12.50`.
+
+    >>> money(8_500_000), money(-1250, "EUR")
+    ('$85,000', '-EUR 12.50')
+    """
+    whole, cents = divmod(abs(minor), 100)
+    sign = "-" if minor < 0 else ""
+    symbol = "$" if currency == "USD" else f"{currency} "
+    return f"{sign}{symbol}{whole:,}" + (f".{cents:02}" if cents else "")
+
+
+def told(row: Mapping[str, Any]) -> str:
+    """Tell what the payouts service did to a merchant; `row` is one of its history."""
+    exposure = money(row["exposure_minor"], row["currency"])
+    limit = money(row["limit_minor"], row["currency"])
+    return (
+        f"{row['merchant_id']}'s payouts are {_PAST[row['action']]}: {exposure} between"
+        f" {row['window_start']:%H:%M} and {row['window_end']:%H:%M}, limit {limit}."
+    )

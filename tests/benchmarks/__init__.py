@@ -1,0 +1,1 @@
+"""Measurements against peers, printed as tables; none of them is a test."""

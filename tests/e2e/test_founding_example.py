@@ -1,0 +1,111 @@
+"""The founding example on real files, a real driver and a real outbox, killed at every bad moment.
+
+m_482 may be exposed by $50,000. Window 12:00-12:15 has $85,000: the payout is held. Window
+12:15-12:30 stands at $40,000 from e917, e918 and e919 when e920, a payout of $18,000, arrives and
+the driver dies before its checkpoint. Either e920 is in the state or it comes again; it must never
+count twice or not at all. At 12:30 the window has $22,000, and the hold is released, once.
+
+What is real: the `holdfast job run` process with its JVM and Python workers, the checkpoint, and
+Postgres. Nothing is doubled. Asserted on: the tables of the outbox and the files of the checkpoint.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.support.job_process import job_process
+from tests.support.jobs import event, put
+
+pytestmark = [pytest.mark.spark, pytest.mark.faults]
+
+FILES = [
+    [
+        event("e914", "12:02", 5_000_000, "m_482"),
+        event("e915", "12:07", 2_500_000, "m_482"),
+        event("e916", "12:14", 1_000_000, "m_482"),
+    ],
+    [
+        event("e917", "12:16", 2_500_000, "m_482"),
+        event("e918", "12:17", 500_000, "m_482"),
+        event("e919", "12:20", 1_000_000, "m_482"),
+    ],
+    # The batch of this file runs at W = 12:19:30: it absorbs e920 and blocks for 12:00-12:15.
+    [event("e920", "12:24", -1_800_000, "m_482")],
+    # Somebody else's event moves W to 12:30:30, so that the batch after it releases.
+    [event("e1", "12:31", 100, "m_1")],
+]
+E920, RELEASE = 2, 4
+"""The ids of the batches in question."""
+
+
+def _run_and_kill(folder: Path, dsn: str, failpoint: str, turn: int) -> None:
+    """Run until the driver passes a point for the nth time, and kill all of it there."""
+    here = folder / f"{failpoint}-{turn}"
+    armed = {"HOLDFAST_FAILPOINTS": f"{failpoint}=pause:{here}@{turn}"}
+    with job_process(folder, dsn, "--available-now", environment=armed) as job:
+        job.until(here.exists)
+        job.kill()
+        assert job.wait() == -9
+    here.unlink()
+
+
+def _batches(db: psycopg.Connection) -> list[int]:
+    rows = db.execute("SELECT batch_id FROM holdfast.batch ORDER BY 1").fetchall()
+    return [batch_id for (batch_id,) in rows]
+
+
+def _commits(folder: Path) -> list[int]:
+    return sorted(int(path.name) for path in (folder / "checkpoint" / "commits").glob("[0-9]*"))
+
+
+def _bodies(db: psycopg.Connection) -> list[dict[str, Any]]:
+    rows = db.execute("""
+        SELECT body FROM holdfast.entry JOIN holdfast.subject ON subject.id = entry.subject_id
+        WHERE name = 'm_482' ORDER BY sequence
+    """).fetchall()
+    return [json.loads(body) for (body,) in rows]
+
+
+@pytest.mark.timeout(900)
+def test_m_482_is_blocked_once_and_released_once_wherever_the_driver_dies(
+    dsn: str, db: psycopg.Connection, tmp_path: Path
+) -> None:
+    for number, lines in enumerate(FILES):
+        put(tmp_path / "events", number, lines)
+
+    # Inside the transaction of e920's batch: nothing of it is there.
+    _run_and_kill(tmp_path, dsn, "S6", turn=3)
+    assert (_batches(db), _commits(tmp_path)) == ([0, 1], [0, 1])
+    assert _bodies(db) == []
+
+    # The database has it, Spark does not know: once when COMMIT was answered ...
+    _run_and_kill(tmp_path, dsn, "S8", turn=1)
+    assert (_batches(db), _commits(tmp_path)) == ([0, 1, E920], [0, 1])
+    assert [body["type"] for body in _bodies(db)] == ["payout_hold.block"]
+
+    # ... and once, two batches later, when foreachBatch was about to return.
+    _run_and_kill(tmp_path, dsn, "S9", turn=3)
+    assert (_batches(db), _commits(tmp_path)) == ([0, 1, E920, 3, RELEASE], [0, 1, E920, 3])
+
+    with job_process(tmp_path, dsn, "--available-now") as job:
+        assert job.wait() == 0, job.said
+        assert f"batch={RELEASE} outcome=replayed " in job.said
+
+    block, release = _bodies(db)
+    assert (block["type"], block["sequence"]) == ("payout_hold.block", 1)
+    assert (release["type"], release["sequence"]) == ("payout_hold.release", 2)
+    assert (block["data"]["window_end"], release["data"]["window_end"]) == (
+        "2024-11-04T12:15:00Z",
+        "2024-11-04T12:30:00Z",
+    )
+    assert block["data"]["exposure_minor"] == 8_500_000
+    assert release["data"]["exposure_minor"] == 2_200_000
+    assert db.execute("SELECT count(*) FROM holdfast.entry").fetchone() == (2,)
+    assert db.execute("SELECT count(*) FROM holdfast.late_event").fetchone() == (0,)
+    assert db.execute("""
+        SELECT sum(duplicate_count), sum(suppressed_count), sum(quarantined_count)
+        FROM holdfast.batch
+    """).fetchone() == (0, 0, 0)

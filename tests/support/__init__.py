@@ -1,0 +1,1 @@
+"""What several levels of tests share."""

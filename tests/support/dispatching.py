@@ -1,0 +1,129 @@
+"""Dispatchers for tests: in this process, or as the real command in another."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from dispatcher.service import Dispatcher, Report
+from dispatcher.settings import Settings
+from dispatcher.store.postgres import PostgresStore
+from dispatcher.transport.httpx_engine import HttpxTransport
+from sink.contract.failpoints import ENVIRONMENT
+from tests.support.sender import secret_text
+from tests.support.waiting import eventually
+
+SECRET = "HOLDFAST_TEST_SECRET"
+LOOPBACK = "127.0.0.0/8"
+
+
+def add_endpoint(db: psycopg.Connection, url: str, **columns: Any) -> int:
+    """Add an endpoint that may be on this machine; retries are due at once, timeouts are short."""
+    row = {
+        "name": "payouts",
+        "url": url,
+        "secret_refs": [f"env:{SECRET}"],
+        "allow_cidrs": [LOOPBACK],
+        "connect_timeout_ms": 1000,
+        "total_timeout_ms": 2000,
+        "schedule_seconds": [0] * 10,
+        **columns,
+    }
+    names = ", ".join(row)
+    values = ", ".join(f"%({name})s" + _CASTS.get(name, "") for name in row)
+    query = f"INSERT INTO holdfast.endpoint ({names}) VALUES ({values}) RETURNING id"
+    (endpoint_id,) = db.execute(query.encode(), row).fetchone() or (0,)
+    return int(endpoint_id)
+
+
+_CASTS = {
+    "allow_cidrs": "::cidr[]",
+    "order_policy": "::holdfast.order_policy",
+    "state": "::holdfast.endpoint_state",
+}
+
+
+def settings(dsn: str, **changes: Any) -> Settings:
+    """Settings of a dispatcher that drains."""
+    return Settings(**{"dsn": dsn, "drain": True, "stop_seconds": 10.0, **changes})
+
+
+def drain(dsn: str, **changes: Any) -> Report:
+    """Run a dispatcher in this process until nothing is left that can be sent now."""
+    return asyncio.run(_run(settings(dsn, **changes)))
+
+
+async def _run(given: Settings) -> Report:
+    store, transport = PostgresStore(given.dsn), HttpxTransport(given.ca_file)
+    try:
+        await store.open()
+        return await Dispatcher(given, store, transport).run()
+    finally:
+        await transport.close()
+        await store.close()
+
+
+class Process:
+    """`holdfast dispatch` in a process of its own, with its log."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.process = process
+        self._log = log
+
+    def lines(self, what: str | None = None) -> list[dict[str, Any]]:
+        """The log so far, or its lines of one name."""
+        # A line may be half written while it is read.
+        whole = self._log.read_text().rpartition("\n")[0]
+        lines = [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
+        return [line for line in lines if what is None or line["what"] == what]
+
+    def text(self) -> str:
+        """Everything that it wrote to its standard error."""
+        return self._log.read_text()
+
+    def says(self, what: str) -> None:
+        """Wait until it has written a line of this name."""
+        eventually(lambda: self.lines(what) or self.process.poll() is not None)
+        assert self.lines(what), self.text()
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to this very process."""
+        os.kill(self.process.pid, number)
+
+    def ends(self, seconds: float = 60) -> int:
+        """Wait for its end; returns the exit code."""
+        return self.process.wait(seconds)
+
+
+@contextmanager
+def dispatching(
+    dsn: str,
+    log: Path,
+    *options: str,
+    failpoints: str = "",
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[Process]:
+    """Run `holdfast dispatch OPTIONS` until the block ends; then it is gone, whatever happened."""
+    variables = {
+        **os.environ,
+        "HOLDFAST_DSN": dsn,
+        SECRET: secret_text(),
+        ENVIRONMENT: failpoints,
+        **(environment or {}),
+    }
+    command = [sys.executable, "-m", "dispatcher.cli.main", "dispatch", *options]
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(command, env=variables, stderr=stderr)
+    try:
+        yield Process(process, log)
+    finally:
+        process.kill()
+        process.wait()

@@ -1,0 +1,134 @@
+"""A proxy between libpq and Postgres that loses a line at the worst moment.
+
+It listens on a Unix socket, as a server on that folder would, and passes bytes on until the client
+sends its n-th COMMIT. What it does then is the test's choice; after that it is honest.
+"""
+
+import shutil
+import socket
+import tempfile
+from contextlib import suppress
+from enum import Enum, auto
+from pathlib import Path
+from threading import Event, Thread
+from types import TracebackType
+from typing import Self
+
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+_SOCKET = ".s.PGSQL.5432"
+_CHUNK = 65536
+_SENT = b"Q\x00\x00\x00\x0bCOMMIT\x00"
+_ANSWERED = b"C\x00\x00\x00\x0bCOMMIT\x00"
+
+
+class Fault(Enum):
+    """What happens to the COMMIT."""
+
+    COMMIT_LOST = auto()
+    """It never reaches the server, and the line breaks."""
+
+    ANSWER_LOST = auto()
+    """The server commits, and the line breaks before the client hears of it."""
+
+    ANSWER_LOST_AND_SERVER_GONE = auto()
+    """The same, and nobody can connect any more."""
+
+    SILENCE = auto()
+    """The server commits; the line stays open and nothing comes back."""
+
+
+class PostgresProxy:
+    """`with PostgresProxy(dsn, fault, 2) as proxy:`; the 2nd COMMIT through `proxy.dsn` fails."""
+
+    def __init__(self, dsn: str, fault: Fault, number: int) -> None:
+        self._target = conninfo_to_dict(dsn)
+        self._fault = fault
+        self._until = number
+        self._armed = False
+        self._folder = Path(tempfile.mkdtemp(prefix="hf"))
+        self.dsn = make_conninfo(dsn, host=str(self._folder), port=5432, sslmode="disable")
+        self.struck = Event()
+        """Set when the fault has happened."""
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._lines: list[socket.socket] = []
+        self._threads: list[Thread] = []
+
+    def __enter__(self) -> Self:
+        self._listener.bind(str(self._folder / _SOCKET))
+        self._listener.listen()
+        self._spawn(self._accept)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        _break(self._listener)
+        for line in self._lines:
+            _break(line)
+        for thread in self._threads:
+            thread.join()
+        for line in (*self._lines, self._listener):
+            line.close()
+        shutil.rmtree(self._folder)
+
+    def _spawn(self, work: object, *values: object) -> None:
+        thread = Thread(target=work, args=values, daemon=True)  # type: ignore[arg-type]  # any callable
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = self._connect()
+                self._lines += [client, server]
+                self._spawn(self._upstream, client, server)
+                self._spawn(self._downstream, client, server)
+
+    def _connect(self) -> socket.socket:
+        host = str(self._target.get("host") or "/tmp")  # noqa: S108 (libpq's default folder)
+        port = int(str(self._target.get("port") or 5432))
+        if host.startswith("/"):
+            server = socket.socket(socket.AF_UNIX)
+            server.connect(f"{host}/.s.PGSQL.{port}")
+        else:
+            server = socket.create_connection((host, port))
+        return server
+
+    def _upstream(self, client: socket.socket, server: socket.socket) -> None:
+        with suppress(OSError):
+            while data := client.recv(_CHUNK):
+                self._until -= _SENT in data
+                self._armed = _SENT in data and self._until == 0
+                if self._armed and self._fault is Fault.COMMIT_LOST:
+                    self.struck.set()
+                    break
+                server.sendall(data)
+        _break(client)
+        _break(server)
+
+    def _downstream(self, client: socket.socket, server: socket.socket) -> None:
+        with suppress(OSError):
+            while data := server.recv(_CHUNK):
+                if not self._armed or _ANSWERED not in data:
+                    client.sendall(data)
+                    continue
+                # The server said that it committed, and nobody will hear of it.
+                self._armed = False
+                self.struck.set()
+                if self._fault is Fault.SILENCE:
+                    continue
+                if self._fault is Fault.ANSWER_LOST_AND_SERVER_GONE:
+                    _break(self._listener)
+                break
+        _break(client)
+        _break(server)
+
+
+def _break(line: socket.socket) -> None:
+    with suppress(OSError):
+        line.shutdown(socket.SHUT_RDWR)
