@@ -46,6 +46,10 @@ lock: ## pin every dependency again, with hashes and without an index (needs uv)
 bench: $(STAMP) ## measure against peers and print tables
 	@$(BIN)/python -m tests.benchmarks.sink
 
+.PHONY: bench-operator
+bench-operator: $(STAMP) ## measure the exposure operator against Spark's own, with a plot (15 minutes)
+	@$(BIN)/python -m tests.benchmarks.operator
+
 .PHONY: soak
 soak: $(STAMP) ## run the demo with random seeds for SOAK_MINUTES (30)
 	@$(BIN)/python -m tests.soak.run
