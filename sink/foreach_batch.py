@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 from uuid import UUID
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _log = logging.getLogger(__name__)
+
+_Result = TypeVar("_Result")
 
 _QUERY_ID = "sql.streaming.queryId"
 _RUN_ID = ("sql.streaming.runId", "spark.jobGroup.id")
@@ -126,6 +128,14 @@ class OutboxSink:
     def check(self) -> None:
         """Reach the database now; raises `SinkUnavailable` or `SchemaMismatch` at once."""
         self._writer.check()
+
+    def read(self, work: "Callable[[psycopg.Connection], _Result]") -> _Result:
+        """Return what `work` finds in one read-only transaction, all of it as of one moment.
+
+        `work` acts as the sink's role, and is called again when the transaction is tried again.
+        Raises `SchemaMismatch`, `SinkUnavailable` and whatever `work` raises.
+        """
+        return self._writer.read(work)
 
     def close(self) -> None:
         """Close the connection."""

@@ -16,7 +16,7 @@ from psycopg.conninfo import conninfo_to_dict
 from sink import ledger, transaction
 from sink.batch import PreparedBatch
 from sink.contract.failpoints import failpoint
-from sink.database import Timeouts, cut_after, execute, one_row, open_session, said
+from sink.database import Timeouts, cut_after, execute, fitting, one_row, open_session, said
 from sink.errors import SinkUnavailable
 from sink.ledger import Counts, Replayed, Run, Written
 from sink.retry import is_transient, until_done
@@ -80,6 +80,20 @@ class Writer:
                 f"the database did not answer: {said(error)}. Nothing was written; check the DSN"
                 " and that the server runs."
             ) from error
+
+    def read(self, work: Callable[[psycopg.Connection], _Result]) -> _Result:
+        """Return what `work` finds in one read-only transaction, all of it as of one moment.
+
+        `work` acts as the sink's role, and is called again when the transaction is tried again.
+        Raises `SchemaMismatch`, `SinkUnavailable` and whatever `work` raises.
+        """
+
+        def attempt(connection: psycopg.Connection) -> _Result:
+            with connection.transaction(), fitting():
+                execute(connection, "read_only")
+                return work(connection)
+
+        return self._persist(attempt, lambda: "nothing was read. Start again when it is there.")
 
     def begin_run(self, query_id: UUID, run_id: UUID) -> int:
         """Take the stream for a run and return its epoch; every older run is fenced from here on.

@@ -1,6 +1,6 @@
 """The gate between Spark and the sink: which batch runs, what came of it, and when to stop."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Condition
 from typing import Protocol
@@ -9,6 +9,7 @@ from uuid import UUID
 from pyspark.sql import DataFrame
 
 from sink.writer import Replayed, Written
+from spark_app.tally import Accounts, Done
 
 
 class Sink(Protocol):
@@ -31,14 +32,22 @@ class Batches:
     Spark may be at the first batch before the main thread knows the run: it waits for `begin`.
     """
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(
+        self,
+        sink: Sink,
+        account: Callable[[Written | Replayed], Done] | None = None,
+    ) -> None:
+        """`account` tells what is known of the batch that the sink has just taken."""
         self._sink = sink
+        self._account = account or Accounts().close
         self._changed = Condition()
         self._begun = False
         self._open = True
         self._running = False
         self._finished = -1
-        self._outcomes: dict[int, Written | Replayed | None] = {}
+        self._done: dict[int, Done] = {}
+        self.wrote = False
+        """Whether a batch was written, and not only replayed."""
         self.failure: BaseException | None = None
         """The error that ended the query, as it was before Spark wrapped it."""
 
@@ -61,7 +70,10 @@ class Batches:
             except BaseException as error:
                 self.failure = error
                 raise
-            self._outcomes[batch_id] = self._sink.last
+            outcome = self._sink.last
+            if outcome is not None:
+                self.wrote |= isinstance(outcome, Written)
+                self._done[batch_id] = self._account(outcome)
 
     @contextmanager
     def _pass(self, batch_id: int) -> Iterator[None]:
@@ -90,6 +102,6 @@ class Batches:
     def closed(self) -> bool:
         return not self._open
 
-    def outcome(self, batch_id: int) -> Written | Replayed | None:
+    def take(self, batch_id: int) -> Done | None:
         """Return what came of a batch, once."""
-        return self._outcomes.pop(batch_id, None)
+        return self._done.pop(batch_id, None)

@@ -14,6 +14,8 @@ from spark_app.durations import milliseconds
 from spark_app.exposure.settings import MILLISECOND_US, Settings
 from spark_app.formats import Format
 from spark_app.groups import KEY_GROUPS, STATE_PARTITIONS
+from spark_app.inspection.cli import inspect
+from spark_app.sizes import mebibytes
 
 app = typer.Typer(help="The Spark job that turns events into decisions.", no_args_is_help=True)
 
@@ -22,6 +24,34 @@ class Source(StrEnum):
     """Where events come from."""
 
     FILES = "files"
+
+
+# What a checkpoint keeps.
+KeyGroups = Annotated[
+    int, typer.Option(min=1, max=4096, help="Parts of the state; a checkpoint keeps its number.")
+]
+Partitions = Annotated[
+    int, typer.Option(min=1, help="Tasks that share the state; a checkpoint keeps its number.")
+]
+WatermarkDelay = Annotated[
+    str, typer.Option(help="How far the watermark stays behind the newest event.")
+]
+LateCutoff = Annotated[str, typer.Option(help="How long after its end a window takes corrections.")]
+FutureTolerance = Annotated[
+    str, typer.Option(help="How far ahead an event may be dated and still be believed.")
+]
+
+# What another start may change.
+StateMemory = Annotated[
+    str, typer.Option(help="Memory of the state in each process, outside the Java heap.")
+]
+MaxRestarts = Annotated[
+    int, typer.Option(min=0, help="Restarts in a row without a batch; 0 ends at the first failure.")
+]
+MetricsPort = Annotated[
+    int, typer.Option(min=0, max=65535, help="Serve Prometheus metrics here; 0 serves none.")
+]
+MetricsHost = Annotated[str, typer.Option(help="The address on which metrics are served.")]
 
 
 @app.callback()
@@ -52,22 +82,15 @@ def run_job(
         str | None,
         typer.Option(envvar="HOLDFAST_DSN", help="The database (libpq URI or keywords)."),
     ] = None,
-    key_groups: Annotated[
-        int,
-        typer.Option(min=1, max=4096, help="Parts of the state; a checkpoint keeps its number."),
-    ] = KEY_GROUPS,
-    partitions: Annotated[
-        int, typer.Option(min=1, help="Tasks that share the state; a checkpoint keeps its number.")
-    ] = STATE_PARTITIONS,
-    watermark_delay: Annotated[
-        str, typer.Option(help="How far the watermark stays behind the newest event.")
-    ] = "30s",
-    late_cutoff: Annotated[
-        str, typer.Option(help="How long after its end a window takes corrections.")
-    ] = "2m",
-    future_tolerance: Annotated[
-        str, typer.Option(help="How far ahead an event may be dated and still be believed.")
-    ] = "5m",
+    key_groups: KeyGroups = KEY_GROUPS,
+    partitions: Partitions = STATE_PARTITIONS,
+    watermark_delay: WatermarkDelay = "30s",
+    late_cutoff: LateCutoff = "2m",
+    future_tolerance: FutureTolerance = "5m",
+    state_memory: StateMemory = "512m",
+    max_restarts: MaxRestarts = 8,
+    metrics_port: MetricsPort = 0,
+    metrics_host: MetricsHost = "127.0.0.1",
 ) -> None:
     """Read events, compute exposure per merchant, and write block and release decisions."""
     if not dsn:
@@ -82,13 +105,20 @@ def run_job(
             future_tolerance_us=milliseconds(future_tolerance) * MILLISECOND_US,
         )
         interval_ms = milliseconds(trigger_interval)
+        state_memory_mb = mebibytes(state_memory)
     except ValueError as error:
         raise CommandError(f"{error}. Nothing was started.", ExitCode.USAGE) from error
     match source:
         case Source.FILES:
             _run_files(
                 dsn=dsn,
-                trigger=(available_now, interval_ms),
+                trigger={"available_now": available_now, "interval_ms": interval_ms},
+                running={
+                    "max_restarts": max_restarts,
+                    "state_memory_mb": state_memory_mb,
+                    "metrics_host": metrics_host,
+                    "metrics_port": metrics_port,
+                },
                 path=path,
                 format=format_,
                 checkpoint=checkpoint,
@@ -101,13 +131,16 @@ def run_job(
             )
 
 
-def _run_files(*, trigger: tuple[bool, int], **job: Any) -> None:
+def _run_files(*, trigger: dict[str, Any], running: dict[str, Any], **job: Any) -> None:
     try:
-        from spark_app.run import Trigger, run_files  # noqa: PLC0415 - takes a second
+        from spark_app.run import Running, Trigger, run_files  # noqa: PLC0415 - takes a second
     except ModuleNotFoundError as error:
         raise CommandError(
             f"`job run` needs the package {error.name}, which is not installed:"
             " pip install 'holdfast[spark]'.",
             ExitCode.USAGE,
         ) from error
-    run_files(trigger=Trigger(*trigger), **job)
+    run_files(trigger=Trigger(**trigger), running=Running(**running), **job)
+
+
+app.command("inspect")(inspect)

@@ -18,7 +18,8 @@ from spark_app.blobs import OUTPUT_DDL
 from spark_app.exposure.policy import Policy
 from spark_app.exposure.settings import MILLISECOND_US, Settings
 from spark_app.formats import Format
-from spark_app.groups import KEY_GROUPS, STATE_PARTITIONS
+from spark_app.groups import KEY_GROUPS, STATE_PARTITIONS, group_numbers
+from spark_app.initial import Initial
 from spark_app.pack import PACKED_DDL, Packer
 from spark_app.processor import KeyGroupProcessor
 from spark_app.source import parser, read
@@ -39,6 +40,13 @@ class Job:
     key_groups: int = KEY_GROUPS
     partitions: int = STATE_PARTITIONS
     max_files_per_trigger: int | None = None
+    initial: Initial | None = None
+    """What a new checkpoint begins from; Spark takes it in the first batch alone."""
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """The numbers of the key groups."""
+        return group_numbers(self.key_groups, self.partitions)
 
 
 def exposure(spark: SparkSession, job: Job) -> DataFrame:
@@ -47,7 +55,7 @@ def exposure(spark: SparkSession, job: Job) -> DataFrame:
         parse=parser(job.format),
         policy=job.policy,
         future_tolerance_us=job.settings.future_tolerance_us,
-        groups=job.key_groups,
+        groups=job.groups,
     )
     delay_ms = job.settings.watermark_delay_us // MILLISECOND_US
     return (
@@ -61,6 +69,7 @@ def exposure(spark: SparkSession, job: Job) -> DataFrame:
             outputStructType=OUTPUT_DDL,
             outputMode=_MODE,
             timeMode="EventTime",
+            initialState=None if job.initial is None else job.initial.groups(spark, job.groups),
         )
     )
 

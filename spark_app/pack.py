@@ -7,6 +7,7 @@ Refused rows travel to group 0, so that everything a batch holds reaches the sin
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,7 @@ from spark_app.blobs import to_blob
 from spark_app.events import REFUSED, Parsed
 from spark_app.exposure.policy import Policy
 from spark_app.exposure.schema import ROWS, TIMESTAMP
-from spark_app.groups import key_group
+from spark_app.texts import crc32
 from spark_app.validate import validate
 
 PACKED = pa.schema(
@@ -46,7 +47,8 @@ class Packer:
     parse: Callable[[pa.RecordBatch], Parsed]
     policy: Policy
     future_tolerance_us: int
-    groups: int
+    groups: tuple[int, ...]
+    """The numbers of the key groups (`groups.group_numbers`)."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         events: list[pa.RecordBatch] = []
@@ -77,7 +79,7 @@ class Packer:
 
 
 def pack(
-    events: list[pa.RecordBatch], refused: list[pa.RecordBatch], groups: int
+    events: list[pa.RecordBatch], refused: list[pa.RecordBatch], groups: tuple[int, ...]
 ) -> pa.RecordBatch:
     """One row of PACKED per key group that has events, and one for all refused rows."""
     rows = pa.Table.from_batches(events, ROWS).combine_chunks()
@@ -86,7 +88,7 @@ def pack(
     if rows.num_rows:
         packed += [(group, to_blob(part), None) for group, part in _by_group(rows, groups)]
     if set_aside.num_rows:
-        packed.append((0, None, to_blob(set_aside)))
+        packed.append((groups[0], None, to_blob(set_aside)))
     plausible = pc.max(rows["occurred_at"].filter(pc.invert(rows["future_dated"])))
     return pa.RecordBatch.from_arrays(
         [
@@ -99,15 +101,13 @@ def pack(
     )
 
 
-def _by_group(rows: pa.Table, groups: int) -> Iterator[tuple[int, pa.Table]]:
+def _by_group(rows: pa.Table, groups: tuple[int, ...]) -> Iterator[tuple[int, pa.Table]]:
     merchants = rows["merchant_id"].combine_chunks().dictionary_encode()
-    group_of = np.array(
-        [key_group(merchant, groups) for merchant in merchants.dictionary.to_pylist()], np.int32
-    )
+    # `groups.key_group` for a whole column.
+    group_of = (crc32(merchants.dictionary) % len(groups)).astype(np.uint16)
     owner = group_of[merchants.indices.to_numpy()]
-    order = np.argsort(owner, kind="stable")
-    ordered = rows.take(pa.array(order))
-    ends = np.cumsum(np.bincount(owner, minlength=groups))
-    for group in np.unique(owner).tolist():
-        start = ends[group] - np.count_nonzero(owner == group)
-        yield group, ordered.slice(start, ends[group] - start)
+    ordered = rows.take(pa.array(np.argsort(owner, kind="stable")))
+    ends = np.cumsum(np.bincount(owner, minlength=len(groups))).tolist()
+    for group, (start, end) in zip(groups, pairwise([0, *ends]), strict=True):
+        if start < end:
+            yield group, ordered.slice(start, end - start)

@@ -7,6 +7,7 @@ from importlib.resources import files
 from pyspark.sql import SparkSession
 
 _STREAMING = "spark.sql.streaming"
+_ROCKSDB = f"{_STREAMING}.stateStore.rocksdb"
 
 FIXED = {
     # Times in Parquet files, and in Spark's own reports, are in one zone on every machine.
@@ -17,9 +18,9 @@ FIXED = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     f"{_STREAMING}.stateStore.checkpointFormatVersion": "2",
-    f"{_STREAMING}.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    f"{_ROCKSDB}.changelogCheckpointing.enabled": "true",
     f"{_STREAMING}.stateStore.encodingFormat": "avro",
-    f"{_STREAMING}.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+    f"{_ROCKSDB}.trackTotalNumberOfRows": "false",
     # Timers fire in the batch without data that follows an advance of the watermark.
     f"{_STREAMING}.noDataMicroBatches.enabled": "true",
     # A partial read of a batch in foreachBatch would lose state: it has to fail.
@@ -27,6 +28,16 @@ FIXED = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
 }
 """Not for operators: another value breaks a guarantee, or an existing checkpoint."""
+
+STATE_MEMORY_MB = 512
+"""Unless the job says otherwise: what RocksDB may hold for all partitions of the state in one
+process, write buffers and blocks. Unbounded, each partition may fill two write buffers of 64 MB and
+the cache of its own, outside the heap, where nobody but the system's memory killer would stop it.
+The bound is for the process because that is what a machine or a container limits; 512 MB leave the
+two partitions of a default job the buffers that they would take anyway."""
+
+_JAVA_OPTIONS = "HOLDFAST_SPARK_JAVA_OPTIONS"
+"""Put behind our own options, so that they win. Not the heap: that is Spark's `driver.memory`."""
 
 _OWN_JVM: dict[str, bool | float | int | str | None] = {
     "spark.master": "local[*]",
@@ -36,9 +47,10 @@ _OWN_JVM: dict[str, bool | float | int | str | None] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # The first compiler alone: this JVM moves blobs between files, Python and RocksDB. The second
-    # one took half of a start's processor time for code that was not faster afterwards.
+    # one took half of a start's processor time for code that was not faster afterwards. Out of
+    # memory, a JVM limps on without the threads that died of it: it has to go, and be replaced.
     "spark.driver.extraJavaOptions": (
-        "-XX:TieredStopAtLevel=1"
+        "-XX:TieredStopAtLevel=1 -XX:+ExitOnOutOfMemoryError"
         f" -Dlog4j2.configurationFile={files('spark_app') / 'log4j2.properties'}"
     ),
 }
@@ -49,18 +61,29 @@ def launched_by_spark_submit() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def create(name: str) -> SparkSession:
+def create(name: str, state_memory_mb: int = STATE_MEMORY_MB) -> SparkSession:
     """Start Spark, or take the JVM of `spark-submit`; the session has the `FIXED` settings."""
     # Workers would otherwise run whatever `python3` is on the PATH, without these packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
     if not launched_by_spark_submit():
-        builder = builder.config(map=_OWN_JVM)
-    return fix(builder.getOrCreate())
+        ours = f"{_OWN_JVM['spark.driver.extraJavaOptions']} {os.environ.get(_JAVA_OPTIONS, '')}"
+        builder = builder.config(map=_OWN_JVM | {"spark.driver.extraJavaOptions": ours.strip()})
+    return bound(fix(builder.getOrCreate()), state_memory_mb)
 
 
 def fix(spark: SparkSession) -> SparkSession:
     """Give a session the settings that the job relies on, and return it."""
     for key, value in FIXED.items():
         spark.conf.set(key, value)
+    return spark
+
+
+def bound(spark: SparkSession, state_memory_mb: int) -> SparkSession:
+    """Bound the memory of the state, in mebibytes, and return the session.
+
+    All partitions in a JVM share it. The first query of the JVM decides: Spark keeps what it found.
+    """
+    spark.conf.set(f"{_ROCKSDB}.boundedMemoryUsage", "true")
+    spark.conf.set(f"{_ROCKSDB}.maxMemoryUsageMB", str(state_memory_mb))
     return spark

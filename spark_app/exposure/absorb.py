@@ -2,9 +2,11 @@
 
 A row is, the first that is true,
     future_dated   flagged so before the step
+    late           its window is settled, and the cutoff after its end is not after the watermark
+    replayed       its window is settled: published before this checkpoint began (`resume`)
     duplicate      its merchant absorbed its event id before: in any window still held in state, or
                    from an earlier row of this batch
-    late           its window's end plus the cutoff is not after the watermark
+    late           the cutoff after its window's end is not after the watermark
     applied        otherwise: it adds to its window's exposure, and its id is absorbed
 """
 
@@ -26,27 +28,34 @@ _ADDED = ["merchant_id", "event_id", "amount_minor"]
 
 
 class Fate(IntEnum):
-    """What becomes of a row; the names in lower case are the reasons of `schema.LATE`."""
+    """What becomes of a row; the names in lower case are the reasons of `schema.LATE`. A row that
+    is replayed is not among those: it was judged when its window was published."""
 
     APPLIED = 0
     LATE = 1
     FUTURE_DATED = 2
     DUPLICATE = 3
+    REPLAYED = 4
 
 
 Fates = npt.NDArray[np.int8]
 
 
-def fates(batch: Batch, ends: Int64s, absorbed: pa.Table, closed_us: int) -> Fates:
-    """The `Fate` of each row, in row order. Windows that end by `closed_us` take no more rows."""
+def fates(batch: Batch, ends: Int64s, absorbed: pa.Table, closed_us: int, settled_us: int) -> Fates:
+    """The `Fate` of each row, in row order.
+
+    Windows that end by `closed_us` take no more rows, those that end by `settled_us` none at all.
+    """
     ids = one_chunk(batch.table["event_id"])
     future = batch.table["future_dated"].to_numpy()[batch.order]
     known = _absorbed_before(absorbed, batch.table)[batch.order]
     late = ends <= closed_us
+    settled = ends <= settled_us
 
     fate = np.full(len(ends), Fate.APPLIED, np.int8)
     fate[late] = Fate.LATE
     fate[known] = Fate.DUPLICATE
+    fate[settled] = np.where(late[settled], Fate.LATE, Fate.REPLAYED)
     fate[future] = Fate.FUTURE_DATED
 
     encoded = ids.dictionary_encode()
@@ -61,22 +70,20 @@ def fates(batch: Batch, ends: Int64s, absorbed: pa.Table, closed_us: int) -> Fat
     return fate
 
 
-def absorb(
-    book: Book, batch: Batch, ends: Int64s, fate: Fates, ids: pa.Table
-) -> tuple[Bools, pa.Table]:
-    """Add the applied rows to the windows of the book, and their ids to `ids`.
+def absorb(book: Book, batch: Batch, ends: Int64s, fate: Fates) -> tuple[Bools, pa.Table]:
+    """Add the applied rows to the windows of the book.
 
-    Returns which windows of the book have another exposure than before, and all ids.
+    Returns which windows of the book have another exposure than before, and the ids absorbed
+    (`STATE_ABSORBED`, in row order).
     """
     applied = np.flatnonzero(fate == Fate.APPLIED)
     if not len(applied):
-        return np.zeros(len(book.windows.end), np.bool_), ids
+        return np.zeros(len(book.windows.end), np.bool_), STATE_ABSORBED.empty_table()
     rows = batch.table.select(_ADDED).take(pa.array(batch.order[applied]))
     end = ends[applied]
     changed = _add(book, batch.owner[applied], end, integers(rows["amount_minor"]))
-    columns = [rows["merchant_id"], moments(end), rows["event_id"]]
-    new = pa.Table.from_arrays(columns, schema=STATE_ABSORBED)
-    return changed, pa.concat_tables([ids, new])
+    columns = [rows["merchant_id"].dictionary_encode(), moments(end), rows["event_id"]]
+    return changed, pa.Table.from_arrays(columns, schema=STATE_ABSORBED)
 
 
 def _absorbed_before(absorbed: pa.Table, table: pa.Table) -> Bools:
@@ -90,7 +97,7 @@ def _absorbed_before(absorbed: pa.Table, table: pa.Table) -> Bools:
     held = absorbed.filter(held)
     asked = np.flatnonzero(pc.is_in(ids, value_set=one_chunk(held["event_id"])))
     rows = table.take(pa.array(asked))
-    pair = _codes(held["merchant_id"], rows["merchant_id"])
+    pair = _codes(held["merchant_id"].cast(pa.string()), rows["merchant_id"])
     event = _codes(held["event_id"], rows["event_id"])
     pair = pair * (event.max() + 1) + event
     known[asked] = np.isin(pair[held.num_rows :], pair[: held.num_rows])

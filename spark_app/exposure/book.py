@@ -71,11 +71,13 @@ class Book:
             blocks=integers(state.windows["blocks"]),
             releases=integers(state.windows["releases"]),
         )
+        windows = windows.where(by_owner(windows.owner, windows.end))
         return cls(names, held, latest, windows), _numbers(batch_names, names)
 
-    def close(self, absorbed: pa.Table) -> GroupState:
+    def close(self, absorbed: pa.Table, settled_until_us: int | None) -> GroupState:
         """The book as state; merchants without hold and without windows are left out."""
-        windows = self.windows
+        # The windows of one end are stored together; among those the merchants stay in order.
+        windows = self.windows.where(np.argsort(self.windows.end, kind="stable"))
         stays = self.held.copy()
         stays[windows.owner] = True
         latest = self.latest[stays]
@@ -94,6 +96,7 @@ class Book:
             windows=pa.Table.from_arrays(columns, schema=STATE_WINDOWS),
             merchants=pa.Table.from_arrays(merchants, schema=STATE_MERCHANTS),
             absorbed=absorbed,
+            settled_until_us=settled_until_us,
         )
 
 

@@ -11,7 +11,15 @@ from spark_app.exposure.emit import Emissions
 from spark_app.exposure.judge import BLOCK, NOTHING
 from spark_app.exposure.policy import Policy
 from spark_app.exposure.rows import Batch
-from spark_app.exposure.schema import DECISIONS, LATE, NEVER, TIMESTAMP, WINDOWS, moments
+from spark_app.exposure.schema import (
+    DECISIONS,
+    LATE,
+    NEVER,
+    STATE_ABSORBED,
+    TIMESTAMP,
+    WINDOWS,
+    moments,
+)
 
 _REASONS = pa.array([fate.name.lower() for fate in Fate])
 _ACTIONS = pa.array(["release", "block"])
@@ -19,16 +27,26 @@ _ACTIONS = pa.array(["release", "block"])
 
 @dataclass(frozen=True, slots=True)
 class StepOutput:
-    """What one step publishes: `schema.WINDOWS`, `schema.DECISIONS` and `schema.LATE`."""
+    """What one step publishes (`schema.WINDOWS`, `DECISIONS` and `LATE`), and what it took in."""
 
     windows: pa.Table
     decisions: pa.Table
     late: pa.Table
+    absorbed: pa.Table
+    """The ids that the step added to the state: `schema.STATE_ABSORBED`."""
+    replayed: int
+    """How many rows fell in windows that were settled before this checkpoint."""
 
     @classmethod
     def empty(cls) -> Self:
         """Nothing at all."""
-        return cls(WINDOWS.empty_table(), DECISIONS.empty_table(), LATE.empty_table())
+        return cls(
+            windows=WINDOWS.empty_table(),
+            decisions=DECISIONS.empty_table(),
+            late=LATE.empty_table(),
+            absorbed=STATE_ABSORBED.empty_table(),
+            replayed=0,
+        )
 
 
 def window_table(names: pa.Array, emissions: Emissions, policy: Policy, window_us: int) -> pa.Table:
@@ -44,7 +62,7 @@ def window_table(names: pa.Array, emissions: Emissions, policy: Policy, window_u
         pa.array(windows.revision.astype(np.int32)),
         pa.array(windows.exposure),
         policy.currencies(merchant),
-        pa.repeat(policy.version, len(merchant)),
+        policy.versions_at(windows.end),
     ]
     return pa.Table.from_arrays(columns, schema=WINDOWS)
 
@@ -71,14 +89,14 @@ def decision_table(
         pa.array(limit),
         pa.array(release_level),
         policy.currencies(merchant),
-        pa.repeat(policy.version, len(merchant)),
+        policy.versions_at(windows.end),
     ]
     return pa.Table.from_arrays(columns, schema=DECISIONS)
 
 
 def late_table(batch: Batch, fate: Fates, watermark_us: int) -> pa.Table:
-    """The rows that were not applied, as `schema.LATE`."""
-    refused = np.flatnonzero(fate != Fate.APPLIED)
+    """The rows that were refused, as `schema.LATE`."""
+    refused = np.flatnonzero((fate != Fate.APPLIED) & (fate != Fate.REPLAYED))
     if not len(refused):
         return LATE.empty_table()
     rows = batch.table.take(pa.array(batch.order[refused]))

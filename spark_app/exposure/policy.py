@@ -3,12 +3,17 @@
 The newest entry whose `effective_from` is not after the window's end is in force; a merchant's own
 entries come before the default. A decision depends on the window's end and never on the time at
 which it is computed, so a replay meets the same limits.
+
+A stream may go on under another policy, as long as that changes nothing that was decided
+(`policy_change`). The version that a window records is then the one that was in force when its end
+was reached.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +23,15 @@ from sink.contract.canonical import rfc3339_from_micros
 from spark_app.exposure import policy_file
 from spark_app.exposure.errors import PolicyError
 from spark_app.exposure.policy_file import Limits, PolicyFile
-from spark_app.exposure.schema import Bools, Int64s
+from spark_app.exposure.schema import NEVER, Bools, Int64s
+
+
+class Reign(NamedTuple):
+    """From when on a version of the policy is the one that windows record."""
+
+    since_us: int
+    """Windows that end after this moment; NEVER for the first."""
+    version: str
 
 
 @dataclass(frozen=True)
@@ -26,6 +39,10 @@ class Policy:
     """A checked policy. Plain values only, so that it travels to Spark's workers by pickle."""
 
     file: PolicyFile
+    text: str = field(default="", repr=False)
+    """The TOML that it was read from."""
+    reigns: tuple[Reign, ...] = ()
+    """Ascending, this version the last; empty where it was the only one."""
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
@@ -40,11 +57,27 @@ class Policy:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read a policy from TOML; raises PolicyError in words."""
-        return cls(policy_file.read(text))
+        return cls(policy_file.read(text), text)
+
+    def after(self, reigns: Sequence[Reign]) -> Self:
+        """Return this policy as the successor of others; `reigns` ascends, its own is the last."""
+        return replace(self, reigns=tuple(reigns))
 
     @property
     def version(self) -> str:
         return self.file.version
+
+    @property
+    def first_version(self) -> str:
+        """The version that set what no later one may change: currencies, and the first moment."""
+        return self.reigns[0].version if self.reigns else self.version
+
+    def versions_at(self, window_ends: Int64s) -> pa.Array:
+        """The version that windows record which end at these moments (microseconds)."""
+        reigns = self.reigns or (Reign(NEVER, self.version),)
+        since = np.array([reign.since_us for reign in reigns], np.int64)
+        place = np.maximum(np.searchsorted(since, window_ends, side="left") - 1, 0)
+        return pa.array([reign.version for reign in reigns], pa.string()).take(pa.array(place))
 
     def currency(self, merchant_id: str) -> str:
         """The one currency in which a merchant settles."""

@@ -45,7 +45,7 @@ STATE_WINDOWS: Final = _columns(
     blocks=pa.int32(),  # how many blocks this window decided: the ordinal of the last one
     releases=pa.int32(),
 )
-"""Sorted by (merchant_id, window_end), unique."""
+"""Sorted by (window_end, merchant_id), unique: the windows of one end are stored together."""
 
 STATE_MERCHANTS: Final = pa.schema(
     [
@@ -57,9 +57,11 @@ STATE_MERCHANTS: Final = pa.schema(
 """Every merchant that is held or has a window; sorted by merchant_id, unique."""
 
 STATE_ABSORBED: Final = _columns(
-    merchant_id=pa.string(), window_end=TIMESTAMP, event_id=pa.string()
+    merchant_id=pa.dictionary(pa.int32(), pa.string()),  # few merchants have most of the ids
+    window_end=TIMESTAMP,
+    event_id=pa.string(),
 )
-"""The exact ids inside the windows held in state, oldest batch first."""
+"""The exact ids inside the windows held in state; of one window, oldest batch first."""
 
 WINDOWS: Final = _columns(
     merchant_id=pa.string(),

@@ -7,7 +7,7 @@ chunking of the rows. Nothing in here knows about Spark, files or clocks.
 import numpy as np
 import pyarrow as pa
 
-from spark_app.exposure.absorb import absorb, fates
+from spark_app.exposure.absorb import Fate, absorb, fates
 from spark_app.exposure.book import Book
 from spark_app.exposure.emit import emit, forget
 from spark_app.exposure.output import StepOutput, decision_table, late_table, window_table
@@ -29,7 +29,8 @@ def step(
 ) -> tuple[GroupState, StepOutput]:
     """Absorb rows, emit and judge what is due at the watermark, forget what is past its cutoff.
 
-    `rows` has the columns of `schema.ROWS`, for any number of merchants; none at a timer.
+    `rows` has the columns of `schema.ROWS`, for any number of merchants; none at a timer. Without
+    rows, `state.absorbed` is not looked at: it may be left empty.
     `watermark_us` is in microseconds since 1970, never less than in the call before; None as long
     as there is no watermark. The state given stays as it is.
 
@@ -38,6 +39,7 @@ def step(
     watermark, closed = NEVER, NEVER
     if watermark_us is not None:
         watermark, closed = watermark_us, watermark_us - settings.late_cutoff_us
+    settled = NEVER if state.settled_until_us is None else state.settled_until_us
     if not rows.num_rows and not (_alarms(state, settings) <= watermark).any():
         return state, StepOutput.empty()
 
@@ -47,17 +49,20 @@ def step(
     batch = in_row_order(table, number[merchant.indices.to_numpy()])
     ends = batch.occurred // settings.window_us * settings.window_us + settings.window_us
 
-    fate = fates(batch, ends, state.absorbed, closed)
-    changed, ids = absorb(book, batch, ends, fate, state.absorbed)
+    fate = fates(batch, ends, state.absorbed, closed, settled)
+    changed, absorbed = absorb(book, batch, ends, fate)
     emissions = emit(book, changed, watermark, policy, settings)
-    ids = forget(book, ids, closed)
+    ids = forget(book, pa.concat_tables([state.absorbed, absorbed]), closed)
 
     output = StepOutput(
         windows=window_table(book.names, emissions, policy, settings.window_us),
         decisions=decision_table(book.names, emissions, policy, settings.window_us),
         late=late_table(batch, fate, watermark),
+        absorbed=absorbed,
+        replayed=int(np.count_nonzero(fate == Fate.REPLAYED)),
     )
-    return book.close(ids), output
+    # Once settled windows are late by the ordinary rule, nothing has to be known of them.
+    return book.close(ids, settled if settled > closed else None), output
 
 
 def next_timer_us(state: GroupState, watermark_us: int | None, settings: Settings) -> int | None:
@@ -73,10 +78,12 @@ def next_timer_us(state: GroupState, watermark_us: int | None, settings: Setting
 
 
 def _alarms(state: GroupState, settings: Settings) -> Int64s:
-    """Every moment at which a window is emitted or forgotten, or a hold closes an empty window."""
+    """Every moment at which a window is emitted or forgotten, a hold closes an empty window, or
+    nothing is settled any more."""
     end = integers(state.windows["window_end"])
     is_open = integers(state.windows["revision"]) == 0
     latest = integers(state.merchants["latest_end"].filter(state.merchants["held"]))
-    return np.concatenate(
-        [end[is_open], end + settings.late_cutoff_us, latest + settings.window_us]
-    )
+    moments = [end[is_open], end + settings.late_cutoff_us, latest + settings.window_us]
+    if state.settled_until_us is not None:
+        moments.append(np.array([state.settled_until_us + settings.late_cutoff_us]))
+    return np.concatenate(moments)

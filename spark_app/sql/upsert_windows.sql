@@ -1,5 +1,5 @@
--- Keeps the newest emission of each window. The batch is the truth, also where its revision is lower: after an
--- adopted checkpoint the stream is computed anew, with other revisions. Index: pk_exposure_window.
+-- Keeps the newest emission of each window. A window that was published never goes back: an adopted checkpoint does not
+-- emit it again, and one that computes the stream anew, in other batches, has no say. Index: pk_exposure_window.
 INSERT INTO holdfast.exposure_window AS kept
     (stream, merchant_id, window_end, window_start, revision, exposure_minor, currency, policy_version)
 SELECT DISTINCT ON (merchant_id, window_end)
@@ -12,3 +12,4 @@ ON CONFLICT ON CONSTRAINT pk_exposure_window DO UPDATE SET
     currency = excluded.currency,
     policy_version = excluded.policy_version,
     written_at = excluded.written_at
+WHERE kept.revision < excluded.revision

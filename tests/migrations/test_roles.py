@@ -166,6 +166,12 @@ NEEDED = {
             " amount_minor, currency, occurred_at)"
             " VALUES ('s', 'late', 'e', 'm', 't', 1, 'USD', now())"
         ),
+        "SELECT max(window_end) FROM holdfast.exposure_window WHERE stream = 's'",
+        (
+            "SELECT FROM holdfast.subject JOIN holdfast.exposure_window ON merchant_id = name"
+            " WHERE last_type = 't'"
+        ),
+        "SELECT FROM holdfast.batch WHERE query_id = gen_random_uuid()",
         "SELECT holdfast.ensure_partitions()",
     ],
     "holdfast_dispatcher": [

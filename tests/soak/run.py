@@ -1,6 +1,7 @@
-"""Run the demo with one random seed after another for SOAK_MINUTES; stop at the first failure.
+"""Run the demo and the job under random kills for SOAK_MINUTES, with one random seed after another.
 
-The seed of each run is printed, so that a failure can be run again: `holdfast demo --seed N`.
+Stops at the first failure. Each seed is printed, so that a failure can be run again:
+`holdfast demo --seed N`, `python -m tests.soak.job N`.
 """
 
 import os
@@ -11,20 +12,23 @@ import time
 
 MINUTES = float(os.environ.get("SOAK_MINUTES", "30"))
 
+DEMO = ("-m", "dispatcher.cli.main", "demo", "--seed")
+JOB = ("-m", "tests.soak.job")
+
 
 def main() -> int:
-    """Return the exit code of the first demo that failed, or 0."""
+    """Return the exit code of the first run that failed, or 0."""
     end = time.monotonic() + MINUTES * 60
     runs = 0
     while time.monotonic() < end:
         seed = secrets.randbelow(2**31)
-        print(f"soak: run {runs + 1}, seed {seed}", flush=True)
-        command = [sys.executable, "-m", "dispatcher.cli.main", "demo", "--seed", str(seed)]
-        code = subprocess.run(command, check=False).returncode
-        if code != 0:
-            print(f"soak: seed {seed} ended with {code}", flush=True)
-            return code
-        runs += 1
+        for name, words in (("demo", DEMO), ("job", JOB)):
+            print(f"soak: run {runs + 1}, {name}, seed {seed}", flush=True)
+            code = subprocess.run([sys.executable, *words, str(seed)], check=False).returncode
+            if code != 0:
+                print(f"soak: {name}, seed {seed}, ended with {code}", flush=True)
+                return code
+            runs += 1
     print(f"soak: {runs} runs, no loss, no repeat, no inversion", flush=True)
     return 0
 

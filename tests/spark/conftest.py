@@ -25,6 +25,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
             map={
                 "spark.driver.host": "127.0.0.1",
                 "spark.driver.bindAddress": "127.0.0.1",
+                # As the job's own JVM: short queries gain nothing from the second compiler.
+                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
                 "spark.log.level": "OFF",
                 "spark.sql.session.timeZone": "UTC",
                 "spark.sql.shuffle.partitions": 2,

@@ -24,6 +24,12 @@ MISTAKES = {
     "no policy": (["--policy", "/nowhere.toml"], 2, "/nowhere.toml"),
     "a stream of another shape": (["--stream", "Pay outs"], 2, "is not a stream name"),
     "a duration in words": (["--late-cutoff", "soon"], 2, "'soon' is not a duration"),
+    "a size in words": (["--state-memory", "plenty"], 2, "'plenty' is not a size"),
+    "an address of another machine": (
+        ["--metrics-port", "9464", "--metrics-host", "192.0.2.1"],
+        2,
+        "the metrics cannot be served on 192.0.2.1:9464",
+    ),
     "nobody listens": (["--dsn", "postgresql://me:pw@127.0.0.1:1/x"], 1, "SinkUnavailable"),
     "no DSN": (["--dsn", "what?"], 2, "the DSN cannot be read"),
 }

@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import closing
 from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ from tests.support.waiting import eventually
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from spark_app.failure import Failure
+
 pytestmark = pytest.mark.spark
 
 FIRST = [event("e1", "12:01", 6_000_000)]
@@ -33,25 +36,36 @@ def play(spark: "SparkSession", dsn: str, tmp_path: Path) -> Play:
 
 
 def _command(play: Play, **changed: Any) -> None:
-    """Run the job as the command does, in the session of the tests."""
+    """Start the job once as the command does, in the session of the tests."""
     from spark_app import session
-    from spark_app.run import Trigger, _run
+    from spark_app.attempt import Trigger, attempt
 
     job = play.job(**changed)
-    sink = play.sink(job)
-    try:
-        _run(session.fix(play.spark.newSession()), job, sink, Trigger(available_now=True), Event())
-    finally:
-        sink.close()
+    spark = session.fix(play.spark.newSession())
+    with closing(play.sink(job)) as sink:
+        attempt(spark, job, sink, Trigger(available_now=True), Event())
 
 
 def _complaint(play: Play, **changed: Any) -> str:
-    with pytest.raises(CommandError) as raised:
+    return str(_error(play, CommandError, **changed))
+
+
+def _failure(play: Play, **changed: Any) -> "Failure":
+    from spark_app.failure import QueryFailed
+
+    error = _error(play, QueryFailed, **changed)
+    assert isinstance(error, QueryFailed)
+    assert str(error) == error.failure.message
+    return error.failure
+
+
+def _error(play: Play, kind: type[Exception], **changed: Any) -> Exception:
+    with pytest.raises(kind) as raised:
         _command(play, **changed)
     message = str(raised.value)
     assert "\n" not in message
     assert "Traceback" not in message
-    return message
+    return raised.value
 
 
 def test_a_new_checkpoint_is_refused_by_its_name_until_it_is_adopted(
@@ -61,7 +75,9 @@ def test_a_new_checkpoint_is_refused_by_its_name_until_it_is_adopted(
     put(play.folder / "events", 1, NEXT)
     _command(play)
     other = str(play.folder / "other")
-    assert _complaint(play, checkpoint=other).startswith("UnadoptedCheckpoint: ")
+    refused = _failure(play, checkpoint=other)
+    assert refused.said.startswith("UnadoptedCheckpoint: ")
+    assert refused.permanent
     query_id = re.search(r'"id":"([^"]+)"', Path(other, "metadata").read_text())
     assert query_id
     db.execute("UPDATE holdfast.stream SET query_id = %s, adopted_at = now()", [query_id[1]])
@@ -85,7 +101,9 @@ def test_a_checkpoint_keeps_the_settings_of_its_first_batch(play: Play) -> None:
     from spark_app.checkpoint import claim
 
     put(play.folder / "events", 0, FIRST)
-    claim(play.spark, play.job(key_groups=2))
+    job = play.job(key_groups=2)
+    with closing(play.sink(job)) as sink:
+        claim(play.spark, job, sink)
     _command(play)
     assert "--key-groups was 4, is 8" in _complaint(play, key_groups=8)
     (play.folder / "checkpoint" / "holdfast.json").unlink()
@@ -97,23 +115,33 @@ def test_a_parquet_file_of_other_types_is_named_with_its_column(play: Play) -> N
     folder.mkdir()
     table = pa.table({"event_id": ["e1"], "merchant_id": ["m_1"], "amount_minor": ["5"]})
     pyarrow.parquet.write_table(table, folder / "texts.parquet")
-    said = _complaint(play, format=Format.PARQUET)
-    assert "texts.parquet" in said
-    assert "[amount_minor]" in said
-    assert "comes again" in said
+    broken = _failure(play, format=Format.PARQUET)
+    assert "texts.parquet" in broken.said
+    assert "[amount_minor]" in broken.said
+    assert "comes again" in broken.message
+    assert (broken.cause, broken.permanent) == ("file", False)
 
 
 def test_a_file_that_is_not_parquet_is_named(play: Play) -> None:
     put(play.folder / "events", 0, FIRST)
-    said = _complaint(play, format=Format.PARQUET)
-    assert "000.json is not a Parquet file" in said
+    broken = _failure(play, format=Format.PARQUET)
+    assert "000.json is not a Parquet file" in broken.said
+    assert (broken.cause, broken.permanent) == ("file", False)
 
 
 def test_an_error_of_the_step_comes_out_of_the_worker_in_its_own_words(play: Play) -> None:
     beyond_64_bits = [event(f"e{number}", "12:01", 10**15) for number in range(9_300)]
     put(play.folder / "events", 0, beyond_64_bits)
-    said = _complaint(play)
-    assert said.startswith("ExposureOverflow: The exposure of merchant m_1")
+    overflow = _failure(play)
+    assert overflow.said.startswith("ExposureOverflow: The exposure of merchant m_1")
+    assert overflow.permanent
+
+
+def test_what_spark_cannot_plan_is_not_tried_again(play: Play) -> None:
+    (play.folder / "events").mkdir()
+    missing = _failure(play, path=str(play.folder / "gone"))
+    assert "gone" in missing.said
+    assert missing.permanent
 
 
 def test_events_from_before_the_first_policy_are_set_aside_and_the_rest_is_judged(
@@ -152,9 +180,9 @@ class _Slow:
 
 def test_a_stop_lets_the_running_batch_finish_and_begins_no_other(play: Play) -> None:
     from spark_app import session
+    from spark_app.attempt import watch
     from spark_app.batches import Batches
     from spark_app.job import start
-    from spark_app.run import watch
 
     for number in range(4):
         put(play.folder / "events", number, [event(f"e{number}", f"12:0{number}", 1)])

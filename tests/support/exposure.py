@@ -1,12 +1,13 @@
 """Shorthand for tests of the exposure step: clock times for microseconds, tuples for rows."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 
 from spark_app.exposure.policy import Policy
-from spark_app.exposure.schema import ROWS
+from spark_app.exposure.schema import ROWS, STATE_ABSORBED
 from spark_app.exposure.settings import Settings
 from spark_app.exposure.state import GroupState
 from spark_app.exposure.step import StepOutput, next_timer_us, step
@@ -101,15 +102,29 @@ class Group:
     @property
     def windows(self) -> list[tuple[str, str, int, int]]:
         """(merchant, window end, revision, exposure) in state; revision 0 is an open window."""
+        rows = self.state.windows.to_pylist()
+        rows.sort(key=lambda w: (w["merchant_id"], w["window_end"]))
         return [
             (w["merchant_id"], clock(w["window_end"]), w["revision"], w["exposure_minor"])
-            for w in self.state.windows.to_pylist()
+            for w in rows
         ]
 
     @property
     def ids(self) -> list[str]:
         """The event ids in state."""
         return sorted(self.state.absorbed["event_id"].to_pylist())
+
+    @property
+    def absorbed(self) -> list[tuple[str, str, str]]:
+        """(merchant, window end, event id) in state, in the order of the state."""
+        return [
+            (a["merchant_id"], clock(a["window_end"]), a["event_id"])
+            for a in self.state.absorbed.to_pylist()
+        ]
+
+    def forget_ids(self) -> GroupState:
+        """The state as it is read for a step without rows."""
+        return replace(self.state, absorbed=STATE_ABSORBED.empty_table())
 
     @property
     def merchants(self) -> dict[str, bool]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ MINUTE = 60_000_000
 WINDOW = 15 * MINUTE
 DELAY = MINUTE // 2
 START = 1_793_620_800_000_000  # 2026-11-02T12:00:00Z
+END = START + 40 * WINDOW
 CUTOFFS = st.sampled_from([0, 2, 2, 2, 20, 60]).map(lambda minutes: minutes * MINUTE)
 
 MERCHANTS = ["m_1", "m_2", "m_3"]
@@ -108,6 +110,34 @@ def runs(draw: st.DrawFn) -> Run:
             watermark = clock
     batches.append(Batch([], watermark))
     return Run(draw(policies()), Settings(late_cutoff_us=draw(CUTOFFS)), batches)
+
+
+@st.composite
+def splits(draw: st.DrawFn) -> tuple[list[Batch], list[Batch]]:
+    """The same arrivals, cut in two ways; no row comes after the end of its window in either.
+
+    The watermark is the newest time of *earlier* batches minus the delay, so it is enough that no
+    row is older than another one before it by more than the delay. Ids are unique but for exact
+    copies, which is what the source promises.
+    """
+    times = sorted(draw(st.lists(moments(0, 240), max_size=40)))
+    jitter = [draw(st.integers(-DELAY // 2, DELAY // 2)) for _ in times]
+    arrivals = []
+    for number, (time, late) in enumerate(zip(times, jitter, strict=True)):
+        columns = {"event_id": st.just(f"e{number}"), "occurred_at_us": st.just(time + late)}
+        arrivals += [draw(events(**columns))] * draw(st.sampled_from([1, 1, 1, 2]))
+    return cut(draw, arrivals), cut(draw, arrivals)
+
+
+def cut(draw: st.DrawFn, arrivals: Sequence[Event]) -> list[Batch]:
+    """Arrivals as batches, each at the watermark of those before it, and the end of all."""
+    places = draw(st.lists(st.integers(0, len(arrivals)), max_size=10))
+    edges = [0, *sorted(places), len(arrivals)]
+    batches = []
+    for begin, end in pairwise(edges):
+        newest = max((row.occurred_at_us for row in arrivals[:begin]), default=None)
+        batches.append(Batch(arrivals[begin:end], None if newest is None else newest - DELAY))
+    return [*batches, Batch([], END)]
 
 
 def arrow(rows: Sequence[Event], *, chunks: int = 1) -> pa.Table:

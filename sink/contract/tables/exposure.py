@@ -16,6 +16,7 @@ exposure_window = Table(
     PrimaryKeyConstraint("stream", "merchant_id", "window_end"),
     check("order", "window_start < window_end"),
     check("revision", "revision >= 1"),
+    Index("ix_exposure_window_end", "stream", "window_end"),
 )
 
 late_event = Table(

@@ -1,4 +1,5 @@
 import json
+from collections import Counter
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ from spark_app.blobs import from_blob
 from spark_app.events import REFUSED
 from spark_app.exposure.policy import Policy
 from spark_app.exposure.schema import ROWS, TIMESTAMP
-from spark_app.groups import key_group
+from spark_app.groups import group_numbers, key_group, spark_hash
 from spark_app.lines import parse_lines
 from spark_app.pack import PACKED, Packer
 
@@ -30,7 +31,10 @@ def _line(event_id: str, merchant: str, minute: int, **changed: Any) -> bytes:
     return json.dumps(row | changed).encode()
 
 
-def _packed(*batches: list[bytes], groups: int = 4) -> list[dict[str, Any]]:
+GROUPS = group_numbers(4, 2)
+
+
+def _packed(*batches: list[bytes], groups: tuple[int, ...] = GROUPS) -> list[dict[str, Any]]:
     """Pack lines that arrive at 12:30, with a tolerance of 5 minutes."""
     packer = Packer(lambda b: parse_lines(b.column("line")), POLICY, 5 * MINUTE, groups)
     arrays = [
@@ -61,13 +65,23 @@ def test_each_event_travels_once_to_the_group_of_its_merchant() -> None:
     by_group = _events(_packed(lines[:200], lines[200:]))
     expected: dict[int, list[str]] = {}
     for i in range(500):
-        expected.setdefault(key_group(f"m_{i % 50}", 4), []).append(f"e{i}")
+        expected.setdefault(key_group(f"m_{i % 50}", GROUPS), []).append(f"e{i}")
     assert by_group == expected
 
 
 def test_key_groups_never_change() -> None:
     """A merchant's state lies in its group: another function would lose it."""
-    assert [key_group(name, 16) for name in ("m_482", "m_1", "\u00e9")] == [2, 0, 14]
+    numbers = group_numbers(16, 2)
+    assert numbers == (2, 0, 4, 1, 5, 3, 10, 6, 12, 7, 13, 8, 14, 9, 18, 11)
+    assert [key_group(name, numbers) for name in ("m_482", "m_1", "\u00e9")] == [4, 2, 18]
+
+
+@pytest.mark.parametrize(("groups", "partitions"), [(1, 1), (4, 2), (32, 2), (32, 3), (64, 8)])
+def test_spark_spreads_key_groups_evenly_over_the_partitions(groups: int, partitions: int) -> None:
+    numbers = group_numbers(groups, partitions)
+    assert len(set(numbers)) == groups
+    shares = Counter(spark_hash(number) % partitions for number in numbers)
+    assert max(shares.values()) - min(shares.values()) <= 1
 
 
 def test_refused_rows_travel_with_their_reason() -> None:
@@ -76,12 +90,12 @@ def test_refused_rows_travel_with_their_reason() -> None:
     assert len(refused) == 1
     table = from_blob(refused[0]["refused"], REFUSED)
     assert table.column("reason").to_pylist() == ["malformed", "wrong_currency"]
-    assert _events(rows) == {key_group("m_1", 4): ["e1"]}
+    assert _events(rows) == {key_group("m_1", GROUPS): ["e1"]}
 
 
 def test_a_future_dated_event_is_marked_and_never_moves_the_watermark() -> None:
     lines = [_line("now", "m_1", 20), _line("edge", "m_1", 35), _line("ahead", "m_1", 36)]
-    (row,) = _packed(lines, groups=1)
+    (row,) = _packed(lines, groups=(0,))
     events = from_blob(row["events"], ROWS)
     assert dict(
         zip(*(events.column(n).to_pylist() for n in ("event_id", "future_dated")), strict=True)
@@ -100,5 +114,5 @@ def test_nothing_to_read_is_nothing_to_send() -> None:
 
 def test_a_large_partition_is_sent_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ROWS_PER_PACK", 2)
-    rows = _packed([_line("e1", "m", 1), _line("e2", "m", 2)], [_line("e3", "m", 3)], groups=1)
+    rows = _packed([_line("e1", "m", 1), _line("e2", "m", 2)], [_line("e3", "m", 3)], groups=(0,))
     assert [from_blob(row["events"], ROWS).num_rows for row in rows] == [2, 1]

@@ -1,78 +1,23 @@
 """The operator around the step, in Spark's own tester: what it stores, and which timer it arms."""
 
+from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from hypothesis import given, settings
 
-from spark_app.blobs import SCHEMAS, Kind, from_blob, to_blob
 from spark_app.exposure.policy import Policy
-from spark_app.exposure.settings import Settings
-from tests.support.exposure import FIFTY_THOUSAND, at, row, table
+from spark_app.exposure.schema import STATE_MERCHANTS
+from spark_app.exposure.settings import MINUTE_US
+from spark_app.exposure.state import GroupState
+from spark_app.exposure.step import next_timer_us
+from tests.support.exposure import EPOCH, at, row, table
+from tests.support.exposure_runs import Run, apply, arrow, runs
+from tests.support.kept import content
+from tests.support.operator import Operator, PutOut
 
-MILLI = 1_000
-
-
-def _ms(clock: str) -> int:
-    return at(clock) // MILLI
-
-
-class Operator:
-    """One key group, called as Spark would call it."""
-
-    def __init__(self) -> None:
-        from pyspark.sql.streaming import TwsTester
-
-        from spark_app.processor import KeyGroupProcessor
-
-        processor = KeyGroupProcessor(Policy.parse(FIFTY_THOUSAND), Settings())
-        # The tester drops late rows; Spark does not, because it sees no event time here.
-        self._tester = TwsTester(
-            processor,
-            timeMode="EventTime",
-            outputMode="Update",
-            eventTimeExtractor=lambda _: 2**62,
-        )
-        self.writes = 0
-        value = processor._value
-        update = value.update
-
-        def counted(new: Any) -> None:
-            self.writes += 1
-            update(new)
-
-        value.update = counted  # type: ignore[method-assign] # counts, then does what it did
-
-    def rows(self, *parts: Any) -> list[tuple[str, list[dict[str, Any]]]]:
-        """Hand over blobs of events, and blobs (bytes) of refused rows."""
-        from pyspark.sql import Row
-
-        given = [
-            Row(events=None, refused=part)
-            if isinstance(part, bytes)
-            else Row(events=to_blob(part), refused=None)
-            for part in parts
-        ]
-        return _read(self._tester.test(0, given))
-
-    def watermark(self, clock: str) -> list[tuple[str, list[dict[str, Any]]]]:
-        """Move the watermark; returns what the timers put out."""
-        return _read(self._tester.setWatermark(_ms(clock)))
-
-    @property
-    def timers(self) -> list[int]:
-        return list(self._tester.handle.listTimers())
-
-    @property
-    def stored(self) -> Any:
-        return self._tester.peekValueState("group", 0)
-
-
-def _read(rows: Any) -> list[tuple[str, list[dict[str, Any]]]]:
-    return [
-        (r.kind, from_blob(r.blob, SCHEMAS[Kind(r.kind)]).to_pylist())
-        for r in rows
-        if r.kind != Kind.REFUSED
-    ]
+OVER = 6_000_000
 
 
 @pytest.fixture
@@ -80,22 +25,36 @@ def operator() -> Operator:
     return Operator()
 
 
+def _moments(put_out: PutOut, kind: str, *names: str) -> list[tuple[Any, ...]]:
+    """The named columns of all blobs of a kind; times in minutes of the day of the tests."""
+    return [
+        tuple(_minute(r[name]) if name == "window_end" else r[name] for name in names)
+        for found, rows in put_out
+        if found == kind
+        for r in rows
+    ]
+
+
+def _minute(moment: Any) -> int:
+    return int((moment - EPOCH).total_seconds() * 1e6 - at("00:00")) // MINUTE_US
+
+
 def test_one_timer_is_armed_at_the_earliest_moment_at_which_something_is_due(
     operator: Operator,
 ) -> None:
     operator.rows(table(row("e1", "12:20", 1)))
-    assert operator.timers == [_ms("12:30")]
+    assert operator.timers == [at("12:30")]
     operator.rows(table(row("e2", "12:01", 1)), table(row("e3", "12:40", 1)))
-    assert operator.timers == [_ms("12:15")]
-    operator.watermark("12:16")
-    assert operator.timers == [_ms("12:17")]
-    operator.watermark("12:20")
-    assert operator.timers == [_ms("12:30")]
+    assert operator.timers == [at("12:15")]
+    operator.watermark(at("12:16"))
+    assert operator.timers == [at("12:17")]
+    operator.watermark(at("12:20"))
+    assert operator.timers == [at("12:30")]
 
 
 def test_a_timer_publishes_without_rows(operator: Operator) -> None:
-    operator.rows(table(row("e1", "12:01", 6_000_000)))
-    put_out = dict(operator.watermark("12:15"))
+    operator.rows(table(row("e1", "12:01", OVER)))
+    put_out = dict(operator.watermark(at("12:15")))
     assert set(put_out) == {"windows", "decisions"}
     assert [d["action"] for d in put_out["decisions"]] == ["block"]
 
@@ -103,37 +62,183 @@ def test_a_timer_publishes_without_rows(operator: Operator) -> None:
 def test_rows_at_a_later_watermark_publish_and_leave_nothing_for_the_old_timer(
     operator: Operator,
 ) -> None:
-    operator.rows(table(row("e1", "12:01", 6_000_000)))
-    # Spark hands rows over at the new watermark before it fires the timers that are due by it.
-    operator._tester._currentWatermarkMs = _ms("12:15")
-    operator._tester.handle.setWatermark(_ms("12:15"))
-    put_out = dict(operator.rows(table(row("e2", "12:16", 1))))
-    assert set(put_out) == {"windows", "decisions"}
-    assert operator.timers == [_ms("12:17")]
+    operator.rows(table(row("e1", "12:01", OVER)))
+    put_out = operator.batch(at("12:15"), table(row("e2", "12:16", 1)))
+    assert [kind for kind, _ in put_out] == ["windows", "decisions"]
+    assert operator.timers == [at("12:17")]
+
+
+def test_a_hold_closes_the_empty_window_behind_it_without_any_event(operator: Operator) -> None:
+    operator.rows(table(row("e1", "12:01", OVER)))
+    operator.watermark(at("12:15"))
+    operator.watermark(at("12:17"))
+    assert operator.timers == [at("12:30")]
+    put_out = operator.watermark(at("12:30"))
+    assert _moments(put_out, "windows", "window_end", "exposure_minor") == [(12 * 60 + 30, 0)]
+    assert _moments(put_out, "decisions", "window_end", "action") == [(12 * 60 + 30, "release")]
+
+
+def test_a_watermark_that_jumps_hours_closes_every_window_in_order(operator: Operator) -> None:
+    operator.rows(
+        table(
+            row("e1", "12:50", OVER),
+            row("e2", "12:01", OVER),
+            row("e3", "12:20", OVER),
+            row("e4", "17:00", 1),
+        )
+    )
+    put_out = operator.watermark(at("16:00"))
+    assert _moments(put_out, "windows", "window_end", "exposure_minor") == [
+        (12 * 60 + 15, OVER),
+        (12 * 60 + 30, OVER),
+        (12 * 60 + 45, 0),
+        (13 * 60, OVER),
+        (13 * 60 + 15, 0),
+    ]
+    assert _moments(put_out, "decisions", "window_end", "action") == [
+        (12 * 60 + 15, "block"),
+        (12 * 60 + 45, "release"),
+        (13 * 60, "block"),
+        (13 * 60 + 15, "release"),
+    ]
+    assert set(operator.kept.windows) == {at("17:15")} == {end for end, _ in operator.kept.ids}
+    assert operator.timers == [at("17:15")]
 
 
 def test_the_state_is_gone_when_nothing_is_waited_for(operator: Operator) -> None:
     operator.rows(table(row("e1", "12:01", 1)))
-    assert operator.stored is not None
-    operator.watermark("12:15")
-    operator.watermark("12:17")
-    assert operator.stored is None
+    assert not operator.kept.is_empty
+    operator.watermark(at("12:15"))
+    operator.watermark(at("12:17"))
+    assert operator.kept.is_empty
     assert operator.timers == []
 
 
-def test_a_batch_that_changes_nothing_writes_nothing(operator: Operator) -> None:
+def test_a_batch_that_changes_nothing_reads_three_times_and_writes_nothing(
+    operator: Operator,
+) -> None:
     operator.rows(table(row("e1", "12:01", 1)))
-    assert operator.writes == 1
+    operator.calls.clear()
     late = dict(operator.rows(table(row("e1", "12:01", 1))))
     assert [e["reason"] for e in late["late"]] == ["duplicate"]
-    assert operator.writes == 1
+    assert operator.calls == {"group.get": 1, "windows.iterator": 1, "ids.iterator": 1}
+
+
+def test_a_batch_writes_the_window_and_the_ids_that_it_added(operator: Operator) -> None:
+    operator.rows(table(row("e1", "12:01", 1), row("e2", "12:20", 1)))
+    operator.calls.clear()
+    operator.rows(table(row("e3", "12:20", 1)))
+    assert operator.calls == {
+        "group.get": 1,
+        "windows.iterator": 1,
+        "windows.updateValue": 1,
+        "ids.iterator": 1,
+        "ids.updateValue": 1,
+    }
+
+
+def test_a_timer_reads_no_ids_and_lists_them_only_to_forget_them(operator: Operator) -> None:
+    operator.rows(table(row("e1", "12:01", 1), row("e2", "12:20", 1)))
+    operator.calls.clear()
+    operator.watermark(at("12:15"))
+    emitted = {"group.get": 1, "windows.iterator": 1, "windows.updateValue": 1, "group.update": 1}
+    assert operator.calls == emitted
+    operator.calls.clear()
+    operator.watermark(at("12:17"))
+    assert operator.calls == {
+        "group.get": 1,
+        "group.update": 1,
+        "windows.iterator": 1,
+        "windows.removeKey": 1,
+        "ids.keys": 1,
+        "ids.removeKey": 1,
+    }
+
+
+def test_eight_pieces_of_ids_become_one(operator: Operator) -> None:
+    for number in range(8):
+        assert [piece for _, piece in operator.kept.ids] == list(range(number))
+        operator.rows(table(row(f"e{number}", "12:01", 1)))
+    ((key, piece),) = operator.kept.ids.items()
+    assert (key, piece.level) == ((at("12:15"), 0), 1)
+    duplicates = dict(operator.rows(table(*(row(f"e{n}", "12:01", 1) for n in range(8)))))
+    assert len(duplicates["late"]) == 8
 
 
 def test_refused_rows_pass_through_and_touch_no_state(operator: Operator) -> None:
     from pyspark.sql import Row
 
     blob = b"whatever the map side packed"
-    passed = operator._tester.test(0, [Row(events=None, refused=blob)])
+    passed = operator.tester.test(0, [Row(events=None, refused=blob)])
     assert [(r.kind, r.blob) for r in passed] == [("refused", blob)]
-    assert operator.writes == 0
-    assert operator.stored is None
+    assert operator.calls == {}
+    assert operator.kept.is_empty
+
+
+@given(runs())
+@settings(max_examples=60, deadline=None)
+def test_the_operator_keeps_what_the_step_remembers(run: Run) -> None:
+    policy, memory = Policy.parse(run.policy), GroupState.empty()
+    operator = Operator(policy=run.policy, settings=run.settings)
+    for batch in run.batches:
+        # Without rows, Spark calls a group only if a timer is due: nothing else may happen then.
+        memory, output = apply(memory, batch, policy, run.settings)
+        put_out = operator.batch(batch.watermark, arrow(batch.rows))
+        assert dict(put_out) == {
+            name: table.to_pylist()
+            for name, table in (
+                ("windows", output.windows),
+                ("decisions", output.decisions),
+                ("late", output.late),
+            )
+            if table.num_rows
+        }
+        assert content(operator.kept.load()) == content(memory)
+        due = next_timer_us(memory, batch.watermark, run.settings)
+        assert operator.timers == ([] if due is None else [due])
+    assert operator.kept.is_empty is memory.is_empty
+
+
+def _held(*merchants: tuple[str, str], settled: str | None) -> GroupState:
+    """As read from the stream's record: who is held, since the window that ended when."""
+    rows = [{"merchant_id": m, "held": True, "latest_end": at(end)} for m, end in merchants]
+    return replace(
+        GroupState.empty(),
+        merchants=pa.Table.from_pylist(rows, schema=STATE_MERCHANTS),
+        settled_until_us=None if settled is None else at(settled),
+    )
+
+
+def test_a_checkpoint_that_begins_with_holds_waits_for_their_empty_windows() -> None:
+    operator = Operator(_held(("m", "12:15"), settled="12:15"))
+    assert operator.timers == [at("12:17")]  # nothing is settled any more
+    assert operator.kept.load().merchants.num_rows == 1
+    assert operator.watermark(at("12:17")) == []
+    assert operator.kept.group.settled_until is None
+    assert operator.timers == [at("12:30")]
+    put_out = operator.watermark(at("12:30"))
+    assert _moments(put_out, "decisions", "window_end", "action") == [(12 * 60 + 30, "release")]
+
+
+def test_rows_of_settled_windows_are_counted_and_change_nothing() -> None:
+    operator = Operator(_held(("m", "12:15"), settled="12:15"))
+    put_out = operator.rows(
+        table(row("a", "12:01", OVER), row("b", "11:00", 1, "other"), row("c", "12:16", 5))
+    )
+    assert put_out == [("replayed", [{"rows": 2}])]
+    assert set(operator.kept.windows) == {at("12:30")}
+
+
+def test_a_group_without_holds_waits_for_nothing_once_nothing_is_settled() -> None:
+    operator = Operator(_held(settled="12:15"))
+    assert not operator.kept.is_empty
+    assert operator.timers == [at("12:17")]
+    assert operator.watermark(at("12:17")) == []
+    assert operator.kept.is_empty
+    assert operator.timers == []
+
+
+def test_a_group_without_a_past_begins_with_nothing() -> None:
+    operator = Operator(_held(settled=None))
+    assert operator.kept.is_empty
+    assert operator.timers == []

@@ -1,27 +1,65 @@
+"""What a checkpoint is begun with, and the words for a start that does not fit it."""
+
+import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from sink.contract.exits import CommandError
-from spark_app.checkpoint import Shape, _parse
+from spark_app.checkpoint_files import parse
 from spark_app.exposure.policy import Policy
 from spark_app.formats import Format
 from spark_app.job import Job
+from spark_app.session import FIXED
+from spark_app.shape import FILE, PINNED, VERSION, Shape
 
 POLICY = Policy.parse('version = "v1"\n[[default]]\nlimit_minor = 100\nrelease_level_minor = 100\n')
 SHAPE = Shape.of(Job("/events", Format.JSON, "/checkpoint", "payouts", POLICY, key_groups=16))
 
 
+def _kept(text: str = SHAPE.to_json()) -> dict[str, Any]:
+    return parse(text, FILE, VERSION, "/checkpoint")
+
+
 def test_what_is_kept_is_what_is_compared() -> None:
-    assert SHAPE.differences(_parse(SHAPE.to_json(), "/checkpoint")) == []
+    SHAPE.require(_kept(), "/checkpoint")
+    assert _kept()["spark"] == {name: FIXED[name] for name in PINNED}
 
 
 def test_a_difference_is_named_by_its_option() -> None:
     other = replace(SHAPE, key_groups=64, watermark_delay_us=60_000_000)
-    assert other.differences(_parse(SHAPE.to_json(), "/checkpoint")) == [
-        "--key-groups was 16, is 64",
-        "--watermark-delay was 30s, is 60s",
-    ]
+    with pytest.raises(CommandError) as raised:
+        other.require(_kept(), "/checkpoint")
+    message = str(raised.value)
+    assert "begun with other settings" in message
+    assert "--key-groups was 16, is 64; --watermark-delay was 30s, is 60s." in message
+    assert "`holdfast stream adopt`" in message
+
+
+@pytest.mark.parametrize("name", PINNED)
+def test_a_checkpoint_that_spark_wrote_by_another_setting_is_refused_by_its_name(name: str) -> None:
+    kept = _kept()
+    kept["spark"][name] = "something else"
+    with pytest.raises(CommandError) as raised:
+        SHAPE.require(kept, "/checkpoint")
+    message = str(raised.value)
+    assert f"{name} was something else, is {FIXED[name]}" in message
+    assert "Nothing was read or written; run the version that wrote it" in message
+    del kept["spark"][name]
+    with pytest.raises(CommandError, match="was not set, is"):
+        SHAPE.require(kept, "/checkpoint")
+
+
+def test_a_file_of_version_1_is_read_and_its_state_is_not_taken_for_an_empty_one() -> None:
+    """It names no setting of Spark, which is no difference; but the state lies elsewhere now."""
+    kept = json.loads(SHAPE.to_json()) | {"version": 1}
+    del kept["spark"], kept["layout"]
+    assert _kept(json.dumps(kept)) == kept
+    assert SHAPE.differences(kept) == []
+    assert SHAPE.foreign(kept) == ["layout of the state was 1, is 2"]
+    with pytest.raises(CommandError, match="goes on from the windows and holds"):
+        SHAPE.require(kept, "/checkpoint")
 
 
 @pytest.mark.parametrize(
@@ -30,9 +68,9 @@ def test_a_difference_is_named_by_its_option() -> None:
         ("", "cannot be read"),
         ("[]", "cannot be read"),
         ('{"version": "1"}', "cannot be read"),
-        ('{"version": 2}', "newer Holdfast"),
+        ('{"version": 3}', "newer Holdfast"),
     ],
 )
 def test_a_file_that_is_not_ours_is_refused_in_words(text: str, said: str) -> None:
     with pytest.raises(CommandError, match=said):
-        _parse(text, "/checkpoint")
+        _kept(text)

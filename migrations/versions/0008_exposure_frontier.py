@@ -1,0 +1,21 @@
+"""The newest window of a stream by one step in an index: where a new checkpoint begins.
+
+Every start of a new checkpoint asks for it, and the primary key has the merchants in between.
+"""
+
+from alembic import op
+
+revision = "0008"
+down_revision = "0007"
+
+
+def upgrade() -> None:
+    # Where the table is large already, an administrator builds it before, CONCURRENTLY.
+    op.execute("""
+        CREATE INDEX IF NOT EXISTS ix_exposure_window_end
+        ON holdfast.exposure_window (stream, window_end)
+    """)
+
+
+def downgrade() -> None:
+    op.execute("DROP INDEX holdfast.ix_exposure_window_end")

@@ -1,0 +1,126 @@
+"""A checkpoint's files: Holdfast's own beside those of Spark, and what Spark's own say.
+
+Through Hadoop, because a checkpoint may lie on any file system that Spark knows.
+"""
+
+import json
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from pyspark.sql import SparkSession
+
+from sink.contract.exits import CommandError
+from spark_app.exposure.settings import MILLISECOND_US
+
+RESTORE = "Nothing was read or written; restore the checkpoint from a copy"
+
+
+class Planned(NamedTuple):
+    """A batch as Spark wrote it down before it ran."""
+
+    batch_id: int
+    watermark_us: int
+    """0 as long as there is none."""
+
+
+class CheckpointFiles:
+    """The files of one checkpoint, which need not exist yet."""
+
+    def __init__(self, spark: SparkSession, checkpoint: str) -> None:
+        context: Any = spark.sparkContext
+        self.checkpoint = checkpoint
+        self._jvm = context._jvm  # noqa: SLF001 - PySpark has no public way to Hadoop's files
+        self._root = self._jvm.org.apache.hadoop.fs.Path(checkpoint)
+        configuration = context._jsc.hadoopConfiguration()  # noqa: SLF001 - as above
+        self._system = self._root.getFileSystem(configuration)
+
+    def read(self, name: str) -> str | None:
+        """Return the text of a file, None where there is none."""
+        path = self._path(name)
+        if not self._system.exists(path):
+            return None
+        stream = self._system.open(path)
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file that is there as a whole or not at all."""
+        part = self._path(f".{name}.part")
+        stream = self._system.create(part, True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+        self._system.delete(self._path(name), False)
+        self._system.rename(part, self._path(name))
+
+    def read_json(self, name: str, version: int) -> dict[str, Any] | None:
+        """Return what one of Holdfast's own files holds; None where there is none.
+
+        Raises CommandError when it is damaged or of a newer version.
+        """
+        text = self.read(name)
+        return None if text is None else parse(text, name, version, self.checkpoint)
+
+    def query_id(self) -> UUID | None:
+        """The query id that Spark gave the checkpoint; None before its first start."""
+        text = self.read("metadata")
+        if text is None:
+            return None
+        try:
+            return UUID(json.loads(text)["id"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._damaged("metadata") from error
+
+    def planned(self) -> Planned | None:
+        """The newest batch that Spark planned, whether or not it ran."""
+        newest = max(self._batches("offsets"), default=None)
+        if newest is None:
+            return None
+        name = f"offsets/{newest}"
+        try:
+            _, described, *_ = (self.read(name) or "").splitlines()
+            watermark_ms = json.loads(described)["batchWatermarkMs"]
+            return Planned(newest, int(watermark_ms) * MILLISECOND_US)
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._damaged(name) from error
+
+    def committed(self) -> bool:
+        """Whether Spark has recorded any batch as done."""
+        return bool(self._batches("commits"))
+
+    def _batches(self, folder: str) -> list[int]:
+        path = self._path(folder)
+        if not self._system.exists(path):
+            return []
+        names = [str(status.getPath().getName()) for status in self._system.listStatus(path)]
+        return [int(name) for name in names if name.isascii() and name.isdigit()]
+
+    def _damaged(self, name: str) -> CommandError:
+        return CommandError(
+            f"{name} in the checkpoint {self.checkpoint} cannot be read. {RESTORE}."
+        )
+
+    def _path(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(self._root, name)
+
+
+def parse(text: str, name: str, version: int, checkpoint: str) -> dict[str, Any]:
+    """Return what one of Holdfast's files holds, of `version` or older.
+
+    Raises CommandError when it is damaged or newer.
+    """
+    try:
+        kept = json.loads(text)
+    except ValueError:
+        kept = None
+    if not isinstance(kept, dict) or not isinstance(kept.get("version"), int):
+        raise CommandError(f"{name} in the checkpoint {checkpoint} cannot be read. {RESTORE}.")
+    if kept["version"] > version:
+        raise CommandError(
+            f"the checkpoint {checkpoint} was written by a newer Holdfast. Nothing was read or"
+            " written; run that version."
+        )
+    return kept

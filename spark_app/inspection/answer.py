@@ -1,0 +1,172 @@
+"""From a question about a merchant to its answer on stdout."""
+
+import json
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from rich.console import Console
+from rich.text import Text
+
+from sink.contract.exits import CommandError, ExitCode
+from spark_app import session
+from spark_app.failure import diagnose
+from spark_app.groups import key_group
+from spark_app.inspection import document, quiet, render
+from spark_app.inspection.diff import difference
+from spark_app.inspection.document import Place
+from spark_app.inspection.journal import Journal, no_checkpoint
+from spark_app.inspection.reader import Operator, StateReader
+from spark_app.inspection.view import Snapshot, view
+from spark_app.java import require_java
+from spark_app.shape import FILE
+from spark_app.source import absolute
+from spark_app.validate import ID_CHARACTERS_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked of a checkpoint."""
+
+    checkpoint: str
+    merchant_id: str
+    batch: int | None = None
+    """None: the newest committed one."""
+    diff: tuple[int, int] | None = None
+    """Ask what changed between two batches, instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What to say: as JSON, as text, and whether there was anything to tell."""
+
+    document: dict[str, Any]
+    text: list[Text]
+    nothing: str | None = None
+    """Why there is nothing to tell, in words."""
+
+
+def run(question: Question, *, as_json: bool) -> None:
+    """Answer on stdout; raises CommandError in one line, of exit code 3 for an unknown merchant."""
+    _require_id(question.merchant_id)
+    checkpoint = absolute(question.checkpoint)
+    # A wrong word is told at once and not after the start of Spark.
+    if checkpoint.startswith("/") and not Path(checkpoint, FILE).is_file():
+        raise no_checkpoint(checkpoint)
+    if not session.launched_by_spark_submit():
+        require_java()
+    spark = quiet.start("holdfast inspect")
+    try:
+        answer = ask(spark, question)
+    finally:
+        # A JVM that is gone has said so already.
+        with suppress(Py4JError, OSError):
+            spark.stop()
+    if as_json:
+        json.dump(answer.document, sys.stdout, indent=2)
+        sys.stdout.write("\n")
+    else:
+        _print(answer.text)
+    if answer.nothing is not None:
+        raise CommandError(answer.nothing, ExitCode.NOTHING_MATCHED)
+
+
+def ask(spark: SparkSession, question: Question) -> Answer:
+    """Find the answer; raises CommandError in words for what is not there or cannot be read."""
+    try:
+        return _answer(spark, question, absolute(question.checkpoint))
+    except (PySparkException, Py4JError, ConnectionError) as error:
+        raise CommandError(
+            f"{question.checkpoint} cannot be read: {diagnose(error).said}. Nothing was changed."
+        ) from error
+
+
+def _answer(spark: SparkSession, question: Question, checkpoint: str) -> Answer:
+    journal, reader = Journal(spark, checkpoint), StateReader(spark, checkpoint)
+    begun = journal.begun()
+    group = key_group(question.merchant_id, begun.key_groups)
+    operator = reader.operator()
+    place = Place(
+        merchant_id=question.merchant_id,
+        stream=begun.stream,
+        key_group=group,
+        key_groups=len(begun.key_groups),
+        batches=None if operator is None else (operator.oldest, operator.newest),
+    )
+    if operator is None:
+        return Answer(
+            document.unbegun(place),
+            [],
+            f"{checkpoint} has no committed batch yet: ask again later.",
+        )
+    batches = question.diff or (question.batch if question.batch is not None else operator.newest,)
+    _require(operator, batches)
+    judged_us = {batch: journal.watermark_us(batch) for batch in batches}
+    remembered = reader.key_group(operator, group, batches)
+    snapshots = [
+        Snapshot(
+            batch=batch,
+            judged_us=judged_us[batch],
+            group_timer_us=remembered[batch].timer_us,
+            settled_until_us=remembered[batch].state.settled_until_us,
+            merchant=view(remembered[batch].state, question.merchant_id, begun.settings),
+        )
+        for batch in batches
+    ]
+    return _inspected(place, *snapshots) if len(snapshots) == 1 else _compared(place, *snapshots)
+
+
+def _inspected(place: Place, snapshot: Snapshot) -> Answer:
+    found = document.inspected(place, snapshot)
+    if snapshot.merchant is None:
+        return Answer(found, [], _nothing(place, f"after batch {snapshot.batch}"))
+    return Answer(found, list(render.inspected(place, snapshot, snapshot.merchant)))
+
+
+def _compared(place: Place, before: Snapshot, after: Snapshot) -> Answer:
+    found = difference(before, after)
+    answer = document.compared(place, found)
+    if not found.known:
+        where = f"after batch {before.batch} nor after batch {after.batch}"
+        return Answer(answer, [], _nothing(place, where))
+    return Answer(answer, list(render.compared(place, found)))
+
+
+def _nothing(place: Place, where: str) -> str:
+    return (
+        f"nothing is remembered of the merchant {place.merchant_id} {where}: it is not held and"
+        " has no window that is open or can be revised. Its published windows are in"
+        " exposure_window."
+    )
+
+
+def _require_id(merchant_id: str) -> None:
+    if not 0 < len(merchant_id) <= ID_CHARACTERS_MAX or min(merchant_id) < " ":
+        raise CommandError(
+            f"--merchant is not the id of a merchant: it has 1 to {ID_CHARACTERS_MAX} characters,"
+            " and none below U+0020. Nothing was read.",
+            ExitCode.USAGE,
+        )
+
+
+def _require(operator: Operator, batches: Iterable[int]) -> None:
+    for batch in batches:
+        if not operator.oldest <= batch <= operator.newest:
+            when = "is not committed yet" if batch > operator.newest else "is not there any more"
+            raise CommandError(
+                f"batch {batch} {when}: the state can be read after the batches"
+                f" {operator.oldest} to {operator.newest}.",
+                ExitCode.USAGE,
+            )
+
+
+def _print(lines: Iterable[Text]) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    for line in lines:
+        console.print(line)

@@ -1,0 +1,49 @@
+"""`holdfast job inspect`: what the job remembers of a merchant.
+
+Spark and Arrow are imported only when the question is sound, so that `--help` answers at once.
+"""
+
+from typing import Annotated
+
+import typer
+
+from sink.contract.exits import CommandError, ExitCode
+
+
+def inspect(
+    checkpoint: Annotated[str, typer.Option(help="The checkpoint that `job run` was given.")],
+    merchant: Annotated[str, typer.Option(help="The merchant's id.")],
+    batch: Annotated[
+        int | None,
+        typer.Option(help="As it was after this batch.", show_default="the newest committed one"),
+    ] = None,
+    diff: Annotated[
+        tuple[int, int] | None,
+        typer.Option(metavar="N M", help="What changed between after batch N and after batch M."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Show what the job remembers of a merchant: windows, event ids, hold, and what is due when.
+
+    Only reads; the job may be running.
+    """
+    if batch is not None and diff is not None:
+        raise CommandError(
+            "--batch asks for one batch and --diff for two. Nothing was read; name one of them.",
+            ExitCode.USAGE,
+        )
+    if diff is not None and diff[0] > diff[1]:
+        raise CommandError(
+            f"--diff takes the earlier batch first. Nothing was read; try --diff {diff[1]}"
+            f" {diff[0]}.",
+            ExitCode.USAGE,
+        )
+    try:
+        from spark_app.inspection import answer  # noqa: PLC0415 - takes a second
+    except ModuleNotFoundError as error:
+        raise CommandError(
+            f"`job inspect` needs the package {error.name}, which is not installed:"
+            " pip install 'holdfast[spark]'.",
+            ExitCode.USAGE,
+        ) from error
+    answer.run(answer.Question(checkpoint, merchant, batch, diff), as_json=as_json)

@@ -1,0 +1,163 @@
+"""The state of a key group, as Spark's own state reader finds it in a checkpoint.
+
+Only committed files are read and none is written, so a job may run on the checkpoint meanwhile.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+from urllib.parse import quote
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
+
+from sink.contract.exits import CommandError
+from spark_app import stored
+from spark_app.exposure.errors import StateError
+from spark_app.exposure.settings import MILLISECOND_US
+from spark_app.exposure.state import GroupState
+from spark_app.failure import diagnose
+
+_TIMERS = "timers"
+
+_VALUES = {
+    stored.GROUP: {"moment": "value.settled_until", "content": "value.merchants"},
+    stored.WINDOWS: {"window_end": "user_map_key.window_end", "content": "user_map_value.content"},
+    stored.IDS: {
+        "window_end": "user_map_key.window_end",
+        "piece": "user_map_key.piece",
+        "content": "user_map_value.content",
+    },
+    _TIMERS: {"moment": "expiration_timestamp_ms"},
+}
+"""What is taken of each kind of value. All of them are read as rows of one shape, in one job."""
+
+_COLUMNS = {"window_end": "bigint", "piece": "int", "moment": "bigint", "content": "string"}
+
+
+class Operator(NamedTuple):
+    """The stateful operator of a checkpoint, and the batches after which its state can be read."""
+
+    number: int
+    oldest: int
+    newest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """A key group after one batch."""
+
+    timer_us: int | None
+    """When Spark calls the group next, in microseconds."""
+    state: GroupState
+
+
+class StateReader:
+    """Reads a checkpoint; raises CommandError in words for what cannot be read."""
+
+    def __init__(self, spark: SparkSession, checkpoint: str) -> None:
+        self._spark = spark
+        self._checkpoint = checkpoint
+
+    def operator(self) -> Operator | None:
+        """Find the exposure job's operator; None as long as no batch is committed."""
+        with self._reading() as location:
+            rows = self._spark.read.format("state-metadata").load(location).collect()
+        for row in rows:
+            if _variables(row).issuperset(_VALUES.keys() - {_TIMERS}):
+                found = Operator(row.operatorId, row.minBatchId, row.maxBatchId)
+                return found if found.newest >= 0 else None
+        if not rows:
+            return None
+        raise CommandError(
+            f"the state in {self._checkpoint} was laid out by another version of the exposure job."
+            " Nothing was changed; use `job inspect` of the version that runs on it."
+        )
+
+    def key_group(
+        self, operator: Operator, number: int, batches: Iterable[int]
+    ) -> dict[int, Remembered]:
+        """Read a key group as it was after each of these batches."""
+        wanted = sorted(set(batches))
+        with self._reading() as location:
+            values = [
+                self._values(location, operator, batch, part)
+                # Spark's reader takes no filter itself: here the rows of other groups end.
+                .where(F.col("key.key_group") == number)
+                .select(F.lit(batch).alias("batch"), F.lit(part).alias("part"), *_shape(part))
+                for batch in wanted
+                for part in _VALUES
+            ]
+            rows = reduce(DataFrame.unionAll, values).collect()
+            return {batch: _assemble([r for r in rows if r.batch == batch]) for batch in wanted}
+
+    def _values(self, location: str, operator: Operator, batch: int, part: str) -> DataFrame:
+        reader = self._spark.read.format("statestore")
+        reader = reader.option("operatorId", operator.number).option("batchId", batch)
+        if part == _TIMERS:
+            return reader.option("readRegisteredTimers", True).load(location)
+        return reader.option("stateVarName", part).load(location)
+
+    @contextmanager
+    def _reading(self) -> Iterator[str]:
+        """Give the location under which Spark's reader finds the checkpoint."""
+        with TemporaryDirectory(prefix="holdfast-inspect-") as folder:
+            location = self._checkpoint
+            if location.startswith("/") and quote(location) != location:
+                # The reader takes a path's URI for the path: with a blank in it, it finds nothing.
+                link = Path(folder, "checkpoint")
+                link.symlink_to(location)
+                location = str(link)
+            try:
+                yield location
+            except StateError as error:
+                raise CommandError(str(error)) from error
+            except (PySparkException, Py4JJavaError) as error:
+                raise CommandError(self._explain(error)) from error
+
+    def _explain(self, error: PySparkException | Py4JJavaError) -> str:
+        said = diagnose(error).said
+        if "/_stateSchema/" in said:
+            return (
+                f"{self._checkpoint} was begun in another place, and Spark looks for a part of its"
+                " state there. Nothing was changed; bring it back there, or make that path a link"
+                f" to it: {said}."
+            )
+        return (
+            f"the state in {self._checkpoint} cannot be read: {said}. Nothing was"
+            " changed; if the job is running, the batch may just have left: ask for a newer one."
+        )
+
+
+def _variables(row: Row) -> set[str]:
+    properties = json.loads(row.operatorProperties or "{}")
+    return {variable["stateName"] for variable in properties.get("stateVariables", [])}
+
+
+def _shape(part: str) -> list[Column]:
+    found = _VALUES[part]
+    return [
+        (F.col(found[name]) if name in found else F.lit(None)).cast(kind).alias(name)
+        for name, kind in _COLUMNS.items()
+    ]
+
+
+def _assemble(rows: list[Row]) -> Remembered:
+    group = next((row for row in rows if row.part == stored.GROUP), None)
+    timers = [row.moment for row in rows if row.part == _TIMERS]
+    return Remembered(
+        timer_us=min(timers) * MILLISECOND_US if timers else None,
+        state=stored.decode_group(
+            settled_until=None if group is None else group.moment,
+            merchants=None if group is None else group.content,
+            windows={r.window_end: r.content for r in rows if r.part == stored.WINDOWS},
+            ids={(r.window_end, r.piece): r.content for r in rows if r.part == stored.IDS},
+        ),
+    )

@@ -1,0 +1,220 @@
+"""The answer as text, as a person would draw it: one line a window, what is due at its end."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date
+from itertools import groupby
+from typing import NamedTuple
+
+from rich.text import Text
+
+from spark_app.inspection.clock import clock, day, instant, span
+from spark_app.inspection.diff import Change, Difference, WindowChange
+from spark_app.inspection.document import Place
+from spark_app.inspection.view import Due, Merchant, Snapshot, Timer, Window
+
+IDS_SHOWN = 5
+
+_MARKS = {Change.APPEARED: "+", Change.CHANGED: "~", Change.GONE: "-"}
+_STYLES = {Change.APPEARED: "green", Change.CHANGED: "", Change.GONE: "red"}
+_DUE = {Due.EMIT: "emit", Due.EXPIRE: "expire", Due.CLOSE_EMPTY: "close"}
+
+_INDENT = "  "
+
+_AMOUNT = 2
+"""The cell that is aligned on the right."""
+
+
+class _Line(NamedTuple):
+    """One line about a window: cells that are aligned with those of the other lines."""
+
+    start_us: int
+    cells: Sequence[str]
+    style: str = ""
+
+
+def inspected(place: Place, snapshot: Snapshot, merchant: Merchant) -> Iterator[Text]:
+    """Tell what is remembered of a merchant after a batch."""
+    today = _today(snapshot, merchant)
+    yield Text.assemble(
+        (_safe(place.merchant_id), "bold"),
+        _INDENT,
+        ("held", "bold red") if merchant.held else "not held",
+        f" · {_emitted(merchant.latest_end_us, today)}",
+        f" · after batch {snapshot.batch} · {_watermark(snapshot)}",
+    )
+    lines = [_window(window) for window in merchant.windows]
+    if merchant.next_empty_us is not None and merchant.latest_end_us is not None:
+        lines.append(_next_empty(merchant.latest_end_us, merchant.next_empty_us))
+    yield from _by_day(lines)
+    if not lines:
+        yield Text(f"{_INDENT}no window that is open or can be revised")
+    yield from _footer(place, snapshot)
+
+
+def compared(place: Place, found: Difference) -> Iterator[Text]:
+    """Tell what changed for a merchant between two batches."""
+    before, after = found.before, found.after
+    today = None if after.judged_us is None else day(after.judged_us)
+    yield Text.assemble(
+        (_safe(place.merchant_id), "bold"),
+        f"{_INDENT}after batch {before.batch} ({_watermark(before)})"
+        f" -> after batch {after.batch} ({_watermark(after)})",
+    )
+    if not found.changed:
+        yield Text(f"{_INDENT}nothing changed")
+        return
+    was_held, is_held = found.held
+    if was_held != is_held:
+        yield Text(f"{_INDENT}{_hold(was_held)} -> {_hold(is_held)}", "bold red" if is_held else "")
+    was, now = (_emitted(end_us, today) for end_us in found.latest_end_us)
+    if was != now:
+        yield Text(f"{_INDENT}{was} -> {now}")
+    yield from _by_day([_window_change(change) for change in found.windows])
+    yield from _timer_changes("due now", found.timers_set, today)
+    yield from _timer_changes("no longer due", found.timers_gone, today)
+
+
+def _watermark(snapshot: Snapshot) -> str:
+    return (
+        "no watermark yet"
+        if snapshot.judged_us is None
+        else f"watermark {instant(snapshot.judged_us)}"
+    )
+
+
+def _hold(held: bool) -> str:
+    return "held" if held else "not held"
+
+
+def _emitted(latest_end_us: int | None, today: date | None) -> str:
+    if latest_end_us is None:
+        return "nothing emitted yet"
+    return f"emitted up to {clock(latest_end_us, today)}"
+
+
+def _today(snapshot: Snapshot, merchant: Merchant) -> date | None:
+    """Return the date that the heading has already told."""
+    if snapshot.judged_us is not None:
+        return day(snapshot.judged_us)
+    return day(merchant.windows[0].start_us) if merchant.windows else None
+
+
+def _window(window: Window) -> _Line:
+    return _Line(
+        window.start_us,
+        [
+            span(window.start_us, window.end_us),
+            _status(window) + ("" if window.is_open else " (revisable)"),
+            f"{window.exposure_minor:,}",
+            *_due_of(window),
+            _ids(window.event_ids),
+        ],
+        "" if window.is_open else "dim",
+    )
+
+
+def _next_empty(latest_end_us: int, closes_us: int) -> _Line:
+    today = day(latest_end_us)
+    return _Line(
+        latest_end_us,
+        [
+            span(latest_end_us, closes_us),
+            "no event yet",
+            "",
+            f"close@{clock(closes_us, today)}",
+            "",
+            "the hold closes it empty",
+        ],
+    )
+
+
+def _window_change(change: WindowChange) -> _Line:
+    before, after = change.before or change.window, change.after or change.window
+    ids = [*_first(change.absorbed, "+"), *_first(change.forgotten, "-")]
+    return _Line(
+        change.window.start_us,
+        [
+            f"{_MARKS[change.change]} {span(change.window.start_us, change.window.end_us)}",
+            _arrow(_status(before), _status(after)),
+            _arrow(f"{before.exposure_minor:,}", f"{after.exposure_minor:,}"),
+            " ".join(ids),
+            _end(change),
+        ],
+        _STYLES[change.change],
+    )
+
+
+def _end(change: WindowChange) -> str:
+    if change.change is not Change.GONE:
+        return ""
+    return "emitted, then forgotten" if change.window.is_open else "forgotten"
+
+
+def _status(window: Window) -> str:
+    status = "open" if window.is_open else f"emitted rev {window.revision}"
+    for count, word in ((window.blocks, "block"), (window.releases, "release")):
+        if count:
+            status += f", {count} {word}{'s' if count > 1 else ''}"
+    return status
+
+
+def _due_of(window: Window) -> tuple[str, str]:
+    today = day(window.start_us)
+    emit = "" if window.emit_us is None else f"emit@{clock(window.emit_us, today)}"
+    return emit, f"expire@{clock(window.expire_us, today)}"
+
+
+def _ids(event_ids: Sequence[str]) -> str:
+    return f"ids {len(event_ids):,}: {' '.join(_first(event_ids))}" if event_ids else "no ids"
+
+
+def _first(event_ids: Sequence[str], sign: str = "") -> Iterator[str]:
+    for event_id in event_ids[:IDS_SHOWN]:
+        yield sign + _safe(event_id)
+    if len(event_ids) > IDS_SHOWN:
+        yield f"and {len(event_ids) - IDS_SHOWN:,} more"
+
+
+def _timer_changes(words: str, timers: Sequence[Timer], today: date | None) -> Iterator[Text]:
+    if timers:
+        shown = "  ".join(f"{_DUE[timer.due]}@{clock(timer.at_us, today)}" for timer in timers)
+        yield Text(f"{_INDENT}{words}: {shown}")
+
+
+def _footer(place: Place, snapshot: Snapshot) -> Iterator[Text]:
+    if snapshot.settled_until_us is not None:
+        yield Text(
+            f"windows up to {instant(snapshot.settled_until_us)} were settled before this"
+            " checkpoint; it never opens them again"
+        )
+    due = (
+        "waits for events"
+        if snapshot.group_timer_us is None
+        else f"has its timer at {instant(snapshot.group_timer_us)}"
+    )
+    yield Text(f"key group {place.key_group}, one of {place.key_groups}, {due}", "dim")
+
+
+def _by_day(lines: Iterable[_Line]) -> Iterator[Text]:
+    """Align the lines, the date above those of one day."""
+    lines = list(lines)
+    columns = list(zip(*(line.cells for line in lines), strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    for date_, of_day in groupby(lines, key=lambda line: day(line.start_us)):
+        yield Text(f"{date_.isoformat()} UTC", "dim")
+        for line in of_day:
+            text = _INDENT.join(
+                cell.rjust(width) if number == _AMOUNT else cell.ljust(width)
+                for number, (cell, width) in enumerate(zip(line.cells, widths, strict=True))
+                if width
+            )
+            yield Text(_INDENT + text.rstrip(), line.style)
+
+
+def _arrow(before: str, after: str) -> str:
+    return before if before == after else f"{before} -> {after}"
+
+
+def _safe(text: str) -> str:
+    """Return text without anything that a terminal would obey."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

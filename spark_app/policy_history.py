@@ -1,0 +1,85 @@
+"""The policies that a checkpoint ran with, kept inside it: what was decided stays decided.
+
+A batch that Spark runs again after the policy was changed gives what it gave before: up to the
+moment at which the new policy came the limits are the same, and a window keeps the version that was
+in force when its end was reached.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from sink.contract.exits import CommandError
+from spark_app.exposure.errors import PolicyError
+from spark_app.exposure.policy import Policy, Reign
+from spark_app.exposure.policy_change import require_unchanged, same
+from spark_app.exposure.schema import NEVER
+
+FILE: Final = "holdfast-policy.json"
+VERSION: Final = 1
+
+
+@dataclass(frozen=True)
+class PolicyHistory:
+    """Policies in the order in which they came, each with its moment; the last is in force."""
+
+    policies: tuple[Policy, ...]
+    since_us: tuple[int | None, ...]
+    """The watermark (microseconds) that was planned when each came; None for the first."""
+
+    @classmethod
+    def begin(cls, policy: Policy) -> Self:
+        """Return the history of a checkpoint that has written nothing."""
+        return cls((policy,), (None,))
+
+    def followed_by(self, policy: Policy, watermark_us: int) -> Self:
+        """Return the history with the policy of this start; itself where that is the last one.
+
+        `watermark_us` is that of the newest planned batch, 0 without one. Raises CommandError for
+        a policy that changes what was decided, or that has the version of another one.
+        """
+        last = self.policies[-1]
+        if same(last.file, policy.file):
+            return self
+        try:
+            self._require_own_version(policy)
+            require_unchanged(last.file, policy.file, watermark_us or None)
+        except PolicyError as error:
+            raise CommandError(f"{error} Nothing was read or written.") from error
+        return type(self)((*self.policies, policy), (*self.since_us, watermark_us))
+
+    @property
+    def policy(self) -> Policy:
+        """The policy in force, which knows those before it."""
+        moments = (NEVER if since is None else since for since in self.since_us)
+        versions = (policy.version for policy in self.policies)
+        return self.policies[-1].after([*map(Reign, moments, versions)])
+
+    def to_json(self) -> str:
+        """Return the text that a checkpoint keeps."""
+        kept = [
+            {"version": policy.version, "since_us": since, "toml": policy.text}
+            for policy, since in zip(self.policies, self.since_us, strict=True)
+        ]
+        return json.dumps({"version": VERSION, "policies": kept}, indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any]) -> Self:
+        """Return what `to_json` wrote; else raises KeyError, TypeError or ValueError."""
+        policies = kept["policies"]
+        if not policies:
+            raise ValueError("a history without a policy")
+        return cls(
+            tuple(Policy.parse(each["toml"]) for each in policies),
+            tuple(each["since_us"] for each in policies),
+        )
+
+    def _require_own_version(self, policy: Policy) -> None:
+        for earlier in self.policies:
+            if earlier.version == policy.version and not same(earlier.file, policy.file):
+                raise PolicyError(
+                    f"The policy's content has changed, and its version is {policy.version} as"
+                    " before: decisions that name this version were made by the other content."
+                    " Give it a version of its own."
+                )

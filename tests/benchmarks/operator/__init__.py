@@ -1,0 +1,1 @@
+"""The exposure operator beside what Spark users write, and what its checkpoint costs."""

@@ -1,0 +1,146 @@
+"""`make bench-operator`: measure, print the tables, write the report and the picture.
+
+A benchmark is not a test: whatever the figures are, it ends with 0.
+"""
+
+import argparse
+import json
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.benchmarks.operator import growth, plot, report, rounds, tradeoff
+from tests.benchmarks.operator.events import write
+from tests.benchmarks.operator.machine import git_commit, machine, versions
+from tests.benchmarks.operator.rounds import Case
+from tests.benchmarks.operator.sizes import Sizes
+
+FOLDER = Path(".holdfast/bench")
+
+
+def main() -> None:
+    """Run what was asked for."""
+    # As an exception, so that whatever was started is ended and removed.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    given = _options()
+    sizes = Sizes.quick() if given.quick else Sizes.full()
+    sizes = sizes.changed(events=given.events, rounds=given.rounds)
+    only = set(given.only.split(","))
+    began = time.monotonic()
+    found: dict[str, Any] = {
+        "cases": {},
+        "ratios": {},
+        "machine": machine(),
+        "versions": versions(),
+        "git_commit": git_commit(),
+        "parameters": {**sizes.described(), "only": sorted(only)},
+    }
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        for letters, measure in _PARTS.items():
+            if wanted := only & set(letters):
+                measure(found, sizes, Path(folder), wanted)
+                found["parameters"]["seconds"] = round(time.monotonic() - began)
+                _write(found)
+    _show(found)
+
+
+def _write(found: dict[str, Any]) -> None:
+    """Write what there is so far: a later part that fails takes nothing away."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    (FOLDER / "operator.json").write_text(json.dumps(found, indent=2) + "\n")
+    plot.draw(found, FOLDER / "operator.png")
+
+
+def _throughput(found: dict[str, Any], sizes: Sizes, folder: Path, wanted: set[str]) -> None:
+    warm, small_warm = folder / "warm", folder / "small-warm"
+    main_events, small_events = folder / "events", folder / "small"
+    cases = {
+        "a": {"ours": Case("ours", main_events, warm, sizes.rounds)},
+        "b": {"builtin": Case("builtin", main_events, warm, sizes.rounds)},
+        "c": {
+            "textbook": Case("textbook", small_events, small_warm, sizes.textbook_rounds),
+            # On the same small input, so that the comparison can be looked at both ways.
+            "ours_small": Case("ours", small_events, small_warm, sizes.textbook_rounds),
+        },
+    }
+    chosen = {name: case for letter in sorted(wanted) for name, case in cases[letter].items()}
+    print("throughput: writing event files", flush=True)
+    if wanted & {"a", "b"}:
+        write(main_events, sizes.events)
+        write(warm, sizes.warm)
+    if "c" in wanted:
+        write(small_events, sizes.textbook)
+        write(small_warm, sizes.textbook_warm)
+    results = rounds.run_rounds(chosen)
+    found["cases"] = {name: rounds.figures(runs) for name, runs in results.items()}
+    found["disagreements"] = rounds.disagreements(results)
+    medians = {name: case["median"] for name, case in found["cases"].items()}
+    for ratio, (name, peer) in _RATIOS.items():
+        if name in medians and peer in medians:
+            found["ratios"][ratio] = medians[name] / medians[peer]
+    if "ours" in results:
+        found["ratios"] |= rounds.closing(results["ours"], sizes.events.merchants)
+
+
+def _tradeoff(found: dict[str, Any], sizes: Sizes, folder: Path, _wanted: set[str]) -> None:
+    print("checkpoint trade-off: the job on a real Postgres, killed once an interval", flush=True)
+    found["tradeoff"] = tradeoff.measure(folder / "tradeoff", sizes.pace)
+
+
+def _growth(found: dict[str, Any], sizes: Sizes, folder: Path, _wanted: set[str]) -> None:
+    print("state: one window that never closes", flush=True)
+    events = folder / "growth"
+    write(events, sizes.growth)
+    words = ["-m", "tests.benchmarks.operator.growth", str(events), *map(str, sizes.growth_files)]
+    points = rounds.last_line([sys.executable, *words])
+    found["state"] = {
+        "points": points,
+        "lines": growth.per_million(points),
+        "on_paper": growth.ON_PAPER,
+    }
+
+
+_PARTS: dict[str, Callable[[dict[str, Any], Sizes, Path, set[str]], None]] = {
+    "abc": _throughput,
+    "d": _tradeoff,
+    "e": _growth,
+}
+
+_RATIOS = {
+    "vs_builtin": ("ours", "builtin"),
+    "vs_textbook": ("ours", "textbook"),
+    "vs_textbook_same_input": ("ours_small", "textbook"),
+}
+
+
+def _show(found: dict[str, Any]) -> None:
+    if found["cases"]:
+        print(report.cases(found["cases"]))
+    if "ours" in found["cases"]:
+        print(report.batches(found["cases"]["ours"]))
+    for name, ratio in found["ratios"].items():
+        print(f"{name}: {ratio:.2f}")
+    for words in found.get("disagreements", ()):
+        print(f"THE CASES DISAGREE: {words}")
+    if "tradeoff" in found:
+        print(report.tradeoff(found["tradeoff"]))
+    if "state" in found:
+        print(report.state(found["state"]))
+    print(f"\nreport: {FOLDER / 'operator.json'}  picture: {FOLDER / 'operator.png'}")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.operator")
+    parser.add_argument("--events", type=int, help="events that (a) and (b) read, in ten files")
+    parser.add_argument("--rounds", type=int, help="rounds of (a) and (b)")
+    parser.add_argument("--only", default="a,b,c,d,e", help="for example a,b")
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

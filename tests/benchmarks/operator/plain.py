@@ -1,0 +1,46 @@
+"""What a Spark user has without Holdfast: a session on Spark's own JVM options, and the files.
+
+State lies in RocksDB with changelogs, in as many partitions as the job's; the encoding and the
+checkpoint's format are Spark's defaults.
+"""
+
+import os
+import sys
+
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_app.groups import STATE_PARTITIONS
+from spark_app.source import PARQUET_DDL
+
+_STATE = "spark.sql.streaming.stateStore"
+
+
+def create() -> SparkSession:
+    """Start Spark on two cores."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    return (
+        SparkSession.builder.appName("bench")
+        .config(
+            map={
+                "spark.driver.host": "127.0.0.1",
+                "spark.driver.bindAddress": "127.0.0.1",
+                "spark.ui.enabled": False,
+                "spark.ui.showConsoleProgress": False,
+                "spark.log.level": "OFF",
+                "spark.sql.session.timeZone": "UTC",
+                "spark.sql.shuffle.partitions": STATE_PARTITIONS,
+                f"{_STATE}.providerClass": (
+                    "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+                ),
+                f"{_STATE}.rocksdb.changelogCheckpointing.enabled": True,
+                # Counting rows costs a lookup for each write; the job has it off as well.
+                f"{_STATE}.rocksdb.trackTotalNumberOfRows": False,
+            }
+        )
+        .getOrCreate()
+    )
+
+
+def files(spark: SparkSession, path: str) -> DataFrame:
+    """The event files as a stream, one a batch."""
+    return spark.readStream.option("maxFilesPerTrigger", 1).schema(PARQUET_DDL).parquet(path)

@@ -1,0 +1,65 @@
+"""What a process and everything that it started use."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from threading import Event, Thread
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+
+def processor_seconds(pid: int | None = None) -> float:
+    """Processor time so far of a process and all that it started: JVM and Python workers."""
+    seconds = 0.0
+    for each in _family(pid):
+        with suppress(psutil.Error):
+            # Those of children that have ended are counted by the parent that waited for them.
+            seconds += sum(each.cpu_times()[:4])
+    return seconds
+
+
+class PeakMemory:
+    """While entered, watches the memory of this process's JVM and of its Python workers.
+
+    Peaks are in bytes. Workers are forks that share pages: theirs is the proportional set size,
+    where the system knows it.
+    """
+
+    def __init__(self, every_s: float = 0.5) -> None:
+        self._every_s = every_s
+        self._stop = Event()
+        self._thread = Thread(target=self._watch, daemon=True)
+        self.java = 0
+        self.python = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(self._every_s):
+            java, python = 0, 0
+            for each in psutil.Process().children(recursive=True):
+                with suppress(psutil.Error):
+                    if "java" in each.name():
+                        java += each.memory_info().rss
+                    else:
+                        full = each.memory_full_info()
+                        python += getattr(full, "pss", full.rss)
+            self.java, self.python = max(self.java, java), max(self.python, python)
+
+
+def _family(pid: int | None) -> Iterator[psutil.Process]:
+    with suppress(psutil.NoSuchProcess):
+        this = psutil.Process(pid)
+        yield from (this, *this.children(recursive=True))

@@ -1,0 +1,70 @@
+"""How much is measured."""
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Self
+
+from tests.benchmarks.operator.events import Shape
+from tests.benchmarks.operator.tradeoff import Pace
+
+FILES = 10
+MERCHANTS = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The inputs of a run of the benchmark."""
+
+    rounds: int
+    textbook_rounds: int
+    events: Shape
+    """What this operator and the built-in one read: a file is a batch."""
+    warm: Shape
+    textbook: Shape
+    """A state per merchant is too slow for all of it: fewer events, and fewer merchants alike."""
+    textbook_warm: Shape
+    pace: Pace
+    growth: Shape
+    growth_files: tuple[int, ...]
+
+    @classmethod
+    def full(cls) -> Self:
+        """What the figures in the documents come from; about a quarter of an hour."""
+        return cls(
+            rounds=3,
+            textbook_rounds=2,
+            events=Shape(FILES, 500_000, MERCHANTS),
+            warm=Shape(4, 100_000, 20_000, file_s=600, seed=1),
+            textbook=Shape(FILES, 40_000, 16_000),
+            textbook_warm=Shape(3, 5_000, 2_000, file_s=900, seed=1),
+            pace=Pace(intervals_ms=(500, 2_000, 8_000), seconds=24),
+            growth=Shape(8, 500_000, MERCHANTS, file_s=100),
+            growth_files=(2, 4, 8),
+        )
+
+    @classmethod
+    def quick(cls) -> Self:
+        """To see that everything works; the figures mean nothing."""
+        return cls(
+            rounds=1,
+            textbook_rounds=1,
+            events=Shape(FILES, 20_000, 8_000),
+            warm=Shape(2, 5_000, 2_000, file_s=900, seed=1),
+            textbook=Shape(FILES, 2_000, 800),
+            textbook_warm=Shape(2, 500, 200, file_s=900, seed=1),
+            pace=Pace(intervals_ms=(500, 2_000), seconds=5, per_file=250, merchants=200),
+            growth=Shape(4, 20_000, 8_000, file_s=100),
+            growth_files=(1, 2, 4),
+        )
+
+    def changed(self, events: int | None, rounds: int | None) -> Self:
+        """Other numbers from the command line; merchants stay in proportion."""
+        changed = self
+        if events is not None:
+            per_file = max(events // FILES, 100)
+            shape = Shape(FILES, per_file, min(MERCHANTS, max(per_file * 2 // 5, 10)))
+            changed = replace(changed, events=shape)
+        return changed if rounds is None else replace(changed, rounds=rounds)
+
+    def described(self) -> dict[str, Any]:
+        """As the report has it."""
+        return asdict(self)

@@ -1,0 +1,139 @@
+"""What the exposure job reads of its stream's past before a new checkpoint begins."""
+
+from collections.abc import Iterator
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+
+from sink import OutboxSink, UnadoptedCheckpoint
+from sink.database import Timeouts, open_session
+from spark_app.initial import Initial, Past, _statement, read_past
+from tests.support.driver import PATIENT, Driver
+from tests.support.entries import BLOCK, RELEASE, decision
+from tests.support.jobs import at, micros
+
+NOTHING = Past(recorded=False, initial=None)
+
+
+@pytest.fixture
+def driver(dsn: str) -> Iterator[Driver]:
+    driver = Driver(dsn)
+    yield driver
+    driver.sink.close()
+
+
+@pytest.fixture
+def reader(dsn: str) -> Iterator[OutboxSink]:
+    sink = OutboxSink(dsn, stream="payouts", timeouts=PATIENT)
+    yield sink
+    sink.close()
+
+
+def _publish(db: psycopg.Connection, merchant: str, *clocks: str, stream: str = "payouts") -> None:
+    for clock in clocks:
+        db.execute(
+            """
+            INSERT INTO holdfast.exposure_window (stream, merchant_id, window_end, window_start,
+                revision, exposure_minor, currency, policy_version)
+            VALUES (%(stream)s, %(merchant)s, %(end)s, %(end)s - interval '15 min',
+                1, 5, 'USD', 'v')
+            """,
+            {"stream": stream, "merchant": merchant, "end": at(clock)},
+        )
+
+
+def _adopt(db: psycopg.Connection, query_id: UUID) -> None:
+    db.execute("UPDATE holdfast.stream SET query_id = %s, adopted_at = now()", [query_id])
+
+
+def test_a_new_stream_has_no_past(reader: OutboxSink) -> None:
+    assert read_past(reader, "payouts", None) == NOTHING
+    assert read_past(reader, "payouts", uuid4()) == NOTHING
+
+
+def test_the_past_is_the_newest_window_and_who_is_held(
+    driver: Driver, db: psycopg.Connection
+) -> None:
+    driver.batch(0, decision("m_1"), decision("m_2"), decision("m_3"))
+    driver.batch(1, decision("m_2", 1, RELEASE))
+    _publish(db, "m_1", "12:15", "12:30")
+    _publish(db, "m_2", "12:15", "12:45")
+    _publish(db, "m_3", "12:15")
+    new = uuid4()
+    _adopt(db, new)
+    expected = Initial(
+        micros(at("12:45")), {"m_1": micros(at("12:30")), "m_3": micros(at("12:15"))}
+    )
+    assert read_past(driver.sink, "payouts", new) == Past(recorded=False, initial=expected)
+
+
+def test_what_another_stream_published_or_holds_is_not_taken_over(
+    driver: Driver, db: psycopg.Connection
+) -> None:
+    driver.batch(0, decision("m_1"), decision("m_2"))
+    _publish(db, "m_1", "12:15")
+    _publish(db, "m_2", "13:00", stream="others")
+    found = read_past(driver.sink, "payouts", driver.query_id).initial
+    assert found == Initial(micros(at("12:15")), {"m_1": micros(at("12:15"))})
+
+
+def test_a_query_that_has_written_a_batch_is_known(driver: Driver) -> None:
+    driver.sink.start(driver.query_id, driver.run_id)
+    assert not read_past(driver.sink, "payouts", driver.query_id).recorded
+    driver.batch(0)
+    assert read_past(driver.sink, "payouts", driver.query_id).recorded
+
+
+def test_before_the_adoption_nothing_is_taken_for_final(
+    driver: Driver, db: psycopg.Connection
+) -> None:
+    """The old query may still publish: a read of its past would be too early."""
+    driver.batch(0, decision("m_1", type_=BLOCK))
+    _publish(db, "m_1", "12:15")
+    with pytest.raises(UnadoptedCheckpoint, match="holdfast stream adopt payouts --query-id"):
+        read_past(driver.sink, "payouts", uuid4())
+    # A checkpoint without an id gets one when it starts, and is refused then.
+    assert read_past(driver.sink, "payouts", None) == NOTHING
+
+
+MERCHANTS, WINDOWS = 20_000, 10
+
+
+def test_the_frontier_and_a_hold_are_found_by_their_indexes(
+    dsn: str, db: psycopg.Connection
+) -> None:
+    db.execute(
+        """
+        INSERT INTO holdfast.exposure_window (stream, merchant_id, window_end, window_start,
+            revision, exposure_minor, currency, policy_version)
+        SELECT 'payouts', 'm_' || n, %(first)s + w * interval '15 min',
+            %(first)s + (w - 1) * interval '15 min', 1, 5, 'USD', 'v'
+        FROM generate_series(1, %(merchants)s) AS n, generate_series(1, %(windows)s) AS w
+        """,
+        {"first": at("00:00"), "merchants": MERCHANTS, "windows": WINDOWS},
+    )
+    db.execute(
+        "INSERT INTO holdfast.subject (name, last_type)"
+        " SELECT 'm_' || n, CASE WHEN n %% 100 = 0 THEN %s ELSE %s END"
+        " FROM generate_series(1, %s) AS n",
+        [BLOCK, RELEASE, MERCHANTS],
+    )
+    db.execute("VACUUM ANALYZE holdfast.exposure_window, holdfast.subject")
+    asked = {"stream": "payouts", "query_id": uuid4(), "block": BLOCK}
+    with open_session(dsn, "payouts", Timeouts()) as session:
+        plans = {
+            name: "\n".join(
+                line for (line,) in session.execute(b"EXPLAIN " + _statement(name), asked)
+            )
+            for name in ("read_past", "read_holds")
+        }
+        assert "ix_exposure_window_end" in plans["read_past"]
+        assert "pk_exposure_window" in plans["read_holds"]
+        assert "Seq Scan on exposure_window" not in plans["read_past"] + plans["read_holds"]
+        found = session.execute(_statement("read_past"), asked).fetchone()
+        held = session.execute(_statement("read_holds"), asked).fetchall()
+    newest = micros(at("02:30"))
+    assert found == (None, False, newest)
+    assert len(held) == MERCHANTS // 100
+    assert {end for _, end in held} == {newest}

@@ -1,0 +1,210 @@
+"""A lost checkpoint: the new one goes on from the windows and holds that Postgres knows."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from spark_app.failure import QueryFailed
+from tests.support.databases import copy_of
+from tests.support.jobs import Play, at, event, micros, put
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+Files = Sequence[list[bytes]]
+
+BEFORE: Files = [
+    # e1 comes twice: in a settled window, a repeat is no duplicate to be recorded once more.
+    [event("e1", "12:01", 5_900_000), event("e1", "12:01", 5_900_000)],
+    [event("e2", "12:16:30", 5_500_000), event("e3", "12:16:30", 100, "m_2")],
+    [event("e4", "12:16:40", 7, "m_2")],
+    # A correction of the window until 12:15, which was published: revision 2.
+    [event("e5", "12:14", 100_000)],
+]
+AFTER: Files = [
+    [event("e6", "12:34", 1, "m_2"), event("e2", "12:16:30", 5_500_000)],
+    [event("e7", "12:50", 1, "m_2")],
+]
+
+
+@pytest.fixture(scope="module")
+def published(
+    spark: "SparkSession",
+    server_dsn: str,
+    template_database: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Play]:
+    """A stream that has read `BEFORE`, and holds m_1."""
+    with copy_of(server_dsn, template_database) as dsn:
+        play = Play(spark, dsn, tmp_path_factory.mktemp("published"))
+        _files(play, BEFORE)
+        _run(play)
+        yield play
+
+
+@pytest.fixture
+def dsn(published: Play, make_database: Callable[[str | None], str]) -> str:
+    """Its database, for one test."""
+    return make_database(conninfo_to_dict(published.dsn)["dbname"])
+
+
+@pytest.fixture
+def play(spark: "SparkSession", dsn: str, tmp_path: Path) -> Play:
+    """The stream without its checkpoint and without its files."""
+    return Play(spark, dsn, tmp_path)
+
+
+def _files(play: Play, files: Files) -> None:
+    for number, lines in enumerate(files):
+        put(play.folder / "events", number, lines)
+
+
+def _run(play: Play, **changed: Any) -> None:
+    """Run the job as the command does, in the session of the tests."""
+    from spark_app import session
+    from spark_app.attempt import Trigger, attempt
+
+    job = play.job(**changed)
+    spark = session.fix(play.spark.newSession())
+    with closing(play.sink(job)) as sink:
+        attempt(spark, job, sink, Trigger(available_now=True), Event())
+
+
+def _kept(play: Play) -> str:
+    return (play.folder / "checkpoint" / "holdfast-initial.json").read_text()
+
+
+def _outcome(db: psycopg.Connection) -> dict[str, list[tuple[Any, ...]]]:
+    """What the stream has led to, without the batches that did it."""
+    return {
+        "entries": db.execute("""
+            SELECT name, sequence, key, type, occurred_at, priority, convert_from(body, 'UTF8')
+            FROM holdfast.entry JOIN holdfast.subject ON subject.id = entry.subject_id
+            ORDER BY 1, 2
+        """).fetchall(),
+        "subjects": db.execute(
+            "SELECT name, last_sequence, last_type FROM holdfast.subject ORDER BY 1"
+        ).fetchall(),
+        "windows": db.execute("""
+            SELECT merchant_id, window_end, revision, exposure_minor, policy_version
+            FROM holdfast.exposure_window ORDER BY 1, 2
+        """).fetchall(),
+        "late": db.execute("""
+            SELECT reason::text, event_id, occurred_at, watermark FROM holdfast.late_event
+            ORDER BY 1, 2
+        """).fetchall(),
+    }
+
+
+def _types(db: psycopg.Connection) -> list[tuple[Any, ...]]:
+    return db.execute("""
+        SELECT name, type, occurred_at FROM holdfast.entry
+        JOIN holdfast.subject ON subject.id = entry.subject_id ORDER BY name, sequence
+    """).fetchall()
+
+
+BLOCKED = ("m_1", "payout_hold.block", at("12:15"))
+
+
+def test_a_recomputed_stream_is_the_undisturbed_one_and_nothing_goes_back(
+    play: Play, db: psycopg.Connection, server_dsn: str, template_database: str, tmp_path: Path
+) -> None:
+    assert _types(db) == [BLOCKED]
+    settled = "SELECT *, xmin FROM holdfast.exposure_window WHERE window_end = '2024-11-04 12:15Z'"
+    before = db.execute(settled).fetchall()
+    assert [row[4:6] for row in before] == [(2, 6_000_000)]
+    _files(play, [*BEFORE, *AFTER])
+
+    with pytest.raises(QueryFailed, match="UnadoptedCheckpoint") as refused:
+        _run(play)
+    query_id = json.loads((play.folder / "checkpoint" / "metadata").read_text())["id"]
+    assert query_id in str(refused.value)
+    # Now that the checkpoint has its id, it is refused before anything is started.
+    with pytest.raises(QueryFailed, match=query_id):
+        _run(play)
+    assert not list((play.folder / "checkpoint" / "commits").glob("[0-9]*"))
+
+    db.execute("UPDATE holdfast.stream SET query_id = %s, adopted_at = now()", [query_id])
+    _run(play)
+    until = micros(at("12:15"))
+    kept = json.loads(_kept(play))
+    assert kept == {"version": 1, "settled_until_us": until, "held": {"m_1": until}}
+    assert _types(db) == [BLOCKED, ("m_1", "payout_hold.release", at("12:45"))]
+    assert db.execute(settled).fetchall() == before
+    with copy_of(server_dsn, template_database) as dsn:
+        undisturbed = Play(play.spark, dsn, tmp_path)
+        _run(undisturbed, checkpoint=str(tmp_path / "undisturbed"))
+        with psycopg.connect(dsn, autocommit=True) as other:
+            assert _outcome(db) == _outcome(other)
+
+
+def test_a_hold_is_released_also_where_the_old_files_are_gone(
+    play: Play, db: psycopg.Connection
+) -> None:
+    _adopt_the_next(db)
+    _files(play, [[event("e6", "12:34", 1, "m_2")], [event("e7", "12:50", 1, "m_2")]])
+    _run(play)
+    # What m_1 did after 12:15 was in the old files alone: its next window is an empty one.
+    assert _types(db) == [BLOCKED, ("m_1", "payout_hold.release", at("12:30"))]
+
+
+def test_the_first_batch_comes_again_from_what_the_checkpoint_keeps(
+    play: Play, db: psycopg.Connection
+) -> None:
+    """As after a crash between the sink's commit and Spark's, with a database that moved on."""
+    from pyspark.errors import StreamingQueryException
+
+    _adopt_the_next(db)
+    _files(play, BEFORE[:1])
+    _run(play)
+    kept, before = _kept(play), _outcome(db)
+    digests = "SELECT query_id, batch_id, digest FROM holdfast.batch ORDER BY batch_no"
+    written = db.execute(digests).fetchall()
+
+    _forget_batches(play.folder / "checkpoint")
+    db.execute("UPDATE holdfast.subject SET last_type = 'payout_hold.release'")
+    _run(play)
+    assert _kept(play) == kept
+    db.execute("UPDATE holdfast.subject SET last_type = 'payout_hold.block'")
+    assert (_outcome(db), db.execute(digests).fetchall()) == (before, written)
+
+    # It is the kept state that makes them equal: to a batch from nothing, e1 comes twice.
+    _forget_batches(play.folder / "checkpoint")
+    with pytest.raises(StreamingQueryException, match="ReplayDiverged"):
+        play.run()
+
+
+def _adopt_the_next(db: psycopg.Connection) -> None:
+    """Let the stream take the next query id, as if it had been adopted already."""
+    db.execute("UPDATE holdfast.stream SET query_id = NULL, adopted_at = NULL")
+
+
+def _forget_batches(checkpoint: Path) -> None:
+    """Leave what is there when Spark dies after the sink's first commit."""
+    for path in (checkpoint / "commits").iterdir():
+        path.unlink()
+    for path in (checkpoint / "offsets").iterdir():
+        if path.name not in ("0", ".0.crc"):
+            path.unlink()
+
+
+def test_a_stream_without_a_past_begins_from_nothing(
+    spark: "SparkSession", server_dsn: str, template_database: str, tmp_path: Path
+) -> None:
+    from spark_app.checkpoint import claim
+
+    with copy_of(server_dsn, template_database) as dsn:
+        play = Play(spark, dsn, tmp_path)
+        job = play.job()
+        with closing(play.sink(job)) as sink:
+            assert claim(spark, job, sink).initial is None
+    assert json.loads(_kept(play)) == {"version": 1, "settled_until_us": None, "held": {}}

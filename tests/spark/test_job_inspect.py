@@ -1,0 +1,303 @@
+"""`holdfast job inspect` on the founding example: a real checkpoint, and Spark's state reader."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from deploy.local.java import spark_environment
+from sink.contract.exits import CommandError
+from tests.support.command import holdfast
+from tests.support.databases import copy_of
+from tests.support.job_process import job_process
+from tests.support.jobs import Play, event, put
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_app.inspection.answer import Answer
+
+pytestmark = pytest.mark.spark
+
+FILES = [
+    [event("e914", "12:02", 5_000_000, "m_482"), event("e916", "12:14", 3_500_000, "m_482")],
+    [
+        event("e917", "12:16", 2_500_000, "m_482"),
+        event("e918", "12:16:30", 500_000, "m_482"),
+        event("e919", "12:17", 1_000_000, "m_482"),
+    ],
+    # Its batch runs at W = 12:16:30, which emits 12:00-12:15 and blocks.
+    [event("e920", "12:24", -1_800_000, "m_482")],
+]
+
+OPEN = {
+    "status": "open",
+    "revision": 0,
+    "exposure_minor": 4_000_000,
+    "blocks": 0,
+    "releases": 0,
+}
+FIRST_SPAN = {"window_start": "2024-11-04T12:00:00Z", "window_end": "2024-11-04T12:15:00Z"}
+SECOND_SPAN = {"window_start": "2024-11-04T12:15:00Z", "window_end": "2024-11-04T12:30:00Z"}
+FIRST_OPEN = OPEN | {"exposure_minor": 8_500_000}
+AFTER_E919 = {
+    "merchant_id": "m_482",
+    "stream": "payouts",
+    "key_group": 4,
+    "key_groups": 4,
+    "batches": {"oldest": 0, "newest": 3},
+    "batch": 1,
+    "judged_at": "2024-11-04T12:13:30Z",
+    "settled_until": None,
+    "key_group_timer": "2024-11-04T12:15:00Z",
+    "found": True,
+    "held": False,
+    "latest_window_end": None,
+    "windows": [
+        {
+            **FIRST_SPAN,
+            **FIRST_OPEN,
+            "event_ids": ["e914", "e916"],
+            "emit_at": "2024-11-04T12:15:00Z",
+            "expire_at": "2024-11-04T12:17:00Z",
+        },
+        {
+            **SECOND_SPAN,
+            **OPEN,
+            "event_ids": ["e917", "e918", "e919"],
+            "emit_at": "2024-11-04T12:30:00Z",
+            "expire_at": "2024-11-04T12:32:00Z",
+        },
+    ],
+    "timers": [
+        {
+            "at": "2024-11-04T12:15:00Z",
+            "due": "emit",
+            "window_end": "2024-11-04T12:15:00Z",
+        },
+        {
+            "at": "2024-11-04T12:17:00Z",
+            "due": "expire",
+            "window_end": "2024-11-04T12:15:00Z",
+        },
+        {
+            "at": "2024-11-04T12:30:00Z",
+            "due": "emit",
+            "window_end": "2024-11-04T12:30:00Z",
+        },
+        {
+            "at": "2024-11-04T12:32:00Z",
+            "due": "expire",
+            "window_end": "2024-11-04T12:30:00Z",
+        },
+    ],
+}
+E20_CAME = {
+    **SECOND_SPAN,
+    "change": "changed",
+    "from": OPEN,
+    "to": OPEN | {"exposure_minor": 2_200_000},
+    "absorbed": ["e920"],
+    "forgotten": [],
+}
+EMITTED = {
+    **FIRST_SPAN,
+    "change": "changed",
+    "from": FIRST_OPEN,
+    "to": FIRST_OPEN | {"status": "emitted", "revision": 1, "blocks": 1},
+    "absorbed": [],
+    "forgotten": [],
+}
+
+
+@pytest.fixture(scope="module")
+def played(
+    spark: "SparkSession",
+    server_dsn: str,
+    template_database: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Play]:
+    """The founding example, done: batches 0 to 2 have its files, batch 3 follows the watermark."""
+    from spark_app import session
+    from spark_app.attempt import Trigger, attempt
+
+    # With a blank in its path: Spark's state reader does not find such a checkpoint by itself.
+    folder = tmp_path_factory.mktemp("inspect") / "my files"
+    folder.mkdir()
+    for number, lines in enumerate(FILES):
+        put(folder / "events", number, lines)
+    with copy_of(server_dsn, template_database) as dsn:
+        play = Play(spark, dsn, folder)
+        job = play.job()
+        with closing(play.sink(job)) as sink:
+            run = session.fix(spark.newSession())
+            attempt(run, job, sink, Trigger(available_now=True), Event())
+        yield play
+
+
+@contextmanager
+def _away(*paths: Path) -> Iterator[None]:
+    """Take files and folders out of the checkpoint for a moment."""
+    for path in paths:
+        path.rename(path.with_name(f"{path.name}.away"))
+    try:
+        yield
+    finally:
+        for path in paths:
+            path.with_name(f"{path.name}.away").rename(path)
+
+
+def _ask(play: Play, merchant_id: str = "m_482", **question: Any) -> "Answer":
+    from spark_app import session
+    from spark_app.inspection.answer import Question, ask
+
+    asked = {"checkpoint": str(play.folder / "checkpoint"), "merchant_id": merchant_id} | question
+    return ask(session.fix(play.spark.newSession()), Question(**asked))
+
+
+def _lines(answer: "Answer") -> list[str]:
+    return [" ".join(line.plain.split()) for line in answer.text]
+
+
+def _files(folder: Path) -> dict[Path, tuple[int, int]]:
+    stats = {path: path.stat() for path in folder.rglob("*")}
+    return {path: (stat.st_mtime_ns, stat.st_size) for path, stat in stats.items()}
+
+
+def test_the_founding_example_is_shown_as_it_was_after_each_batch(played: Play) -> None:
+    before = _files(played.folder)
+    after_e919 = _ask(played, batch=1)
+    assert after_e919.document == AFTER_E919
+    assert _lines(after_e919)[2:] == [
+        "12:00-12:15 open 8,500,000 emit@12:15 expire@12:17 ids 2: e914 e916",
+        "12:15-12:30 open 4,000,000 emit@12:30 expire@12:32 ids 3: e917 e918 e919",
+        "key group 4, one of 4, has its timer at 2024-11-04 12:15:00Z",
+    ]
+    newest = _ask(played)
+    assert _lines(newest) == [
+        "m_482 held · emitted up to 12:15 · after batch 3 · watermark 2024-11-04 12:23:30Z",
+        "2024-11-04 UTC",
+        "12:15-12:30 open 2,200,000 emit@12:30 expire@12:32 ids 4: e917 e918 e919 e920",
+        "key group 4, one of 4, has its timer at 2024-11-04 12:30:00Z",
+    ]
+    assert newest.document["batch"] == 3
+    assert _files(played.folder) == before
+
+
+def test_the_difference_between_two_batches_is_e920_and_the_block(played: Play) -> None:
+    found = _ask(played, diff=(1, 2))
+    assert found.document["windows"] == [EMITTED, E20_CAME]
+    assert found.document["held"] == {"from": False, "to": True}
+    assert found.document["latest_window_end"] == {"from": None, "to": "2024-11-04T12:15:00Z"}
+    assert found.document["timers"] == {
+        "set": [],
+        "gone": [
+            {
+                "at": "2024-11-04T12:15:00Z",
+                "due": "emit",
+                "window_end": "2024-11-04T12:15:00Z",
+            }
+        ],
+    }
+    assert _lines(found)[1:] == [
+        "not held -> held",
+        "nothing emitted yet -> emitted up to 12:15",
+        "2024-11-04 UTC",
+        "~ 12:00-12:15 open -> emitted rev 1, 1 block 8,500,000",
+        "~ 12:15-12:30 open 4,000,000 -> 2,200,000 +e920",
+        "no longer due: emit@12:15",
+    ]
+    same = _ask(played, diff=(2, 2))
+    assert same.document["changed"] is False
+    assert same.nothing is None
+
+
+def test_what_is_not_there_is_said_in_words(played: Play) -> None:
+    stranger = _ask(played, "m_9")
+    assert stranger.document["found"] is False
+    assert stranger.nothing
+    assert "nothing is remembered of the merchant m_9 after batch 3" in stranger.nothing
+    nobody = _ask(played, "m_9", diff=(0, 3))
+    assert nobody.nothing
+    assert "after batch 0 nor after batch 3" in nobody.nothing
+
+    checkpoint = played.folder / "checkpoint"
+    # As Spark does with batches that are old enough.
+    with _away(checkpoint / "commits" / "0", checkpoint / "offsets" / "0"):
+        for batch, said in ((0, "is not there any more"), (4, "is not committed yet")):
+            with pytest.raises(CommandError, match=f"batch {batch} {said}: .* batches 1 to 3"):
+                _ask(played, batch=batch)
+    with _away(checkpoint / "commits"):
+        unbegun = _ask(played)
+    assert (unbegun.document["found"], unbegun.document["batches"]) == (False, None)
+    assert unbegun.nothing
+    assert "no committed batch yet" in unbegun.nothing
+
+
+def _complaint(play: Play, **question: Any) -> str:
+    with pytest.raises(CommandError) as raised:
+        _ask(play, **question)
+    message = str(raised.value)
+    assert "\n" not in message
+    assert "Exception" not in message
+    return message
+
+
+def test_a_checkpoint_that_cannot_be_read_is_one_line(played: Play) -> None:
+    checkpoint = played.folder / "checkpoint"
+    metadata = checkpoint / "state" / "0" / "_metadata" / "v2" / "0"
+    whole = metadata.read_text()
+    with _away(metadata.with_name(".0.crc")):
+        metadata.write_text(whole.replace(r"\"ids\"", r"\"pairs\""))
+        assert "laid out by another version" in _complaint(played)
+        metadata.write_text(whole)
+    with _away(checkpoint / "state" / "0" / "0", checkpoint / "state" / "0" / "1"):
+        assert "cannot be read" in _complaint(played)
+    with _away(checkpoint / "offsets" / "2"):
+        assert "the plan of batch 2 (offsets/2) is not in" in _complaint(played, batch=2)
+    with _away(checkpoint / "holdfast.json"):
+        assert "there is no holdfast.json in it" in _complaint(played)
+
+    assert "nowhere" in _complaint(played, checkpoint="nowhere://host/checkpoint")
+
+    elsewhere = replace(played, folder=played.folder.with_name("elsewhere"))
+    played.folder.rename(elsewhere.folder)
+    try:
+        assert "begun in another place" in _complaint(elsewhere)
+    finally:
+        elsewhere.folder.rename(played.folder)
+
+
+@pytest.mark.timeout(600)
+def test_the_command_answers_while_the_job_runs_and_the_job_goes_on(
+    dsn: str, db: psycopg.Connection, tmp_path: Path
+) -> None:
+    for number, lines in enumerate(FILES):
+        put(tmp_path / "events", number, lines)
+    question = ("job", "inspect", "--checkpoint", str(tmp_path / "checkpoint"), "--merchant")
+    with job_process(tmp_path, dsn, "--key-groups", "4", "--trigger-interval", "100ms") as job:
+        job.until(lambda: "batch=3 " in job.said)
+        found = holdfast(
+            *question, "m_482", "--batch", "1", "--json", environment=spark_environment()
+        )
+        assert found.returncode == 0, found.stderr
+        assert json.loads(found.stdout) == AFTER_E919
+        assert found.stderr == ""
+        nothing = holdfast(*question, "m_9", "--json", environment=spark_environment())
+        assert nothing.returncode == 3
+        assert json.loads(nothing.stdout)["found"] is False
+        assert len(nothing.stderr.strip().splitlines()) == 1
+
+        put(tmp_path / "events", len(FILES), [event("e1", "12:31", 100, "m_1")])
+        job.until(lambda: "batch=5 " in job.said)
+        os.kill(job.process.pid, signal.SIGTERM)
+        assert job.wait() == 0, job.said
+    assert db.execute("SELECT count(*) FROM holdfast.entry").fetchone() == (2,)

@@ -1,0 +1,123 @@
+"""Another policy on one checkpoint: it counts from its moment on and changes nothing before."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from sink.contract.exits import CommandError
+from spark_app.exposure.policy import Policy
+from tests.support.jobs import Play, at, event, micros, put
+from tests.support.outbox import contents
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+LIMITS = "limit_minor = {0}\nrelease_level_minor = {0}\n"
+V1 = 'version = "v1"\n[[default]]\n' + LIMITS.format(5_000_000)
+V2 = f"{V1}[[default]]\n{LIMITS.format(40_000)}effective_from = 2024-11-04T12:30:00Z\n".replace(
+    "v1", "v2"
+)
+
+
+@pytest.fixture
+def play(spark: "SparkSession", dsn: str, tmp_path: Path) -> Play:
+    return Play(spark, dsn, tmp_path)
+
+
+def _run(play: Play, policy: str, **changed: Any) -> None:
+    """Run the job as the command does, in the session of the tests."""
+    from spark_app import session
+    from spark_app.attempt import Trigger, attempt
+
+    job = play.job(policy=Policy.parse(policy), **changed)
+    spark = session.fix(play.spark.newSession())
+    with closing(play.sink(job)) as sink:
+        attempt(spark, job, sink, Trigger(available_now=True), Event())
+
+
+def _claim(play: Play, policy: str) -> Policy:
+    """Do what a start does before the query."""
+    from spark_app.checkpoint import claim
+
+    job = play.job(policy=Policy.parse(policy))
+    with closing(play.sink(job)) as sink:
+        return claim(play.spark, job, sink).policy
+
+
+def _kept(play: Play) -> list[tuple[str, int | None]]:
+    text = (play.folder / "checkpoint" / "holdfast-policy.json").read_text()
+    return [(entry["version"], entry["since_us"]) for entry in json.loads(text)["policies"]]
+
+
+def test_a_new_policy_counts_from_its_moment_on_and_a_batch_that_comes_again_stays_as_it_was(
+    play: Play, db: psycopg.Connection
+) -> None:
+    put(play.folder / "events", 0, [event("e1", "12:01", 6_000_000)])
+    put(play.folder / "events", 1, [event("e2", "12:20", 50_000), event("e3", "12:20", 9, "m_2")])
+    _run(play, V1)
+    before = contents(db)
+    assert [row[3] for row in before["entry"]] == ["payout_hold.block"]
+
+    # Spark forgets the batch that published the window until 12:15, at a watermark of 12:19:30.
+    commits = play.folder / "checkpoint" / "commits"
+    for name in ("2", ".2.crc"):
+        (commits / name).unlink()
+    _run(play, V2)
+    assert contents(db) == before
+    assert _kept(play) == [("v1", None), ("v2", micros(at("12:19:30")))]
+
+    put(play.folder / "events", 2, [event("e4", "12:50", 1)])
+    _run(play, V2)
+    windows = db.execute("""
+        SELECT merchant_id, window_end, exposure_minor, policy_version
+        FROM holdfast.exposure_window ORDER BY 2, 1
+    """)
+    assert windows.fetchall() == [
+        ("m_1", at("12:15"), 6_000_000, "v1"),
+        ("m_1", at("12:30"), 50_000, "v2"),
+        ("m_2", at("12:30"), 9, "v2"),
+        ("m_1", at("12:45"), 0, "v2"),
+    ]
+    decided = db.execute("""
+        SELECT type, data ->> 'window_end', data ->> 'limit_minor', data ->> 'policy_version'
+        FROM holdfast.entry, LATERAL (SELECT convert_from(body, 'UTF8')::jsonb -> 'data' AS data) b
+        ORDER BY sequence
+    """)
+    assert decided.fetchall() == [
+        ("payout_hold.block", "2024-11-04T12:15:00Z", "5000000", "v1"),
+        # 50,000 is above the new limit: under the old one it would have been a release.
+        ("payout_hold.release", "2024-11-04T12:45:00Z", "40000", "v2"),
+    ]
+
+    with pytest.raises(
+        CommandError, match="from 2024-11-04T12:30:00Z on, but the windows that end"
+    ):
+        _claim(play, V1.replace("v1", "v3"))
+    with pytest.raises(CommandError, match="its version is v2 as before"):
+        _claim(play, V2.replace("40000", "30000"))
+    with pytest.raises(CommandError, match="lets the default settle in EUR"):
+        _claim(play, 'currency = "EUR"\n' + V2.replace("v2", "v3"))
+    assert len(_kept(play)) == 2
+
+
+def test_until_the_first_batch_any_policy_may_be_the_first(play: Play) -> None:
+    """As after a crash between writing the policy down and the first batch."""
+    assert _claim(play, V1).version == "v1"
+    other = V1.replace("v1", "v0").replace("5000000", "7")
+    assert _claim(play, other).versions_at(_ends("12:15")).to_pylist() == ["v0"]
+    assert _kept(play) == [("v0", None)]
+    assert _claim(play, other) == _claim(play, other)
+    assert _kept(play) == [("v0", None)]
+
+
+def _ends(*clocks: str) -> Any:
+    import numpy as np
+
+    return np.array([micros(at(clock)) for clock in clocks])

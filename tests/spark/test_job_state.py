@@ -1,0 +1,189 @@
+"""What the job remembers between batches, as Spark's own state reader shows it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from deploy.local.demo.reference import Event
+from spark_app.exposure.policy import Policy
+from spark_app.exposure.settings import Settings
+from spark_app.exposure.state import GroupState
+from spark_app.groups import group_numbers, key_group, spark_hash
+from spark_app.stored import GroupValue, Piece, PieceKey
+from tests.support.databases import copy_of
+from tests.support.exposure_runs import Batch, apply
+from tests.support.jobs import POLICY, Play, at, event, micros, put
+from tests.support.kept import Kept, content
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+GROUPS = 4
+NUMBERS = group_numbers(GROUPS, 2)
+FILES = 10
+MERCHANTS = [f"m_{number}" for number in range(6)]
+SETTINGS = Settings()
+
+pytestmark = pytest.mark.spark
+
+
+def _file(number: int) -> list[Event]:
+    """A minute of events, all in one window but for a few that are of the one before."""
+    rows = [
+        _event(f"e{number}-{merchant}", f"13:{number:02}:{10 + place}", 100 + number, merchant)
+        for place, merchant in enumerate(MERCHANTS)
+    ]
+    if number < 3:
+        rows.append(_event(f"older-{number}", f"12:59:{57 + number}", 1, MERCHANTS[number]))
+    if number == 5:
+        rows.append(_event("too-much", "13:05:20", 6_000_000, "m_held"))
+    return rows
+
+
+def _event(event_id: str, clock: str, amount: int, merchant: str) -> Event:
+    return Event(event_id, merchant, "payout_submitted", amount, "USD", micros(at(clock)))
+
+
+def _line(row: Event) -> bytes:
+    clock = f"{(row.occurred_at_us - micros(at('00:00'))) // 1_000_000}"
+    hours, seconds = divmod(int(clock), 3600)
+    when = f"{hours:02}:{seconds // 60:02}:{seconds % 60:02}"
+    return event(row.event_id, when, row.amount_minor, row.merchant_id)
+
+
+def _in_memory() -> list[dict[int, GroupState]]:
+    """The state of each group after each file and after the batch without rows behind them."""
+    states = {group: GroupState.empty() for group in NUMBERS}
+    policy, newest, after = Policy.parse(POLICY), None, []
+    for rows in [*(_file(number) for number in range(FILES)), []]:
+        watermark = None if newest is None else newest - SETTINGS.watermark_delay_us
+        for group, state in states.items():
+            mine = [row for row in rows if key_group(row.merchant_id, NUMBERS) == group]
+            states[group], _ = apply(state, Batch(mine, watermark), policy, SETTINGS)
+        after.append(dict(states))
+        newest = max(newest or 0, *(row.occurred_at_us for row in rows)) if rows else newest
+    return after
+
+
+def _windows(state: GroupState) -> dict[int, list[Any]]:
+    """By window end."""
+    found: dict[int, list[Any]] = {}
+    for window in state.windows.to_pylist():
+        found.setdefault(micros(window["window_end"]), []).append(window)
+    return found
+
+
+@dataclass
+class Reader:
+    """Spark's state reader on the checkpoint of a run."""
+
+    play: Play
+
+    def rows(self, **options: Any) -> list[Any]:
+        from spark_app import session
+
+        reader = session.fix(self.play.spark.newSession()).read.format("statestore")
+        found = reader.options(**options).load(str(self.play.folder / "checkpoint")).collect()
+        return [row.asDict(recursive=True) for row in found]
+
+    def groups(self) -> dict[int, Kept]:
+        """What is stored, by key group; groups of which nothing is stored are left out."""
+        found: dict[int, Kept] = {}
+        for row in self.rows(stateVarName="group"):
+            value = GroupValue(**row["value"])
+            found.setdefault(row["key"]["key_group"], Kept()).group = value
+        for row in self.rows(stateVarName="windows"):
+            kept = found.setdefault(row["key"]["key_group"], Kept())
+            kept.windows[row["user_map_key"]["window_end"]] = row["user_map_value"]["content"]
+        for row in self.rows(stateVarName="ids"):
+            kept = found.setdefault(row["key"]["key_group"], Kept())
+            kept.ids[PieceKey(**row["user_map_key"])] = Piece(**row["user_map_value"])
+        return found
+
+    def timers(self) -> dict[int, int]:
+        """The one timer of each group, in milliseconds."""
+        rows = self.rows(readRegisteredTimers=True)
+        found = {row["key"]["key_group"]: row["expiration_timestamp_ms"] for row in rows}
+        assert len(found) == len(rows)
+        return found
+
+
+@pytest.fixture(scope="module")
+def reader(
+    spark: "SparkSession",
+    server_dsn: str,
+    template_database: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Reader]:
+    """The checkpoint after many small batches, while all windows are held."""
+    folder: Path = tmp_path_factory.mktemp("state")
+    for number in range(FILES):
+        put(folder / "events", number, [_line(row) for row in _file(number)])
+    with copy_of(server_dsn, template_database) as dsn:
+        play = Play(spark, dsn, folder, {"settings": SETTINGS, "key_groups": GROUPS})
+        play.run()
+        yield Reader(play)
+
+
+def test_what_is_stored_is_the_state_in_memory(reader: Reader) -> None:
+    groups = reader.groups()
+    expected = {group: state for group, state in _in_memory()[-1].items() if not state.is_empty}
+    assert len(expected) > 1
+    assert {group: content(kept.load()) for group, kept in groups.items()} == {
+        group: content(state) for group, state in expected.items()
+    }
+    assert reader.timers() == {group: kept.group.armed_ms for group, kept in groups.items()}
+
+
+def test_every_partition_has_as_many_key_groups(reader: Reader) -> None:
+    rows = reader.rows(stateVarName="group")
+    found = {row["key"]["key_group"]: row["partition_id"] for row in rows}
+    assert found == {number: spark_hash(number) % 2 for number in found}
+
+
+def test_ids_of_many_batches_lie_in_few_pieces(reader: Reader) -> None:
+    end = micros(at("13:15"))
+    for kept in reader.groups().values():
+        levels = [kept.ids[key].level for key in sorted(kept.ids) if key.window_end == end]
+        assert levels == [1, 0, 0]  # ten batches: eight of them in one piece
+
+
+def test_windows_are_written_by_the_batches_that_changed_them(reader: Reader) -> None:
+    before = {group: GroupState.empty() for group in NUMBERS}
+    expected = set()
+    for batch, states in enumerate(_in_memory()):
+        for group, state in states.items():
+            old, new = _windows(before[group]), _windows(state)
+            changed = {end for end in old | new if old.get(end) != new.get(end)}
+            expected |= {(batch, group, end) for end in changed}
+        before = states
+    changes = reader.rows(stateVarName="windows", readChangeFeed=True, changeStartBatchId=0)
+    assert {
+        (row["batch_id"], row["key"]["key_group"], row["user_map_key"]["window_end"])
+        for row in changes
+    } == expected
+
+
+def test_all_state_is_gone_when_all_windows_have_expired(reader: Reader) -> None:
+    events = reader.play.folder / "events"
+    # A copy of a known id is not applied: its time moves the watermark, and opens no window.
+    put(events, 20, [_line(_event("e9-m_0", "13:17:31", 1, "m_0"))])
+    reader.play.run()
+    ((group, kept),) = reader.groups().items()
+    assert group == key_group("m_held", NUMBERS)
+    assert content(kept.load()) == {
+        "windows": [],
+        "merchants": [{"merchant_id": "m_held", "held": True, "latest_end": at("13:15")}],
+        "ids": {},
+        "settled": None,
+    }
+    assert reader.timers() == {group: micros(at("13:30")) // 1000}
+
+    put(events, 21, [_line(_event("last", "13:20:00", 1, "m_1"))])
+    put(events, 22, [_line(_event("last", "14:00:00", 1, "m_1"))])
+    reader.play.run()
+    assert reader.groups() == {}
+    assert reader.timers() == {}

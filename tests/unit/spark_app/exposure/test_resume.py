@@ -1,0 +1,157 @@
+"""A new checkpoint that begins from what the lost one published."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deploy.local.demo.reference import BatchResult, Decision, Emission
+from spark_app.exposure.errors import StateError
+from spark_app.exposure.policy import Policy
+from spark_app.exposure.resume import resumed
+from spark_app.exposure.schema import STATE_MERCHANTS
+from spark_app.exposure.settings import Settings
+from spark_app.exposure.state import GroupState
+from tests.support.exposure import Group, at, row
+from tests.support.exposure_runs import WINDOW, Batch, apply, plain, policies, splits
+
+SETTINGS = Settings()
+OVER = 6_000_000
+
+
+def _holds(*holds: tuple[str, int | None]) -> pa.Table:
+    rows = [{"merchant_id": m, "held": True, "latest_end": end} for m, end in holds]
+    return pa.Table.from_pylist(rows, schema=STATE_MERCHANTS)
+
+
+def _resumed(frontier: str | None, *holds: tuple[str, str]) -> Group:
+    group = Group()
+    held = _holds(*((merchant, at(end)) for merchant, end in holds))
+    group.state = resumed(None if frontier is None else at(frontier), held, group.settings)
+    return group
+
+
+def _feed(
+    state: GroupState, batches: Sequence[Batch], policy: Policy
+) -> tuple[list[BatchResult], int]:
+    """What came out of each batch, and how many rows were passed over."""
+    results, replayed = [], 0
+    for batch in batches:
+        state, output = apply(state, batch, policy, SETTINGS)
+        results.append(plain(output))
+        replayed += output.replayed
+    assert not state.merchants.num_rows
+    return results, replayed
+
+
+def _published(results: Sequence[BatchResult]) -> tuple[list[Emission], list[Decision]]:
+    """All windows and all decisions, each merchant's in their order."""
+    windows = [Emission(*window) for result in results for window in result.windows]
+    decisions = [Decision(*decision) for result in results for decision in result.decisions]
+    return windows, decisions
+
+
+@given(policies(), splits(), st.data())
+@settings(max_examples=100, deadline=None)
+def test_a_stream_that_lost_its_checkpoint_goes_on_as_if_it_had_not(
+    text: str, split: tuple[list[Batch], list[Batch]], data: st.DataObject
+) -> None:
+    before, after = split
+    policy = Policy.parse(text)
+    undisturbed, _ = _feed(GroupState.empty(), before, policy)
+
+    lost_after = data.draw(st.integers(0, len(before)))
+    windows, decisions = _published(undisturbed[:lost_after])
+    frontier = max((w.window_end for w in windows), default=None)
+    watermark = before[lost_after - 1].watermark if lost_after else None
+    if watermark is not None and data.draw(st.booleans()):
+        frontier = watermark // WINDOW * WINDOW  # another group has published up to here
+    last = {d.merchant_id: d.action for d in decisions}
+    newest = {w.merchant_id: w.window_end for w in windows}
+    holds = [(m, newest[m]) for m, action in last.items() if action == "block"]
+
+    state = resumed(frontier, _holds(*holds), SETTINGS)
+    results, replayed = _feed(state, after, policy)
+    again = _published(results)
+
+    assert all(frontier is None or w.window_end > frontier for rows in again for w in rows)
+    whole_windows, whole_decisions = _published(undisturbed)
+    assert Counter([*windows, *again[0]]) == Counter(whole_windows)
+    assert Counter([*decisions, *again[1]]) == Counter(whole_decisions)
+    settled = [
+        row
+        for batch in after
+        for row in batch.rows
+        if frontier is not None and row.occurred_at_us < frontier
+    ]
+    assert replayed == len(settled)
+    assert not [late for result in results for late in result.late if late[0] != "duplicate"]
+
+
+def test_a_row_of_a_settled_window_is_late_by_the_ordinary_rule_first() -> None:
+    group = _resumed("12:15")
+    group.batch("12:16:59", row("a", "12:01", 1), row("b", "11:59", 1))
+    assert (group.refused, group.output.replayed) == ([("late", "b")], 1)
+    group.batch("12:16:59", row("a", "12:01", 1, future_dated=True))
+    assert (group.refused, group.output.replayed) == ([("future_dated", "a")], 0)
+    group.batch("12:17", row("a", "12:01", 1))
+    assert (group.refused, group.output.replayed) == ([("late", "a")], 0)
+    assert group.state.is_empty
+
+
+def test_a_row_of_a_settled_window_is_passed_over_although_its_id_is_known() -> None:
+    group = _resumed("12:15").batch(None, row("a", "12:16", 1))
+    group.batch(None, row("a", "12:01", 1))
+    assert (group.refused, group.output.replayed) == ([], 1)
+
+
+def test_windows_after_the_frontier_begin_anew() -> None:
+    group = _resumed("12:15").batch(None, row("a", "12:16", OVER)).batch("12:30")
+    assert group.decided == [("m", "block", "12:30", 1, OVER)]
+
+
+def test_a_hold_is_not_repeated_and_ends_where_it_would_have() -> None:
+    group = _resumed("12:15", ("m", "12:15"), ("other", "12:15"))
+    group.batch(None, row("a", "12:01", OVER), row("b", "12:16", OVER))
+    assert group.decided == []
+    group.batch("12:30")
+    assert group.emitted == [("m", "12:30", 1, OVER), ("other", "12:30", 1, 0)]
+    assert group.decided == [("other", "release", "12:30", 1, 0)]
+
+
+def test_no_empty_window_is_emitted_up_to_the_frontier() -> None:
+    group = _resumed("12:45", ("m", "12:15"))
+    assert group.batch("12:59").emitted == []
+    assert group.batch("13:00").emitted == [("m", "13:00", 1, 0)]
+
+
+def test_a_hold_of_any_moment_ends_at_the_boundary_of_a_window() -> None:
+    group = _resumed("12:15", ("m", "12:20"))
+    assert group.timer == at("12:17")
+    assert group.batch("12:30").decided == [("m", "release", "12:30", 1, 0)]
+
+
+def test_a_hold_without_published_windows_is_kept_too() -> None:
+    group = _resumed(None, ("m", "12:15"))
+    assert group.timer == at("12:30")
+    group.batch("12:20", row("a", "12:16", OVER))
+    assert group.batch("12:30").decided == []
+
+
+def test_a_hold_without_a_moment_is_refused() -> None:
+    with pytest.raises(StateError, match="Merchant m is held, and nothing says since"):
+        resumed(None, _holds(("m", None)), SETTINGS)
+
+
+def test_merchants_are_sorted_and_those_without_a_hold_are_left_out() -> None:
+    rows = [
+        {"merchant_id": "b", "held": True, "latest_end": at("12:15")},
+        {"merchant_id": "a", "held": True, "latest_end": None},
+        {"merchant_id": "c", "held": False, "latest_end": None},
+    ]
+    state = resumed(at("12:15"), pa.Table.from_pylist(rows, schema=STATE_MERCHANTS), SETTINGS)
+    assert state.merchants["merchant_id"].to_pylist() == ["a", "b"]
+    assert state.merchants.schema.equals(STATE_MERCHANTS)

@@ -1,0 +1,63 @@
+import inspect
+
+import pytest
+from py4j.protocol import Py4JNetworkError
+
+from sink import errors as sink_errors
+from spark_app import session
+from spark_app.cli import run_job
+from spark_app.exposure import errors as exposure_errors
+from spark_app.failure import _PERMANENT_NAMES, Cause, diagnose
+from spark_app.sizes import mebibytes
+from spark_app.supervisor import MAX_RESTARTS
+
+PERMANENT = [
+    *("ReplayDiverged", "Fenced", "UnadoptedCheckpoint"),
+    *("SchemaMismatch", "BatchTooLarge", "NotStreaming"),
+    *("StateError", "StateTooNew", "PolicyError", "RowsError", "ExposureOverflow"),
+]
+
+
+def test_what_a_restart_cannot_heal_is_known_by_its_name() -> None:
+    assert set(PERMANENT) <= _PERMANENT_NAMES
+    assert all(hasattr(sink_errors, name) or hasattr(exposure_errors, name) for name in PERMANENT)
+    assert "SinkUnavailable" not in _PERMANENT_NAMES
+
+
+def test_a_database_that_is_away_may_come_back_and_another_driver_may_not() -> None:
+    away = diagnose(sink_errors.SinkUnavailable("nobody answers. Nothing was written"))
+    assert (away.cause, away.permanent) == (Cause.DATABASE, False)
+    assert away.message == "SinkUnavailable: nobody answers. Nothing was written"
+    fenced = diagnose(sink_errors.Fenced("a newer run owns the stream"))
+    assert fenced.permanent
+
+
+def test_with_a_dead_jvm_all_else_that_was_said_is_beside_the_point() -> None:
+    died = diagnose(RuntimeError("an answer that makes no sense"), jvm_gone=True)
+    assert (died.cause, died.permanent) == (Cause.JAVA, False)
+    assert died == diagnose(ConnectionRefusedError()) == diagnose(Py4JNetworkError())
+    assert "Java process is gone" in died.message
+    assert "Nothing is lost" in died.message
+
+
+def test_a_database_that_is_away_is_named_also_when_the_jvm_died_with_it() -> None:
+    both = diagnose(sink_errors.SinkUnavailable("nobody answers"), jvm_gone=True)
+    assert both.cause is Cause.DATABASE
+
+
+def test_the_jvm_of_spark_submit_is_not_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    assert diagnose(ConnectionRefusedError()).permanent
+
+
+def test_an_error_of_our_own_code_is_tried_again() -> None:
+    assert not diagnose(ZeroDivisionError("x")).permanent
+    assert diagnose(exposure_errors.StateTooNew("written by a newer version")).permanent
+
+
+def test_the_command_has_the_defaults_of_the_code() -> None:
+    defaults = {
+        name: parameter.default for name, parameter in inspect.signature(run_job).parameters.items()
+    }
+    assert defaults["max_restarts"] == MAX_RESTARTS
+    assert mebibytes(defaults["state_memory"]) == session.STATE_MEMORY_MB
