@@ -51,5 +51,5 @@ bench-operator: $(STAMP) ## measure the exposure operator against Spark's own, w
 	@$(BIN)/python -m tests.benchmarks.operator
 
 .PHONY: soak
-soak: $(STAMP) ## run the demo with random seeds for SOAK_MINUTES (30)
+soak: $(STAMP) ## run the demo and the job under random kills for SOAK_MINUTES (30)
 	@$(BIN)/python -m tests.soak.run

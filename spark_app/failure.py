@@ -35,12 +35,14 @@ _PLANNING = (AnalysisException, IllegalArgumentException, ParseException)
 """Raised before a query runs: the next start plans the same."""
 
 _PLANNING_CLASSES = ("AnalysisException", "ParseException", "UnsupportedOperationException")
-_HOPELESS = re.compile(
-    r"^(STATE_STORE_\w*SCHEMA|STATE_STORE_UNSUPPORTED|CONCURRENT_STREAM_LOG_UPDATE|STREAMING_STATEFUL)"
-)
-"""Error conditions of Spark: state of another layout, or a second driver on the checkpoint."""
+_HOPELESS = re.compile(r"^(STATE_STORE_\w*SCHEMA|STATE_STORE_UNSUPPORTED|STREAMING_STATEFUL)")
+"""Error conditions of Spark: state of another layout. Not that somebody else recorded the batch: the
+JVM of a killed driver may do so once more, and whoever was replaced is fenced at its restart."""
 
 _FILES = re.compile(r"^(FAILED_READ_FILE|CANNOT_READ_FILE)")
+_PLAN = "=== Streaming Query ==="
+"""What follows it in a message is the whole query, for the eyes of Spark's own developers."""
+
 _WORKER_DIED = re.compile(r"Python worker (exited unexpectedly|process terminated)")
 _CUT_OFF = ("EOFException", "SocketException")
 _PYTHON_SIDE = re.compile(r"^org\.apache\.spark\.(\w+\.)*python\.")
@@ -126,7 +128,7 @@ def _java_gone() -> Failure:
 
 def one_line(text: str) -> str:
     """Return a text on one line, without a password and without a full stop at the end."""
-    return redact(" ".join(text.split())).rstrip(".: ")
+    return redact(" ".join(text.partition(_PLAN)[0].split())).rstrip(".: ")
 
 
 @dataclass(frozen=True, slots=True)

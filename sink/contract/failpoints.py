@@ -10,7 +10,7 @@ those of the failure table in ARCHITECTURE.md.
 import os
 import signal
 from pathlib import Path
-from threading import Event, Lock
+from threading import Event, Lock, get_ident
 
 ENVIRONMENT = "HOLDFAST_FAILPOINTS"
 
@@ -45,7 +45,8 @@ def _act(name: str, action: str) -> None:
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         case "stop":
-            os.kill(os.getpid(), signal.SIGSTOP)
+            # To this very thread: one sent to the process may let it run on for a moment.
+            signal.pthread_kill(get_ident(), signal.SIGSTOP)
         case "pause":
             Path(argument).touch()
             Event().wait()
