@@ -36,7 +36,7 @@ _PLANNING = (AnalysisException, IllegalArgumentException, ParseException)
 
 _PLANNING_CLASSES = ("AnalysisException", "ParseException", "UnsupportedOperationException")
 _HOPELESS = re.compile(r"^(STATE_STORE_\w*SCHEMA|STATE_STORE_UNSUPPORTED|STREAMING_STATEFUL)")
-"""Error conditions of Spark: state of another layout. Not that somebody else recorded the batch: the
+"""Error conditions of Spark: state of another layout. Not that somebody else recorded a batch: the
 JVM of a killed driver may do so once more, and whoever was replaced is fenced at its restart."""
 
 _FILES = re.compile(r"^(FAILED_READ_FILE|CANNOT_READ_FILE)")

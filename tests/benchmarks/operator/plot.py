@@ -54,6 +54,7 @@ def _tradeoff(axes: Any, found: dict[str, Any] | None) -> None:
     axes.plot(seconds, share, "o-", color=_OURS, label="overhead of batches, %")
     axes.set_xscale("log", base=2)
     axes.set_xticks(seconds, [f"{each:g} s" for each in seconds])
+    axes.margins(x=0.15)
     axes.set_ylim(0, 105)
     axes.set_ylabel("overhead, % of the batches' time", color=_OURS)
     axes.set_xlabel("trigger interval")
