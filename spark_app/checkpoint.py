@@ -23,6 +23,7 @@ from spark_app.initial import Past, read_past
 from spark_app.job import Job
 from spark_app.policy_history import PolicyHistory
 from spark_app.shape import Shape
+from spark_app.source_log import forget_unplanned
 
 _Kept = TypeVar("_Kept")
 
@@ -40,6 +41,7 @@ def claim(spark: SparkSession, job: Job, sink: OutboxSink) -> Job:
     files = CheckpointFiles(spark, job.checkpoint)
     planned = files.planned()
     _claim_shape(files, Shape.of(job), planned)
+    forget_unplanned(files)
     # A second batch is planned when the first one is recorded.
     done = files.committed() or (planned is not None and planned.batch_id > 0)
     past = _DONE if done else read_past(sink, job.stream, files.query_id())

@@ -21,6 +21,8 @@ class Planned(NamedTuple):
     batch_id: int
     watermark_us: int
     """0 as long as there is none."""
+    source: str
+    """Up to where it reads, in the words of its source."""
 
 
 class CheckpointFiles:
@@ -47,7 +49,7 @@ class CheckpointFiles:
 
     def write(self, name: str, text: str) -> None:
         """Write a file that is there as a whole or not at all."""
-        part = self._path(f".{name}.part")
+        part = self._path(_part(name))
         stream = self._system.create(part, True)
         try:
             stream.write(bytearray(text.encode()))
@@ -62,6 +64,9 @@ class CheckpointFiles:
         Raises CommandError when it is damaged or of a newer version.
         """
         text = self.read(name)
+        if text is None:
+            # The process ended between the two steps of `write`.
+            text = self.read(_part(name))
         return None if text is None else parse(text, name, version, self.checkpoint)
 
     def query_id(self) -> UUID | None:
@@ -81,9 +86,9 @@ class CheckpointFiles:
             return None
         name = f"offsets/{newest}"
         try:
-            _, described, *_ = (self.read(name) or "").splitlines()
+            _, described, source, *_ = (self.read(name) or "").splitlines()
             watermark_ms = json.loads(described)["batchWatermarkMs"]
-            return Planned(newest, int(watermark_ms) * MILLISECOND_US)
+            return Planned(newest, int(watermark_ms) * MILLISECOND_US, source)
         except (ValueError, KeyError, TypeError) as error:
             raise self._damaged(name) from error
 
@@ -91,12 +96,19 @@ class CheckpointFiles:
         """Whether Spark has recorded any batch as done."""
         return bool(self._batches("commits"))
 
-    def _batches(self, folder: str) -> list[int]:
+    def names(self, folder: str) -> list[str]:
+        """The names of the files in a folder; none where there is no folder."""
         path = self._path(folder)
         if not self._system.exists(path):
             return []
-        names = [str(status.getPath().getName()) for status in self._system.listStatus(path)]
-        return [int(name) for name in names if name.isascii() and name.isdigit()]
+        return [str(status.getPath().getName()) for status in self._system.listStatus(path)]
+
+    def remove(self, name: str) -> None:
+        """Remove a file, with its checksum."""
+        self._system.delete(self._path(name), False)
+
+    def _batches(self, folder: str) -> list[int]:
+        return [int(name) for name in self.names(folder) if name.isascii() and name.isdigit()]
 
     def _damaged(self, name: str) -> CommandError:
         return CommandError(
@@ -105,6 +117,10 @@ class CheckpointFiles:
 
     def _path(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self._root, name)
+
+
+def _part(name: str) -> str:
+    return f".{name}.part"
 
 
 def parse(text: str, name: str, version: int, checkpoint: str) -> dict[str, Any]:

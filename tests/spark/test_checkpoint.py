@@ -66,7 +66,7 @@ def test_what_spark_wrote_down_is_understood(play: Play) -> None:
     from spark_app.checkpoint_files import CheckpointFiles, Planned
 
     files = CheckpointFiles(play.spark, str(play.folder / "checkpoint"))
-    assert files.planned() == Planned(1, micros(at("12:19:30")))
+    assert files.planned() == Planned(1, micros(at("12:19:30")), '{"logOffset":1}')
     assert files.committed()
     metadata = json.loads((play.folder / "checkpoint" / "metadata").read_text())
     assert str(files.query_id()) == metadata["id"]
@@ -111,3 +111,9 @@ def test_a_checkpoint_of_an_older_holdfast_is_not_taken_for_an_empty_one(play: P
 def test_a_checkpoint_of_another_query_is_refused(play: Play) -> None:
     (play.folder / "checkpoint" / "holdfast.json").unlink()
     assert "that this job did not begin" in _complaint(play)
+
+
+def test_a_file_that_was_about_to_take_its_name_is_found(play: Play) -> None:
+    checkpoint = play.folder / "checkpoint"
+    (checkpoint / "holdfast-policy.json").rename(checkpoint / ".holdfast-policy.json.part")
+    assert _claim(play).policy.version == Policy.parse(POLICY).version

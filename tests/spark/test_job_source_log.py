@@ -1,0 +1,59 @@
+"""A JVM that dies between Spark's list of files and its plan of a batch changes no batch."""
+
+from contextlib import closing
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from tests.support.jobs import Play, event, put
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def _run(play: Play) -> None:
+    from spark_app import session
+    from spark_app.attempt import Trigger, attempt
+
+    job = play.job()
+    spark = session.fix(play.spark.newSession())
+    with closing(play.sink(job)) as sink:
+        attempt(spark, job, sink, Trigger(available_now=True), Event())
+
+
+def _ledger(db: psycopg.Connection) -> list[tuple[int, bytes]]:
+    rows = db.execute("SELECT batch_id, digest FROM holdfast.batch ORDER BY batch_id")
+    return rows.fetchall()
+
+
+def test_files_that_were_listed_and_never_planned_are_read_one_a_batch_all_the_same(
+    spark: "SparkSession", dsn: str, db: psycopg.Connection, tmp_path: Path
+) -> None:
+    play = Play(spark, dsn, tmp_path)
+    events, checkpoint = tmp_path / "events", tmp_path / "checkpoint"
+    put(events, 0, [event("e1", "12:01", 6_000_000)])
+    _run(play)
+    written = _ledger(db)
+
+    # Nothing newer than before, so that no batch without rows follows.
+    put(events, 1, [event("e2", "12:00", 1), event("e1", "12:01", 6_000_000)])
+    _run(play)
+    grown = _ledger(db)
+    assert len(grown) == len(written) + 1
+    # As if the JVM had died when the second file was on the list and no batch was planned for it;
+    # the ledger tells whether what comes again is what was.
+    for folder in ("offsets", "commits"):
+        for path in (checkpoint / folder).iterdir():
+            if int(path.name.strip(".").removesuffix(".crc")) >= len(written):
+                path.unlink()
+
+    put(events, 2, [event("e3", "12:21", 1), event("e2", "12:00", 1)])
+    _run(play)
+    assert _ledger(db)[: len(grown)] == grown
+    late = db.execute("SELECT event_id, reason FROM holdfast.late_event ORDER BY id")
+    assert late.fetchall() == [("e1", "duplicate"), ("e2", "duplicate")]
