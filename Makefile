@@ -50,6 +50,10 @@ bench: $(STAMP) ## measure against peers and print tables
 bench-operator: $(STAMP) ## measure the exposure operator against Spark's own, with a plot (15 minutes)
 	@$(BIN)/python -m tests.benchmarks.operator
 
+.PHONY: kills
+kills: $(STAMP) ## kill the job's JVM, Python workers and driver at twenty random points
+	@HOLDFAST_TEST_KILLS_EACH=5 $(BIN)/python -m pytest tests/faults/test_job_faults.py
+
 .PHONY: soak
 soak: $(STAMP) ## run the demo and the job under random kills for SOAK_MINUTES (30)
 	@$(BIN)/python -m tests.soak.run

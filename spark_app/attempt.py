@@ -7,11 +7,11 @@ from threading import Event
 from uuid import UUID
 
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sink.errors import SinkError
+from sink.contract.exits import CommandError
 from sink.foreach_batch import OutboxSink
 from spark_app.batches import Batches
 from spark_app.checkpoint import claim
@@ -19,7 +19,7 @@ from spark_app.failure import QueryFailed, diagnose
 from spark_app.job import Job, start
 from spark_app.metrics import Metrics, State
 from spark_app.progress import Progress
-from spark_app.reported import batches_after
+from spark_app.reported import is_recorded
 from spark_app.tally import Accounts
 from spark_app.turn import Turn
 
@@ -72,11 +72,14 @@ def attempt(
         )
         # As soon as the run has its id: a run that started before is fenced by it.
         run_id = UUID(query.runId)
+        turn.try_with(run_id)
         batches.begin(UUID(query.id), run_id)
-        turn.take(run_id)
+        turn.taken()
         metrics.enter(State.RUNNING)
         watch(query, batches, stop, metrics)
-    except (PySparkException, Py4JError, ConnectionError, SinkError) as error:
+    except CommandError:
+        raise
+    except Exception as error:  # an error of the database's own, too, may heal
         # The sink is not for two threads at once: the next run needs it to itself.
         batches.close()
         failure = diagnose(batches.failure or error, jvm_gone=jvm_gone())
@@ -107,7 +110,7 @@ def watch(
 def _stop_between_batches(query: StreamingQuery, batches: Batches) -> None:
     finished = batches.close()
     for _ in range(round(COMMIT_SECONDS / POLL_SECONDS)):
-        if finished < 0 or batches_after(query, finished - 1):
+        if finished < 0 or is_recorded(query, finished):
             break
         if _ended(query):
             return

@@ -5,7 +5,7 @@ Through Hadoop, because a checkpoint may lie on any file system that Spark knows
 
 import json
 from typing import Any, NamedTuple
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from pyspark.sql import SparkSession
 
@@ -69,11 +69,16 @@ class CheckpointFiles:
             text = self.read(_part(name))
         return None if text is None else parse(text, name, version, self.checkpoint)
 
-    def query_id(self) -> UUID | None:
-        """The query id that Spark gave the checkpoint; None before its first start."""
+    def query_id(self) -> UUID:
+        """The checkpoint's query id, which a new one gets here.
+
+        Spark would give it one as well, but only as the query starts: too late to ask first
+        whether the stream has adopted it.
+        """
         text = self.read("metadata")
         if text is None:
-            return None
+            text = json.dumps({"id": str(uuid4())})
+            self.write("metadata", text)
         try:
             return UUID(json.loads(text)["id"])
         except (ValueError, KeyError, TypeError) as error:

@@ -39,7 +39,7 @@ _HOPELESS = re.compile(r"^(STATE_STORE_\w*SCHEMA|STATE_STORE_UNSUPPORTED|STREAMI
 """Error conditions of Spark: state of another layout. Not that somebody else recorded a batch: the
 JVM of a killed driver may do so once more, and whoever was replaced is fenced at its restart."""
 
-_FILES = re.compile(r"^(FAILED_READ_FILE|CANNOT_READ_FILE)")
+_FILES = re.compile(r"^(FAILED_READ_FILE|CANNOT_READ_FILE|PATH_NOT_FOUND)")
 _PLAN = "=== Streaming Query ==="
 """What follows it in a message is the whole query, for the eyes of Spark's own developers."""
 
@@ -160,7 +160,9 @@ def _of_spark(error: Py4JJavaError | PySparkException) -> Failure:
     if deepest not in one_line(named) and "MISMATCH" not in named:
         said = f"{said}: {deepest}"
     of_file = any(_FILES.match(thrown.condition) for thrown in chain)
-    return Failure(Cause.FILE if of_file else Cause.QUERY, said, _is_hopeless(error, chain))
+    if of_file:
+        return Failure(Cause.FILE, said)
+    return Failure(Cause.QUERY, said, _is_hopeless(error, chain))
 
 
 def _chain(error: Py4JJavaError | PySparkException) -> Iterator[_Thrown]:

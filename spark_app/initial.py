@@ -74,11 +74,11 @@ class Past(NamedTuple):
     recorded: bool
     """Whether the query has written a batch: what it began from is settled then."""
     initial: Initial | None
-    """None where nothing was published, and for a query that has not been adopted."""
+    """None where nothing was published."""
 
 
-def read_past(sink: OutboxSink, stream: str, query_id: UUID | None) -> Past:
-    """Read what a stream has behind it; `query_id` is None before the first start of a checkpoint.
+def read_past(sink: OutboxSink, stream: str, query_id: UUID) -> Past:
+    """Read what a stream has behind it, for the query of a checkpoint.
 
     Raises UnadoptedCheckpoint for another query than the one that the stream has adopted, and what
     `OutboxSink.read` raises.
@@ -86,14 +86,11 @@ def read_past(sink: OutboxSink, stream: str, query_id: UUID | None) -> Past:
     return sink.read(partial(_read, stream, query_id))
 
 
-def _read(stream: str, query_id: UUID | None, connection: "psycopg.Connection") -> Past:
+def _read(stream: str, query_id: UUID, connection: "psycopg.Connection") -> Past:
     asked: dict[str, Any] = {"stream": stream, "query_id": query_id}
     found = connection.execute(_statement("read_past"), asked).fetchone()
     adopted, recorded, frontier_us = found or (None, False, None)
     if adopted not in (None, query_id):
-        if query_id is None:
-            # The start that is about to give the checkpoint its id is refused, and read nothing.
-            return Past(recorded=False, initial=None)
         # Not left to the run's first statement: the adoption could come in between, and with it
         # batches of the other query that were not there when this was read.
         raise unadopted(stream, query_id, adopted)

@@ -20,6 +20,14 @@ def batches_after(query: StreamingQuery, batch_id: int) -> list[StreamingQueryPr
     ]
 
 
+def is_recorded(query: StreamingQuery, batch_id: int) -> bool:
+    """Whether Spark has recorded a batch."""
+    latest = query.lastProgress
+    # Reports of a query that waits push those of its batches out of the list.
+    waits_behind_it = latest is not None and latest.batchId > batch_id
+    return waits_behind_it or bool(batches_after(query, batch_id - 1))
+
+
 def started_at(progress: StreamingQueryProgress) -> datetime:
     """When the batch began, by the clock of the driver."""
     return datetime.fromisoformat(progress.timestamp)

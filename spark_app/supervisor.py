@@ -44,8 +44,19 @@ def supervise(
         if not stop.is_set():
             attempt()
 
+    of_files = 0
+
     def give_up(state: RetryCallState) -> bool:
-        return stop.is_set() or state.attempt_number > _restarts(_failed(state), max_restarts)
+        nonlocal of_files
+        failed = _failed(state)
+        # Of files only those in a row count against their own, lower number.
+        is_file = failed.failure.cause is Cause.FILE
+        of_files = 0 if not is_file else 1 if failed.wrote else of_files + 1
+        return (
+            stop.is_set()
+            or state.attempt_number > max_restarts
+            or of_files > min(max_restarts, FILE_RESTARTS)
+        )
 
     def announce(state: RetryCallState) -> None:
         failure = _failed(state).failure

@@ -22,23 +22,30 @@ class Turn:
 
     def __init__(self, stream: str) -> None:
         self._stream = stream
-        self._run_id: UUID | None = None
+        self._mine: list[UUID] = []
+        self._taken = False
 
-    def take(self, run_id: UUID) -> None:
-        """Remember the run that has just taken the stream."""
-        self._run_id = run_id
+    def try_with(self, run_id: UUID) -> None:
+        """Remember a run that is about to take the stream: it may have, though no answer came."""
+        self._mine.append(run_id)
+
+    def taken(self) -> None:
+        """Remember that the latest run has taken the stream."""
+        self._taken = True
 
     def check(self, sink: OutboxSink) -> None:
-        """Return when nobody took the stream since; always at the first start.
+        """Return when nobody else took the stream since; always until a run has taken it.
 
         Raises `Fenced` when somebody did, and what `OutboxSink.read` raises.
         """
-        if self._run_id is None:
+        if not self._mine:
             return
         current = sink.read(self._current)
-        if current != self._run_id:
+        if current in self._mine:
+            self._taken = True
+        elif self._taken:
             raise Fenced(
-                f"stream {self._stream!r}: run {current} took the stream while run {self._run_id}"
+                f"stream {self._stream!r}: run {current} took the stream while run {self._mine[-1]}"
                 " of this driver was down. Nothing is lost: the newer run replays what is left from"
                 " the checkpoint. This driver stops; if it is the right one, stop the other and"
                 " start this one again."

@@ -45,6 +45,7 @@ def inspected(place: Place, snapshot: Snapshot, merchant: Merchant) -> Iterator[
     lines = [_window(window) for window in merchant.windows]
     if merchant.next_empty_us is not None and merchant.latest_end_us is not None:
         lines.append(_next_empty(merchant.latest_end_us, merchant.next_empty_us))
+        lines.sort(key=lambda line: line.start_us)
     yield from _by_day(lines)
     if not lines:
         yield Text(f"{_INDENT}no window that is open or can be revised")

@@ -216,3 +216,17 @@ def test_events_of_the_next_run_continue_the_state_of_the_last(
     _command(play)
     windows = db.execute("SELECT window_end, exposure_minor FROM holdfast.exposure_window")
     assert windows.fetchall() == [(at("12:15"), 6_000_000)]
+
+
+def test_a_directory_that_is_away_for_a_moment_is_not_the_end(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    from pyspark.errors import AnalysisException
+
+    from spark_app.failure import Cause, diagnose
+
+    with pytest.raises(AnalysisException) as raised:
+        spark.read.text(str(tmp_path / "gone"))
+    failure = diagnose(raised.value)
+    assert (failure.cause, failure.permanent) == (Cause.FILE, False)
+    assert "gone" in failure.said

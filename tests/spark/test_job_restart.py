@@ -236,6 +236,18 @@ def test_a_replay_that_differs_ends_the_job_at_once(
     assert "restart=" not in capsys.readouterr().err
 
 
+def test_a_run_that_took_the_stream_without_an_answer_is_known_as_ours(dsn: str) -> None:
+    query_id, first, second = uuid4(), uuid4(), uuid4()
+    turn = Turn("payouts")
+    with closing(OutboxSink(dsn, stream="payouts")) as sink:
+        for run_id in (first, second):
+            turn.try_with(run_id)
+            sink.start(query_id, run_id)
+            turn.check(sink)
+        turn.try_with(uuid4())
+        turn.check(sink)
+
+
 def test_a_restart_does_not_take_the_stream_back_from_a_newer_driver(dsn: str) -> None:
     query_id, ours, theirs = uuid4(), uuid4(), uuid4()
     turn = Turn("payouts")
@@ -244,8 +256,9 @@ def test_a_restart_does_not_take_the_stream_back_from_a_newer_driver(dsn: str) -
         closing(OutboxSink(dsn, stream="payouts")) as other,
     ):
         turn.check(sink)
+        turn.try_with(ours)
+        turn.check(sink)
         sink.start(query_id, ours)
-        turn.take(ours)
         turn.check(sink)
         other.start(query_id, theirs)
         with pytest.raises(Fenced, match=f"run {theirs} took the stream"):

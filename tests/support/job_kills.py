@@ -74,18 +74,21 @@ class Done:
     interrupted: bool
 
 
-def plan(seed: int) -> list[Kill]:
-    """Draw twenty kills: five drivers, five JVMs, ten workers; half of them at failpoints."""
+def plan(seed: int, each: int) -> list[Kill]:
+    """Draw `each` drivers, as many JVMs and twice as many workers; half of them at failpoints.
+
+    2 to 5 of each; five make twenty kills.
+    """
     draw = random.Random(seed)  # noqa: S311 - a plan, not a secret
-    points = draw.sample(FAILPOINTS, 9) + draw.sample(FAILPOINTS, 1)
+    points = draw.sample(FAILPOINTS, 2 * each - 1) + draw.sample(FAILPOINTS, 1)
     where: list[tuple[Victim, str, bool]] = []
     for victim in (Victim.DRIVER, Victim.JVM):
-        places = [points.pop() for _ in range(4)] + [draw.choice(list(Moment))]
-        twins = set(draw.sample(range(5), 2)) if victim is Victim.DRIVER else set()
+        places = [points.pop() for _ in range(each - 1)] + [draw.choice(list(Moment))]
+        twins = set(draw.sample(range(each), each // 2)) if victim is Victim.DRIVER else set()
         where += [(victim, at, number in twins) for number, at in enumerate(places)]
     # While the driver stands, no task runs: what dies there is a worker that waits for work.
     steps = draw.choices([Moment.STEP, Moment.STEP, Moment.STATE, Moment.PLANNED], k=2)
-    workers = [points.pop(), points.pop(), *steps, *[Moment.STEP] * 6]
+    workers = [points.pop(), points.pop(), *steps, *[Moment.STEP] * (2 * each - 4)]
     where += [(Victim.WORKER, at, False) for at in workers]
     draw.shuffle(where)
     return [

@@ -67,6 +67,12 @@ def test_a_broken_file_is_reported_sooner() -> None:
     assert query.starts == FILE_RESTARTS + 1
 
 
+def test_a_file_that_cannot_be_read_once_after_other_failures_is_tried_again() -> None:
+    query = _Query(*[GONE] * FILE_RESTARTS, BROKEN)
+    _supervise(query)
+    assert query.starts == FILE_RESTARTS + 2
+
+
 def test_without_restarts_the_first_failure_ends_the_job_in_its_own_words() -> None:
     query = _Query(GONE)
     with pytest.raises(CommandError) as raised:

@@ -43,6 +43,12 @@ def test_a_held_merchant_with_an_open_and_an_emitted_window() -> None:
     ]
 
 
+def test_windows_and_the_one_that_a_hold_closes_stand_in_order() -> None:
+    group = Group().batch("12:00", row("e1", "12:01", 6_000_000), row("e2", "12:31", 1))
+    starts = [line.split()[0] for line in _text(group.batch("12:18"))[2:-1]]
+    assert starts == ["12:15-12:30", "12:30-12:45"]
+
+
 def test_a_hold_without_windows_says_what_it_closes() -> None:
     group = Group().batch("12:00", row("e1", "12:01", 6_000_000)).batch("12:18")
     assert _text(group)[1:3] == [
