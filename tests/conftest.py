@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import signal
 from collections.abc import Callable, Iterator
 
 import psycopg
@@ -10,6 +11,15 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 TEMPLATE = "holdfast_test_template"
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C reach what the tests start: a child inherits it if SIGINT is ignored here.
+
+    A shell that runs the tests in the background has them ignore it.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
