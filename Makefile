@@ -52,7 +52,7 @@ bench-operator: $(STAMP) ## measure the exposure operator against Spark's own, w
 
 .PHONY: kills
 kills: $(STAMP) ## kill the job's JVM, Python workers and driver at twenty random points
-	@HOLDFAST_TEST_KILLS_EACH=5 $(BIN)/python -m pytest tests/faults/test_job_faults.py
+	@$(BIN)/python -m pytest tests/soak/kills.py
 
 .PHONY: soak
 soak: $(STAMP) ## run the demo and the job under random kills for SOAK_MINUTES (30)

@@ -77,7 +77,7 @@ class CheckpointFiles:
         """
         text = self.read("metadata")
         if text is None:
-            text = json.dumps({"id": str(uuid4())})
+            text = json.dumps({"id": str(uuid4())}, separators=(",", ":"))
             self.write("metadata", text)
         try:
             return UUID(json.loads(text)["id"])

@@ -137,11 +137,13 @@ def test_an_error_of_the_step_comes_out_of_the_worker_in_its_own_words(play: Pla
     assert overflow.permanent
 
 
-def test_what_spark_cannot_plan_is_not_tried_again(play: Play) -> None:
+def test_a_directory_that_is_gone_is_named_and_may_come_back(play: Play) -> None:
+    from spark_app.failure import Cause
+
     (play.folder / "events").mkdir()
     missing = _failure(play, path=str(play.folder / "gone"))
     assert "gone" in missing.said
-    assert missing.permanent
+    assert (missing.cause, missing.permanent) == (Cause.FILE, False)
 
 
 def test_events_from_before_the_first_policy_are_set_aside_and_the_rest_is_judged(
@@ -218,15 +220,11 @@ def test_events_of_the_next_run_continue_the_state_of_the_last(
     assert windows.fetchall() == [(at("12:15"), 6_000_000)]
 
 
-def test_a_directory_that_is_away_for_a_moment_is_not_the_end(
-    spark: "SparkSession", tmp_path: Path
-) -> None:
+def test_what_spark_cannot_plan_is_not_tried_again(spark: "SparkSession") -> None:
     from pyspark.errors import AnalysisException
 
-    from spark_app.failure import Cause, diagnose
+    from spark_app.failure import diagnose
 
     with pytest.raises(AnalysisException) as raised:
-        spark.read.text(str(tmp_path / "gone"))
-    failure = diagnose(raised.value)
-    assert (failure.cause, failure.permanent) == (Cause.FILE, False)
-    assert "gone" in failure.said
+        spark.sql("SELECT * FROM nowhere")
+    assert diagnose(raised.value).permanent

@@ -231,7 +231,10 @@ class Assault:
 
         def settled() -> bool:
             self._thaw()
-            return job.ended or self._epoch() > epoch or self._newest("commits") > recorded + 1
+            if job.ended or job.stands or self._epoch() > epoch:
+                # One that stands waits for the next kill.
+                return True
+            return self._newest("commits") > recorded + 1
 
         eventually(settled, SECONDS)
         interrupted = job.driver.poll() not in {0, None} or self._epoch() > epoch
