@@ -6,6 +6,7 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
+import psutil
 import pytest
 from prometheus_client import CollectorRegistry, Metric
 
@@ -109,8 +110,10 @@ def test_where_nobody_can_listen_is_said_in_words(host: str) -> None:
 
 
 def test_port_0_serves_nothing() -> None:
-    with served(Metrics("payouts"), "192.0.2.1", 0):
-        pass
+    own = psutil.Process()
+    before = own.net_connections()
+    with served(Metrics("payouts"), "127.0.0.1", 0):
+        assert own.net_connections() == before
 
 
 def test_every_counter_is_there_before_it_counts() -> None:
