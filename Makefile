@@ -47,7 +47,7 @@ bench: $(STAMP) ## measure against peers and print tables
 	@$(BIN)/python -m tests.benchmarks.sink
 
 .PHONY: bench-operator
-bench-operator: $(STAMP) ## measure the exposure operator against Spark's own, with a plot (15 minutes)
+bench-operator: $(STAMP) ## measure the exposure operator against Spark's own, with a plot; takes long
 	@$(BIN)/python -m tests.benchmarks.operator
 
 .PHONY: kills

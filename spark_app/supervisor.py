@@ -50,8 +50,10 @@ def supervise(
         nonlocal of_files
         failed = _failed(state)
         # Of files only those in a row count against their own, lower number.
-        is_file = failed.failure.cause is Cause.FILE
-        of_files = 0 if not is_file else 1 if failed.wrote else of_files + 1
+        if failed.failure.cause is not Cause.FILE:
+            of_files = 0
+        else:
+            of_files = 1 if failed.wrote else of_files + 1
         return (
             stop.is_set()
             or state.attempt_number > max_restarts

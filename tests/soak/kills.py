@@ -4,7 +4,7 @@ Real: `holdfast job run`, Spark, its JVM and Python workers, Postgres, SIGKILL. 
 that the job wrote, with those of a run that nothing happened to, and with the rules as a naive
 reference reads them. Which process dies and when is drawn from a seed (`tests/support/job_kills`);
 `make kills` plays one seed, `make soak` draws others. A JVM that outlives its killed driver is a
-case of its own. Not part of `make test`, because starting Spark again and again takes ten minutes.
+case of its own. Not part of `make test`, because starting Spark again and again takes long.
 """
 
 import os

@@ -9,7 +9,6 @@ import argparse
 import json
 import os
 import tempfile
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -115,11 +114,11 @@ def main() -> None:
     given = parser.parse_args()
     os.environ.update(spark_environment())
     spark = ours.create()
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+    # RocksDB's threads may still write while the JVM ends.
+    scratch = tempfile.TemporaryDirectory(prefix="holdfast-bench-", ignore_cleanup_errors=True)
+    with scratch as folder:
         points = measure(spark, given.events, given.files, Path(folder))
         spark.stop()
-        # RocksDB's threads may still write while the JVM ends.
-        time.sleep(1)
     print(json.dumps([asdict(point) for point in points]))
 
 
