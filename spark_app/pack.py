@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_app.blobs import to_blob
-from spark_app.events import REFUSED, Parsed
+from spark_app.events import Parsed
 from spark_app.exposure.policy import Policy
 from spark_app.exposure.schema import ROWS, TIMESTAMP
 from spark_app.texts import crc32
@@ -51,22 +51,9 @@ class Packer:
     """The numbers of the key groups (`groups.group_numbers`)."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        events: list[pa.RecordBatch] = []
-        refused: list[pa.RecordBatch] = []
-        for batch in batches:
-            if not batch.num_rows:
-                continue
-            good, bad = validate(self.parse(batch), self.policy)
-            events.append(self._with_future_dated(good, batch.column("batch_time")[0]))
-            refused.append(bad)
-            held = [*events, *refused]
-            if (
-                sum(part.num_rows for part in held) >= ROWS_PER_PACK
-                or sum(part.nbytes for part in held) >= BYTES_PER_PACK
-            ):
-                yield pack(events, refused, self.groups)
-                events, refused = [], []
-        if events:
+        for rows in _gathered(batches):
+            good, refused = validate(self.parse(rows), self.policy)
+            events = self._with_future_dated(good, rows.column("batch_time")[0])
             yield pack(events, refused, self.groups)
 
     def _with_future_dated(self, events: pa.RecordBatch, batch_time: pa.Scalar) -> pa.RecordBatch:
@@ -78,18 +65,31 @@ class Packer:
         )
 
 
+def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join small batches, so that each kernel runs over many rows and few blobs are made."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held += [batch] if batch.num_rows else []
+        if (
+            sum(part.num_rows for part in held) >= ROWS_PER_PACK
+            or sum(part.nbytes for part in held) >= BYTES_PER_PACK
+        ):
+            yield pa.concat_batches(held)
+            held = []
+    if held:
+        yield pa.concat_batches(held)
+
+
 def pack(
-    events: list[pa.RecordBatch], refused: list[pa.RecordBatch], groups: tuple[int, ...]
+    events: pa.RecordBatch, refused: pa.RecordBatch, groups: tuple[int, ...]
 ) -> pa.RecordBatch:
     """One row of PACKED per key group that has events, and one for all refused rows."""
-    rows = pa.Table.from_batches(events, ROWS).combine_chunks()
-    set_aside = pa.Table.from_batches(refused, REFUSED).combine_chunks()
     packed: list[tuple[int, bytes | None, bytes | None]] = []
-    if rows.num_rows:
-        packed += [(group, to_blob(part), None) for group, part in _by_group(rows, groups)]
-    if set_aside.num_rows:
-        packed.append((groups[0], None, to_blob(set_aside)))
-    plausible = pc.max(rows["occurred_at"].filter(pc.invert(rows["future_dated"])))
+    if events.num_rows:
+        packed += [(group, to_blob(part), None) for group, part in _by_group(events, groups)]
+    if refused.num_rows:
+        packed.append((groups[0], None, to_blob(pa.Table.from_batches([refused]))))
+    plausible = pc.max(events["occurred_at"].filter(pc.invert(events["future_dated"])))
     return pa.RecordBatch.from_arrays(
         [
             pa.array([group for group, _, _ in packed], pa.int32()),
@@ -101,12 +101,12 @@ def pack(
     )
 
 
-def _by_group(rows: pa.Table, groups: tuple[int, ...]) -> Iterator[tuple[int, pa.Table]]:
-    merchants = rows["merchant_id"].combine_chunks().dictionary_encode()
+def _by_group(rows: pa.RecordBatch, groups: tuple[int, ...]) -> Iterator[tuple[int, pa.Table]]:
+    merchants = rows["merchant_id"].dictionary_encode()
     # `groups.key_group` for a whole column.
     group_of = (crc32(merchants.dictionary) % len(groups)).astype(np.uint16)
     owner = group_of[merchants.indices.to_numpy()]
-    ordered = rows.take(pa.array(np.argsort(owner, kind="stable")))
+    ordered = pa.Table.from_batches([rows]).take(pa.array(np.argsort(owner, kind="stable")))
     ends = np.cumsum(np.bincount(owner, minlength=len(groups))).tolist()
     for group, (start, end) in zip(groups, pairwise([0, *ends]), strict=True):
         if start < end:

@@ -25,7 +25,11 @@ FIXED = {
     f"{_STREAMING}.noDataMicroBatches.enabled": "true",
     # A partial read of a batch in foreachBatch would lose state: it has to fail.
     f"{_STREAMING}.stateStore.commitValidation.enabled": "true",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    # What goes to Python at a time is bounded by rows alone: for the bound by bytes the JVM adds up
+    # all buffers of a batch after each of its rows. `pack` joins what arrives in small batches, and
+    # behind it a row is a key group's share of some 200,000 events.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
 }
 """Not for operators: another value breaks a guarantee, or an existing checkpoint."""
 
@@ -46,11 +50,10 @@ _OWN_JVM: dict[str, bool | float | int | str | None] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # The first compiler alone: this JVM moves blobs between files, Python and RocksDB. The second
-    # one took half of a start's processor time for code that was not faster afterwards. Out of
-    # memory, a JVM limps on without the threads that died of it: it has to go, and be replaced.
+    # Out of memory, a JVM limps on without the threads that died of it: it has to go, and be
+    # replaced.
     "spark.driver.extraJavaOptions": (
-        "-XX:TieredStopAtLevel=1 -XX:+ExitOnOutOfMemoryError"
+        "-XX:+ExitOnOutOfMemoryError"
         f" -Dlog4j2.configurationFile={files('spark_app') / 'log4j2.properties'}"
     ),
 }

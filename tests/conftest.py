@@ -12,6 +12,9 @@ from psycopg.conninfo import make_conninfo
 
 TEMPLATE = "holdfast_test_template"
 
+# A JVM that lives for a minute spends more on compiling well than it gets back.
+os.environ.setdefault("HOLDFAST_SPARK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
 
 def pytest_configure() -> None:
     """Let Ctrl-C reach what the tests start: a child inherits it if SIGINT is ignored here.
