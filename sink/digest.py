@@ -2,9 +2,9 @@
 
 Every value becomes bytes that delimit themselves (`N` for null, `<length>:<bytes>` for a scalar,
 `{` and the fields for a struct, `[<count>:` and the elements for a list), a row the bytes of its
-columns in the order of their names. Rows are sorted as bytes and hashed with SHA-256 under a header
-that names the table, its columns, their types and the number of rows. Everything runs in Arrow's
-kernels; no value becomes a Python object.
+columns in the order of their names, and those their SHA-256. The sorted hashes of a table's rows
+are hashed once more, and the result under a header that names the table, its columns, their types
+and the number of rows. So rows that never come together in one process have a digest as well.
 
 A stored digest is compared for as long as a checkpoint may replay its batch, so a change of this
 encoding would be a new `VERSION`; `tests/contract/vectors/digest.json` freezes it.
@@ -12,7 +12,7 @@ encoding would be a new `VERSION`; `tests/contract/vectors/digest.json` freezes 
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +20,9 @@ import pyarrow.compute as pc
 
 from sink.errors import SchemaMismatch
 
-VERSION = b"holdfast-digest/1\n"
+VERSION = b"holdfast-digest/2\n"
+
+ROWS_AT_A_TIME = 50_000
 
 _BYTES = pa.large_binary()
 _NOTHING = pa.scalar(b"", _BYTES)
@@ -32,18 +34,44 @@ def digest(tables: Mapping[str, pa.Table]) -> bytes:
 
     Raises `SchemaMismatch` for a column type that has no one text form, such as a float.
     """
+    return digest_of_parts(
+        {
+            name: (header(name, table.schema, table.num_rows), combined(row_hashes(table)))
+            for name, table in tables.items()
+            if table.num_rows
+        }
+    )
+
+
+def digest_of_parts(parts: Mapping[str, tuple[bytes, bytes]]) -> bytes:
+    """Return the digest of tables of which only `header` and `combined` hashes are known."""
     total = hashlib.sha256(VERSION)
-    for name in sorted(tables):
-        table = tables[name]
-        if not table.num_rows:
-            continue
-        columns = sorted(table.column_names)
-        described = {column: kind(table.schema.field(column).type) for column in columns}
-        header = json.dumps([name, table.num_rows, list(described.items())], separators=(",", ":"))
-        total.update(header.encode() + b"\n")
-        for piece in _sorted_rows(table.select(columns)):
-            total.update(piece)
+    for name in sorted(parts):
+        for part in parts[name]:
+            total.update(part)
     return total.digest()
+
+
+def header(name: str, schema: pa.Schema, rows: int) -> bytes:
+    """Return what is hashed in front of a table. Raises `SchemaMismatch`."""
+    columns = [(column, kind(schema.field(column).type)) for column in sorted(schema.names)]
+    return json.dumps([name, rows, columns], separators=(",", ":")).encode() + b"\n"
+
+
+def row_hashes(table: pa.Table) -> list[bytes]:
+    """Return the SHA-256 of each row, in the order of the table."""
+    columns = table.select(sorted(table.column_names))
+    sha256 = hashlib.sha256
+    return [
+        sha256(row).digest()
+        for batch in columns.to_batches(max_chunksize=ROWS_AT_A_TIME)
+        for row in pc.binary_join_element_wise(*map(_texts, batch.columns), _NOTHING).to_pylist()
+    ]
+
+
+def combined(hashes: Iterable[bytes]) -> bytes:
+    """Return the hash of row hashes; their order does not count."""
+    return hashlib.sha256(b"".join(sorted(hashes))).digest()
 
 
 def kind(type_: pa.DataType) -> str:
@@ -72,21 +100,6 @@ def kind(type_: pa.DataType) -> str:
         f"a column of type {type_} cannot be part of a batch: its values have no one text form."
         " Nothing was written. Cast it to an integer (minor units), a string, or a timestamp."
     )
-
-
-def _sorted_rows(table: pa.Table) -> list[memoryview]:
-    texts = [
-        pc.binary_join_element_wise(*map(_texts, batch.columns), _NOTHING)
-        for batch in table.to_batches()
-        if batch.num_columns and batch.num_rows
-    ]
-    if not texts:
-        return []
-    rows = pa.chunked_array(texts, _BYTES).combine_chunks()
-    rows = rows.take(pc.array_sort_indices(rows))
-    offsets = pa.Array.from_buffers(pa.int64(), len(rows) + 1, [None, rows.buffers()[1]])
-    first, last = offsets[rows.offset].as_py(), offsets[rows.offset + len(rows)].as_py()
-    return [memoryview(rows.buffers()[2])[first:last]]
 
 
 def _texts(values: pa.Array) -> pa.Array:

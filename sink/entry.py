@@ -4,7 +4,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from sink.contract.canonical import NotCanonical
+from sink.contract.canonical import NotCanonical, canonical_json
 from sink.contract.envelope import BODY_BYTES_MAX, Envelope
 from sink.contract.key import Key
 from sink.contract.states import QuarantineReason
@@ -13,8 +13,8 @@ SUBJECT_BYTES_MAX = 1024
 PRIORITY_MAX = 2**15 - 1
 SEQUENCE_DIGITS_MAX = 19
 
-_TYPE = re.compile(r"[a-zA-Z0-9_.]{1,128}", re.ASCII)
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
+TYPE = re.compile(r"[a-zA-Z0-9_.]{1,128}", re.ASCII)
+TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -23,6 +23,7 @@ class PreparedEntry(NamedTuple):
 
     subject: str
     type: str
+    key_text: str
     key: Key
     envelope: Envelope
     occurred_at: datetime
@@ -52,12 +53,13 @@ def entry_of(
     Raises `Refused`.
     """
     _check_subject(subject)
-    if not isinstance(type_, str) or not _TYPE.fullmatch(type_):
+    if not isinstance(type_, str) or not TYPE.fullmatch(type_):
         raise Refused(
             QuarantineReason.BAD_TYPE, f"type {_show(type_)} is not 1 to 128 of a-z A-Z 0-9 _ ."
         )
     try:
         derived = Key.of(_given("key", key))
+        key_text = canonical_json(list(key)).decode()
     except NotCanonical as error:
         raise Refused(QuarantineReason.BAD_KEY, str(error)) from None
     try:
@@ -73,7 +75,7 @@ def entry_of(
             f"the body would have {size:,} bytes; at most {BODY_BYTES_MAX:,} are sent",
         )
     return PreparedEntry(
-        subject, type_, derived, envelope, occurred_at, urgency, _trace(traceparent)
+        subject, type_, key_text, derived, envelope, occurred_at, urgency, _trace(traceparent)
     )
 
 
@@ -116,7 +118,7 @@ def _urgency(priority: int | None) -> int:
 
 def _trace(value: Any) -> str | None:
     # W3C Trace Context: a malformed traceparent is as good as none. It never stops a decision.
-    return value if isinstance(value, str) and _TRACEPARENT.fullmatch(value) else None
+    return value if isinstance(value, str) and TRACEPARENT.fullmatch(value) else None
 
 
 def _show(value: Any) -> str:

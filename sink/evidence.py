@@ -7,18 +7,36 @@ from typing import Any
 
 import pyarrow as pa
 
-from sink.contract.canonical import rfc3339_from_micros
+from sink.contract.canonical import rfc3339, rfc3339_from_micros
 
 ROW_BYTES_MAX = 64 * 1024
 """Longest row text; of a longer one the beginning is kept, with its length."""
 
 DETAIL_LENGTH_MAX = 1000
 
+_BEFORE_DATA = ',"key":"hf_{}","data":'
+
 
 def row_text(row: Mapping[str, pa.Scalar]) -> str:
     """Return the row as one JSON object. Bytes that are not UTF-8 are shown as `\\xNN`."""
     values = {name: readable(value) for name, value in row.items()}
     return storable(json.dumps(values, ensure_ascii=False, default=str))
+
+
+def entry_text(entry: Mapping[str, Any]) -> str:
+    """Return an entry (a row of `prepared.ENTRIES`) as the JSON object that it was made of."""
+    at = entry["occurred_at"]
+    members = (
+        ("subject", json.dumps(entry["subject"], ensure_ascii=False)),
+        ("type", json.dumps(entry["type"])),
+        ("key", entry["key_text"]),
+        ("occurred_at", json.dumps(rfc3339(at))),
+        ("data", entry["tail"].removeprefix(_BEFORE_DATA.format(entry["key"]))[:-1]),
+        ("priority", str(entry["priority"])),
+        ("traceparent", json.dumps(entry["traceparent"])),
+    )
+    texts = ", ".join(f'"{name}": {text}' for name, text in members)
+    return storable(f"{{{texts}}}")
 
 
 def storable(text: str | None) -> str:

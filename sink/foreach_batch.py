@@ -18,6 +18,7 @@ import pyarrow as pa
 from sink.batch import BatchInput, prepare
 from sink.contract.dsn import redact
 from sink.contract.failpoints import failpoint
+from sink.driver_path import InDriver
 from sink.errors import NotStreaming
 from sink.writer import Replayed, Timeouts, Writer, Written
 
@@ -117,7 +118,7 @@ class OutboxSink:
         also = self._also
         self.last = self._writer.write(
             identity.batch_id,
-            batch,
+            InDriver(batch),
             source_offsets=_source_offsets(self._checkpoint, identity.batch_id),
             also=None if also is None else lambda connection: also(connection, table),
         )

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import psycopg
 
-from sink.batch import PreparedBatch
+from sink.content import Content
 from sink.contract.canonical import rfc3339
 from sink.contract.key import Key
 from sink.database import execute
@@ -100,7 +100,7 @@ def accept(
     connection: psycopg.Connection,
     run: Run,
     batch_id: int,
-    batch: PreparedBatch,
+    batch: Content,
     recorded: Recorded,
     *,
     commit_unknown: bool,
@@ -120,24 +120,19 @@ def _diverged(
     connection: psycopg.Connection,
     run: Run,
     batch_id: int,
-    batch: PreparedBatch,
+    batch: Content,
     recorded: Recorded,
 ) -> ReplayDiverged:
+    staged = batch.stage(connection)
     sides = {
         found["side"]: KeyDifference(found["count"], tuple(found["first"]))
-        for found in execute(
-            connection,
-            "compare_keys",
-            batch_no=recorded.batch_no,
-            keys=[entry.key.digest for entry in batch.entries],
-            contents=[entry.envelope.content for entry in batch.entries],
-        )
+        for found in execute(connection, "compare_keys", batch_no=recorded.batch_no)
     }
     difference = Divergence(
         rows_then=recorded.counts.rows,
         rows_now=batch.row_count,
         quarantined_then=recorded.counts.quarantined,
-        quarantined_now=len(batch.quarantined),
+        quarantined_now=staged.quarantined,
         only_in_ledger=sides.get("only_in_ledger", KeyDifference()),
         only_in_replay=sides.get("only_in_replay", KeyDifference()),
         changed=sides.get("changed", KeyDifference()),

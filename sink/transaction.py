@@ -7,29 +7,22 @@ Locks are taken in one order everywhere (the stream, then subjects by name, then
 two streams that decide about the same subjects wait for each other and never deadlock.
 """
 
-import io
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from uuid import UUID
 
 import psycopg
-import pyarrow as pa
-import pyarrow.csv
 
-from sink.batch import PreparedBatch
+from sink.content import Content, Staged
 from sink.contract.canonical import rfc3339
 from sink.contract.failpoints import failpoint
-from sink.database import execute, fitting, one_row, statement
-from sink.entry import PreparedEntry
+from sink.database import execute, one_row
 from sink.errors import Fenced, UnadoptedCheckpoint
 from sink.ledger import Counts, Run, Written
 
 Also = Callable[[psycopg.Connection], None]
 
 _log = logging.getLogger(__name__)
-
-_COPY_ROWS = 20_000
-_CSV = pa.csv.WriteOptions(include_header=False)
 
 
 def lock(connection: psycopg.Connection, run: Run, batch_id: int) -> None:
@@ -62,20 +55,22 @@ def write(
     connection: psycopg.Connection,
     run: Run,
     batch_id: int,
-    batch: PreparedBatch,
+    batch: Content,
     *,
     source_offsets: str | None,
     suppress_repeats: bool,
     also: Also | None,
 ) -> Written:
     """Write a batch that the ledger does not have. The stream is locked."""
-    _stage(connection, batch.entries)
+    staged = batch.stage(connection)
     failpoint("S5")
     execute(connection, "add_subjects")
     locked = one_row(connection, "lock_subjects")
     reserved = one_row(connection, "reserve_batch", last_created_at=locked["last_created_at"])
     batch_no, written_at = reserved["batch_no"], reserved["written_at"]
-    counts, overtaken = _number(connection, batch, batch_no, suppress_repeats=suppress_repeats)
+    counts, overtaken = _number(
+        connection, batch, staged, batch_no, suppress_repeats=suppress_repeats
+    )
     if overtaken:
         _log.warning(
             "stream=%s batch=%d overtaken=%d: entries older than their subject's newest one are"
@@ -106,7 +101,7 @@ def write(
     failpoint("S3")
     execute(connection, "add_entries", batch_no=batch_no, written_at=written_at)
     execute(connection, "advance_subjects", written_at=written_at)
-    _quarantine(connection, batch, batch_no, rfc3339(written_at))
+    batch.quarantine(connection, batch_no, rfc3339(written_at))
     failpoint("S6")
     if also is not None:
         also(connection)
@@ -118,83 +113,23 @@ def _newest(found: dict[str, object]) -> str:
 
 
 def _number(
-    connection: psycopg.Connection, batch: PreparedBatch, batch_no: int, *, suppress_repeats: bool
+    connection: psycopg.Connection,
+    batch: Content,
+    staged: Staged,
+    batch_no: int,
+    *,
+    suppress_repeats: bool,
 ) -> tuple[Counts, int]:
     """Return the counts, and how many of the suppressed entries were overtaken."""
     found = one_row(connection, "number_entries", batch_no=batch_no, suppress=suppress_repeats)
-    known = len(batch.entries) - found["fresh"]
+    known = staged.entries - found["fresh"]
     differing = one_row(connection, "count_differing", batch_no=batch_no)["count"] if known else 0
     counts = Counts(
         rows=batch.row_count,
         entries=found["numbered"],
-        duplicates=batch.duplicate_count + known,
+        duplicates=staged.duplicates + known,
         differing=differing,
         suppressed=found["fresh"] - found["numbered"],
-        quarantined=len(batch.quarantined),
+        quarantined=staged.quarantined,
     )
     return counts, found["overtaken"]
-
-
-def _stage(connection: psycopg.Connection, entries: tuple[PreparedEntry, ...]) -> None:
-    middle = len(entries) // 2
-    with fitting(), connection.cursor().copy(statement("copy_staged")) as copy:
-        for piece in _pieces(0, middle):
-            copy.write(_staged(piece, entries))
-        failpoint("S4")
-        for piece in _pieces(middle, len(entries)):
-            copy.write(_staged(piece, entries))
-
-
-def _pieces(start: int, stop: int) -> Iterator[range]:
-    for first in range(start, stop, _COPY_ROWS):
-        yield range(first, min(first + _COPY_ROWS, stop))
-
-
-def _staged(ordinals: range, entries: tuple[PreparedEntry, ...]) -> memoryview:
-    """Return the CSV of some entries, in the columns of copy_staged.sql."""
-    part = entries[ordinals.start : ordinals.stop]
-    return _csv(
-        {
-            "ordinal": pa.array(ordinals, pa.int32()),
-            "subject": [entry.subject for entry in part],
-            "type": [entry.type for entry in part],
-            "key": [entry.key.digest.hex for entry in part],
-            "content": [entry.envelope.content.hex for entry in part],
-            "occurred_at": pa.array(
-                [entry.occurred_at for entry in part], pa.timestamp("us", "UTC")
-            ),
-            "priority": pa.array([entry.priority for entry in part], pa.int16()),
-            "traceparent": pa.array([entry.traceparent for entry in part], pa.string()),
-            "head": [entry.envelope.head.decode() for entry in part],
-            "tail": [entry.envelope.tail.decode() for entry in part],
-        }
-    )
-
-
-def _quarantine(
-    connection: psycopg.Connection, batch: PreparedBatch, batch_no: int, at: str
-) -> None:
-    rows = batch.quarantined
-    if not rows:
-        return
-    with fitting(), connection.cursor().copy(statement("copy_quarantine")) as copy:
-        for piece in _pieces(0, len(rows)):
-            part = rows[piece.start : piece.stop]
-            copy.write(
-                _csv(
-                    {
-                        "batch_no": pa.repeat(batch_no, len(part)),
-                        "reason": [row.reason.value for row in part],
-                        "detail": [row.detail for row in part],
-                        "row": [row.row for row in part],
-                        "quarantined_at": pa.repeat(at, len(part)),
-                    }
-                )
-            )
-
-
-def _csv(columns: dict[str, object]) -> memoryview:
-    # A string is always quoted and a null never, which is how COPY tells '' from null.
-    sink = io.BytesIO()
-    pa.csv.write_csv(pa.table(columns), sink, _CSV)
-    return sink.getbuffer()

@@ -14,7 +14,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from sink import ledger, transaction
-from sink.batch import PreparedBatch
+from sink.content import Content
 from sink.contract.failpoints import failpoint
 from sink.database import Timeouts, cut_after, execute, fitting, one_row, open_session, said
 from sink.errors import SinkUnavailable
@@ -126,7 +126,7 @@ class Writer:
     def write(
         self,
         batch_id: int,
-        batch: PreparedBatch,
+        batch: Content,
         *,
         source_offsets: str | None = None,
         also: Also | None = None,

@@ -71,6 +71,21 @@ class QuarantineReason(StrEnum):
     BODY_TOO_LARGE = "body_too_large"
 
 
+class QuarantineResolution(StrEnum):
+    """What became of a row that was set aside."""
+
+    REQUEUED = "requeued"
+    DISMISSED = "dismissed"
+
+
+class DivergenceSide(StrEnum):
+    """How a key of a diverged replay differs from what the batch wrote."""
+
+    ONLY_IN_LEDGER = "only_in_ledger"
+    ONLY_IN_REPLAY = "only_in_replay"
+    CHANGED = "changed"
+
+
 class LateReason(StrEnum):
     """Why an event that is valid was not applied."""
 

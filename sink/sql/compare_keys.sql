@@ -4,7 +4,7 @@ WITH ledger AS (
     SELECT key, content FROM holdfast.entry_key WHERE batch_no = %(batch_no)s
 ),
 replay AS (
-    SELECT key, content FROM unnest(%(keys)s::uuid[], %(contents)s::uuid[]) AS given (key, content)
+    SELECT key, content FROM pg_temp.holdfast_staged
 ),
 difference AS (
     SELECT

@@ -35,6 +35,7 @@ from migrations.upgrade import upgrade
 from sink.batch import BatchInput, prepare
 from sink.contract.envelope import Envelope
 from sink.contract.key import Key
+from sink.driver_path import InDriver
 from sink.writer import Writer
 
 ROWS = 20_000
@@ -73,7 +74,7 @@ def sink_case(dsn: str) -> Case:
     def run(batch_id: int) -> float:
         table = rows_of(batch_id)
         start = time.perf_counter()
-        written = writer.write(batch_id, prepare(BatchInput(table)))
+        written = writer.write(batch_id, InDriver(prepare(BatchInput(table))))
         seconds = time.perf_counter() - start
         if written.counts.rows != ROWS:
             raise RuntimeError(f"{written.counts.rows} rows went in, not {ROWS}")

@@ -17,6 +17,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
+import sink.driver_path
 import sink.transaction
 import sink.writer
 from sink import Fenced, Written
@@ -114,6 +115,7 @@ def test_backend_killed_at_a_point_costs_one_more_attempt(
             ).fetchone()
             assert found == (1,)
 
+    monkeypatch.setattr(sink.driver_path, "failpoint", strike)
     monkeypatch.setattr(sink.transaction, "failpoint", strike)
     monkeypatch.setattr(sink.writer, "failpoint", strike)
     assert drive(dsn, tmp_path, QUERY_ID) == ["Written"] * BATCHES

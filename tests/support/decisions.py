@@ -6,6 +6,7 @@ from typing import Any, Self
 from uuid import uuid4
 
 from sink.batch import BatchInput, prepare
+from sink.driver_path import InDriver
 from sink.writer import Writer, Written
 from tests.support.entries import BLOCK, decision, table
 
@@ -43,6 +44,6 @@ class Decisions:
         """Write one batch."""
         prepared = prepare(BatchInput(table(*rows)))
         self._batch_id += 1
-        written = self._writer.write(self._batch_id, prepared)
+        written = self._writer.write(self._batch_id, InDriver(prepared))
         assert isinstance(written, Written)
         return written

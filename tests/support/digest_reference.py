@@ -14,15 +14,16 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def reference_digest(tables: Mapping[str, pa.Table]) -> bytes:
-    """SHA-256 over the sorted encodings of the rows of each table that has rows."""
-    total = hashlib.sha256(b"holdfast-digest/1\n")
+    """SHA-256 over the sorted hashes of the rows of each table that has rows."""
+    total = hashlib.sha256(b"holdfast-digest/2\n")
     for name in sorted(tables):
         rows = tables[name].to_pylist()
         if rows:
             columns = [[c, kind(tables[name].schema.field(c).type)] for c in sorted(rows[0])]
             header = json.dumps([name, len(rows), columns], separators=(",", ":"))
             total.update(header.encode() + b"\n")
-            total.update(b"".join(sorted(_fields(row) for row in rows)))
+            hashes = sorted(hashlib.sha256(_fields(row)).digest() for row in rows)
+            total.update(hashlib.sha256(b"".join(hashes)).digest())
     return total.digest()
 
 

@@ -37,6 +37,8 @@ ENUMS: dict[str, type[StrEnum]] = {
     "dead_reason": states.DeadReason,
     "dead_resolution": states.DeadResolution,
     "quarantine_reason": states.QuarantineReason,
+    "quarantine_resolution": states.QuarantineResolution,
+    "divergence_side": states.DivergenceSide,
     "late_reason": states.LateReason,
     "replay_verb": states.ReplayVerb,
     "replay_state": states.ReplayState,

@@ -128,5 +128,44 @@ quarantine = Table(
     needed("reason", enum("quarantine_reason")),
     *every(Text, "detail", "row"),
     now("quarantined_at"),
+    Column("resolution", enum("quarantine_resolution")),
+    Column("resolved_at", TIME),
+    Column("resolved_by", Text),
+    check("resolution", "(resolution IS NULL) = (resolved_at IS NULL)"),
     Index("ix_quarantine_batch_no", "batch_no"),
+)
+
+divergence = Table(
+    "divergence",
+    metadata,
+    identity(),
+    needed("batch_no", BigInteger),
+    needed("digest", LargeBinary),
+    needed("run_id", UUID),
+    *every(BigInteger, "row_count", "quarantined_count", "differing_count"),
+    now("found_at"),
+    UniqueConstraint("batch_no", "digest"),
+    check("digest", "octet_length(digest) = 32"),
+)
+
+divergence_row = Table(
+    "divergence_row",
+    metadata,
+    reference("divergence_id", BigInteger, "divergence.id"),
+    needed("key", UUID),
+    needed("side", enum("divergence_side")),
+    Column("subject", Text),
+    Column("type", Text),
+    Column("occurred_at", TIME),
+    Column("body", Text),
+    PrimaryKeyConstraint("divergence_id", "key"),
+)
+
+stage = Table(
+    "stage",
+    metadata,
+    identity(),
+    needed("stream", Text),
+    *every(BigInteger, "epoch", "batch_id"),
+    now("opened_at"),
 )

@@ -11,7 +11,6 @@ import pytest
 from sink import batch as batch_module
 from sink.batch import BatchInput, PreparedBatch, prepare
 from sink.contract.key import Key
-from sink.contract.states import QuarantineReason
 from sink.errors import BatchTooLarge, SchemaMismatch
 from tests.support.bad_rows import BAD_ROWS
 from tests.support.entries import BLOCK, NOON, REFUSED, RELEASE, SCHEMA, decision, table
@@ -19,10 +18,14 @@ from tests.support.entries import BLOCK, NOON, REFUSED, RELEASE, SCHEMA, decisio
 
 def _prepared(*rows: dict[str, Any], schema: pa.Schema = SCHEMA) -> PreparedBatch:
     prepared = prepare(BatchInput(pa.Table.from_pylist(list(rows), schema)))
-    set_aside = len(prepared.quarantined)
+    written, set_aside = prepared.entries.num_rows, prepared.quarantined.num_rows
     assert prepared.row_count == len(rows)
-    assert prepared.row_count == len(prepared.entries) + prepared.duplicate_count + set_aside
+    assert prepared.row_count == written + prepared.duplicate_count + set_aside
     return prepared
+
+
+def _reasons(prepared: PreparedBatch) -> list[str]:
+    return prepared.quarantined["reason"].to_pylist()
 
 
 def _with(**columns: pa.DataType) -> pa.Schema:
@@ -35,17 +38,17 @@ def _with(**columns: pa.DataType) -> pa.Schema:
 
 
 def test_row_becomes_an_entry_with_key_and_body() -> None:
-    [entry] = _prepared(decision("m_482", minor=8_500_000)).entries
+    [entry] = _prepared(decision("m_482", minor=8_500_000)).entries.to_pylist()
     parts = ["payout-hold/v1", "m_482", "2026-11-02T12:15:00+00:00", BLOCK, "1"]
-    assert entry.key == Key.of(parts)
-    assert json.loads(entry.envelope.body(7)) == {
+    assert entry["key"] == Key.of(parts).digest.hex
+    assert json.loads(f"{entry['head']}7{entry['tail']}") == {
         "type": BLOCK,
         "timestamp": "2026-11-02T12:15:00Z",
         "sequence": 7,
         "key": Key.of(parts).text,
         "data": {"merchant_id": "m_482", "exposure_minor": 8_500_000},
     }
-    assert (entry.subject, entry.priority, entry.traceparent) == ("m_482", 0, None)
+    assert (entry["subject"], entry["priority"], entry["traceparent"]) == ("m_482", 0, None)
 
 
 def test_entries_are_ordered_by_subject_time_and_key_whatever_the_input_order() -> None:
@@ -62,20 +65,21 @@ def test_entries_are_ordered_by_subject_time_and_key_whatever_the_input_order() 
         ("m_2", rows[0]["key"]),
     ]
     for order in itertools.permutations(rows):
-        found = [(entry.subject, entry.key) for entry in _prepared(*order).entries]
-        assert found == [(subject, Key.of(parts)) for subject, parts in expected]
+        entries = _prepared(*order).entries.to_pylist()
+        found = [(entry["subject"], entry["key"]) for entry in entries]
+        assert found == [(subject, Key.of(parts).digest.hex) for subject, parts in expected]
 
 
 @pytest.mark.parametrize(("change", "reason"), BAD_ROWS.values(), ids=BAD_ROWS.keys())
 def test_bad_row_is_set_aside_and_the_rest_is_written(change: dict[str, Any], reason: str) -> None:
     schema = _with(priority=pa.int32())
     prepared = _prepared(decision("m_1"), decision("m_2") | change, decision("m_3"), schema=schema)
-    assert [entry.subject for entry in prepared.entries] == ["m_1", "m_3"]
-    [row] = prepared.quarantined
-    assert row.reason == reason
-    assert row.detail
-    assert "\x00" not in row.row
-    kept = json.loads(row.row)
+    assert prepared.entries["subject"].to_pylist() == ["m_1", "m_3"]
+    [row] = prepared.quarantined.to_pylist()
+    assert row["reason"] == reason
+    assert row["detail"]
+    assert "\x00" not in row["row"]
+    kept = json.loads(row["row"])
     assert kept.get("cut") or set(kept) == set(schema.names)
 
 
@@ -86,23 +90,23 @@ def test_value_that_python_cannot_hold_concerns_its_row_only() -> None:
     data = pa.StructArray.from_arrays([subject, moments], names=["merchant_id", "seen_at"])
     broken = rows.set_column(0, "subject", subject).set_column(4, "data", data)
     prepared = prepare(BatchInput(broken))
-    assert [entry.subject for entry in prepared.entries] == ["m_1"]
-    assert [row.reason for row in prepared.quarantined] == ["bad_subject", "bad_data"]
-    assert json.loads(prepared.quarantined[0].row)["subject"] == r"m\xff"
-    assert json.loads(prepared.quarantined[1].row)["data"]["seen_at"] == 2**62
+    assert prepared.entries["subject"].to_pylist() == ["m_1"]
+    assert _reasons(prepared) == ["bad_subject", "bad_data"]
+    assert json.loads(prepared.quarantined["row"][0].as_py())["subject"] == r"m\xff"
+    assert json.loads(prepared.quarantined["row"][1].as_py())["data"]["seen_at"] == 2**62
 
 
 def test_second_row_of_a_key_is_a_duplicate_or_a_conflict() -> None:
     same, other = decision(minor=1), decision(minor=2)
     prepared = _prepared(same, same)
-    assert (len(prepared.entries), prepared.duplicate_count) == (1, 1)
+    assert (prepared.entries.num_rows, prepared.duplicate_count) == (1, 1)
 
     for order in itertools.permutations([same, other, same]):
         prepared = _prepared(*order)
         assert prepared.duplicate_count == 1
-        assert [row.reason for row in prepared.quarantined] == ["key_conflict"]
-        [entry] = prepared.entries
-        assert b'"exposure_minor":1' in entry.envelope.tail
+        assert _reasons(prepared) == ["key_conflict"]
+        [entry] = prepared.entries.to_pylist()
+        assert '"exposure_minor":1' in entry["tail"]
 
 
 def test_malformed_traceparent_is_none_and_a_good_one_is_kept() -> None:
@@ -113,7 +117,7 @@ def test_malformed_traceparent_is_none_and_a_good_one_is_kept() -> None:
         decision("m_3", traceparent=None),
     ]
     prepared = _prepared(*rows, schema=_with(traceparent=pa.string()))
-    assert [entry.traceparent for entry in prepared.entries] == [good, None, None]
+    assert prepared.entries["traceparent"].to_pylist() == [good, None, None]
 
 
 def test_times_in_data_are_rfc3339_and_zones_do_not_matter() -> None:
@@ -122,9 +126,9 @@ def test_times_in_data_are_rfc3339_and_zones_do_not_matter() -> None:
         data=pa.struct({"window_end": pa.timestamp("us", "Europe/Zurich")}),
         occurred_at=pa.timestamp("us", "America/New_York"),
     )
-    [entry] = _prepared(decision(data={"window_end": at}), schema=schema).entries
-    assert entry.occurred_at == NOON.replace(minute=15)
-    assert b'"data":{"window_end":"2026-11-02T13:15:00Z"}' in entry.envelope.tail
+    [entry] = _prepared(decision(data={"window_end": at}), schema=schema).entries.to_pylist()
+    assert entry["occurred_at"] == NOON.replace(minute=15)
+    assert '"data":{"window_end":"2026-11-02T13:15:00Z"}' in entry["tail"]
 
 
 def test_rows_that_come_refused_are_kept_in_a_form_that_can_be_stored() -> None:
@@ -137,9 +141,9 @@ def test_rows_that_come_refused_are_kept_in_a_form_that_can_be_stored() -> None:
     )
     prepared = prepare(BatchInput(table(), refused))
     assert prepared.row_count == 2
-    first, second = prepared.quarantined
-    assert first == (QuarantineReason.MALFORMED, "no json", r"{\u0000")
-    assert json.loads(second.row)["bytes"] == 100_000
+    first, second = prepared.quarantined.to_pylist()
+    assert first == {"reason": "malformed", "detail": "no json", "row": r"{\u0000"}
+    assert json.loads(second["row"])["bytes"] == 100_000
 
 
 def test_unknown_reason_is_refused_before_any_row() -> None:

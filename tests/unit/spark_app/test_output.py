@@ -59,10 +59,10 @@ def test_a_decision_beyond_what_json_carries_goes_out_with_the_most_it_carries()
     window["exposure_minor"] = 2**63 - 1
     batch = select(_blobs((Kind.DECISIONS, decisions), (Kind.WINDOWS, [window])))
     prepared = prepare(batch)
-    assert not prepared.quarantined
+    assert not prepared.quarantined.num_rows
     sent = [row["data"]["exposure_minor"] for row in batch.entries.to_pylist()]
     assert sent == [INTEGER_MAX] * 3 + [-INTEGER_MAX] * 3
-    assert len(prepared.entries) == len(exposures)
+    assert prepared.entries.num_rows == len(exposures)
     assert batch.companions["windows"]["exposure_minor"].to_pylist() == [2**63 - 1]
 
 
@@ -89,10 +89,9 @@ def test_the_sink_takes_what_the_job_selects() -> None:
         )
     )
     prepared = prepare(batch)
-    assert [entry.key for entry in prepared.entries] == [
-        Key.of(["payout-hold/v1", "m_482", "2026-11-02T12:15:00Z", "block", "1"])
-    ]
-    assert [row.reason.value for row in prepared.quarantined] == ["malformed"]
+    key = Key.of(["payout-hold/v1", "m_482", "2026-11-02T12:15:00Z", "block", "1"])
+    assert prepared.entries["key"].to_pylist() == [key.digest.hex]
+    assert prepared.quarantined["reason"].to_pylist() == ["malformed"]
     assert prepared.row_count == 2
     assert batch.companions["windows"].num_rows == 2
     assert batch.companions["late"].num_rows == 1

@@ -1,0 +1,59 @@
+"""In which order entries are numbered, and which of those with one key is written."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sink.contract.states import QuarantineReason
+from sink.evidence import detail_text, entry_text
+from sink.prepared import QuarantinedRow
+
+# Type and tail settle what is left between two entries of one key: input order never counts.
+_ORDER = ("subject", "occurred_at", "key_text", "type", "tail")
+
+
+class Settled(NamedTuple):
+    """What became of entries of which several may have one key."""
+
+    entries: pa.Table
+    """ENTRIES in the order in which they are numbered. Keys differ."""
+
+    conflicting: list[QuarantinedRow]
+    duplicate_count: int
+
+
+def settle(entries: pa.Table) -> Settled:
+    """Put ENTRIES in order and keep the first of each key.
+
+    A later one is a duplicate if its type, time and data are the same, and else a conflict.
+    """
+    ordered = entries.take(pc.sort_indices(entries, [(name, "ascending") for name in _ORDER]))
+    key = _codes(ordered["key"])
+    _, first, code = np.unique(key, return_index=True, return_inverse=True)
+    if len(first) == len(key):
+        return Settled(ordered, [], 0)
+    content = _codes(ordered["content"])
+    first_of = first[code]
+    again = first_of != np.arange(len(key))
+    differs = again & (content != content[first_of])
+    conflicting = ordered.filter(pa.array(differs)).to_pylist()
+    return Settled(
+        ordered.filter(pa.array(~again)),
+        [conflict(row) for row in conflicting],
+        int(again.sum() - differs.sum()),
+    )
+
+
+def conflict(entry: dict[str, object]) -> QuarantinedRow:
+    """Set aside an entry (a row of ENTRIES) whose key another entry of the batch has taken."""
+    detail = f"key hf_{entry['key']} is in this batch before, with other content"
+    return QuarantinedRow(QuarantineReason.KEY_CONFLICT, detail_text(detail), entry_text(entry))
+
+
+def _codes(column: pa.ChunkedArray) -> "np.ndarray[tuple[int], np.dtype[np.int32]]":
+    codes: np.ndarray[tuple[int], np.dtype[np.int32]] = np.asarray(
+        column.combine_chunks().dictionary_encode().indices
+    )
+    return codes

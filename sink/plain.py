@@ -1,0 +1,199 @@
+"""Columns of values as columns of canonical JSON, in Arrow's kernels: no value becomes an object.
+
+The result is what `sink.contract.canonical` writes, byte for byte, for every value that is plain.
+What is not plain (a control character, an integer beyond 2^53-1, a year beyond 9999) is only marked
+`odd`, and left to the code that reads one row and knows every fault.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sink.contract.canonical import (
+    DEPTH_MAX,
+    INTEGER_MAX,
+    NotCanonical,
+    canonical_json,
+    rfc3339_from_micros,
+)
+
+Mask: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.bool_]]"
+Bytes: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint8]]"
+
+_TEXT = pa.large_string()
+_NOTHING = pa.scalar("", _TEXT)
+_ESCAPES = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\t", "\\t"), ("\r", "\\r"))
+
+
+class Texts(NamedTuple):
+    """One text for each value, and which values are odd (their texts mean nothing)."""
+
+    texts: pa.Array
+    odd: Mask
+
+
+class Malformed(ValueError):
+    """Some text in the column is not UTF-8."""
+
+
+def json_of(values: pa.Array, depth: int = 0) -> Texts:
+    """Return values as canonical JSON; raises `Malformed`.
+
+    >>> json_of(pa.array(["a", None])).texts.to_pylist()
+    ['"a"', 'null']
+    """
+    kind = _writer(values.type)
+    if kind is None or depth > DEPTH_MAX:
+        return Texts(pa.nulls(len(values), _TEXT), np.asarray(values.is_valid()))
+    texts, odd = kind(values, depth)
+    return Texts(pc.coalesce(pc.if_else(values.is_valid(), texts, None), _scalar("null")), odd)
+
+
+def text_of(values: pa.Array) -> tuple[pa.Array, Mask]:
+    """Return strings as `large_string`, and which hold a character that JSON escapes.
+
+    Raises `Malformed`.
+    """
+    texts = values.cast(_TEXT)
+    data = _data(texts)
+    if data.size and data.max() >= 0x80:
+        try:
+            texts.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise Malformed(str(error)) from None
+    return texts, _rows_with(texts, (data < 0x20) | (data == 0x22) | (data == 0x5C))
+
+
+def times_of(values: pa.Array) -> Texts:
+    """Return timestamps as RFC 3339 in UTC, without quotes; nulls are null."""
+    coded = values.cast(pa.int64()).dictionary_encode()
+    texts = [_moment(micros) for micros in coded.dictionary.to_pylist()]
+    found = pa.array(texts, _TEXT).take(coded.indices)
+    return Texts(found, np.asarray(pc.and_(values.is_valid(), found.is_null())))
+
+
+def joined(*parts: pa.Array | pa.Scalar) -> pa.Array:
+    """Return the concatenation of texts, row by row; one of them has to be an array."""
+    return pc.binary_join_element_wise(*parts, _NOTHING)
+
+
+def literal(text: str) -> pa.Scalar:
+    """Return a text for `joined`."""
+    return _scalar(text)
+
+
+def _writer(type_: pa.DataType) -> Callable[[pa.Array, int], Texts] | None:
+    types = pa.types
+    for holds, writer in (
+        (types.is_string(type_) or types.is_large_string(type_), _strings),
+        (types.is_boolean(type_) or types.is_null(type_), _plainly),
+        (types.is_integer(type_), _integers),
+        (types.is_timestamp(type_), _instants),
+        (types.is_struct(type_), _structs),
+        (types.is_list(type_) or types.is_large_list(type_), _lists),
+    ):
+        if holds:
+            return writer
+    return None
+
+
+def _strings(values: pa.Array, _depth: int) -> Texts:
+    texts, special = text_of(values)
+    odd = np.zeros(len(values), bool)
+    if special.any():
+        for character, escaped in _ESCAPES:
+            texts = pc.replace_substring(texts, character, escaped)
+        odd = _rows_with(texts, _data(texts) < 0x20)
+    return Texts(joined(_scalar('"'), texts, _scalar('"')), odd)
+
+
+def _plainly(values: pa.Array, _depth: int) -> Texts:
+    return Texts(values.cast(_TEXT), np.zeros(len(values), bool))
+
+
+def _integers(values: pa.Array, _depth: int) -> Texts:
+    odd = np.zeros(len(values), bool)
+    if values.type.bit_width == 64:
+        odd |= _true(pc.greater(values, pa.scalar(INTEGER_MAX, values.type)))
+        if pa.types.is_signed_integer(values.type):
+            odd |= _true(pc.less(values, pa.scalar(-INTEGER_MAX, values.type)))
+    return Texts(values.cast(_TEXT), odd)
+
+
+def _instants(values: pa.Array, _depth: int) -> Texts:
+    texts, odd = times_of(values)
+    return Texts(joined(_scalar('"'), texts, _scalar('"')), odd)
+
+
+def _structs(values: pa.Array, depth: int) -> Texts:
+    fields = dict(zip((field.name for field in values.type), values.flatten(), strict=True))
+    odd = np.zeros(len(values), bool)
+    parts: list[pa.Array | pa.Scalar] = []
+    for name, label in _labels(list(fields)):
+        inner = json_of(fields[name], depth + 1)
+        odd |= inner.odd
+        parts += [_scalar(label), inner.texts]
+    if not parts:
+        return Texts(pa.repeat(_scalar("{}"), len(values)), odd)
+    return Texts(joined(*parts, _scalar("}")), odd)
+
+
+def _labels(names: list[str]) -> Iterator[tuple[str, str]]:
+    before = "{"
+    for name in sorted(names, key=lambda name: name.encode("utf-16-be", "surrogatepass")):
+        yield name, f"{before}{canonical_json(name).decode()}:"
+        before = ","
+
+
+def _lists(values: pa.Array, depth: int) -> Texts:
+    items = json_of(values.flatten(), depth + 1)
+    counts = pc.fill_null(pc.list_value_length(values), 0).cast(pa.int64())
+    ends = np.cumsum(np.asarray(counts))
+    offsets = pa.array(np.concatenate([[0], ends]), pa.int64())
+    texts = pc.binary_join(pa.LargeListArray.from_arrays(offsets, items.texts), _scalar(","))
+    odd = np.zeros(len(values), bool)
+    odd[np.searchsorted(ends, np.flatnonzero(items.odd), side="right")] = True
+    return Texts(joined(_scalar("["), texts, _scalar("]")), odd)
+
+
+def _moment(micros: int | None) -> str | None:
+    try:
+        return None if micros is None else rfc3339_from_micros(micros)
+    except (OverflowError, NotCanonical):
+        return None
+
+
+def _data(texts: pa.Array) -> Bytes:
+    """Return the bytes of all texts, one after another."""
+    offsets, values = _offsets(texts), texts.buffers()[2]
+    if values is None:
+        return np.empty(0, np.uint8)
+    return np.frombuffer(values, np.uint8)[offsets[0] : offsets[-1]]
+
+
+def _offsets(texts: pa.Array) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    if not len(texts):
+        return np.zeros(1, np.int64)
+    return np.frombuffer(texts.buffers()[1], np.int64)[texts.offset :][: len(texts) + 1]
+
+
+def _rows_with(texts: pa.Array, marked: Mask) -> Mask:
+    """Return which texts hold a marked byte."""
+    rows = np.zeros(len(texts), bool)
+    if marked.any():
+        offsets = _offsets(texts)
+        places = np.flatnonzero(marked) + offsets[0]
+        rows[np.searchsorted(offsets, places, side="right") - 1] = True
+    return rows
+
+
+def _true(values: pa.Array) -> Mask:
+    mask: Mask = np.asarray(pc.fill_null(values, fill_value=False))
+    return mask
+
+
+def _scalar(text: str) -> pa.Scalar:
+    return pa.scalar(text, _TEXT)

@@ -1,0 +1,64 @@
+"""What a batch is when it is ready for the transaction: tables in the transaction's own columns."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from sink.contract.states import QuarantineReason
+
+ENTRIES = pa.schema(
+    {
+        "subject": pa.large_string(),
+        "type": pa.string(),
+        "key_text": pa.large_string(),
+        "key": pa.string(),
+        "content": pa.string(),
+        "occurred_at": pa.timestamp("us", "UTC"),
+        "priority": pa.int16(),
+        "traceparent": pa.string(),
+        "head": pa.large_string(),
+        "tail": pa.large_string(),
+    }
+)
+"""An entry without its sequence, which only the transaction knows. `key_text` is the canonical JSON
+of the key's parts; `key` and `content` are 32 hex digits; the body is `head`, the sequence, `tail`.
+"""
+
+QUARANTINED = pa.schema({"reason": pa.string(), "detail": pa.string(), "row": pa.large_string()})
+"""A row that was set aside: a `QuarantineReason`, one line for a person, the row as JSON text."""
+
+
+class QuarantinedRow(NamedTuple):
+    """A row that was set aside."""
+
+    reason: QuarantineReason
+    detail: str
+    row: str
+
+
+def quarantine_table(rows: Sequence[QuarantinedRow]) -> pa.Table:
+    """Return QUARANTINED."""
+    columns = zip(*rows, strict=True) if rows else ((), (), ())
+    return pa.table([list(column) for column in columns], schema=QUARANTINED)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedBatch:
+    """A batch as the transaction takes it.
+
+    `row_count` is `entries.num_rows + duplicate_count + quarantined.num_rows`.
+    """
+
+    entries: pa.Table
+    """ENTRIES in the order in which they are numbered (`sink.order`). Keys differ."""
+
+    quarantined: pa.Table
+    """QUARANTINED, in the order of the input."""
+
+    duplicate_count: int
+    """Rows that repeat another row's key with the same content."""
+
+    row_count: int
+    digest: bytes

@@ -1,0 +1,145 @@
+"""Rows read by column are what the rows read one by one are."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sink import rows as module
+from sink.columns import check_entries
+from sink.rows import Rows, read_rows, read_singly
+
+_INNER = pa.struct({"n": pa.int64(), "\u00e9": pa.string(), "\U0001f600": pa.bool_()})
+SCHEMA = pa.schema(
+    {
+        "subject": pa.string(),
+        "type": pa.string(),
+        "key": pa.list_(pa.string()),
+        "occurred_at": pa.timestamp("us", "UTC"),
+        "data": pa.struct(
+            {
+                "text": pa.string(),
+                "n": pa.int64(),
+                "u": pa.uint64(),
+                "small": pa.int8(),
+                "yes": pa.bool_(),
+                "at": pa.timestamp("us", "America/New_York"),
+                "nothing": pa.null(),
+                "inner": _INNER,
+                "list": pa.list_(_INNER),
+                "lists": pa.large_list(pa.list_(pa.string())),
+            }
+        ),
+        "priority": pa.int32(),
+        "traceparent": pa.string(),
+    }
+)
+
+_text = st.text(alphabet='ab"\\\n\t\r\x08\x00\x1f\x7f\u00e9\u2028\U0001f600/<', max_size=5)
+_maybe_text = st.none() | _text
+_number = st.none() | st.sampled_from([0, -1, 5, 2**53 - 1, -(2**53) + 1, 2**53, -(2**53), 2**62])
+_moment = st.none() | st.datetimes(
+    datetime(1, 1, 2),  # noqa: DTZ001 - hypothesis wants naive bounds
+    datetime(9999, 12, 30),  # noqa: DTZ001 - hypothesis wants naive bounds
+    timezones=st.just(UTC),
+)
+_inner = st.none() | st.fixed_dictionaries(
+    {"n": _number, "\u00e9": _maybe_text, "\U0001f600": st.none() | st.booleans()}
+)
+_trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+_row = st.fixed_dictionaries(
+    {
+        "subject": st.sampled_from([None, "", "m_1", "m_2", "\u00e9", 'a"b', "\x00", "x" * 1025]),
+        "type": st.sampled_from([None, "", "payout_hold.block", "a b", "t" * 129, "\u00e9", "t\n"]),
+        "key": st.none()
+        | st.lists(st.sampled_from(["a", "", None, 'q"', "\x00", "k" * 1025]), max_size=3)
+        | st.just(["p"] * 17),
+        "occurred_at": _moment,
+        "data": st.none()
+        | st.fixed_dictionaries(
+            {
+                "text": _maybe_text,
+                "n": _number,
+                "u": st.sampled_from([None, 0, 2**53, 2**64 - 1]),
+                "small": st.sampled_from([None, -128, 127]),
+                "yes": st.none() | st.booleans(),
+                "at": _moment,
+                "nothing": st.none(),
+                "inner": _inner,
+                "list": st.none() | st.lists(_inner, max_size=2),
+                "lists": st.none() | st.lists(st.none() | st.lists(_maybe_text, max_size=2)),
+            }
+        ),
+        "priority": st.sampled_from([None, 0, 32767, 32768, -1]),
+        "traceparent": st.sampled_from([None, "", _trace, f"{_trace}\n", _trace.upper()]),
+    }
+)
+
+
+def _bag(rows: Rows) -> tuple[list[dict[str, Any]], list[Any]]:
+    entries = rows.entries.to_pylist()
+    return sorted(entries, key=lambda entry: str(sorted(entry.items(), key=str))), sorted(
+        rows.refused
+    )
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(_row, max_size=6), st.integers(0, 6))
+def test_reading_by_column_is_reading_one_by_one(rows: list[dict[str, Any]], cut: int) -> None:
+    table = pa.Table.from_pylist(rows, SCHEMA)
+    check_entries(table)
+    pieces = pa.concat_tables([table.slice(0, cut), table.slice(cut)])
+    (batch,) = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], SCHEMA)]
+    singly = read_singly(batch)
+    assert _bag(read_rows(pieces)) == _bag(singly)
+    assert singly.entries.num_rows + len(singly.refused) == len(rows)
+
+
+def test_plain_rows_are_read_by_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison above would hold as well if nothing were ever read by column."""
+
+    def never(batch: pa.RecordBatch) -> Rows:
+        raise AssertionError(batch.to_pylist())
+
+    monkeypatch.setattr(module, "read_singly", never)
+    at = datetime(2026, 11, 2, 12, 15, 0, 5, UTC)
+    inner = {"n": -(2**53) + 1, "\u00e9": 'quoted "\\\n\t\r', "\U0001f600": None}
+    data = {"text": "\u20ac", "n": 1, "u": 2, "small": 3, "yes": True, "at": at, "nothing": None}
+    row = {
+        "subject": "m_482",
+        "type": "payout_hold.block",
+        "key": ["a", "\u00e9"],
+        "occurred_at": at,
+        "data": data | {"inner": None, "list": [inner, None], "lists": [["x", None], [], None]},
+        "priority": None,
+        "traceparent": _trace,
+    }
+    rows = read_rows(pa.Table.from_pylist([row] * 3, SCHEMA))
+    assert rows.entries.num_rows == 3
+
+
+def test_a_text_that_is_not_utf8_costs_its_own_row_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+
+    def counted(batch: pa.RecordBatch) -> Rows:
+        read.append(batch.num_rows)
+        return read_singly(batch)
+
+    monkeypatch.setattr(module, "read_singly", counted)
+    row = {
+        "subject": "m",
+        "type": "t",
+        "key": ["k"],
+        "occurred_at": datetime(2026, 1, 1, tzinfo=UTC),
+    }
+    table = pa.Table.from_pylist([row | {"data": {}}] * 2000, SCHEMA)
+    subjects = [b"m"] * 2000
+    subjects[1234] = b"\xff"
+    table = table.set_column(0, "subject", pa.array(subjects).view(pa.string()))
+    rows = read_rows(table)
+    assert rows.entries.num_rows == 1999
+    assert [row.reason for row in rows.refused] == ["bad_subject"]
+    assert sum(read) <= module.ROWS_READ_SINGLY
