@@ -42,8 +42,9 @@ lock: ## pin every dependency again, with hashes and without an index (needs uv)
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
 	  --generate-hashes --no-header --no-emit-index-url --output-file requirements/dev.txt
 
-.PHONY: bench
-bench: $(STAMP) ## measure against peers and print tables
+.PHONY: bench bench-sink
+bench: bench-sink ## the same as bench-sink
+bench-sink: $(STAMP) ## measure the sink against JDBC and others, with a plot; takes long
 	@$(BIN)/python -m tests.benchmarks.sink
 
 .PHONY: bench-operator

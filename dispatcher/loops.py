@@ -90,13 +90,6 @@ class Steps:
             self._telemetry.warn(Line.CLOCK_SKEW, seconds=round(skew))
         return False
 
-    async def make_partitions(self) -> bool:
-        """Make the partitions of the coming days."""
-        created = await self._store.ensure_partitions()
-        if created:
-            self._telemetry.say(Line.PARTITIONS, created=created)
-        return False
-
     async def drain(self, drained: Callable[[], None]) -> bool:
         """Look whether everything that can be sent now is sent; `drained` hears of it."""
         if self._flow.held:

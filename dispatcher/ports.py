@@ -6,7 +6,7 @@ knows no database and no retry (`dispatcher.transport`).
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from typing import Protocol
 from uuid import UUID
 
@@ -63,6 +63,33 @@ class Instance:
     version: str
 
 
+@dataclass(frozen=True, slots=True)
+class OldDays:
+    """The days of entries and attempts that are old enough to be dropped."""
+
+    today: date
+    """By the database's clock, UTC."""
+    days: Sequence[tuple[str, date]]
+    """Table and day, entries first, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What became of one day."""
+
+    outcome: str
+    """`dropped`; `refused`: something in it is undelivered; `busy`: in use; `gone`: not there."""
+    row_count: int | None
+    bytes: int | None
+    waiting: int | None
+    unrouted: int | None
+    dead_letters: int | None
+    abandoned: int | None
+    """Undelivered for endpoints that are disabled, which keeps nothing."""
+    endpoints: Sequence[str] | None
+    """Those that `waiting` and `dead_letters` are for."""
+
+
 class Store(Protocol):
     """Delivery state. Every method is one transaction and raises `StoreUnavailableError`."""
 
@@ -102,6 +129,14 @@ class Store(Protocol):
 
     async def ensure_partitions(self) -> int:
         """Make the partitions of the coming days; returns how many were missing."""
+        ...
+
+    async def old_days(self, days: int) -> OldDays:
+        """Return the days of which every row is more than `days` days old."""
+        ...
+
+    async def prune(self, table: str, day: date, days: int) -> Pruned:
+        """Drop one of `old_days`, unless it is needed. Stops writers for two seconds at most."""
         ...
 
     async def beat(self, instance: Instance, in_flight: int, *, draining: bool) -> datetime:

@@ -21,6 +21,7 @@ from dispatcher.endpoints import Endpoints
 from dispatcher.errors import StoreUnavailableError
 from dispatcher.flow import Flow
 from dispatcher.loops import Steps
+from dispatcher.maintenance import LONGEST_SECONDS, SHORTEST_SECONDS, Maintenance
 from dispatcher.ports import Instance, Store, Transport
 from dispatcher.sender import USER_AGENT, Sender
 from dispatcher.settings import Settings
@@ -31,7 +32,6 @@ from sink.contract.failpoints import failpoint
 
 LOAD_SECONDS = 1.0
 BEAT_SECONDS = 5.0
-PARTITION_SECONDS = 3600.0
 
 SETTLE_SECONDS = 5.0
 """How long a process that is told to stop still tries to settle, whatever its time to stop."""
@@ -43,7 +43,7 @@ class Report:
 
     counts: Mapping[str, int]
     """Attempts by outcome, and `dead`, `rescued`, `lost_leases`, `dropped_results`, `gaps`,
-    `crashed`.
+    `crashed`; of days that are old enough, `days_dropped` and `days_kept`.
     """
     waiting: Mapping[str, str]
     """Endpoints with due lanes that nothing could be sent to, with the reason."""
@@ -78,6 +78,7 @@ class Dispatcher:
             room=self._claiming.ring,
             crashed=partial(self._telemetry.crashed, "send"),
         )
+        self._maintenance = Maintenance(store, self._telemetry, settings.retain_days)
         version = USER_AGENT.partition("/")[2]
         self._instance = Instance(uuid4(), socket.gethostname(), os.getpid(), version)
         self._steps = Steps(
@@ -100,7 +101,7 @@ class Dispatcher:
 
         Raises `StoreUnavailableError` when the database is away before anything was begun.
         """
-        await self._steps.make_partitions()
+        await self._maintenance.make_partitions()
         await self._endpoints.refresh()
         await self._steps.beat()
         self._telemetry.say(
@@ -114,8 +115,11 @@ class Dispatcher:
         )
         async with asyncio.TaskGroup() as tasks:
             settling = tasks.create_task(self._supervisor.guard("settle", self._settler.run()))
+            maintaining = tasks.create_task(self._maintain())
             loops = self._start_loops(tasks)
             await self._supervisor.stopped()
+            # Nothing depends on it, and it may take minutes: what it is in the middle of is undone.
+            maintaining.cancel()
             await self._wind_down(loops, settling)
         return await self._leave()
 
@@ -127,7 +131,6 @@ class Dispatcher:
             "rescue": (steps.rescue, Pulse(0.05, 1.0)),
             "load": (steps.load, Pulse(LOAD_SECONDS, LOAD_SECONDS)),
             "beat": (steps.beat, Pulse(BEAT_SECONDS, BEAT_SECONDS)),
-            "partitions": (steps.make_partitions, Pulse(PARTITION_SECONDS, PARTITION_SECONDS)),
         }
         if self._settings.drain:
             loops["drain"] = (partial(steps.drain, self._supervisor.stop), Pulse(0.05, 0.25))
@@ -135,6 +138,10 @@ class Dispatcher:
             tasks.create_task(self._supervisor.loop(name, step, pulse))
             for name, (step, pulse) in loops.items()
         }
+
+    async def _maintain(self) -> None:
+        pulse = Pulse(SHORTEST_SECONDS, LONGEST_SECONDS)
+        await self._supervisor.loop("maintain", self._maintenance.step, pulse)
 
     async def _wind_down(
         self, loops: set[asyncio.Task[None]], settling: asyncio.Task[None]

@@ -23,6 +23,8 @@ class Settings:
     """None: as long as the slowest endpoint needs (`dispatcher.core.lease`)."""
     stop_seconds: float = 20.0
     """How long requests in flight may go on after the first SIGTERM."""
+    retain_days: int | None = None
+    """Days of which every row is older are dropped once a day; None: nothing is ever dropped."""
     ca_file: Path | None = None
     """Further certificate authorities for receivers, as PEM."""
 
@@ -35,6 +37,11 @@ class Settings:
         ):
             if not 1 <= value <= most:
                 raise ValueError(f"{name} must be 1 to {most}, not {value}")
+        if self.drain and self.retain_days is not None:
+            raise ValueError(
+                "a drain may end before old days are dropped: leave out --retain and run"
+                " `holdfast db prune`"
+            )
         lease = self.lease_seconds
         if lease is not None and not (math.isfinite(lease) and 2 <= lease <= LEASE_SECONDS_MAX):
             raise ValueError(f"the lease must be 2 to {LEASE_SECONDS_MAX} seconds, not {lease:g}")

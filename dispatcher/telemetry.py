@@ -34,6 +34,9 @@ class Line(StrEnum):
     STORE_BACK = "store.back"
     CLOCK_SKEW = "clock.skew"
     PARTITIONS = "partitions.made"
+    DAY_DROPPED = "day.dropped"
+    DAY_KEPT = "day.kept"
+    MAINTENANCE_FAILED = "maintenance.failed"
     CRASHED = "loop.crashed"
 
 

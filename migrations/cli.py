@@ -1,8 +1,9 @@
-"""`holdfast db upgrade|doctor`."""
+"""`holdfast db upgrade|doctor|prune`."""
 
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Annotated
 
 import psycopg
@@ -11,11 +12,13 @@ from rich.console import Console
 from rich.markup import escape
 
 from migrations import doctor as judgement
+from migrations import prune as retention
 from migrations.connect import NoAnswerError, connection, one_line
 from migrations.facts import gather
 from migrations.upgrade import head, script
 from migrations.upgrade import upgrade as run_upgrade
 from sink.contract.exits import CommandError, ExitCode
+from sink.contract.retention import whole_days
 
 app = typer.Typer(help="The database schema.", no_args_is_help=True)
 
@@ -81,6 +84,48 @@ def doctor(dsn: Dsn = None, as_json: AsJson = False) -> None:
     raise typer.Exit(judgement.exit_code(checks))
 
 
+@app.command()
+def prune(
+    older_than: Annotated[
+        str, typer.Option("--older-than", help="Drop days of which every row is older: 90d.")
+    ],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be dropped, and drop nothing.")
+    ] = False,
+    reason: Annotated[
+        str, typer.Option("--reason", help="Why; kept in the audit trail.")
+    ] = "retention",
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """Drop whole days of entries and attempts, none with something undelivered in it.
+
+    Keys, batches and subjects stay for ever, so that nothing is ever decided twice.
+    Exit 0: dropped; 3: no day is old enough; 4: a day was refused, or in use.
+    """
+    try:
+        days = whole_days(older_than)
+    except ValueError as error:
+        raise CommandError(f"--older-than: {error}. Nothing was dropped.", ExitCode.USAGE) from None
+    if not reason.strip():
+        raise CommandError("--reason: say why. Nothing was dropped.", ExitCode.USAGE)
+    pruned = retention.prune(dsn, days=days, dry_run=dry_run, reason=reason)
+    if as_json:
+        _print_json(
+            {
+                "older_than_days": days,
+                "dry_run": dry_run,
+                "days": [
+                    {"table": one.table, "day": one.day.isoformat(), **asdict(one.found)}
+                    for one in pruned
+                ],
+            }
+        )
+    else:
+        _print_pruned(pruned, days)
+    raise typer.Exit(retention.exit_code(pruned))
+
+
 def _examine(dsn: str | None) -> list[judgement.Check]:
     try:
         with connection(dsn) as raw:
@@ -102,6 +147,27 @@ def _print_checks(checks: Sequence[judgement.Check]) -> None:
         advice = f" [dim]->[/] {escape(check.advice)}" if check.advice else ""
         _print(
             f"[{colour}]{check.level:<4}[/]  {check.name:<{width}}  {escape(check.detail)}{advice}"
+        )
+
+
+def _print_pruned(pruned: Sequence[retention.Day], days: int) -> None:
+    if not pruned:
+        _print(f"No day is older than {days} days; nothing was dropped.")
+    for one in pruned:
+        found, because = one.found, retention.why(one.found)
+        size = f"{found.row_count or 0:,} rows, {(found.bytes or 0) / 1e6:,.1f} MB"
+        match one.outcome:
+            case retention.Outcome.REFUSED:
+                told = f"[yellow]refused[/]: {escape(because)}"
+            case retention.Outcome.BUSY:
+                told = "[yellow]in use[/], or endpoints were being changed: run it again"
+            case _:
+                told = f"[green]{one.outcome}[/]: {size}{f' ({escape(because)})' * bool(because)}"
+        _print(f"{one.table:<7}  {one.day}  {told}")
+    if any(one.outcome is retention.Outcome.REFUSED for one in pruned):
+        _print(
+            "Nothing undelivered was dropped. Let a dispatcher deliver it, resolve the dead"
+            " letters, or disable an endpoint that is not to get it; then run it again."
         )
 
 

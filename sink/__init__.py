@@ -9,39 +9,77 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sink.batch import BatchInput
+    from sink.database import Timeouts
     from sink.errors import (
         BatchTooLarge,
+        CheckpointBehind,
+        CompanionFailed,
         Fenced,
+        LedgerBehind,
+        NotPrimary,
+        NotStreaming,
+        Permanent,
         ReplayDiverged,
         SchemaMismatch,
         SinkError,
+        SinkUnavailable,
+        TooManyRefused,
+        Transient,
         UnadoptedCheckpoint,
     )
     from sink.foreach_batch import OutboxSink
-    from sink.writer import Replayed, Written
+    from sink.ledger import Counts, Replayed, Written
+    from sink.limits import QuarantineLimit
+    from sink.staging.stage import StageLost
 
 _HOME = {
     "BatchInput": "sink.batch",
     "BatchTooLarge": "sink.errors",
+    "CheckpointBehind": "sink.errors",
+    "CompanionFailed": "sink.errors",
+    "Counts": "sink.ledger",
     "Fenced": "sink.errors",
+    "LedgerBehind": "sink.errors",
+    "NotPrimary": "sink.errors",
+    "NotStreaming": "sink.errors",
     "OutboxSink": "sink.foreach_batch",
-    "Replayed": "sink.writer",
+    "Permanent": "sink.errors",
+    "QuarantineLimit": "sink.limits",
     "ReplayDiverged": "sink.errors",
+    "Replayed": "sink.ledger",
     "SchemaMismatch": "sink.errors",
     "SinkError": "sink.errors",
+    "SinkUnavailable": "sink.errors",
+    "StageLost": "sink.staging.stage",
+    "Timeouts": "sink.database",
+    "TooManyRefused": "sink.errors",
+    "Transient": "sink.errors",
     "UnadoptedCheckpoint": "sink.errors",
-    "Written": "sink.writer",
+    "Written": "sink.ledger",
 }
 
 __all__ = [
     "BatchInput",
     "BatchTooLarge",
+    "CheckpointBehind",
+    "CompanionFailed",
+    "Counts",
     "Fenced",
+    "LedgerBehind",
+    "NotPrimary",
+    "NotStreaming",
     "OutboxSink",
+    "Permanent",
+    "QuarantineLimit",
     "ReplayDiverged",
     "Replayed",
     "SchemaMismatch",
     "SinkError",
+    "SinkUnavailable",
+    "StageLost",
+    "Timeouts",
+    "TooManyRefused",
+    "Transient",
     "UnadoptedCheckpoint",
     "Written",
 ]

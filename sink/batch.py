@@ -27,7 +27,11 @@ BYTES_MAX = 1 << 30
 
 @dataclass(frozen=True)
 class BatchInput:
-    """The tables of one micro-batch, as `select` makes them of the DataFrame's rows."""
+    """The tables of one micro-batch, as `select` makes them of the DataFrame's rows.
+
+    >>> def select(rows: pa.Table) -> BatchInput:
+    ...     return BatchInput(rows.drop_columns(["score"]), companions={"scores": rows})
+    """
 
     entries: pa.Table
     """subject string, type string, key list<string>, occurred_at timestamp[us, UTC], data struct;
@@ -79,7 +83,8 @@ def _check_size(rows: int, size: int) -> None:
         raise BatchTooLarge(
             f"the batch has {rows:,} rows and {size:,} bytes; at most {ROWS_MAX:,} rows and"
             f" {BYTES_MAX:,} bytes pass through the driver. Nothing was written, and the batch is"
-            " still in the checkpoint; let the source give less at a time (maxFilesPerTrigger,"
+            " still in the checkpoint; set path='staged', so that its rows go from the tasks to"
+            " Postgres, and restart. Or let the source give less at a time (maxFilesPerTrigger,"
             " maxOffsetsPerTrigger) and start from the checkpoint as it was before this batch."
         )
 

@@ -1,20 +1,43 @@
 """The rows of one batch as the transaction meets them, wherever they are."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 import psycopg
+import pyarrow as pa
+
+from sink.numbering import Numbered
+
+ARRIVED = ("subject", "type", "key", "content", "occurred_at")
+"""The columns of `prepared.ENTRIES` that decide what is written."""
+
+SHOWN = ("subject", "type", "occurred_at", "head", "tail")
+"""Those that a person compares."""
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
-    """What came into the session's staging table; with `duplicates`, all rows of the batch."""
+class Arrived:
+    """What came; with `duplicates` and `quarantined`, all rows of the batch."""
 
-    entries: int
+    entries: pa.Table
+    """The columns ARRIVED, in the order in which entries are numbered. Keys differ."""
+
     duplicates: int
     """Rows that repeat another row's key with the same content."""
 
     quarantined: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What every row that a batch writes has in common."""
+
+    batch_no: int
+    written_at: datetime
+    traceparent: str | None = None
+    """Of an entry that has none of its own."""
 
 
 class Content(Protocol):
@@ -22,17 +45,20 @@ class Content(Protocol):
 
     @property
     def row_count(self) -> int:
-        """`entries + duplicates + quarantined` of what `stage` returns."""
+        """`entries + duplicates + quarantined` of what arrives."""
 
     @property
     def digest(self) -> bytes:
         """As `sink.digest.digest` of the rows, wherever they are."""
 
-    def stage(self, connection: psycopg.Connection) -> Staged:
-        """Fill `pg_temp.holdfast_staged` with entries of different keys, numbered in their order.
+    def arrive(self, connection: psycopg.Connection) -> Arrived:
+        """Return what decides; nothing of the outbox is locked or changed yet."""
 
-        Failpoint S4 is in its middle.
-        """
+    def rows_at(self, connection: psycopg.Connection, positions: Sequence[int]) -> pa.Table:
+        """Return the columns SHOWN of some entries, by their positions in what arrived."""
 
-    def quarantine(self, connection: psycopg.Connection, batch_no: int, at: str) -> None:
-        """Write the rows that were set aside; `at` is the batch's moment as RFC 3339."""
+    def add_entries(self, connection: psycopg.Connection, numbered: Numbered, stamp: Stamp) -> None:
+        """Write the numbered entries with their final bodies. Failpoint S4 is in its middle."""
+
+    def add_quarantined(self, connection: psycopg.Connection, stamp: Stamp) -> None:
+        """Write the rows that were set aside."""

@@ -1,10 +1,15 @@
-"""A session of the sink: in its role, bounded in time, on a server that can be trusted."""
+"""The sink's connections and transactions: bounded in time, in its role, on a server to be trusted.
+
+Nothing is kept in the session between two transactions, so a pooler in transaction mode may give
+each of them another one.
+"""
 
 import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import date
 from functools import cache
 from importlib.resources import files
 from threading import Timer
@@ -16,12 +21,15 @@ from psycopg.rows import DictRow, dict_row
 from sink.contract.dsn import redact
 from sink.contract.roles import SINK
 from sink.contract.schema import SCHEMA_REVISION
-from sink.errors import SchemaMismatch
+from sink.errors import NotPrimary, SchemaMismatch
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long the sink waits for what, in seconds."""
+    """How long the sink waits for what, in seconds.
+
+    >>> sink = OutboxSink(dsn, stream="payouts", timeouts=Timeouts(deadline_seconds=60))
+    """
 
     connect_seconds: int = 10
     lock_seconds: float = 20
@@ -44,6 +52,9 @@ _MISFITS = (
     psycopg.errors.UndefinedObject,
     psycopg.errors.UndefinedTable,
 )
+
+
+_REFUSED = "the sink does not write to this database"
 
 
 @cache
@@ -84,10 +95,10 @@ def said(error: BaseException) -> str:
 
 
 def open_session(dsn: str, stream: str, timeouts: Timeouts) -> psycopg.Connection:
-    """Connect, take on the sink's role and check server and schema.
+    """Connect and check server and schema; work is done in `transaction(connection, timeouts)`.
 
-    The connection is in autocommit mode; work is done in `connection.transaction()`. Raises
-    `psycopg.OperationalError` when nobody answers and `SchemaMismatch` when the wrong one does.
+    Raises `psycopg.OperationalError` when nobody answers, `SchemaMismatch` when the wrong one does
+    and `NotPrimary` when it may be the right one later.
     """
     connection = psycopg.connect(
         dsn,
@@ -95,7 +106,8 @@ def open_session(dsn: str, stream: str, timeouts: Timeouts) -> psycopg.Connectio
         connect_timeout=timeouts.connect_seconds,
         application_name=f"holdfast sink {stream}"[:63],
         client_encoding="UTF8",
-        # A plan kept from a small batch would be a bad one for the next large batch.
+        # A plan kept from a small batch would be a bad one for the next large batch, and a pooler
+        # would not know it.
         prepare_threshold=None,
         keepalives=1,
         keepalives_idle=10,
@@ -106,15 +118,33 @@ def open_session(dsn: str, stream: str, timeouts: Timeouts) -> psycopg.Connectio
         with cut_after(connection, timeouts.transaction_seconds):
             # Each statement must see what others committed while it waited for their locks.
             connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
-            _refuse_unfit(one_row(connection, "server"))
-            _take_role(connection, timeouts)
-            _refuse_other_revision(connection)
-            execute(connection, "create_staged")
-            execute(connection, "create_numbered")
+            with connection.transaction():
+                _refuse_unfit(one_row(connection, "server"))
+                _take_role(connection, timeouts)
+                _refuse_other_revision(connection)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+@contextmanager
+def transaction(
+    connection: psycopg.Connection, timeouts: Timeouts, *, read_only: bool = False
+) -> Iterator[date]:
+    """Run a block in one transaction, in the sink's role and limits; they end with it.
+
+    Yields the day on the database's clock, in UTC. A read-only one sees the database as of one
+    moment. Raises `NotPrimary`, and `SchemaMismatch` where the user may not act as the sink.
+    """
+    with connection.transaction():
+        if read_only:
+            execute(connection, "read_only")
+        session = _take_role(connection, timeouts)
+        if session["read_only"]:
+            raise _not_primary()
+        today: date = session["today"]
+        yield today
 
 
 @contextmanager
@@ -144,8 +174,8 @@ def _cut(line: socket.socket) -> None:
 
 def _refuse_unfit(server: DictRow) -> None:
     if server["read_only"]:
-        fault = "it is read-only or a standby; let the DSN name the primary"
-    elif not server["durable"]:
+        raise _not_primary()
+    if not server["durable"]:
         fault = (
             "fsync or full_page_writes is off, so that it may forget what it committed; set both on"
         )
@@ -155,12 +185,19 @@ def _refuse_unfit(server: DictRow) -> None:
         fault = "it has no Holdfast schema; run `holdfast db upgrade`"
     else:
         return
-    raise SchemaMismatch(f"the sink does not write to this database: {fault}. Nothing was written.")
+    raise SchemaMismatch(f"{_REFUSED}: {fault}. Nothing was written.")
 
 
-def _take_role(connection: psycopg.Connection, timeouts: Timeouts) -> None:
+def _not_primary() -> NotPrimary:
+    return NotPrimary(
+        f"{_REFUSED}: it is read-only or a standby; let the DSN name the primary. Nothing was"
+        " written."
+    )
+
+
+def _take_role(connection: psycopg.Connection, timeouts: Timeouts) -> DictRow:
     try:
-        connection.execute(
+        found = connection.cursor(row_factory=dict_row).execute(
             statement("session"),
             {
                 "role": SINK,
@@ -175,6 +212,10 @@ def _take_role(connection: psycopg.Connection, timeouts: Timeouts) -> None:
             f" Nothing was written; run `holdfast db upgrade`, or let an administrator run"
             f" `GRANT {SINK} TO {connection.info.user}`."
         ) from error
+    row = found.fetchone()
+    if row is None:
+        raise LookupError("session.sql returned no row")
+    return row
 
 
 def _refuse_other_revision(connection: psycopg.Connection) -> None:

@@ -1,26 +1,20 @@
 """The driver path: the rows are in this process, and are streamed into the transaction."""
 
-import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import psycopg
 import pyarrow as pa
-import pyarrow.csv
+import pyarrow.compute as pc
 
-from sink.content import Staged
+from sink.content import ARRIVED, SHOWN, Arrived, Stamp
+from sink.contract.canonical import rfc3339
 from sink.contract.failpoints import failpoint
+from sink.copy_format import COPY_ROWS, csv
 from sink.database import fitting, statement
+from sink.numbering import Numbered
+from sink.plain import joined
 from sink.prepared import PreparedBatch
-
-COPY_ROWS = 20_000
-
-_CSV = pa.csv.WriteOptions(include_header=False)
-_STAGED = (
-    *("subject", "type", "key", "content", "occurred_at", "priority", "traceparent"),
-    *("head", "tail"),
-)
-"""As copy_staged.sql, after the ordinal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,43 +31,79 @@ class InDriver:
     def digest(self) -> bytes:
         return self.batch.digest
 
-    def stage(self, connection: psycopg.Connection) -> Staged:
-        entries = self.batch.entries.select(_STAGED)
-        count = entries.num_rows
-        ordinals = pa.array(range(count), pa.int32())
-        numbered = entries.add_column(0, "ordinal", ordinals)
-        with fitting(), connection.cursor().copy(statement("copy_staged")) as copy:
-            for piece in _pieces(numbered.slice(0, count // 2)):
-                copy.write(csv(piece))
+    def arrive(self, connection: psycopg.Connection) -> Arrived:  # noqa: ARG002 - it is all here
+        return Arrived(
+            self.batch.entries.select(ARRIVED),
+            self.batch.duplicate_count,
+            self.batch.quarantined.num_rows,
+        )
+
+    def rows_at(
+        self,
+        connection: psycopg.Connection,  # noqa: ARG002 - it is all here
+        positions: Sequence[int],
+    ) -> pa.Table:
+        return self.batch.entries.select(SHOWN).take(pa.array(positions, pa.int64()))
+
+    def add_entries(self, connection: psycopg.Connection, numbered: Numbered, stamp: Stamp) -> None:
+        middle = len(numbered.rows) // 2
+        with fitting(), connection.cursor().copy(statement("copy_entries")) as copy:
+            self._copy(copy, _pieces(numbered, 0, middle), stamp)
             failpoint("S4")
-            for piece in _pieces(numbered.slice(count // 2)):
-                copy.write(csv(piece))
-        return Staged(count, self.batch.duplicate_count, self.batch.quarantined.num_rows)
+            self._copy(copy, _pieces(numbered, middle, len(numbered.rows)), stamp)
 
-    def quarantine(self, connection: psycopg.Connection, batch_no: int, at: str) -> None:
-        quarantine(connection, self.batch.quarantined, batch_no, at)
+    def _copy(self, copy: psycopg.Copy, pieces: Iterator[pa.Table], stamp: Stamp) -> None:
+        for piece in pieces:
+            for text in csv(_entries(self.batch.entries, piece, stamp)):
+                copy.write(text)
+
+    def add_quarantined(self, connection: psycopg.Connection, stamp: Stamp) -> None:
+        add_quarantined(connection, self.batch.quarantined, stamp)
 
 
-def quarantine(connection: psycopg.Connection, rows: pa.Table, batch_no: int, at: str) -> None:
+def add_quarantined(connection: psycopg.Connection, rows: pa.Table, stamp: Stamp) -> None:
     """Write QUARANTINED rows."""
-    if not rows.num_rows:
-        return
     count = rows.num_rows
-    table = rows.add_column(0, "batch_no", pa.repeat(batch_no, count)).append_column(
-        "quarantined_at", pa.repeat(at, count)
-    )
+    if not count:
+        return
+    at = pa.repeat(rfc3339(stamp.written_at), count)
+    stamped = rows.add_column(0, "batch_no", pa.repeat(stamp.batch_no, count))
     with fitting(), connection.cursor().copy(statement("copy_quarantine")) as copy:
-        for piece in _pieces(table):
-            copy.write(csv(piece))
+        for piece in csv(stamped.append_column("quarantined_at", at)):
+            copy.write(piece)
 
 
-def csv(table: pa.Table) -> memoryview:
-    """Return rows as COPY reads them: a string is always quoted and a null never."""
-    sink = io.BytesIO()
-    pa.csv.write_csv(table, sink, _CSV)
-    return sink.getbuffer()
+def _pieces(numbered: Numbered, start: int, stop: int) -> Iterator[pa.Table]:
+    for first in range(start, stop, COPY_ROWS):
+        piece = slice(first, min(first + COPY_ROWS, stop))
+        yield pa.table(
+            {
+                "row": numbered.rows[piece],
+                "subject_id": numbered.subject_id[piece],
+                "sequence": numbered.sequence[piece],
+            }
+        )
 
 
-def _pieces(table: pa.Table) -> Iterator[pa.Table]:
-    for first in range(0, table.num_rows, COPY_ROWS):
-        yield table.slice(first, COPY_ROWS)
+def _entries(entries: pa.Table, piece: pa.Table, stamp: Stamp) -> pa.Table:
+    """Return rows in the columns of copy_entries.sql."""
+    rows, count = entries.take(piece["row"]), piece.num_rows
+    body = joined(rows["head"], piece["sequence"].cast(pa.large_string()), rows["tail"])
+    traceparent = rows["traceparent"]
+    if stamp.traceparent is not None:
+        traceparent = pc.fill_null(traceparent, stamp.traceparent)
+    return pa.table(
+        {
+            "subject_id": piece["subject_id"],
+            "sequence": piece["sequence"],
+            "created_at": pa.repeat(rfc3339(stamp.written_at), count),
+            "key": rows["key"],
+            "type": rows["type"],
+            "occurred_at": rows["occurred_at"],
+            "priority": rows["priority"],
+            "batch_no": pa.repeat(stamp.batch_no, count),
+            "traceparent": traceparent,
+            # The escape form of bytea: the bytes as they are, a backslash doubled.
+            "body": pc.replace_substring(body, "\\", "\\\\"),
+        }
+    )

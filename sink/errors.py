@@ -5,13 +5,19 @@
         Fenced               a newer run owns the stream
         UnadoptedCheckpoint  the query id is not the one the stream has adopted
         ReplayDiverged       a batch id came back with other content
+        CheckpointBehind     an older copy of the checkpoint was restored
+        LedgerBehind         the database was restored to an older moment
         SchemaMismatch       the DataFrame or the database is not what this code was written for
+          NotPrimary           the server has been read-only until the deadline
         BatchTooLarge        the batch is beyond what the driver path may hold
+        TooManyRefused       more of the batch's rows were refused than the limit allows
+        CompanionFailed      `also` left the transaction failed or ended
         NotStreaming         the sink was called outside a streaming query
       Transient            a restart may heal it: the database was not reachable or not ready
         SinkUnavailable
 
-Each message says what happened, what was not lost, and what to do.
+Each message says what happened, what was not lost, and what to do. The examples are run by
+`tests/integration/sink/test_examples.py`, which says what their names stand for.
 """
 
 from dataclasses import dataclass
@@ -41,27 +47,66 @@ class Divergence:
 
 
 class SinkError(Exception):
-    """Base of every error that the sink raises on purpose."""
+    """Base of every error that the sink raises on purpose.
+
+    >>> try:
+    ...     OutboxSink("host=/nowhere dbname=outbox", stream="payouts").check()
+    ... except SinkError as error:
+    ...     print("again later" if isinstance(error, Transient) else "stop and look")
+    again later
+    """
 
 
 class Permanent(SinkError):
-    """A restart meets the same error."""
+    """A restart meets the same error.
+
+    >>> issubclass(Fenced, Permanent), issubclass(SinkUnavailable, Permanent)
+    (True, False)
+    """
 
 
 class Transient(SinkError):
-    """A restart may heal it."""
+    """A restart may heal it.
+
+    >>> issubclass(SinkUnavailable, Transient)
+    True
+    """
 
 
 class Fenced(Permanent):
-    """A newer run of the stream started; this one may not write any more."""
+    """A newer run of the stream started; this one may not write any more.
+
+    >>> older = OutboxSink(dsn, stream="payouts")
+    >>> older.start(query_id, first_run)
+    >>> OutboxSink(dsn, stream="payouts").start(query_id, second_run)
+    >>> older.apply(decisions, Identity(query_id, first_run, 0))
+    Traceback (most recent call last):
+    sink.errors.Fenced: ...run ... took epoch 2 ... Stop this driver...
+    """
 
 
 class UnadoptedCheckpoint(Permanent):
-    """The batch comes from a query id (a checkpoint) that the stream has not adopted."""
+    """The batch comes from a query id (a checkpoint) that the stream has not adopted.
+
+    >>> sink = OutboxSink(dsn, stream="payouts")
+    >>> sink.start(query_id, first_run)
+    >>> sink.start(other_query_id, second_run)
+    Traceback (most recent call last):
+    sink.errors.UnadoptedCheckpoint: ... `holdfast stream adopt payouts --query-id ...
+    """
 
 
 class ReplayDiverged(Permanent):
-    """A batch that is already written came back with other content."""
+    """A batch that is already written came back with other content.
+
+    >>> sink = OutboxSink(dsn, stream="payouts")
+    >>> batch = Identity(query_id, first_run, 0)
+    >>> sink.apply(decisions, batch).counts.entries
+    2
+    >>> sink.apply(decisions.slice(1), batch)
+    Traceback (most recent call last):
+    sink.errors.ReplayDiverged: ...1 keys only in the ledger... `holdfast batch diff payouts 0`...
+    """
 
     def __init__(self, message: str, divergence: Divergence) -> None:
         super().__init__(message)
@@ -69,16 +114,94 @@ class ReplayDiverged(Permanent):
 
 
 class SchemaMismatch(Permanent):
-    """The DataFrame's columns, or the database's schema, are not those of this version."""
+    """The DataFrame's columns, or the database's schema, are not those of this version.
+
+    >>> sink = OutboxSink(dsn, stream="payouts")
+    >>> sink.apply(decisions.drop_columns(["key"]), Identity(query_id, first_run, 0))
+    Traceback (most recent call last):
+    sink.errors.SchemaMismatch: entries: column 'key' (array<string>) is missing: build it with ...
+    """
+
+
+class NotPrimary(SchemaMismatch):
+    """The server is read-only or a standby: for a moment, as in a failover, or for good.
+
+    >>> OutboxSink(read_only_dsn, stream="payouts").check()
+    Traceback (most recent call last):
+    sink.errors.NotPrimary: ...it is read-only or a standby; let the DSN name the primary...
+    """
+
+
+class CheckpointBehind(Permanent):
+    """The ledger has batches that the checkpoint has never planned.
+
+    >>> sink = OutboxSink(dsn, stream="payouts")
+    >>> for number in range(3):
+    ...     outcome = sink.apply(decisions, Identity(query_id, first_run, number))
+    >>> restored = OutboxSink(dsn, stream="payouts", checkpoint=checkpoint_with_two_batches)
+    >>> restored.start(query_id, second_run)
+    Traceback (most recent call last):
+    sink.errors.CheckpointBehind: ...
+    """
+
+
+class LedgerBehind(Permanent):
+    """The checkpoint has committed batches that the ledger, which knows the query, has not.
+
+    >>> sink = OutboxSink(dsn, stream="payouts", checkpoint=checkpoint_with_two_batches)
+    >>> older = OutboxSink(dsn, stream="payouts")
+    >>> written = older.apply(decisions, Identity(query_id, first_run, 0))
+    >>> sink.start(query_id, second_run)
+    Traceback (most recent call last):
+    sink.errors.LedgerBehind: ...
+    """
+
+
+class TooManyRefused(Permanent):
+    """More rows of a batch were refused than the sink's `QuarantineLimit` allows.
+
+    >>> sink = OutboxSink(dsn, stream="payouts", quarantine_limit=QuarantineLimit(rows=0))
+    >>> sink.apply(without_subjects, Identity(query_id, first_run, 0))
+    Traceback (most recent call last):
+    sink.errors.TooManyRefused: ...batch 0: 2 of its 2 rows were refused...Nothing...was written...
+    """
+
+
+class CompanionFailed(Permanent):
+    """`also` hid an error of the database, or ended the transaction that it was called in.
+
+    >>> sink = OutboxSink(
+    ...     dsn, stream="payouts", also=lambda connection, table: connection.execute("ROLLBACK")
+    ... )
+    >>> sink.apply(decisions, Identity(query_id, first_run, 0))
+    Traceback (most recent call last):
+    sink.errors.CompanionFailed: ...leave COMMIT and ROLLBACK to the sink, then restart.
+    """
 
 
 class BatchTooLarge(Permanent):
-    """The batch holds more rows or bytes than the driver path accepts."""
+    """The batch holds more rows or bytes than the driver path accepts.
+
+    >>> sink = OutboxSink(dsn, stream="payouts", path="driver")
+    >>> sink.apply(decisions.take([0] * 1_000_001), Identity(query_id, first_run, 0))
+    Traceback (most recent call last):
+    sink.errors.BatchTooLarge: the batch has 1,000,001 rows ... set path='staged'...
+    """
 
 
 class NotStreaming(Permanent):
-    """The sink was called outside a streaming query, where no batch has an identity."""
+    """The sink was called outside a streaming query, where no batch has an identity.
+
+    >>> OutboxSink(dsn, stream="payouts")("no DataFrame of a stream", 0)
+    Traceback (most recent call last):
+    sink.errors.NotStreaming: ...Nothing was written; run the query in a classic session.
+    """
 
 
 class SinkUnavailable(Transient):
-    """The database could not be reached or did not answer within the deadline."""
+    """The database could not be reached or did not answer within the deadline.
+
+    >>> OutboxSink("host=/nowhere dbname=outbox", stream="payouts").check()
+    Traceback (most recent call last):
+    sink.errors.SinkUnavailable: the database did not answer: ...
+    """

@@ -1,12 +1,13 @@
 """`OutboxSink`: what `df.writeStream.foreachBatch(...)` calls for each micro-batch.
 
-There is exactly one action on the DataFrame, `toArrow()`. A second one, or one that reads only a
-part, would run the stateful stage again, or fail the batch.
+There is exactly one action on the DataFrame: `toArrow()` on the driver path, a `mapInArrow` that
+stages every partition on the staged path. A second one, or one that reads only a part, would run
+the stateful stage again, or fail the batch.
 """
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -16,11 +17,21 @@ from uuid import UUID
 import pyarrow as pa
 
 from sink.batch import BatchInput, prepare
+from sink.columns import check_entries
+from sink.content import Content
 from sink.contract.dsn import redact
 from sink.contract.failpoints import failpoint
 from sink.driver_path import InDriver
-from sink.errors import NotStreaming
-from sink.writer import Replayed, Timeouts, Writer, Written
+from sink.errors import BatchTooLarge, NotStreaming
+from sink.ledger import Run
+from sink.limits import QuarantineLimit
+from sink.path import Path as WritePath
+from sink.path import PathChoice, plan_bytes
+from sink.staging.content import take_over
+from sink.staging.stage import Stage, drop_stages, open_stage
+from sink.staging.task import Summary, arrow_schema, run_tasks
+from sink.trace import BatchSpan, batch_span
+from sink.writer import Also, Replayed, Timeouts, Writer, Written
 
 if TYPE_CHECKING:
     import psycopg
@@ -33,6 +44,7 @@ _Result = TypeVar("_Result")
 _QUERY_ID = "sql.streaming.queryId"
 _RUN_ID = ("sql.streaming.runId", "spark.jobGroup.id")
 _BATCH_ID = "streaming.sql.batchId"
+_RESULT_LIMIT = "spark.driver.maxResultSize"
 
 
 class Identity(NamedTuple):
@@ -52,8 +64,21 @@ class OutboxSink:
     nothing but use that connection. `checkpoint` is the query's checkpointLocation; where it is a
     local path, the source's offsets are kept with the batch.
 
+    `path` says which way the rows take. "driver": through the driver. "staged": Spark's tasks copy
+    them to Postgres, so the DSN must be one that the executors can use. "auto": staged from 64 MiB
+    on, by the plan's estimate or else by the size of the batch before; with `select` or `also`,
+    which see the rows in the driver, always the driver. All leave the same tables.
+
     With `suppress_repeats`, an entry is counted and not written when its subject has its type
     already (it changes nothing) or has an entry that occurred later (it was overtaken).
+
+    >>> sink = OutboxSink(dsn, stream="payouts", checkpoint=checkpoint)
+    >>> writer = decisions.writeStream.option("checkpointLocation", checkpoint)
+    >>> query = writer.foreachBatch(sink).trigger(availableNow=True).start()
+    >>> query.awaitTermination(120)
+    True
+    >>> sink.last.counts.entries
+    2
     """
 
     def __init__(
@@ -65,17 +90,23 @@ class OutboxSink:
         select: Callable[[pa.Table], BatchInput] | None = None,
         also: "Callable[[psycopg.Connection, pa.Table], None] | None" = None,
         suppress_repeats: bool = True,
+        quarantine_limit: QuarantineLimit | None = None,
+        path: WritePath = "auto",
         timeouts: Timeouts | None = None,
     ) -> None:
-        """Raises `ValueError` for a DSN or a stream name that cannot be right."""
+        """Raises `ValueError` for a DSN, a stream name or a path that cannot be right."""
         self._settings: dict[str, Any] = {
             "stream": stream,
             "checkpoint": checkpoint,
             "select": select,
             "also": also,
             "suppress_repeats": suppress_repeats,
+            "quarantine_limit": quarantine_limit,
+            "path": path,
             "timeouts": timeouts,
         }
+        self._path = PathChoice(path, rows_in_driver=bool(select or also))
+        self._stage = Stage(dsn, stream, timeouts or Timeouts())
         self._dsn = dsn
         self._checkpoint = checkpoint
         self._select = select or BatchInput
@@ -85,16 +116,21 @@ class OutboxSink:
             stream,
             checkpoint=checkpoint,
             suppress_repeats=suppress_repeats,
+            quarantine_limit=quarantine_limit,
             timeouts=timeouts,
         )
-        self._run: tuple[UUID, UUID] | None = None
+        self._run: Run | None = None
         self.last: Written | Replayed | None = None
         """What happened to the latest batch."""
 
     def __call__(self, df: "DataFrame", batch_id: int) -> None:
         """Write one micro-batch. Raises the errors of `sink.errors` and whatever `also` raises."""
         identity = _identity(df, batch_id)
-        self.apply(df.toArrow(), identity)
+        if self._path.is_staged(lambda: plan_bytes(df)):
+            schema = arrow_schema(df)
+            self.apply_staged(schema, lambda stage: run_tasks(df, schema, stage), identity)
+        else:
+            self.apply(_collected(df), identity)
 
     def start(self, query_id: UUID, run_id: UUID) -> None:
         """Take the stream for a run, which fences every run that started before; once per run id.
@@ -103,28 +139,50 @@ class OutboxSink:
         (`query.id`, `query.runId`) and before its first batch is let in: not while one is written.
         Raises `UnadoptedCheckpoint`, `SchemaMismatch` and `SinkUnavailable`.
         """
-        if self._run == (query_id, run_id):
-            return
-        epoch = self._writer.begin_run(query_id, run_id)
-        self._run = query_id, run_id
-        _log.info("stream=%s run=%s epoch=%d started", self._writer.stream, run_id, epoch)
+        self._take(query_id, run_id)
 
     def apply(self, table: pa.Table, identity: Identity) -> Written | Replayed:
         """Write the rows of one micro-batch: what `__call__` does once Spark has given them."""
         failpoint("S1")
         started = time.monotonic()
-        batch = prepare(self._select(table))
-        self.start(identity.query_id, identity.run_id)
-        also = self._also
-        self.last = self._writer.write(
-            identity.batch_id,
-            InDriver(batch),
-            source_offsets=_source_offsets(self._checkpoint, identity.batch_id),
-            also=None if also is None else lambda connection: also(connection, table),
-        )
-        _report(self.last, time.monotonic() - started)
-        failpoint("S9")
-        return self.last
+        self._path.record(table.nbytes)
+        with batch_span(self._writer.stream, identity.query_id, identity.batch_id) as span:
+            batch = prepare(self._select(table))
+            self._take(identity.query_id, identity.run_id)
+            also = self._also
+            return self._write(
+                InDriver(batch),
+                identity,
+                started,
+                span,
+                None if also is None else lambda connection: also(connection, table),
+            )
+
+    def apply_staged(
+        self,
+        schema: pa.Schema,
+        run_all: Callable[[Stage], Sequence[Summary]],
+        identity: Identity,
+    ) -> Written | Replayed:
+        """Write one micro-batch that tasks stage: what `__call__` does on the staged path.
+
+        `run_all` runs them, and returns a summary of each partition; `schema` is that of the rows.
+        Raises as `__call__`, and `StageLost` where the server lost what they staged.
+        """
+        started = time.monotonic()
+        check_entries(schema.empty_table())
+        run = self._take(identity.query_id, identity.run_id)
+        stage = open_stage(self._stage, run, identity.batch_id)
+        try:
+            with batch_span(self._writer.stream, identity.query_id, identity.batch_id) as span:
+                summaries = run_all(stage)
+                failpoint("S1")
+                self._path.record(sum(summary.byte_count for summary in summaries))
+                content = take_over(stage, summaries, schema, run, identity.batch_id)
+                return self._write(content, identity, started, span, None)
+        finally:
+            # Also of a batch that failed: when it comes again, it is staged again.
+            drop_stages(stage, run)
 
     def check(self) -> None:
         """Reach the database now; raises `SinkUnavailable` or `SchemaMismatch` at once."""
@@ -141,6 +199,34 @@ class OutboxSink:
     def close(self) -> None:
         """Close the connection."""
         self._writer.close()
+
+    def _take(self, query_id: UUID, run_id: UUID) -> Run:
+        run = self._run
+        if run is None or (run.query_id, run.run_id) != (query_id, run_id):
+            epoch = self._writer.begin_run(query_id, run_id)
+            run = self._run = Run(self._writer.stream, query_id, run_id, epoch)
+            _log.info("stream=%s run=%s epoch=%d started", run.stream, run_id, epoch)
+        return run
+
+    def _write(
+        self,
+        content: Content,
+        identity: Identity,
+        started: float,
+        span: BatchSpan,
+        also: Also | None,
+    ) -> Written | Replayed:
+        self.last = self._writer.write(
+            identity.batch_id,
+            content,
+            source_offsets=_source_offsets(self._checkpoint, identity.batch_id),
+            traceparent=span.traceparent,
+            also=also,
+        )
+        span.written(self.last)
+        _report(self.last, time.monotonic() - started)
+        failpoint("S9")
+        return self.last
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A connection never travels; a copy opens its own, and begins a run of its own.
@@ -174,6 +260,21 @@ def _identity(df: "DataFrame", batch_id: int) -> Identity:
             f" {batch_id}. Nothing was written; call the sink with foreachBatch's own arguments."
         )
     return Identity(UUID(query_id), UUID(run_id), batch_id)
+
+
+def _collected(df: "DataFrame") -> pa.Table:
+    try:
+        return df.toArrow()
+    except Exception as error:
+        if _RESULT_LIMIT not in str(error):
+            raise
+        raise BatchTooLarge(
+            f"the batch is larger than {_RESULT_LIMIT}, the most that Spark lets into the driver."
+            " Nothing was written, and the batch is still in the checkpoint; set path='staged', so"
+            " that its rows go from the tasks to Postgres, and restart. Or raise the limit, or let"
+            " the source give less at a time and start from the checkpoint as it was before this"
+            " batch."
+        ) from error
 
 
 def _source_offsets(checkpoint: str | None, batch_id: int) -> str | None:

@@ -11,9 +11,9 @@ import psycopg
 
 from sink.content import Content
 from sink.contract.canonical import rfc3339
-from sink.contract.key import Key
 from sink.database import execute
-from sink.errors import Divergence, KeyDifference, ReplayDiverged
+from sink.divergence import compare, in_words
+from sink.errors import ReplayDiverged
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,11 @@ class Counts:
     """`rows = entries + duplicates + suppressed + quarantined`; `differing` are duplicates too.
 
     A suppressed entry changes nothing, or was overtaken by a newer entry of its subject.
+
+    >>> sink = OutboxSink(dsn, stream="payouts")
+    >>> twice = pa.concat_tables([decisions, decisions])
+    >>> sink.apply(twice, Identity(query_id, first_run, 0)).counts
+    Counts(rows=4, entries=2, duplicates=2, differing=0, suppressed=0, quarantined=0)
     """
 
     rows: int
@@ -52,12 +57,24 @@ class _Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Written(_Outcome):
-    """The batch is in the outbox, and this call put it there."""
+    """The batch is in the outbox, and this call put it there.
+
+    >>> sink = OutboxSink(dsn, stream="payouts")
+    >>> isinstance(sink.apply(decisions, Identity(query_id, first_run, 0)), Written)
+    True
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed(_Outcome):
-    """The batch was in the outbox already, with the same content; nothing was written."""
+    """The batch was in the outbox already, with the same content; nothing was written.
+
+    >>> sink = OutboxSink(dsn, stream="payouts")
+    >>> first = sink.apply(decisions, Identity(query_id, first_run, 0))
+    >>> again = sink.apply(decisions, Identity(query_id, second_run, 0))
+    >>> type(again).__name__, again.counts == first.counts
+    ('Replayed', True)
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,46 +140,20 @@ def _diverged(
     batch: Content,
     recorded: Recorded,
 ) -> ReplayDiverged:
-    staged = batch.stage(connection)
-    sides = {
-        found["side"]: KeyDifference(found["count"], tuple(found["first"]))
-        for found in execute(connection, "compare_keys", batch_no=recorded.batch_no)
-    }
-    difference = Divergence(
+    difference = compare(
+        connection,
+        batch,
+        recorded.batch_no,
+        run_id=run.run_id,
         rows_then=recorded.counts.rows,
-        rows_now=batch.row_count,
         quarantined_then=recorded.counts.quarantined,
-        quarantined_now=staged.quarantined,
-        only_in_ledger=sides.get("only_in_ledger", KeyDifference()),
-        only_in_replay=sides.get("only_in_replay", KeyDifference()),
-        changed=sides.get("changed", KeyDifference()),
     )
     return ReplayDiverged(
         f"stream {run.stream!r}: batch {batch_id} of query {run.query_id} came back with other"
-        f" content than was written on {rfc3339(recorded.written_at)}: {_in_words(difference)}."
-        " Nothing was written now, and what was written then stands. Restore what made it (the"
-        " code, the policy, the source's files) and restart; or start a new checkpoint, whose"
+        f" content than was written on {rfc3339(recorded.written_at)}: {in_words(difference)}."
+        f" Nothing was written now, and what was written then stands;"
+        f" `holdfast batch diff {run.stream} {batch_id}` shows it row by row. Restore what made it"
+        " (the code, the policy, the source's files) and restart; or start a new checkpoint, whose"
         f" recorded keys repeat nothing, and adopt it with `holdfast stream adopt {run.stream}`.",
         difference,
     )
-
-
-def _in_words(difference: Divergence) -> str:
-    words = [
-        f"rows {difference.rows_then} then, {difference.rows_now} now",
-        f"quarantined {difference.quarantined_then} then, {difference.quarantined_now} now",
-    ]
-    sides = (
-        ("only in the ledger", difference.only_in_ledger),
-        ("only in this replay", difference.only_in_replay),
-        ("with other content", difference.changed),
-    )
-    words += [f"{side.count} keys {name} ({_listed(side)})" for name, side in sides if side.count]
-    if len(words) == 2:
-        words.append("the keys are the same, so another column or table of the batch differs")
-    return "; ".join(words)
-
-
-def _listed(side: KeyDifference) -> str:
-    more = ", ..." if side.count > len(side.first) else ""
-    return ", ".join(Key(digest).text for digest in side.first) + more

@@ -10,8 +10,8 @@ from sink.contract.states import QuarantineReason
 from sink.evidence import detail_text, entry_text
 from sink.prepared import QuarantinedRow
 
-# Type and tail settle what is left between two entries of one key: input order never counts.
-_ORDER = ("subject", "occurred_at", "key_text", "type", "tail")
+# What follows the key settles what is left between entries of one key: input order never counts.
+_ORDER = ("subject", "occurred_at", "key_text", "type", "tail", "priority", "traceparent")
 
 
 class Settled(NamedTuple):

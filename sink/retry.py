@@ -19,6 +19,7 @@ from tenacity import (
 )
 
 from sink.database import said
+from sink.errors import NotPrimary
 
 _log = logging.getLogger(__name__)
 
@@ -27,6 +28,7 @@ _Result = TypeVar("_Result")
 _TRANSIENT = frozenset(
     {
         "25P03",  # idle_in_transaction_session_timeout: this process stood still
+        "25P04",  # transaction_timeout, which an administrator may have set
         "40001",  # serialization_failure
         "40P01",  # deadlock_detected
         "55P03",  # lock_not_available
@@ -47,6 +49,9 @@ _TRANSIENT_CLASSES = frozenset(
 
 def is_transient(error: BaseException) -> bool:
     """Return whether the same work may succeed later without anybody's help."""
+    if isinstance(error, NotPrimary):
+        # In a failover the address may name a standby that is not promoted yet.
+        return True
     if not isinstance(error, psycopg.Error):
         return False
     if error.sqlstate is None:

@@ -1,7 +1,7 @@
 """THE transaction, in order. Every function here runs inside it, on the caller's connection.
 
-    lock the stream -> fence -> ledger -> stage rows -> lock subjects -> record keys -> number
-    -> ledger row -> entries -> subjects -> quarantine -> `also` -> (the caller commits)
+    lock the stream -> fence -> ledger -> lock subjects -> record keys -> number -> ledger row
+    -> entries -> subjects -> quarantine -> `also` -> (the caller commits)
 
 Locks are taken in one order everywhere (the stream, then subjects by name, then keys by value), so
 two streams that decide about the same subjects wait for each other and never deadlock.
@@ -13,12 +13,15 @@ from uuid import UUID
 
 import psycopg
 
-from sink.content import Content, Staged
-from sink.contract.canonical import rfc3339
+from sink.content import Content, Stamp
 from sink.contract.failpoints import failpoint
 from sink.database import execute, one_row
-from sink.errors import Fenced, UnadoptedCheckpoint
+from sink.errors import CompanionFailed, Fenced, UnadoptedCheckpoint
+from sink.keys import add_keys
 from sink.ledger import Counts, Run, Written
+from sink.limits import QuarantineLimit
+from sink.numbering import number
+from sink.subjects import advance_subjects, lock_subjects
 
 Also = Callable[[psycopg.Connection], None]
 
@@ -59,33 +62,71 @@ def write(
     *,
     source_offsets: str | None,
     suppress_repeats: bool,
+    quarantine_limit: QuarantineLimit,
+    traceparent: str | None,
+    expect_known: bool,
     also: Also | None,
 ) -> Written:
-    """Write a batch that the ledger does not have. The stream is locked."""
-    staged = batch.stage(connection)
-    failpoint("S5")
-    execute(connection, "add_subjects")
-    locked = one_row(connection, "lock_subjects")
-    reserved = one_row(connection, "reserve_batch", last_created_at=locked["last_created_at"])
-    batch_no, written_at = reserved["batch_no"], reserved["written_at"]
-    counts, overtaken = _number(
-        connection, batch, staged, batch_no, suppress_repeats=suppress_repeats
+    """Write a batch that the ledger does not have. The stream is locked.
+
+    `expect_known` is a hint, which costs time where it is wrong: that keys are known already.
+    Raises `TooManyRefused`, `CompanionFailed` and whatever `also` raises.
+    """
+    arrived = batch.arrive(connection)
+    quarantine_limit.check(
+        f"stream {run.stream!r}: batch {batch_id}", arrived.quarantined, batch.row_count
     )
-    if overtaken:
+    locked = lock_subjects(connection, arrived.entries["subject"].unique())
+    reserved = one_row(connection, "reserve_batch", last_created_at=locked.newest)
+    stamp = Stamp(reserved["batch_no"], reserved["written_at"], traceparent)
+    keys = add_keys(connection, arrived.entries, stamp.batch_no, expect_known=expect_known)
+    numbered = number(arrived.entries, locked.subjects, keys.fresh, suppress=suppress_repeats)
+    if numbered.overtaken:
         _log.warning(
             "stream=%s batch=%d overtaken=%d: entries older than their subject's newest one are"
             " recorded and not written",
             run.stream,
             batch_id,
-            overtaken,
+            numbered.overtaken,
         )
+    known = len(keys.fresh) - int(keys.fresh.sum())
+    counts = Counts(
+        rows=batch.row_count,
+        entries=len(numbered.rows),
+        duplicates=arrived.duplicates + known,
+        differing=keys.differing,
+        suppressed=numbered.suppressed,
+        quarantined=arrived.quarantined,
+    )
+    _record(connection, run, batch_id, batch.digest, counts, stamp, source_offsets)
+    failpoint("S3")
+    batch.add_entries(connection, numbered, stamp)
+    failpoint("S5")
+    advance_subjects(connection, numbered.moved, stamp)
+    batch.add_quarantined(connection, stamp)
+    failpoint("S6")
+    if also is not None:
+        also(connection)
+        _refuse_broken(connection, run, batch_id)
+    return Written(run.stream, batch_id, stamp.batch_no, stamp.written_at, counts)
+
+
+def _record(
+    connection: psycopg.Connection,
+    run: Run,
+    batch_id: int,
+    digest: bytes,
+    counts: Counts,
+    stamp: Stamp,
+    source_offsets: str | None,
+) -> None:
     execute(
         connection,
         "add_batch",
         stream=run.stream,
         query_id=run.query_id,
         batch_id=batch_id,
-        batch_no=batch_no,
+        batch_no=stamp.batch_no,
         run_id=run.run_id,
         epoch=run.epoch,
         rows=counts.rows,
@@ -94,42 +135,22 @@ def write(
         differing=counts.differing,
         suppressed=counts.suppressed,
         quarantined=counts.quarantined,
-        digest=batch.digest,
+        digest=digest,
         source_offsets=source_offsets,
-        written_at=written_at,
+        written_at=stamp.written_at,
     )
-    failpoint("S3")
-    execute(connection, "add_entries", batch_no=batch_no, written_at=written_at)
-    execute(connection, "advance_subjects", written_at=written_at)
-    batch.quarantine(connection, batch_no, rfc3339(written_at))
-    failpoint("S6")
-    if also is not None:
-        also(connection)
-    return Written(run.stream, batch_id, batch_no, written_at, counts)
+
+
+def _refuse_broken(connection: psycopg.Connection, run: Run, batch_id: int) -> None:
+    # COMMIT of a failed transaction is a ROLLBACK, and the server says so in a tag nobody reads.
+    if connection.info.transaction_status is not psycopg.pq.TransactionStatus.INTRANS:
+        raise CompanionFailed(
+            f"stream {run.stream!r}: `also` hid an error of the database, or ended the transaction"
+            f" of batch {batch_id} itself. The batch is in the checkpoint and comes again; let"
+            " `also` raise what it meets (or use connection.transaction() around what may fail),"
+            " and leave COMMIT and ROLLBACK to the sink, then restart."
+        )
 
 
 def _newest(found: dict[str, object]) -> str:
     return f"run {found['run_id']} took epoch {found['epoch']} at {found['started_at']}"
-
-
-def _number(
-    connection: psycopg.Connection,
-    batch: Content,
-    staged: Staged,
-    batch_no: int,
-    *,
-    suppress_repeats: bool,
-) -> tuple[Counts, int]:
-    """Return the counts, and how many of the suppressed entries were overtaken."""
-    found = one_row(connection, "number_entries", batch_no=batch_no, suppress=suppress_repeats)
-    known = staged.entries - found["fresh"]
-    differing = one_row(connection, "count_differing", batch_no=batch_no)["count"] if known else 0
-    counts = Counts(
-        rows=batch.row_count,
-        entries=found["numbered"],
-        duplicates=staged.duplicates + known,
-        differing=differing,
-        suppressed=found["fresh"] - found["numbered"],
-        quarantined=staged.quarantined,
-    )
-    return counts, found["overtaken"]

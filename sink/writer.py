@@ -4,8 +4,10 @@ A COMMIT whose answer was lost is neither "written" nor "failed". The next attem
 and reads the ledger, which knows; only then is anything written again.
 """
 
+import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import date
 from typing import TypeVar
 from uuid import UUID
@@ -13,16 +15,20 @@ from uuid import UUID
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from sink import ledger, transaction
+from sink import database, ledger, lineage, transaction
 from sink.content import Content
 from sink.contract.failpoints import failpoint
 from sink.database import Timeouts, cut_after, execute, fitting, one_row, open_session, said
-from sink.errors import SinkUnavailable
+from sink.divergence import keep
+from sink.errors import NotPrimary, ReplayDiverged, SinkError, SinkUnavailable
 from sink.ledger import Counts, Replayed, Run, Written
+from sink.limits import QuarantineLimit
 from sink.retry import is_transient, until_done
 from sink.transaction import Also
 
-__all__ = ["Also", "Counts", "Replayed", "Timeouts", "Writer", "Written"]
+__all__ = ["Also", "Counts", "QuarantineLimit", "Replayed", "Timeouts", "Writer", "Written"]
+
+_log = logging.getLogger(__name__)
 
 _STREAM = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}", re.ASCII)
 """As ck_stream_name."""
@@ -43,6 +49,7 @@ class Writer:
         *,
         checkpoint: str | None = None,
         suppress_repeats: bool = True,
+        quarantine_limit: QuarantineLimit | None = None,
         timeouts: Timeouts | None = None,
     ) -> None:
         """Raises `ValueError` for a DSN or a name that cannot be right; nothing connects yet."""
@@ -63,10 +70,12 @@ class Writer:
         self._dsn = dsn
         self._checkpoint = checkpoint
         self._suppress_repeats = suppress_repeats
+        self._quarantine_limit = quarantine_limit or QuarantineLimit()
         self._timeouts = timeouts or Timeouts()
         self._connection: psycopg.Connection | None = None
         self._run: Run | None = None
         self._partitions_of: date | None = None
+        self._expect_known = False
 
     def check(self) -> None:
         """Connect once, without a second try, so that a wrong DSN is known before any batch.
@@ -89,8 +98,7 @@ class Writer:
         """
 
         def attempt(connection: psycopg.Connection) -> _Result:
-            with connection.transaction(), fitting():
-                execute(connection, "read_only")
+            with database.transaction(connection, self._timeouts, read_only=True), fitting():
                 return work(connection)
 
         return self._persist(attempt, lambda: "nothing was read. Start again when it is there.")
@@ -98,16 +106,19 @@ class Writer:
     def begin_run(self, query_id: UUID, run_id: UUID) -> int:
         """Take the stream for a run and return its epoch; every older run is fenced from here on.
 
-        The first query id of a new stream is adopted. Raises `UnadoptedCheckpoint` for another
-        one, before the epoch moves, and `SchemaMismatch` and `SinkUnavailable`.
+        The first query id of a new stream is adopted. Raises before the epoch moves:
+        `UnadoptedCheckpoint` for another one, and `CheckpointBehind` or `LedgerBehind` where a
+        local checkpoint and the ledger are not of one moment; also `SchemaMismatch` and
+        `SinkUnavailable`.
         """
 
         def begin(connection: psycopg.Connection) -> int:
-            with connection.transaction():
+            with self._transaction(connection):
                 execute(connection, "add_stream", stream=self.stream)
                 found = one_row(connection, "lock_stream", stream=self.stream)
                 if found["query_id"] not in (None, query_id):
                     raise transaction.unadopted(self.stream, query_id, found["query_id"])
+                self._compare(connection, query_id)
                 started = one_row(
                     connection,
                     "start_run",
@@ -129,13 +140,16 @@ class Writer:
         batch: Content,
         *,
         source_offsets: str | None = None,
+        traceparent: str | None = None,
         also: Also | None = None,
     ) -> Written | Replayed:
         """Write the batch with everything that belongs to it, or find that it is written.
 
+        `traceparent` is for entries that have none of their own.
         `also` runs inside the transaction, again in each attempt, and not for a replay. Raises
-        `Fenced`, `UnadoptedCheckpoint`, `ReplayDiverged`, `SchemaMismatch`, `SinkUnavailable`, and
-        whatever `also` raises; nothing of the batch is written then.
+        `Fenced`, `UnadoptedCheckpoint`, `ReplayDiverged`, `TooManyRefused`, `CompanionFailed`,
+        `SchemaMismatch`, `SinkUnavailable`, and whatever `also` raises; nothing of the batch is
+        written then.
         """
         if self._run is None:
             raise RuntimeError("begin_run comes before write")
@@ -144,7 +158,7 @@ class Writer:
 
         def attempt(connection: psycopg.Connection) -> Written | Replayed:
             nonlocal commit_unknown
-            with connection.transaction():
+            with self._transaction(connection):
                 failpoint("S2")
                 transaction.lock(connection, run, batch_id)
                 recorded = ledger.read(connection, run, batch_id)
@@ -160,11 +174,16 @@ class Writer:
                     batch,
                     source_offsets=source_offsets,
                     suppress_repeats=self._suppress_repeats,
+                    quarantine_limit=self._quarantine_limit,
+                    traceparent=traceparent,
+                    expect_known=self._expect_known,
                     also=also,
                 )
                 failpoint("S7")
                 commit_unknown = True
             failpoint("S8")
+            # A recomputed stream meets its keys again for many batches, any other one never.
+            self._expect_known = written.counts.duplicates > 0
             return written
 
         def fate() -> str:
@@ -175,7 +194,11 @@ class Writer:
                 )
             return f"batch {batch_id} was not written. Spark replays it when the query restarts."
 
-        return self._persist(attempt, fate)
+        try:
+            return self._persist(attempt, fate)
+        except ReplayDiverged as error:
+            self._keep(error)
+            raise
 
     def close(self) -> None:
         """Close the connection; the next call opens another."""
@@ -192,6 +215,7 @@ class Writer:
         except psycopg.Error as error:
             if not is_transient(error):
                 raise
+            self.close()
             raise SinkUnavailable(
                 f"stream {self.stream!r}: the database was not there for {seconds:g} s"
                 f" ({said(error)}): {fate()}"
@@ -201,8 +225,11 @@ class Writer:
         connection = self._session()
         try:
             with cut_after(connection, self._timeouts.transaction_seconds):
-                self._ensure_partitions(connection)
                 return work(connection)
+        except NotPrimary:
+            # The next attempt connects anew: the address may name another server by then.
+            self.close()
+            raise
         finally:
             if connection.closed:
                 self.close()
@@ -212,6 +239,33 @@ class Writer:
             self._connection = open_session(self._dsn, self.stream, self._timeouts)
         return self._connection
 
-    def _ensure_partitions(self, connection: psycopg.Connection) -> None:
-        found = one_row(connection, "ensure_partitions", ensured=self._partitions_of)
-        self._partitions_of = found["today"]
+    @contextmanager
+    def _transaction(self, connection: psycopg.Connection) -> Iterator[None]:
+        """Run a block in a transaction that finds the partitions of the coming days."""
+        with ExitStack() as stack:
+            today = stack.enter_context(database.transaction(connection, self._timeouts))
+            if today != self._partitions_of:
+                execute(connection, "ensure_partitions")
+                stack.close()
+                self._partitions_of = today
+                stack.enter_context(database.transaction(connection, self._timeouts))
+            yield
+
+    def _compare(self, connection: psycopg.Connection, query_id: UUID) -> None:
+        # The ledger first, under the stream's lock: what Spark plans meanwhile is not in it.
+        newest = one_row(connection, "newest_batch", stream=self.stream, query_id=query_id)
+        checkpoint = lineage.read_checkpoint(self._checkpoint, query_id)
+        if checkpoint is not None:
+            lineage.compare(self.stream, checkpoint, newest["batch_id"])
+
+    def _keep(self, error: ReplayDiverged) -> None:
+        """Record what the replay brought; once, because the error itself is what matters."""
+
+        def attempt(connection: psycopg.Connection) -> None:
+            with database.transaction(connection, self._timeouts):
+                keep(connection, error)
+
+        try:
+            self._attempt(attempt)
+        except (psycopg.Error, SinkError) as why:
+            _log.warning("stream=%s: the replay could not be recorded: %s", self.stream, said(why))

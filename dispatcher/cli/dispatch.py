@@ -15,6 +15,7 @@ from tenacity import (
 
 from dispatcher.cli.shared import Dsn
 from sink.contract.exits import CommandError, ExitCode
+from sink.contract.retention import whole_days
 
 if TYPE_CHECKING:
     from dispatcher.service import Report
@@ -43,6 +44,13 @@ def dispatch(
     stop_seconds: Annotated[
         float, typer.Option("--stop-seconds", help="Time for requests in flight after SIGTERM.")
     ] = 20.0,
+    retain: Annotated[
+        str | None,
+        typer.Option(
+            "--retain",
+            help="Once a day, drop days of which every row is older: 90d. Keys stay.",
+        ),
+    ] = None,
     ca_file: Annotated[
         Path | None,
         typer.Option(
@@ -68,6 +76,7 @@ def dispatch(
             claim_lanes=claim_lanes,
             lease_seconds=None if lease_seconds == "auto" else float(lease_seconds),
             stop_seconds=stop_seconds,
+            retain_days=None if retain is None else whole_days(retain),
             ca_file=ca_file,
         )
     except ValueError as error:

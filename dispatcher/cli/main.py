@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from dispatcher.cli import dispatch, endpoint, status, stream
+from dispatcher.cli import batch, dispatch, endpoint, quarantine, status, stream
 from sink.contract.exits import CommandError, ExitCode
 
 OWN_PACKAGES = ("sink", "dispatcher", "migrations", "spark_app", "deploy")
@@ -28,6 +28,8 @@ app.command("status")(status.status)
 app.command("dispatch")(dispatch.dispatch)
 app.add_typer(endpoint.app, name="endpoint")
 app.add_typer(stream.app, name="stream")
+app.add_typer(batch.app, name="batch")
+app.add_typer(quarantine.app, name="quarantine")
 
 
 def main() -> None:

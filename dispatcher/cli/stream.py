@@ -1,15 +1,25 @@
 """`holdfast stream`: the sinks' streams and the checkpoints that they have adopted."""
 
 from typing import Annotated
-from uuid import UUID
 
 import typer
 
-from dispatcher.cli.shared import AsJson, Dsn, print_json, print_rows
-from dispatcher.store.operator import operator_store
+from dispatcher.cli.shared import AsJson, Dsn, Reason, console, print_json, print_rows
+from dispatcher.cli.shown import plain, query_id_of, reason_of
+from dispatcher.store.lineage import lineage
+from dispatcher.store.operator import Row, operator_store
 from sink.contract.exits import CommandError, ExitCode
 
-app = typer.Typer(help="Streams: list them, adopt a new checkpoint.", no_args_is_help=True)
+app = typer.Typer(help="Streams: list and show them, adopt a new checkpoint.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="The stream.")]
+
+_FACTS = ("query_id", "epoch", "run_id", "checkpoint", "created_at", "adopted_at", "started_at")
+_CHECKPOINTS = ("query_id", "batches", "first_batch_id", "last_batch_id", "last_written_at")
+_BATCHES = ("batch_id", "written_at", "row_count", "entry_count", "routed_at", "divergences")
+_UNDELIVERED = ("endpoint", "state", "undelivered", "dead_letters", "oldest_created_at")
+_QUARANTINED = ("reason", "open", "oldest_quarantined_at")
+_DIVERGENCES = ("query_id", "batch_id", "differing_count", "rows_then", "rows_now", "found_at")
 
 
 @app.command("list")
@@ -24,28 +34,33 @@ def list_(dsn: Dsn = None, as_json: AsJson = False) -> None:
 
 
 @app.command()
+def show(name: Name, dsn: Dsn = None, as_json: AsJson = False) -> None:
+    """Show a stream: its checkpoint and run, its newest batches, and what needs a look."""
+    with lineage(dsn) as store:
+        found = store.stream(name)
+    if as_json:
+        print_json(found)
+    else:
+        _show(found)
+
+
+@app.command()
 def adopt(
-    name: Annotated[str, typer.Argument(help="The stream.")],
+    name: Name,
     query_id: Annotated[
         str, typer.Option("--query-id", help="The id in the new checkpoint's `metadata` file.")
     ],
-    reason: Annotated[str, typer.Option("--reason", help="Why; kept in the audit trail.")],
+    reason: Reason,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
     """Accept batches of another checkpoint. Decisions made before keep their keys: none repeats."""
-    try:
-        wanted = UUID(query_id)
-    except ValueError:
-        raise CommandError(
-            f"--query-id {query_id!r} is not a UUID. Nothing was changed; the id stands in the"
-            " file `metadata` of the checkpoint.",
-            ExitCode.USAGE,
-        ) from None
-    if not reason.strip():
-        raise CommandError("--reason must not be empty. Nothing was changed.", ExitCode.USAGE)
+    wanted = query_id_of(query_id)
+    if wanted is None:
+        raise CommandError("--query-id is missing. Nothing was changed.", ExitCode.USAGE)
+    why = reason_of(reason)
     with operator_store(dsn) as store:
-        row = store.adopt(name, str(wanted), reason)
+        row = store.adopt(name, str(wanted), why)
     if as_json:
         print_json(row)
     else:
@@ -53,3 +68,29 @@ def adopt(
             f"stream {name} now accepts query id {row['query_id']}"
             f" (before: {row['previous_query_id'] or 'none'})"
         )
+
+
+def _show(found: Row) -> None:
+    typer.echo(f"stream {found['name']}")
+    for fact in _FACTS:
+        typer.echo(f"  {fact.replace('_', ' '):<11} {plain(found[fact])}")
+    typer.echo(
+        f"{found['batches']} batches with {found['rows']} rows ="
+        f" {found['entries']} entries + {found['duplicates']} duplicates"
+        f" + {found['suppressed']} suppressed + {found['quarantined']} quarantined;"
+        f" {found['differing']} duplicates with other content"
+    )
+    typer.echo(
+        f"{found['unrouted_batches']} batches with {found['unrouted_entries']} entries to route"
+    )
+    for rows, columns, title in (
+        (found["newest_batches"], _BATCHES, "Newest batches"),
+        (found["checkpoints"], _CHECKPOINTS, "Checkpoints"),
+        (found["undelivered"], _UNDELIVERED, "Undelivered"),
+        (found["open_quarantine"], _QUARANTINED, "Quarantined and open"),
+        (found["divergences"], _DIVERGENCES, "Diverged replays"),
+    ):
+        if rows:
+            print_rows(rows, columns, title)
+        else:
+            console().print(f"{title}: none")

@@ -1,36 +1,26 @@
-"""What operators do, on one connection in the operator's role.
+"""What operators do about endpoints and streams, and what `holdfast status` shows.
 
 A change and its audit row commit together.
 """
 
-import getpass
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
-from psycopg.rows import dict_row
-from psycopg.types.json import Jsonb
 
-from dispatcher.store.statements import statement
-from sink.contract import roles
-from sink.contract.dsn import redact
+from dispatcher.store.operator_session import (
+    STATEMENT_SECONDS,
+    OperatorSession,
+    Row,
+    operator_connection,
+)
 from sink.contract.exits import CommandError, ExitCode
-from sink.contract.schema import SCHEMA_REVISION
 
-Row = dict[str, Any]
-
-CONNECT_SECONDS = 10
-STATEMENT_SECONDS = 30
+__all__ = ["OperatorStore", "Row", "listed", "operator_store"]
 
 
-class OperatorStore:
+class OperatorStore(OperatorSession):
     """Operator commands on an open connection; use `operator_store(dsn)` to get one."""
-
-    def __init__(self, connection: psycopg.Connection[Row]) -> None:
-        self._connection = connection
 
     def add_endpoint(self, settings: Row, *, from_beginning: bool, reason: str) -> Row:
         """Insert an endpoint, by default for decisions from now on; returns its row.
@@ -120,11 +110,6 @@ class OperatorStore:
         """Return the dispatchers whose heartbeat is fresh."""
         return self._all("status_dispatchers")
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        with self._connection.transaction():
-            yield
-
     def _keep_routing_out(self) -> None:
         try:
             self._run("route_lock")
@@ -135,120 +120,12 @@ class OperatorStore:
                 " later."
             ) from None
 
-    def _audit(self, action: str, target: str, reason: str, detail: Row) -> None:
-        self._run(
-            "audit_add",
-            {
-                "actor": _actor(),
-                "action": action,
-                "target": target,
-                "reason": reason,
-                "detail": Jsonb({k: str(v) for k, v in detail.items() if v is not None}),
-            },
-        )
-
-    def _run(self, name: str, parameters: Row | None = None) -> psycopg.Cursor[Row]:
-        return self._connection.execute(statement(name), parameters)
-
-    def _all(self, name: str, parameters: Row | None = None) -> list[Row]:
-        return self._run(name, parameters).fetchall()
-
-    def _maybe(self, name: str, parameters: Row | None = None) -> Row | None:
-        return self._run(name, parameters).fetchone()
-
-    def _one(self, name: str, parameters: Row | None = None) -> Row:
-        row = self._maybe(name, parameters)
-        if row is None:
-            raise CommandError(f"the statement {name} returned nothing; nothing was changed.")
-        return row
-
 
 @contextmanager
 def operator_store(dsn: str | None) -> Iterator[OperatorStore]:
     """Connect in the operator's role; raises `CommandError` when that is not possible."""
-    with _connect(_required(dsn)) as connection:
-        try:
-            yield OperatorStore(connection)
-        except psycopg.Error as error:
-            cause = redact(str(error)).strip().splitlines()[0]
-            raise CommandError(
-                f"the database refused: {cause}. This command changed nothing; try again, and see"
-                " `holdfast db doctor`."
-            ) from None
-
-
-def _actor() -> str:
-    """Who acts, for the audit trail: the login name, or the number of a user without one."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return f"uid {os.getuid()}"
-
-
-def _required(dsn: str | None) -> str:
-    if not dsn:
-        raise CommandError(
-            "no database: pass --dsn, set HOLDFAST_DSN, or start one with `holdfast local up`.",
-            ExitCode.USAGE,
-        )
-    return dsn
-
-
-def _connect(dsn: str) -> psycopg.Connection[Row]:
-    try:
-        conninfo_to_dict(dsn)
-    except psycopg.Error:
-        # libpq quotes what it could not read, which may be a piece of the password.
-        raise CommandError(
-            "the DSN cannot be read: expected postgresql://user@host/database or"
-            " 'host=... dbname=...'. Nothing was changed; check --dsn or HOLDFAST_DSN.",
-            ExitCode.USAGE,
-        ) from None
-    try:
-        connection = psycopg.connect(
-            dsn,
-            connect_timeout=CONNECT_SECONDS,
-            row_factory=dict_row,
-            autocommit=True,
-            application_name="holdfast-operator",
-        )
-    except psycopg.Error as error:
-        # libpq repeats itself once per address; the first line holds the cause
-        cause = redact(str(error)).strip().splitlines()[0]
-        raise CommandError(
-            f"the database cannot be used: {cause}. Nothing was changed; check --dsn or"
-            " HOLDFAST_DSN, or start one with `holdfast local up`."
-        ) from None
-    try:
-        _prepare(connection)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _prepare(connection: psycopg.Connection[Row]) -> None:
-    row = connection.execute(statement("schema_installed")).fetchone()
-    if row is None or not row["installed"]:
-        raise CommandError("this database has no Holdfast schema: run `holdfast db upgrade` first.")
-    try:
-        connection.execute(f"SET ROLE {roles.OPERATOR}")
-    except psycopg.errors.InsufficientPrivilege:
-        raise CommandError(
-            f"the database user of this DSN may not act as {roles.OPERATOR}; nothing was changed."
-            f" Grant it: GRANT {roles.OPERATOR} TO <user>."
-        ) from None
-    connection.execute(
-        "SELECT set_config('statement_timeout', %s, false)", (f"{STATEMENT_SECONDS}s",)
-    )
-    row = connection.execute(statement("schema_revision")).fetchone()
-    revision = row["revision"] if row else "none"
-    if revision != SCHEMA_REVISION:
-        raise CommandError(
-            f"the database has schema revision {revision}, this version needs {SCHEMA_REVISION}."
-            " Nothing was changed: run `holdfast db upgrade`, or use the version of Holdfast that"
-            " the database was upgraded for."
-        )
+    with operator_connection(dsn) as connection:
+        yield OperatorStore(connection)
 
 
 def listed(values: Sequence[str] | None) -> list[str]:

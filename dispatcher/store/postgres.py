@@ -1,7 +1,7 @@
 """The dispatcher's store on Postgres: binds parameters, maps rows, decides nothing."""
 
 from collections.abc import Collection, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from itertools import accumulate, groupby
 from uuid import UUID
 
@@ -20,7 +20,7 @@ from dispatcher.core.values import (
     Wanted,
 )
 from dispatcher.outage import Outage
-from dispatcher.ports import Instance, Routed
+from dispatcher.ports import Instance, OldDays, Pruned, Routed
 from dispatcher.store.session import Connection, Sessions, run
 from dispatcher.store.settlement import settle
 from dispatcher.store.statements import statement
@@ -134,6 +134,22 @@ class PostgresStore:
         """Make missing partitions."""
         rows = await self._sessions.rows("partitions_ensure")
         return int(rows[0]["created"])
+
+    async def old_days(self, days: int) -> OldDays:
+        """Return what is old enough to be dropped."""
+        rows = await self._sessions.rows("prune_days", {"days": days})
+        found = [(row["parent"], row["day"]) for row in rows if row["day"] is not None]
+        return OldDays(rows[0]["today"], found)
+
+    async def prune(self, table: str, day: date, days: int) -> Pruned:
+        """Drop a day; the database decides whether it may go."""
+
+        async def work(connection: Connection) -> Pruned:
+            await run(connection, "prune_patience")
+            parameters = {"parent": table, "day": day, "days": days}
+            return Pruned(**(await run(connection, "prune_day", parameters))[0])
+
+        return await self._sessions.transaction(work)
 
     async def beat(self, instance: Instance, in_flight: int, *, draining: bool) -> datetime:
         """Record a sign of life."""

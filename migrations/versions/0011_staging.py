@@ -10,7 +10,11 @@ from alembic import op
 revision = "0011"
 down_revision = "0010"
 
-FUNCTIONS = ("open_stage(text, bigint, bigint)", "drop_stages(text, bigint, bigint)")
+FUNCTIONS = (
+    "open_stage(text, bigint, bigint)",
+    "analyze_stage(bigint)",
+    "drop_stages(text, bigint)",
+)
 
 
 def upgrade() -> None:
@@ -59,7 +63,17 @@ def upgrade() -> None:
         END $$
     """)
     op.execute("""
-        CREATE FUNCTION holdfast.drop_stages(of_stream text, of_epoch bigint, but bigint)
+        CREATE FUNCTION holdfast.analyze_stage(of_id bigint)
+        RETURNS void
+        LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+        BEGIN
+            -- Without it the planner takes a stage for a few rows, and its joins for nested loops.
+            EXECUTE format('ANALYZE holdfast.%I (attempt, key, content, reason)',
+                'stage_' || of_id);
+        END $$
+    """)
+    op.execute("""
+        CREATE FUNCTION holdfast.drop_stages(of_stream text, of_epoch bigint)
         RETURNS integer
         LANGUAGE plpgsql SECURITY DEFINER
         SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' AS $$
@@ -71,7 +85,7 @@ def upgrade() -> None:
             -- the table from under the tasks of its successor.
             FOR found IN
                 SELECT id FROM holdfast.stage
-                WHERE stream = of_stream AND epoch <= of_epoch AND id IS DISTINCT FROM but
+                WHERE stream = of_stream AND epoch <= of_epoch
                 ORDER BY id FOR UPDATE SKIP LOCKED
             LOOP
                 BEGIN

@@ -1,5 +1,5 @@
--- Writes the numbered entries with their final bodies, all with the batch's one moment.
--- Index: pk_entry (of the day's partition).
+-- Writes the numbered entries with their final bodies, all with the batch's one moment; one without
+-- a traceparent gets the batch's. Index: pk_entry (of the day's partition).
 INSERT INTO holdfast.entry (
     subject_id, sequence, created_at, key, type, occurred_at, priority, batch_no, traceparent, body
 )
@@ -12,7 +12,7 @@ SELECT
     staged.occurred_at,
     staged.priority,
     %(batch_no)s,
-    staged.traceparent,
+    coalesce(staged.traceparent, %(traceparent)s),
     convert_to(staged.head || numbered.sequence || staged.tail, 'UTF8')
 FROM pg_temp.holdfast_numbered AS numbered
 JOIN pg_temp.holdfast_staged AS staged USING (ordinal)

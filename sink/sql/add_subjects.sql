@@ -1,5 +1,7 @@
 -- Makes the subjects that are new. In name order, so that two streams wait for each other in one
 -- direction only. Index: uq_subject_name.
 INSERT INTO holdfast.subject (name)
-SELECT subject FROM pg_temp.holdfast_staged GROUP BY subject ORDER BY subject COLLATE "C"
+SELECT name FROM unnest(%(names)s::text[]) AS given (name)
+WHERE NOT EXISTS (SELECT FROM holdfast.subject AS known WHERE known.name = given.name)
+ORDER BY name COLLATE "C"
 ON CONFLICT (name) DO NOTHING

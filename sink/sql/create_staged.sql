@@ -1,5 +1,5 @@
--- Where a batch's entries arrive; a session has one, and every COMMIT and ROLLBACK empties it.
--- No index: each statement reads all of it.
+-- Where a batch's entries arrive: made in its transaction and gone with it, so that the next owner
+-- of a pooled session meets nothing. No index: each statement reads all of it.
 CREATE TEMPORARY TABLE holdfast_staged (
     ordinal     integer     NOT NULL,
     subject     text        NOT NULL,
@@ -11,4 +11,4 @@ CREATE TEMPORARY TABLE holdfast_staged (
     traceparent text,
     head        text        NOT NULL,
     tail        text        NOT NULL
-) ON COMMIT DELETE ROWS
+) ON COMMIT DROP

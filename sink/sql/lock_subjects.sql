@@ -1,9 +1,18 @@
 -- Locks every subject of the batch until COMMIT, in name order as add_subjects: whoever holds the
--- row numbers the subject's entries, so sequences have no gap. Index: uq_subject_name.
-SELECT max(last_created_at) AS last_created_at
+-- row numbers the subject's entries, so sequences have no gap. One CSV text for all of them, by
+-- position from 1. Index: uq_subject_name.
+SELECT string_agg(
+    concat_ws(
+        ',', position, id, last_sequence, coalesce(last_type, ''),
+        coalesce(last_occurred_at::text, ''), coalesce(last_created_at::text, '')
+    ),
+    E'\n'
+) AS found
 FROM (
-    SELECT subject.last_created_at
-    FROM (SELECT DISTINCT subject AS name FROM pg_temp.holdfast_staged) AS staged
+    SELECT
+        given.position, subject.id, subject.last_sequence, subject.last_type,
+        subject.last_occurred_at, subject.last_created_at
+    FROM unnest(%(names)s::text[]) WITH ORDINALITY AS given (name, position)
     JOIN holdfast.subject USING (name)
     ORDER BY subject.name COLLATE "C"
     FOR NO KEY UPDATE OF subject

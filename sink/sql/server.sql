@@ -1,11 +1,15 @@
--- What the sink must know of a server before it trusts its COMMIT; needs no right on the schema.
--- No index.
+-- What the sink must know of a server before it trusts its COMMIT; needs no right on the schema,
+-- and finds its own names whatever the session's search_path is. No index.
 SELECT
-    current_setting('transaction_read_only')::boolean AS read_only,
-    current_setting('fsync')::boolean AND current_setting('full_page_writes')::boolean AS durable,
-    current_setting('server_encoding') AS encoding,
+    pg_catalog.pg_is_in_recovery()
+        OR pg_catalog.current_setting('default_transaction_read_only')::boolean AS read_only,
+    pg_catalog.current_setting('fsync')::boolean
+        AND pg_catalog.current_setting('full_page_writes')::boolean AS durable,
+    pg_catalog.current_setting('server_encoding') AS encoding,
     EXISTS (
         SELECT FROM pg_catalog.pg_class AS class
-        JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
-        WHERE namespace.nspname = 'holdfast' AND class.relname = 'alembic_version'
+        JOIN pg_catalog.pg_namespace AS namespace
+            ON namespace.oid OPERATOR(pg_catalog.=) class.relnamespace
+        WHERE namespace.nspname OPERATOR(pg_catalog.=) 'holdfast'
+            AND class.relname OPERATOR(pg_catalog.=) 'alembic_version'
     ) AS installed

@@ -1,15 +1,27 @@
--- Takes on the sink's role and bounds every wait of the session; a server that does not flush by
--- default is made to flush for us. No index.
+-- Takes on the sink's role and bounds every wait, of this transaction only: a session may be a
+-- pooler's, and the next transaction somebody else's. Names are found in pg_catalog alone, which
+-- is why each is written out here; a server that does not flush by default is made to flush for us.
+-- What a driver's lost host leaves waiting is found by the keepalives. No index.
 SELECT
-    set_config('role', %(role)s, false),
-    set_config('timezone', 'UTC', false),
-    set_config('lock_timeout', %(lock_ms)s, false),
-    set_config('statement_timeout', %(statement_ms)s, false),
-    set_config('idle_in_transaction_session_timeout', %(idle_ms)s, false),
-    set_config(
+    pg_catalog.pg_is_in_recovery()
+        OR pg_catalog.current_setting('default_transaction_read_only')::boolean AS read_only,
+    (pg_catalog.clock_timestamp() AT TIME ZONE 'UTC')::pg_catalog.date AS today,
+    pg_catalog.set_config('lock_timeout', %(lock_ms)s, true),
+    pg_catalog.set_config('statement_timeout', %(statement_ms)s, true),
+    pg_catalog.set_config('idle_in_transaction_session_timeout', %(idle_ms)s, true),
+    pg_catalog.set_config('tcp_keepalives_idle', '10', true),
+    pg_catalog.set_config('tcp_keepalives_interval', '5', true),
+    pg_catalog.set_config('tcp_keepalives_count', '3', true),
+    pg_catalog.set_config('timezone', 'UTC', true),
+    pg_catalog.set_config('client_encoding', 'UTF8', true),
+    pg_catalog.set_config(
         'synchronous_commit',
-        CASE current_setting('synchronous_commit')
-            WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit')
+        CASE
+            WHEN pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.=) 'off'
+                THEN 'on'
+            ELSE pg_catalog.current_setting('synchronous_commit')
         END,
-        false
-    )
+        true
+    ),
+    pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
+    pg_catalog.set_config('role', %(role)s, true)

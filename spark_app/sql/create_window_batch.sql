@@ -1,4 +1,4 @@
--- Where a batch's emitted windows arrive; a session has one, and every COMMIT and ROLLBACK empties it.
+-- Where a batch's emitted windows arrive; gone with the transaction, as a pooled session needs it.
 -- No index: the upsert reads all of it once.
 CREATE TEMPORARY TABLE IF NOT EXISTS exposure_window_batch (
     merchant_id    text        NOT NULL,
@@ -8,4 +8,4 @@ CREATE TEMPORARY TABLE IF NOT EXISTS exposure_window_batch (
     exposure_minor bigint      NOT NULL,
     currency       text        NOT NULL,
     policy_version text        NOT NULL
-) ON COMMIT DELETE ROWS
+) ON COMMIT DROP

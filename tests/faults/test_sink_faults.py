@@ -35,7 +35,9 @@ pytestmark = pytest.mark.faults
 
 QUERY_ID = UUID("5f3a1c58-6f0e-4c7e-9d5b-0b5a7d2f6c11")
 POINTS = [f"S{n}" for n in range(1, 10)]
-RUN_COMMIT, SECOND_BATCH_COMMIT = 1, 3
+RUN_COMMIT, SECOND_BATCH_COMMIT = 3, 5
+"""Of a session's COMMITs: its checks, the partitions, the run, batch 0, batch 1."""
+
 COMMITTED = {"S8", "S9"}
 """The points that lie behind the COMMIT: the batch comes again and is found written."""
 
@@ -92,6 +94,20 @@ def test_driver_killed_at_a_point_leaves_what_an_undisturbed_run_leaves(
     assert _outcome(dsn) == undisturbed
 
 
+def _at(monkeypatch: pytest.MonkeyPatch, point: str, strike: Callable[[], object]) -> None:
+    """Strike when the second batch passes a point for the first time."""
+    passed = 0
+
+    def pass_by(name: str) -> None:
+        nonlocal passed
+        passed += name == point
+        if name == point and passed == 2:
+            strike()
+
+    for module in (sink.driver_path, sink.transaction, sink.writer):
+        monkeypatch.setattr(module, "failpoint", pass_by)
+
+
 @pytest.mark.parametrize("point", ["S2", "S3", "S4", "S5", "S6", "S7"])
 def test_backend_killed_at_a_point_costs_one_more_attempt(
     dsn: str,
@@ -133,6 +149,36 @@ def test_commit_without_an_answer_is_settled_by_the_ledger(
     with PostgresProxy(dsn, fault, number) as proxy:
         assert drive(proxy.dsn, tmp_path, QUERY_ID, timeouts) == ["Written"] * BATCHES
         assert proxy.struck.is_set()
+    assert _outcome(dsn) == undisturbed
+
+
+@pytest.mark.parametrize("point", ["S5", "S7"])
+def test_half_open_line_is_cut_and_the_batch_written_on_another(
+    dsn: str, undisturbed: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    _prepare(dsn)
+    # The server, too, must find out by itself that nobody is there, before its locks are free.
+    impatient = Timeouts(lock_seconds=1, idle_seconds=2, transaction_seconds=2, deadline_seconds=60)
+    with PostgresProxy(dsn) as proxy:
+        _at(monkeypatch, point, proxy.swallow)
+        assert drive(proxy.dsn, tmp_path, QUERY_ID, impatient) == ["Written"] * BATCHES
+        assert proxy.struck.is_set()
+    assert _outcome(dsn) == undisturbed
+
+
+def test_half_open_line_in_the_middle_of_copy_holds_nobody_longer_than_the_deadline(
+    dsn: str, undisturbed: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _prepare(dsn)
+    # A server that reads a COPY looks at no timeout: the line itself must be found dead.
+    impatient = Timeouts(lock_seconds=1, transaction_seconds=2, deadline_seconds=4)
+    with PostgresProxy(dsn) as proxy:
+        _at(monkeypatch, "S4", proxy.swallow)
+        with pytest.raises(SinkUnavailable, match=r"batch 1 was not written\. Spark replays it"):
+            drive(proxy.dsn, tmp_path, QUERY_ID, impatient)
+        assert proxy.struck.is_set()
+        proxy.give_up()
+        assert drive(proxy.dsn, tmp_path, QUERY_ID) == ["Written"] * (BATCHES - 1)
     assert _outcome(dsn) == undisturbed
 
 

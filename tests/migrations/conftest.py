@@ -1,4 +1,4 @@
-"""A cluster of its own for tests of what a cluster has only once: roles and users."""
+"""A cluster of its own for tests of what a cluster has only once: roles and users; old days."""
 
 import secrets
 from collections.abc import Callable, Iterator
@@ -10,7 +10,13 @@ from psycopg.conninfo import make_conninfo
 
 from deploy.local.postgres import EmbeddedPostgres
 from sink.contract.roles import ALL
+from tests.support import webhooks
+from tests.support.aging import OLD, age
+from tests.support.decisions import Decisions
+from tests.support.dispatching import SECRET, add_endpoint, drain
 from tests.support.embedded import server_directory
+from tests.support.sender import secret_text
+from tests.support.webhooks import WebhookReceiver
 
 
 @pytest.fixture(scope="session", params=[16, 18], ids=["postgres-16", "postgres-18"])
@@ -76,3 +82,27 @@ def bare_user(bare: str) -> Callable[..., str]:
         return make_conninfo(bare, user=name, password=password)
 
     return make
+
+
+@pytest.fixture
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[WebhookReceiver]:
+    monkeypatch.setenv(SECRET, secret_text())
+    with webhooks.listening() as receiver:
+        yield receiver
+
+
+@pytest.fixture
+def decisions(dsn: str) -> Iterator[Decisions]:
+    with Decisions(dsn) as decisions:
+        yield decisions
+
+
+@pytest.fixture
+def delivered(
+    dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
+) -> None:
+    """Three decisions of a day long past, delivered on that day."""
+    add_endpoint(db, receiver.url)
+    decisions.write("m_1", "m_1", "m_2")
+    drain(dsn)
+    age(db, OLD)

@@ -9,6 +9,8 @@ import psycopg
 import pytest
 
 from sink.contract.roles import DISPATCHER, JANITOR, SINK
+from tests.support.aging import partition_days
+from tests.support.decisions import Decisions
 
 INSERT = """
     INSERT INTO holdfast.entry (subject_id, sequence, created_at, key, type, occurred_at, priority,
@@ -97,6 +99,53 @@ def test_sink_adds_an_entry_of_today_and_of_a_day_made_later(
 def test_entry_of_a_day_without_partition_is_refused_not_lost(sink: psycopg.Connection) -> None:
     with pytest.raises(psycopg.errors.CheckViolation, match="no partition"):
         sink.execute(INSERT, (timedelta(days=400),))
+
+
+def _drop_from_today(db: psycopg.Connection) -> None:
+    today = datetime.now(UTC).date()
+    for table in ("entry", "attempt"):
+        for day in partition_days(db, table):
+            if day >= today:
+                db.execute(f"DROP TABLE holdfast.{table}_{day:%Y%m%d}".encode())
+
+
+def test_running_sink_makes_the_day_that_is_missing_at_midnight(
+    dsn: str, db: psycopg.Connection
+) -> None:
+    with Decisions(dsn) as decisions:
+        decisions.write("m_1")
+        _drop_from_today(db)
+        # What it remembers after midnight: that it looked yesterday.
+        today = datetime.now(UTC).date()
+        decisions._writer._partitions_of = today - timedelta(days=1)
+        decisions.write("m_1")
+    assert {today, today + timedelta(days=7)} <= partition_days(db, "entry") & partition_days(
+        db, "attempt"
+    )
+    assert db.execute("SELECT sequence FROM holdfast.entry").fetchall() == [(2,)]
+
+
+def test_run_that_starts_makes_the_days_that_are_missing(dsn: str, db: psycopg.Connection) -> None:
+    _drop_from_today(db)
+    with Decisions(dsn) as decisions:
+        decisions.write("m_1")
+    assert db.execute("SELECT sequence FROM holdfast.entry").fetchall() == [(1,)]
+
+
+def test_maker_of_partitions_that_dies_leaves_none_half_made(
+    dsn: str, db: psycopg.Connection
+) -> None:
+    before = partition_days(db, "entry")
+    with psycopg.connect(dsn) as maker:
+        assert _make(maker, 40) > 0
+        # It waits for the session to be gone, at most these milliseconds.
+        killed = db.execute("SELECT pg_terminate_backend(%s, 10000)", [maker.info.backend_pid])
+        assert killed.fetchone() == (True,)
+        maker.close()
+    assert partition_days(db, "entry") == before
+    with psycopg.connect(dsn) as maker:
+        assert _make(maker, 40) > 0
+    assert partition_days(db, "entry") > before
 
 
 @pytest.mark.parametrize(

@@ -37,9 +37,22 @@ ATTEMPT = """
         outcome, status)
     VALUES (1, 1, 1, 1, now(), gen_random_uuid(), 'delivered', 200)
 """
+OPEN_STAGE = "SELECT holdfast.open_stage('s', 1, 0)"
+DROP_STAGES = "SELECT holdfast.drop_stages('s', 1)"
+PRUNE = "SELECT holdfast.prune_day('entry', '2020-01-01', 30, true, 'a', 'r')"
 ACTION = """
     INSERT INTO holdfast.operator_action (actor, action, target, reason)
     VALUES ('a', 'pause', 'e', 'because')
+"""
+
+QUARANTINED = """
+    INSERT INTO holdfast.quarantine (batch_no, reason, detail, row)
+    VALUES (1, 'malformed', 'd', '{')
+"""
+DIVERGENCE = """
+    INSERT INTO holdfast.divergence (batch_no, digest, run_id, row_count, quarantined_count,
+        differing_count)
+    VALUES (1, sha256('x'), gen_random_uuid(), 1, 0, 1)
 """
 
 FORBIDDEN = {
@@ -58,12 +71,22 @@ FORBIDDEN = {
         "UPDATE holdfast.stream SET name = name",
         "DELETE FROM holdfast.stream",
         "DELETE FROM holdfast.quarantine",
+        "SELECT row FROM holdfast.quarantine",
+        "UPDATE holdfast.quarantine SET resolution = 'dismissed', resolved_at = now()",
+        "UPDATE holdfast.divergence SET differing_count = 0",
+        "DELETE FROM holdfast.divergence",
+        "SELECT body FROM holdfast.divergence_row",
+        "UPDATE holdfast.divergence_row SET body = NULL",
+        "DELETE FROM holdfast.divergence_row",
         "DELETE FROM holdfast.exposure_window",
         "SELECT FROM holdfast.lane",
         "UPDATE holdfast.lane SET due_at = NULL",
         "SELECT FROM holdfast.endpoint",
         "SELECT FROM holdfast.attempt",
         "SELECT FROM holdfast.operator_action",
+        "DELETE FROM holdfast.stage",
+        "SELECT holdfast.days_older_than(30)",
+        PRUNE,
         "UPDATE holdfast.alembic_version SET version_num = '0'",
         "CREATE TABLE holdfast.mine ()",
         "DROP TABLE holdfast.entry",
@@ -89,7 +112,12 @@ FORBIDDEN = {
         "UPDATE holdfast.replay SET filter = filter",
         "UPDATE holdfast.replay_item SET key = key",
         "SELECT FROM holdfast.quarantine",
+        "UPDATE holdfast.quarantine SET resolution = 'dismissed', resolved_at = now()",
+        "SELECT FROM holdfast.divergence",
+        "SELECT FROM holdfast.divergence_row",
+        DIVERGENCE,
         "SELECT FROM holdfast.operator_action",
+        OPEN_STAGE,
         "CREATE TABLE holdfast.mine ()",
     ],
     "holdfast_operator": [
@@ -107,12 +135,28 @@ FORBIDDEN = {
         "UPDATE holdfast.operator_action SET actor = 'somebody else'",
         "DELETE FROM holdfast.operator_action",
         "DELETE FROM holdfast.endpoint",
+        QUARANTINED,
+        "UPDATE holdfast.quarantine SET row = row",
+        "UPDATE holdfast.quarantine SET reason = reason",
+        "UPDATE holdfast.quarantine SET detail = detail",
+        "UPDATE holdfast.quarantine SET batch_no = batch_no",
         "DELETE FROM holdfast.quarantine",
+        DIVERGENCE,
+        "UPDATE holdfast.divergence SET differing_count = 0",
+        "DELETE FROM holdfast.divergence",
+        "UPDATE holdfast.divergence_row SET body = NULL",
+        "DELETE FROM holdfast.divergence_row",
+        OPEN_STAGE,
+        PRUNE,
         "DROP TABLE holdfast.operator_action",
     ],
     "holdfast_reader": [
         "SELECT body FROM holdfast.entry",
         "SELECT row FROM holdfast.quarantine",
+        "UPDATE holdfast.quarantine SET resolution = 'dismissed', resolved_at = now()",
+        "SELECT body FROM holdfast.divergence_row",
+        "SELECT * FROM holdfast.divergence_row",
+        DIVERGENCE,
         "SELECT response FROM holdfast.attempt",
         "SELECT receipt FROM holdfast.attempt",
         "SELECT token FROM holdfast.attempt",
@@ -126,6 +170,9 @@ FORBIDDEN = {
         "DELETE FROM holdfast.entry",
         "DELETE FROM holdfast.entry_key",
         "UPDATE holdfast.lane SET due_at = NULL",
+        "SELECT FROM holdfast.quarantine",
+        "SELECT FROM holdfast.divergence_row",
+        OPEN_STAGE,
         "DROP TABLE holdfast.attempt",
     ],
 }
@@ -151,9 +198,11 @@ NEEDED = {
             " last_occurred_at = now(), last_created_at = now() RETURNING id"
         ),
         ENTRY,
+        QUARANTINED,
+        f"{DIVERGENCE} ON CONFLICT (batch_no, digest) DO NOTHING RETURNING id",
         (
-            "INSERT INTO holdfast.quarantine (batch_no, reason, detail, row)"
-            " VALUES (1, 'malformed', 'd', '{')"
+            "INSERT INTO holdfast.divergence_row (divergence_id, key, side, body)"
+            " SELECT id, gen_random_uuid(), 'changed', '{}' FROM holdfast.divergence"
         ),
         (
             "INSERT INTO holdfast.exposure_window"
@@ -173,6 +222,8 @@ NEEDED = {
         ),
         "SELECT FROM holdfast.batch WHERE query_id = gen_random_uuid()",
         "SELECT holdfast.ensure_partitions()",
+        OPEN_STAGE,
+        DROP_STAGES,
     ],
     "holdfast_dispatcher": [
         "SELECT FROM holdfast.batch WHERE routed_at IS NULL FOR UPDATE SKIP LOCKED",
@@ -198,6 +249,7 @@ NEEDED = {
         "UPDATE holdfast.dispatcher_instance SET heartbeat_at = now()",
         "DELETE FROM holdfast.dispatcher_instance",
         "SELECT holdfast.ensure_partitions()",
+        "SELECT holdfast.days_older_than(30)",
     ],
     "holdfast_operator": [
         ENDPOINT.replace("'e'", "'second'"),
@@ -207,17 +259,30 @@ NEEDED = {
         "SELECT body FROM holdfast.entry",
         "SELECT response FROM holdfast.attempt",
         "SELECT row FROM holdfast.quarantine",
+        (
+            "UPDATE holdfast.quarantine SET resolution = 'requeued', resolved_at = now(),"
+            " resolved_by = 'a'"
+        ),
+        "SELECT body FROM holdfast.divergence_row JOIN holdfast.divergence ON id = divergence_id",
         ACTION,
     ],
     "holdfast_reader": [
         "SELECT subject_id, sequence, key, type FROM holdfast.entry",
         "SELECT outcome, status, duration_ms FROM holdfast.attempt",
-        "SELECT reason, detail FROM holdfast.quarantine",
+        "SELECT reason, detail, resolution, resolved_at, resolved_by FROM holdfast.quarantine",
+        "SELECT * FROM holdfast.divergence",
+        (
+            "SELECT divergence_id, key, side, subject, type, occurred_at"
+            " FROM holdfast.divergence_row"
+        ),
         "SELECT * FROM holdfast.stream, holdfast.batch, holdfast.subject, holdfast.endpoint",
         "SELECT * FROM holdfast.lane, holdfast.dead_letter, holdfast.operator_action",
         "SELECT * FROM holdfast.exposure_window, holdfast.late_event",
     ],
-    "holdfast_janitor": ["SELECT holdfast.ensure_partitions()"],
+    "holdfast_janitor": [
+        "SELECT holdfast.ensure_partitions()",
+        "SELECT holdfast.days_older_than(30)",
+    ],
 }
 
 

@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 
 from sink import OutboxSink, Replayed, Written
 from sink.errors import NotStreaming
+from sink.foreach_batch import Identity
+from sink.path import UNKNOWN_BYTES, plan_bytes
+from sink.path import Path as WritePath
 from tests.support.entries import BLOCK, RELEASE
 from tests.support.outbox import contents, sequences
 
@@ -166,6 +170,64 @@ def test_new_checkpoint_ends_the_query_until_it_is_adopted_and_then_repeats_noth
     assert contents(db)["entry"] == before
     assert sequences(db, "m_482") == [1, 2]
     sink.close()
+
+
+@pytest.mark.parametrize("path", ["auto", "driver", "staged"])
+def test_every_path_leaves_the_same_bodies_and_finds_a_replay(
+    play: Play, dsn: str, db: psycopg.Connection, tmp_path: Path, path: WritePath
+) -> None:
+    _founding_example(tmp_path)
+    first = OutboxSink(dsn, stream="payouts", path=path)
+    play(first).stop()
+    first.close()
+    before = contents(db)
+    bodies = [json.loads(row[-1]) for row in before["entry"]]
+    assert [(body["type"], body["sequence"]) for body in bodies] == [(BLOCK, 1), (RELEASE, 2)]
+
+    _forget(tmp_path / "one", 1)
+    second = OutboxSink(dsn, stream="payouts", path=path)
+    play(second)
+    assert isinstance(second.last, Replayed)
+    assert contents(db) == before
+    second.close()
+
+
+def test_auto_stages_a_batch_whose_files_are_large(
+    play: Play, dsn: str, db: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _file(tmp_path, 0, ("m_482", "block", "2026-11-02T12:15:00Z", 1))
+    _file(tmp_path, 1, *((f"m_{n}", "block", "2026-11-02T12:30:00Z", n) for n in range(100)))
+    monkeypatch.setattr("sink.path.STAGED_BYTES", 5_000)
+    sink = OutboxSink(dsn, stream="payouts")
+    staged: list[int] = []
+    really = sink.apply_staged
+
+    def note(schema: pa.Schema, run_all: Any, identity: Identity) -> Written | Replayed:
+        staged.append(identity.batch_id)
+        return really(schema, run_all, identity)
+
+    monkeypatch.setattr(sink, "apply_staged", note)
+    play(sink)
+    assert staged == [1]
+    assert [found[3] for found in contents(db)["batch"]] == [1, 100]
+    sink.close()
+
+
+def test_source_that_does_not_know_its_size_is_known_by_that(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+    sizes: list[int] = []
+    for rows in (source, source.selectExpr("struct(value, value) AS data", "'a' AS type")):
+        query = (
+            rows.writeStream.trigger(once=True)
+            .option("checkpointLocation", str(tmp_path / str(len(sizes))))
+            .foreachBatch(lambda df, _: sizes.append(plan_bytes(df)))
+            .start()
+        )
+        query.awaitTermination()
+    assert len(sizes) == 2
+    assert min(sizes) >= UNKNOWN_BYTES
 
 
 def test_sink_refuses_a_dataframe_outside_a_stream(spark: "SparkSession", dsn: str) -> None:

@@ -1,5 +1,6 @@
 """A Spark driver without Spark: it hands Arrow tables to an `OutboxSink`, one run of one query."""
 
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -8,6 +9,8 @@ import pyarrow as pa
 from sink import OutboxSink, Replayed, Written
 from sink.database import Timeouts
 from sink.foreach_batch import Identity
+from sink.staging.stage import Stage
+from sink.staging.task import Summary, stage_rows
 from tests.support.entries import table
 
 PATIENT = Timeouts(
@@ -19,15 +22,37 @@ PATIENT = Timeouts(
     deadline_seconds=60,
 )
 
+PARTITIONS = 3
+
+
+def in_tasks(rows: pa.Table) -> Callable[[Stage], list[Summary]]:
+    """Stage every third row in a task of its own, one task after another."""
+
+    def run_all(stage: Stage) -> list[Summary]:
+        parts = [
+            rows.take(pa.array(range(n, rows.num_rows, PARTITIONS), pa.int64()))
+            for n in range(PARTITIONS)
+        ]
+        return [stage_rows(stage, n, [part], f"{n}/0") for n, part in enumerate(parts)]
+
+    return run_all
+
 
 class Driver:
     """One start of a streaming query. The checkpoint is its query id."""
 
     def __init__(
-        self, dsn: str, *, query_id: UUID | None = None, stream: str = "payouts", **settings: Any
+        self,
+        dsn: str,
+        *,
+        query_id: UUID | None = None,
+        stream: str = "payouts",
+        staged: bool = False,
+        **settings: Any,
     ) -> None:
         settings.setdefault("timeouts", PATIENT)
         self.sink = OutboxSink(dsn, stream=stream, **settings)
+        self.staged = staged
         self.query_id = query_id or uuid4()
         self.run_id = uuid4()
 
@@ -37,4 +62,7 @@ class Driver:
 
     def tables(self, batch_id: int, rows: pa.Table) -> Written | Replayed:
         """Hand over one micro-batch as it is."""
-        return self.sink.apply(rows, Identity(self.query_id, self.run_id, batch_id))
+        identity = Identity(self.query_id, self.run_id, batch_id)
+        if self.staged:
+            return self.sink.apply_staged(rows.schema, in_tasks(rows), identity)
+        return self.sink.apply(rows, identity)

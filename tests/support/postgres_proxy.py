@@ -1,12 +1,14 @@
 """A proxy between libpq and Postgres that loses a line at the worst moment.
 
 It listens on a Unix socket, as a server on that folder would, and passes bytes on until the client
-sends its n-th COMMIT. What it does then is the test's choice; after that it is honest.
+sends its n-th COMMIT. What it does then is the test's choice; after that it is honest. Or until the
+test says `swallow`: the lines of that moment stay open and carry nothing any more.
 """
 
 import shutil
 import socket
 import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
 from enum import Enum, auto
 from pathlib import Path
@@ -41,7 +43,7 @@ class Fault(Enum):
 class PostgresProxy:
     """`with PostgresProxy(dsn, fault, 2) as proxy:`; the 2nd COMMIT through `proxy.dsn` fails."""
 
-    def __init__(self, dsn: str, fault: Fault, number: int) -> None:
+    def __init__(self, dsn: str, fault: Fault | None = None, number: int = 0) -> None:
         self._target = conninfo_to_dict(dsn)
         self._fault = fault
         self._until = number
@@ -52,6 +54,7 @@ class PostgresProxy:
         """Set when the fault has happened."""
         self._listener = socket.socket(socket.AF_UNIX)
         self._lines: list[socket.socket] = []
+        self._swallowing: set[socket.socket] = set()
         self._threads: list[Thread] = []
 
     def __enter__(self) -> Self:
@@ -75,6 +78,19 @@ class PostgresProxy:
             line.close()
         shutil.rmtree(self._folder)
 
+    def swallow(self) -> None:
+        """Let the lines of this moment take every byte and pass none on, in both directions.
+
+        Neither side learns that the other is gone: not even a close gets through.
+        """
+        self._swallowing.update(self._lines)
+        self.struck.set()
+
+    def give_up(self) -> None:
+        """Break the swallowed lines, as keepalives do in the end."""
+        for line in self._swallowing:
+            _break(line)
+
     def _spawn(self, work: object, *values: object) -> None:
         thread = Thread(target=work, args=values, daemon=True)  # type: ignore[arg-type]  # any callable
         self._threads.append(thread)
@@ -84,36 +100,29 @@ class PostgresProxy:
         with suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                server = self._connect()
+                server = connect_to(self._target)
                 self._lines += [client, server]
                 self._spawn(self._upstream, client, server)
                 self._spawn(self._downstream, client, server)
 
-    def _connect(self) -> socket.socket:
-        host = str(self._target.get("host") or "/tmp")  # noqa: S108 (libpq's default folder)
-        port = int(str(self._target.get("port") or 5432))
-        if host.startswith("/"):
-            server = socket.socket(socket.AF_UNIX)
-            server.connect(f"{host}/.s.PGSQL.{port}")
-        else:
-            server = socket.create_connection((host, port))
-        return server
-
     def _upstream(self, client: socket.socket, server: socket.socket) -> None:
         with suppress(OSError):
             while data := client.recv(_CHUNK):
+                if client in self._swallowing:
+                    continue
                 self._until -= _SENT in data
                 self._armed = _SENT in data and self._until == 0
                 if self._armed and self._fault is Fault.COMMIT_LOST:
                     self.struck.set()
                     break
                 server.sendall(data)
-        _break(client)
-        _break(server)
+        self._end(client, server)
 
     def _downstream(self, client: socket.socket, server: socket.socket) -> None:
         with suppress(OSError):
             while data := server.recv(_CHUNK):
+                if server in self._swallowing:
+                    continue
                 if not self._armed or _ANSWERED not in data:
                     client.sendall(data)
                     continue
@@ -125,8 +134,24 @@ class PostgresProxy:
                 if self._fault is Fault.ANSWER_LOST_AND_SERVER_GONE:
                     _break(self._listener)
                 break
-        _break(client)
-        _break(server)
+        self._end(client, server)
+
+    def _end(self, client: socket.socket, server: socket.socket) -> None:
+        if client not in self._swallowing:
+            _break(client)
+            _break(server)
+
+
+def connect_to(target: Mapping[str, object]) -> socket.socket:
+    """Open a line to the server that a DSN's keywords name."""
+    host = str(target.get("host") or "/tmp")  # noqa: S108 (libpq's default folder)
+    port = int(str(target.get("port") or 5432))
+    if host.startswith("/"):
+        server = socket.socket(socket.AF_UNIX)
+        server.connect(f"{host}/.s.PGSQL.{port}")
+    else:
+        server = socket.create_connection((host, port))
+    return server
 
 
 def _break(line: socket.socket) -> None:

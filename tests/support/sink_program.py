@@ -1,7 +1,8 @@
 """A driver as a process: it writes three fixed batches and keeps a checkpoint as Spark would.
 
 `offsets/N` is there before the batch, `commits/N` after the sink returned, and a restart goes on at
-the first batch without a commit. Run as `python -m tests.support.sink_program DSN FOLDER QUERY_ID`.
+the first batch without a commit. Run as `python -m tests.support.sink_program DSN FOLDER QUERY_ID`,
+with `staged` behind it for the staged path, where the rows alone are the batch.
 """
 
 import sys
@@ -38,13 +39,16 @@ def also(connection: psycopg.Connection, entries: pa.Table) -> None:
     connection.execute("INSERT INTO public.companion (rows) VALUES (%s)", [entries.num_rows])
 
 
-def drive(dsn: str, folder: Path, query_id: UUID, timeouts: Timeouts = PATIENT) -> list[str]:
+def drive(
+    dsn: str, folder: Path, query_id: UUID, timeouts: Timeouts = PATIENT, *, staged: bool = False
+) -> list[str]:
     """Write what `folder` has no commit for; return what became of each batch."""
     spark = Driver(
         dsn,
         query_id=query_id,
-        select=select,
-        also=also,
+        staged=staged,
+        select=None if staged else select,
+        also=None if staged else also,
         checkpoint=str(folder),
         timeouts=timeouts,
     )
@@ -62,4 +66,4 @@ def drive(dsn: str, folder: Path, query_id: UUID, timeouts: Timeouts = PATIENT) 
 
 
 if __name__ == "__main__":
-    drive(sys.argv[1], Path(sys.argv[2]), UUID(sys.argv[3]))
+    drive(sys.argv[1], Path(sys.argv[2]), UUID(sys.argv[3]), staged="staged" in sys.argv[4:])

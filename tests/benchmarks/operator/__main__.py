@@ -13,9 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.benchmarks.common.machine import git_commit, machine, versions
+from tests.benchmarks.common.runs import last_line, ratios
 from tests.benchmarks.operator import growth, plot, report, rounds, tradeoff
 from tests.benchmarks.operator.events import write
-from tests.benchmarks.operator.machine import git_commit, machine, versions
 from tests.benchmarks.operator.rounds import Case
 from tests.benchmarks.operator.sizes import Sizes
 
@@ -78,10 +79,7 @@ def _throughput(found: dict[str, Any], sizes: Sizes, folder: Path, wanted: set[s
     results = rounds.run_rounds(chosen)
     found["cases"] = {name: rounds.figures(runs) for name, runs in results.items()}
     found["disagreements"] = rounds.disagreements(results)
-    medians = {name: case["median"] for name, case in found["cases"].items()}
-    for ratio, (name, peer) in _RATIOS.items():
-        if name in medians and peer in medians:
-            found["ratios"][ratio] = medians[name] / medians[peer]
+    found["ratios"] |= ratios(found["cases"], _RATIOS)
     if "ours" in results:
         found["ratios"] |= rounds.closing(results["ours"], sizes.events.merchants)
 
@@ -96,7 +94,7 @@ def _growth(found: dict[str, Any], sizes: Sizes, folder: Path, _wanted: set[str]
     events = folder / "growth"
     write(events, sizes.growth)
     words = ["-m", "tests.benchmarks.operator.growth", str(events), *map(str, sizes.growth_files)]
-    points = rounds.last_line([sys.executable, *words])
+    points = last_line([sys.executable, *words])
     found["state"] = {
         "points": points,
         "lines": growth.per_million(points),

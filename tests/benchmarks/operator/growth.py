@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 from deploy.local.java import spark_environment
+from tests.benchmarks.common.processes import PeakMemory
 from tests.benchmarks.operator import ours
-from tests.benchmarks.operator.processes import PeakMemory
 
 PARTS = (
     ("ids", "user_map_value.content"),

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from deploy.local.java import spark_environment
-from tests.benchmarks.operator.processes import processor_seconds
+from tests.benchmarks.common.processes import processor_seconds
 
 
 class Kept:

@@ -9,7 +9,8 @@ mpl.use("Agg")
 
 from matplotlib import pyplot as plt
 
-_OURS, _OTHERS, _LOSS = "#1f6f54", "#9aa5b1", "#b3401f"
+from tests.benchmarks.common.bars import LOSS, OURS, bars
+
 _NAMES = {
     "ours": "this operator",
     "builtin": "built-in: dedup + window sum",
@@ -29,18 +30,7 @@ def draw(report: dict[str, Any], path: Path) -> None:
 
 def _throughput(axes: Any, cases: dict[str, Any]) -> None:
     axes.set_title("Events a second: median, least and most of the rounds")
-    names = [name for name in _NAMES if name in cases]
-    values = [cases[name]["median"] for name in names]
-    errors = [
-        [value - cases[name]["min"] for name, value in zip(names, values, strict=True)],
-        [cases[name]["max"] - value for name, value in zip(names, values, strict=True)],
-    ]
-    colours = [_OURS if name.startswith("ours") else _OTHERS for name in names]
-    bars = axes.barh([_NAMES[name] for name in names], values, xerr=errors, color=colours)
-    axes.bar_label(bars, [f"{value:,.0f}" for value in values], padding=6)
-    axes.invert_yaxis()
-    axes.margins(x=0.15)
-    axes.spines[["top", "right"]].set_visible(False)
+    bars(axes, cases, _NAMES, {"ours", "ours_small"})
 
 
 def _tradeoff(axes: Any, found: dict[str, Any] | None) -> None:
@@ -51,16 +41,16 @@ def _tradeoff(axes: Any, found: dict[str, Any] | None) -> None:
     points = found["points"]
     seconds = [point["interval_ms"] / 1000 for point in points]
     share = [100 * point["overhead"] for point in points]
-    axes.plot(seconds, share, "o-", color=_OURS, label="overhead of batches, %")
+    axes.plot(seconds, share, "o-", color=OURS, label="overhead of batches, %")
     axes.set_xscale("log", base=2)
     axes.set_xticks(seconds, [f"{each:g} s" for each in seconds])
     axes.margins(x=0.15)
     axes.set_ylim(0, 105)
-    axes.set_ylabel("overhead, % of the batches' time", color=_OURS)
+    axes.set_ylabel("overhead, % of the batches' time", color=OURS)
     axes.set_xlabel("trigger interval")
     lost = axes.twinx()
     replayed = [point["replayed_events"] for point in points]
-    lost.plot(seconds, replayed, "s--", color=_LOSS, label="events replayed")
+    lost.plot(seconds, replayed, "s--", color=LOSS, label="events replayed")
     for x, y, point in zip(seconds, replayed, points, strict=True):
         lost.annotate(
             f"back in {point['recovery_s']:.1f} s",
@@ -68,9 +58,9 @@ def _tradeoff(axes: Any, found: dict[str, Any] | None) -> None:
             (0, 8),
             textcoords="offset points",
             ha="center",
-            color=_LOSS,
+            color=LOSS,
         )
     lost.set_ylim(0, max(replayed) * 1.25)
-    lost.set_ylabel("events replayed after SIGKILL", color=_LOSS)
+    lost.set_ylabel("events replayed after SIGKILL", color=LOSS)
     for each in (axes, lost):
         each.spines["top"].set_visible(False)

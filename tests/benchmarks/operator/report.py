@@ -1,24 +1,10 @@
 """The tables for a person."""
 
-from collections.abc import Sequence
 from typing import Any
 
+from tests.benchmarks.common.tables import table
+
 MB = 1e6
-
-
-def table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Lay out a table in plain text; the first column to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-
-    def line(cells: Sequence[str]) -> str:
-        first, *rest = (
-            cell.rjust(width) if place else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        )
-        return "  ".join((first, *rest)).rstrip()
-
-    rule = "-" * (sum(widths) + 2 * (len(widths) - 1))
-    return "\n".join(("", title, rule, line(head), rule, *map(line, rows), rule))
 
 
 def cases(found: dict[str, dict[str, Any]]) -> str:

@@ -1,13 +1,12 @@
 """The cases side by side: each in its own process, taking turns, so that a busy minute hits all."""
 
-import json
 import statistics
-import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.benchmarks.common.runs import last_line, spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +38,7 @@ def run_rounds(cases: dict[str, Case]) -> dict[str, list[dict[str, Any]]]:
 def run_once(case: Case) -> dict[str, Any]:
     """Run one case in a process of its own; raises RuntimeError with its last words."""
     words = ["-m", "tests.benchmarks.operator.one", case.program]
-    return last_line([sys.executable, *words, str(case.events), str(case.warm)])
-
-
-def last_line(command: Sequence[str]) -> dict[str, Any]:
-    """Run a program of this package; its last line is the result."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command[2:4])} ended with {done.returncode}: {done.stderr}")
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    result: dict[str, Any] = last_line([sys.executable, *words, str(case.events), str(case.warm)])
     return result
 
 
@@ -63,11 +54,6 @@ def disagreements(results: dict[str, list[dict[str, Any]]]) -> list[str]:
             if run["dropped"]:
                 found.append(f"Spark dropped {run['dropped']} rows of {name} as late")
     return sorted(set(found))
-
-
-def spread(values: Sequence[float]) -> dict[str, float]:
-    """Median, least and most."""
-    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
 def figures(runs: list[dict[str, Any]]) -> dict[str, Any]:

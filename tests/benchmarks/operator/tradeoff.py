@@ -22,10 +22,10 @@ from threading import Event, Thread
 import numpy as np
 import psycopg
 
+from tests.benchmarks.common.processes import processor_seconds
 from tests.benchmarks.operator import events
 from tests.benchmarks.operator.database import database
 from tests.benchmarks.operator.job import Batch, Running, job
-from tests.benchmarks.operator.processes import processor_seconds
 
 FILE_EVERY_S = 0.25
 WARM_BATCHES = 3

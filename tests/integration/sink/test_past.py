@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from sink import OutboxSink, UnadoptedCheckpoint
-from sink.database import Timeouts, open_session
+from sink.database import Timeouts, open_session, transaction
 from spark_app.initial import Initial, Past, _statement, read_past
 from tests.support.driver import PATIENT, Driver
 from tests.support.entries import BLOCK, RELEASE, decision
@@ -118,7 +118,10 @@ def test_the_frontier_and_a_hold_are_found_by_their_indexes(
     )
     db.execute("VACUUM ANALYZE holdfast.exposure_window, holdfast.subject")
     asked = {"stream": "payouts", "query_id": uuid4(), "block": BLOCK}
-    with open_session(dsn, "payouts", Timeouts()) as session:
+    with (
+        open_session(dsn, "payouts", Timeouts()) as session,
+        transaction(session, Timeouts(), read_only=True),
+    ):
         plans = {
             name: "\n".join(
                 line for (line,) in session.execute(b"EXPLAIN " + _statement(name), asked)

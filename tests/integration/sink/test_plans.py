@@ -1,24 +1,38 @@
 """A small batch on a large outbox: each statement finds its rows by the index its file names."""
 
 from typing import Any
+from uuid import UUID
 
 import psycopg
+from psycopg import ClientCursor
 
-from sink.batch import BatchInput, prepare
-from sink.database import Timeouts, open_session, statement
-from sink.driver_path import InDriver
-from tests.support.entries import decision, table
+from sink.database import statement
 
 SUBJECTS = KEYS = 250_000
 LATEST = KEYS // 100
+SOME_KEYS = f"{{{UUID(int=1)},{UUID(int=2)}}}"
 
 EXPECTED: list[tuple[str, dict[str, Any], set[str]]] = [
-    ("lock_subjects", {}, {"uq_subject_name"}),
-    ("number_entries", {"batch_no": LATEST, "suppress": True}, {"uq_subject_name"}),
-    ("count_differing", {"batch_no": LATEST}, {"pk_entry_key"}),
+    ("lock_subjects", {"names": '{"m_1","m_250000","m_250001"}'}, {"uq_subject_name"}),
+    (
+        "known_keys",
+        {"batch_no": LATEST, "keys": SOME_KEYS, "contents": SOME_KEYS},
+        {"pk_entry_key"},
+    ),
+    (
+        "advance_subjects",
+        {
+            "ids": "{1,2}",
+            "sequences": "{1,2}",
+            "types": "{a,b}",
+            "times": "{2026-11-02,2026-11-02}",
+            "written_at": "2026-11-02",
+        },
+        {"pk_subject"},
+    ),
     (
         "compare_keys",
-        {"batch_no": LATEST},
+        {"batch_no": LATEST, "keys": SOME_KEYS, "contents": SOME_KEYS},
         {"ix_entry_key_batch_no", "pk_entry_key"},
     ),
 ]
@@ -37,15 +51,11 @@ def _fill(db: psycopg.Connection) -> None:
     db.execute("VACUUM ANALYZE holdfast.subject, holdfast.entry_key")
 
 
-def test_statements_use_their_indexes(dsn: str, db: psycopg.Connection) -> None:
+def test_statements_use_their_indexes(db: psycopg.Connection) -> None:
     _fill(db)
-    rows = table(*(decision(f"m_{n}") for n in (1, SUBJECTS, SUBJECTS + 1)))
-    session = open_session(dsn, "payouts", Timeouts())
-    with session, session.transaction():
-        InDriver(prepare(BatchInput(rows))).stage(session)
-        for name, values, indexes in EXPECTED:
-            found = session.execute(b"EXPLAIN " + statement(name), values).fetchall()
-            plan = "\n".join(line for (line,) in found)
-            assert {index for index in indexes if index in plan} == indexes, plan
-            assert "Seq Scan on subject" not in plan
-            assert "Seq Scan on entry_key" not in plan
+    for name, values, indexes in EXPECTED:
+        found = ClientCursor(db).execute(b"EXPLAIN " + statement(name), values).fetchall()
+        plan = "\n".join(line for (line,) in found)
+        assert {index for index in indexes if index in plan} == indexes, plan
+        assert "Seq Scan on subject" not in plan
+        assert "Seq Scan on entry_key" not in plan

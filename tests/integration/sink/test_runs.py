@@ -1,13 +1,16 @@
 """Who may write a stream: one checkpoint, and of its runs the newest."""
 
+import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from uuid import UUID, uuid4
 
 import psycopg
 import pytest
 
 from sink import Fenced, Replayed, UnadoptedCheckpoint, Written
+from sink.errors import CheckpointBehind, LedgerBehind
 from tests.support.driver import Driver
 from tests.support.entries import BLOCK, RELEASE, alternating, decision
 from tests.support.outbox import contents, sequences
@@ -185,3 +188,50 @@ def test_runs_that_start_at_once_get_one_stream_and_different_epochs(
     assert sorted(epochs) == [1, 2, 3, 4]
     newest = drivers[epochs.index(4)]
     assert _stream(db) == (query_id, 4, newest.run_id)
+
+
+def _checkpoint(folder: Path, query_id: UUID, planned: int, committed: int) -> None:
+    """Leave what Spark has in a checkpoint after its batches."""
+    (folder / "metadata").write_text(json.dumps({"id": str(query_id)}))
+    for name, newest in (("offsets", planned), ("commits", committed)):
+        (folder / name).mkdir(exist_ok=True)
+        for batch in range(newest + 1):
+            (folder / name / str(batch)).write_text("v1")
+
+
+def test_older_copy_of_a_checkpoint_is_refused_before_the_epoch_moves(
+    driver: MakeDriver, db: psycopg.Connection, tmp_path: Path
+) -> None:
+    spark = driver(checkpoint=str(tmp_path))
+    for n in range(3):
+        spark.batch(n, decision(f"m_{n}"))
+    before = contents(db), _stream(db)
+    _checkpoint(tmp_path, spark.query_id, planned=1, committed=0)
+    restored = driver(query_id=spark.query_id, checkpoint=str(tmp_path))
+    with pytest.raises(CheckpointBehind, match=r"ledger has batch 2 .* batch 1 is the newest"):
+        restored.batch(2, decision("m_9"))
+    assert (contents(db), _stream(db)) == before
+
+    _checkpoint(tmp_path, spark.query_id, planned=2, committed=1)
+    assert isinstance(restored.batch(2, decision("m_2")), Replayed)
+
+
+def test_older_moment_of_the_database_is_refused_before_the_epoch_moves(
+    driver: MakeDriver, db: psycopg.Connection, tmp_path: Path
+) -> None:
+    spark = driver(checkpoint=str(tmp_path))
+    spark.batch(0, decision())
+    before = contents(db), _stream(db)
+    _checkpoint(tmp_path, spark.query_id, planned=3, committed=2)
+    restarted = driver(query_id=spark.query_id, checkpoint=str(tmp_path))
+    with pytest.raises(LedgerBehind, match=r"has finished batch 2, but .* in the ledger is 0"):
+        restarted.batch(3, decision("m_9"))
+    assert (contents(db), _stream(db)) == before
+
+
+def test_query_that_ran_before_it_got_the_sink_may_begin_at_any_batch(
+    driver: MakeDriver, tmp_path: Path
+) -> None:
+    spark = driver(checkpoint=str(tmp_path))
+    _checkpoint(tmp_path, spark.query_id, planned=7, committed=6)
+    assert isinstance(spark.batch(7, decision()), Written)

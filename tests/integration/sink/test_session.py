@@ -1,9 +1,11 @@
 """The session: which databases the sink writes to, as whom, and what it says of the others."""
 
-import secrets
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -12,22 +14,12 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from sink import SchemaMismatch, Written
 from sink.database import Timeouts, _refuse_unfit
-from sink.errors import SinkUnavailable
+from sink.errors import SinkError, SinkUnavailable
 from tests.support.driver import Driver
 from tests.support.entries import decision
+from tests.support.waiting import eventually
 
 MakeDriver = Callable[..., Driver]
-
-
-@pytest.fixture
-def app_dsn(dsn: str, db: psycopg.Connection) -> Iterator[str]:
-    """DSN of a login user that may act as holdfast_sink and has no other right."""
-    name = f"holdfast_test_app_{secrets.token_hex(4)}"
-    user = sql.Identifier(name)
-    db.execute(sql.SQL("CREATE ROLE {} LOGIN NOINHERIT PASSWORD 'canary'").format(user))
-    db.execute(sql.SQL("GRANT holdfast_sink TO {}").format(user))
-    yield make_conninfo(dsn, user=name, password="canary")
-    db.execute(sql.SQL("DROP ROLE {}").format(user))
 
 
 def _database(dsn: str) -> sql.Identifier:
@@ -81,13 +73,28 @@ def test_missing_column_is_a_mismatch_and_nothing_is_written(
     assert db.execute("SELECT count(*) FROM holdfast.batch").fetchone() == (0,)
 
 
-def test_read_only_server_is_refused_in_words(
+def test_read_only_server_is_refused_in_words_after_the_deadline(
     driver: MakeDriver, dsn: str, db: psycopg.Connection
 ) -> None:
     statement = "ALTER DATABASE {} SET default_transaction_read_only = on"
     db.execute(sql.SQL(statement).format(_database(dsn)))
+    spark = driver(timeouts=Timeouts(deadline_seconds=0.3))
     with pytest.raises(SchemaMismatch, match="read-only or a standby"):
-        driver().batch(0)
+        spark.batch(0)
+    with pytest.raises(SchemaMismatch, match="let the DSN name the primary"):
+        spark.sink.check()
+
+
+def test_server_that_is_read_only_for_a_moment_is_waited_for(
+    driver: MakeDriver, dsn: str, db: psycopg.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    alter = "ALTER DATABASE {} SET default_transaction_read_only = {}"
+    db.execute(sql.SQL(alter).format(_database(dsn), sql.SQL("on")))
+    with ThreadPoolExecutor(1) as thread:
+        writing = thread.submit(driver().batch, 0, decision())
+        eventually(lambda: "attempt 2 failed" in caplog.text)
+        db.execute(sql.SQL(alter).format(_database(dsn), sql.SQL("off")))
+        assert isinstance(writing.result(60), Written)
 
 
 def test_server_that_may_forget_a_commit_is_refused() -> None:
@@ -141,3 +148,32 @@ def test_partitions_are_made_again_when_the_day_of_the_database_turns(
     spark.sink._writer._partitions_of = tomorrow - timedelta(days=2)
     spark.batch(2)
     assert db.execute(exists, [partition.as_string()]).fetchone() == (True,)
+
+
+def test_password_is_in_nothing_that_the_sink_says_of_itself(
+    driver: MakeDriver, app_dsn: str, db: psycopg.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    spark = driver(app_dsn)
+    spark.batch(0, decision())
+    said = [repr(spark.sink), repr(spark.sink._writer), repr(vars(spark.sink)["last"])]
+
+    def fail(rows: dict[str, Any]) -> None:
+        with pytest.raises(SinkError) as raised:
+            spark.batch(0, rows)
+        error: BaseException | None = raised.value
+        while error is not None:
+            said.extend((str(error), repr(error)))
+            error = error.__cause__
+
+    fail(decision("m_2"))
+    db.execute("REVOKE SELECT ON holdfast.batch FROM holdfast_sink")
+    fail(decision())
+    db.execute("GRANT SELECT ON holdfast.batch TO holdfast_sink")
+    newer = driver(query_id=spark.query_id)
+    newer.sink.start(newer.query_id, newer.run_id)
+    fail(decision())
+    spark.sink.close()
+    assert "canary" in app_dsn
+    assert len(said) > 8
+    assert "canary" not in "\n".join([*said, caplog.text])

@@ -3,6 +3,7 @@
 import psycopg
 import pytest
 
+from sink.errors import NotPrimary, SchemaMismatch
 from sink.retry import is_transient, until_done
 
 _BY_SQLSTATE = psycopg.errors.lookup
@@ -22,6 +23,7 @@ _BY_SQLSTATE = psycopg.errors.lookup
         "53100",
         "08006",
         "25P03",
+        "25P04",
     ],
 )
 def test_not_now_is_transient(sqlstate: str) -> None:
@@ -39,6 +41,17 @@ def test_lost_line_is_transient_and_other_errors_are_not() -> None:
     assert is_transient(psycopg.OperationalError("server closed the connection unexpectedly"))
     assert not is_transient(psycopg.ProgrammingError("no sqlstate either"))
     assert not is_transient(ValueError("not the database"))
+
+
+def test_standby_is_waited_for_and_is_a_mismatch_in_the_end() -> None:
+    assert is_transient(NotPrimary("a standby"))
+    assert not is_transient(SchemaMismatch("no schema"))
+
+    def work() -> None:
+        raise NotPrimary("a standby")
+
+    with pytest.raises(SchemaMismatch, match="a standby"):
+        until_done(work, 0.1)
 
 
 def test_permanent_error_is_not_tried_again() -> None:

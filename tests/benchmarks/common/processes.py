@@ -20,10 +20,10 @@ def processor_seconds(pid: int | None = None) -> float:
 
 
 class PeakMemory:
-    """While entered, watches the memory of this process's JVM and of its Python workers.
+    """While entered, watches the memory of this process, of its JVM and of its Python workers.
 
-    Peaks are in bytes. Workers are forks that share pages: theirs is the proportional set size,
-    where the system knows it.
+    Peaks are in bytes; `driver` is that of this process and its JVM together. Workers are forks
+    that share pages: theirs is the proportional set size, where the system knows it.
     """
 
     def __init__(self, every_s: float = 0.5) -> None:
@@ -32,6 +32,7 @@ class PeakMemory:
         self._thread = Thread(target=self._watch, daemon=True)
         self.java = 0
         self.python = 0
+        self.driver = 0
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -57,6 +58,17 @@ class PeakMemory:
                         full = each.memory_full_info()
                         python += getattr(full, "pss", full.rss)
             self.java, self.python = max(self.java, java), max(self.python, python)
+            self.driver = max(self.driver, java + psutil.Process().memory_info().rss)
+
+
+def driver_bytes() -> int:
+    """The memory of this process and its JVM now."""
+    size = psutil.Process().memory_info().rss
+    for each in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if "java" in each.name():
+                size += each.memory_info().rss
+    return int(size)
 
 
 def _family(pid: int | None) -> Iterator[psutil.Process]:

@@ -1,0 +1,64 @@
+"""Files that the quarantine commands write: there as a whole, or not at all."""
+
+import hashlib
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from sink.contract.exits import CommandError, ExitCode
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[IO[str]]:
+    """Yield a file that gets the name `path` when the block ends well, and is gone when not.
+
+    Until then it has a hidden name in the same directory, which Spark's file source does not read.
+    """
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with part.open("x", encoding="utf-8") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+        _flush_directory(path.parent)
+    finally:
+        with suppress(FileNotFoundError):
+            part.unlink()
+
+
+def write_lines(directory: Path, lines: Sequence[str]) -> Path:
+    """Write lines into a file of `directory` whose name follows from them; returns the file.
+
+    Doing it again changes nothing, so that a job which has read the file does not read it again.
+    Raises `CommandError` for a directory that is not there, or that a job of Parquet files reads.
+    """
+    if not directory.is_dir():
+        raise CommandError(
+            f"--into {directory} is not a directory. Nothing was changed; name the one that the"
+            " job reads.",
+            ExitCode.USAGE,
+        )
+    if any(each.suffix == ".parquet" for each in directory.iterdir()):
+        raise CommandError(
+            f"--into {directory} holds Parquet files, and a job that reads them cannot read lines."
+            " Nothing was changed; name the directory of a job that reads JSON lines.",
+            ExitCode.USAGE,
+        )
+    text = "".join(f"{line}\n" for line in lines)
+    path = directory / f"requeued-{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
+    if not path.exists():
+        with whole_file(path) as file:
+            file.write(text)
+    return path
+
+
+def _flush_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

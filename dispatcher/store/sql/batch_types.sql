@@ -1,0 +1,7 @@
+-- The entries of a batch by type, as far as they are still stored.
+-- Uses ix_entry_batch_no of the one partition that holds the batch's moment.
+SELECT type, count(*) AS entries, count(DISTINCT subject_id) AS subjects
+FROM holdfast.entry
+WHERE batch_no = %(batch_no)s AND created_at = %(written_at)s
+GROUP BY type
+ORDER BY type

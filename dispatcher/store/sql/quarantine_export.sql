@@ -1,0 +1,10 @@
+-- Quarantined rows with their texts, the oldest first; read through a cursor, as of one moment.
+-- Uses pk_quarantine, uq_batch_batch_no.
+SELECT q.id, b.stream, b.query_id, b.batch_id, q.batch_no, q.reason::text AS reason, q.detail, q.quarantined_at,
+       q.resolution::text AS resolution, q.resolved_at, q.resolved_by, q.row
+FROM holdfast.quarantine q
+LEFT JOIN holdfast.batch b USING (batch_no)
+WHERE (%(stream)s::text IS NULL OR b.stream = %(stream)s::text)
+  AND (%(reason)s::holdfast.quarantine_reason IS NULL OR q.reason = %(reason)s::holdfast.quarantine_reason)
+  AND (NOT %(open)s OR q.resolution IS NULL)
+ORDER BY q.id

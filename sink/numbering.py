@@ -1,0 +1,116 @@
+"""Which entries are written, and with which sequence numbers. Pure; the rows are locked.
+
+An entry whose key is known is a duplicate. With `suppress`, one that occurred before its subject's
+newest entry was overtaken, and one whose type is that of the entry before it changes nothing: both
+are suppressed. The others take their subject's next numbers, in the order of the batch.
+"""
+
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Mask: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.bool_]]"
+Integers: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.int64]]"
+
+SUBJECTS = pa.schema(
+    {
+        "id": pa.int64(),
+        "last_sequence": pa.int64(),
+        "last_type": pa.string(),
+        "last_occurred_at": pa.timestamp("us", "UTC"),
+    }
+)
+"""What is known of the batch's subjects before it, in the order of their names."""
+
+_NEVER = np.iinfo(np.int64).min
+_NO_TYPE = -1
+
+
+class Numbered(NamedTuple):
+    """What is written of a batch."""
+
+    rows: Integers
+    """Positions in the batch's entries, by subject id and sequence."""
+
+    subject_id: Integers
+    sequence: Integers
+    """As long as `rows`."""
+
+    suppressed: int
+    overtaken: int
+    """Those of the suppressed that are older than their subject's newest entry."""
+
+    moved: pa.Table
+    """SUBJECTS after the batch, of those that have new entries."""
+
+
+def number(entries: pa.Table, subjects: pa.Table, fresh: Mask, *, suppress: bool) -> Numbered:
+    """Number a batch.
+
+    `entries` has subject, type and occurred_at in the batch's order, which is by subject and time;
+    `subjects` is SUBJECTS for each distinct subject; `fresh` says whose key nobody had before.
+    """
+    subject = _codes(entries["subject"])
+    types = entries["type"].combine_chunks().dictionary_encode()
+    type_ = np.asarray(types.indices).astype(np.int64)
+    occurred = _micros(entries["occurred_at"])
+    kept, overtaken = np.flatnonzero(fresh), 0
+    if suppress:
+        newest = _micros(subjects["last_occurred_at"])
+        in_time = occurred[kept] >= newest[subject[kept]]
+        overtaken = len(kept) - int(in_time.sum())
+        kept = kept[in_time]
+        last = pc.fill_null(
+            pc.index_in(subjects["last_type"].combine_chunks(), types.dictionary), _NO_TYPE
+        )
+        before = np.where(
+            _first(subject[kept]), np.asarray(last)[subject[kept]], np.roll(type_[kept], 1)
+        )
+        kept = kept[type_[kept] != before]
+    of = subject[kept]
+    first = np.flatnonzero(_first(of))
+    rank = np.arange(len(kept)) - np.repeat(first, np.diff(np.append(first, len(kept))))
+    sequence = _integers(subjects["last_sequence"])[of] + rank + 1
+    identity = _integers(subjects["id"])[of]
+    order = np.lexsort((sequence, identity))
+    return Numbered(
+        rows=kept[order],
+        subject_id=identity[order],
+        sequence=sequence[order],
+        suppressed=int(fresh.sum()) - len(kept),
+        overtaken=overtaken,
+        moved=_moved(entries, subjects, kept, of, sequence),
+    )
+
+
+def _moved(
+    entries: pa.Table, subjects: pa.Table, kept: Integers, of: Integers, sequence: Integers
+) -> pa.Table:
+    last = np.flatnonzero(_first(of[::-1])[::-1])
+    before = subjects.take(pa.array(of[last]))
+    newest = entries.select(["type", "occurred_at"]).take(pa.array(kept[last]))
+    # Without suppression an entry may be older than its subject's newest: the time never goes back.
+    at = np.maximum(_micros(newest["occurred_at"]), _micros(before["last_occurred_at"]))
+    moments = pa.array(at).cast(SUBJECTS.field("last_occurred_at").type)
+    return pa.table([before["id"], sequence[last], newest["type"], moments], schema=SUBJECTS)
+
+
+def _first(of: Integers) -> Mask:
+    """Return which elements differ from the one before them."""
+    first: Mask = np.ones(len(of), bool)
+    first[1:] = of[1:] != of[:-1]
+    return first
+
+
+def _codes(column: pa.ChunkedArray) -> Integers:
+    return np.asarray(column.combine_chunks().dictionary_encode().indices).astype(np.int64)
+
+
+def _micros(column: pa.ChunkedArray) -> Integers:
+    return _integers(pc.fill_null(column.cast(pa.int64()), _NEVER))
+
+
+def _integers(column: pa.ChunkedArray) -> Integers:
+    return np.asarray(column.combine_chunks()).astype(np.int64)

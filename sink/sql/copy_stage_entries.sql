@@ -1,0 +1,7 @@
+-- Streams entries of one task attempt into the batch's stage; several of them may have one key.
+-- No index.
+COPY {stage} (
+    attempt, row_hash, subject, type, key, content, occurred_at, priority, traceparent, head, tail,
+    key_text
+)
+FROM STDIN (FORMAT csv)

@@ -1,0 +1,6 @@
+-- How many entries of the winning attempts have the key, and not the content, of a promoted one.
+-- No index: it reads all of the stage.
+SELECT count(*) AS count
+FROM {stage} AS later
+JOIN pg_temp.holdfast_staged AS staged USING (key)
+WHERE later.attempt = ANY(%(attempts)s::bigint[]) AND later.content <> staged.content

@@ -1,0 +1,7 @@
+-- The columns of the staged entries that decide what is written, in their order; a key as 32 digits.
+-- No index: it reads all of the table.
+COPY (
+    SELECT
+        subject, type, replace(key::text, '-', ''), replace(content::text, '-', ''), occurred_at
+    FROM pg_temp.holdfast_staged ORDER BY ordinal
+) TO STDOUT (FORMAT csv)

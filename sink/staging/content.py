@@ -1,0 +1,168 @@
+"""A staged batch as the transaction meets it: `sink.content.Content` whose rows are in Postgres."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import psycopg
+import pyarrow as pa
+from psycopg.rows import dict_row
+
+from sink import transaction
+from sink.content import ARRIVED, SHOWN, Arrived, Stamp
+from sink.contract.failpoints import failpoint
+from sink.copy_format import COPY_ROWS, csv, read_csv
+from sink.database import execute, statement
+from sink.digest import digest_of_parts, header
+from sink.driver_path import add_quarantined
+from sink.ledger import Run
+from sink.numbering import Numbered
+from sink.order import conflict
+from sink.prepared import ENTRIES, QuarantinedRow, quarantine_table
+from sink.staging.stage import Stage, StageLost
+from sink.staging.task import Summary
+
+_ARRIVED = pa.schema([ENTRIES.field(name) for name in ARRIVED])
+_SHOWN = pa.schema([ENTRIES.field(name) for name in SHOWN])
+
+
+@dataclass(frozen=True, slots=True)
+class StagedContent:
+    """The rows that the winning attempts staged.
+
+    Its methods raise `StageLost` where they are not all there any more.
+    """
+
+    stage: Stage
+    promised: dict[int, tuple[int, int]]
+    """Rows and refused rows of each attempt that won its partition, and has rows."""
+
+    digest: bytes
+
+    @property
+    def row_count(self) -> int:
+        return sum(rows for rows, _ in self.promised.values())
+
+    @property
+    def refused_count(self) -> int:
+        return sum(refused for _, refused in self.promised.values())
+
+    @property
+    def attempts(self) -> list[int]:
+        return list(self.promised)
+
+    def arrive(self, connection: psycopg.Connection) -> Arrived:
+        check_promises(connection, self.stage, self.promised)
+        execute(connection, "create_staged")
+        run = self.stage.execute
+        promoted = run(connection, "promote_stage", attempts=self.attempts).rowcount
+        again = self.row_count - self.refused_count - promoted
+        conflicts = 0
+        if again:
+            found = run(connection, "count_stage_conflicts", attempts=self.attempts).fetchone()
+            conflicts = found["count"] if found else 0
+        with connection.cursor().copy(statement("read_staged")) as copy:
+            entries = read_csv(b"".join(copy), _ARRIVED)
+        return Arrived(entries, again - conflicts, self.refused_count + conflicts)
+
+    def rows_at(self, connection: psycopg.Connection, positions: Sequence[int]) -> pa.Table:
+        found = execute(connection, "show_staged", ordinals=list(positions)).fetchall()
+        return pa.Table.from_pylist(found, _SHOWN)
+
+    def add_entries(self, connection: psycopg.Connection, numbered: Numbered, stamp: Stamp) -> None:
+        execute(connection, "create_numbered")
+        middle = len(numbered.rows) // 2
+        table = pa.table(
+            {
+                "ordinal": numbered.rows,
+                "subject_id": numbered.subject_id,
+                "sequence": numbered.sequence,
+            }
+        )
+        with connection.cursor().copy(statement("copy_numbered")) as copy:
+            for piece in csv(table.slice(0, middle)):
+                copy.write(piece)
+            failpoint("S4")
+            for piece in csv(table.slice(middle)):
+                copy.write(piece)
+        execute(
+            connection,
+            "add_entries",
+            batch_no=stamp.batch_no,
+            written_at=stamp.written_at,
+            traceparent=stamp.traceparent,
+        )
+
+    def add_quarantined(self, connection: psycopg.Connection, stamp: Stamp) -> None:
+        if self.refused_count:
+            self.stage.execute(
+                connection,
+                "quarantine_stage",
+                attempts=self.attempts,
+                batch_no=stamp.batch_no,
+                at=stamp.written_at,
+            )
+        for conflicts in self._conflicts(connection):
+            add_quarantined(connection, quarantine_table(conflicts), stamp)
+
+    def _conflicts(self, connection: psycopg.Connection) -> Iterator[list[QuarantinedRow]]:
+        # A cursor of the server: a batch may be nothing but conflicts.
+        with connection.cursor("holdfast_conflicts", row_factory=dict_row) as cursor:
+            cursor.execute(
+                self.stage.statement("read_stage_conflicts"), {"attempts": self.attempts}
+            )
+            while found := cursor.fetchmany(COPY_ROWS):
+                yield [conflict(row | {"key": row["key"].hex}) for row in found]
+
+
+def take_over(
+    stage: Stage, summaries: Sequence[Summary], schema: pa.Schema, run: Run, batch_id: int
+) -> StagedContent:
+    """Return the batch that the summaries vote for, with its digest.
+
+    Raises `StageLost`, and `Fenced` where that is because a newer run owns the stream.
+    """
+    promised = {
+        summary.attempt: (summary.row_count, summary.refused_count)
+        for summary in summaries
+        if summary.row_count
+    }
+    rows = sum(count for count, _ in promised.values())
+
+    def combined(connection: psycopg.Connection) -> bytes:
+        check_promises(connection, stage, promised)
+        stage.execute(connection, "analyze_stage", number=stage.number)
+        hashed = hashlib.sha256()
+        cursor = connection.cursor()
+        # A few hundred groups, one at a time: all hashes together may be large.
+        for (hashes,) in cursor.stream(
+            stage.statement("hash_stage"), {"attempts": list(promised)}, binary=True
+        ):
+            hashed.update(hashes)
+        return hashed.digest()
+
+    parts = {}
+    if rows:
+        try:
+            parts = {"entries": (header("entries", schema, rows), stage.work(combined))}
+        except StageLost:
+            # A newer run drops the stages of older ones; then this is not a loss but a fence.
+            stage.work(lambda connection: transaction.lock(connection, run, batch_id))
+            raise
+    return StagedContent(stage, promised, digest_of_parts(parts))
+
+
+def check_promises(
+    connection: psycopg.Connection, stage: Stage, promised: dict[int, tuple[int, int]]
+) -> None:
+    """Raise `StageLost` unless each attempt's rows are all in the stage."""
+    if not promised:
+        return
+    found = {
+        row["attempt"]: (row["rows"], row["refused"])
+        for row in stage.execute(connection, "count_stage", attempts=list(promised))
+    }
+    if found != promised:
+        rows = sum(count for count, _ in promised.values())
+        there = sum(count for count, _ in found.values())
+        raise stage.lost(f"{there:,} of {rows:,} rows are")

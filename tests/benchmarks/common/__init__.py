@@ -1,0 +1,1 @@
+"""What every benchmark needs: the machine, processes, databases, tables and bars."""

@@ -1,0 +1,97 @@
+"""(c), (d) and (e): what people write instead, and the limit of one connection."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pyarrow as pa
+from psycopg.conninfo import conninfo_to_dict
+from pyspark.sql import DataFrame
+
+from sink.driver_path import csv
+from tests.benchmarks.common.runs import Missing
+from tests.benchmarks.sink.query import play
+from tests.benchmarks.sink.rows import FILES, FINISHED_DDL, batch_count, read_batch
+from tests.benchmarks.sink.stopwatch import Lap, Stopwatch
+
+DRIVER = "org.postgresql:postgresql:42.7.8"
+TABLE = "by_hand"
+
+
+def jdbc(*, key: bool, rewrite: bool) -> Callable[[str, Path], list[Lap]]:
+    """`df.write.jdbc`: a connection and a transaction for each of two partitions."""
+
+    def run(dsn: str, folder: Path) -> list[Lap]:
+        url, properties = _jdbc(dsn, rewrite=rewrite)
+        _create(dsn, key=key)
+        watch = Stopwatch()
+
+        def each(df: DataFrame, _batch_id: int) -> None:
+            if (partitions := df.rdd.getNumPartitions()) != FILES:
+                raise RuntimeError(f"the batch has {partitions} partitions, not {FILES}")
+            with watch.lap():
+                df.write.jdbc(url, TABLE, mode="append", properties=properties)
+
+        play(folder / "finished", FINISHED_DDL, each, DRIVER)
+        return watch.laps
+
+    return run
+
+
+def executemany(dsn: str, folder: Path) -> list[Lap]:
+    """psycopg in foreachBatch: rows to the driver, one transaction, repeats ignored."""
+    _create(dsn, key=True)
+    connection, watch = psycopg.connect(dsn, autocommit=True), Stopwatch()
+
+    def each(df: DataFrame, _batch_id: int) -> None:
+        with watch.lap():
+            columns = df.toArrow().to_pydict()
+            rows = zip(columns["id"], columns["subject"], columns["body"], strict=True)
+            with connection.transaction(), connection.cursor() as cursor:
+                cursor.executemany(
+                    f"INSERT INTO {TABLE} VALUES (%s, %s, %s) ON CONFLICT DO NOTHING", rows
+                )
+
+    play(folder / "finished", FINISHED_DDL, each)
+    connection.close()
+    return watch.laps
+
+
+def bare_copy(dsn: str, folder: Path) -> list[Lap]:
+    """COPY of bytes that are ready, into a table without index or constraint."""
+    _create(dsn, key=False)
+    watch = Stopwatch()
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        for number in range(batch_count(folder / "finished")):
+            ready = _as_csv(read_batch(folder / "finished", number))
+            with watch.lap(), connection.transaction():
+                copy_sql = f"COPY {TABLE} FROM STDIN (FORMAT csv)"
+                with connection.cursor().copy(copy_sql) as copy:
+                    copy.write(ready)
+    return watch.laps
+
+
+def _create(dsn: str, *, key: bool) -> None:
+    id_ = "id text PRIMARY KEY" if key else "id text"
+    with psycopg.connect(dsn) as connection:
+        connection.execute(f"CREATE TABLE {TABLE} ({id_}, subject text, body text)".encode())
+
+
+def _jdbc(dsn: str, *, rewrite: bool) -> tuple[str, dict[str, str]]:
+    parts = {name: str(value) for name, value in conninfo_to_dict(dsn).items()}
+    host = parts.get("host", "")
+    if not host or host.startswith("/"):
+        raise Missing("Java's driver needs a DSN with a host; this one has a socket")
+    url = f"jdbc:postgresql://{host}:{parts.get('port', '5432')}/{parts['dbname']}"
+    properties = {
+        "driver": "org.postgresql.Driver",
+        "user": parts.get("user", ""),
+        "password": parts.get("password", ""),
+    }
+    if rewrite:
+        properties["reWriteBatchedInserts"] = "true"
+    return url, properties
+
+
+def _as_csv(table: pa.Table) -> memoryview:
+    return csv(table)

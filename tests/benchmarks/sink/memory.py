@@ -1,0 +1,74 @@
+"""The driver's memory while one large batch is written; a process of its own.
+
+`python -m tests.benchmarks.sink.memory PATH FOLDER`: FOLDER has a small batch, after which the
+baseline is taken, and the large one. The driver is this process and its JVM, which in local mode
+also runs the tasks; the tasks' Python workers are not part of it. The last line of stdout is JSON.
+"""
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+import psycopg
+from pyspark.sql import DataFrame
+
+from sink import OutboxSink
+from tests.benchmarks.common.processes import PeakMemory, driver_bytes
+from tests.benchmarks.sink import check
+from tests.benchmarks.sink.ours import STREAM
+from tests.benchmarks.sink.query import play
+from tests.benchmarks.sink.rows import BODY_BYTES, DECISIONS_DDL, decisions, write_batch
+from tests.benchmarks.sink.sizes import Sizes
+
+EVERY_S = 0.05
+
+
+def prepare_files(folder: Path, sizes: Sizes) -> None:
+    """Write the small batch and the large one."""
+    large = sizes.entry_bytes // BODY_BYTES
+    small = max(large // 100, 1)
+    write_batch(folder / "decisions", 0, decisions(0, small, sizes.subjects))
+    write_batch(folder / "decisions", 1, decisions(small, large, sizes.subjects))
+
+
+def measure(dsn: str, path: Literal["driver", "staged"], folder: Path) -> dict[str, Any]:
+    """Write both batches and watch the second."""
+    sink = OutboxSink(dsn, stream=STREAM, path=path)
+    found: dict[str, Any] = {}
+
+    def each(df: DataFrame, batch_id: int) -> None:
+        if batch_id == 0:
+            sink(df, batch_id)
+            return
+        found["baseline_bytes"] = driver_bytes()
+        with PeakMemory(EVERY_S) as peak:
+            sink(df, batch_id)
+        found["peak_bytes"] = peak.driver
+        found["above_bytes"] = peak.driver - found["baseline_bytes"]
+        found["workers_peak_bytes"] = peak.python
+
+    play(folder / "decisions", DECISIONS_DDL, each)
+    sink.close()
+    check.outbox(dsn, folder)
+    with psycopg.connect(dsn) as connection:
+        size = connection.execute(
+            "SELECT count(*), sum(octet_length(body)) FROM holdfast.entry JOIN holdfast.batch"
+            " USING (batch_no) WHERE batch_id = 1"
+        ).fetchone()
+    found["rows"], found["entry_bytes"] = (int(value) for value in size or (0, 0))
+    return found
+
+
+def main() -> None:
+    """Measure, print."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("path", choices=("driver", "staged"))
+    parser.add_argument("folder", type=Path)
+    given = parser.parse_args()
+    print(json.dumps(measure(os.environ["HOLDFAST_DSN"], given.path, given.folder)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""The tables for a person."""
+
+from typing import Any
+
+from tests.benchmarks.common.tables import table
+from tests.benchmarks.sink.cases import CASES
+
+MB = 1e6
+
+
+def cases(found: dict[str, dict[str, Any]], parameters: dict[str, Any]) -> str:
+    """Throughput."""
+    subjects = {False: parameters["subjects"], True: parameters["many_subjects"]}
+    return table(
+        f"Rows a second into Postgres, {parameters['rows']:,} rows a batch",
+        ("case", "", "subjects", "rounds", "median", "min", "max", "processor s per M"),
+        [
+            (
+                name,
+                CASES[name].label,
+                f"{subjects[CASES[name].many_subjects]:,}",
+                str(case["rounds"]),
+                *(f"{case[key]:,.0f}" for key in ("median", "min", "max")),
+                f"{case['cpu_s_per_million']['median']:.1f}",
+            )
+            for name, case in found.items()
+        ],
+    )
+
+
+def growth(points: list[dict[str, Any]]) -> str:
+    """The cost of a row by stored rows."""
+    return table(
+        "Microseconds a row by rows already stored, library part of the driver path",
+        ("stored", "median", "min", "max", "of processor"),
+        [
+            (
+                f"{point['stored']:,}",
+                *(f"{point['us_per_row'][key]:.1f}" for key in ("median", "min", "max")),
+                f"{point['cpu_us_per_row']['median']:.1f}",
+            )
+            for point in points
+        ],
+    )
+
+
+def memory(found: dict[str, dict[str, Any]]) -> str:
+    """The driver's memory."""
+    names = ("entry_bytes", "baseline_bytes", "peak_bytes", "above_bytes", "workers_peak_bytes")
+    return table(
+        "Memory of the driver (Python and JVM) while one batch is written, MB",
+        ("path", "entries", "baseline", "peak", "above baseline", "Python workers"),
+        [(path, *(f"{case[name] / MB:,.0f}" for name in names)) for path, case in found.items()],
+    )

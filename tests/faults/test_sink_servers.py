@@ -1,0 +1,187 @@
+"""The sink while its server dies, comes back, or is a standby for a while: a server of its own.
+
+Real: the server's processes, SIGKILL, recovery, a standby and its promotion, passwords. Doubled:
+Spark, by the program that keeps a checkpoint. Asserted: the rows of every table of the sink,
+compared with those of a run that nothing happened to.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from signal import SIGINT
+
+import psutil
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+import sink.driver_path
+import sink.transaction
+import sink.writer
+from deploy.local.account import account_for
+from deploy.local.postgres import EmbeddedPostgres
+from deploy.local.process import keep, remove_stale_lock_file
+from migrations.upgrade import upgrade
+from sink import Written
+from sink.database import Timeouts
+from sink.errors import SinkUnavailable
+from tests.support.driver import PATIENT, Driver
+from tests.support.embedded import processes_on, server_directory
+from tests.support.entries import BLOCK, decision
+from tests.support.outbox import contents
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.faults
+
+
+class Server:
+    """An embedded server that can be killed and started on the same address."""
+
+    def __init__(self, directory: Path) -> None:
+        self._embedded = EmbeddedPostgres(directory)
+        self._embedded.start()
+        self.dsn = self._embedded.make_database("holdfast")
+        self._postmaster = self._process()
+        self._command = self._postmaster.cmdline()
+        known = self._embedded.cluster
+        assert known is not None
+        self.data = known.data
+        self._log = known.log
+        upgrade(self.dsn)
+
+    def kill(self) -> None:
+        """SIGKILL the postmaster, and wait until none of its children is left."""
+        self._postmaster.kill()
+        eventually(lambda: not processes_on(self.data))
+        remove_stale_lock_file(self.data)
+
+    def start(self) -> None:
+        """Start again as it was started, on the same socket."""
+        with self._log.open("ab") as log:
+            keep(account_for(self.data).spawn(self._command, log))
+        eventually(self._answers)
+        self._postmaster = self._process()
+
+    def stop(self) -> None:
+        """Shut down in order, without waiting for clients."""
+        self._postmaster.send_signal(SIGINT)
+        eventually(lambda: not processes_on(self.data))
+
+    def _process(self) -> psutil.Process:
+        running = self._embedded.running
+        assert running is not None
+        return running.process
+
+    def _answers(self) -> bool:
+        try:
+            with psycopg.connect(self.dsn, connect_timeout=2):
+                return True
+        except psycopg.OperationalError:
+            return False
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with server_directory() as directory:
+        yield Server(directory)
+
+
+@pytest.fixture
+def spark(server: Server) -> Iterator[Driver]:
+    with psycopg.connect(server.dsn, autocommit=True) as db:
+        db.execute("TRUNCATE holdfast.stream, holdfast.subject, holdfast.entry_key CASCADE")
+    driver = Driver(server.dsn, timeouts=PATIENT)
+    driver.batch(0, decision("m_1"))
+    yield driver
+    driver.sink.close()
+
+
+def _at(monkeypatch: pytest.MonkeyPatch, point: str, strike: Callable[[], object]) -> None:
+    """Strike when a point is passed for the first time."""
+    passed = []
+
+    def pass_by(name: str) -> None:
+        if name == point and not passed:
+            passed.append(name)
+            strike()
+
+    for module in (sink.driver_path, sink.transaction, sink.writer):
+        monkeypatch.setattr(module, "failpoint", pass_by)
+
+
+def _written(dsn: str) -> tuple[object, ...]:
+    with psycopg.connect(dsn, autocommit=True) as db:
+        found = contents(db)
+    return [row[2:5] for row in found["batch"]], found["subject"], len(found["entry"])
+
+
+EXPECTED = (
+    [(0, 1, 1), (1, 2, 2)],
+    [("m_1", 1, BLOCK), ("m_2", 1, BLOCK), ("m_3", 1, BLOCK)],
+    3,
+)
+
+
+@pytest.mark.parametrize("point", ["S3", "S4", "S7"])
+def test_kill_of_one_backend_which_restarts_the_whole_server_costs_one_more_attempt(
+    server: Server, spark: Driver, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    def kill() -> None:
+        connection = spark.sink._writer._connection
+        assert connection is not None
+        psutil.Process(connection.info.backend_pid).kill()
+
+    _at(monkeypatch, point, kill)
+    assert isinstance(spark.batch(1, decision("m_2"), decision("m_3")), Written)
+    assert _written(server.dsn) == EXPECTED
+
+
+@pytest.mark.parametrize("point", ["S5", "S7", "S8"])
+def test_kill_of_the_postmaster_is_outlived_once_somebody_starts_it_again(
+    server: Server, spark: Driver, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    with ThreadPoolExecutor(1) as thread:
+
+        def kill() -> None:
+            server.kill()
+            thread.submit(server.start)
+
+        _at(monkeypatch, point, kill)
+        assert isinstance(spark.batch(1, decision("m_2"), decision("m_3")), Written)
+    assert _written(server.dsn) == EXPECTED
+
+
+def test_standby_that_is_promoted_in_the_end_is_waited_for(
+    server: Server, spark: Driver, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.stop()
+    signal = server.data / "standby.signal"
+    signal.touch()
+    account_for(server.data).own(signal)
+    server.start()
+    with ThreadPoolExecutor(1) as thread:
+        writing = thread.submit(spark.batch, 1, decision("m_2"), decision("m_3"))
+        eventually(lambda: "it is read-only or a standby" in caplog.text)
+        with psycopg.connect(server.dsn, autocommit=True) as db:
+            assert db.execute("SELECT pg_promote()").fetchone() == (True,)
+        assert isinstance(writing.result(60), Written)
+    assert _written(server.dsn) == EXPECTED
+
+
+@pytest.mark.parametrize("fault", ["wrong", "expired"])
+def test_password_that_does_not_open_is_refused_without_being_shown(
+    server: Server, fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with psycopg.connect(server.dsn, autocommit=True) as db:
+        db.execute("DROP ROLE IF EXISTS app")
+        until = "2001-01-01" if fault == "expired" else "infinity"
+        db.execute(f"CREATE ROLE app LOGIN PASSWORD 'canary' VALID UNTIL '{until}'")
+    password = "canary" if fault == "expired" else "canary and more"
+    dsn = make_conninfo(server.dsn, user="app", password=password)
+    spark = Driver(dsn, timeouts=Timeouts(deadline_seconds=0.3))
+    for attempt in (spark.sink.check, lambda: spark.batch(0, decision())):
+        with pytest.raises(SinkUnavailable, match="password authentication failed") as raised:
+            attempt()
+        assert "canary" not in str(raised.value)
+    assert "canary" not in caplog.text
+    assert "canary" not in repr(spark.sink)

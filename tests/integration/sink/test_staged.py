@@ -1,0 +1,265 @@
+"""The staged path on a real database: it leaves what the driver path leaves, whatever tasks do.
+
+Doubled: Spark, by the function that its tasks run, called here with attempts of the test's choice.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from sink import Fenced, ReplayDiverged, Replayed, Written
+from sink.database import execute, transaction
+from sink.foreach_batch import Identity
+from sink.staging.content import take_over
+from sink.staging.stage import Stage, StageLost
+from sink.staging.task import Summary, stage_rows
+from tests.support.bad_rows import BAD_ROWS
+from tests.support.driver import Driver, in_tasks
+from tests.support.entries import BLOCK, RELEASE, SCHEMA, alternating, decision, table
+from tests.support.outbox import contents
+
+MakeDriver = Callable[..., Driver]
+Rows = list[dict[str, Any]]
+
+QUERY_ID = uuid4()
+
+MANY = [row for n in range(40) for row in alternating(f"m_{n:02}", range(n % 7))]
+CASES: dict[str, list[Rows]] = {
+    "nothing": [[]],
+    "one row": [[decision()]],
+    "rows of many subjects": [MANY],
+    "the same rows again in another batch": [MANY, MANY],
+    "bad rows of every kind": [[decision() | bad for bad, _ in BAD_ROWS.values()]],
+    "nothing but nulls": [[dict.fromkeys(SCHEMA.names)] * 5],
+    "duplicates": [[*MANY, *MANY[:9], *MANY[:9]]],
+    "conflicts": [
+        [decision("m_1", 1, minor=n) for n in (3, 1, 2, 1)]
+        + [decision(subject, 1, key=["one", "key"]) for subject in ("é", "z", "Z", "\U0001f600")]
+        + [decision("m_2", 1, type_, key=["k"]) for type_ in (RELEASE, BLOCK)]
+    ],
+    "order that only bytes have": [
+        [
+            decision(subject, window, key=[key])
+            for window in (2, 1)
+            for subject in ("a", "B", "é", "e\u0301", "\ufffd", "\U0001f600", "a b", "a-b")
+            for key in (f"{subject}{window}", f"{subject}-{window}")
+        ]
+    ],
+    "all that an entry may have": [
+        [
+            decision(priority=3, traceparent=f"00-{1:032x}-{2:016x}-01"),
+            decision("m_2", priority=None, traceparent="none"),
+        ]
+    ],
+}
+WIDE = SCHEMA.append(pa.field("priority", pa.int16())).append(pa.field("traceparent", pa.string()))
+
+
+def _table(rows: Rows) -> pa.Table:
+    return pa.Table.from_pylist(rows, WIDE)
+
+
+@pytest.fixture
+def both(
+    make_database: Callable[[str | None], str], template_database: str
+) -> Iterator[dict[bool, Driver]]:
+    """A driver of each path, on a database of its own."""
+    drivers = {
+        staged: Driver(make_database(template_database), query_id=QUERY_ID, staged=staged)
+        for staged in (False, True)
+    }
+    yield drivers
+    for driver in drivers.values():
+        driver.sink.close()
+
+
+def _stages(db: psycopg.Connection) -> int:
+    found = db.execute(
+        "SELECT count(*) + (SELECT count(*) FROM holdfast.stage) FROM pg_class"
+        " WHERE relname ~ '^stage_[0-9]+$'"
+    ).fetchone()
+    return found[0] if found else -1
+
+
+@pytest.mark.parametrize("batches", CASES.values(), ids=CASES.keys())
+def test_both_paths_leave_the_same_tables(both: dict[bool, Driver], batches: list[Rows]) -> None:
+    left = {}
+    for staged, driver in both.items():
+        for number, rows in enumerate(batches):
+            assert isinstance(driver.tables(number, _table(rows)), Written)
+            assert isinstance(driver.tables(number, _table(rows[::-1])), Replayed)
+        with psycopg.connect(driver.sink._dsn, autocommit=True) as db:
+            left[staged] = contents(db)
+            assert _stages(db) == 0
+    assert left[True] == left[False]
+    assert len(left[True]["batch"]) == len(batches)
+
+
+def test_either_path_finds_what_the_other_wrote(dsn: str, db: psycopg.Connection) -> None:
+    one, other = (Driver(dsn, query_id=QUERY_ID, staged=staged) for staged in (False, True))
+    assert isinstance(one.batch(0, *MANY), Written)
+    before = contents(db)
+    assert isinstance(other.batch(0, *MANY), Replayed)
+    assert contents(db) == before
+    one.sink.close()
+    other.sink.close()
+
+
+def test_replay_that_differs_is_refused_and_named_on_the_staged_path(
+    driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    spark = driver(staged=True)
+    spark.batch(0, decision("m_1"), decision("m_2"))
+    before = contents(db)
+    with pytest.raises(ReplayDiverged) as raised:
+        spark.batch(0, decision("m_1", minor=1), decision("m_3"))
+    divergence = raised.value.divergence
+    assert divergence.only_in_ledger.count == divergence.only_in_replay.count == 1
+    assert divergence.changed.count == 1
+    assert contents(db) == before
+    assert _stages(db) == 0
+
+
+def test_attempts_without_a_vote_leave_nothing(driver: MakeDriver, db: psycopg.Connection) -> None:
+    spark = driver(staged=True)
+    rows = table(*MANY)
+
+    def run_all(stage: Stage) -> list[Summary]:
+        stage_rows(stage, 7, [rows])  # it failed after its rows were committed
+        stage_rows(stage, 8, [rows.slice(0, 5)])  # it was killed half way
+        summary = stage_rows(stage, 9, [rows])
+        stage_rows(stage, 10, [rows])  # a zombie
+        return [summary]
+
+    written = spark.sink.apply_staged(
+        rows.schema, run_all, Identity(spark.query_id, spark.run_id, 0)
+    )
+    assert isinstance(written, Written)
+    assert (written.counts.rows, written.counts.entries) == (len(MANY), len(MANY))
+    assert _stages(db) == 0
+
+
+def test_attempt_that_comes_after_the_batch_finds_no_stage(
+    driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    spark = driver(staged=True)
+    rows = table(*MANY)
+    stages: list[Stage] = []
+
+    def run_all(stage: Stage) -> list[Summary]:
+        stages.append(stage)
+        return [stage_rows(stage, 1, [rows])]
+
+    spark.sink.apply_staged(rows.schema, run_all, Identity(spark.query_id, spark.run_id, 0))
+    before = contents(db)
+    with pytest.raises(StageLost, match="table is gone"):
+        stage_rows(stages[0], 2, [rows])
+    assert contents(db) == before
+
+
+def test_stage_in_which_a_late_task_writes_is_left_to_the_next_batch(
+    dsn: str, driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    spark = driver(staged=True)
+    rows = table(*MANY)
+    with psycopg.connect(dsn) as late:
+
+        def run_all(stage: Stage) -> list[Summary]:
+            late.execute(f"LOCK TABLE holdfast.stage_{stage.number} IN ROW EXCLUSIVE MODE")
+            return [stage_rows(stage, 1, [rows])]
+
+        identity = Identity(spark.query_id, spark.run_id, 0)
+        assert isinstance(spark.sink.apply_staged(rows.schema, run_all, identity), Written)
+        assert _stages(db) == 2
+    assert isinstance(spark.batch(1, decision("m_99")), Written)
+    assert _stages(db) == 0
+
+
+@pytest.mark.parametrize("loss", ["TRUNCATE", "DROP TABLE"])
+def test_stage_that_lost_its_rows_stops_the_batch_and_the_replay_writes_it(
+    driver: MakeDriver, db: psycopg.Connection, loss: str
+) -> None:
+    spark = driver(staged=True)
+    rows = table(*MANY)
+
+    def run_all(stage: Stage) -> list[Summary]:
+        summary = stage_rows(stage, 1, [rows])
+        db.execute(f"{loss} holdfast.stage_{stage.number}")
+        return [summary]
+
+    identity = Identity(spark.query_id, spark.run_id, 0)
+    with pytest.raises(StageLost, match=r"Nothing of the batch was written.*replays it"):
+        spark.sink.apply_staged(rows.schema, run_all, identity)
+    assert contents(db)["batch"] == []
+    assert isinstance(spark.batch(0, *MANY), Written)
+
+
+def test_run_whose_stage_a_newer_run_dropped_is_fenced(
+    driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    older, newer = driver(staged=True), driver(staged=True)
+    newer.query_id = older.query_id
+    rows = table(*MANY)
+
+    def run_all(stage: Stage) -> list[Summary]:
+        summary = stage_rows(stage, 1, [rows])
+        assert isinstance(newer.batch(0, *MANY), Written)
+        return [summary]
+
+    with pytest.raises(Fenced):
+        older.sink.apply_staged(rows.schema, run_all, Identity(older.query_id, older.run_id, 0))
+    assert len(contents(db)["batch"]) == 1
+
+
+def test_older_run_leaves_the_stage_of_a_newer_one(
+    driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    older, newer = driver(staged=True), driver(staged=True)
+    newer.query_id = older.query_id
+    rows = table(*MANY)
+    older.batch(0)
+
+    def run_all(stage: Stage) -> list[Summary]:
+        summary = stage_rows(stage, 1, [rows])
+        with pytest.raises(Fenced):
+            older.batch(1, *MANY)
+        return [summary]
+
+    identity = Identity(newer.query_id, newer.run_id, 1)
+    assert isinstance(newer.sink.apply_staged(rows.schema, run_all, identity), Written)
+    assert _stages(db) == 0
+
+
+def test_keys_that_repeat_are_found_without_a_nested_loop(driver: MakeDriver) -> None:
+    spark = driver(staged=True)
+    rows = table(*(decision(f"m_{n % 3000}") for n in range(20_000)))
+    plans: list[str] = []
+
+    def run_all(stage: Stage) -> list[Summary]:
+        summaries = in_tasks(rows)(stage)
+        run = spark.sink._take(spark.query_id, spark.run_id)
+        content = take_over(stage, summaries, rows.schema, run, 0)
+        with stage.connect() as session, transaction(session, stage.timeouts):
+            execute(session, "create_staged")
+            for name in ("promote_stage", "count_stage_conflicts"):
+                found = session.execute(
+                    b"EXPLAIN " + stage.statement(name), {"attempts": content.attempts}
+                )
+                plans.append("\n".join(line for (line,) in found))
+        return summaries
+
+    identity = Identity(spark.query_id, spark.run_id, 0)
+    counts = spark.sink.apply_staged(rows.schema, run_all, identity).counts
+    assert (counts.rows, counts.duplicates) == (20_000, 17_000)
+    assert len(plans) == 2
+    for plan in plans:
+        assert "Nested Loop" not in plan, plan
+
+
+def test_stage_never_shows_its_dsn() -> None:
+    stage = Stage("postgresql://app:secret@db/holdfast", "payouts", Driver("").sink._stage.timeouts)
+    assert "secret" not in repr(stage)

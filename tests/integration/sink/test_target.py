@@ -1,0 +1,209 @@
+"""Databases that are not as they should be: each is refused in words, waited for, or harmless."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
+
+from sink import SchemaMismatch, Written
+from sink.database import Timeouts
+from sink.errors import SinkUnavailable
+from tests.support.driver import Driver
+from tests.support.entries import decision
+from tests.support.outbox import contents
+from tests.support.waiting import eventually
+
+MakeDriver = Callable[..., Driver]
+
+MISFITS = {
+    "table missing": ("DROP TABLE holdfast.entry_key", "entry_key.*does not exist"),
+    "column missing": ("ALTER TABLE holdfast.subject DROP COLUMN last_type", "last_type"),
+    "role without INSERT": (
+        "REVOKE INSERT ON holdfast.entry FROM holdfast_sink",
+        "permission denied for table entry",
+    ),
+    "role without SELECT": (
+        "REVOKE SELECT ON holdfast.batch FROM holdfast_sink",
+        "permission denied for table batch",
+    ),
+    "role without the schema": (
+        "REVOKE USAGE ON SCHEMA holdfast FROM holdfast_sink",
+        "permission denied for schema holdfast",
+    ),
+    "role without the function": (
+        "REVOKE EXECUTE ON FUNCTION holdfast.ensure_partitions FROM holdfast_sink, PUBLIC",
+        "permission denied for function ensure_partitions",
+    ),
+}
+
+EVIL = """
+    CREATE SCHEMA evil;
+    GRANT USAGE ON SCHEMA evil TO PUBLIC;
+    CREATE FUNCTION evil.set_config(text, text, boolean) RETURNS text
+        LANGUAGE sql AS $$ SELECT 'evil' $$;
+    CREATE FUNCTION evil.current_setting(text) RETURNS text
+        LANGUAGE sql AS $$ SELECT 'on' $$;
+    CREATE FUNCTION evil.clock_timestamp() RETURNS timestamptz
+        LANGUAGE sql AS $$ SELECT '2001-01-01Z'::timestamptz $$;
+    CREATE FUNCTION evil.convert_to(text, name) RETURNS bytea
+        LANGUAGE sql AS $$ SELECT 'evil'::bytea $$;
+    CREATE AGGREGATE evil.max(timestamptz)
+        (SFUNC = pg_catalog.timestamptz_smaller, STYPE = timestamptz);
+    CREATE FUNCTION evil.equal(text, text) RETURNS boolean
+        LANGUAGE sql AS $$ SELECT false $$;
+    CREATE OPERATOR evil.= (LEFTARG = text, RIGHTARG = text, FUNCTION = evil.equal);
+    CREATE TABLE evil.entry (nothing integer);
+    CREATE DOMAIN evil.date AS text;
+"""
+
+
+@pytest.mark.parametrize("name", MISFITS)
+def test_database_that_lacks_something_is_a_mismatch_and_nothing_is_written(
+    driver: MakeDriver, db: psycopg.Connection, name: str
+) -> None:
+    statement, words = MISFITS[name]
+    db.execute(statement.encode())
+    with pytest.raises(SchemaMismatch, match=rf"{words}.*holdfast db doctor"):
+        driver().batch(0, decision())
+    assert db.execute("SELECT count(*) FROM holdfast.entry").fetchone() == (0,)
+    assert db.execute("SELECT count(*) FROM holdfast.subject").fetchone() == (0,)
+
+
+def test_user_who_may_make_no_temporary_table_writes_through_the_driver(
+    driver: MakeDriver, app_dsn: str, db: psycopg.Connection
+) -> None:
+    database = sql.Identifier(str(conninfo_to_dict(app_dsn)["dbname"]))
+    for who in ("PUBLIC", "holdfast_sink"):
+        db.execute(
+            sql.SQL("REVOKE TEMPORARY ON DATABASE {} FROM {}").format(database, sql.SQL(who))
+        )
+    spark = driver(app_dsn)
+    assert isinstance(spark.batch(0, decision()), Written)
+
+
+def test_names_that_somebody_puts_in_front_of_the_servers_own_are_not_met(
+    driver: MakeDriver, dsn: str, db: psycopg.Connection, undisturbed: dict[str, object]
+) -> None:
+    db.execute(EVIL)
+    database = sql.Identifier(str(conninfo_to_dict(dsn)["dbname"]))
+    path = "ALTER DATABASE {} SET search_path = evil, pg_catalog"
+    db.execute(sql.SQL(path).format(database))
+    spark = driver()
+    assert isinstance(spark.batch(0, decision(), decision("m_2"), decision("")), Written)
+    assert contents(db) | {"stream": None, "batch": None} == undisturbed
+    assert db.execute("SELECT min(created_at) > '2020-01-01' FROM holdfast.entry").fetchone() == (
+        True,
+    )
+
+
+@pytest.fixture
+def undisturbed(
+    make_database: Callable[[str | None], str], template_database: str, driver: MakeDriver
+) -> dict[str, object]:
+    """What the batch of the test above leaves in an ordinary database."""
+    dsn = make_database(template_database)
+    driver(dsn).batch(0, decision(), decision("m_2"), decision(""))
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        return contents(connection) | {"stream": None, "batch": None}
+
+
+def test_too_many_connections_are_waited_for(
+    driver: MakeDriver, app_dsn: str, db: psycopg.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    user = sql.Identifier(str(conninfo_to_dict(app_dsn)["user"]))
+    db.execute(sql.SQL("ALTER ROLE {} CONNECTION LIMIT 1").format(user))
+    spark = driver(app_dsn)
+    with ThreadPoolExecutor(1) as thread:
+        with psycopg.connect(app_dsn):
+            writing = thread.submit(spark.batch, 0, decision())
+            eventually(lambda: "too many connections" in caplog.text)
+        assert isinstance(writing.result(60), Written)
+    spark.sink.close()
+
+
+def test_database_that_is_impatient_by_default_is_as_patient_as_the_sink_asks(
+    driver: MakeDriver, dsn: str, db: psycopg.Connection
+) -> None:
+    database = sql.Identifier(str(conninfo_to_dict(dsn)["dbname"]))
+    for setting in ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"):
+        alter = "ALTER DATABASE {} SET {} = '200ms'"
+        db.execute(sql.SQL(alter).format(database, sql.Identifier(setting)))
+
+    def also(connection: psycopg.Connection, _rows: object) -> None:
+        connection.execute("SELECT pg_sleep(0.4)")
+
+    assert isinstance(driver(also=also).batch(0, decision()), Written)
+
+
+def test_statement_timeout_of_a_millisecond_ends_at_the_deadline_with_its_name(
+    driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    impatient = Timeouts(statement_seconds=0.001, deadline_seconds=0.5)
+
+    def also(connection: psycopg.Connection, _rows: object) -> None:
+        connection.execute("SELECT pg_sleep(1)")
+
+    with pytest.raises(SinkUnavailable, match=r"0\.5 s \(canceling statement due to statement tim"):
+        driver(also=also, timeouts=impatient).batch(0, decision())
+    assert db.execute("SELECT count(*) FROM holdfast.batch").fetchone() == (0,)
+
+
+NOT_NOW = {
+    "disk full": "53100",
+    "out of shared memory": "53200",
+    "serialization failure": "40001",
+    "temporary file limit": "53400",
+}
+
+
+@pytest.mark.parametrize("name", NOT_NOW)
+def test_statement_that_fails_for_now_costs_one_more_attempt(
+    driver: MakeDriver, db: psycopg.Connection, name: str
+) -> None:
+    # A sequence does not roll back: the first insert fails, the next one is let through.
+    db.execute("CREATE SEQUENCE public.tries")
+    db.execute("GRANT USAGE ON SEQUENCE public.tries TO holdfast_sink")
+    db.execute(
+        sql.SQL(
+            "CREATE FUNCTION public.fail_once() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+            " IF nextval('public.tries') = 1 THEN"
+            " RAISE EXCEPTION 'not now' USING ERRCODE = {}; END IF; RETURN NULL; END $$"
+        ).format(NOT_NOW[name])
+    )
+    db.execute(
+        "CREATE TRIGGER fail_once AFTER INSERT ON holdfast.batch"
+        " FOR EACH ROW EXECUTE FUNCTION public.fail_once()"
+    )
+    assert isinstance(driver().batch(0, decision()), Written)
+    assert db.execute("SELECT last_value FROM public.tries").fetchone() == (2,)
+
+
+def test_deadlock_that_also_runs_into_costs_one_more_attempt(
+    driver: MakeDriver, dsn: str, db: psycopg.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    db.execute("CREATE TABLE public.companion AS SELECT 1 AS n")
+    db.execute("GRANT SELECT, UPDATE ON public.companion TO holdfast_sink")
+    lock = "SELECT FROM public.companion FOR UPDATE"
+
+    def also(connection: psycopg.Connection, _rows: object) -> None:
+        connection.execute(lock)
+
+    spark = driver(also=also)
+    spark.batch(0, decision())
+    with psycopg.connect(dsn) as other, ThreadPoolExecutor(2) as threads:
+        # The other session does not look for a deadlock, so it is the batch that is its victim.
+        other.execute("SET deadlock_timeout = '10min'")
+        other.execute(lock)
+        writing = threads.submit(spark.batch, 1, decision("m_2"))
+        waits = (
+            "SELECT FROM pg_stat_activity"
+            " WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        )
+        eventually(lambda: db.execute(waits).rowcount)
+        threads.submit(other.execute, "SELECT FROM holdfast.stream FOR UPDATE").result(60)
+        other.rollback()
+        assert isinstance(writing.result(60), Written)
+    assert "deadlock detected" in caplog.text

@@ -1,0 +1,96 @@
+"""What a checkpoint says, and when it and the ledger are not of one moment."""
+
+import json
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from sink.errors import CheckpointBehind, LedgerBehind, Permanent
+from sink.lineage import Checkpoint, compare, local_folder, read_checkpoint
+
+QUERY_ID = UUID("5f3a1c58-6f0e-4c7e-9d5b-0b5a7d2f6c11")
+HERE = Path("/checkpoints/payouts")
+
+
+def _checkpoint(folder: Path, planned: list[str], committed: list[str]) -> Path:
+    (folder / "metadata").write_text(json.dumps({"id": str(QUERY_ID)}))
+    for name, batches in (("offsets", planned), ("commits", committed)):
+        (folder / name).mkdir()
+        for batch in batches:
+            (folder / name / batch).touch()
+    return folder
+
+
+def test_newest_batches_are_found_by_number_among_what_else_lies_there(tmp_path: Path) -> None:
+    _checkpoint(tmp_path, ["9", "10", ".10.crc", ".11.a1b2.tmp"], ["9", ".9.crc", "\u0661\u0662"])
+    expected = Checkpoint(tmp_path, planned=10, committed=9)
+    assert read_checkpoint(str(tmp_path), QUERY_ID) == expected
+    assert read_checkpoint(tmp_path.as_uri(), QUERY_ID) == expected
+
+
+def test_checkpoint_before_its_first_batch_has_planned_none(tmp_path: Path) -> None:
+    (tmp_path / "metadata").write_text(json.dumps({"id": str(QUERY_ID)}))
+    assert read_checkpoint(str(tmp_path), QUERY_ID) == Checkpoint(tmp_path, None, None)
+
+
+@pytest.mark.parametrize("metadata", [None, "", "[]", "{}", '{"id": 1}', '{"id": "no uuid"}'])
+def test_folder_that_is_no_checkpoint_says_nothing(tmp_path: Path, metadata: str | None) -> None:
+    if metadata is not None:
+        (tmp_path / "metadata").write_text(metadata)
+    assert read_checkpoint(str(tmp_path), QUERY_ID) is None
+    assert read_checkpoint(str(tmp_path / "gone"), QUERY_ID) is None
+
+
+def test_checkpoint_of_another_query_or_file_system_says_nothing(tmp_path: Path) -> None:
+    _checkpoint(tmp_path, ["0"], [])
+    assert read_checkpoint(str(tmp_path), uuid4()) is None
+    assert read_checkpoint(f"hdfs://name{tmp_path}", QUERY_ID) is None
+    assert read_checkpoint(None, QUERY_ID) is None
+    assert local_folder("relative/folder") == Path("relative/folder")
+
+
+@pytest.mark.parametrize(
+    ("planned", "committed", "recorded"),
+    [
+        (None, None, None),
+        (7, 6, None),  # it ran before it got this sink
+        (0, None, 0),
+        (7, 6, 6),  # planned, and died before the sink's COMMIT
+        (7, 6, 7),  # and after it
+        (7, 7, 7),
+    ],
+)
+def test_what_crashes_leave_is_of_one_moment(
+    planned: int | None, committed: int | None, recorded: int | None
+) -> None:
+    compare("payouts", Checkpoint(HERE, planned, committed), recorded)
+
+
+def test_older_copy_of_the_checkpoint_is_named_with_the_way_out() -> None:
+    with pytest.raises(CheckpointBehind) as raised:
+        compare("payouts", Checkpoint(HERE, 5, 4), 9)
+    assert isinstance(raised.value, Permanent)
+    assert str(raised.value) == (
+        "stream 'payouts': the ledger has batch 9 of this query, but in the checkpoint"
+        " /checkpoints/payouts batch 5 is the newest: it is an older copy, and its state does not"
+        " have what the ledger has. Nothing was written, and what the ledger has stands. Restore"
+        " the newest copy of the checkpoint; or begin a new checkpoint and run"
+        " `holdfast stream adopt payouts`: keys that are recorded repeat nothing."
+    )
+    with pytest.raises(CheckpointBehind, match="no batch was ever planned"):
+        compare("payouts", Checkpoint(HERE, None, None), 0)
+
+
+def test_older_moment_of_the_database_is_named_with_the_way_out() -> None:
+    with pytest.raises(LedgerBehind) as raised:
+        compare("payouts", Checkpoint(HERE, 10, 9), 5)
+    assert isinstance(raised.value, Permanent)
+    assert str(raised.value) == (
+        "stream 'payouts': the checkpoint /checkpoints/payouts has finished batch 9, but the newest"
+        " batch of this query in the ledger is 5: the database was put back to an older moment, and"
+        " Spark does not run the batches between again. Nothing was written. Restore the newest"
+        " copy of the database; or begin a new checkpoint and run `holdfast stream adopt payouts`:"
+        " what is missing is decided again under the same keys, and keys that are recorded repeat"
+        " nothing."
+    )
