@@ -5,6 +5,7 @@ that cannot be right (a column is missing, a type has no canonical form) stops i
 """
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -61,12 +62,16 @@ def prepare(batch: BatchInput) -> PreparedBatch:
     rows = read_rows(batch.entries)
     settled = settle(rows.entries)
     quarantined = [*rows.refused, *settled.conflicting, *_handed_in(batch.refused)]
+    # From here on, so that it is computed while the server works on the keys.
+    pool = ThreadPoolExecutor(1, "holdfast-digest")
+    hashing = pool.submit(digest, tables)
+    pool.shutdown(wait=False)
     return PreparedBatch(
         entries=settled.entries,
         quarantined=quarantine_table(quarantined),
         duplicate_count=settled.duplicate_count,
         row_count=row_count,
-        digest=digest(tables),
+        hashing=hashing,
     )
 
 

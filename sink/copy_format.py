@@ -2,11 +2,15 @@
 
 import io
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.csv
 
 COPY_ROWS = 20_000
+
+_Piece = TypeVar("_Piece")
 
 _WRITE = pa.csv.WriteOptions(include_header=False)
 
@@ -18,6 +22,15 @@ def csv(table: pa.Table) -> Iterator[memoryview]:
         # In one chunk: PyArrow writes an empty one as NUL bytes.
         pa.csv.write_csv(table.slice(first, COPY_ROWS).combine_chunks(), sink, _WRITE)
         yield sink.getbuffer()
+
+
+def ahead(pieces: Iterator[_Piece]) -> Iterator[_Piece]:
+    """Return the pieces; the next one is made while the caller works on this one."""
+    with ThreadPoolExecutor(1, "holdfast-ahead") as pool:
+        coming = pool.submit(next, pieces, None)
+        while (piece := coming.result()) is not None:
+            coming = pool.submit(next, pieces, None)
+            yield piece
 
 
 def read_csv(text: bytes, schema: pa.Schema) -> pa.Table:

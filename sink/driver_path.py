@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,7 +11,8 @@ import pyarrow.compute as pc
 from sink.content import ARRIVED, SHOWN, Arrived, Stamp
 from sink.contract.canonical import rfc3339
 from sink.contract.failpoints import failpoint
-from sink.copy_format import COPY_ROWS, csv
+from sink.copy_binary import HEADER, TRAILER, moments, one_chunk, rows, uuids
+from sink.copy_format import COPY_ROWS, ahead, csv
 from sink.database import fitting, statement
 from sink.numbering import Numbered
 from sink.plain import joined
@@ -48,14 +50,20 @@ class InDriver:
     def add_entries(self, connection: psycopg.Connection, numbered: Numbered, stamp: Stamp) -> None:
         middle = len(numbered.rows) // 2
         with fitting(), connection.cursor().copy(statement("copy_entries")) as copy:
-            self._copy(copy, _pieces(numbered, 0, middle), stamp)
+            copy.write(HEADER)
+            for piece in self._rows(numbered, 0, middle, stamp):
+                copy.write(piece)
             failpoint("S4")
-            self._copy(copy, _pieces(numbered, middle, len(numbered.rows)), stamp)
+            for piece in self._rows(numbered, middle, len(numbered.rows), stamp):
+                copy.write(piece)
+            copy.write(TRAILER)
 
-    def _copy(self, copy: psycopg.Copy, pieces: Iterator[pa.Table], stamp: Stamp) -> None:
-        for piece in pieces:
-            for text in csv(_entries(self.batch.entries, piece, stamp)):
-                copy.write(text)
+    def _rows(
+        self, numbered: Numbered, start: int, stop: int, stamp: Stamp
+    ) -> Iterator[memoryview]:
+        return ahead(
+            _entries(self.batch.entries, piece, stamp) for piece in _pieces(numbered, start, stop)
+        )
 
     def add_quarantined(self, connection: psycopg.Connection, stamp: Stamp) -> None:
         add_quarantined(connection, self.batch.quarantined, stamp)
@@ -85,25 +93,26 @@ def _pieces(numbered: Numbered, start: int, stop: int) -> Iterator[pa.Table]:
         )
 
 
-def _entries(entries: pa.Table, piece: pa.Table, stamp: Stamp) -> pa.Table:
+def _entries(entries: pa.Table, piece: pa.Table, stamp: Stamp) -> memoryview:
     """Return rows in the columns of copy_entries.sql."""
-    rows, count = entries.take(piece["row"]), piece.num_rows
-    body = joined(rows["head"], piece["sequence"].cast(pa.large_string()), rows["tail"])
-    traceparent = rows["traceparent"]
+    found, count = entries.take(piece["row"]).combine_chunks(), piece.num_rows
+    column = {name: one_chunk(found[name]) for name in found.column_names}
+    sequence = one_chunk(piece["sequence"])
+    traceparent = column["traceparent"]
     if stamp.traceparent is not None:
         traceparent = pc.fill_null(traceparent, stamp.traceparent)
-    return pa.table(
-        {
-            "subject_id": piece["subject_id"],
-            "sequence": piece["sequence"],
-            "created_at": pa.repeat(rfc3339(stamp.written_at), count),
-            "key": rows["key"],
-            "type": rows["type"],
-            "occurred_at": rows["occurred_at"],
-            "priority": rows["priority"],
-            "batch_no": pa.repeat(stamp.batch_no, count),
-            "traceparent": traceparent,
-            # The escape form of bytea: the bytes as they are, a backslash doubled.
-            "body": pc.replace_substring(body, "\\", "\\\\"),
-        }
+    created_at = pa.repeat(pa.scalar(stamp.written_at, pa.timestamp("us", "UTC")), count)
+    return rows(
+        [
+            np.asarray(piece["subject_id"]).astype(">i8"),
+            np.asarray(sequence).astype(">i8"),
+            moments(created_at),
+            uuids(column["key"]),
+            column["type"],
+            moments(column["occurred_at"]),
+            np.asarray(column["priority"]).astype(">i2"),
+            np.full(count, stamp.batch_no, ">i8"),
+            traceparent,
+            joined(column["head"], sequence.cast(pa.large_string()), column["tail"]),
+        ]
     )

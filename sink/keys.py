@@ -10,7 +10,7 @@ import numpy as np
 import psycopg
 import pyarrow as pa
 
-from sink.copy_format import csv
+from sink.copy_binary import HEADER, TRAILER, one_chunk, rows, uuids
 from sink.database import execute, fitting, statement
 from sink.literals import array_literal
 from sink.numbering import Mask
@@ -47,16 +47,19 @@ def add_keys(
 
 def _all_fresh(connection: psycopg.Connection, entries: pa.Table, batch_no: int) -> bool:
     """Record all keys, or none where one is known."""
-    ordered = entries.select(["key", "content"]).sort_by("key")
-    stamped = ordered.append_column("batch_no", pa.repeat(batch_no, ordered.num_rows))
+    ordered = entries.select(["key", "content"]).sort_by("key").combine_chunks()
+    key, content = (uuids(one_chunk(ordered[name])) for name in ("key", "content"))
+    stamped = [key, content, np.full(len(key), batch_no, ">i8")]
     try:
         with (
             connection.transaction(),
             fitting(),
             connection.cursor().copy(statement("copy_keys")) as copy,
         ):
-            for piece in csv(stamped):
-                copy.write(piece)
+            copy.write(HEADER)
+            if len(key):
+                copy.write(rows(stamped))
+            copy.write(TRAILER)
     except psycopg.errors.UniqueViolation:
         return False
     return True

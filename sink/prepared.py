@@ -1,6 +1,7 @@
 """What a batch is when it is ready for the transaction: tables in the transaction's own columns."""
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -61,4 +62,11 @@ class PreparedBatch:
     """Rows that repeat another row's key with the same content."""
 
     row_count: int
-    digest: bytes
+
+    hashing: Future[bytes]
+    """The digest, which most transactions need last."""
+
+    @property
+    def digest(self) -> bytes:
+        """As `sink.digest.digest` of the tables."""
+        return self.hashing.result()

@@ -2,4 +2,4 @@
 -- Index: pk_entry (of the day's partition).
 COPY holdfast.entry (
     subject_id, sequence, created_at, key, type, occurred_at, priority, batch_no, traceparent, body
-) FROM STDIN (FORMAT csv)
+) FROM STDIN (FORMAT binary)

@@ -1,0 +1,75 @@
+"""Arrow and NumPy columns as COPY's binary format, by column: the server parses nothing.
+
+A row is the number of its fields, then each field as its length and its bytes; all integers are
+big-endian (PostgreSQL documentation, "COPY", Binary Format). Between two fields of variable length
+everything has a fixed place, so those stretches are written as one structured array.
+"""
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Fixed: TypeAlias = "np.ndarray[tuple[int], np.dtype[Any]]"
+
+HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+TRAILER = b"\xff\xff"
+
+_BYTES = pa.large_binary()
+_NULL = -1
+_LENGTH = np.dtype(">i4")
+_EPOCH_2000_US = 946_684_800_000_000
+_HEX = np.zeros(256, np.uint8)
+_HEX[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16, dtype=np.uint8)
+
+
+def rows(columns: "Sequence[Fixed | pa.Array]") -> memoryview:
+    """Return rows, at least one, of columns of one length.
+
+    A NumPy column has big-endian values of one size, an Arrow one has texts or bytes, or null.
+    """
+    parts: list[pa.Array | pa.Scalar] = []
+    fixed: list[Fixed] = [np.full(len(columns[0]), len(columns), ">i2")]
+    for column in columns:
+        if isinstance(column, np.ndarray):
+            fixed += [np.full(len(column), column.dtype.itemsize, _LENGTH), column]
+            continue
+        texts = column.cast(_BYTES)
+        lengths = pc.fill_null(pc.binary_length(texts), _NULL)
+        fixed.append(np.asarray(lengths).astype(_LENGTH))
+        parts += [_stretch(fixed), pc.fill_null(texts, b"")]
+        fixed = []
+    if fixed:
+        parts.append(_stretch(fixed))
+    joined = pc.binary_join_element_wise(*parts, pa.scalar(b"", _BYTES))
+    return memoryview(joined.buffers()[2])
+
+
+def uuids(digits: pa.Array) -> Fixed:
+    """Return texts of 32 hex digits as values of type uuid."""
+    data = np.frombuffer(digits.cast(pa.large_string()).buffers()[2], np.uint8)
+    offset = digits.offset * 32
+    values = _HEX[data[offset : offset + len(digits) * 32]].reshape(-1, 2)
+    return np.ascontiguousarray(values[:, 0] << 4 | values[:, 1]).view("V16")
+
+
+def moments(times: pa.Array) -> Fixed:
+    """Return microseconds in UTC as values of type timestamptz."""
+    return (np.asarray(times.cast(pa.int64())) - _EPOCH_2000_US).astype(">i8")
+
+
+def one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array; free when it already is one."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _stretch(fixed: list[Fixed]) -> pa.Array:
+    """Return fixed fields side by side, as bytes."""
+    packed = np.empty(len(fixed[0]), [(f"f{n}", each.dtype) for n, each in enumerate(fixed)])
+    for n, each in enumerate(fixed):
+        packed[f"f{n}"] = each
+    size = packed.dtype.itemsize
+    offsets = pa.py_buffer(np.arange(0, (len(packed) + 1) * size, size, dtype=np.int64))
+    return pa.Array.from_buffers(_BYTES, len(packed), [None, offsets, pa.py_buffer(packed)])
