@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from sink.errors import TooManyRefused
 
+REFUSED_ROWS = 100_000
+
 
 @dataclass(frozen=True, slots=True)
 class QuarantineLimit:
@@ -20,7 +22,7 @@ class QuarantineLimit:
     False
     """
 
-    rows: int = 100_000
+    rows: int = REFUSED_ROWS
     """Rows of one batch, whatever its size."""
 
     share: float = 0.5
@@ -47,5 +49,5 @@ class QuarantineLimit:
             f" is {self.rows:,} rows or {self.share:.0%} of a batch of {self.share_from:,} or more."
             " Nothing of the batch was written and nothing is lost: it is in the checkpoint. Mend"
             " what made the rows and restart; or, if they are to be set aside, start once with a"
-            " larger `quarantine_limit`."
+            " larger `quarantine_limit` (`holdfast job run --refused-rows`)."
         )

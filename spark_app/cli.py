@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from sink.contract.exits import CommandError, ExitCode
+from sink.limits import REFUSED_ROWS
 from spark_app.durations import milliseconds
 from spark_app.exposure.settings import MILLISECOND_US, Settings
 from spark_app.formats import Format
@@ -51,6 +52,9 @@ MaxRestarts = Annotated[
 MetricsPort = Annotated[
     int, typer.Option(min=0, max=65535, help="Serve Prometheus metrics here; 0 serves none.")
 ]
+RefusedRows = Annotated[
+    int, typer.Option(min=0, help="Refused rows above which a batch is refused whole.")
+]
 MetricsHost = Annotated[str, typer.Option(help="The address on which metrics are served.")]
 
 
@@ -91,6 +95,7 @@ def run_job(
     max_restarts: MaxRestarts = 8,
     metrics_port: MetricsPort = 0,
     metrics_host: MetricsHost = "127.0.0.1",
+    refused_rows: RefusedRows = REFUSED_ROWS,
 ) -> None:
     """Read events, compute exposure per merchant, and write block and release decisions."""
     if not dsn:
@@ -118,6 +123,7 @@ def run_job(
                     "state_memory_mb": state_memory_mb,
                     "metrics_host": metrics_host,
                     "metrics_port": metrics_port,
+                    "refused_rows": refused_rows,
                 },
                 path=path,
                 format=format_,

@@ -8,6 +8,7 @@ from typing import Any
 from sink.contract.exits import CommandError, ExitCode
 from sink.errors import SinkError
 from sink.foreach_batch import OutboxSink
+from sink.limits import REFUSED_ROWS, QuarantineLimit
 from spark_app import companions, logs, session
 from spark_app.attempt import Trigger, attempt
 from spark_app.engine import Engine
@@ -36,6 +37,8 @@ class Running:
     metrics_host: str = "127.0.0.1"
     metrics_port: int = 0
     """0 serves no metrics."""
+    refused_rows: int = REFUSED_ROWS
+    """Of one batch, above which it is refused whole."""
 
 
 def run_files(
@@ -69,7 +72,7 @@ def run(job: Job, dsn: str, trigger: Trigger, running: Running) -> None:
     metrics = Metrics(job.stream)
     accounts = Accounts(metrics.done)
     with (
-        closing(_sink(job, dsn, accounts)) as sink,
+        closing(_sink(job, dsn, accounts, running.refused_rows)) as sink,
         served(metrics, running.metrics_host, running.metrics_port),
         StopSignals() as signals,
     ):
@@ -108,7 +111,7 @@ def run(job: Job, dsn: str, trigger: Trigger, running: Running) -> None:
             engine.stop()
 
 
-def _sink(job: Job, dsn: str, accounts: Accounts) -> OutboxSink:
+def _sink(job: Job, dsn: str, accounts: Accounts, refused_rows: int) -> OutboxSink:
     try:
         sink = OutboxSink(
             dsn,
@@ -116,6 +119,8 @@ def _sink(job: Job, dsn: str, accounts: Accounts) -> OutboxSink:
             checkpoint=job.checkpoint,
             select=accounts.select,
             also=companions.writer(job.stream),
+            # No share: what the sink counts are decisions and refused lines, not all lines.
+            quarantine_limit=QuarantineLimit(rows=refused_rows, share=1),
         )
         sink.check()
     except ValueError as error:

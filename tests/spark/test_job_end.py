@@ -68,6 +68,22 @@ def _error(play: Play, kind: type[Exception], **changed: Any) -> Exception:
     return raised.value
 
 
+def test_a_batch_with_more_refused_lines_than_allowed_is_refused_whole(
+    play: Play, db: psycopg.Connection
+) -> None:
+    put(play.folder / "events", 0, [*FIRST, *NEXT, b"{", b"[]"])
+    play.refused_rows = 1
+    refused = _failure(play)
+    assert refused.said.startswith("TooManyRefused: ")
+    assert "2 of its 2 rows were refused" in refused.said
+    assert refused.permanent
+    assert db.execute("SELECT count(*) FROM holdfast.quarantine").fetchone() == (0,)
+
+    play.refused_rows = 2
+    _command(play)
+    assert db.execute("SELECT count(*) FROM holdfast.quarantine").fetchone() == (2,)
+
+
 def test_a_new_checkpoint_is_refused_by_its_name_until_it_is_adopted(
     play: Play, db: psycopg.Connection
 ) -> None:

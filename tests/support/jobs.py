@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sink import OutboxSink
+from sink import OutboxSink, QuarantineLimit
+from sink.limits import REFUSED_ROWS
 from spark_app.exposure.policy import Policy
 from spark_app.formats import Format
 from tests.support.driver import PATIENT
@@ -82,6 +83,7 @@ class Play:
     dsn: str
     folder: Path
     options: Mapping[str, Any] = field(default_factory=dict)
+    refused_rows: int = REFUSED_ROWS
 
     def job(self, **changed: Any) -> "Job":
         from spark_app.job import Job
@@ -106,6 +108,7 @@ class Play:
             checkpoint=job.checkpoint,
             select=output.select,
             also=companions.writer(job.stream),
+            quarantine_limit=QuarantineLimit(rows=self.refused_rows, share=1),
             timeouts=PATIENT,
         )
 

@@ -30,8 +30,8 @@ class Sizes:
             subjects=5_000,
             many_subjects=100_000,
             rounds=5,
-            warm=1,
-            counted=2,
+            warm=3,
+            counted=3,
             stored=(10_000, 100_000, 1_000_000, 10_000_000),
             entry_bytes=100_000_000,
         )
