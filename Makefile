@@ -28,7 +28,7 @@ demo: $(STAMP) ## run the whole path, kill both halves, prove that nothing repea
 
 .PHONY: test
 test: $(STAMP) ## run every test: real Spark, real Postgres, real HTTP
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m tests.run
 
 .PHONY: check
 check: $(STAMP) ## format, lint, types, import arrows

@@ -84,7 +84,8 @@ def compare(stream: str, checkpoint: Checkpoint, recorded: int | None) -> None:
         raise LedgerBehind(
             f"stream {stream!r}: the checkpoint {checkpoint.folder} has finished batch {committed},"
             f" but the newest batch of this query in the ledger is {recorded}: the database was put"
-            " back to an older moment, and Spark does not run the batches between again. Nothing"
+            " back to an older moment (or the sink was not called for each batch, which it has to"
+            " be), and Spark does not run the batches between again. Nothing"
             f" was written. Restore the newest copy of the database; or {way_out}: what is missing"
             " is decided again under the same keys, and keys that are recorded repeat nothing."
         )

@@ -27,17 +27,18 @@ class Settled(NamedTuple):
 def settle(entries: pa.Table) -> Settled:
     """Put ENTRIES in order and keep the first of each key.
 
-    A later one is a duplicate if its type, time and data are the same, and else a conflict.
+    A later one is a duplicate if its subject, type, time and data are the same, else a conflict.
     """
     ordered = entries.take(pc.sort_indices(entries, [(name, "ascending") for name in _ORDER]))
     key = _codes(ordered["key"])
     _, first, code = np.unique(key, return_index=True, return_inverse=True)
     if len(first) == len(key):
         return Settled(ordered, [], 0)
-    content = _codes(ordered["content"])
+    content, subject = _codes(ordered["content"]), _codes(ordered["subject"])
     first_of = first[code]
     again = first_of != np.arange(len(key))
-    differs = again & (content != content[first_of])
+    same = (content == content[first_of]) & (subject == subject[first_of])
+    differs = again & ~same
     conflicting = ordered.filter(pa.array(differs)).to_pylist()
     return Settled(
         ordered.filter(pa.array(~again)),

@@ -47,7 +47,8 @@ def json_of(values: pa.Array, depth: int = 0) -> Texts:
     """
     kind = _writer(values.type)
     if kind is None or depth > DEPTH_MAX:
-        return Texts(pa.nulls(len(values), _TEXT), np.asarray(values.is_valid()))
+        # Also the nulls: the row has to be looked at as a whole.
+        return Texts(pa.nulls(len(values), _TEXT), np.ones(len(values), bool))
     texts, odd = kind(values, depth)
     return Texts(pc.coalesce(pc.if_else(values.is_valid(), texts, None), _scalar("null")), odd)
 

@@ -53,11 +53,29 @@ def read_rows(table: pa.Table) -> Rows:
     """Read a table that has passed `check_entries`."""
     entries: list[pa.Table] = []
     refused: list[QuarantinedRow] = []
-    for batch in table.to_batches(max_chunksize=ROWS_AT_A_TIME):
+    for batch in table.cast(_in_utc(table.schema)).to_batches(max_chunksize=ROWS_AT_A_TIME):
         for part in _read(batch):
             entries.append(part.entries)
             refused += part.refused
     return Rows(pa.concat_tables([ENTRIES.empty_table(), *entries]), refused)
+
+
+def _in_utc(schema: pa.Schema) -> pa.Schema:
+    """Return a schema without other zones: at the ends of time they are in another year."""
+    return pa.schema([field.with_type(_type_in_utc(field.type)) for field in schema])
+
+
+def _type_in_utc(type_: pa.DataType) -> pa.DataType:
+    types = pa.types
+    if types.is_timestamp(type_) and type_.tz is not None:
+        return pa.timestamp(type_.unit, "UTC")
+    if types.is_struct(type_):
+        return pa.struct([field.with_type(_type_in_utc(field.type)) for field in type_])
+    if types.is_large_list(type_):
+        return pa.large_list(type_.value_field.with_type(_type_in_utc(type_.value_type)))
+    if types.is_list(type_):
+        return pa.list_(type_.value_field.with_type(_type_in_utc(type_.value_type)))
+    return type_
 
 
 def _read(batch: pa.RecordBatch) -> Iterator[Rows]:

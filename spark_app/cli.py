@@ -113,28 +113,27 @@ def run_job(
         state_memory_mb = mebibytes(state_memory)
     except ValueError as error:
         raise CommandError(f"{error}. Nothing was started.", ExitCode.USAGE) from error
-    match source:
-        case Source.FILES:
-            _run_files(
-                dsn=dsn,
-                trigger={"available_now": available_now, "interval_ms": interval_ms},
-                running={
-                    "max_restarts": max_restarts,
-                    "state_memory_mb": state_memory_mb,
-                    "metrics_host": metrics_host,
-                    "metrics_port": metrics_port,
-                    "refused_rows": refused_rows,
-                },
-                path=path,
-                format=format_,
-                checkpoint=checkpoint,
-                stream=stream,
-                policy=policy,
-                settings=settings,
-                key_groups=key_groups,
-                partitions=partitions,
-                max_files_per_trigger=max_files_per_trigger,
-            )
+    if source is Source.FILES:
+        _run_files(
+            dsn=dsn,
+            trigger={"available_now": available_now, "interval_ms": interval_ms},
+            running={
+                "max_restarts": max_restarts,
+                "state_memory_mb": state_memory_mb,
+                "metrics_host": metrics_host,
+                "metrics_port": metrics_port,
+                "refused_rows": refused_rows,
+            },
+            path=path,
+            format=format_,
+            checkpoint=checkpoint,
+            stream=stream,
+            policy=policy,
+            settings=settings,
+            key_groups=key_groups,
+            partitions=partitions,
+            max_files_per_trigger=max_files_per_trigger,
+        )
 
 
 def _run_files(*, trigger: dict[str, Any], running: dict[str, Any], **job: Any) -> None:

@@ -147,8 +147,8 @@ def requeue(
         open_rows, before = _open_among(store, ids)
         texts = texts_of(open_rows, row, lines=into is not None)
         if into is not None:
-            marked, path = put_lines(store, texts, into, why)
-            done = [{"id": each, "detail": f"in {path}"} for each in marked]
+            marked, paths = put_lines(store, texts, into, why)
+            done = [{"id": each, "detail": f"in {paths[each]}"} for each in marked]
         else:
             done, refused = put_entries(
                 dsn or "", store, open_rows, texts, why, suppress_repeats=suppress_repeats

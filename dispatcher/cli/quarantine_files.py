@@ -3,7 +3,7 @@
 import hashlib
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
@@ -30,11 +30,12 @@ def whole_file(path: Path) -> Iterator[IO[str]]:
             part.unlink()
 
 
-def write_lines(directory: Path, lines: Sequence[str]) -> Path:
-    """Write lines into a file of `directory` whose name follows from them; returns the file.
+def write_lines(directory: Path, lines: Mapping[int, str]) -> list[Path]:
+    """Write each line, by its row's number, into a file of `directory` of its own.
 
-    Doing it again changes nothing, so that a job which has read the file does not read it again.
-    Raises `CommandError` for a directory that is not there, or that a job of Parquet files reads.
+    The name follows from the row and the line. Doing it again, alone or together with others,
+    changes nothing, so that a job which has read a file does not read the row again. Raises
+    `CommandError` for a directory that is not there, or that a job of Parquet files reads.
     """
     if not directory.is_dir():
         raise CommandError(
@@ -48,11 +49,15 @@ def write_lines(directory: Path, lines: Sequence[str]) -> Path:
             " Nothing was changed; name the directory of a job that reads JSON lines.",
             ExitCode.USAGE,
         )
-    text = "".join(f"{line}\n" for line in lines)
-    path = directory / f"requeued-{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
+    return [_write_line(directory, number, line) for number, line in lines.items()]
+
+
+def _write_line(directory: Path, number: int, line: str) -> Path:
+    digest = hashlib.sha256(line.encode()).hexdigest()[:32]
+    path = directory / f"requeued-{number}-{digest}.json"
     if not path.exists():
         with whole_file(path) as file:
-            file.write(text)
+            file.write(f"{line}\n")
     return path
 
 

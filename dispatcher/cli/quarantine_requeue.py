@@ -50,13 +50,16 @@ def texts_of(rows: list[Row], file: Path | None, *, lines: bool) -> dict[int, st
 
 def put_lines(
     store: Quarantine, texts: Mapping[int, str], directory: Path, reason: str
-) -> tuple[list[int], Path]:
-    """Write one file of source lines for the job, then mark the rows; their ids and the file."""
-    path = write_lines(directory, list(texts.values()))
+) -> tuple[list[int], dict[int, Path]]:
+    """Write source lines for the job, a file each, then mark the rows; their ids and the files."""
+    paths = write_lines(directory, texts)
     done = store.resolve(
-        list(texts), QuarantineResolution.REQUEUED, reason, {"file": str(path.absolute())}
+        list(texts),
+        QuarantineResolution.REQUEUED,
+        reason,
+        {"files": [str(path.absolute()) for path in paths]},
     )
-    return done, path
+    return done, dict(zip(texts, paths, strict=True))
 
 
 def put_entries(

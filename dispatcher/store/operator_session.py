@@ -138,6 +138,7 @@ def _prepare(connection: psycopg.Connection[Row]) -> None:
         raise CommandError("this database has no Holdfast schema: run `holdfast db upgrade` first.")
     try:
         connection.execute(f"SET ROLE {roles.OPERATOR}")
+        connection.execute("SET datestyle = 'ISO'")
     except psycopg.errors.InsufficientPrivilege:
         raise CommandError(
             f"the database user of this DSN may not act as {roles.OPERATOR}; nothing was changed."

@@ -56,6 +56,11 @@ UNDELIVERED_IN = """
         dead      text[];
     BEGIN
         IF of_parent = 'entry' THEN
+            -- Each statement sees a later moment. A batch is routed before its entries wait, and
+            -- they wait before they are dead: in this order nothing is between two counts.
+            SELECT coalesce(sum(b.entry_count), 0) INTO unrouted
+            FROM holdfast.batch b
+            WHERE b.routed_at IS NULL AND b.written_at >= day_start AND b.written_at < day_end;
             EXECUTE format($entry$
                 SELECT count(*) FILTER (WHERE p.state <> 'disabled'),
                     count(*) FILTER (WHERE p.state = 'disabled'),
@@ -70,9 +75,6 @@ UNDELIVERED_IN = """
                         WHERE b.batch_no = e.batch_no AND b.routed_at IS NULL)
                 $entry$, format('entry_%s', to_char(of_day, 'YYYYMMDD')))
             INTO waiting, abandoned, endpoints;
-            SELECT coalesce(sum(b.entry_count), 0) INTO unrouted
-            FROM holdfast.batch b
-            WHERE b.routed_at IS NULL AND b.written_at >= day_start AND b.written_at < day_end;
             SELECT count(*), array_agg(DISTINCT p.name) INTO dead_letters, dead
             FROM holdfast.dead_letter d
             JOIN holdfast.endpoint p ON p.id = d.endpoint_id AND p.state <> 'disabled'

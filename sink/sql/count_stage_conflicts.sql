@@ -3,4 +3,4 @@
 SELECT count(*) AS count
 FROM {stage} AS later
 JOIN pg_temp.holdfast_staged AS staged USING (key)
-WHERE later.attempt = ANY(%(attempts)s::bigint[]) AND later.content <> staged.content
+WHERE later.attempt = ANY(%(attempts)s::bigint[]) AND (later.content, later.subject) <> (staged.content, staged.subject)

@@ -5,7 +5,7 @@ SELECT
     later.traceparent, later.tail
 FROM {stage} AS later
 JOIN pg_temp.holdfast_staged AS staged USING (key)
-WHERE later.attempt = ANY(%(attempts)s::bigint[]) AND later.content <> staged.content
+WHERE later.attempt = ANY(%(attempts)s::bigint[]) AND (later.content, later.subject) <> (staged.content, staged.subject)
 ORDER BY
     later.subject COLLATE "C", later.occurred_at, later.key_text COLLATE "C",
     later.type COLLATE "C", later.tail COLLATE "C", later.priority, later.traceparent COLLATE "C"

@@ -13,6 +13,7 @@ SELECT
     pg_catalog.set_config('tcp_keepalives_interval', '5', true),
     pg_catalog.set_config('tcp_keepalives_count', '3', true),
     pg_catalog.set_config('timezone', 'UTC', true),
+    pg_catalog.set_config('datestyle', 'ISO', true),
     pg_catalog.set_config('client_encoding', 'UTF8', true),
     pg_catalog.set_config(
         'synchronous_commit',

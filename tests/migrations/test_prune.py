@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import psycopg
@@ -16,6 +17,7 @@ from tests.support.command import holdfast
 from tests.support.decisions import Decisions
 from tests.support.dispatching import add_endpoint, drain
 from tests.support.entries import decision
+from tests.support.waiting import eventually
 
 
 def _prune(dsn: str, *, older_than: int = 90, dry_run: bool = False) -> list[Day]:
@@ -253,3 +255,41 @@ def test_database_of_another_revision_is_one_line(
     db.execute("UPDATE holdfast.alembic_version SET version_num = '0001'")
     with pytest.raises(CommandError, match="revision 0001"):
         _prune(dsn)
+
+
+WAIT_IN_THE_SCAN = """
+    CREATE FUNCTION public.wait_here() RETURNS boolean LANGUAGE plpgsql AS
+        'BEGIN PERFORM pg_advisory_xact_lock_shared(42); RETURN true; END';
+    ALTER TABLE holdfast.{day} ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+    CREATE POLICY waits ON holdfast.{day} USING (public.wait_here());
+"""
+ROUTE = """
+    INSERT INTO holdfast.lane (endpoint_id, subject_id, delivered_sequence, last_sequence, priority,
+        due_at, head_created_at)
+    SELECT p.id, e.subject_id, 0, max(e.sequence), 0, now(), min(e.created_at)
+    FROM holdfast.endpoint p CROSS JOIN holdfast.entry e GROUP BY 1, 2
+"""
+
+
+@pytest.mark.usefixtures("delivered")
+def test_batch_that_is_routed_while_its_day_is_counted_keeps_the_day(
+    dsn: str, db: psycopg.Connection
+) -> None:
+    _routed_by_nobody(db)
+    [day] = db.execute(
+        "SELECT DISTINCT tableoid::regclass::text FROM holdfast.entry"
+    ).fetchone() or ("",)
+    db.execute(WAIT_IN_THE_SCAN.format(day=day.removeprefix("holdfast.")).encode())
+    db.execute("SELECT pg_advisory_lock(42)")
+    with ThreadPoolExecutor(1) as pool:
+        pruned = pool.submit(_prune, dsn)
+        eventually(
+            lambda: db.execute(
+                "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objid = 42 AND NOT granted"
+            ).fetchone()
+        )
+        db.execute(ROUTE)
+        db.execute("UPDATE holdfast.batch SET routed_at = now()")
+        db.execute("SELECT pg_advisory_unlock(42)")
+        assert Outcome.REFUSED in _outcomes(pruned.result())
+    assert _count(db, "entry") == 3

@@ -45,8 +45,10 @@ def test_files_that_were_listed_and_never_planned_are_read_one_a_batch_all_the_s
     _run(play)
     grown = _ledger(db)
     assert len(grown) == len(written) + 1
-    # As if the JVM had died when the second file was on the list and no batch was planned for it;
-    # the ledger tells whether what comes again is what was.
+    # As if the JVM had died when the second file was on the list and no batch was planned for it:
+    # what comes then has to be what was.
+    db.execute("DELETE FROM holdfast.batch WHERE batch_id >= %s", [len(written)])
+    db.execute("DELETE FROM holdfast.late_event")
     for folder in ("offsets", "commits"):
         for path in (checkpoint / folder).iterdir():
             if int(path.name.strip(".").removesuffix(".crc")) >= len(written):

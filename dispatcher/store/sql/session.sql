@@ -8,4 +8,5 @@ SELECT
     set_config('enable_seqscan', 'off', false),
     set_config('enable_hashjoin', 'off', false),
     set_config('enable_mergejoin', 'off', false),
-    set_config('jit', 'off', false)
+    set_config('jit', 'off', false),
+    set_config('datestyle', 'ISO', false)

@@ -132,7 +132,7 @@ def test_entry_is_tried_again_with_the_same_bytes_while_its_lane_waits(
 def test_signature_is_made_anew_for_each_attempt(
     dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
 ) -> None:
-    add_endpoint(db, receiver.url, schedule_seconds=[1])
+    add_endpoint(db, receiver.url, schedule_seconds=[3])
     receiver.script = FailFirst(1, answer(500))
     decisions.write("m_1")
     drain(dsn)

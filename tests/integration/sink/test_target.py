@@ -72,6 +72,19 @@ def test_database_that_lacks_something_is_a_mismatch_and_nothing_is_written(
     assert db.execute("SELECT count(*) FROM holdfast.subject").fetchone() == (0,)
 
 
+@pytest.mark.parametrize("style", ["German", "SQL, DMY", "Postgres"])
+def test_how_the_database_writes_dates_does_not_matter(
+    driver: MakeDriver, dsn: str, db: psycopg.Connection, style: str
+) -> None:
+    database = sql.Identifier(str(conninfo_to_dict(dsn)["dbname"]))
+    db.execute(sql.SQL("ALTER DATABASE {} SET datestyle = {}").format(database, style))
+    spark = driver()
+    for number, window in enumerate((1, 2)):
+        written = spark.batch(number, decision("m_1", window, f"t{number}"))
+        assert isinstance(written, Written)
+        assert written.counts.entries == 1
+
+
 def test_user_who_may_make_no_temporary_table_writes_through_the_driver(
     driver: MakeDriver, app_dsn: str, db: psycopg.Connection
 ) -> None:

@@ -90,8 +90,9 @@ def test_digest_does_not_depend_on_the_trace(
 ) -> None:
     digests = []
     for traced in (True, False):
-        with psycopg.connect(make_database(template_database), autocommit=True) as db:
-            spark = Driver(db.info.dsn)
+        dsn = make_database(template_database)
+        with psycopg.connect(dsn, autocommit=True) as db:
+            spark = Driver(dsn)
             if traced:
                 with tracing():
                     spark.batch(0, decision("m_1"))

@@ -76,22 +76,22 @@ def test_corrected_row_is_for_one_number(tmp_path: Path) -> None:
         texts_of([_row("bad_data", "{}")], file, lines=False)
 
 
-def test_lines_are_written_whole_under_a_name_that_follows_from_them(tmp_path: Path) -> None:
-    path = write_lines(tmp_path, ['{"a": "é"}', "{"])
-    assert path.read_bytes() == '{"a": "é"}\n{\n'.encode()
-    written = path.stat().st_mtime_ns
-    assert write_lines(tmp_path, ['{"a": "é"}', "{"]) == path
-    assert path.stat().st_mtime_ns == written
-    assert write_lines(tmp_path, ["{"]) != path
-    assert len(list(tmp_path.iterdir())) == 2
+def test_each_line_is_written_once_whole_under_a_name_that_follows_from_it(tmp_path: Path) -> None:
+    first, second = write_lines(tmp_path, {1: '{"a": "é"}', 2: "{"})
+    assert first.read_bytes() == '{"a": "é"}\n'.encode()
+    written = first.stat().st_mtime_ns
+    assert write_lines(tmp_path, {1: '{"a": "é"}'}) == [first]
+    assert write_lines(tmp_path, {2: "{", 3: "{"})[0] == second
+    assert first.stat().st_mtime_ns == written
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_lines_go_to_no_directory_that_could_not_take_them(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="is not a directory"):
-        write_lines(tmp_path / "nowhere", ["{}"])
+        write_lines(tmp_path / "nowhere", {1: "{}"})
     (tmp_path / "part-0.parquet").touch()
     with pytest.raises(CommandError, match="holds Parquet files"):
-        write_lines(tmp_path, ["{}"])
+        write_lines(tmp_path, {1: "{}"})
 
 
 def test_file_that_was_not_finished_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -109,6 +109,13 @@ def test_second_row_of_a_key_is_a_duplicate_or_a_conflict() -> None:
         assert '"exposure_minor":1' in entry["tail"]
 
 
+def test_one_key_for_two_subjects_is_a_conflict_even_with_the_same_data() -> None:
+    same = {"key": ["k"], "data": {"merchant_id": "m", "exposure_minor": 1}}
+    prepared = _prepared(decision("m_1", **same), decision("m_2", **same))
+    assert prepared.entries["subject"].to_pylist() == ["m_1"]
+    assert _reasons(prepared) == ["key_conflict"]
+
+
 def test_malformed_traceparent_is_none_and_a_good_one_is_kept() -> None:
     good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     rows = [

@@ -37,7 +37,8 @@ def test_message_has_the_counts_the_limit_and_the_way_out() -> None:
         "stream 'payouts': batch 7: 1,600 of its 2,000 rows were refused, and the limit is 100,000"
         " rows or 50% of a batch of 1,000 or more. Nothing of the batch was written and nothing is"
         " lost: it is in the checkpoint. Mend what made the rows and restart; or, if they are to be"
-        " set aside, start once with a larger `quarantine_limit`."
+        " set aside, start once with a larger `quarantine_limit` (`holdfast job run"
+        " --refused-rows`)."
     )
 
 

@@ -88,8 +88,9 @@ def test_older_moment_of_the_database_is_named_with_the_way_out() -> None:
     assert isinstance(raised.value, Permanent)
     assert str(raised.value) == (
         "stream 'payouts': the checkpoint /checkpoints/payouts has finished batch 9, but the newest"
-        " batch of this query in the ledger is 5: the database was put back to an older moment, and"
-        " Spark does not run the batches between again. Nothing was written. Restore the newest"
+        " batch of this query in the ledger is 5: the database was put back to an older moment (or"
+        " the sink was not called for each batch, which it has to be), and Spark does not run the"
+        " batches between again. Nothing was written. Restore the newest"
         " copy of the database; or begin a new checkpoint and run `holdfast stream adopt payouts`:"
         " what is missing is decided again under the same keys, and keys that are recorded repeat"
         " nothing."

@@ -143,3 +143,44 @@ def test_a_text_that_is_not_utf8_costs_its_own_row_alone(monkeypatch: pytest.Mon
     assert rows.entries.num_rows == 1999
     assert [row.reason for row in rows.refused] == ["bad_subject"]
     assert sum(read) <= module.ROWS_READ_SINGLY
+
+
+def _one(data: pa.Array, subject: str = "m") -> Rows:
+    return read_rows(
+        pa.table(
+            {
+                "subject": [subject],
+                "type": ["t"],
+                "key": [["k"]],
+                "occurred_at": pa.array([0], pa.timestamp("us", "UTC")),
+                "data": data,
+            }
+        )
+    )
+
+
+@pytest.mark.parametrize("subject", ["m", 'read "singly"'])
+@pytest.mark.parametrize(
+    ("moment", "zone"),
+    [
+        (datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC), "Asia/Tokyo"),
+        (datetime(1, 1, 1, tzinfo=UTC), "America/New_York"),
+    ],
+)
+def test_the_zone_of_a_column_does_not_count_at_the_ends_of_time(
+    subject: str, moment: datetime, zone: str
+) -> None:
+    at = pa.array([moment], pa.timestamp("us", "UTC")).cast(pa.timestamp("us", zone))
+    rows = _one(pa.StructArray.from_arrays([at], ["at"]), subject)
+    assert rows.refused == []
+    assert rows.entries.num_rows == 1
+
+
+@pytest.mark.parametrize(("levels", "refused"), [(32, []), (33, ["bad_data"])])
+def test_a_null_that_lies_too_deep_is_refused_as_a_value_is(
+    levels: int, refused: list[str]
+) -> None:
+    values = pa.array([None], pa.string())
+    for _ in range(levels):
+        values = pa.StructArray.from_arrays([values], ["x"])
+    assert [row.reason for row in _one(values).refused] == refused
