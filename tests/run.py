@@ -1,6 +1,6 @@
 """`make test`: all tests, in two processes side by side, because most of them wait.
 
-What starts Spark is in the one, what starts servers and dispatchers mostly in the other. On a
+Most of what starts Spark is in the one, what starts servers and dispatchers in the other. On a
 server that is given they would meet, so there they run one after another.
 """
 
@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 
 HALVES = (
-    ("tests/spark", "tests/e2e", "tests/unit"),
-    ("tests/contract", "tests/faults", "tests/integration", "tests/migrations"),
+    ("tests/spark", "tests/unit"),
+    ("tests/contract", "tests/faults", "tests/integration", "tests/migrations", "tests/e2e"),
 )
 
 
