@@ -124,13 +124,14 @@ PRUNE_DAY = """
             RAISE EXCEPTION 'prune_day needs read committed, not %',
                 current_setting('transaction_isolation');
         END IF;
+        -- Before anything is looked at: what the holder of it dropped is gone by then.
+        IF NOT pg_try_advisory_xact_lock(hashtext('holdfast.prune_day')) THEN
+            outcome := 'busy';
+            RETURN;
+        END IF;
         IF NOT EXISTS (SELECT FROM holdfast.days_older_than(older_than) AS old
                 WHERE old.parent = of_parent AND old.day = of_day) THEN
             outcome := 'gone';
-            RETURN;
-        END IF;
-        IF NOT pg_try_advisory_xact_lock(hashtext('holdfast.prune_day')) THEN
-            outcome := 'busy';
             RETURN;
         END IF;
         wants := ARRAY(SELECT format('%s %s %s %s', id, state, types, starts_at)

@@ -27,6 +27,7 @@ def test_example_of_the_sink(spark: Any, dsn: str, tmp_path: Path) -> None:
     assert OutboxSink.__doc__
     test = doctest.DocTestParser().get_doctest(OutboxSink.__doc__, names, "OutboxSink", None, 0)
     said: list[str] = []
-    doctest.DocTestRunner().run(test, out=said.append)
+    doctest.DocTestRunner().run(test, out=said.append, clear_globs=False)
+    test.globs["sink"].close()
     assert test.examples
     assert not said, "".join(said)
