@@ -118,9 +118,9 @@ def _plainly(values: pa.Array, _depth: int) -> Texts:
 def _integers(values: pa.Array, _depth: int) -> Texts:
     odd = np.zeros(len(values), bool)
     if values.type.bit_width == 64:
-        odd |= _true(pc.greater(values, pa.scalar(INTEGER_MAX, values.type)))
+        odd |= true(pc.greater(values, pa.scalar(INTEGER_MAX, values.type)))
         if pa.types.is_signed_integer(values.type):
-            odd |= _true(pc.less(values, pa.scalar(-INTEGER_MAX, values.type)))
+            odd |= true(pc.less(values, pa.scalar(-INTEGER_MAX, values.type)))
     return Texts(values.cast(_TEXT), odd)
 
 
@@ -191,7 +191,8 @@ def _rows_with(texts: pa.Array, marked: Mask) -> Mask:
     return rows
 
 
-def _true(values: pa.Array) -> Mask:
+def true(values: pa.Array) -> Mask:
+    """Return where values are true; null is not."""
     mask: Mask = np.asarray(pc.fill_null(values, fill_value=False))
     return mask
 

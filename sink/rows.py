@@ -29,7 +29,7 @@ from sink.entry import (
     entry_of,
 )
 from sink.evidence import detail_text, row_text
-from sink.plain import Malformed, Mask, joined, json_of, literal, text_of, times_of
+from sink.plain import Malformed, Mask, joined, json_of, literal, text_of, times_of, true
 from sink.prepared import ENTRIES, QuarantinedRow
 
 ROWS_AT_A_TIME = 50_000
@@ -118,7 +118,7 @@ def _plain(batch: pa.RecordBatch) -> tuple[pa.Table, Mask]:
     )
     tail = joined(literal(',"key":"hf_'), key, literal('","data":'), data, literal("}"))
     size = pc.add(pc.binary_length(head), pc.binary_length(tail))
-    odd |= _true(pc.greater(size, BODY_BYTES_MAX - SEQUENCE_DIGITS_MAX))
+    odd |= true(pc.greater(size, BODY_BYTES_MAX - SEQUENCE_DIGITS_MAX))
     columns = {
         "subject": subject,
         "type": types,
@@ -147,7 +147,7 @@ def _types(values: pa.Array) -> pa.Array:
 def _key_texts(values: pa.Array) -> tuple[pa.Array, Mask]:
     texts, odd = json_of(values)
     counts = pc.list_value_length(values)
-    odd = odd | ~_true(pc.and_(pc.greater_equal(counts, 1), pc.less_equal(counts, PARTS_MAX)))
+    odd = odd | ~true(pc.and_(pc.greater_equal(counts, 1), pc.less_equal(counts, PARTS_MAX)))
     bad = _not_within(values.flatten().cast(_TEXT), 1, PART_BYTES_MAX)
     ends = np.cumsum(np.asarray(pc.fill_null(counts, 0)))
     odd[np.searchsorted(ends, np.flatnonzero(bad), side="right")] = True
@@ -159,7 +159,7 @@ def _priorities(batch: pa.RecordBatch) -> tuple[pa.Array, Mask]:
     if "priority" not in batch.schema.names or pa.types.is_null(batch.column("priority").type):
         return pa.repeat(pa.scalar(0, pa.int16()), count), np.zeros(count, bool)
     values = pc.fill_null(batch.column("priority").cast(pa.int64()), 0)
-    odd = _true(pc.or_(pc.less(values, 0), pc.greater(values, PRIORITY_MAX)))
+    odd = true(pc.or_(pc.less(values, 0), pc.greater(values, PRIORITY_MAX)))
     return pc.if_else(pa.array(odd), 0, values).cast(pa.int16()), odd
 
 
@@ -173,7 +173,7 @@ def _traceparents(batch: pa.RecordBatch) -> pa.Array:
 
 def _not_within(texts: pa.Array, least: int, most: int) -> Mask:
     size = pc.binary_length(texts)
-    return ~_true(pc.and_(pc.greater_equal(size, least), pc.less_equal(size, most)))
+    return ~true(pc.and_(pc.greater_equal(size, least), pc.less_equal(size, most)))
 
 
 def _hashes(texts: pa.Array) -> pa.Array:
@@ -183,11 +183,6 @@ def _hashes(texts: pa.Array) -> pa.Array:
         text and sha256(text).hexdigest()[:32] for text in texts.cast(pa.large_binary()).to_pylist()
     ]
     return pa.array(found, _TEXT)
-
-
-def _true(values: pa.Array) -> Mask:
-    mask: Mask = np.asarray(pc.fill_null(values, fill_value=False))
-    return mask
 
 
 def read_singly(batch: pa.RecordBatch) -> Rows:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from migrations.prune import Day, Outcome, prune
+from migrations.prune import Outcome
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.roles import JANITOR, OPERATOR, READER, SINK
 from tests.support.aging import OLD, age, partition_days
@@ -17,20 +17,8 @@ from tests.support.command import holdfast
 from tests.support.decisions import Decisions
 from tests.support.dispatching import add_endpoint, drain
 from tests.support.entries import decision
+from tests.support.pruning import count, outcomes, pruned_days
 from tests.support.waiting import eventually
-
-
-def _prune(dsn: str, *, older_than: int = 90, dry_run: bool = False) -> list[Day]:
-    return prune(dsn, days=older_than, dry_run=dry_run, reason="test")
-
-
-def _outcomes(pruned: list[Day], table: str = "entry") -> set[Outcome]:
-    return {day.outcome for day in pruned if day.table == table}
-
-
-def _count(db: psycopg.Connection, table: str) -> int:
-    row = db.execute(f"SELECT count(*) FROM holdfast.{table}".encode()).fetchone()
-    return int((row or (0,))[0])
 
 
 @pytest.mark.usefixtures("delivered")
@@ -38,11 +26,11 @@ def test_delivered_days_are_dropped_as_a_whole_and_keys_batches_and_subjects_sta
     dsn: str, db: psycopg.Connection, decisions: Decisions
 ) -> None:
     before = partition_days(db, "entry")
-    pruned = _prune(dsn)
+    pruned = pruned_days(dsn)
     assert {day.outcome for day in pruned} == {Outcome.DROPPED}
     assert sum(day.found.row_count or 0 for day in pruned if day.table == "entry") == 3
-    assert (_count(db, "entry"), _count(db, "attempt")) == (0, 0)
-    assert (_count(db, "entry_key"), _count(db, "batch"), _count(db, "subject")) == (3, 1, 2)
+    assert (count(db, "entry"), count(db, "attempt")) == (0, 0)
+    assert (count(db, "entry_key"), count(db, "batch"), count(db, "subject")) == (3, 1, 2)
     today = datetime.now(UTC).date()
     assert partition_days(db, "entry") == {
         day for day in before if day >= today - timedelta(days=90)
@@ -53,7 +41,7 @@ def test_delivered_days_are_dropped_as_a_whole_and_keys_batches_and_subjects_sta
 
 @pytest.mark.usefixtures("delivered")
 def test_each_day_leaves_an_audit_row(dsn: str, db: psycopg.Connection) -> None:
-    pruned = _prune(dsn)
+    pruned = pruned_days(dsn)
     rows = db.execute("""
         SELECT action, target, reason, (detail->>'rows')::int FROM holdfast.operator_action
         ORDER BY id""").fetchall()
@@ -117,18 +105,18 @@ def test_day_with_something_undelivered_is_refused_until_that_is_put_right(
 ) -> None:
     db.execute("UPDATE holdfast.lane SET last_sequence = 2")
     spoil(db)
-    attempts = _count(db, "attempt")
+    attempts = count(db, "attempt")
     told = holdfast("db", "prune", "--older-than", "90d", dsn=dsn)
     assert told.returncode == ExitCode.DEGRADED
     assert words in told.stdout
     assert "Nothing undelivered was dropped" in told.stdout
-    assert _count(db, "entry") == 3
+    assert count(db, "entry") == 3
     if spoil in (_behind, _dead):
-        assert _count(db, "attempt") == attempts
+        assert count(db, "attempt") == attempts
     db.execute(put_right.encode())
     db.execute("UPDATE holdfast.batch SET routed_at = now()")
-    assert _outcomes(_prune(dsn)) == {Outcome.DROPPED}
-    assert (_count(db, "entry"), _count(db, "attempt")) == (0, 0)
+    assert outcomes(pruned_days(dsn)) == {Outcome.DROPPED}
+    assert (count(db, "entry"), count(db, "attempt")) == (0, 0)
 
 
 @pytest.mark.usefixtures("delivered")
@@ -137,8 +125,8 @@ def test_endpoint_that_is_disabled_keeps_nothing_and_what_it_missed_is_on_record
 ) -> None:
     _behind(db)
     db.execute("UPDATE holdfast.endpoint SET state = 'disabled'")
-    pruned = _prune(dsn)
-    assert _outcomes(pruned) == {Outcome.DROPPED}
+    pruned = pruned_days(dsn)
+    assert outcomes(pruned) == {Outcome.DROPPED}
     assert sum(day.found.abandoned or 0 for day in pruned if day.table == "entry") == 3
     rows = db.execute("""
         SELECT sum((detail->>'undelivered_to_disabled_endpoints')::int)
@@ -156,14 +144,14 @@ def test_refused_day_keeps_no_other_day(
     db.execute("""
         UPDATE holdfast.lane SET delivered_sequence = 0
         WHERE subject_id = (SELECT id FROM holdfast.subject WHERE name = 'm_1')""")
-    pruned = [day for day in _prune(dsn) if day.found.row_count]
+    pruned = [day for day in pruned_days(dsn) if day.found.row_count]
     assert [(day.table, day.outcome) for day in pruned] == [
         ("entry", Outcome.REFUSED),
         ("entry", Outcome.DROPPED),
         ("attempt", Outcome.REFUSED),
         ("attempt", Outcome.DROPPED),
     ]
-    assert _count(db, "entry") == 3
+    assert count(db, "entry") == 3
 
 
 def test_today_yesterday_and_the_days_ahead_are_never_dropped(
@@ -172,7 +160,7 @@ def test_today_yesterday_and_the_days_ahead_are_never_dropped(
     before = partition_days(db, "entry")
     today = datetime.now(UTC).date()
     assert today - timedelta(days=1) in before
-    assert _prune(dsn, older_than=1) == []
+    assert pruned_days(dsn, older_than=1) == []
     for day in (today - timedelta(days=1), today, today + timedelta(days=3)):
         row = db.execute(
             "SELECT outcome FROM holdfast.prune_day('entry', %s, 1, false, 'test', 'test')", [day]
@@ -196,7 +184,7 @@ def test_dry_run_tells_what_would_be_dropped_and_changes_nothing(
     assert {day["outcome"] for day in report["days"]} == {"droppable"}
     assert sum(day["row_count"] for day in report["days"] if day["table"] == "entry") == 3
     assert partition_days(db, "entry") == before
-    assert _count(db, "operator_action") == 0
+    assert count(db, "operator_action") == 0
     told = holdfast("db", "prune", "--older-than", "90d", dsn=dsn)
     assert told.returncode == ExitCode.OK, told.stderr
     assert re.search(r"entry +\d{4}-\d\d-\d\d +dropped: 3 rows", told.stdout)
@@ -251,10 +239,10 @@ def test_database_of_another_revision_is_one_line(
     dsn: str, db: psycopg.Connection, make_database: Callable[[str | None], str]
 ) -> None:
     with pytest.raises(CommandError, match=r"revision none.*Nothing was dropped: run"):
-        _prune(make_database(None))
+        pruned_days(make_database(None))
     db.execute("UPDATE holdfast.alembic_version SET version_num = '0001'")
     with pytest.raises(CommandError, match="revision 0001"):
-        _prune(dsn)
+        pruned_days(dsn)
 
 
 WAIT_IN_THE_SCAN = """
@@ -282,7 +270,7 @@ def test_batch_that_is_routed_while_its_day_is_counted_keeps_the_day(
     db.execute(WAIT_IN_THE_SCAN.format(day=day.removeprefix("holdfast.")).encode())
     db.execute("SELECT pg_advisory_lock(42)")
     with ThreadPoolExecutor(1) as pool:
-        pruned = pool.submit(_prune, dsn)
+        pruned = pool.submit(pruned_days, dsn)
         eventually(
             lambda: db.execute(
                 "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objid = 42 AND NOT granted"
@@ -291,5 +279,5 @@ def test_batch_that_is_routed_while_its_day_is_counted_keeps_the_day(
         db.execute(ROUTE)
         db.execute("UPDATE holdfast.batch SET routed_at = now()")
         db.execute("SELECT pg_advisory_unlock(42)")
-        assert Outcome.REFUSED in _outcomes(pruned.result())
-    assert _count(db, "entry") == 3
+        assert Outcome.REFUSED in outcomes(pruned.result())
+    assert count(db, "entry") == 3

@@ -7,10 +7,11 @@ import psycopg
 import pytest
 
 from migrations import prune as module
-from migrations.prune import Day, Outcome, prune
+from migrations.prune import Day, Outcome
 from sink.contract.exits import CommandError, ExitCode
 from tests.support.aging import OLD, partition_days
 from tests.support.dispatching import add_endpoint
+from tests.support.pruning import count, outcomes, pruned_days
 from tests.support.waiting import eventually
 
 INSERT = """
@@ -24,19 +25,6 @@ WAITS = """
 """
 
 
-def _prune(dsn: str, *, older_than: int = 90, dry_run: bool = False) -> list[Day]:
-    return prune(dsn, days=older_than, dry_run=dry_run, reason="test")
-
-
-def _outcomes(pruned: list[Day], table: str = "entry") -> set[Outcome]:
-    return {day.outcome for day in pruned if day.table == table}
-
-
-def _count(db: psycopg.Connection, table: str) -> int:
-    row = db.execute(f"SELECT count(*) FROM holdfast.{table}".encode()).fetchone()
-    return int((row or (0,))[0])
-
-
 @pytest.mark.usefixtures("delivered")
 def test_table_in_use_is_waited_for_briefly_and_nobody_is_stopped_for_long(
     dsn: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
@@ -45,15 +33,15 @@ def test_table_in_use_is_waited_for_briefly_and_nobody_is_stopped_for_long(
     with psycopg.connect(dsn) as reader:
         reader.execute("SELECT FROM holdfast.entry")
         with ThreadPoolExecutor(1) as pool:
-            pruning = pool.submit(_prune, dsn, older_than=OLD)
+            pruning = pool.submit(pruned_days, dsn, older_than=OLD)
             eventually(lambda: db.execute(WAITS).fetchone() != (0,) or pruning.done())
             db.execute("SET lock_timeout = '20s'")
             db.execute(INSERT.encode())
             pruned = pruning.result()
-    assert _outcomes(pruned) == {Outcome.BUSY}
+    assert outcomes(pruned) == {Outcome.BUSY}
     assert module.exit_code(pruned) == ExitCode.DEGRADED
-    assert _count(db, "entry") == 4
-    assert _outcomes(_prune(dsn)) == {Outcome.DROPPED}
+    assert count(db, "entry") == 4
+    assert outcomes(pruned_days(dsn)) == {Outcome.DROPPED}
 
 
 @pytest.mark.usefixtures("delivered")
@@ -63,7 +51,7 @@ def test_writers_go_on_while_it_looks(
     monkeypatch.setattr(module, "TRIES", 1)
     with psycopg.connect(dsn) as other, ThreadPoolExecutor(1) as pool:
         other.execute("LOCK TABLE holdfast.dead_letter IN ACCESS EXCLUSIVE MODE")
-        pruning = pool.submit(_prune, dsn)
+        pruning = pool.submit(pruned_days, dsn)
         eventually(lambda: db.execute(WAITS).fetchone() == (1,) or pruning.done())
         held = db.execute("""
             SELECT DISTINCT relation::regclass::text FROM pg_locks
@@ -84,14 +72,14 @@ def test_endpoint_that_comes_between_look_and_drop_keeps_the_day(
     monkeypatch.setattr(module, "TRIES", 1)
     with psycopg.connect(dsn) as reader, ThreadPoolExecutor(1) as pool:
         reader.execute("SELECT FROM holdfast.entry, holdfast.attempt")
-        pruning = pool.submit(_prune, dsn, older_than=OLD - 1)
+        pruning = pool.submit(pruned_days, dsn, older_than=OLD - 1)
         eventually(lambda: db.execute(WAITS).fetchone() != (0,) or pruning.done())
         add_endpoint(db, "http://127.0.0.1:1/", name="ledger", starts_at=None)
         reader.rollback()
         pruned = pruning.result()
     first, *_ = pruned
     assert first.outcome is Outcome.BUSY
-    assert _count(db, "entry") == 3
+    assert count(db, "entry") == 3
 
 
 @pytest.mark.usefixtures("delivered")
@@ -101,7 +89,7 @@ def test_session_that_is_killed_before_its_drop_leaves_the_day_and_no_audit_row(
     before = partition_days(db, "entry")
     with psycopg.connect(dsn) as reader, ThreadPoolExecutor(1) as pool:
         reader.execute("SELECT FROM holdfast.entry")
-        pruning = pool.submit(_prune, dsn)
+        pruning = pool.submit(pruned_days, dsn)
         eventually(
             lambda: (
                 db.execute("""
@@ -113,8 +101,8 @@ def test_session_that_is_killed_before_its_drop_leaves_the_day_and_no_audit_row(
         with pytest.raises(CommandError, match=r"^the database gave up.*run it again\.$"):
             pruning.result()
     assert partition_days(db, "entry") == before
-    assert _count(db, "operator_action") == 0
-    assert _outcomes(_prune(dsn)) == {Outcome.DROPPED}
+    assert count(db, "operator_action") == 0
+    assert outcomes(pruned_days(dsn)) == {Outcome.DROPPED}
 
 
 @pytest.mark.usefixtures("delivered")
@@ -123,14 +111,14 @@ def test_two_at_once_drop_each_day_once(dsn: str, db: psycopg.Connection) -> Non
 
     def run(_: int) -> list[Day]:
         barrier.wait()
-        return _prune(dsn)
+        return pruned_days(dsn)
 
     with ThreadPoolExecutor(2) as pool:
         both = [day for pruned in pool.map(run, range(2)) for day in pruned]
     dropped = [(day.table, day.day) for day in both if day.outcome is Outcome.DROPPED]
     assert len(dropped) == len(set(dropped))
-    assert _count(db, "operator_action") == len(dropped)
-    assert (_count(db, "entry"), _count(db, "attempt")) == (0, 0)
+    assert count(db, "operator_action") == len(dropped)
+    assert (count(db, "entry"), count(db, "attempt")) == (0, 0)
 
 
 @pytest.mark.usefixtures("delivered")
@@ -142,4 +130,4 @@ def test_session_that_sees_one_moment_alone_drops_nothing(dsn: str) -> None:
                 "SELECT holdfast.prune_day('entry', '2020-01-01', 90, false, 'test', 'test')"
             )
     slow = f"{dsn} options='-c default_transaction_isolation=serializable'"
-    assert _outcomes(_prune(slow)) == {Outcome.DROPPED}
+    assert outcomes(pruned_days(slow)) == {Outcome.DROPPED}
