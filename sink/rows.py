@@ -7,6 +7,7 @@ halved until the culprit is found, so that one bad row costs its neighbours litt
 
 import hashlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,10 +33,15 @@ from sink.evidence import detail_text, row_text
 from sink.plain import Malformed, Mask, joined, json_of, literal, text_of, times_of, true
 from sink.prepared import ENTRIES, QuarantinedRow
 
-ROWS_AT_A_TIME = 50_000
+ROWS_AT_A_TIME = 25_000
 ROWS_READ_SINGLY = 256
+THREADS = 2
+"""More would wait for each other: half of the work holds the interpreter."""
 
 _TEXT = pa.large_string()
+_HASH_BYTES = 16
+_DIGITS = np.frombuffer(bytes(range(256)).hex().encode(), np.uint16)
+"""The two hex digits of each byte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +57,14 @@ class Rows:
 
 def read_rows(table: pa.Table) -> Rows:
     """Read a table that has passed `check_entries`."""
-    entries: list[pa.Table] = []
-    refused: list[QuarantinedRow] = []
-    for batch in table.cast(_in_utc(table.schema)).to_batches(max_chunksize=ROWS_AT_A_TIME):
-        for part in _read(batch):
-            entries.append(part.entries)
-            refused += part.refused
-    return Rows(pa.concat_tables([ENTRIES.empty_table(), *entries]), refused)
+    batches = table.cast(_in_utc(table.schema)).to_batches(max_chunksize=ROWS_AT_A_TIME)
+    if len(batches) > 1:
+        with ThreadPoolExecutor(THREADS, "holdfast-read") as pool:
+            parts = [part for found in pool.map(_read, batches) for part in found]
+    else:
+        parts = [part for batch in batches for part in _read(batch)]
+    entries = pa.concat_tables([ENTRIES.empty_table(), *(part.entries for part in parts)])
+    return Rows(entries, [row for part in parts for row in part.refused])
 
 
 def _in_utc(schema: pa.Schema) -> pa.Schema:
@@ -78,24 +85,20 @@ def _type_in_utc(type_: pa.DataType) -> pa.DataType:
     return type_
 
 
-def _read(batch: pa.RecordBatch) -> Iterator[Rows]:
+def _read(batch: pa.RecordBatch) -> list[Rows]:
     if not batch.num_rows:
-        return
+        return []
     try:
         entries, odd = _plain(batch)
     except Malformed:
-        if batch.num_rows > ROWS_READ_SINGLY:
-            middle = batch.num_rows // 2
-            yield from _read(batch.slice(0, middle))
-            yield from _read(batch.slice(middle))
-        else:
-            yield read_singly(batch)
-        return
-    if odd.any():
-        yield Rows(entries.filter(pa.array(~odd)), [])
-        yield read_singly(batch.take(pa.array(np.flatnonzero(odd))))
-    else:
-        yield Rows(entries, [])
+        if batch.num_rows <= ROWS_READ_SINGLY:
+            return [read_singly(batch)]
+        middle = batch.num_rows // 2
+        return _read(batch.slice(0, middle)) + _read(batch.slice(middle))
+    if not odd.any():
+        return [Rows(entries, [])]
+    odd_rows = batch.take(pa.array(np.flatnonzero(odd)))
+    return [Rows(entries.filter(pa.array(~odd)), []), read_singly(odd_rows)]
 
 
 def _plain(batch: pa.RecordBatch) -> tuple[pa.Table, Mask]:
@@ -177,12 +180,13 @@ def _not_within(texts: pa.Array, least: int, most: int) -> Mask:
 
 
 def _hashes(texts: pa.Array) -> pa.Array:
-    """Return the first 128 bits of each text's SHA-256 as hex digits; null for null."""
-    sha256 = hashlib.sha256
-    found = [
-        text and sha256(text).hexdigest()[:32] for text in texts.cast(pa.large_binary()).to_pylist()
-    ]
-    return pa.array(found, _TEXT)
+    """Return the first 128 bits of each text's SHA-256 in hex digits; null is read as empty."""
+    sha256, count, size = hashlib.sha256, len(texts), 2 * _HASH_BYTES
+    plain = pc.fill_null(texts, "").cast(pa.large_binary()).to_pylist()
+    hashes = np.frombuffer(b"".join([sha256(text).digest() for text in plain]), np.uint8)
+    digits = _DIGITS[hashes.reshape(count, -1)[:, :_HASH_BYTES]]
+    offsets = np.arange(0, (count + 1) * size, size, dtype=np.int64)
+    return pa.Array.from_buffers(_TEXT, count, [None, pa.py_buffer(offsets), pa.py_buffer(digits)])
 
 
 def read_singly(batch: pa.RecordBatch) -> Rows:
