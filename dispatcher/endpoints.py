@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from dispatcher.core.lease import fits, lease_seconds_for
-from dispatcher.core.request import Target, url_fault
+from dispatcher.core.target import Target, url_fault
 from dispatcher.core.values import Endpoint, EndpointRow
 from dispatcher.ports import Store, Transport
 from dispatcher.receiver.secret import Secret
@@ -86,7 +86,7 @@ class Endpoints:
     def _fault(self, endpoint: Endpoint, secrets: Mapping[int, Secrets]) -> str | None:
         if fault := secrets[endpoint.id].fault:
             return fault
-        if fault := url_fault(endpoint.url) or self._transport.url_fault(endpoint.url):
+        if fault := url_fault(endpoint.url) or self._transport.fault(_target(endpoint)):
             return fault
         if not fits(self.lease_seconds, endpoint.total_timeout):
             return (
@@ -109,10 +109,13 @@ def _secrets_of(rows: list[EndpointRow]) -> dict[int, Secrets]:
 
 
 def _ready(endpoint: Endpoint, secrets: tuple[Secret, ...]) -> Ready:
-    target = Target(
+    return Ready(endpoint, _target(endpoint), secrets, Signer(secrets))
+
+
+def _target(endpoint: Endpoint) -> Target:
+    return Target(
         endpoint_id=endpoint.id,
         url=endpoint.url,
         allowed=endpoint.allowed,
         connect_timeout=endpoint.connect_timeout,
     )
-    return Ready(endpoint, target, secrets, Signer(secrets))

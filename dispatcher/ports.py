@@ -11,7 +11,8 @@ from typing import Protocol
 from uuid import UUID
 
 from dispatcher.core.outcome import Answer
-from dispatcher.core.request import Request, Target
+from dispatcher.core.request import Request
+from dispatcher.core.target import Target
 from dispatcher.core.values import Claim, EndpointRow, Rescued, Settled, Settlement, Wanted
 
 
@@ -26,8 +27,8 @@ class Progress:
 class Transport(Protocol):
     """Sends requests. Faults of the other side are answers, never exceptions."""
 
-    def url_fault(self, url: str) -> str | None:
-        """Return why this engine cannot use `url`, or None."""
+    def fault(self, target: Target) -> str | None:
+        """Return why this engine cannot send to `target`, or None."""
         ...
 
     async def send(

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from dispatcher.core.address import Network
 from dispatcher.core.lifecycle import Move
-from sink.contract.states import DeadReason, OrderPolicy, Outcome
+from sink.contract.states import DeadReason, EnvelopeStyle, OrderPolicy, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,18 @@ class Endpoint:
     concurrency: int
     schedule_seconds: tuple[int, ...]
     order_policy: OrderPolicy
+    envelope: EnvelopeStyle = EnvelopeStyle.STANDARD
+    headers: tuple[tuple[str, str], ...] = ()
+    """Further headers by name; a value `env:VAR` or `file:PATH` is read where it is sent."""
+    ca_ref: str | None = None
+    client_cert_ref: str | None = None
+    client_key_ref: str | None = None
+    rate_per_second: int | None = None
+    budget_seconds: int = 432_000
+    """How long an entry may be tried, without the time in which its endpoint is not sent to."""
+    breaker_threshold: int = 10
+    """Failures in a row that open the breaker; 0: it never opens."""
+    slow_start_seconds: int = 60
 
 
 @dataclass(frozen=True, slots=True)

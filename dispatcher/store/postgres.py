@@ -27,7 +27,7 @@ from dispatcher.store.statements import statement
 from dispatcher.telemetry import Telemetry
 from sink.contract.envelope import BODY_BYTES_MAX
 from sink.contract.failpoints import failpoint
-from sink.contract.states import EndpointState, OrderPolicy
+from sink.contract.states import EndpointState, EnvelopeStyle, OrderPolicy
 
 ROUTED_ENTRIES_MAX = 50_000
 """Entries of the batches that one transaction routes; a larger batch is routed alone."""
@@ -193,6 +193,15 @@ def _endpoint(row: DictRow) -> EndpointRow:
         concurrency=row["concurrency"],
         schedule_seconds=tuple(row["schedule_seconds"]),
         order_policy=OrderPolicy(row["order_policy"]),
+        envelope=EnvelopeStyle(row["envelope"]),
+        headers=tuple(sorted(row["headers"].items())),
+        ca_ref=row["ca_ref"],
+        client_cert_ref=row["client_cert_ref"],
+        client_key_ref=row["client_key_ref"],
+        rate_per_second=row["rate_per_second"],
+        budget_seconds=row["budget_seconds"],
+        breaker_threshold=row["breaker_threshold"],
+        slow_start_seconds=row["slow_start_seconds"],
     )
     active = EndpointState(row["state"]) is EndpointState.ACTIVE
     return EndpointRow(endpoint, active, tuple(row["secret_refs"]))

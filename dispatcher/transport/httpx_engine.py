@@ -20,7 +20,8 @@ from dispatcher.core.outcome import (
     Refused,
     Response,
 )
-from dispatcher.core.request import Request, Target
+from dispatcher.core.request import Request
+from dispatcher.core.target import Target
 from dispatcher.core.text import one_line
 from dispatcher.ports import Progress
 from dispatcher.transport.connections import Connections
@@ -36,10 +37,10 @@ class HttpxTransport:
         self._tls = _tls_context(ca_file)
         self._channels: dict[Target, _Channel] = {}
 
-    def url_fault(self, url: str) -> str | None:
-        """Return why httpx cannot use `url`, or None."""
+    def fault(self, target: Target) -> str | None:
+        """Return why httpx cannot use the target's URL, or None."""
         try:
-            httpx.URL(url)
+            httpx.URL(target.url)
         except httpx.InvalidURL as error:
             return f"its URL cannot be used: {error}"
         return None

@@ -28,6 +28,13 @@ class OrderPolicy(StrEnum):
     SKIP = "skip"
 
 
+class EnvelopeStyle(StrEnum):
+    """Which headers a request carries: those of Standard Webhooks, or CloudEvents' as well."""
+
+    STANDARD = "standard"
+    CLOUDEVENTS = "cloudevents"
+
+
 class BreakerState(StrEnum):
     CLOSED = "closed"
     OPEN = "open"

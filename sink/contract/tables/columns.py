@@ -33,6 +33,7 @@ ENUMS: dict[str, type[StrEnum]] = {
     "outcome": states.Outcome,
     "endpoint_state": states.EndpointState,
     "order_policy": states.OrderPolicy,
+    "envelope_style": states.EnvelopeStyle,
     "breaker_state": states.BreakerState,
     "dead_reason": states.DeadReason,
     "dead_resolution": states.DeadResolution,

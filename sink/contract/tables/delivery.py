@@ -12,7 +12,7 @@ from sqlalchemy import (
     Text,
     text,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, CIDR, UUID
+from sqlalchemy.dialects.postgresql import ARRAY, CIDR, JSONB, UUID
 
 from sink.contract.tables.columns import (
     NAME_RULE,
@@ -54,6 +54,14 @@ endpoint = Table(
     Column("breaker_until", TIME),
     now("created_at"),
     now("updated_at"),
+    needed("envelope", enum("envelope_style"), "'standard'"),
+    needed("headers", JSONB, "'{}'"),
+    Column("ca_ref", Text),
+    Column("client_cert_ref", Text),
+    Column("client_key_ref", Text),
+    needed("budget_seconds", Integer, "432000"),
+    needed("breaker_threshold", Integer, "10"),
+    needed("slow_start_seconds", Integer, "60"),
     check("name", NAME_RULE),
     check("url", "url ~ '^https?://' AND length(url) <= 2048"),
     check("secret_refs", "cardinality(secret_refs) BETWEEN 1 AND 2"),
@@ -63,6 +71,11 @@ endpoint = Table(
     ),
     check("concurrency", "concurrency BETWEEN 1 AND 1024"),
     check("rate_per_second", "rate_per_second >= 1"),
+    check("headers", "jsonb_typeof(headers) = 'object'"),
+    check("client_cert", "(client_cert_ref IS NULL) = (client_key_ref IS NULL)"),
+    check("budget_seconds", "budget_seconds BETWEEN 60 AND 2592000"),
+    check("breaker_threshold", "breaker_threshold BETWEEN 0 AND 10000"),
+    check("slow_start_seconds", "slow_start_seconds BETWEEN 0 AND 86400"),
 )
 
 lane = Table(

@@ -16,7 +16,8 @@ import pytest
 import trustme
 
 from dispatcher.core.outcome import Answer, NoAnswer, NotSent, Refused, Response
-from dispatcher.core.request import Request, Target
+from dispatcher.core.request import Request
+from dispatcher.core.target import Target
 from dispatcher.ports import Progress, Transport
 from dispatcher.transport.httpx_engine import HttpxTransport
 from tests.support import webhooks

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from uuid import UUID
 
-from dispatcher.core.request import Target
+from dispatcher.core.target import Target
 from dispatcher.core.values import Endpoint, Lane
 from dispatcher.endpoints import Ready
 from dispatcher.flow import Flow

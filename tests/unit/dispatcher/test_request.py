@@ -2,7 +2,8 @@
 
 import pytest
 
-from dispatcher.core.request import build_request, url_fault
+from dispatcher.core.request import build_request
+from dispatcher.core.target import url_fault
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
