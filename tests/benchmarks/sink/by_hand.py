@@ -8,7 +8,7 @@ import pyarrow as pa
 from psycopg.conninfo import conninfo_to_dict
 from pyspark.sql import DataFrame
 
-from sink.driver_path import csv
+from sink.copy_format import csv
 from tests.benchmarks.common.runs import Missing
 from tests.benchmarks.sink.query import play
 from tests.benchmarks.sink.rows import FILES, FINISHED_DDL, batch_count, read_batch
@@ -93,5 +93,5 @@ def _jdbc(dsn: str, *, rewrite: bool) -> tuple[str, dict[str, str]]:
     return url, properties
 
 
-def _as_csv(table: pa.Table) -> memoryview:
-    return csv(table)
+def _as_csv(table: pa.Table) -> bytes:
+    return b"".join(csv(table))
