@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from sink.batch import BatchInput
     from sink.database import Timeouts
     from sink.errors import (
+        AccessDenied,
         BatchTooLarge,
         CheckpointBehind,
         CompanionFailed,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from sink.staging.stage import StageLost
 
 _HOME = {
+    "AccessDenied": "sink.errors",
     "BatchInput": "sink.batch",
     "BatchTooLarge": "sink.errors",
     "CheckpointBehind": "sink.errors",
@@ -59,6 +61,7 @@ _HOME = {
 }
 
 __all__ = [
+    "AccessDenied",
     "BatchInput",
     "BatchTooLarge",
     "CheckpointBehind",

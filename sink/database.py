@@ -5,6 +5,7 @@ each of them another one.
 """
 
 import os
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,7 +22,13 @@ from psycopg.rows import DictRow, dict_row
 from sink.contract.dsn import redact
 from sink.contract.roles import SINK
 from sink.contract.schema import SCHEMA_REVISION
-from sink.errors import NotPrimary, SchemaMismatch
+from sink.errors import AccessDenied, NotPrimary, SchemaMismatch
+
+# libpq keeps no SQLSTATE of a connection that was refused, so the words have to do.
+_DENIED = re.compile(
+    r"FATAL: +(?:password authentication failed|no pg_hba\.conf entry"
+    r'|(?:database|role) ".*" does not exist|permission denied for database)'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +104,35 @@ def said(error: BaseException) -> str:
 def open_session(dsn: str, stream: str, timeouts: Timeouts) -> psycopg.Connection:
     """Connect and check server and schema; work is done in `transaction(connection, timeouts)`.
 
-    Raises `psycopg.OperationalError` when nobody answers, `SchemaMismatch` when the wrong one does
-    and `NotPrimary` when it may be the right one later.
+    Raises `psycopg.OperationalError` when nobody answers, `AccessDenied` when the server says no,
+    `SchemaMismatch` when the wrong one answers and `NotPrimary` when it may be the right one later.
     """
-    connection = psycopg.connect(
+    try:
+        connection = _connect(dsn, stream, timeouts)
+    except psycopg.OperationalError as error:
+        if _DENIED.search(str(error)) is None:
+            raise
+        raise AccessDenied(
+            f"stream {stream!r}: the server refused the connection: {said(error)}. Nothing was"
+            " written, and the batch is still in the checkpoint; correct user, password or database"
+            " of the DSN, and restart."
+        ) from None
+    try:
+        with cut_after(connection, timeouts.transaction_seconds):
+            # Each statement must see what others committed while it waited for their locks.
+            connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+            with connection.transaction():
+                _refuse_unfit(one_row(connection, "server"))
+                _take_role(connection, timeouts)
+                _refuse_other_revision(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _connect(dsn: str, stream: str, timeouts: Timeouts) -> psycopg.Connection:
+    return psycopg.connect(
         dsn,
         autocommit=True,
         connect_timeout=timeouts.connect_seconds,
@@ -114,18 +146,6 @@ def open_session(dsn: str, stream: str, timeouts: Timeouts) -> psycopg.Connectio
         keepalives_interval=5,
         keepalives_count=3,
     )
-    try:
-        with cut_after(connection, timeouts.transaction_seconds):
-            # Each statement must see what others committed while it waited for their locks.
-            connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
-            with connection.transaction():
-                _refuse_unfit(one_row(connection, "server"))
-                _take_role(connection, timeouts)
-                _refuse_other_revision(connection)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
 
 
 @contextmanager

@@ -13,6 +13,7 @@
         TooManyRefused       more of the batch's rows were refused than the limit allows
         CompanionFailed      `also` left the transaction failed or ended
         NotStreaming         the sink was called outside a streaming query
+        AccessDenied         the server refused the DSN's user, password or database
       Transient            a restart may heal it: the database was not reachable or not ready
         SinkUnavailable
 
@@ -120,6 +121,15 @@ class SchemaMismatch(Permanent):
     >>> sink.apply(decisions.drop_columns(["key"]), Identity(query_id, first_run, 0))
     Traceback (most recent call last):
     sink.errors.SchemaMismatch: entries: column 'key' (array<string>) is missing: build it with ...
+    """
+
+
+class AccessDenied(Permanent):
+    """The server is there and refused the DSN's user, password or database.
+
+    >>> OutboxSink(f"{dsn} dbname=nowhere", stream="payouts").check()
+    Traceback (most recent call last):
+    sink.errors.AccessDenied: ...refused the connection: ...correct user, password or database...
     """
 
 

@@ -61,16 +61,21 @@ class OutboxSink:
     `select` makes the batch's tables of the DataFrame's rows; without it the whole DataFrame is
     `BatchInput.entries`. `also(connection, table)` writes whatever else must commit with the batch;
     it runs inside the transaction, and again when the transaction is tried again, so it should do
-    nothing but use that connection. `checkpoint` is the query's checkpointLocation; where it is a
-    local path, the source's offsets are kept with the batch.
+    nothing but use that connection. `checkpoint` is the query's checkpointLocation, exactly; where
+    it is a local path, the source's offsets are kept with the batch, and the first batch refuses
+    an older copy of the checkpoint or of the database (`CheckpointBehind`, `LedgerBehind`).
 
     `path` says which way the rows take. "driver": through the driver. "staged": Spark's tasks copy
     them to Postgres, so the DSN must be one that the executors can use. "auto": staged from 64 MiB
     on, by the plan's estimate or else by the size of the batch before; with `select` or `also`,
     which see the rows in the driver, always the driver. All leave the same tables.
 
-    With `suppress_repeats`, an entry is counted and not written when its subject has its type
-    already (it changes nothing) or has an entry that occurred later (it was overtaken).
+    With `suppress_repeats` an entry is a transition of its subject: it is counted and *not written*
+    when its subject has its type already (it changes nothing) or has an entry that occurred later
+    (it was overtaken). Its key counts as used.
+
+    With `doorbell`, dispatchers that listen (`holdfast dispatch --doorbell`) are told of each batch
+    after its COMMIT; where that fails it is a warning, and they find the batch by looking.
 
     >>> sink = OutboxSink(dsn, stream="payouts", checkpoint=checkpoint)
     >>> writer = decisions.writeStream.option("checkpointLocation", checkpoint)
@@ -89,10 +94,11 @@ class OutboxSink:
         checkpoint: str | None = None,
         select: Callable[[pa.Table], BatchInput] | None = None,
         also: "Callable[[psycopg.Connection, pa.Table], None] | None" = None,
-        suppress_repeats: bool = True,
+        suppress_repeats: bool = False,
         quarantine_limit: QuarantineLimit | None = None,
         path: WritePath = "auto",
         timeouts: Timeouts | None = None,
+        doorbell: bool = False,
     ) -> None:
         """Raises `ValueError` for a DSN, a stream name or a path that cannot be right."""
         self._settings: dict[str, Any] = {
@@ -104,6 +110,7 @@ class OutboxSink:
             "quarantine_limit": quarantine_limit,
             "path": path,
             "timeouts": timeouts,
+            "doorbell": doorbell,
         }
         self._path = PathChoice(path, rows_in_driver=bool(select or also))
         self._stage = Stage(dsn, stream, timeouts or Timeouts())
@@ -118,13 +125,25 @@ class OutboxSink:
             suppress_repeats=suppress_repeats,
             quarantine_limit=quarantine_limit,
             timeouts=timeouts,
+            doorbell=doorbell,
         )
         self._run: Run | None = None
         self.last: Written | Replayed | None = None
         """What happened to the latest batch."""
+        self.failure: Exception | None = None
+        """What ended the latest batch: `query.awaitTermination()` raises it as Spark's own error,
+        with its text alone."""
 
     def __call__(self, df: "DataFrame", batch_id: int) -> None:
         """Write one micro-batch. Raises the errors of `sink.errors` and whatever `also` raises."""
+        self.failure = None
+        try:
+            self._write_batch(df, batch_id)
+        except Exception as error:
+            self.failure = error
+            raise
+
+    def _write_batch(self, df: "DataFrame", batch_id: int) -> None:
         identity = _identity(df, batch_id)
         if self._path.is_staged(lambda: plan_bytes(df)):
             schema = arrow_schema(df)
@@ -291,7 +310,11 @@ def _source_offsets(checkpoint: str | None, batch_id: int) -> str | None:
 
 def _report(outcome: Written | Replayed, seconds: float) -> None:
     counts = outcome.counts
-    _log.info(
+    # An alarm where somebody has to look: a key that came back with other content is not written,
+    # and a row that was set aside waits for a person.
+    level = logging.WARNING if counts.differing or counts.quarantined else logging.INFO
+    _log.log(
+        level,
         "stream=%s batch=%d %s rows=%d entries=%d duplicates=%d differing=%d suppressed=%d"
         " quarantined=%d ms=%d",
         outcome.stream,

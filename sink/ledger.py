@@ -154,6 +154,7 @@ def _diverged(
         f" Nothing was written now, and what was written then stands;"
         f" `holdfast batch diff {run.stream} {batch_id}` shows it row by row. Restore what made it"
         " (the code, the policy, the source's files) and restart; or start a new checkpoint, whose"
-        f" recorded keys repeat nothing, and adopt it with `holdfast stream adopt {run.stream}`.",
+        f" recorded keys repeat nothing, and adopt it with `holdfast stream adopt {run.stream}"
+        " --query-id ID --reason TEXT` (the id is in the checkpoint's file `metadata`).",
         difference,
     )

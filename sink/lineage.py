@@ -67,7 +67,10 @@ def compare(stream: str, checkpoint: Checkpoint, recorded: int | None) -> None:
     """
     if recorded is None:
         return
-    way_out = f"begin a new checkpoint and run `holdfast stream adopt {stream}`"
+    way_out = (
+        f"begin a new checkpoint and run `holdfast stream adopt {stream} --query-id ID --reason"
+        " TEXT` (the id is in its file `metadata`)"
+    )
     planned, committed = checkpoint.planned, checkpoint.committed
     if planned is None or recorded > planned:
         newest = (

@@ -33,6 +33,9 @@ _log = logging.getLogger(__name__)
 _STREAM = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}", re.ASCII)
 """As ck_stream_name."""
 
+_DOORBELL_SECONDS = 2.0
+"""How long a batch may wait for a doorbell that nobody needs."""
+
 _Result = TypeVar("_Result")
 
 
@@ -48,15 +51,24 @@ class Writer:
         stream: str,
         *,
         checkpoint: str | None = None,
-        suppress_repeats: bool = True,
+        suppress_repeats: bool = False,
         quarantine_limit: QuarantineLimit | None = None,
         timeouts: Timeouts | None = None,
+        doorbell: bool = False,
     ) -> None:
-        """Raises `ValueError` for a DSN or a name that cannot be right; nothing connects yet."""
+        """Raises `ValueError` for a DSN or a name that cannot be right; nothing connects yet.
+
+        With `doorbell`, dispatchers that listen hear of each batch that is written.
+        """
         if not _STREAM.fullmatch(stream):
             raise ValueError(
                 f"{stream!r} is not a stream name: expected 1 to 63 of a-z 0-9 _ . - , the first a"
                 " letter or a digit"
+            )
+        if not dsn:
+            raise ValueError(
+                "there is no DSN: expected postgresql://user@host/database, often from the variable"
+                " HOLDFAST_DSN"
             )
         try:
             conninfo_to_dict(dsn)
@@ -72,6 +84,7 @@ class Writer:
         self._suppress_repeats = suppress_repeats
         self._quarantine_limit = quarantine_limit or QuarantineLimit()
         self._timeouts = timeouts or Timeouts()
+        self._doorbell = doorbell
         self._connection: psycopg.Connection | None = None
         self._run: Run | None = None
         self._partitions_of: date | None = None
@@ -80,7 +93,7 @@ class Writer:
     def check(self) -> None:
         """Connect once, without a second try, so that a wrong DSN is known before any batch.
 
-        Raises `SinkUnavailable` and `SchemaMismatch`.
+        Raises `SinkUnavailable`, `AccessDenied` and `SchemaMismatch`.
         """
         try:
             self._session()
@@ -195,10 +208,13 @@ class Writer:
             return f"batch {batch_id} was not written. Spark replays it when the query restarts."
 
         try:
-            return self._persist(attempt, fate)
+            outcome = self._persist(attempt, fate)
         except ReplayDiverged as error:
             self._keep(error)
             raise
+        if self._doorbell and isinstance(outcome, Written):
+            self._ring()
+        return outcome
 
     def close(self) -> None:
         """Close the connection; the next call opens another."""
@@ -257,6 +273,20 @@ class Writer:
         checkpoint = lineage.read_checkpoint(self._checkpoint, query_id)
         if checkpoint is not None:
             lineage.compare(self.stream, checkpoint, newest["batch_id"])
+
+    def _ring(self) -> None:
+        """Tell dispatchers of what is committed; without it they find it by looking."""
+        try:
+            connection = self._session()
+            with cut_after(connection, _DOORBELL_SECONDS):
+                execute(connection, "doorbell")
+        except (psycopg.Error, SinkError) as why:
+            self.close()
+            _log.warning(
+                "stream=%s: the batch is written, but the doorbell could not be rung: %s",
+                self.stream,
+                said(why),
+            )
 
     def _keep(self, error: ReplayDiverged) -> None:
         """Record what the replay brought; once, because the error itself is what matters."""

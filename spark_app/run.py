@@ -119,6 +119,7 @@ def _sink(job: Job, dsn: str, accounts: Accounts, refused_rows: int) -> OutboxSi
             checkpoint=job.checkpoint,
             select=accounts.select,
             also=companions.writer(job.stream),
+            suppress_repeats=True,
             # No share: what the sink counts are decisions and refused lines, not all lines.
             quarantine_limit=QuarantineLimit(rows=refused_rows, share=1),
         )

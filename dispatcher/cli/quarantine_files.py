@@ -16,7 +16,14 @@ def whole_file(path: Path) -> Iterator[IO[str]]:
     """Yield a file that gets the name `path` when the block ends well, and is gone when not.
 
     Until then it has a hidden name in the same directory, which Spark's file source does not read.
+    A link is followed; what is no file, such as a pipe or a device, is written to as it is. Raises
+    `CommandError` where no file can be.
     """
+    path = _destination(path)
+    if path.exists() and not path.is_file():
+        with path.open("w", encoding="utf-8") as stream:
+            yield stream
+        return
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         with part.open("x", encoding="utf-8") as file:
@@ -59,6 +66,20 @@ def _write_line(directory: Path, number: int, line: str) -> Path:
         with whole_file(path) as file:
             file.write(f"{line}\n")
     return path
+
+
+def _destination(path: Path) -> Path:
+    real = path.resolve()
+    if real.is_dir():
+        raise CommandError(
+            f"{path} is a directory. Nothing was written; name a file.", ExitCode.USAGE
+        )
+    if not real.parent.is_dir():
+        raise CommandError(
+            f"the directory of {path} is not there. Nothing was written; make it first.",
+            ExitCode.USAGE,
+        )
+    return real
 
 
 def _flush_directory(path: Path) -> None:

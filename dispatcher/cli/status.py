@@ -12,7 +12,11 @@ DISPATCHER_COLUMNS = ("host", "pid", "in_flight", "heartbeat_at")
 
 
 def status(dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Show streams, endpoints and backlog. Exit code 4 when something needs a person."""
+    """Show streams, endpoints and backlog.
+
+    Exit code 4 when something needs a person: a dead letter, a row in quarantine, a diverged
+    replay.
+    """
     with operator_store(dsn) as store:
         totals = store.totals()
         report = {
@@ -31,7 +35,9 @@ def status(dsn: Dsn = None, as_json: AsJson = False) -> None:
 
 
 def _needs_a_person(totals: Row) -> bool:
-    return bool(totals["dead_letters"])
+    return any(
+        totals[what] for what in ("dead_letters", "open_quarantined_rows", "diverged_replays")
+    )
 
 
 def _show(report: Row) -> None:
@@ -44,7 +50,8 @@ def _show(report: Row) -> None:
         f" {report['retrying_lanes']} waiting for a retry{waiting}"
     )
     out.print(
-        f"{report['quarantined_rows']} rows quarantined, {report['dead_letters']} dead letters"
+        f"{report['open_quarantined_rows']} open rows in quarantine, {report['dead_letters']} dead"
+        f" letters, {report['diverged_replays']} diverged replays"
     )
     print_rows(report["streams"], STREAM_COLUMNS, "Streams")
     print_rows(report["endpoints"], ENDPOINT_COLUMNS, "Endpoints")

@@ -63,6 +63,7 @@ def _measured(play: Play) -> Samples:
         checkpoint=str(play.folder / "checkpoint"),
         select=accounts.select,
         also=companions.writer("payouts"),
+        suppress_repeats=True,
         timeouts=PATIENT,
     )
     spark = session.bound(session.fix(play.spark.newSession()), 77)

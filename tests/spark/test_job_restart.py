@@ -204,6 +204,7 @@ def test_a_job_survives_a_database_that_is_away(
             checkpoint=str(play.folder / "checkpoint"),
             select=select,
             also=companions.writer("payouts"),
+            suppress_repeats=True,
             timeouts=HASTY,
         )
         try:

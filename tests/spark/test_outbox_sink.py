@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from sink import OutboxSink, Replayed, Written
-from sink.errors import NotStreaming
+from sink.errors import NotStreaming, UnadoptedCheckpoint
 from sink.foreach_batch import Identity
 from sink.path import UNKNOWN_BYTES, plan_bytes
 from sink.path import Path as WritePath
@@ -162,9 +162,11 @@ def test_new_checkpoint_ends_the_query_until_it_is_adopted_and_then_repeats_noth
         play(sink, "two")
     new_id = json.loads((tmp_path / "two" / "metadata").read_text())["id"]
     assert f"holdfast stream adopt payouts --query-id {new_id} --reason TEXT" in str(raised.value)
+    assert isinstance(sink.failure, UnadoptedCheckpoint)
 
     db.execute("UPDATE holdfast.stream SET query_id = %s, adopted_at = now()", [new_id])
     play(sink, "two")
+    assert sink.failure is None
     assert sink.last is not None
     assert sink.last.counts.duplicates == 1
     assert contents(db)["entry"] == before

@@ -51,6 +51,7 @@ class Driver:
         **settings: Any,
     ) -> None:
         settings.setdefault("timeouts", PATIENT)
+        settings.setdefault("suppress_repeats", True)
         self.sink = OutboxSink(dsn, stream=stream, **settings)
         self.staged = staged
         self.query_id = query_id or uuid4()

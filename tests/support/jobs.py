@@ -108,6 +108,7 @@ class Play:
             checkpoint=job.checkpoint,
             select=output.select,
             also=companions.writer(job.stream),
+            suppress_repeats=True,
             quarantine_limit=QuarantineLimit(rows=self.refused_rows, share=1),
             timeouts=PATIENT,
         )

@@ -105,7 +105,7 @@ def test_export_that_cannot_be_written_leaves_nothing_behind(dsn: str, tmp_path:
     _set_aside(dsn, "malformed")
     (tmp_path / "taken").mkdir()
     done = holdfast("quarantine", "export", "--output", str(tmp_path / "taken"), dsn=dsn)
-    assert done.returncode == ExitCode.FAILED
+    assert done.returncode == ExitCode.USAGE
     assert "Traceback" not in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 

@@ -9,7 +9,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from sink import BatchInput, ReplayDiverged, Replayed, Written
+from sink import BatchInput, OutboxSink, ReplayDiverged, Replayed, Written
 from sink.contract.envelope import BODY_BYTES_MAX
 from sink.contract.key import Key
 from tests.support.bad_rows import BAD_ROWS
@@ -26,6 +26,16 @@ def _counts(outcome: Written | Replayed) -> tuple[int, ...]:
         counts.entries + counts.duplicates + counts.suppressed + counts.quarantined
     )
     return (counts.entries, counts.duplicates, counts.suppressed, counts.quarantined)
+
+
+def test_nothing_is_suppressed_unless_that_is_asked_for(dsn: str, db: psycopg.Connection) -> None:
+    spark = Driver(dsn, suppress_repeats=OutboxSink.__init__.__kwdefaults__["suppress_repeats"])
+    later, earlier = decision("m_482", 2), decision("m_482", 1)
+    spark.batch(0, later)
+    outcome = spark.batch(1, earlier)
+    spark.sink.close()
+    assert _counts(outcome) == (1, 0, 0, 0)
+    assert sequences(db, "m_482") == [1, 2]
 
 
 def test_batch_is_written_with_all_that_belongs_to_it(

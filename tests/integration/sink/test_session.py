@@ -12,9 +12,9 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from sink import SchemaMismatch, Written
+from sink import OutboxSink, SchemaMismatch, Written
 from sink.database import Timeouts, _refuse_unfit
-from sink.errors import SinkError, SinkUnavailable
+from sink.errors import AccessDenied, SinkError, SinkUnavailable
 from tests.support.driver import Driver
 from tests.support.entries import decision
 from tests.support.waiting import eventually
@@ -131,6 +131,23 @@ def test_nobody_at_the_address_ends_in_one_line_without_the_password(
         assert "\n" not in words
     with pytest.raises(SinkUnavailable, match=r"was not there for 0\.5 s .*restart the query"):
         spark.batch(0)
+
+
+def test_refused_connection_is_not_tried_again(
+    driver: MakeDriver, dsn: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    wrong = make_conninfo(dsn, dbname="nowhere")
+    spark = driver(wrong, timeouts=Timeouts(deadline_seconds=3600))
+    for attempt in (spark.sink.check, lambda: spark.batch(0, decision())):
+        with pytest.raises(AccessDenied, match=r'database "nowhere" does not exist'):
+            attempt()
+    assert "trying again" not in caplog.text
+
+
+def test_sink_without_a_dsn_says_so() -> None:
+    for nothing in ("", None):
+        with pytest.raises(ValueError, match="there is no DSN"):
+            OutboxSink(nothing, stream="payouts")  # type: ignore[arg-type]
 
 
 def test_partitions_are_made_again_when_the_day_of_the_database_turns(

@@ -261,5 +261,7 @@ def test_keys_that_repeat_are_found_without_a_nested_loop(driver: MakeDriver) ->
 
 
 def test_stage_never_shows_its_dsn() -> None:
-    stage = Stage("postgresql://app:secret@db/holdfast", "payouts", Driver("").sink._stage.timeouts)
+    stage = Stage(
+        "postgresql://app:secret@db/holdfast", "payouts", Driver("dbname=x").sink._stage.timeouts
+    )
     assert "secret" not in repr(stage)

@@ -11,7 +11,7 @@ from psycopg.conninfo import make_conninfo
 
 from sink import Written
 from sink.database import Timeouts
-from sink.errors import SinkUnavailable
+from sink.errors import SinkError
 from tests.support.driver import Driver
 from tests.support.entries import decision
 from tests.support.tls import TlsFront
@@ -82,7 +82,7 @@ def test_refusal_says_why_and_not_the_password(
             make_conninfo(given, **({"sslrootcert": str(root)} | settings)), timeouts=HASTY
         )
         for attempt in (spark.sink.check, lambda: spark.batch(0, decision())):
-            with pytest.raises(SinkUnavailable, match=words) as raised:
+            with pytest.raises(SinkError, match=words) as raised:
                 attempt()
             assert "canary" not in str(raised.value)
             assert "\n" not in str(raised.value)

@@ -1,6 +1,7 @@
 """Which row of the quarantine can be put back which way, and how lines reach a job."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -113,3 +114,39 @@ def test_file_that_was_not_finished_leaves_nothing_behind(tmp_path: Path) -> Non
 def test_text_of_a_stranger_is_shown_without_what_drives_a_terminal() -> None:
     assert visible("é m_1\x1b[2J\u202e\x9b\n") == r"é m_1\x1b[2J\u202e\x9b\n"
     assert shortened("x" * 3000).startswith("x" * 2000 + " ... (3,000 characters")
+
+
+def test_link_is_followed_and_stays_a_link(tmp_path: Path) -> None:
+    target, link = tmp_path / "target.jsonl", tmp_path / "link.jsonl"
+    target.write_text("before")
+    link.symlink_to(target)
+    with whole_file(link) as file:
+        file.write("after")
+    assert link.is_symlink()
+    assert target.read_text() == "after"
+
+
+def test_what_is_no_file_is_written_to_and_never_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with whole_file(pipe) as file:
+            file.write("row")
+        assert os.read(reader, 10) == b"row"
+        assert pipe.is_fifo()
+    finally:
+        os.close(reader)
+
+
+@pytest.mark.parametrize(
+    ("path", "words"), [(".", "is a directory"), ("gone/rows.jsonl", "is not there")]
+)
+def test_place_where_no_file_can_be_is_one_line(tmp_path: Path, path: str, words: str) -> None:
+    with (
+        pytest.raises(CommandError, match=words) as raised,
+        whole_file(tmp_path / path) as file,
+    ):
+        file.write("row")
+    assert raised.value.exit_code == ExitCode.USAGE
+    assert not list(tmp_path.iterdir())

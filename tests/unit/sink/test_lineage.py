@@ -84,7 +84,8 @@ def test_older_copy_of_the_checkpoint_is_named_with_the_way_out() -> None:
         " /checkpoints/payouts batch 5 is the newest: it is an older copy, and its state does not"
         " have what the ledger has. Nothing was written, and what the ledger has stands. Restore"
         " the newest copy of the checkpoint; or begin a new checkpoint and run"
-        " `holdfast stream adopt payouts`: keys that are recorded repeat nothing."
+        " `holdfast stream adopt payouts --query-id ID --reason TEXT` (the id is in its file"
+        " `metadata`): keys that are recorded repeat nothing."
     )
     with pytest.raises(CheckpointBehind, match="no batch was ever planned"):
         compare("payouts", Checkpoint(HERE, None, None), 0)
@@ -99,7 +100,7 @@ def test_older_moment_of_the_database_is_named_with_the_way_out() -> None:
         " batch of this query in the ledger is 5: the database was put back to an older moment (or"
         " the sink was not called for each batch, which it has to be), and Spark does not run the"
         " batches between again. Nothing was written. Restore the newest"
-        " copy of the database; or begin a new checkpoint and run `holdfast stream adopt payouts`:"
-        " what is missing is decided again under the same keys, and keys that are recorded repeat"
-        " nothing."
+        " copy of the database; or begin a new checkpoint and run `holdfast stream adopt payouts"
+        " --query-id ID --reason TEXT` (the id is in its file `metadata`): what is"
+        " missing is decided again under the same keys, and keys that are recorded repeat nothing."
     )
