@@ -47,7 +47,7 @@ def settle(
                 asked_seconds=last.asked_seconds,
                 conflict=last.status == CONFLICT,
             )
-            if delay_us is None:
+            if delay_us is None or _tried_seconds(lane, last) >= endpoint.budget_seconds:
                 return _bury(lane, tried, endpoint, DeadReason.EXHAUSTED)
             return _settlement(lane, Move.RETRY, before, tried, delay_us=delay_us)
         case _:
@@ -96,11 +96,19 @@ def _settlement(
         attempt=_attempts_of(following, attempts),
         rescued=following.rescued if following else 0,
         attempts=attempts,
-        trusted_until=lane.trusted_until,
+        trusted_until=lane.trusted_until if lane.settle_until is None else lane.settle_until,
         delay_us=delay_us,
         dead=dead,
         disable=disable,
+        unsent=len(lane.entries) - len(attempts),
     )
+
+
+def _tried_seconds(lane: Lane, last: Attempt) -> float:
+    """Return how long the entry of `last` has been tried, by its endpoint's running clock."""
+    if last.sequence != lane.entries[0].sequence:
+        return 0.0  # it was first tried just now, or its lane has not kept since when
+    return lane.tried_seconds + last.duration_ms / 1000
 
 
 def _delivered(lane: Lane, attempts: Sequence[Attempt]) -> int:

@@ -1,8 +1,10 @@
-"""The request of one attempt."""
+"""The request of one attempt: what is the same in all of an endpoint's is made once."""
 
 import re
 from dataclasses import dataclass, field
 
+from dispatcher.core.cloudevents import attributes
+from sink.contract.states import EnvelopeStyle
 from sink.contract.wire import (
     CONTENT_TYPE,
     IDEMPOTENCY_KEY,
@@ -14,36 +16,66 @@ from sink.contract.wire import (
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
+Headers = tuple[tuple[str, str], ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """A POST: these headers, in this order, and exactly these bytes."""
 
-    headers: tuple[tuple[str, str], ...]
+    headers: Headers = field(repr=False)
+    """Among them a signature and perhaps a token."""
     body: bytes = field(repr=False)
 
 
-def build_request(
-    *,
-    key: str,
-    idempotency_key: str,
-    timestamp: int,
-    signature: str,
-    traceparent: str | None,
-    user_agent: str,
-    body: bytes,
-) -> Request:
-    """Compose the request. `timestamp` is Unix seconds of this attempt, by this host's clock."""
-    headers = [
-        ("content-type", CONTENT_TYPE),
-        ("user-agent", user_agent),
-        ("accept-encoding", "identity"),
-        (WEBHOOK_ID, key),
-        (WEBHOOK_TIMESTAMP, str(timestamp)),
-        (WEBHOOK_SIGNATURE, signature),
-        (IDEMPOTENCY_KEY, idempotency_key),
-    ]
-    # An entry's trace is a courtesy of whoever wrote it: a malformed one is left out, not refused.
-    if traceparent is not None and _TRACEPARENT.fullmatch(traceparent):
-        headers.append((TRACEPARENT, traceparent))
-    return Request(tuple(headers), body)
+class Composer:
+    """Composes the requests to one endpoint."""
+
+    __slots__ = ("_envelope", "_fixed")
+
+    def __init__(
+        self,
+        user_agent: str,
+        envelope: EnvelopeStyle = EnvelopeStyle.STANDARD,
+        custom: Headers = (),
+    ) -> None:
+        """`custom` are the operator's headers, checked (`dispatcher.core.headers`)."""
+        self._envelope = envelope
+        self._fixed: Headers = (
+            ("content-type", CONTENT_TYPE),
+            ("user-agent", user_agent),
+            ("accept-encoding", "identity"),
+            *custom,
+        )
+
+    def compose(
+        self,
+        *,
+        key: str,
+        subject_id: int,
+        timestamp: int,
+        signature: str,
+        traceparent: str | None,
+        body: bytes,
+        subject: str | None = None,
+    ) -> Request:
+        """Compose a request. `timestamp` is Unix seconds of this attempt, by this host's clock.
+
+        Raises `NotOurBodyError` where the envelope is `cloudevents` and the body does not say what
+        its headers need.
+        """
+        headers = (
+            *self._fixed,
+            (WEBHOOK_ID, key),
+            (WEBHOOK_TIMESTAMP, str(timestamp)),
+            (WEBHOOK_SIGNATURE, signature),
+            # A structured-field string (RFC 9651); a key holds nothing that it would escape.
+            (IDEMPOTENCY_KEY, f'"{key}"'),
+        )
+        # An entry's trace is a courtesy of whoever wrote it: a malformed one is left out, not
+        # refused.
+        if traceparent is not None and _TRACEPARENT.fullmatch(traceparent):
+            headers = (*headers, (TRACEPARENT, traceparent))
+        if self._envelope is EnvelopeStyle.CLOUDEVENTS:
+            headers = (*headers, *attributes(key, subject_id, subject, body))
+        return Request(headers, body)

@@ -10,7 +10,13 @@ from uuid import UUID
 
 from dispatcher.core.address import Network
 from dispatcher.core.lifecycle import Move
-from sink.contract.states import DeadReason, EnvelopeStyle, OrderPolicy, Outcome
+from sink.contract.states import (
+    BreakerState,
+    DeadReason,
+    EnvelopeStyle,
+    OrderPolicy,
+    Outcome,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +76,13 @@ class Lane:
     delivered_sequence: int
     entries: tuple[Entry, ...]
     trusted_until: float
+    """Up to when an attempt may end; a paced lane's is earlier than its lease's."""
+    settle_until: float | None = None
+    """Up to when its result is kept; None: `trusted_until`."""
+    claimed_at: float = 0.0
+    """This process's clock from before the claim."""
+    tried_seconds: float = 0.0
+    """How long the head has been tried, by its endpoint's running clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +101,19 @@ class Claim:
 
     lanes: Sequence[Lane]
     gaps: Sequence[Gap]
+    held: Sequence[int] = ()
+    """Endpoints that nothing may be sent to now, by their breaker or by Retry-After."""
+    closed: Sequence[int] = ()
+    """Endpoints whose slow start is over: the claim closed their breaker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try and what became of it. `asked_seconds` is what the receiver's Retry-After said."""
+    """One try and what became of it. `asked_seconds` is what the receiver's Retry-After said.
+
+    `ours` says that it failed by a fault of this process or was cancelled by a stop: then it tells
+    nothing about the receiver.
+    """
 
     sequence: int
     number: int
@@ -104,6 +125,7 @@ class Attempt:
     response: str | None = field(repr=False)
     receipt: str | None = field(repr=False)
     asked_seconds: float | None = None
+    ours: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +161,37 @@ class Settlement:
     delay_us: int | None = None
     dead: DeadLetter | None = None
     disable: str | None = None
+    unsent: int = 0
+    """How many of the claimed entries were not sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class PaceChange:
+    """What results changed about the pace of their endpoint."""
+
+    before: BreakerState
+    breaker: BreakerState
+    breaker_until: datetime | None
+    reason: str | None
+    held_until: datetime | None
+    """When a hold ends that these results asked for."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing may be sent any more for now."""
+        return self.breaker is BreakerState.OPEN or self.held_until is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A settlement that the database accepted; `due_at` is None for an idle or stopped lane."""
+    """A settlement that the database accepted; `due_at` is None for an idle or stopped lane.
+
+    `paced` is set where it, with the others of its endpoint, changed the endpoint's pace.
+    """
 
     settlement: Settlement
     due_at: datetime | None
+    paced: PaceChange | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,3 +221,6 @@ class EndpointRow:
     endpoint: Endpoint
     active: bool
     secret_refs: Sequence[str]
+    breaker: BreakerState = BreakerState.CLOSED
+    held: bool = False
+    """Whether its receiver asked for time that is not over."""

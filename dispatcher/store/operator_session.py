@@ -45,7 +45,7 @@ class OperatorSession:
                 "action": action,
                 "target": target,
                 "reason": reason,
-                "detail": Jsonb({k: str(v) for k, v in detail.items() if v is not None}),
+                "detail": Jsonb({k: _noted(v) for k, v in detail.items() if v is not None}),
             },
         )
 
@@ -88,6 +88,17 @@ def actor() -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         return f"uid {os.getuid()}"
+
+
+def _noted(value: Any) -> Any:
+    """Return lists and mappings as JSON, and all else as text."""
+    match value:
+        case dict():
+            return {key: each if each is None else _noted(each) for key, each in value.items()}
+        case list():
+            return [_noted(each) for each in value]
+        case _:
+            return str(value)
 
 
 def _required(dsn: str | None) -> str:

@@ -1,9 +1,8 @@
 """The dispatcher's store on Postgres: binds parameters, maps rows, decides nothing."""
 
 from collections.abc import Collection, Sequence
-from datetime import date, datetime
-from itertools import accumulate, groupby
-from uuid import UUID
+from datetime import date, datetime, timedelta
+from itertools import accumulate
 
 from psycopg.rows import DictRow
 
@@ -11,9 +10,6 @@ from dispatcher.core.values import (
     Claim,
     Endpoint,
     EndpointRow,
-    Entry,
-    Gap,
-    Lane,
     Rescued,
     Settled,
     Settlement,
@@ -21,16 +17,26 @@ from dispatcher.core.values import (
 )
 from dispatcher.outage import Outage
 from dispatcher.ports import Instance, OldDays, Pruned, Routed
+from dispatcher.store import looks
+from dispatcher.store.claiming import Claimer
 from dispatcher.store.session import Connection, Sessions, run
 from dispatcher.store.settlement import settle
 from dispatcher.store.statements import statement
 from dispatcher.telemetry import Telemetry
-from sink.contract.envelope import BODY_BYTES_MAX
 from sink.contract.failpoints import failpoint
-from sink.contract.states import EndpointState, EnvelopeStyle, OrderPolicy
+from sink.contract.states import BreakerState, EndpointState, EnvelopeStyle, OrderPolicy
+
+PATIENCE_SECONDS = 630.0
+"""For what the server allows ten minutes: routing a large batch, dropping a day."""
 
 ROUTED_ENTRIES_MAX = 50_000
 """Entries of the batches that one transaction routes; a larger batch is routed alone."""
+
+RESCUE_SECONDS = 2.0
+"""The time between two rescues that look at leases of any age, at least."""
+
+RESCUE_SLACK = timedelta(seconds=2)
+"""How far back another rescue looks before the time of the last one."""
 
 
 class PostgresStore:
@@ -39,6 +45,9 @@ class PostgresStore:
     def __init__(self, dsn: str) -> None:
         """`dsn` is a libpq URI or keywords."""
         self._sessions = Sessions(dsn, Outage(Telemetry()))
+        self._claimer = Claimer(self._sessions)
+        self._rescue_whole = looks.Whole(RESCUE_SECONDS)
+        self._expired_to = looks.BEGINNING
 
     async def open(self) -> None:
         """Connect; raises `StoreUnavailableError`, or `CommandError` for another schema."""
@@ -73,35 +82,11 @@ class PostgresStore:
             await run(connection, "batch_routed", {"batch_nos": numbers})
             return Routed(len(taken), routing.rowcount)
 
-        return await self._sessions.transaction(work)
+        return await self._sessions.transaction(work, within=PATIENCE_SECONDS)
 
     async def claim(self, wanted: Wanted, started: float) -> Claim:
-        """Lease due lanes; those that turn out to have nothing for their endpoint become idle."""
-
-        async def work(connection: Connection) -> list[DictRow]:
-            parameters = {
-                "endpoint_ids": list(wanted.lanes),
-                "lanes": list(wanted.lanes.values()),
-                "token": wanted.token,
-                "lease_seconds": wanted.lease_seconds,
-                "entries": wanted.entries_per_lane,
-                "bytes": BODY_BYTES_MAX,
-            }
-            rows = await run(connection, "lane_claim", parameters)
-            if rows:
-                failpoint("D1")
-            return rows
-
-        rows = await self._sessions.transaction(work)
-        empty = [row for row in rows if row["sequence"] is None]
-        emptied = await self._sessions.rows("lane_empty", _empty(empty)) if empty else []
-        gaps = [_gap(row) for row in [*rows, *emptied] if row["gap"]]
-        filled = [row for row in rows if row["sequence"] is not None and not row["gap"]]
-        until = started + wanted.lease_seconds
-        lanes = [
-            _lane(list(group), wanted.token, until) for _, group in groupby(filled, key=_lane_key)
-        ]
-        return Claim(lanes, gaps)
+        """Lease due lanes, as many as the pace of their endpoints allows."""
+        return await self._claimer.claim(wanted, started)
 
     async def settle(self, settlements: Sequence[Settlement], *, repeated: bool) -> list[Settled]:
         """Store results where the lease is still held."""
@@ -112,13 +97,23 @@ class PostgresStore:
     async def rescue(self, lanes: int) -> list[Rescued]:
         """Book expired leases as `unknown`."""
 
-        async def work(connection: Connection) -> list[DictRow]:
-            rows = await run(connection, "lane_rescue", {"lanes": lanes})
+        async def work(connection: Connection) -> tuple[datetime, list[DictRow]]:
+            since = {"since": looks.BEGINNING if whole else self._expired_to}
+            (look,) = await run(connection, "lane_expired", since)
+            rows = []
+            if look["expired"]:
+                rows = await run(connection, "lane_rescue", {"lanes": lanes} | since)
             if rows:
                 failpoint("D13")
-            return rows
+            return look["at"], rows
 
-        return [Rescued(**row) for row in await self._sessions.transaction(work)]
+        whole = self._rescue_whole.begin()
+        at, rows = await self._sessions.transaction(work)
+        if whole:
+            self._rescue_whole.done()
+        if not rows:
+            self._expired_to = at - RESCUE_SLACK
+        return [Rescued(**row) for row in rows]
 
     async def is_pending(self, endpoint_ids: Collection[int]) -> bool:
         """Return whether a drain has to go on."""
@@ -149,23 +144,26 @@ class PostgresStore:
             parameters = {"parent": table, "day": day, "days": days}
             return Pruned(**(await run(connection, "prune_day", parameters))[0])
 
-        return await self._sessions.transaction(work)
+        return await self._sessions.transaction(work, within=PATIENCE_SECONDS)
 
     async def beat(self, instance: Instance, in_flight: int, *, draining: bool) -> datetime:
         """Record a sign of life."""
-        rows = await self._sessions.rows(
-            "instance_beat",
-            {
-                "id": instance.id,
-                "host": instance.host,
-                "pid": instance.pid,
-                "version": instance.version,
-                "in_flight": in_flight,
-                "draining": draining,
-            },
-        )
-        at: datetime = rows[0]["at"]
-        return at
+        sign = {
+            "id": instance.id,
+            "host": instance.host,
+            "pid": instance.pid,
+            "version": instance.version,
+            "in_flight": in_flight,
+            "draining": draining,
+        }
+
+        async def work(connection: Connection) -> datetime:
+            (row,) = await run(connection, "instance_beat", sign)
+            failpoint("D12")
+            at: datetime = row["at"]
+            return at
+
+        return await self._sessions.transaction(work)
 
     async def leave(self, instance: Instance) -> None:
         """Remove the instance's row."""
@@ -204,49 +202,5 @@ def _endpoint(row: DictRow) -> EndpointRow:
         slow_start_seconds=row["slow_start_seconds"],
     )
     active = EndpointState(row["state"]) is EndpointState.ACTIVE
-    return EndpointRow(endpoint, active, tuple(row["secret_refs"]))
-
-
-def _empty(rows: Sequence[DictRow]) -> dict[str, object]:
-    return {
-        "endpoint_ids": [row["endpoint_id"] for row in rows],
-        "subject_ids": [row["subject_id"] for row in rows],
-        "last_sequences": [row["last_sequence"] for row in rows],
-    }
-
-
-def _lane_key(row: DictRow) -> tuple[int, int]:
-    return row["endpoint_id"], row["subject_id"]
-
-
-def _gap(row: DictRow) -> Gap:
-    return Gap(
-        endpoint_id=row["endpoint_id"],
-        subject_id=row["subject_id"],
-        delivered_sequence=row["delivered_sequence"],
-        found=row.get("sequence"),
-    )
-
-
-def _lane(rows: Sequence[DictRow], token: UUID, until: float) -> Lane:
-    entries = tuple(
-        Entry(
-            sequence=row["sequence"],
-            number=row["number"],
-            key=row["key"],
-            created_at=row["created_at"],
-            traceparent=row["traceparent"],
-            body=bytes(row["body"]),
-            rescued=row["rescued"],
-        )
-        for row in rows
-    )
-    head = rows[0]
-    return Lane(
-        endpoint_id=head["endpoint_id"],
-        subject_id=head["subject_id"],
-        token=token,
-        delivered_sequence=head["delivered_sequence"],
-        entries=entries,
-        trusted_until=until,
-    )
+    breaker = BreakerState(row["breaker"])
+    return EndpointRow(endpoint, active, tuple(row["secret_refs"]), breaker, row["held"])

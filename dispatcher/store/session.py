@@ -1,9 +1,16 @@
-"""Connections of the dispatcher: one pool, one role, a limit on everything that could hang."""
+"""Connections of the dispatcher: one pool, one role, a limit on everything that could hang.
 
+Nothing is kept in the session between two transactions, so a pooler in transaction mode may give
+each of them another one: role and limits are sent with BEGIN, in the same message.
+"""
+
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import psycopg
 from psycopg import errors
@@ -37,6 +44,10 @@ DEFAULTS: dict[str, str | int | None] = {
 CONNECTIONS_MAX = 8
 """One for each loop that may be in a transaction at once."""
 
+TRANSACTION_SECONDS = 40.0
+"""What a transaction may take as this process sees it: more than the server allows a statement. A
+server that acknowledges every byte and never answers is noticed by nothing else."""
+
 POOL_SECONDS = 3.0
 """How long a loop waits for a connection before it says that the database is away."""
 
@@ -44,6 +55,7 @@ POOL_SECONDS = 3.0
 _AWAY = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError)
 _POOL_LOGGER = logging.getLogger("psycopg.pool")
 _CONFLICT = (errors.DeadlockDetected, errors.SerializationFailure)
+_POOLS: WeakSet[AsyncConnectionPool[Any]] = WeakSet()
 
 
 class _LastWords(logging.Handler):
@@ -61,38 +73,37 @@ class _LastWords(logging.Handler):
 class Sessions:
     """The pool, and the only place that meets the database's errors."""
 
-    def __init__(self, dsn: str, outage: Outage) -> None:
-        """`dsn` is a libpq URI or keywords. Raises `CommandError` when it is neither."""
+    def __init__(
+        self, dsn: str, outage: Outage | None, connections_max: int = CONNECTIONS_MAX
+    ) -> None:
+        """`dsn` is a libpq URI or keywords. Raises `CommandError` when it is neither.
+
+        `outage` hears when the database is away and when it is back; None: nobody does.
+        """
         self._outage = outage
-        try:
-            self._conninfo = make_conninfo("", **(DEFAULTS | conninfo_to_dict(dsn)))
-        except psycopg.ProgrammingError:
-            # libpq quotes the part that it could not read, which may be a piece of the password.
-            raise CommandError(
-                "the DSN cannot be read: it is neither a libpq URI nor keywords. Nothing was"
-                " changed; check --dsn or HOLDFAST_DSN.",
-                ExitCode.USAGE,
-            ) from None
+        self.conninfo = _conninfo(dsn)
+        """With the password; for whoever needs a connection that is not in the pool."""
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
-            self._conninfo,
+            self.conninfo,
             kwargs={"autocommit": True, "row_factory": dict_row},
-            configure=_take_role,
+            configure=_forget_plans_of_others,
             min_size=1,
-            max_size=CONNECTIONS_MAX,
+            max_size=connections_max,
             timeout=POOL_SECONDS,
             reconnect_timeout=POOL_SECONDS,
             open=False,
         )
         self._last_words = _LastWords()
+        _POOLS.add(self._pool)
 
     async def open(self) -> None:
         """Check that the database is there and has our schema, then open the pool.
 
         Raises `StoreUnavailableError` when nobody answers, `CommandError` for another schema.
         """
-        async with self._translated():
+        async with translated(), self._explained():
             connection: Connection = await psycopg.AsyncConnection.connect(
-                self._conninfo, autocommit=True, row_factory=dict_row
+                self.conninfo, autocommit=True, row_factory=dict_row
             )
             async with connection:
                 await _check_schema(connection)
@@ -105,11 +116,13 @@ class Sessions:
         await self._pool.close(timeout=POOL_SECONDS)
         _POOL_LOGGER.removeHandler(self._last_words)
 
-    async def transaction(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def transaction(
+        self, work: Callable[[Connection], Awaitable[T]], within: float | None = None
+    ) -> T:
         """Run `work` in one transaction; a deadlock, which rolled it back, runs it again.
 
-        Raises `StoreUnavailableError` when the database is away; whether the transaction stands is
-        then not known.
+        It is given up after `within` seconds (TRANSACTION_SECONDS). Raises `StoreUnavailableError`
+        when the database is away; whether the transaction stands is then not known.
         """
         async with self._watched():
             async for attempt in AsyncRetrying(
@@ -119,35 +132,59 @@ class Sessions:
                 reraise=True,
             ):
                 with attempt:
-                    async with self._pool.connection() as connection, connection.transaction():
+                    async with self._begun(within) as connection:
                         return await work(connection)
         raise AssertionError("tenacity ends by returning or raising")
 
     async def rows(self, name: str, parameters: dict[str, Any] | None = None) -> list[DictRow]:
         """Run one statement as a transaction of its own, which holds no lock between two calls."""
-        async with self._watched(), self._pool.connection() as connection:
+        async with self._watched(), self._begun() as connection:
             return await run(connection, name, parameters)
 
     @asynccontextmanager
-    async def _watched(self) -> AsyncIterator[None]:
-        try:
-            async with self._translated():
-                yield
-        except StoreUnavailableError as error:
-            self._outage.away(error)
-            raise
-        self._outage.back()
+    async def _begun(self, within: float | None = None) -> AsyncIterator[Connection]:
+        """Lend a connection with a transaction open, and end it by how the block ended."""
+        limit = within or TRANSACTION_SECONDS
+        async with self._pool.connection() as connection:
+            try:
+                async with asyncio.timeout(limit):
+                    await _begin(connection)
+                    yield connection
+                    await connection.commit()
+            except TimeoutError:
+                await connection.close()
+                raise StoreUnavailableError(f"no answer within {limit:g} s") from None
 
     @asynccontextmanager
-    async def _translated(self) -> AsyncIterator[None]:
+    async def _explained(self) -> AsyncIterator[None]:
+        """Add why the pool could not connect to its saying that time is up."""
         try:
             yield
             self._last_words.text = ""
         except PoolTimeout as error:
             cause = f"{error}{self._last_words.text}"
             raise StoreUnavailableError(one_line(redact(cause))) from None
-        except _AWAY as error:
-            raise StoreUnavailableError(one_line(redact(str(error)))) from None
+
+    @asynccontextmanager
+    async def _watched(self) -> AsyncIterator[None]:
+        try:
+            async with translated(), self._explained():
+                yield
+        except StoreUnavailableError as error:
+            if self._outage is not None:
+                self._outage.away(error)
+            raise
+        if self._outage is not None:
+            self._outage.back()
+
+
+@asynccontextmanager
+async def translated() -> AsyncIterator[None]:
+    """Turn what says that the database is away into `StoreUnavailableError`, without passwords."""
+    try:
+        yield
+    except _AWAY as error:
+        raise StoreUnavailableError(one_line(redact(str(error)))) from None
 
 
 async def run(
@@ -158,14 +195,60 @@ async def run(
     return await cursor.fetchall() if cursor.description else []
 
 
-async def _take_role(connection: Connection) -> None:
-    await connection.execute(statement("session"), {"role": DISPATCHER})
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """What this process has of connections, over all its pools."""
+
+    connections: int
+    """Open now, in use or not."""
+    waits: int
+    """How often somebody had to wait for one, since the start."""
+    waited_seconds: float
+    """How long all of them waited together."""
+
+
+def pools() -> Pools:
+    """Look at the pools of this process."""
+    stats = [pool.get_stats() for pool in list(_POOLS)]
+    return Pools(
+        connections=sum(each.get("pool_size", 0) for each in stats),
+        waits=sum(each.get("requests_queued", 0) for each in stats),
+        waited_seconds=sum(each.get("requests_wait_ms", 0) for each in stats) / 1000,
+    )
+
+
+def _conninfo(dsn: str) -> str:
+    """Return `dsn` with our defaults. Raises `CommandError` when it cannot be read."""
+    try:
+        return make_conninfo("", **(DEFAULTS | conninfo_to_dict(dsn)))
+    except psycopg.ProgrammingError:
+        # libpq quotes the part that it could not read, which may be a piece of the password.
+        raise CommandError(
+            "the DSN cannot be read: it is neither a libpq URI nor keywords. Nothing was"
+            " changed; check --dsn or HOLDFAST_DSN.",
+            ExitCode.USAGE,
+        ) from None
+
+
+async def _begin(connection: Connection) -> None:
+    # Several statements in one message cannot be prepared, and need not be: they are not planned.
+    await connection.execute(b"BEGIN; " + statement("session"), prepare=False)
+
+
+async def _forget_plans_of_others(connection: Connection) -> None:
+    """Prepare no statement behind a pooler: the next transaction's session would not know it.
+
+    A pooler tells each client a number of its own making instead of the server process's.
+    """
+    (row,) = await run(connection, "backend")
+    if row["pid"] != connection.info.backend_pid:
+        connection.prepare_threshold = None
 
 
 async def _check_schema(connection: Connection) -> None:
     missing = CommandError("this database has no Holdfast schema: run `holdfast db upgrade` first.")
     try:
-        await _take_role(connection)
+        await _begin(connection)
     except errors.InvalidParameterValue:
         raise missing from None
     except errors.InsufficientPrivilege:

@@ -8,6 +8,7 @@ from psycopg.rows import DictRow
 
 from dispatcher.core.lifecycle import stops
 from dispatcher.core.values import Settled, Settlement
+from dispatcher.store.pacing import concerned, settle_paces
 from dispatcher.store.session import Connection, run
 from dispatcher.store.statements import statement
 from sink.contract.failpoints import failpoint
@@ -25,13 +26,21 @@ async def settle(
     second row for one of them would count it twice.
     """
     rows = {_claimed(row): row for row in await run(connection, "lane_settle", _lanes(settlements))}
+    failpoint("D15")
     held = [each for each in settlements if _claim_of(each) in rows]
     await _add_attempts(connection, held, rows)
     await _bury(connection, held)
     for endpoint_id, reason in sorted({(s.endpoint_id, s.disable) for s in held if s.disable}):
         gone = {"endpoint_id": endpoint_id, "reason": reason}
         await run(connection, "endpoint_gone", gone)
-    settled = [Settled(each, rows[_claim_of(each)]["due_at"]) for each in held]
+    # After the endpoint, whose change a trigger takes to its pace: both are locked in this order.
+    paced = concerned(held, {row["endpoint_id"] for row in rows.values() if row["paced"]})
+    changes = dict(await settle_paces(connection, held, paced))
+    settled = [
+        # A change shows once, with the first result of its endpoint.
+        Settled(each, rows[_claim_of(each)]["due_at"], changes.pop(each.endpoint_id, None))
+        for each in held
+    ]
     if repeated and len(held) < len(settlements):
         settled += await _stored_before(connection, settlements, rows.keys())
     failpoint("D11")

@@ -108,6 +108,8 @@ FORBIDDEN = {
         "DELETE FROM holdfast.dead_letter",
         "DELETE FROM holdfast.lane",
         "UPDATE holdfast.endpoint SET url = url",
+        "INSERT INTO holdfast.endpoint_pace (endpoint_id) VALUES (2)",
+        "DELETE FROM holdfast.endpoint_pace",
         "UPDATE holdfast.endpoint SET secret_refs = secret_refs",
         "UPDATE holdfast.replay SET filter = filter",
         "UPDATE holdfast.replay_item SET key = key",
@@ -135,6 +137,7 @@ FORBIDDEN = {
         "UPDATE holdfast.operator_action SET actor = 'somebody else'",
         "DELETE FROM holdfast.operator_action",
         "DELETE FROM holdfast.endpoint",
+        "UPDATE holdfast.endpoint_pace SET breaker = 'closed'",
         QUARANTINED,
         "UPDATE holdfast.quarantine SET row = row",
         "UPDATE holdfast.quarantine SET reason = reason",
@@ -240,8 +243,10 @@ NEEDED = {
         ),
         (
             "UPDATE holdfast.endpoint SET state = 'disabled', state_reason = '410',"
-            " breaker = 'open', breaker_failures = 1, breaker_until = now(), updated_at = now()"
+            " updated_at = now()"
         ),
+        "SELECT FROM holdfast.endpoint_pace FOR NO KEY UPDATE",
+        "UPDATE holdfast.endpoint_pace SET failures = 1, held_until = now(), held_by = 'a 429'",
         (
             "INSERT INTO holdfast.dispatcher_instance (id, host, pid, version)"
             " VALUES (gen_random_uuid(), 'h', 1, 'v')"
@@ -277,6 +282,7 @@ NEEDED = {
         ),
         "SELECT * FROM holdfast.stream, holdfast.batch, holdfast.subject, holdfast.endpoint",
         "SELECT * FROM holdfast.lane, holdfast.dead_letter, holdfast.operator_action",
+        "SELECT * FROM holdfast.endpoint_pace",
         "SELECT * FROM holdfast.exposure_window, holdfast.late_event",
     ],
     "holdfast_janitor": [

@@ -1,13 +1,15 @@
 -- Adds an endpoint; without from_beginning it starts with the decisions made from now on.
 -- Unique by uq_endpoint_name.
 INSERT INTO holdfast.endpoint (
-    name, url, types, secret_refs, allow_cidrs, connect_timeout_ms, total_timeout_ms, concurrency,
-    schedule_seconds, order_policy, starts_at
+    name, url, types, secret_refs, allow_cidrs, headers, envelope, ca_ref, client_cert_ref, client_key_ref,
+    connect_timeout_ms, total_timeout_ms, concurrency, rate_per_second, schedule_seconds, budget_seconds,
+    breaker_threshold, slow_start_seconds, order_policy, starts_at
 )
 VALUES (
-    %(name)s, %(url)s, %(types)s, %(secret_refs)s, %(allow_cidrs)s::cidr[], %(connect_timeout_ms)s,
-    %(total_timeout_ms)s, %(concurrency)s, %(schedule_seconds)s,
-    %(order_policy)s::holdfast.order_policy,
+    %(name)s, %(url)s, %(types)s, %(secret_refs)s, %(allow_cidrs)s::cidr[], %(headers)s,
+    %(envelope)s::holdfast.envelope_style, %(ca_ref)s, %(client_cert_ref)s, %(client_key_ref)s,
+    %(connect_timeout_ms)s, %(total_timeout_ms)s, %(concurrency)s, %(rate_per_second)s, %(schedule_seconds)s,
+    %(budget_seconds)s, %(breaker_threshold)s, %(slow_start_seconds)s, %(order_policy)s::holdfast.order_policy,
     CASE WHEN %(from_beginning)s THEN NULL ELSE clock_timestamp() END
 )
 RETURNING id, name, url, state, order_policy, starts_at

@@ -1,9 +1,11 @@
--- Every endpoint that has lanes to serve, now or later.
--- Uses pk_endpoint; a handful of rows.
-SELECT id, name, url, state::text AS state, secret_refs, allow_cidrs, connect_timeout_ms, total_timeout_ms,
-       concurrency, schedule_seconds, order_policy::text AS order_policy,
-       envelope::text AS envelope, headers, ca_ref, client_cert_ref, client_key_ref, rate_per_second, budget_seconds,
-       breaker_threshold, slow_start_seconds
-FROM holdfast.endpoint
-WHERE state <> 'disabled'
-ORDER BY id
+-- Every endpoint that has lanes to serve, now or later, and whether its breaker or its receiver holds it up.
+-- Uses pk_endpoint, pk_endpoint_pace; a handful of rows.
+SELECT p.id, p.name, p.url, p.state::text AS state, p.secret_refs, p.allow_cidrs, p.connect_timeout_ms,
+       p.total_timeout_ms, p.concurrency, p.schedule_seconds, p.order_policy::text AS order_policy,
+       p.envelope::text AS envelope, p.headers, p.ca_ref, p.client_cert_ref, p.client_key_ref, p.rate_per_second,
+       p.budget_seconds, p.breaker_threshold, p.slow_start_seconds,
+       e.breaker::text AS breaker, coalesce(e.held_until > now(), false) AS held
+FROM holdfast.endpoint p
+JOIN holdfast.endpoint_pace e ON e.endpoint_id = p.id
+WHERE p.state <> 'disabled'
+ORDER BY p.id

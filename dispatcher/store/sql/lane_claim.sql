@@ -1,22 +1,41 @@
 -- Leases due lanes of each endpoint and returns their next entries in order. A lane without an entry, or whose next entry is
--- missing (gap), is not leased and comes back as one row. Uses ix_lane_due, pk_lane, pk_entry, pk_attempt.
+-- missing (gap), is not leased and comes back as one row. Uses ix_lane_due, pk_lane, pk_entry, pk_attempt. A look is one
+-- range of ix_lane_due: lanes of one priority whose retry is not yet due, or that others have, are in none and cost nothing.
 WITH due AS MATERIALIZED (
     SELECT l.endpoint_id, l.subject_id, l.delivered_sequence, l.last_sequence, l.claimed_sequence,
-           l.attempt, l.rescued, l.head_created_at, p.types
-    FROM unnest(%(endpoint_ids)s::integer[], %(lanes)s::integer[]) AS w (endpoint_id, lanes)
+           l.attempt, l.rescued, l.head_created_at, l.priority, l.due_at, p.types, w.entries,
+           -- The endpoint's running clock, less what it was when the head was first tried.
+           greatest(0, (extract(epoch FROM CASE
+               WHEN r.stalled_since IS NULL THEN now()
+               ELSE least(now(), r.stalled_since) + greatest(now() - r.stalled_until, '0')
+           END) * 1000000)::bigint - r.stalled_us - l.tried_since_us) AS tried_us
+    FROM unnest(%(endpoint_ids)s::integer[], %(lanes)s::integer[], %(entries)s::integer[])
+             AS w (endpoint_id, lanes, entries)
     JOIN holdfast.endpoint p ON p.id = w.endpoint_id AND p.state = 'active'
+    JOIN holdfast.endpoint_pace r ON r.endpoint_id = w.endpoint_id
     CROSS JOIN LATERAL (
-        SELECT lane.*
-        FROM holdfast.lane
-        WHERE lane.endpoint_id = w.endpoint_id AND lane.token IS NULL AND lane.due_at <= now()
-        ORDER BY lane.priority, lane.due_at
+        SELECT found.*
+        FROM unnest(%(look_endpoint_ids)s::integer[], %(look_priorities)s::smallint[],
+                    %(look_from)s::timestamptz[], %(look_to)s::timestamptz[])
+                 AS look (endpoint_id, priority, due_from, due_to)
+        CROSS JOIN LATERAL (
+            SELECT lane.*
+            FROM holdfast.lane
+            WHERE lane.endpoint_id = look.endpoint_id AND lane.priority = look.priority
+              AND lane.token IS NULL AND lane.due_at >= look.due_from
+              AND lane.due_at < look.due_to AND lane.due_at <= now()
+            ORDER BY lane.due_at
+            LIMIT w.lanes
+            FOR NO KEY UPDATE SKIP LOCKED
+        ) found
+        WHERE look.endpoint_id = w.endpoint_id
+        -- Rows come look by look, in the order of the looks, and no more are locked than this.
         LIMIT w.lanes
-        FOR NO KEY UPDATE SKIP LOCKED
     ) l
 ),
 taken AS MATERIALIZED (
     SELECT d.endpoint_id, d.subject_id, d.delivered_sequence, d.last_sequence,
-           n.sequence, n.created_at, n.key, n.traceparent, n.body, n.place,
+           d.priority, d.due_at, d.tried_us, n.sequence, n.created_at, n.key, n.traceparent, n.body, n.place,
            -- An endpoint that takes every type takes every sequence: one that is not there is missing.
            coalesce(d.types = '{}' AND n.sequence > d.delivered_sequence + n.place, false) AS gap,
            -- The head's attempts are counted in its lane; those of an entry that was handed out
@@ -36,12 +55,13 @@ taken AS MATERIALIZED (
         WHERE e.subject_id = d.subject_id
           AND e.sequence > d.delivered_sequence AND e.sequence <= d.last_sequence
           -- These prune partitions. A subject's created_at never falls, so the last head's bounds the
-          -- next one's; the hours are room for a database clock that was set back.
+          -- next one's. Where a database clock was set back, entries stand in its future: whoever
+          -- finds none asks again without this bound.
           AND e.created_at >= d.head_created_at - interval '1 hour'
-          AND e.created_at <= now() + interval '1 hour'
+          AND e.created_at <= now() + %(ahead)s::interval
           AND (d.types = '{}' OR e.type = ANY (d.types))
         ORDER BY e.sequence
-        LIMIT %(entries)s
+        LIMIT d.entries
     -- What stands behind a gap is left for the claim that meets it at the head.
     ) n ON n.place = 1 OR (n.bytes <= %(bytes)s
        AND (d.types <> '{}' OR n.sequence = d.delivered_sequence + n.place))
@@ -53,7 +73,8 @@ taken AS MATERIALIZED (
         WHERE n.sequence <= d.claimed_sequence AND NOT (n.place = 1 AND d.attempt > 0)
           AND a.endpoint_id = d.endpoint_id AND a.subject_id = d.subject_id
           AND a.sequence = n.sequence
-          AND a.finished_at >= n.created_at - interval '1 hour'
+          AND a.finished_at >= CASE WHEN n.created_at > now() THEN '-infinity'
+                                    ELSE n.created_at - interval '1 hour' END
     ) tried
 ),
 held_back AS (
@@ -81,7 +102,7 @@ leased AS (
     ) h
     WHERE lane.endpoint_id = h.endpoint_id AND lane.subject_id = h.subject_id
 )
-SELECT endpoint_id, subject_id, delivered_sequence, last_sequence,
+SELECT endpoint_id, subject_id, delivered_sequence, last_sequence, priority, due_at, tried_us,
        sequence, gap, number, rescued, created_at, key, traceparent, body
 FROM taken
 ORDER BY endpoint_id, subject_id, sequence

@@ -4,7 +4,7 @@ WITH expired AS MATERIALIZED (
     SELECT l.*, p.types
     FROM holdfast.lane l
     JOIN holdfast.endpoint p ON p.id = l.endpoint_id
-    WHERE l.token IS NOT NULL AND l.lease_until < now()
+    WHERE l.token IS NOT NULL AND l.lease_until >= %(since)s AND l.lease_until < now()
     ORDER BY l.lease_until
     LIMIT %(lanes)s
     FOR NO KEY UPDATE OF l SKIP LOCKED
@@ -20,7 +20,8 @@ booked AS (
                     FROM holdfast.attempt a
                     WHERE a.endpoint_id = x.endpoint_id AND a.subject_id = x.subject_id
                       AND a.sequence = n.sequence
-                      AND a.finished_at >= n.created_at - interval '1 hour'
+                      AND a.finished_at >= CASE WHEN n.created_at > now() THEN '-infinity'
+                                                ELSE n.created_at - interval '1 hour' END
                 ), 0)
            END,
            now(), x.token, 'unknown', 'the lease ran out', now()

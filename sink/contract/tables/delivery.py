@@ -4,6 +4,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    ForeignKey,
     Index,
     Integer,
     PrimaryKeyConstraint,
@@ -16,6 +17,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, CIDR, JSONB, UUID
 
 from sink.contract.tables.columns import (
     NAME_RULE,
+    SCHEMA,
     TIME,
     check,
     enum,
@@ -49,9 +51,6 @@ endpoint = Table(
     needed("state", enum("endpoint_state"), "'active'"),
     Column("state_reason", Text),
     Column("starts_at", TIME),
-    needed("breaker", enum("breaker_state"), "'closed'"),
-    needed("breaker_failures", Integer, "0"),
-    Column("breaker_until", TIME),
     now("created_at"),
     now("updated_at"),
     needed("envelope", enum("envelope_style"), "'standard'"),
@@ -78,6 +77,36 @@ endpoint = Table(
     check("slow_start_seconds", "slow_start_seconds BETWEEN 0 AND 86400"),
 )
 
+endpoint_pace = Table(
+    "endpoint_pace",
+    metadata,
+    Column(
+        "endpoint_id",
+        Integer,
+        ForeignKey(f"{SCHEMA}.endpoint.id"),
+        primary_key=True,
+        autoincrement=False,
+    ),
+    needed("breaker", enum("breaker_state"), "'closed'"),
+    now("breaker_since"),
+    Column("breaker_until", TIME),
+    Column("breaker_reason", Text),
+    needed("failures", Integer, "0"),
+    needed("openings", Integer, "0"),
+    Column("probe", UUID),
+    now("paid_until"),
+    Column("held_until", TIME),
+    Column("held_by", Text),
+    needed("paused", Boolean, "false"),
+    needed("stalled_us", BigInteger, "0"),
+    Column("stalled_since", TIME),
+    Column("stalled_until", TIME),
+    check("breaker", "(breaker = 'closed') = (breaker_until IS NULL)"),
+    check("probe", "(breaker = 'half_open') = (probe IS NOT NULL)"),
+    check("counts", "failures >= 0 AND openings >= 0 AND stalled_us >= 0"),
+    check("stall", "stalled_until IS NULL OR stalled_since IS NOT NULL"),
+)
+
 lane = Table(
     "lane",
     metadata,
@@ -91,6 +120,7 @@ lane = Table(
     Column("token", UUID),
     Column("lease_until", TIME),
     needed("head_created_at", TIME),
+    Column("tried_since_us", BigInteger),
     PrimaryKeyConstraint("endpoint_id", "subject_id"),
     check("sequences", "0 <= delivered_sequence AND delivered_sequence <= last_sequence"),
     check("attempt", "attempt >= 0"),

@@ -1,0 +1,62 @@
+"""The envelope `cloudevents`: CloudEvents 1.0 in HTTP binary mode.
+
+The attributes travel as headers beside the usual ones. The body keeps its bytes, so signatures,
+receipts and keys are those of the other envelope. All of it follows from the entry, so each attempt
+says the same:
+
+    ce-id        the key
+    ce-source    `/holdfast/subjects/N`, N being the subject's number in the outbox
+    ce-type, ce-time, ce-sequence   the body's `type`, `timestamp` and `sequence`
+    ce-subject   the subject's name, where it is known
+
+The sequence extension orders within a source, and sequences are a subject's: so a source is one.
+Its values compare as strings, so they have leading zeros.
+"""
+
+import re
+from urllib.parse import quote
+
+SPEC_VERSION = "1.0"
+SEQUENCE_DIGITS = 19
+"""As many as the largest bigint has."""
+
+# What the sink composes (`sink.contract.envelope`); all of it is plain in a header.
+_HEAD = re.compile(
+    rb'\{"type":"([A-Za-z0-9_.]{1,128})","timestamp":"([0-9TZ:.-]{20,30})",'
+    rb'"sequence":([0-9]{1,19}),"key":"'
+)
+_PLAIN = re.compile(r"[!#$&-~]*")
+# All printable ASCII but space, the quotation mark and the percent sign.
+_KEPT = "!#$&'()*+,/:;<=>?@[\\]^`{|}"
+
+
+class NotOurBodyError(ValueError):
+    """A stored body that does not begin as the sink composes it."""
+
+
+def attributes(
+    key: str, subject_id: int, subject: str | None, body: bytes
+) -> tuple[tuple[str, str], ...]:
+    """Return the headers of one entry; raises `NotOurBodyError`."""
+    found = _HEAD.match(body)
+    if found is None:
+        raise NotOurBodyError("the stored body does not begin with type, timestamp and sequence")
+    type_, time, sequence = found.groups()
+    headers = (
+        ("ce-specversion", SPEC_VERSION),
+        ("ce-id", key),
+        ("ce-source", f"/holdfast/subjects/{subject_id}"),
+        ("ce-type", type_.decode("ascii")),
+        ("ce-time", time.decode("ascii")),
+        ("ce-sequence", sequence.decode("ascii").zfill(SEQUENCE_DIGITS)),
+    )
+    return headers if subject is None else (*headers, ("ce-subject", encoded(subject)))
+
+
+def encoded(text: str) -> str:
+    """Return `text` as the HTTP binding writes it into a header: percent-encoded UTF-8.
+
+    >>> encoded('Zoë "50 %"')
+    'Zo%C3%AB%20%2250%20%25%22'
+    """
+    return text if _PLAIN.fullmatch(text) else quote(text, safe=_KEPT, errors="replace")

@@ -1,0 +1,83 @@
+"""Headers that an operator adds to every request of an endpoint, and what they may not be.
+
+They never stand in for one of ours, change how a request is framed, or end a header early. A token
+is named (`env:VAR`, `file:PATH`) and read where the dispatcher runs, so it is not in the database.
+"""
+
+import re
+from collections.abc import Sequence
+
+HEADERS_MAX = 16
+NAME_CHARACTERS_MAX = 64
+VALUE_CHARACTERS_MAX = 2048
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
+# Visible ASCII with single spaces or more between: no CR, LF, NUL, tab, or space at an end.
+_VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
+
+_OURS = frozenset(
+    {
+        *("accept-encoding", "idempotency-key", "traceparent", "tracestate", "user-agent"),
+        # RFC 9110: the target, the framing, the connection; what they say is the transport's affair
+        *("host", "connection", "expect", "keep-alive", "te", "trailer", "transfer-encoding"),
+        *("upgrade", "http2-settings", "alt-used", "max-forwards", "date"),
+        # State between requests is nothing that a delivery has.
+        *("cookie", "cookie2", "set-cookie", "set-cookie2"),
+    }
+)
+_OUR_FAMILIES = ("webhook-", "ce-", "content-", "proxy-", "if-")
+_TELLS_A_SECRET = re.compile(
+    r"(?:^|[-_.])(?:auth|authorization|token|secret|password|passwd|credentials?|api-?key|key)"
+    r"(?:[-_.]|$)"
+)
+
+
+def headers_fault(headers: Sequence[tuple[object, object]]) -> str | None:
+    """Return what is wrong with an endpoint's headers, or None. Values are never repeated."""
+    if len(headers) > HEADERS_MAX:
+        return f"it has {len(headers)} headers; {HEADERS_MAX} are allowed"
+    for name, value in headers:
+        if fault := name_fault(name) or _given_fault(str(name), value):
+            return fault
+    return None
+
+
+def name_fault(name: object) -> str | None:
+    """Return why no header may have this name, or None."""
+    if not isinstance(name, str) or not _TOKEN.fullmatch(name) or len(name) > NAME_CHARACTERS_MAX:
+        return (
+            f"header {ascii(name)[:NAME_CHARACTERS_MAX]} is no lower-case name of at most"
+            f" {NAME_CHARACTERS_MAX} characters"
+        )
+    if name in _OURS or name.startswith(_OUR_FAMILIES):
+        return f"header {name} is set by Holdfast or by the connection"
+    return None
+
+
+def value_fault(name: str, value: str) -> str | None:
+    """Return why a header cannot carry `value`, or None. The value is not repeated."""
+    if not _VALUE.fullmatch(value):
+        return f"the value of header {name} is not visible ASCII with spaces only between"
+    if len(value) > VALUE_CHARACTERS_MAX:
+        return f"the value of header {name} has more than {VALUE_CHARACTERS_MAX} characters"
+    return None
+
+
+def is_reference(value: str) -> bool:
+    """Return whether `value` names where the value is: `env:VAR` or `file:PATH`."""
+    kind, _, name = value.partition(":")
+    return kind in ("env", "file") and bool(name)
+
+
+def _given_fault(name: str, value: object) -> str | None:
+    """Return what is wrong with a value as it stands in the database."""
+    if not isinstance(value, str):
+        return f"the value of header {name} is no text"
+    if fault := value_fault(name, value):
+        return fault
+    if _TELLS_A_SECRET.search(name) and not is_reference(value):
+        return (
+            f"the value of header {name} must be env:VAR or file:PATH: a token is never stored,"
+            " and never on a command line"
+        )
+    return None

@@ -1,0 +1,215 @@
+"""What operators do about endpoints. A change and its audit row commit together."""
+
+from collections.abc import Callable
+from typing import NoReturn
+
+import psycopg
+from psycopg.types.json import Jsonb
+
+from dispatcher.store.operator_session import STATEMENT_SECONDS, OperatorSession, Row
+from sink.contract.exits import CommandError, ExitCode
+from sink.contract.states import EndpointState, EnvelopeStyle, OrderPolicy
+
+DEFAULTS: Row = {
+    "types": [],
+    "allow_cidrs": [],
+    "headers": {},
+    "envelope": EnvelopeStyle.STANDARD.value,
+    "ca_ref": None,
+    "client_cert_ref": None,
+    "client_key_ref": None,
+    "connect_timeout_ms": 5_000,
+    "total_timeout_ms": 30_000,
+    "concurrency": 64,
+    "rate_per_second": None,
+    "schedule_seconds": [5, 30, 120, 600, 1800, 7200, 18_000, 36_000, 50_400, 72_000],
+    "budget_seconds": 432_000,
+    "breaker_threshold": 10,
+    "slow_start_seconds": 60,
+    "order_policy": OrderPolicy.STOP.value,
+}
+"""What a new endpoint has where nothing else is said: the database's defaults."""
+
+
+class EndpointStore(OperatorSession):
+    """Commands about endpoints, on an open connection."""
+
+    def add_endpoint(self, settings: Row, *, from_beginning: bool, reason: str) -> Row:
+        """Insert an endpoint, by default for decisions from now on; returns its row.
+
+        It waits for routing under way, and routing waits for it: an entry created after `starts_at`
+        is routed by somebody who sees the endpoint. With `from_beginning` it gets every entry that
+        is stored; see `backfill`. Raises `CommandError` when the name is taken, a value is refused
+        by the schema, or routing takes too long.
+        """
+        settings = {**DEFAULTS, **settings}
+        with self._transaction():
+            self._keep_routing_out()
+            try:
+                values = {**_bound(settings), "from_beginning": from_beginning}
+                row = self._one("endpoint_add", values)
+            except psycopg.errors.UniqueViolation:
+                raise CommandError(
+                    f"there is an endpoint {settings['name']!r} already; nothing was changed."
+                    " See `holdfast endpoint list`."
+                ) from None
+            except psycopg.errors.CheckViolation as error:
+                _refused(error)
+            self._audit("endpoint.add", settings["name"], reason, settings)
+        if from_beginning:
+            self.backfill(settings["name"])
+        return row
+
+    def backfill(self, name: str) -> int:
+        """Make the lanes of the entries that were routed before an endpoint existed; their number.
+
+        Never in the transaction that adds the endpoint: a batch that commits and is routed between
+        its snapshot and its commit would be missed. Doing it again changes nothing. Raises
+        `CommandError` when there is no such endpoint, or when it starts later than the beginning.
+        """
+        with self._transaction():
+            found = self._maybe("endpoint_from_beginning", {"name": name})
+            if found is None:
+                raise CommandError(
+                    f"there is no endpoint {name!r} that starts at the beginning; nothing was"
+                    " changed. See `holdfast endpoint list`.",
+                    ExitCode.NOTHING_MATCHED,
+                )
+            self._take_time()
+            return self._run("endpoint_backfill", {"endpoint_id": found["id"]}).rowcount
+
+    def endpoints(self) -> list[Row]:
+        """Return every endpoint with its backlog."""
+        return self._all("endpoint_list")
+
+    def endpoint(self, name: str) -> Row:
+        """Return everything about one endpoint; raises `CommandError` when there is none."""
+        return self._maybe("endpoint_show", {"name": name}) or _missing(name)
+
+    def set_endpoint(self, name: str, change: Callable[[Row], Row], reason: str) -> Row:
+        """Change an endpoint's settings; returns `before` and `after` of what is different.
+
+        `change` gets the settings as they are and returns them as they shall be. Other types count
+        from now on: an idle lane passes what was decided before, and one that waits goes on from
+        its place. For that, nothing may be under way. Raises `CommandError` when there is no such
+        endpoint, when the schema refuses a value, and for other types while the endpoint is active.
+        """
+        with self._transaction():
+            settings = self._maybe("endpoint_take", {"name": name}) or _missing(name)
+            after = change(settings)
+            different = [key for key, value in settings.items() if after[key] != value]
+            done = {
+                "before": {key: settings[key] for key in different},
+                "after": {key: after[key] for key in different},
+            }
+            if "types" in different:
+                self._retype(name, settings, after)
+            if different:
+                try:
+                    self._run("endpoint_set", _bound(after))
+                except psycopg.errors.CheckViolation as error:
+                    _refused(error)
+                self._audit("endpoint.set", name, reason, done)
+        return done
+
+    def rotate_secret(self, name: str, to: str | None, *, finish: bool, reason: str) -> list[str]:
+        """Add the reference `to`, or drop the old one; returns the references from now on.
+
+        With `finish` the newer one stays, or `to` where that is one of them. What is so already is
+        left alone. Raises `CommandError` when there is no such endpoint, or nothing to do.
+        """
+        with self._transaction():
+            settings = self._maybe("endpoint_take", {"name": name}) or _missing(name)
+            before = settings["secret_refs"]
+            after = _finished(before, to) if finish else _joined(before, to or "")
+            if after != before:
+                self._run("endpoint_set", _bound({**settings, "secret_refs": after}))
+                detail = {"before": before, "after": after}
+                self._audit("endpoint.rotate_secret", name, reason, detail)
+        return after
+
+    def set_endpoint_state(self, name: str, state: str, reason: str) -> Row:
+        """Pause, resume or disable an endpoint; raises `CommandError` when there is none."""
+        with self._transaction():
+            row = self._maybe("endpoint_set_state", {"name": name, "state": state, "why": reason})
+            if row is None:
+                _missing(name)
+            self._audit(f"endpoint.{state}", name, reason, {"state": state})
+        return row
+
+    def _retype(self, name: str, settings: Row, after: Row) -> None:
+        found = {"endpoint_id": settings["id"]}
+        if settings["state"] == EndpointState.ACTIVE:
+            raise CommandError(
+                "an endpoint's types cannot be changed while it is sent to; nothing was changed."
+                f" First `holdfast endpoint pause {name}`, and `resume` afterwards: nothing is lost"
+                " in between."
+            )
+        if leased := self._one("endpoint_leased", found)["lanes"]:
+            raise CommandError(
+                f"requests of {leased} subjects are still under way; nothing was changed. Try again"
+                " in a moment."
+            )
+        self._keep_routing_out()
+        before, wanted = settings["types"], after["types"]
+        self._take_time()
+        self._run("endpoint_retype_waiting", {**found, "before": before, "after": wanted})
+        if before and not (wanted and set(wanted) <= set(before)):
+            self._run("endpoint_retype_rest", found)
+
+    def _keep_routing_out(self) -> None:
+        try:
+            self._run("route_lock")
+        except psycopg.errors.QueryCanceled:
+            raise CommandError(
+                f"a batch has been in routing for more than {STATEMENT_SECONDS} s, which an"
+                " endpoint must not be added or changed in the middle of. Nothing was changed; try"
+                " again later."
+            ) from None
+
+    def _take_time(self) -> None:
+        """Let this transaction read everything, which may take longer than other commands."""
+        self._connection.execute("SELECT set_config('statement_timeout', '0', true)")
+
+
+def _bound(settings: Row) -> Row:
+    return {**settings, "headers": Jsonb(settings["headers"])}
+
+
+def _joined(before: list[str], to: str) -> list[str]:
+    if to in before:
+        return before
+    if len(before) > 1:
+        raise CommandError(
+            f"it has two secrets already, {' and '.join(before)}; nothing was changed. Drop the old"
+            " one with --finish first."
+        )
+    return [*before, to]
+
+
+def _finished(before: list[str], to: str | None) -> list[str]:
+    if to is not None and to not in before:
+        raise CommandError(
+            "--finish --to keeps one of the secrets that sign now, and this is none of them;"
+            " nothing was changed. Add it with --to alone first.",
+            ExitCode.NOTHING_MATCHED,
+        )
+    if to is None and len(before) == 1:
+        raise CommandError(
+            "it has one secret, and no rotation to finish; nothing was changed.",
+            ExitCode.NOTHING_MATCHED,
+        )
+    return [before[-1] if to is None else to]
+
+
+def _missing(name: str) -> NoReturn:
+    raise CommandError(
+        f"there is no endpoint {name!r}; nothing was changed. See `holdfast endpoint list`.",
+        ExitCode.NOTHING_MATCHED,
+    )
+
+
+def _refused(error: psycopg.errors.CheckViolation) -> NoReturn:
+    raise CommandError(
+        f"the schema refuses the endpoint ({error.diag.constraint_name}). Nothing was changed."
+    ) from None

@@ -1,0 +1,3 @@
+-- The server process behind this connection.
+-- Needs no index.
+SELECT pg_backend_pid() AS pid
