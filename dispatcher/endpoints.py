@@ -1,23 +1,27 @@
-"""The endpoints as they are right now: loaded every second, together with their secrets.
+"""The endpoints as they are right now: loaded every second, with all that their references name.
 
-An endpoint that nothing can be sent to (a missing secret, a URL that cannot be read, a timeout
-that does not fit the lease) keeps its lanes waiting and is said once, in words. Nothing of it is
-tried or given up.
+An endpoint that nothing can be sent to (a missing secret, a header that is not allowed, a URL that
+cannot be read, a timeout that does not fit the lease) keeps its lanes waiting and is said once, in
+words. Nothing of it is tried or given up.
 """
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib.metadata import version
 from types import MappingProxyType
 
 from dispatcher.core.lease import fits, lease_seconds_for
-from dispatcher.core.target import Target, url_fault
+from dispatcher.core.request import Composer
+from dispatcher.core.target import Target
 from dispatcher.core.values import Endpoint, EndpointRow
 from dispatcher.ports import Store, Transport
 from dispatcher.receiver.secret import Secret
-from dispatcher.secrets import Secrets, read_secrets
+from dispatcher.secrets import Material, read_material
 from dispatcher.signing import Signer
 from dispatcher.telemetry import Line, Telemetry
+
+USER_AGENT = f"holdfast/{version('holdfast')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,7 @@ class Ready:
     target: Target
     secrets: tuple[Secret, ...]
     signer: Signer
+    composer: Composer = field(default_factory=lambda: Composer(USER_AGENT))
 
 
 class Endpoints:
@@ -44,6 +49,7 @@ class Endpoints:
         self._ready: dict[int, Ready] = {}
         self._faults: dict[int, str] = {}
         self._names: dict[int, str] = {}
+        self._exposed: dict[int, tuple[str, ...]] = {}
         self.lease_seconds = lease_seconds or lease_seconds_for([])
 
     @property
@@ -61,20 +67,23 @@ class Endpoints:
         return self._names.get(endpoint_id, str(endpoint_id))
 
     async def refresh(self) -> None:
-        """Load endpoints and secrets again; raises `StoreUnavailableError`."""
+        """Load endpoints and what they refer to again; raises `StoreUnavailableError`."""
         rows = [row for row in await self._store.endpoints() if row.active]
-        secrets = await asyncio.to_thread(_secrets_of, rows)
+        materials = await asyncio.to_thread(_materials, rows)
         self.lease_seconds = self._fixed_lease_seconds or lease_seconds_for(
             [row.endpoint.total_timeout for row in rows]
         )
-        faults = {row.endpoint.id: self._fault(row.endpoint, secrets) for row in rows}
+        faults = {
+            row.endpoint.id: self._fault(row.endpoint, materials[row.endpoint.id]) for row in rows
+        }
         self._names |= {row.endpoint.id: row.endpoint.name for row in rows}
         self._report({id_: fault for id_, fault in faults.items() if fault})
         self._ready = {
-            row.endpoint.id: _ready(row.endpoint, secrets[row.endpoint.id].values)
+            row.endpoint.id: _ready(row.endpoint, materials[row.endpoint.id])
             for row in rows
             if not faults[row.endpoint.id]
         }
+        self._warn({id_: material.exposed for id_, material in materials.items()})
         await self._transport.retain([ready.target for ready in self._ready.values()])
 
     def disable(self, endpoint_id: int, reason: str) -> None:
@@ -83,10 +92,11 @@ class Endpoints:
             name = self.name(endpoint_id)
             self._telemetry.warn(Line.ENDPOINT_DISABLED, endpoint=name, reason=reason)
 
-    def _fault(self, endpoint: Endpoint, secrets: Mapping[int, Secrets]) -> str | None:
-        if fault := secrets[endpoint.id].fault:
-            return fault
-        if fault := url_fault(endpoint.url) or self._transport.fault(_target(endpoint)):
+    def _fault(self, endpoint: Endpoint, material: Material) -> str | None:
+        if material.fault:
+            return material.fault
+        target = _target(endpoint, material)
+        if fault := self._transport.fault(target):
             return fault
         if not fits(self.lease_seconds, endpoint.total_timeout):
             return (
@@ -103,19 +113,37 @@ class Endpoints:
             self._telemetry.say(Line.ENDPOINT_READY, endpoint=self.name(id_))
         self._faults = faults
 
+    def _warn(self, exposed: dict[int, tuple[str, ...]]) -> None:
+        for id_, references in exposed.items():
+            if references and self._exposed.get(id_) != references:
+                warning = (
+                    f"every user of this machine can read {', '.join(references)}; chmod 600 them"
+                )
+                self._telemetry.warn(Line.ENDPOINT_READY, endpoint=self.name(id_), warning=warning)
+        self._exposed = exposed
 
-def _secrets_of(rows: list[EndpointRow]) -> dict[int, Secrets]:
-    return {row.endpoint.id: read_secrets(row.secret_refs) for row in rows}
+
+def _materials(rows: list[EndpointRow]) -> dict[int, Material]:
+    return {row.endpoint.id: read_material(row) for row in rows}
 
 
-def _ready(endpoint: Endpoint, secrets: tuple[Secret, ...]) -> Ready:
-    return Ready(endpoint, _target(endpoint), secrets, Signer(secrets))
+def _ready(endpoint: Endpoint, material: Material) -> Ready:
+    return Ready(
+        endpoint,
+        _target(endpoint, material),
+        material.secrets,
+        Signer(material.secrets),
+        Composer(USER_AGENT, endpoint.envelope, material.headers),
+    )
 
 
-def _target(endpoint: Endpoint) -> Target:
+def _target(endpoint: Endpoint, material: Material) -> Target:
     return Target(
         endpoint_id=endpoint.id,
         url=endpoint.url,
         allowed=endpoint.allowed,
         connect_timeout=endpoint.connect_timeout,
+        ca_pem=material.ca_pem,
+        client_cert_pem=material.client_cert_pem,
+        client_key_pem=material.client_key_pem,
     )

@@ -9,6 +9,7 @@ from dispatcher.core.values import Wanted
 from dispatcher.endpoints import Endpoints
 from dispatcher.errors import DrainFailedError, StoreUnavailableError
 from dispatcher.flow import Flow
+from dispatcher.holds import Holds
 from dispatcher.ports import Instance, Store
 from dispatcher.telemetry import Line, Telemetry
 from sink.contract.failpoints import failpoint
@@ -38,7 +39,9 @@ class Steps:
         instance: Instance,
         *,
         entries_per_lane: int,
+        holds: Holds,
     ) -> None:
+        self._holds = holds
         self._store = store
         self._endpoints = endpoints
         self._flow = flow
@@ -46,6 +49,7 @@ class Steps:
         self._instance = instance
         self._entries_per_lane = entries_per_lane
         self._answered = seconds()
+        self._asked = False
 
     async def route(self, routed: Callable[[], None]) -> bool:
         """Turn new batches into lanes; `routed` hears that there are some."""
@@ -65,6 +69,9 @@ class Steps:
         )
         for gap in claim.gaps:
             self._telemetry.gap(self._endpoints.name(gap.endpoint_id), gap)
+        self._holds.found(claim.held)
+        for id_ in claim.closed:
+            self._telemetry.breaker_closed(self._endpoints.name(id_))
         if claim.lanes:
             failpoint("D2")
         self._flow.take(claim.lanes, wanted)
@@ -78,9 +85,17 @@ class Steps:
         return bool(rescued)
 
     async def load(self) -> bool:
-        """Load endpoints and secrets again."""
+        """Load endpoints and secrets again; says so where somebody asked for it."""
+        asked = self._asked
         await self._endpoints.refresh()
+        if asked:
+            self._asked = False
+            self._telemetry.say(Line.RELOADED, endpoints=len(self._endpoints.ready))
         return False
+
+    def ask_for_load(self) -> None:
+        """Have the next load say that it was asked for."""
+        self._asked = True
 
     async def beat(self, *, draining: bool = False) -> bool:
         """Show that this process lives, and compare the clocks."""

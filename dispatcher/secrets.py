@@ -1,34 +1,132 @@
-"""An endpoint's signing secrets, read where the dispatcher runs.
+"""What an endpoint's references name, read where the dispatcher runs.
 
-The database holds references (`env:VAR`, `file:PATH`) and never a secret. They are read again at
-each load of the endpoints, so that a rotated secret takes effect without a restart.
+The database holds references (`env:VAR`, `file:PATH`) to signing secrets, header values and
+certificates, and never one of them. They are read again at each load of the endpoints, so that what
+was rotated takes effect without a restart.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import os
+import stat
+from dataclasses import dataclass, field
 
+from dispatcher.core.headers import headers_fault, is_reference, value_fault
+from dispatcher.core.values import EndpointRow
 from dispatcher.receiver.errors import SecretError
 from dispatcher.receiver.secret import Secret
 
+TEXT_BYTES_MAX = 4096
+"""Of a secret or a header's value, with white space around it."""
+PEM_BYTES_MAX = 1024 * 1024
+
 
 @dataclass(frozen=True, slots=True)
-class Secrets:
-    """The active secrets of one endpoint, the first named first; or what is wrong with them."""
+class Material:
+    """What is read for one endpoint; with a fault, there is nothing else in it."""
 
-    values: tuple[Secret, ...]
+    secrets: tuple[Secret, ...] = ()
+    """The active ones, the first named first."""
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    ca_pem: bytes | None = field(default=None, repr=False)
+    client_cert_pem: bytes | None = field(default=None, repr=False)
+    client_key_pem: bytes | None = field(default=None, repr=False)
     fault: str | None = None
+    exposed: tuple[str, ...] = ()
+    """References to files with secrets that every user of this machine can read."""
 
 
-def read_secrets(references: Sequence[str]) -> Secrets:
+class _UnusableError(Exception):
+    """A reference that cannot be used. Its text holds nothing of what was read."""
+
+
+def read_material(row: EndpointRow) -> Material:
     """Read every reference. One that cannot be used is a fault of all of them.
 
     During a rotation the receiver may know only one of two secrets, and nobody can tell here which.
     Blocks on files.
     """
-    values = []
-    for reference in references:
+    endpoint = row.endpoint
+    if fault := headers_fault(endpoint.headers):
+        return Material(fault=fault)
+    reader = _Reader()
+    try:
+        return Material(
+            secrets=tuple(reader.secret(reference) for reference in row.secret_refs),
+            headers=tuple((name, reader.header(name, given)) for name, given in endpoint.headers),
+            ca_pem=reader.pem(endpoint.ca_ref),
+            client_cert_pem=reader.pem(endpoint.client_cert_ref),
+            client_key_pem=reader.pem(endpoint.client_key_ref, private=True),
+            exposed=tuple(reader.exposed),
+        )
+    except _UnusableError as error:
+        return Material(fault=str(error))
+
+
+class _Reader:
+    """Reads references and takes note of files that too many can read."""
+
+    def __init__(self) -> None:
+        self.exposed: list[str] = []
+
+    def secret(self, reference: str) -> Secret:
+        content = self._read(reference, "signing secret", TEXT_BYTES_MAX, private=True)
         try:
-            values.append(Secret.load(reference))
+            return Secret.parse(content.decode("ascii").strip())
+        except UnicodeDecodeError:
+            raise _UnusableError(f"{reference} holds no signing secret") from None
         except SecretError as error:
-            return Secrets((), str(error))
-    return Secrets(tuple(values))
+            raise _UnusableError(f"{reference}: {error}") from None
+
+    def header(self, name: str, given: str) -> str:
+        if not is_reference(given):
+            return given
+        what = f"value of header {name}"
+        content = self._read(given, what, TEXT_BYTES_MAX, private=True)
+        value = content.decode("latin-1").strip()
+        if fault := value_fault(name, value):
+            raise _UnusableError(f"{given}: {fault}")
+        return value
+
+    def pem(self, reference: str | None, *, private: bool = False) -> bytes | None:
+        if reference is None:
+            return None
+        what = "private key" if private else "certificate"
+        return self._read(reference, what, PEM_BYTES_MAX, private=private)
+
+    def _read(self, reference: str, what: str, most: int, *, private: bool) -> bytes:
+        if not is_reference(reference):
+            # What was given may be the secret itself, so the message does not repeat it.
+            raise _UnusableError(
+                f"a reference to a {what} is env:VAR or file:PATH, never the {what} itself"
+            )
+        kind, _, name = reference.partition(":")
+        if kind == "env":
+            content = os.environ.get(name, "").encode(errors="surrogateescape")
+        else:
+            content, mode = _file(name, most)
+            if private and mode & stat.S_IROTH:
+                self.exposed.append(reference)
+        if not content.strip():
+            raise _UnusableError(
+                f"the environment variable {name} holds no {what}"
+                if kind == "env"
+                else f"{reference} holds no {what}"
+            )
+        if len(content) > most:
+            raise _UnusableError(f"{reference} holds no {what}: more than {most:,} bytes")
+        return content
+
+
+def _file(path: str, most: int) -> tuple[bytes, int]:
+    """Return at most one byte more than `most` of a file, and its mode."""
+    try:
+        # A pipe or a device could keep every endpoint waiting for a writer that never comes.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor, not a path
+            mode = os.fstat(descriptor).st_mode
+            if not stat.S_ISREG(mode):
+                raise _UnusableError(f"file:{path} is no regular file")
+            return file.read(most + 1), mode
+    except OSError as error:
+        raise _UnusableError(f"file:{path}: {error.strerror or 'cannot be read'}") from None
+    except ValueError:
+        raise _UnusableError("a file's name cannot hold NUL") from None

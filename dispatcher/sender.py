@@ -5,9 +5,9 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from importlib.metadata import version
 
 from dispatcher.clock import seconds
+from dispatcher.core.cloudevents import NotOurBodyError
 from dispatcher.core.decide import release, settle
 from dispatcher.core.lease import may_send
 from dispatcher.core.outcome import (
@@ -19,21 +19,21 @@ from dispatcher.core.outcome import (
     Response,
     classify,
 )
-from dispatcher.core.request import Request, build_request
 from dispatcher.core.retry_after import parse_retry_after
 from dispatcher.core.text import one_line, storable
 from dispatcher.core.values import Attempt, Endpoint, Entry, Lane, Settlement
-from dispatcher.endpoints import Endpoints, Ready
+from dispatcher.endpoints import USER_AGENT, Endpoints, Ready
+from dispatcher.holds import Holds
 from dispatcher.ports import Progress, Transport
 from dispatcher.receipt import proven_receipt
 from dispatcher.receiver.secret import Secret
-from dispatcher.signing import Signer, structured_string
 from dispatcher.telemetry import Telemetry
+from dispatcher.tracing import attempt_span
 from sink.contract.failpoints import failpoint
 from sink.contract.key import Key
 from sink.contract.states import Outcome
 
-USER_AGENT = f"holdfast/{version('holdfast')}"
+__all__ = ["USER_AGENT", "Sender"]
 
 
 class Sender:
@@ -46,8 +46,10 @@ class Sender:
         telemetry: Telemetry,
         *,
         settle: Callable[[Settlement], None],
+        holds: Holds,
     ) -> None:
-        """`settle` accepts the result of a lane."""
+        """`settle` accepts the result of a lane; `holds` knows what must not be sent after all."""
+        self._holds = holds
         self._endpoints = endpoints
         self._transport = transport
         self._telemetry = telemetry
@@ -71,9 +73,11 @@ class Sender:
             if ready is None:
                 break
             endpoint = ready.endpoint
-            attempt = await self._attempt(ready, entry)
-            if attempt is not None:
-                attempts.append(attempt)
+            with attempt_span(endpoint, entry) as span:
+                attempt = await self._attempt(ready, lane, entry)
+                if attempt is not None:
+                    span.judged(attempt)
+                    attempts.append(attempt)
             if attempt is None or attempt.outcome is not Outcome.DELIVERED:
                 break
         failpoint("D10")
@@ -86,16 +90,20 @@ class Sender:
     def _ready(self, lane: Lane) -> Ready | None:
         """Return the endpoint if an attempt may begin now."""
         ready = self._endpoints.ready.get(lane.endpoint_id)
-        if ready is None or self._stopping:
+        if ready is None or self._stopping or not self._holds.allow(lane):
             return None
         in_time = may_send(seconds(), lane.trusted_until, ready.endpoint.total_timeout)
         return ready if in_time else None
 
-    async def _attempt(self, ready: Ready, entry: Entry) -> Attempt | None:
-        """Make one attempt; None when it was cancelled before a byte was sent."""
-        progress, started = Progress(), seconds()
+    async def _attempt(self, ready: Ready, lane: Lane, entry: Entry) -> Attempt | None:
+        """Make one attempt; None when nothing was sent and nothing is to be charged."""
+        progress, started, key = Progress(), seconds(), Key(entry.key).text
+        ours = True
         try:
-            answer = await self._answer(ready, entry, progress)
+            answer = await self._answer(ready, lane, entry, key, progress)
+            ours = False
+            if answer is None:
+                return None
         except asyncio.CancelledError:
             # Only a stop that ran out of time cancels a lane; what was sent must still be settled.
             if not progress.sent:
@@ -105,38 +113,47 @@ class Sender:
             self._telemetry.crashed("send", error)
             fault = one_line(f"fault of the dispatcher: {type(error).__name__}")
             answer = NoAnswer(fault) if progress.sent else NotSent(fault)
-        return _judged(entry, answer, ready.secrets, round((seconds() - started) * 1000))
+        duration_ms = round((seconds() - started) * 1000)
+        return _judged(entry, key, answer, ready.secrets, duration_ms, ours=ours)
 
-    async def _answer(self, ready: Ready, entry: Entry, progress: Progress) -> Answer:
+    async def _answer(
+        self, ready: Ready, lane: Lane, entry: Entry, key: str, progress: Progress
+    ) -> Answer | None:
+        timestamp = int(time.time())
         try:
-            request = _request(ready.signer, entry, int(time.time()))
-        except UnicodeDecodeError:
-            return Refused("the stored body is not UTF-8")
+            request = ready.composer.compose(
+                key=key,
+                subject_id=lane.subject_id,
+                timestamp=timestamp,
+                signature=ready.signer.sign(key, timestamp, entry.body),
+                traceparent=entry.traceparent,
+                body=entry.body,
+            )
+        except NotOurBodyError as error:
+            return Refused(str(error))
         failpoint("D3")
+        if self._ready(lane) is None:
+            # This process stood still since it looked, and the lease may be somebody else's.
+            return None
         return await self._transport.send(
             ready.target, request, ready.endpoint.total_timeout, progress
         )
 
 
-def _request(signer: Signer, entry: Entry, timestamp: int) -> Request:
-    key = Key(entry.key).text
-    return build_request(
-        key=key,
-        idempotency_key=structured_string(key),
-        timestamp=timestamp,
-        signature=signer.sign(key, timestamp, entry.body),
-        traceparent=entry.traceparent,
-        user_agent=USER_AGENT,
-        body=entry.body,
-    )
-
-
-def _judged(entry: Entry, answer: Answer, secrets: Sequence[Secret], duration_ms: int) -> Attempt:
+def _judged(
+    entry: Entry,
+    key: str,
+    answer: Answer,
+    secrets: Sequence[Secret],
+    duration_ms: int,
+    *,
+    ours: bool,
+) -> Attempt:
     outcome = classify(answer)
     status = error = response = receipt = asked_seconds = None
     if isinstance(answer, Response):
         status = answer.status
-        receipt = proven_receipt(answer.body, Key(entry.key).text, secrets)
+        receipt = proven_receipt(answer.body, key, secrets)
         # A receipt says all that the body says; other answers are kept for people to read.
         response = None if receipt else storable(answer.body)
         if outcome is Outcome.THROTTLED or status == CONFLICT:
@@ -154,4 +171,5 @@ def _judged(entry: Entry, answer: Answer, secrets: Sequence[Secret], duration_ms
         response=response,
         receipt=receipt,
         asked_seconds=asked_seconds,
+        ours=ours,
     )

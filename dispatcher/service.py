@@ -12,26 +12,47 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from math import inf
+from typing import Any, cast
 from uuid import uuid4
 
 from dispatcher.clock import seconds
 from dispatcher.core.values import Settlement
+from dispatcher.doorbell import Doorbell
 from dispatcher.endpoints import Endpoints
 from dispatcher.errors import StoreUnavailableError
 from dispatcher.flow import Flow
+from dispatcher.health import STEP_SECONDS, Health
+from dispatcher.holds import Holds
+from dispatcher.lookout import LOOK_SECONDS, Lookout
 from dispatcher.loops import Steps
 from dispatcher.maintenance import LONGEST_SECONDS, SHORTEST_SECONDS, Maintenance
+from dispatcher.measured import MeasuredStore
+from dispatcher.metrics import Measures
 from dispatcher.ports import Instance, Store, Transport
 from dispatcher.sender import USER_AGENT, Sender
 from dispatcher.settings import Settings
 from dispatcher.settler import Settler
+from dispatcher.store.watch import Watch
 from dispatcher.supervisor import Pulse, Supervisor
 from dispatcher.telemetry import Line, Telemetry
 from sink.contract.failpoints import failpoint
 
 LOAD_SECONDS = 1.0
 BEAT_SECONDS = 5.0
+
+ROUTE_SECONDS = 0.08
+"""How long a batch may lie before an idle dispatcher sees it, where nobody rings."""
+
+CLAIM_SECONDS = 0.25
+"""How late an idle dispatcher may be with a retry, or with what another one has routed."""
+
+ROUTE_STEP_SECONDS = 1900.0
+"""What routing may take: three tries at a large batch, ten minutes each."""
+
+TICK_SECONDS = 1.0
+TICK_STEP_SECONDS = 15.0
+"""How long the event loop may stand still before the process is called dead."""
 
 SETTLE_SECONDS = 5.0
 """How long a process that is told to stop still tries to settle, whatever its time to stop."""
@@ -54,23 +75,43 @@ class Report:
 class Dispatcher:
     """One dispatcher process. Several may run on one database."""
 
-    def __init__(self, settings: Settings, store: Store, transport: Transport) -> None:
-        """The store is open; whoever opened store and transport closes them."""
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        transport: Transport,
+        watch: Watch | None = None,
+    ) -> None:
+        """Store and watch are open before `run`; whoever opened them and transport closes them.
+
+        Without a `watch` there is no doorbell, and nobody is told what waits.
+        """
         self._settings = settings
+        self.health = Health()
+        self.measures = Measures()
+        if settings.listen is not None:
+            store = cast("Store", MeasuredStore(store, self.measures))
         self._store = store
+        self._watch = watch
         self._telemetry = Telemetry()
-        self._supervisor = Supervisor(self._telemetry)
+        self._supervisor = Supervisor(self._telemetry, self.health)
         self._aborted = asyncio.Event()
-        self._claiming = Pulse(0.002, 0.5)
+        self._routing = Pulse(0.005, ROUTE_SECONDS)
+        self._claiming = Pulse(0.002, CLAIM_SECONDS)
+        self._loading = Pulse(LOAD_SECONDS, LOAD_SECONDS)
         self._endpoints = Endpoints(store, transport, self._telemetry, settings.lease_seconds)
+        holds = Holds()
         self._settler = Settler(
             store,
             self._endpoints,
             self._telemetry,
             done=self._settled,
             due=self._claiming.ring,
+            holds=holds,
         )
-        self._sender = Sender(self._endpoints, transport, self._telemetry, settle=self._settler.add)
+        self._sender = Sender(
+            self._endpoints, transport, self._telemetry, settle=self._settler.add, holds=holds
+        )
         self._flow = Flow(
             settings.concurrency,
             settings.claim_lanes,
@@ -88,6 +129,7 @@ class Dispatcher:
             self._telemetry,
             self._instance,
             entries_per_lane=settings.entries_per_lane,
+            holds=holds,
         )
 
     def stop(self) -> None:
@@ -96,6 +138,20 @@ class Dispatcher:
             self._aborted.set()
         self._supervisor.stop()
 
+    def reload(self) -> None:
+        """Load endpoints and secrets now, and say so."""
+        self._steps.ask_for_load()
+        self._loading.ring()
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """What the log has told so far, as in `Report.counts`."""
+        return self._telemetry.counts
+
+    def in_flight(self) -> int:
+        """Return how many lanes are being sent."""
+        return self._flow.sending
+
     async def run(self) -> Report:
         """Deliver until stopped, or with `drain` until nothing is left that can be sent now.
 
@@ -103,6 +159,7 @@ class Dispatcher:
         """
         await self._maintenance.make_partitions()
         await self._endpoints.refresh()
+        self.health.loaded()
         await self._steps.beat()
         self._telemetry.say(
             Line.STARTED,
@@ -115,33 +172,48 @@ class Dispatcher:
         )
         async with asyncio.TaskGroup() as tasks:
             settling = tasks.create_task(self._supervisor.guard("settle", self._settler.run()))
-            maintaining = tasks.create_task(self._maintain())
+            aside = self._start_aside(tasks)
             loops = self._start_loops(tasks)
             await self._supervisor.stopped()
+            self.health.stopping()
             # Nothing depends on it, and it may take minutes: what it is in the middle of is undone.
-            maintaining.cancel()
+            for task in aside:
+                task.cancel()
             await self._wind_down(loops, settling)
         return await self._leave()
 
     def _start_loops(self, tasks: asyncio.TaskGroup) -> set[asyncio.Task[None]]:
         steps = self._steps
         loops: dict[str, tuple[Callable[[], Awaitable[bool]], Pulse]] = {
-            "route": (partial(steps.route, self._claiming.ring), Pulse(0.005, 0.5)),
+            "route": (partial(steps.route, self._claiming.ring), self._routing),
             "claim": (steps.claim, self._claiming),
             "rescue": (steps.rescue, Pulse(0.05, 1.0)),
-            "load": (steps.load, Pulse(LOAD_SECONDS, LOAD_SECONDS)),
+            "load": (steps.load, self._loading),
             "beat": (steps.beat, Pulse(BEAT_SECONDS, BEAT_SECONDS)),
+            "tick": (_tick, Pulse(TICK_SECONDS, TICK_SECONDS)),
         }
+        patience = {"route": ROUTE_STEP_SECONDS, "tick": TICK_STEP_SECONDS}
         if self._settings.drain:
             loops["drain"] = (partial(steps.drain, self._supervisor.stop), Pulse(0.05, 0.25))
         return {
-            tasks.create_task(self._supervisor.loop(name, step, pulse))
+            tasks.create_task(
+                self._supervisor.loop(name, step, pulse, patience.get(name, STEP_SECONDS))
+            )
             for name, (step, pulse) in loops.items()
         }
 
-    async def _maintain(self) -> None:
-        pulse = Pulse(SHORTEST_SECONDS, LONGEST_SECONDS)
-        await self._supervisor.loop("maintain", self._maintenance.step, pulse)
+    def _start_aside(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
+        """Start what delivery does not depend on."""
+        loop = self._supervisor.loop
+        maintaining = Pulse(SHORTEST_SECONDS, LONGEST_SECONDS)
+        work = [loop("maintain", self._maintenance.step, maintaining, inf)]
+        if self._watch is not None and self._settings.listen is not None:
+            lookout = Lookout(self._watch, self.measures, self.health)
+            work.append(loop("look", lookout.look, Pulse(LOOK_SECONDS / 10, LOOK_SECONDS)))
+        if self._watch is not None and self._settings.doorbell:
+            # Routing wakes the claims where it found something; one before would be in its way.
+            work.append(Doorbell(self._watch, self._telemetry, self._routing.ring).run())
+        return [tasks.create_task(each) for each in work]
 
     async def _wind_down(
         self, loops: set[asyncio.Task[None]], settling: asyncio.Task[None]
@@ -189,3 +261,8 @@ class Dispatcher:
 
     def _settled(self, settlement: Settlement) -> None:
         self._flow.settled(settlement.endpoint_id)
+
+
+async def _tick() -> bool:
+    """Do nothing: that it is done shows that the event loop turns."""
+    return False

@@ -3,8 +3,20 @@
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal, get_args
 
 LEASE_SECONDS_MAX = 600
+EngineName = Literal["auto", "httpx", "pyreqwest"]
+ENGINES = get_args(EngineName)
+
+
+def address(listen: str) -> tuple[str, int]:
+    """Split HOST:PORT, with an IPv6 host in brackets. Raises `ValueError` for anything else."""
+    host, _, port = listen.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"--listen must be HOST:PORT, such as 127.0.0.1:9464, not {listen!r}")
+    return host, int(port)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +39,12 @@ class Settings:
     """Days of which every row is older are dropped once a day; None: nothing is ever dropped."""
     ca_file: Path | None = None
     """Further certificate authorities for receivers, as PEM."""
+    engine: EngineName = "auto"
+    """`auto`, or the engine that sends, by its name (`dispatcher.transport.engines`)."""
+    doorbell: bool = False
+    """Whether who writes decisions may ring, so that nobody waits for the next look."""
+    listen: str | None = None
+    """HOST:PORT of health and metrics; None: nowhere."""
 
     def __post_init__(self) -> None:
         """Check every value."""
@@ -37,6 +55,10 @@ class Settings:
         ):
             if not 1 <= value <= most:
                 raise ValueError(f"{name} must be 1 to {most}, not {value}")
+        if self.engine not in ENGINES:
+            raise ValueError(f"the engine must be one of {', '.join(ENGINES)}, not {self.engine!r}")
+        if self.listen is not None:
+            address(self.listen)
         if self.drain and self.retain_days is not None:
             raise ValueError(
                 "a drain may end before old days are dropped: leave out --retain and run"

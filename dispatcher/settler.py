@@ -14,6 +14,7 @@ from dispatcher.clock import seconds
 from dispatcher.core.values import Settled, Settlement
 from dispatcher.endpoints import Endpoints
 from dispatcher.errors import StoreUnavailableError
+from dispatcher.holds import Holds
 from dispatcher.ports import Store
 from dispatcher.telemetry import Telemetry
 
@@ -35,13 +36,18 @@ class Settler:
         *,
         done: Callable[[Settlement], None],
         due: Callable[[], None],
+        holds: Holds | None = None,
     ) -> None:
-        """`done` hears of each result that left memory, `due` that lanes are due again at once."""
+        """`done` hears of each result that left memory, `due` that lanes are due again at once.
+
+        `holds` hears of endpoints that nothing may be sent to any more for a while.
+        """
         self._store = store
         self._endpoints = endpoints
         self._telemetry = telemetry
         self._done = done
         self._due = due
+        self._holds = holds or Holds()
         self._queue: list[Settlement] = []
         self._filled = asyncio.Event()
         self._closing = False
@@ -92,6 +98,8 @@ class Settler:
     def _report(self, batch: list[Settlement], settled: list[Settled]) -> None:
         for each in settled:
             self._telemetry.settled(self._name(each.settlement), each)
+            if each.paced is not None and each.paced.holds:
+                self._holds.found([each.settlement.endpoint_id])
             if each.settlement.disable is not None:
                 self._endpoints.disable(each.settlement.endpoint_id, each.settlement.disable)
         stored = {id(each.settlement) for each in settled}

@@ -1,14 +1,13 @@
 """Signatures of a delivery: Standard Webhooks 1.0.0, one `v1` (HMAC-SHA256) per active secret.
 
-The HMAC is that of the `standardwebhooks` library. The timestamp is that of the attempt, so a
-signature is made for each attempt, over the bytes that were stored.
+The timestamp is that of the attempt, so a signature is made for each attempt, over the bytes that
+were stored. The standard library's HMAC does it, because the `standardwebhooks` library formats
+times and decodes the body first, which takes longer than the rest of a request.
 """
 
+import hmac
+from binascii import b2a_base64
 from collections.abc import Sequence
-from datetime import UTC, datetime
-
-import http_sf
-from standardwebhooks import Webhook
 
 from dispatcher.receiver.secret import Secret
 
@@ -16,16 +15,19 @@ from dispatcher.receiver.secret import Secret
 class Signer:
     """Signs for one endpoint."""
 
+    __slots__ = ("_keyed",)
+
     def __init__(self, secrets: Sequence[Secret]) -> None:
-        self._webhooks = [Webhook(secret.key) for secret in secrets]
+        # An HMAC that has taken in its key is copied for each signature: that is the cheaper half.
+        self._keyed = tuple(hmac.new(secret.key, digestmod="sha256") for secret in secrets)
 
     def sign(self, key: str, timestamp: int, body: bytes) -> str:
         """Return the value of `webhook-signature`: `v1,...` per secret, with spaces between."""
-        moment = datetime.fromtimestamp(timestamp, UTC)
-        text = body.decode()
-        return " ".join(webhook.sign(key, moment, text) for webhook in self._webhooks)
+        content = b"%s.%d.%s" % (key.encode(), timestamp, body)
+        return " ".join([_signature(keyed, content) for keyed in self._keyed])
 
 
-def structured_string(text: str) -> str:
-    """Return `text` as a structured-field string (RFC 9651): with its quotes."""
-    return http_sf.ser(text)
+def _signature(keyed: hmac.HMAC, content: bytes) -> str:
+    mac = keyed.copy()
+    mac.update(content)
+    return "v1," + b2a_base64(mac.digest(), newline=False).decode("ascii")

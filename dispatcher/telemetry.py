@@ -10,9 +10,9 @@ from typing import Any, TextIO
 import structlog
 
 from dispatcher.core.text import redact
-from dispatcher.core.values import Attempt, Gap, Rescued, Settled, Settlement
+from dispatcher.core.values import Attempt, Gap, PaceChange, Rescued, Settled, Settlement
 from sink.contract.key import Key
-from sink.contract.states import Outcome
+from sink.contract.states import BreakerState, Outcome
 
 
 class Line(StrEnum):
@@ -30,9 +30,16 @@ class Line(StrEnum):
     ENDPOINT_READY = "endpoint.ready"
     ENDPOINT_WAITING = "endpoint.waiting"
     ENDPOINT_DISABLED = "endpoint.disabled"
+    ENDPOINT_HELD = "endpoint.held"
+    BREAKER_OPENED = "breaker.opened"
+    BREAKER_RECOVERING = "breaker.recovering"
+    BREAKER_CLOSED = "breaker.closed"
     STORE_AWAY = "store.away"
     STORE_BACK = "store.back"
     CLOCK_SKEW = "clock.skew"
+    RELOADED = "reloaded"
+    DOORBELL_DEAF = "doorbell.deaf"
+    DOORBELL_HEARD = "doorbell.heard"
     PARTITIONS = "partitions.made"
     DAY_DROPPED = "day.dropped"
     DAY_KEPT = "day.kept"
@@ -73,6 +80,8 @@ class Telemetry:
                 fields["retry_at"] = settled.due_at.isoformat()
             write = self._log.info if attempt.outcome is Outcome.DELIVERED else self._log.warning
             write(Line.ATTEMPT.value, **fields)
+        if settled.paced is not None:
+            self._paced(endpoint, settled.paced)
         if settlement.dead is not None:
             self.counts["dead"] += 1
             self.warn(
@@ -84,6 +93,24 @@ class Telemetry:
                 reason=settlement.dead.reason.value,
                 lane=settlement.move.value,
             )
+
+    def _paced(self, endpoint: str, change: PaceChange) -> None:
+        if change.held_until is not None:
+            self.warn(Line.ENDPOINT_HELD, endpoint=endpoint, until=change.held_until.isoformat())
+        if change.breaker is change.before:
+            return
+        until = change.breaker_until.isoformat() if change.breaker_until else None
+        match change.breaker:
+            case BreakerState.OPEN:
+                self.warn(Line.BREAKER_OPENED, endpoint=endpoint, until=until, reason=change.reason)
+            case BreakerState.SLOW_START:
+                self.say(Line.BREAKER_RECOVERING, endpoint=endpoint, until=until)
+            case BreakerState.CLOSED:
+                self.breaker_closed(endpoint)
+
+    def breaker_closed(self, endpoint: str) -> None:
+        """Write down that an endpoint is sent to as before."""
+        self.say(Line.BREAKER_CLOSED, endpoint=endpoint)
 
     def lease_lost(self, endpoint: str, settlement: Settlement) -> None:
         """Write down results that came too late; the database has booked them as `unknown`."""

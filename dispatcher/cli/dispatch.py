@@ -2,6 +2,9 @@
 
 import asyncio
 import signal
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,52 +17,73 @@ from tenacity import (
 )
 
 from dispatcher.cli.shared import Dsn
+from dispatcher.settings import EngineName
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.retention import whole_days
 
 if TYPE_CHECKING:
-    from dispatcher.service import Report
+    from dispatcher.service import Dispatcher, Report
     from dispatcher.settings import Settings
 
 CONNECT_SECONDS = 5
 """How long the database may take to appear when the dispatcher starts."""
 
 
+Drain = Annotated[bool, typer.Option("--drain", help="End when nothing is due or in flight.")]
+Concurrency = Annotated[
+    int, typer.Option("--concurrency", help="Requests at once in this process.")
+]
+ClaimLanes = Annotated[
+    int, typer.Option("--claim-lanes", help="Lanes that one claim takes at most.")
+]
+LeaseSeconds = Annotated[
+    str,
+    typer.Option("--lease-seconds", help="auto: the longest total timeout of an endpoint and 5 s."),
+]
+StopSeconds = Annotated[
+    float, typer.Option("--stop-seconds", help="Time for requests in flight after SIGTERM.")
+]
+Retain = Annotated[
+    str | None,
+    typer.Option(
+        "--retain", help="Once a day, drop days of which every row is older: 90d. Keys stay."
+    ),
+]
+CaFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca-file", help="Further certificate authorities of receivers (PEM).", dir_okay=False
+    ),
+]
+Engine = Annotated[
+    EngineName, typer.Option("--engine", help="What sends; auto: the fastest that is installed.")
+]
+Bell = Annotated[
+    bool, typer.Option("--doorbell", help="Hear who rings, on one connection that is no pooler's.")
+]
+Listen = Annotated[
+    str | None,
+    typer.Option("--listen", help="HOST:PORT of /healthz and /metrics: 127.0.0.1:9464."),
+]
+
+
 def dispatch(
-    drain: Annotated[
-        bool, typer.Option("--drain", help="End when nothing is due or in flight.")
-    ] = False,
-    concurrency: Annotated[
-        int, typer.Option("--concurrency", help="Requests at once in this process.")
-    ] = 256,
-    claim_lanes: Annotated[
-        int, typer.Option("--claim-lanes", help="Lanes that one claim takes at most.")
-    ] = 256,
-    lease_seconds: Annotated[
-        str,
-        typer.Option(
-            "--lease-seconds", help="auto: the longest total timeout of an endpoint and 5 s."
-        ),
-    ] = "auto",
-    stop_seconds: Annotated[
-        float, typer.Option("--stop-seconds", help="Time for requests in flight after SIGTERM.")
-    ] = 20.0,
-    retain: Annotated[
-        str | None,
-        typer.Option(
-            "--retain",
-            help="Once a day, drop days of which every row is older: 90d. Keys stay.",
-        ),
-    ] = None,
-    ca_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--ca-file", help="Further certificate authorities of receivers (PEM).", dir_okay=False
-        ),
-    ] = None,
+    drain: Drain = False,
+    concurrency: Concurrency = 256,
+    claim_lanes: ClaimLanes = 256,
+    lease_seconds: LeaseSeconds = "auto",
+    stop_seconds: StopSeconds = 20.0,
+    retain: Retain = None,
+    ca_file: CaFile = None,
+    engine: Engine = "auto",
+    doorbell: Bell = False,
+    listen: Listen = None,
     dsn: Dsn = None,
 ) -> None:
-    """Deliver webhooks until stopped. SIGTERM or Ctrl-C stops gracefully, a second one at once."""
+    """Deliver webhooks until stopped. SIGTERM or Ctrl-C stops gracefully, a second one at once.
+
+    SIGHUP loads endpoints and secrets now; they are loaded every second anyway.
+    """
     if not dsn:
         raise CommandError(
             "no database: pass --dsn, set HOLDFAST_DSN, or start one with `holdfast local up`.",
@@ -78,11 +102,15 @@ def dispatch(
             stop_seconds=stop_seconds,
             retain_days=None if retain is None else whole_days(retain),
             ca_file=ca_file,
+            engine=engine,
+            doorbell=doorbell,
+            listen=listen,
         )
     except ValueError as error:
         raise CommandError(f"{error}. Nothing was sent.", ExitCode.USAGE) from None
     try:
-        report = asyncio.run(_deliver(settings))
+        with asyncio.Runner(loop_factory=_fast_loop()) as runner:
+            report = runner.run(_deliver(settings))
     except ModuleNotFoundError as error:
         raise CommandError(
             f"`holdfast dispatch` needs the package {error.name}, which is not installed:"
@@ -92,38 +120,74 @@ def dispatch(
     _judge(report, drain=drain)
 
 
+def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return uvloop's loop where it is installed; None is the standard one."""
+    with suppress(ModuleNotFoundError):
+        loop: Callable[[], asyncio.AbstractEventLoop] = import_module("uvloop").new_event_loop
+        return loop
+    return None
+
+
 async def _deliver(settings: "Settings") -> "Report":
     from dispatcher.errors import StoreUnavailableError  # noqa: PLC0415 - see above
+    from dispatcher.metrics import DispatcherCollector  # noqa: PLC0415 - see above
     from dispatcher.service import Dispatcher  # noqa: PLC0415 - see above
     from dispatcher.store.postgres import PostgresStore  # noqa: PLC0415 - see above
+    from dispatcher.store.session import pools  # noqa: PLC0415 - see above
+    from dispatcher.store.watch import Watch  # noqa: PLC0415 - see above
     from dispatcher.telemetry import configure  # noqa: PLC0415 - see above
-    from dispatcher.transport.httpx_engine import HttpxTransport  # noqa: PLC0415 - see above
+    from dispatcher.transport.engines import open_transport  # noqa: PLC0415 - see above
+    from dispatcher.web import served  # noqa: PLC0415 - see above
 
     configure()
-    store = PostgresStore(settings.dsn)
-    transport = HttpxTransport(settings.ca_file)
-    dispatcher = Dispatcher(settings, store, transport)
-    try:
-        async for attempt in AsyncRetrying(
-            retry=retry_if_exception_type(StoreUnavailableError),
-            stop=stop_after_delay(CONNECT_SECONDS),
-            wait=wait_random_exponential(multiplier=0.2, max=3),
-            reraise=True,
-        ):
-            with attempt:
-                await store.open()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, dispatcher.stop)
-        return await dispatcher.run()
-    except StoreUnavailableError as error:
-        raise CommandError(
-            f"the database cannot be used: {error}. Nothing was sent; check --dsn or HOLDFAST_DSN,"
-            " or start one with `holdfast local up`."
-        ) from None
-    finally:
-        await transport.close()
-        await store.close()
+    async with AsyncExitStack() as stack:
+        store = PostgresStore(settings.dsn)
+        stack.push_async_callback(store.close)
+        watch = Watch(settings.dsn) if settings.doorbell or settings.listen else None
+        if watch is not None:
+            stack.push_async_callback(watch.close)
+        transport = open_transport(settings.engine, settings.ca_file)
+        stack.push_async_callback(transport.close)
+        dispatcher = Dispatcher(settings, store, transport, watch)
+        collector = DispatcherCollector(
+            dispatcher.measures,
+            counts=dispatcher.counts,
+            in_flight=dispatcher.in_flight,
+            pool=pools,
+        )
+        stack.enter_context(served(settings.listen, dispatcher.health, collector))
+        try:
+            await _present(store.open)
+            if watch is not None:
+                await watch.open()
+            _heed_signals(dispatcher)
+            return await dispatcher.run()
+        except StoreUnavailableError as error:
+            raise CommandError(
+                f"the database cannot be used: {error}. Nothing was sent; check --dsn or"
+                " HOLDFAST_DSN, or start one with `holdfast local up`."
+            ) from None
+
+
+async def _present(opening: Callable[[], Awaitable[None]]) -> None:
+    """Open a connection, for some seconds again and again; raises what the last try raised."""
+    from dispatcher.errors import StoreUnavailableError  # noqa: PLC0415 - see above
+
+    async for attempt in AsyncRetrying(
+        retry=retry_if_exception_type(StoreUnavailableError),
+        stop=stop_after_delay(CONNECT_SECONDS),
+        wait=wait_random_exponential(multiplier=0.2, max=3),
+        reraise=True,
+    ):
+        with attempt:
+            await opening()
+
+
+def _heed_signals(dispatcher: "Dispatcher") -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, dispatcher.stop)
+    loop.add_signal_handler(signal.SIGHUP, dispatcher.reload)
 
 
 def _judge(report: "Report", *, drain: bool) -> None:

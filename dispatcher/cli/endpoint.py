@@ -1,58 +1,48 @@
 """`holdfast endpoint`: the webhook targets."""
 
-import ipaddress
-import re
-from typing import Annotated
-from urllib.parse import urlsplit
+from typing import Annotated, Any
 
 import typer
 
+from dispatcher.cli import endpoint_options as options
 from dispatcher.cli.shared import AsJson, Dsn, Reason, print_json, print_rows
-from dispatcher.core.address import is_allowed, refusal
-from dispatcher.store.operator import listed, operator_store
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.states import EndpointState, OrderPolicy
+from dispatcher.cli.shown import plain, reason_of
+from dispatcher.store.operator import operator_store
+from dispatcher.store.operator_endpoints import DEFAULTS
+from sink.contract.states import EndpointState
 
-app = typer.Typer(help="Webhook targets: add, list, pause, resume, disable.", no_args_is_help=True)
+app = typer.Typer(
+    help="Webhook targets: add, show, change, rotate secrets, pause, resume.", no_args_is_help=True
+)
 
-DEFAULT_SCHEDULE = "5,30,120,600,1800,7200,18000,36000,50400,72000"
-SCHEDULE_STEPS_MAX = 32
-TIMEOUT_SECONDS_MAX = 120
-KNOWN_TYPES = ("payout_hold.block", "payout_hold.release")
+Url = Annotated[str, typer.Option("--url", help="Where to POST; https unless a CIDR allows it.")]
+SecretRef = Annotated[
+    list[str],
+    typer.Option("--secret-ref", help="env:VAR or file:PATH; twice while a secret is rotated."),
+]
 
 
 @app.command()
 def add(
     name: Annotated[str, typer.Argument(help="Lower-case letters, digits, `.`, `_`, `-`.")],
-    url: Annotated[
-        str, typer.Option("--url", help="Where to POST; https unless a CIDR allows it.")
-    ],
-    secret_ref: Annotated[
-        list[str],
-        typer.Option("--secret-ref", help="env:VAR or file:PATH; twice while a secret is rotated."),
-    ],
-    type_: Annotated[
-        list[str] | None, typer.Option("--type", help="Deliver only this type; repeatable.")
-    ] = None,
-    allow_cidr: Annotated[
-        list[str] | None,
-        typer.Option("--allow-cidr", help="Private addresses this endpoint may have; repeatable."),
-    ] = None,
-    total_timeout: Annotated[
-        float, typer.Option("--total-timeout", help="Seconds for one whole attempt.")
-    ] = 30.0,
-    connect_timeout: Annotated[
-        float, typer.Option("--connect-timeout", help="Seconds to connect.")
-    ] = 5.0,
-    concurrency: Annotated[
-        int, typer.Option("--concurrency", min=1, max=1024, help="Requests at once.")
-    ] = 64,
-    schedule: Annotated[
-        str, typer.Option("--schedule", help="Seconds before each retry, comma-separated.")
-    ] = DEFAULT_SCHEDULE,
-    order_policy: Annotated[
-        OrderPolicy, typer.Option("--order-policy", help="What a lane does behind a dead letter.")
-    ] = OrderPolicy.STOP,
+    url: Url,
+    secret_ref: SecretRef,
+    type_: options.Types = None,
+    allow_cidr: options.AllowCidr = None,
+    header: options.Header = None,
+    envelope: options.Envelope = None,
+    ca: options.Ca = None,
+    client_cert: options.ClientCert = None,
+    client_key: options.ClientKey = None,
+    total_timeout: options.TotalTimeout = None,
+    connect_timeout: options.ConnectTimeout = None,
+    concurrency: options.Concurrency = None,
+    rate: options.Rate = None,
+    schedule: options.Schedule = None,
+    budget: options.Budget = None,
+    breaker_threshold: options.BreakerThreshold = None,
+    slow_start: options.SlowStart = None,
+    order_policy: options.Order = None,
     from_beginning: Annotated[
         bool, typer.Option("--from-beginning/--from-now", help="Deliver what is stored already.")
     ] = False,
@@ -61,29 +51,109 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Add an endpoint. Secrets are named, never given: the dispatcher reads them where it runs."""
-    cidrs = _checked_cidrs(listed(allow_cidr))
-    settings = {
-        "name": name,
-        "url": _reachable(_checked_url(url), cidrs),
-        "types": _checked_types(listed(type_)),
-        "secret_refs": _checked_secret_refs(secret_ref),
-        "allow_cidrs": cidrs,
-        "connect_timeout_ms": min(
-            _checked_seconds("--connect-timeout", connect_timeout),
-            _checked_seconds("--total-timeout", total_timeout),
-        ),
-        "total_timeout_ms": _checked_seconds("--total-timeout", total_timeout),
-        "concurrency": concurrency,
-        "schedule_seconds": _checked_schedule(schedule),
-        "order_policy": order_policy.value,
-    }
+    settings = options.whole({"name": name, **DEFAULTS, **options.given(locals())})
     with operator_store(dsn) as store:
-        row = store.add_endpoint(settings, from_beginning=from_beginning, reason=reason)
+        row = store.add_endpoint(settings, from_beginning=from_beginning, reason=reason_of(reason))
     if as_json:
         print_json(row)
     else:
         since = "the beginning" if from_beginning else "now on"
         typer.echo(f"endpoint {name} added: {url}, decisions from {since}")
+
+
+@app.command("set")
+def set_(
+    name: str,
+    reason: Reason,
+    url: Annotated[str | None, typer.Option("--url", help="Where to POST.")] = None,
+    type_: options.Types = None,
+    all_types: Annotated[bool, typer.Option("--all-types", help="Deliver every type.")] = False,
+    allow_cidr: options.AllowCidr = None,
+    header: options.Header = None,
+    envelope: options.Envelope = None,
+    ca: options.Ca = None,
+    client_cert: options.ClientCert = None,
+    client_key: options.ClientKey = None,
+    total_timeout: options.TotalTimeout = None,
+    connect_timeout: options.ConnectTimeout = None,
+    concurrency: options.Concurrency = None,
+    rate: options.Rate = None,
+    schedule: options.Schedule = None,
+    budget: options.Budget = None,
+    breaker_threshold: options.BreakerThreshold = None,
+    slow_start: options.SlowStart = None,
+    order_policy: options.Order = None,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change what is named and nothing else. `--header NAME=` removes a header.
+
+    Other types need a paused endpoint, and count from now on. Only a subject that has something
+    waiting goes on from there with the new types, in order.
+    """
+    changes = options.given(locals())
+    if all_types:
+        if type_:
+            raise options.usage("--type and --all-types exclude each other.")
+        changes["types"] = []
+    if not changes:
+        raise options.usage("there is nothing to set: name an option.")
+    with operator_store(dsn) as store:
+        done = store.set_endpoint(
+            name, lambda row: options.whole(_merged(row, changes)), reason_of(reason)
+        )
+    if as_json:
+        print_json({"name": name, **done})
+        return
+    for column, before in done["before"].items():
+        typer.echo(f"{column.replace('_', ' ')}: {_said(before)} -> {_said(done['after'][column])}")
+    if not done["before"]:
+        typer.echo(f"endpoint {name} is like this already; nothing was changed")
+
+
+@app.command("rotate-secret")
+def rotate_secret(
+    name: str,
+    reason: Reason,
+    to: Annotated[
+        str | None, typer.Option("--to", help="The new secret: env:VAR or file:PATH.")
+    ] = None,
+    finish: Annotated[
+        bool, typer.Option("--finish", help="Drop the old secret; with --to, all but that one.")
+    ] = False,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """Sign with the old and a new secret (--to), then with the new one alone (--finish).
+
+    Each dispatcher needs the new secret before --to, the receiver before --finish. In between
+    every request has both signatures.
+    """
+    if to is None and not finish:
+        raise options.usage("give --to with the new secret, or --finish to drop the old one.")
+    if to is not None:
+        options.checked_secret_ref(to)
+    with operator_store(dsn) as store:
+        refs = store.rotate_secret(name, to, finish=finish, reason=reason_of(reason))
+    if as_json:
+        print_json({"name": name, "secret_refs": refs})
+    else:
+        typer.echo(f"endpoint {name} signs with {' and '.join(refs)}")
+
+
+@app.command()
+def show(name: str, dsn: Dsn = None, as_json: AsJson = False) -> None:
+    """Show everything about one endpoint. Secrets are named, not shown."""
+    with operator_store(dsn) as store:
+        row = store.endpoint(name)
+    row["fault"] = options.fault_of(row)
+    if as_json:
+        print_json(row)
+        return
+    typer.echo(f"endpoint {name}")
+    for fact, value in row.items():
+        if fact != "name":
+            typer.echo(f"  {fact.replace('_', ' '):<20} {_said(value)}")
 
 
 @app.command()
@@ -138,88 +208,20 @@ def _set_state(
         typer.echo(f"endpoint {name} is {row['state']}")
 
 
-def _usage(message: str) -> CommandError:
-    return CommandError(f"{message} Nothing was changed.", ExitCode.USAGE)
+def _merged(row: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings `row` with `changes`; headers are changed one by one."""
+    merged = {**row, **changes}
+    if "headers" in changes:
+        headers = {**row["headers"], **changes["headers"]}
+        merged["headers"] = {header: value for header, value in headers.items() if value}
+    return merged
 
 
-def _checked_url(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        _ = parts.port  # raises for a port that is no number
-    except ValueError as error:
-        raise _usage(f"--url is not a URL: {error}.") from None
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise _usage("--url must be http:// or https:// with a host.")
-    if parts.username or parts.password or parts.fragment:
-        raise _usage("--url must not hold a user, a password or a fragment.")
-    if not url.isascii() or any(ord(c) <= 32 or ord(c) == 127 for c in url):
-        raise _usage("--url must be ASCII without spaces or control characters.")
-    return url
-
-
-def _reachable(url: str, cidrs: list[str]) -> str:
-    """Refuse a URL that the dispatcher's address guard would refuse at every attempt."""
-    parts = urlsplit(url)
-    if parts.scheme == "http" and not cidrs:
-        raise _usage("--url is plain http://, which needs --allow-cidr for its network.")
-    try:
-        address = ipaddress.ip_address(parts.hostname or "")
-    except ValueError:
-        return url  # a name: it is resolved and judged at every attempt
-    networks = [ipaddress.ip_network(cidr) for cidr in cidrs]
-    why = refusal(str(address), networks)
-    if why is None and parts.scheme == "http" and not is_allowed(str(address), networks):
-        why = f"{address} is in no --allow-cidr, which plain http:// needs"
-    if why is not None:
-        raise _usage(f"every delivery to --url would be refused: {why}.")
-    return url
-
-
-def _checked_seconds(option: str, seconds: float) -> int:
-    """Return milliseconds."""
-    if not 0.001 <= seconds <= TIMEOUT_SECONDS_MAX:  # also refuses nan
-        raise _usage(f"{option} must be 0.001 to {TIMEOUT_SECONDS_MAX} seconds.")
-    return round(seconds * 1000)
-
-
-def _checked_types(types: list[str]) -> list[str]:
-    for type_ in types:
-        if not re.fullmatch(r"[a-zA-Z0-9_.]{1,128}", type_):
-            raise _usage(f"--type {type_!r} is no type: 1 to 128 of a-z A-Z 0-9 _ . are.")
-        if type_ not in KNOWN_TYPES:
-            typer.echo(
-                f"note: {type_} is no type of the exposure job; only entries of exactly this type"
-                " will be delivered.",
-                err=True,
-            )
-    return types
-
-
-def _checked_secret_refs(refs: list[str]) -> list[str]:
-    for ref in refs:
-        kind, _, name = ref.partition(":")
-        if kind not in ("env", "file") or not name:
-            raise _usage(
-                "--secret-ref must be env:VAR or file:PATH; a secret itself never goes on a"
-                " command line."
-            )
-    if len(refs) not in (1, 2):
-        raise _usage("an endpoint has one secret, or two while one is rotated.")
-    return refs
-
-
-def _checked_cidrs(cidrs: list[str]) -> list[str]:
-    try:
-        return [str(ipaddress.ip_network(cidr)) for cidr in cidrs]
-    except ValueError as error:
-        raise _usage(f"--allow-cidr: {error}.") from None
-
-
-def _checked_schedule(schedule: str) -> list[int]:
-    try:
-        seconds = [int(part) for part in schedule.split(",")]
-    except ValueError:
-        raise _usage("--schedule must be whole seconds, comma-separated.") from None
-    if not 1 <= len(seconds) <= SCHEDULE_STEPS_MAX or min(seconds) < 0 or max(seconds) > 7 * 86400:
-        raise _usage(f"--schedule must be 1 to {SCHEDULE_STEPS_MAX} steps of 0 s to 7 days.")
-    return seconds
+def _said(value: Any) -> str:
+    match value:
+        case list():
+            return ", ".join(plain(each) for each in value) or "-"
+        case dict():
+            return ", ".join(f"{key}={plain(each)}" for key, each in value.items()) or "-"
+        case _:
+            return plain(value)

@@ -7,6 +7,7 @@ that is left to do is to take an idle connection or to open one.
 
 import ssl
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpcore
 
@@ -54,7 +55,7 @@ class Connections(httpcore.AsyncConnectionPool):
     async def give_back(self, connection: httpcore.AsyncHTTPConnection) -> None:
         """Keep a connection whose response was read to its end, and close any other."""
         self._busy.discard(connection)
-        if connection.is_idle() and not connection.is_closed():
+        if connection.is_idle() and not connection.is_closed() and not _surplus(connection):
             self._idle.append(connection)
         else:
             await connection.aclose()
@@ -105,3 +106,13 @@ class _Body:
             await self._response.aclose()
         finally:
             await self._owner.give_back(self._connection)
+
+
+def _surplus(connection: httpcore.AsyncHTTPConnection) -> bytes:
+    """Return what was read behind the response: it must not become the answer to another request.
+
+    httpcore has no public way to it, and would take it for the next response.
+    """
+    http: Any = connection._connection  # noqa: SLF001
+    data: bytes = http._h11_state.trailing_data[0]  # noqa: SLF001
+    return data

@@ -21,28 +21,43 @@ from dispatcher.core.outcome import (
     Response,
 )
 from dispatcher.core.request import Request
-from dispatcher.core.target import Target
+from dispatcher.core.target import Target, url_fault
 from dispatcher.core.text import one_line
 from dispatcher.ports import Progress
+from dispatcher.transport.certificates import UnusablePemError, extend, trust
 from dispatcher.transport.connections import Connections
-from dispatcher.transport.guard import AddressRefusedError, GuardedBackend, ResolveError
+from dispatcher.transport.guard import (
+    AddressRefusedError,
+    Guard,
+    Resolve,
+    ResolveError,
+    system_addresses,
+)
+from dispatcher.transport.guarded_backend import GuardedBackend
 from sink.contract.failpoints import failpoint
 
 
 class HttpxTransport:
     """The transport of a dispatcher: one connection pool for each target."""
 
-    def __init__(self, ca_file: Path | None = None) -> None:
-        """`ca_file` holds further certificate authorities to trust, as PEM."""
-        self._tls = _tls_context(ca_file)
+    def __init__(self, ca_file: Path | None = None, resolve: Resolve = system_addresses) -> None:
+        """`ca_file` holds further certificate authorities to trust, as PEM.
+
+        Raises `OSError` when it cannot be read and `UnusablePemError` when it holds none.
+        """
+        self._ca_pem = None if ca_file is None else ca_file.read_bytes()
+        self._tls = _tls_context(self._ca_pem)
+        self._resolve = resolve
         self._channels: dict[Target, _Channel] = {}
 
     def fault(self, target: Target) -> str | None:
-        """Return why httpx cannot use the target's URL, or None."""
+        """Return why httpx cannot use the target's URL or certificates, or None."""
         try:
-            httpx.URL(target.url)
+            self._channel(target)
         except httpx.InvalidURL as error:
-            return f"its URL cannot be used: {error}"
+            return f"its URL cannot be used: {one_line(str(error))}"
+        except UnusablePemError as error:
+            return str(error)
         return None
 
     async def send(
@@ -51,7 +66,7 @@ class HttpxTransport:
         """Make one attempt; see `dispatcher.ports.Transport.send`."""
         try:
             channel = self._channel(target)
-        except httpx.InvalidURL as error:
+        except (httpx.InvalidURL, UnusablePemError) as error:
             return Refused(one_line(str(error)))
         exchange = _Exchange(channel, target, request, progress)
         try:
@@ -80,20 +95,32 @@ class HttpxTransport:
 
     def _channel(self, target: Target) -> "_Channel":
         if target not in self._channels:
-            self._channels[target] = _Channel(target, self._tls)
+            if fault := url_fault(target.url):
+                raise httpx.InvalidURL(fault)
+            guard = Guard(target.allowed, encrypted=target.encrypted, resolve=self._resolve)
+            self._channels[target] = _Channel(target, self._tls_of(target), guard)
         return self._channels[target]
+
+    def _tls_of(self, target: Target) -> ssl.SSLContext:
+        if (
+            target.ca_pem is None
+            and target.client_cert_pem is None
+            and target.client_key_pem is None
+        ):
+            return self._tls
+        context = _tls_context(self._ca_pem)
+        extend(context, target)
+        return context
 
 
 class _Channel(httpx.AsyncHTTPTransport):
     """httpx's transport to one target, on connections that are opened through the address guard."""
 
-    def __init__(self, target: Target, tls: ssl.SSLContext) -> None:
+    def __init__(self, target: Target, tls: ssl.SSLContext, guard: Guard) -> None:
         super().__init__(verify=tls, trust_env=False)
         self.url = httpx.URL(target.url)
         # httpx has no parameter for a pool or a network backend of one's own.
-        self.connections = Connections(
-            tls, GuardedBackend(target.allowed, encrypted=target.encrypted)
-        )
+        self.connections = Connections(tls, GuardedBackend(guard))
         self._pool = self.connections
 
 
@@ -148,8 +175,12 @@ class _Exchange:
         match name:
             case "http11.send_request_headers.started":
                 self._progress.sent = True
+            case "http11.send_request_headers.complete":
+                failpoint("D7")
             case "http11.send_request_body.complete":
                 failpoint("D8")
+            case "http11.receive_response_headers.complete":
+                failpoint("D9")
 
 
 def _fault(error: Exception, total_timeout: float) -> str:
@@ -159,9 +190,9 @@ def _fault(error: Exception, total_timeout: float) -> str:
     return one_line(f"{name}: {error}" if str(error) else name)
 
 
-def _tls_context(ca_file: Path | None) -> ssl.SSLContext:
+def _tls_context(ca_pem: bytes | None) -> ssl.SSLContext:
     context = httpx.create_ssl_context(trust_env=False)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if ca_file is not None:
-        context.load_verify_locations(cafile=ca_file)
+    if ca_pem is not None:
+        trust(context, ca_pem)
     return context

@@ -1,0 +1,109 @@
+"""A store whose calls are measured: what the metrics know of delivery, they know from here.
+
+A dispatcher that nobody asks for its metrics works on the store itself.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from dispatcher.clock import seconds
+from dispatcher.core.values import Claim, EndpointRow, Lane, Rescued, Settled, Settlement, Wanted
+from dispatcher.metrics import Measures
+from dispatcher.ports import Instance, Store
+from sink.contract.states import Outcome
+
+
+class MeasuredStore:
+    """`store`, with what goes through it written down. See `dispatcher.ports.Store`."""
+
+    def __init__(self, store: Store, measures: Measures) -> None:
+        self._store = store
+        self._measures = measures
+        self._names: dict[int, str] = {}
+        self._claimed: dict[tuple[int, int, UUID], Lane] = {}
+        self._ahead = 0.0
+        """What the database's clock, as a POSIX time, is ahead of `seconds`."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Hand on what is not measured."""
+        return getattr(self._store, name)
+
+    async def endpoints(self) -> list[EndpointRow]:
+        """Keep the names, which label what is measured."""
+        rows = await self._store.endpoints()
+        self._names |= {row.endpoint.id: row.endpoint.name for row in rows}
+        return rows
+
+    async def claim(self, wanted: Wanted, started: float) -> Claim:
+        """Measure how long a claim takes, and how much."""
+        before = seconds()
+        claim = await self._store.claim(wanted, started)
+        self._measures.claim_seconds.observe(seconds() - before)
+        self._measures.claim_lanes.observe(len(claim.lanes))
+        self._forget(before)
+        for lane in claim.lanes:
+            self._claimed[lane.endpoint_id, lane.subject_id, lane.token] = lane
+        return claim
+
+    async def settle(self, settlements: Sequence[Settlement], *, repeated: bool) -> list[Settled]:
+        """Measure how long settling takes, and count what is now on record."""
+        before = seconds()
+        settled = await self._store.settle(settlements, repeated=repeated)
+        now = seconds()
+        self._measures.settle_seconds.observe(now - before)
+        for each in settled:
+            self._count(each.settlement, now + self._ahead)
+        stored = {id(each.settlement) for each in settled}
+        for settlement in settlements:
+            if id(settlement) not in stored:
+                self._claimed.pop(_claim_of(settlement), None)
+                self._measures.fenced[self._label(settlement.endpoint_id)] += 1
+        return settled
+
+    async def rescue(self, lanes: int) -> list[Rescued]:
+        """Count what ended with its lease."""
+        rescued = await self._store.rescue(lanes)
+        for each in rescued:
+            label = self._label(each.endpoint_id)
+            self._measures.rescued[label] += 1
+            self._measures.unknown[label] += 1
+        return rescued
+
+    async def beat(self, instance: Instance, in_flight: int, *, draining: bool) -> datetime:
+        """Compare the clocks."""
+        before = seconds()
+        at = await self._store.beat(instance, in_flight, draining=draining)
+        self._ahead = at.timestamp() - (before + seconds()) / 2
+        self._measures.clock_skew_seconds = (datetime.now(UTC) - at).total_seconds()
+        return at
+
+    def _count(self, settlement: Settlement, now: float) -> None:
+        measures, (name,) = self._measures, self._label(settlement.endpoint_id)
+        lane = self._claimed.pop(_claim_of(settlement), None)
+        created = {} if lane is None else {each.sequence: each.created_at for each in lane.entries}
+        for attempt in settlement.attempts:
+            labels = (name, attempt.outcome.value)
+            measures.attempts[labels] += 1
+            measures.attempt_seconds.observe(attempt.duration_ms / 1000, labels)
+            if attempt.outcome is Outcome.UNKNOWN:
+                measures.unknown[name,] += 1
+            elif attempt.outcome is Outcome.DELIVERED and attempt.sequence in created:
+                since = created[attempt.sequence].timestamp()
+                measures.end_to_end_seconds.observe(max(0.0, now - since), (name,))
+        if settlement.dead is not None:
+            measures.dead[name,] += 1
+
+    def _label(self, endpoint_id: int) -> tuple[str]:
+        return (self._names.get(endpoint_id, ""),)
+
+    def _forget(self, now: float) -> None:
+        """Drop lanes that were never settled; the oldest claims come first."""
+        for key, lane in list(self._claimed.items())[:16]:
+            if lane.trusted_until < now - 600:
+                del self._claimed[key]
+
+
+def _claim_of(settlement: Settlement) -> tuple[int, int, UUID]:
+    return settlement.endpoint_id, settlement.subject_id, settlement.token

@@ -1,0 +1,60 @@
+"""The certificates of a target: which authorities it trusts, and who we are to it."""
+
+import ssl
+from tempfile import NamedTemporaryFile
+
+from dispatcher.core.target import Target
+
+
+class UnusablePemError(ValueError):
+    """A certificate or a key cannot be used; the message holds nothing of either."""
+
+
+def extend(context: ssl.SSLContext, target: Target) -> None:
+    """Let `context` trust the target's authorities too and show its client certificate.
+
+    Raises `UnusablePemError`.
+    """
+    if target.ca_pem is not None:
+        trust(context, target.ca_pem)
+    certificate, key = target.client_cert_pem, target.client_key_pem
+    if (certificate is None) is not (key is None):
+        missing = "key" if key is None else "certificate"
+        raise UnusablePemError(f"its client certificate has no {missing}")
+    if certificate is not None and key is not None:
+        _identify(context, certificate, key)
+
+
+def trust(context: ssl.SSLContext, ca_pem: bytes) -> None:
+    """Trust further certificate authorities. Raises `UnusablePemError`."""
+    try:
+        context.load_verify_locations(cadata=ca_pem.decode("ascii"))
+    except (ssl.SSLError, ValueError):
+        raise UnusablePemError("its CA certificates are no PEM that can be read") from None
+
+
+def identity(target: Target) -> bytes | None:
+    """Return the client's certificate and key as one PEM, or None where there are none."""
+    if target.client_cert_pem is None or target.client_key_pem is None:
+        return None
+    return target.client_cert_pem.rstrip() + b"\n" + target.client_key_pem
+
+
+def _identify(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    # Python loads a chain from a file alone. This one is readable by its owner and is gone at once.
+    with NamedTemporaryFile(prefix="holdfast-") as file:
+        file.write(certificate.rstrip() + b"\n" + key)
+        file.flush()
+        try:
+            context.load_cert_chain(file.name, password=_no_password)
+        except (ssl.SSLError, OSError, ValueError) as error:
+            reason = getattr(error, "reason", None) or "no PEM that can be read"
+            words = str(reason).replace("_", " ").lower()
+            raise UnusablePemError(
+                f"its client certificate and key cannot be used: {words}"
+            ) from None
+
+
+def _no_password() -> str:
+    """Return no password, where OpenSSL would ask a terminal for one."""
+    return ""
