@@ -51,10 +51,14 @@ bench-sink: $(STAMP) ## measure the sink against JDBC and others, with a plot; t
 bench-operator: $(STAMP) ## measure the exposure operator against Spark's own, with a plot; takes long
 	@$(BIN)/python -m tests.benchmarks.operator
 
+.PHONY: bench-dispatch
+bench-dispatch: $(STAMP) ## measure the dispatcher against bare clients and other queues; needs npm
+	@$(BIN)/python -m tests.benchmarks.dispatch
+
 .PHONY: kills
 kills: $(STAMP) ## kill the job's JVM, Python workers and driver at twenty random points
 	@$(BIN)/python -m pytest tests/soak/kills.py
 
 .PHONY: soak
-soak: $(STAMP) ## run the demo and the job under random kills for SOAK_MINUTES (30)
+soak: $(STAMP) ## run the demo, the job and dispatchers under random faults for SOAK_MINUTES (30)
 	@$(BIN)/python -m tests.soak.run

@@ -1,0 +1,1 @@
+"""Webhooks out of Postgres: this dispatcher, bare HTTP clients, and other people's queues."""

@@ -1,0 +1,63 @@
+"""What is measured, and how each is started."""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Kind = Literal["ours", "loop", "python", "node"]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One way of delivering."""
+
+    kind: Kind
+    label: str
+    program: str = ""
+    """The peer's program; empty for ours."""
+    option: str = ""
+    """What the program is told; for ours, the engine (empty: the default one)."""
+    ordered: bool = True
+    """Whether it says that it keeps the order of a subject."""
+    trickles: bool = True
+    """Whether its latency is measured."""
+    doorbell: bool = False
+
+    @property
+    def queues(self) -> bool:
+        """Whether it reads a queue at all."""
+        return self.kind != "loop"
+
+
+CASES: Final = {
+    "holdfast": Case("ours", "holdfast dispatch, default engine"),
+    "holdfast_doorbell": Case("ours", "the same with --doorbell", doorbell=True),
+    "holdfast_httpx": Case("ours", "holdfast dispatch --engine httpx", option="httpx"),
+    "loop_pyreqwest": Case("loop", "bare loop, pyreqwest", "bare_loop.py", "pyreqwest"),
+    "loop_aiohttp": Case("loop", "bare loop, aiohttp", "bare_loop.py", "aiohttp"),
+    "loop_httpx": Case("loop", "bare loop, httpx", "bare_loop.py", "httpx"),
+    "graphile_queues": Case("node", "graphile-worker, queue per subject", "graphile.mjs", "queue"),
+    "pgboss_fifo": Case("node", "pg-boss, key_strict_fifo", "pgboss.mjs", "fifo"),
+    "procrastinate_lock": Case(
+        "python", "procrastinate, lock per subject", "procrastinate_peer.py", "lock"
+    ),
+    "graphile": Case("node", "graphile-worker", "graphile.mjs", ordered=False),
+    "pgboss": Case("node", "pg-boss", "pgboss.mjs", ordered=False),
+    "pgqueuer": Case("python", "pgqueuer", "pgqueuer_peer.py", ordered=False),
+    "procrastinate": Case("python", "procrastinate", "procrastinate_peer.py", ordered=False),
+    "naive_aiohttp": Case(
+        "python", "SKIP LOCKED loop, aiohttp", "naive.py", "aiohttp", ordered=False
+    ),
+    "naive_httpx": Case(
+        "python", "SKIP LOCKED loop, httpx", "naive.py", "httpx", ordered=False, trickles=False
+    ),
+}
+
+ORDERED_PEERS: Final = ("graphile_queues", "pgboss_fifo", "procrastinate_lock")
+UNORDERED_PEERS: Final = ("graphile", "pgboss", "pgqueuer", "procrastinate", "naive_aiohttp")
+
+BARE_CLIENT: Final = {
+    "pyreqwest": "loop_pyreqwest",
+    "aiohttp": "loop_aiohttp",
+    "httpx": "loop_httpx",
+}
+"""The bare loop on the client of each engine."""
