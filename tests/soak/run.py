@@ -1,7 +1,7 @@
-"""Run the demo and the job under random kills for SOAK_MINUTES, with one random seed after another.
+"""Run the demo, the job and dispatchers under random faults for SOAK_MINUTES, seed after seed.
 
 Stops at the first failure. Each seed is printed, so that a failure can be run again:
-`holdfast demo --seed N`, `python -m tests.soak.job N`.
+`holdfast demo --seed N`, `python -m tests.soak.job N`, `python -m tests.soak.dispatch N`.
 """
 
 import os
@@ -14,6 +14,7 @@ MINUTES = float(os.environ.get("SOAK_MINUTES", "30"))
 
 DEMO = ("-m", "dispatcher.cli.main", "demo", "--seed")
 JOB = ("-m", "tests.soak.job")
+DISPATCH = ("-m", "tests.soak.dispatch")
 
 
 def main() -> int:
@@ -22,7 +23,7 @@ def main() -> int:
     runs = 0
     while time.monotonic() < end:
         seed = secrets.randbelow(2**31)
-        for name, words in (("demo", DEMO), ("job", JOB)):
+        for name, words in (("demo", DEMO), ("job", JOB), ("dispatch", DISPATCH)):
             print(f"soak: run {runs + 1}, {name}, seed {seed}", flush=True)
             code = subprocess.run([sys.executable, *words, str(seed)], check=False).returncode
             if code != 0:

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import psycopg
 from dispatcher.service import Dispatcher, Report
 from dispatcher.settings import Settings
 from dispatcher.store.postgres import PostgresStore
-from dispatcher.transport.httpx_engine import HttpxTransport
+from dispatcher.transport.engines import EngineName, open_transport
 from sink.contract.failpoints import ENVIRONMENT
 from tests.support.sender import secret_text
 from tests.support.waiting import eventually
@@ -26,7 +26,10 @@ LOOPBACK = "127.0.0.0/8"
 
 
 def add_endpoint(db: psycopg.Connection, url: str, **columns: Any) -> int:
-    """Add an endpoint that may be on this machine; retries are due at once, timeouts are short."""
+    """Add an endpoint that may be on this machine.
+
+    Retries are due at once, timeouts are short, and no breaker opens.
+    """
     row = {
         "name": "payouts",
         "url": url,
@@ -35,6 +38,7 @@ def add_endpoint(db: psycopg.Connection, url: str, **columns: Any) -> int:
         "connect_timeout_ms": 1000,
         "total_timeout_ms": 2000,
         "schedule_seconds": [0] * 10,
+        "breaker_threshold": 0,
         **columns,
     }
     names = ", ".join(row)
@@ -56,13 +60,13 @@ def settings(dsn: str, **changes: Any) -> Settings:
     return Settings(**{"dsn": dsn, "drain": True, "stop_seconds": 10.0, **changes})
 
 
-def drain(dsn: str, **changes: Any) -> Report:
+def drain(dsn: str, *, engine: EngineName = "auto", **changes: Any) -> Report:
     """Run a dispatcher in this process until nothing is left that can be sent now."""
-    return asyncio.run(_run(settings(dsn, **changes)))
+    return asyncio.run(_run(settings(dsn, **changes), engine))
 
 
-async def _run(given: Settings) -> Report:
-    store, transport = PostgresStore(given.dsn), HttpxTransport(given.ca_file)
+async def _run(given: Settings, engine: EngineName) -> Report:
+    store, transport = PostgresStore(given.dsn), open_transport(engine, given.ca_file)
     try:
         await store.open()
         return await Dispatcher(given, store, transport).run()
@@ -91,12 +95,28 @@ class Process:
 
     def says(self, what: str) -> None:
         """Wait until it has written a line of this name."""
-        eventually(lambda: self.lines(what) or self.process.poll() is not None)
-        assert self.lines(what), self.text()
+        self.until(lambda: self.lines(what))
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal to this very process."""
         os.kill(self.process.pid, number)
+
+    def terminate(self) -> None:
+        """Tell it to stop (SIGTERM)."""
+        self.send(signal.SIGTERM)
+
+    def go_on(self) -> None:
+        """Let it go on after it stood still (SIGCONT)."""
+        self.send(signal.SIGCONT)
+
+    def until(self, condition: Callable[[], object]) -> None:
+        """Wait for a condition, as long as the process lives."""
+        eventually(lambda: condition() or self.process.poll() is not None)
+        assert condition(), self.text()
+
+    def stands_still(self) -> None:
+        """Wait until a failpoint has stopped it (SIGSTOP)."""
+        self.until(lambda: _state(self.process.pid) == "T")
 
     def ends(self, seconds: float = 60) -> int:
         """Wait for its end; returns the exit code."""
@@ -108,10 +128,15 @@ def dispatching(
     dsn: str,
     log: Path,
     *options: str,
+    engine: EngineName | None = None,
     failpoints: str = "",
     environment: Mapping[str, str] | None = None,
+    launcher: Sequence[str] = ("dispatcher.cli.main",),
 ) -> Iterator[Process]:
-    """Run `holdfast dispatch OPTIONS` until the block ends; then it is gone, whatever happened."""
+    """Run `holdfast dispatch OPTIONS` until the block ends; then it is gone, whatever happened.
+
+    `launcher` is the module that starts the command, with its arguments before the command's.
+    """
     variables = {
         **os.environ,
         "HOLDFAST_DSN": dsn,
@@ -119,7 +144,9 @@ def dispatching(
         ENVIRONMENT: failpoints,
         **(environment or {}),
     }
-    command = [sys.executable, "-m", "dispatcher.cli.main", "dispatch", *options]
+    command = [sys.executable, "-m", *launcher, "dispatch", *options]
+    if engine is not None:
+        command += ["--engine", engine]
     with log.open("wb") as stderr:
         process = subprocess.Popen(command, env=variables, stderr=stderr)
     try:
@@ -127,3 +154,7 @@ def dispatching(
     finally:
         process.kill()
         process.wait()
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

@@ -150,7 +150,8 @@ class Gate:
 class WebhookReceiver:
     """A listening receiver; everything it saw is in `seen`, in order of arrival."""
 
-    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1") -> None:
+        self.host = host
         self.script: Script = lambda _seen: answer(200)
         self.seen: list[Seen] = []
         self.overlaps = 0
@@ -169,7 +170,7 @@ class WebhookReceiver:
     def url(self) -> str:
         """Where it listens."""
         scheme = "https" if self._tls else "http"
-        return f"{scheme}://127.0.0.1:{self.port}/webhooks"
+        return f"{scheme}://{self.host}:{self.port}/webhooks"
 
     def sequences(self, subject: str) -> list[int]:
         """The sequences that arrived for a subject, repetitions included."""
@@ -196,9 +197,7 @@ class WebhookReceiver:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
 
     async def _listen(self) -> None:
-        self._server = await asyncio.start_server(
-            self._serve, "127.0.0.1", self.port, ssl=self._tls
-        )
+        self._server = await asyncio.start_server(self._serve, self.host, self.port, ssl=self._tls)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def _shut(self) -> None:
@@ -250,14 +249,34 @@ def meeting(receiver: WebhookReceiver, count: int) -> Behaviour:
 
 
 @contextmanager
-def listening(tls: ssl.SSLContext | None = None) -> Iterator[WebhookReceiver]:
+def listening(
+    tls: ssl.SSLContext | None = None, *, host: str = "127.0.0.1", port: int = 0
+) -> Iterator[WebhookReceiver]:
     """Run a receiver until the block ends."""
-    receiver = WebhookReceiver(tls)
+    receiver = WebhookReceiver(tls, host)
+    receiver.port = port
     receiver.start()
     try:
         yield receiver
     finally:
         receiver.close()
+
+
+@contextmanager
+def unaccepting() -> Iterator[int]:
+    """A port that swallows connections: its queue is full, so nothing more is answered."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        waiting = [socket.socket() for _ in range(4)]
+        for client in waiting:
+            client.setblocking(False)
+            client.connect_ex(listener.getsockname())
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            for client in waiting:
+                client.close()
 
 
 async def _read(reader: asyncio.StreamReader, connection: int) -> Seen:

@@ -170,6 +170,22 @@ def test_status_is_degraded_while_a_dead_letter_waits(dsn: str, db: psycopg.Conn
     assert holdfast("status", dsn=dsn).returncode == ExitCode.DEGRADED
 
 
+def test_status_is_degraded_until_every_quarantined_row_is_resolved(
+    dsn: str, db: psycopg.Connection
+) -> None:
+    db.execute(
+        "INSERT INTO holdfast.quarantine (batch_no, reason, detail, row, quarantined_at)"
+        " VALUES (1, 'bad_data', 'd', '{}', now())"
+    )
+    done = holdfast("status", dsn=dsn)
+    assert done.returncode == ExitCode.DEGRADED
+    assert "1 open rows in quarantine" in done.stdout
+    db.execute("UPDATE holdfast.quarantine SET resolution = 'dismissed', resolved_at = now()")
+    done = holdfast("status", dsn=dsn)
+    assert done.returncode == ExitCode.OK
+    assert "0 open rows in quarantine" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("dsn_given", "complaint", "code"),
     [

@@ -12,6 +12,7 @@ from dispatcher.core.decide import release, settle
 from dispatcher.core.lifecycle import LaneState, Move
 from dispatcher.core.values import Attempt, Claim, Endpoint, Gap, Lane, Settlement, Wanted
 from dispatcher.ports import Routed
+from dispatcher.store.looks import BEGINNING, END
 from dispatcher.store.postgres import PostgresStore
 from sink.contract.states import OrderPolicy, Outcome
 from tests.support.decisions import Decisions
@@ -344,18 +345,24 @@ def test_claim_walks_indexes_however_wrong_the_statistics_are(
 
     asyncio.run(stored(dsn, work))
     db.execute("ANALYZE holdfast.lane, holdfast.entry, holdfast.attempt")
-    db.execute((SQL / "session.sql").read_bytes(), {"role": "holdfast_dispatcher"})
-    plan = db.execute(
-        b"EXPLAIN " + (SQL / "lane_claim.sql").read_bytes(),
-        {
-            "endpoint_ids": [endpoint_id],
-            "lanes": [256],
-            "token": uuid4(),
-            "lease_seconds": 30.0,
-            "entries": 8,
-            "bytes": 262_144,
-        },
-    ).fetchall()
+    with db.transaction():
+        db.execute((SQL / "session.sql").read_bytes())
+        plan = db.execute(
+            b"EXPLAIN " + (SQL / "lane_claim.sql").read_bytes(),
+            {
+                "endpoint_ids": [endpoint_id],
+                "lanes": [256],
+                "entries": [8],
+                "token": uuid4(),
+                "lease_seconds": 30.0,
+                "bytes": 262_144,
+                "ahead": "1 hour",
+                "look_endpoint_ids": [endpoint_id],
+                "look_priorities": [0],
+                "look_from": [BEGINNING],
+                "look_to": [END],
+            },
+        ).fetchall()
     text = "\n".join(line for (line,) in plan)
     assert "ix_lane_due" in text
     assert "Seq Scan" not in text

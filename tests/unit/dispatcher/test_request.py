@@ -2,20 +2,19 @@
 
 import pytest
 
-from dispatcher.core.request import build_request
+from dispatcher.core.request import Composer
 from dispatcher.core.target import url_fault
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 def headers(traceparent: str | None = None) -> list[tuple[str, str]]:
-    request = build_request(
+    request = Composer("holdfast/1").compose(
         key="hf_0",
-        idempotency_key='"hf_0"',
+        subject_id=1,
         timestamp=1731705121,
         signature="v1,x",
         traceparent=traceparent,
-        user_agent="holdfast/1",
         body=b"{}",
     )
     return list(request.headers)

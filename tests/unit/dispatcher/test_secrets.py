@@ -1,30 +1,120 @@
-"""Secrets are read where the dispatcher runs, all or none."""
+"""What references name is read where the dispatcher runs, all or nothing, and never shown."""
 
+import os
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dispatcher.secrets import read_secrets
+from dispatcher.core.values import Endpoint, EndpointRow
+from dispatcher.secrets import read_material
+from sink.contract.states import OrderPolicy
 from tests.support.sender import KEY_BYTES, OTHER_KEY_BYTES, secret_text
 
+ENDPOINT = Endpoint(1, "payouts", "https://x/", (), 1.0, 2.0, 8, (5,), OrderPolicy.STOP)
+CANARY = "c4n4ry-t0ken"
 
-def test_secrets_are_read_from_environment_and_file(
+
+def row(*secret_refs: str, **settings: Any) -> EndpointRow:
+    return EndpointRow(replace(ENDPOINT, **settings), active=True, secret_refs=secret_refs)
+
+
+@pytest.fixture(autouse=True)
+def secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("S", secret_text())
+
+
+def test_secrets_are_read_from_environment_and_file(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(secret_text(OTHER_KEY_BYTES) + "\n")
+    material = read_material(row("env:S", f"file:{tmp_path / 'secret'}"))
+    assert [secret.key for secret in material.secrets] == [KEY_BYTES, OTHER_KEY_BYTES]
+    assert material.fault is None
+
+
+def test_headers_and_certificates_are_read_as_secrets_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "secret").write_text(secret_text(OTHER_KEY_BYTES) + "\n")
-    monkeypatch.setenv("S", secret_text())
-    secrets = read_secrets(["env:S", f"file:{tmp_path / 'secret'}"])
-    assert [secret.key for secret in secrets.values] == [KEY_BYTES, OTHER_KEY_BYTES]
-    assert secrets.fault is None
+    monkeypatch.setenv("TOKEN", f"Bearer {CANARY}")
+    monkeypatch.setenv("CA", "-----BEGIN CERTIFICATE-----\n")
+    (tmp_path / "key").write_text("-----BEGIN PRIVATE KEY-----\n")
+    material = read_material(
+        row(
+            "env:S",
+            headers=(("authorization", "env:TOKEN"), ("x-tenant", "eu-1")),
+            ca_ref="env:CA",
+            client_cert_ref="env:CA",
+            client_key_ref=f"file:{tmp_path / 'key'}",
+        )
+    )
+    assert material.headers == (("authorization", f"Bearer {CANARY}"), ("x-tenant", "eu-1"))
+    assert material.ca_pem == material.client_cert_pem == b"-----BEGIN CERTIFICATE-----\n"
+    assert material.client_key_pem == b"-----BEGIN PRIVATE KEY-----\n"
+    assert CANARY not in repr(material)
+    assert "BEGIN" not in repr(material)
 
 
-@pytest.mark.parametrize("reference", ["env:MISSING", "file:/nowhere/secret", "env:SHORT", "bare"])
+@pytest.mark.parametrize(
+    "reference",
+    [
+        *(
+            "env:MISSING",
+            "env:EMPTY",
+            "file:/nowhere/secret",
+            "env:SHORT",
+            "bare",
+            "file:/dev/zero",
+        ),
+        *("file:/etc", "env:", "file:", "env:NOT_ASCII", "vault:x", f"whsec_{CANARY}"),
+    ],
+)
 def test_one_missing_secret_is_a_fault_of_all(
     reference: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("S", secret_text())
     monkeypatch.setenv("SHORT", secret_text(b"short"))
-    secrets = read_secrets(["env:S", reference])
-    assert secrets.values == ()
-    assert secrets.fault is not None
-    assert "whsec_" not in secrets.fault.replace("whsec_ and", "")
+    monkeypatch.setenv("EMPTY", "  ")
+    monkeypatch.setenv("NOT_ASCII", f"{CANARY}é")
+    material = read_material(row("env:S", reference))
+    assert material.secrets == ()
+    assert material.fault is not None
+    assert "whsec_" not in material.fault.replace("whsec_ and", "").replace("with whsec_", "")
+    assert CANARY not in material.fault
+
+
+def test_pipe_without_a_writer_keeps_nobody_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    fault = read_material(row(f"file:{tmp_path / 'pipe'}")).fault
+    assert fault is not None
+    assert "no regular file" in fault
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"headers": (("authorization", CANARY),)},
+        {"headers": (("host", CANARY),)},
+        {"headers": (("x-a", f"{CANARY}\r\nhost: b"),)},
+        {"headers": (("x-a", "env:BROKEN"),)},
+        {"headers": (("x-a", "env:MISSING"),)},
+        {"headers": (("x-a", 5),)},
+        {"ca_ref": "env:MISSING"},
+        {"ca_ref": CANARY},
+        {"client_cert_ref": "env:S", "client_key_ref": "file:/nowhere"},
+    ],
+)
+def test_row_that_nobody_checked_is_a_fault_and_shows_nothing(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BROKEN", f"{CANARY}\r\nhost: b")
+    material = read_material(row("env:S", **settings))
+    assert material.fault is not None
+    assert (material.secrets, material.headers) == ((), ())
+    assert CANARY not in material.fault
+
+
+def test_secret_that_everybody_can_read_is_told(tmp_path: Path) -> None:
+    for name, mode in (("open", 0o644), ("closed", 0o640)):
+        (tmp_path / name).write_text(secret_text())
+        (tmp_path / name).chmod(mode)
+    references = [f"file:{tmp_path / name}" for name in ("open", "closed")]
+    assert read_material(row(*references, ca_ref=references[0])).exposed == (references[0],)

@@ -4,8 +4,12 @@ import base64
 import hashlib
 import hmac
 
+import http_sf
+
+from dispatcher.core.request import Composer
 from dispatcher.receiver.secret import Secret
-from dispatcher.signing import Signer, structured_string
+from dispatcher.signing import Signer
+from sink.contract.key import Key
 
 
 def independent(key: bytes, id_: str, timestamp: int, body: bytes) -> str:
@@ -27,5 +31,15 @@ def test_each_active_secret_signs_the_same_bytes() -> None:
     assert signature == " ".join(independent(key, "hf_1", 1795220681, body) for key in keys)
 
 
-def test_key_is_a_structured_string_with_its_quotes() -> None:
-    assert structured_string("hf_0123") == '"hf_0123"'
+def test_key_is_a_structured_string_as_a_library_writes_it() -> None:
+    key = Key.of(["payout-hold/v1", "m_482"]).text
+    request = Composer("x").compose(
+        key=key, subject_id=1, timestamp=1, signature="v1,x", traceparent=None, body=b"{}"
+    )
+    assert dict(request.headers)["idempotency-key"] == http_sf.ser(key)
+
+
+def test_signer_shows_no_secret() -> None:
+    signer = Signer([Secret(bytes(range(32)))])
+    assert "\\x01\\x02" not in repr(signer)
+    assert not hasattr(signer, "__dict__")

@@ -1,0 +1,75 @@
+"""A receiver fails everything for a while, then heals.
+
+Real: the command in its own process, Postgres, the receiver. The minutes that a breaker stays open
+are moved into the past in the database. Asserted: what arrived and when, the log, the invariants.
+"""
+
+import pytest
+
+from dispatcher.core.lifecycle import LaneState
+from sink.contract.exits import ExitCode
+from tests.support.delivery import lanes
+from tests.support.dispatching import Process
+from tests.support.entries import BLOCK, RELEASE
+from tests.support.scene import Scene
+from tests.support.webhooks import Seen, answer
+
+pytestmark = pytest.mark.faults
+
+OVER = """
+    UPDATE holdfast.endpoint_pace SET breaker_until = now() - interval '1 second'
+    WHERE breaker = 'open'
+"""
+STATE = """
+    SELECT breaker::text FROM holdfast.endpoint_pace
+    JOIN holdfast.endpoint ON id = endpoint_id WHERE name = 'payouts'
+"""
+SUBJECTS = [f"m_{n}" for n in range(60)]
+THRESHOLD = 5
+
+
+def test_receiver_that_fails_everything_and_heals_gets_a_probe_then_a_ramp_then_all_of_it(
+    scene: Scene,
+) -> None:
+    scene.receiver.script = lambda seen: answer(200 if seen.target.endswith("ledger") else 503)
+    scene.endpoint(
+        types=[BLOCK], breaker_threshold=THRESHOLD, slow_start_seconds=2, schedule_seconds=[0] * 10
+    )
+    scene.endpoint(name="ledger", types=[RELEASE])
+    scene.decisions.write(*SUBJECTS * 2)
+    with scene.dispatch("log", "--concurrency", "4") as running:
+        running.says("breaker.opened")
+        _claims_go_on(scene, running)
+        tried = len(_arrived(scene))
+        assert tried < len(SUBJECTS) / 2
+
+        scene.db.execute(OVER.encode())
+        running.until(lambda: len(running.lines("breaker.opened")) == 2)
+        _claims_go_on(scene, running)
+        assert len(_arrived(scene)) == tried + 1
+
+        scene.receiver.script = lambda _seen: answer(200)
+        scene.db.execute(OVER.encode())
+        running.says("breaker.recovering")
+        running.until(lambda: {lane.state for lane in lanes(scene.db).values()} == {LaneState.IDLE})
+        # The slow start ends with the first claim or result after its time.
+        running.until(lambda: scene.decisions.write("m_0") and scene.value(STATE) == "closed")
+        running.terminate()
+        assert running.ends() == ExitCode.OK, running.text()
+    # Nobody was given up, and nothing came at once: it took most of the slow start.
+    healed = [seen.at for seen in _arrived(scene)[tried + 1 :]][: len(SUBJECTS)]
+    assert healed[-1] - healed[0] > 0.5
+    assert scene.value("SELECT count(*) FROM holdfast.dead_letter") == 0
+    scene.heal()
+
+
+def _arrived(scene: Scene) -> list[Seen]:
+    return [seen for seen in scene.receiver.seen if seen.target.endswith("payouts")]
+
+
+def _claims_go_on(scene: Scene, running: Process) -> None:
+    """Return when decisions for another endpoint, made now, were claimed and delivered twice."""
+    for _ in range(2):
+        before = len(scene.receiver.seen) - len(_arrived(scene))
+        scene.decisions.write("another", type_=RELEASE)
+        running.until(lambda: len(scene.receiver.seen) - len(_arrived(scene)) > before)  # noqa: B023 - called at once

@@ -1,0 +1,219 @@
+"""The database goes away, falls silent or answers too late while requests are under way.
+
+Real: the commands in their own processes, Postgres, a proxy on its socket, the receiver. Asserted:
+the invariants, the rows of lanes and attempts, the log.
+"""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+from dispatcher.core.lifecycle import LaneState
+from dispatcher.store.operator import operator_store
+from sink.contract.exits import ExitCode
+from tests.support.delivery import attempts, lanes
+from tests.support.fault_proxy import FaultProxy
+from tests.support.line_faults import half_open, lose_answer
+from tests.support.scene import SHORT, FirstOf, Scene
+from tests.support.webhooks import Gate, answer
+
+pytestmark = pytest.mark.faults
+
+COPY = b"COPY holdfast.attempt"
+"""What a settlement says before its COMMIT, and no other transaction does."""
+
+COMMIT = b"COMMIT\x00"
+
+REFUSE_BEATS = b"""
+    CREATE SEQUENCE refused;
+    CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+    BEGIN
+        PERFORM nextval('public.refused');
+        RAISE 'no sign of life gets through' USING ERRCODE = 'cannot_connect_now';
+    END $$;
+    CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON holdfast.dispatcher_instance
+        FOR EACH ROW EXECUTE FUNCTION refuse();
+"""
+
+
+@pytest.fixture
+def proxy(scene: Scene) -> Iterator[FaultProxy]:
+    with FaultProxy.before_postgres(scene.dsn) as proxy:
+        yield proxy
+
+
+def _gated(scene: Scene, *subjects: str) -> Gate:
+    """Let the answers to these decisions wait for the gate."""
+    gate = Gate(answer(200))
+    scene.receiver.script = lambda _seen: gate
+    scene.endpoint(total_timeout_ms=20_000)
+    scene.decisions.write(*subjects)
+    return gate
+
+
+def test_results_are_settled_when_the_database_comes_back_within_the_lease(
+    scene: Scene, proxy: FaultProxy
+) -> None:
+    gate = _gated(scene, "m_1", "m_2")
+    with scene.dispatch("log", "--drain", dsn=proxy.dsn_of(scene.dsn)) as running:
+        running.until(lambda: len(scene.receiver.seen) == 2)
+        proxy.refuse()
+        gate.open()
+        running.says("store.away")
+        proxy.heal()
+        assert running.ends() == ExitCode.OK, running.text()
+        assert len(running.lines("store.back")) == len(running.lines("store.away")), running.text()
+    assert [row.outcome for row in attempts(scene.db)] == ["delivered", "delivered"]
+    scene.heal()
+    assert len(scene.receiver.seen) == 2
+
+
+def test_results_are_dropped_when_the_database_is_away_for_longer_than_the_lease(
+    scene: Scene, proxy: FaultProxy
+) -> None:
+    scene.endpoint()
+    scene.decisions.write("m_1")
+    dsn = proxy.dsn_of(scene.dsn)
+    with scene.dispatch("log", *SHORT, dsn=dsn, failpoints="D10=stop") as running:
+        running.stands_still()
+        proxy.refuse()
+        running.go_on()
+        running.says("result.dropped")
+        proxy.heal()
+        assert running.ends() == ExitCode.OK, running.text()
+    assert [row.outcome for row in attempts(scene.db)] == ["unknown", "delivered"]
+    assert scene.receiver.sequences("m_1") == [1, 1]
+    scene.heal()
+
+
+def test_results_are_settled_after_lines_to_the_database_fell_silent(
+    scene: Scene, proxy: FaultProxy
+) -> None:
+    """Half-open: the other side takes every byte and says nothing, until keepalives give up."""
+    gate = _gated(scene, "m_1", "m_2")
+    with scene.dispatch("log", "--drain", dsn=proxy.dsn_of(scene.dsn)) as running:
+        running.until(lambda: len(scene.receiver.seen) == 2)
+        proxy.bend(half_open)
+        gate.open()
+        # A settlement is on its way into the dark.
+        running.until(lambda: proxy.lossy)
+        proxy.heal()
+        assert running.ends() == ExitCode.OK, running.text()
+    assert [row.outcome for row in attempts(scene.db)] == ["delivered", "delivered"]
+    scene.heal()
+    assert len(scene.receiver.seen) == 2
+
+
+@pytest.mark.parametrize("status", [200, 503])
+def test_settlement_whose_commit_was_not_answered_is_stored_once(
+    scene: Scene, proxy: FaultProxy, status: int
+) -> None:
+    """Postgres commits, the line breaks before the dispatcher hears of it, and it asks again."""
+    scene.endpoint(schedule_seconds=[3600])
+    scene.receiver.script = lambda _seen: answer(status)
+    scene.decisions.write("m_1", "m_2", "m_2")
+    proxy.bend(lose_answer(COMMIT, proxy.struck, after=COPY))
+    with scene.dispatch("log", *SHORT, dsn=proxy.dsn_of(scene.dsn)) as running:
+        assert running.ends() == ExitCode.OK, running.text()
+    assert proxy.struck.is_set()
+    assert running.lines("store.away"), running.text()
+    assert running.lines("lease.lost") == [], running.text()
+    scene.receiver.script = lambda _seen: answer(200)
+    assert len(scene.receiver.seen) == (3 if status == 200 else 2)
+    scene.heal()
+    assert scene.unknown() == 0
+
+
+def test_nobody_sends_again_while_the_lease_lasts_though_no_sign_of_life_gets_through(
+    scene: Scene,
+) -> None:
+    gate = _gated(scene, "m_1")
+    launcher = ("tests.support.bent_dispatch", "--set", "dispatcher.service.BEAT_SECONDS=0.1")
+    with (
+        scene.dispatch("a", "--stop-seconds", "5", launcher=launcher) as first,
+        scene.dispatch("b", "--stop-seconds", "5", launcher=launcher) as second,
+    ):
+        for each in (first, second):
+            each.says("dispatcher.started")
+        first.until(lambda: scene.receiver.seen)
+        scene.db.execute(REFUSE_BEATS)
+        first.until(lambda: scene.value("SELECT last_value FROM refused") >= 20)
+        assert len(scene.receiver.seen) == 1
+        gate.open()
+        first.until(lambda: attempts(scene.db))
+        assert lanes(scene.db)["m_1"].state is LaneState.IDLE
+        for each in (first, second):
+            assert each.lines("store.away"), each.text()
+    scene.db.execute("DROP TRIGGER refuse ON holdfast.dispatcher_instance")
+    scene.heal()
+    assert scene.unknown() == 0
+    assert len(scene.receiver.seen) == 1
+
+
+def test_claiming_settling_routing_and_operators_get_in_nobodys_way(scene: Scene) -> None:
+    """Everything that locks rows at once: what deadlocks is repeated, and nothing fails."""
+    for name in ("payouts", "ledger"):
+        scene.endpoint(name=name, total_timeout_ms=10_000, schedule_seconds=[0] * 60)
+    scene.receiver.script = FirstOf(lambda seen: seen.sequence % 5 == 0, answer(503), answer(200))
+    subjects = [f"m_{n}" for n in range(10)]
+    done = threading.Event()
+
+    def operate(name: str) -> int:
+        rounds = 0
+        with operator_store(scene.dsn) as store:
+            while not done.is_set():
+                store.set_endpoint_state(name, "paused", "hammer")
+                store.backfill(name)
+                store.set_endpoint_state(name, "active", "hammer")
+                store.endpoints()
+                rounds += 1
+        return rounds
+
+    with (
+        scene.dispatch("a", "--claim-lanes", "4") as first,
+        scene.dispatch("b", "--claim-lanes", "4") as second,
+        ThreadPoolExecutor() as threads,
+    ):
+        first.says("dispatcher.started")
+        second.says("dispatcher.started")
+        operators = [threads.submit(operate, name) for name in scene.names]
+        try:
+            for _ in range(12):
+                scene.decisions.write(*subjects * 2)
+        finally:
+            done.set()
+        assert all(operator.result() > 3 for operator in operators)
+        for each in (first, second):
+            each.until(
+                lambda: {lane.state for lane in lanes(scene.db).values()} == {LaneState.IDLE}
+            )
+            each.terminate()
+            assert each.ends() == ExitCode.OK, each.text()
+            assert each.lines("loop.crashed") == [], each.text()
+    scene.heal()
+    assert scene.receiver.overlaps == 0
+
+
+@contextmanager
+def _snapshot(dsn: str) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(dsn) as reader:
+        reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        yield reader
+
+
+def test_session_that_holds_an_old_snapshot_changes_nothing(scene: Scene) -> None:
+    scene.endpoint()
+    subjects = [f"m_{n}" for n in range(10)]
+    scene.decisions.write(*subjects * 3)
+    waiting = "SELECT count(*) FROM holdfast.batch WHERE routed_at IS NULL"
+    with _snapshot(scene.dsn) as reader:
+        assert reader.execute(waiting).fetchone() == (1,)
+        scene.heal()
+        scene.decisions.write(*subjects * 3)
+        scene.heal()
+        assert reader.execute(waiting).fetchone() == (1,)
+    assert len(scene.receiver.seen) == 60

@@ -1,0 +1,87 @@
+"""The host of a dispatcher is wrong about the time, or about names.
+
+Real: the command in its own process with its clock or its resolver bent (`bent_dispatch`),
+Postgres, the receiver. Asserted: times as the database stored them, the log, the invariants.
+"""
+
+import time
+
+import pytest
+
+from dispatcher.transport.engines import EngineName
+from sink.contract.exits import ExitCode
+from tests.support.delivery import attempts
+from tests.support.scene import SHORT, FirstOf, Scene
+from tests.support.webhooks import Gate, answer
+
+pytestmark = pytest.mark.faults
+
+BENT = "tests.support.bent_dispatch"
+
+LEFT = """
+    SELECT extract(epoch FROM lease_until - clock_timestamp())::float
+    FROM holdfast.lane WHERE token IS NOT NULL
+"""
+WAITS = """
+    SELECT extract(epoch FROM retry_at - finished_at)::float
+    FROM holdfast.attempt WHERE outcome = 'failed'
+"""
+
+
+@pytest.mark.parametrize("jump", [3600, -300])
+def test_clock_that_jumps_while_requests_run_moves_no_lease_and_no_retry(
+    scene: Scene, jump: int
+) -> None:
+    clock = scene.folder / "clock"
+    scene.endpoint(total_timeout_ms=20_000, schedule_seconds=[1] * 5)
+    gate = Gate(answer(503))
+    scene.receiver.script = FirstOf(lambda _seen: True, gate, answer(200))
+    scene.decisions.write("m_1", "m_2")
+    bends = ("--clock-file", str(clock), "--set", "dispatcher.service.BEAT_SECONDS=0.1")
+    with scene.dispatch("log", "--stop-seconds", "5", launcher=(BENT, *bends)) as running:
+        running.until(lambda: len(scene.receiver.seen) == 2)
+        clock.write_text(str(jump))
+        running.says("clock.skew")
+        assert 0 < scene.value(LEFT) <= 25
+        gate.open()
+        running.until(lambda: len(attempts(scene.db)) == 2)
+        assert all(0.5 < wait < 2 for (wait,) in scene.db.execute(WAITS.encode()))
+        running.until(lambda: len(attempts(scene.db)) == 4)
+        running.terminate()
+        assert running.ends() == ExitCode.OK, running.text()
+    assert abs(running.lines("clock.skew")[-1]["seconds"] - jump) <= 2
+    assert [row.outcome for row in attempts(scene.db)] == ["failed"] * 2 + ["delivered"] * 2
+    # What a receiver would notice, and why it is said: the signatures' time is the host's.
+    signed = int(scene.receiver.seen[-1].header("webhook-timestamp"))
+    assert abs(signed - time.time() - jump) < 60
+    scene.heal()
+    assert scene.unknown() == 0
+
+
+@pytest.mark.parametrize("engine", ["httpx", "pyreqwest"])
+def test_name_that_is_unknown_or_not_resolved_in_time_costs_retries_and_nothing_else(
+    scene: Scene, engine: EngineName
+) -> None:
+    scene.endpoint(f"http://payouts.test:{scene.receiver.port}/payouts")
+    scene.decisions.write("m_1", "m_1")
+    bends = ("--resolve", "payouts.test=-,hang,127.0.0.1")
+    with scene.dispatch("log", *SHORT, engine=engine, launcher=(BENT, *bends)) as running:
+        assert running.ends() == ExitCode.OK, running.text()
+    lines = [(line["attempt"], line["outcome"]) for line in running.lines("attempt")]
+    assert lines == [(1, "failed"), (2, "failed"), (3, "delivered"), (1, "delivered")]
+    assert scene.receiver.sequences("m_1") == [1, 2]
+    scene.check()
+
+
+@pytest.mark.parametrize("engine", ["httpx", "pyreqwest"])
+def test_name_that_becomes_a_metadata_address_is_not_connected_to(
+    scene: Scene, engine: EngineName
+) -> None:
+    scene.endpoint(f"http://payouts.test:{scene.receiver.port}/payouts")
+    scene.decisions.write("m_1")
+    bends = ("--resolve", "payouts.test=169.254.169.254")
+    with scene.dispatch("log", *SHORT, engine=engine, launcher=(BENT, *bends)) as running:
+        assert running.ends() == ExitCode.OK, running.text()
+    assert [row.outcome for row in attempts(scene.db)] == ["refused"]
+    assert scene.receiver.seen == []
+    scene.check()

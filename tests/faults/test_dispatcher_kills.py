@@ -1,0 +1,130 @@
+"""A dispatcher is killed at each of its named points; the next one finishes its work.
+
+Real: the command in its own process, SIGKILL, Postgres, the receiver's socket. The dispatcher that
+comes after runs in this process. Asserted: the invariants, over the tables and what arrived, and
+how often an entry was sent again.
+"""
+
+import signal
+import ssl
+
+import pytest
+import trustme
+
+from dispatcher.transport.engines import EngineName
+from tests.support import webhooks
+from tests.support.delivery import expire_leases
+from tests.support.scene import SHORT, Scene
+from tests.support.webhooks import Gate, answer
+
+pytestmark = pytest.mark.faults
+
+SUBJECTS = [f"m_{n}" for n in range(4)]
+
+# pyreqwest writes a request in one go, so there is nothing between its headers and its body.
+IN_ENGINES: list[tuple[str, EngineName]] = [
+    ("D4=kill", "httpx"),
+    ("D4=kill", "pyreqwest"),
+    ("D5=kill", "httpx"),
+    ("D5=kill", "pyreqwest"),
+    ("D7=kill@3", "httpx"),
+    ("D8=kill@3", "httpx"),
+    ("D8=kill@3", "pyreqwest"),
+    ("D9=kill@3", "httpx"),
+    ("D9=kill@3", "pyreqwest"),
+]
+ELSEWHERE = ["D1=kill", "D2=kill", "D3=kill@3", "D10=kill@3", "D11=kill"]
+
+
+def _die(scene: Scene, point: str, engine: EngineName | None = None, *options: str) -> None:
+    """Run a dispatcher that is killed at the point."""
+    options = (*SHORT, *options)
+    with scene.dispatch("dying", *options, engine=engine, failpoints=point) as dying:
+        assert dying.ends() == -signal.SIGKILL, dying.text()
+
+
+@pytest.mark.parametrize("point", ELSEWHERE)
+def test_killed_dispatcher_loses_nothing_and_repeats_only_the_unknown(
+    scene: Scene, point: str
+) -> None:
+    scene.endpoint()
+    scene.decisions.write(*SUBJECTS * 3)
+    _die(scene, point)
+    scene.heal()
+
+
+@pytest.mark.parametrize(("point", "engine"), IN_ENGINES)
+def test_dispatcher_killed_within_a_request_repeats_only_the_unknown(
+    scene: Scene, point: str, engine: EngineName
+) -> None:
+    scene.endpoint()
+    scene.decisions.write(*SUBJECTS * 3)
+    _die(scene, point, engine)
+    scene.heal(engine=engine)
+
+
+@pytest.mark.parametrize("engine", ["httpx", "pyreqwest"])
+def test_dispatcher_killed_before_the_handshake_has_sent_nothing(
+    scene: Scene, engine: EngineName
+) -> None:
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    file = scene.folder / "authority.pem"
+    authority.cert_pem.write_to_path(str(file))
+    with webhooks.listening(context) as receiver:
+        scene.endpoint(f"{receiver.url}/payouts")
+        scene.decisions.write(*SUBJECTS)
+        _die(scene, "D6=kill", engine, "--ca-file", str(file))
+        assert receiver.seen == []
+        scene.heal(receiver, engine=engine, ca_file=file)
+
+
+def test_dispatcher_killed_as_it_shows_that_it_lives_loses_nothing(scene: Scene) -> None:
+    """The first sign of life comes before anything is sent, the second while requests run."""
+    scene.endpoint(total_timeout_ms=20_000)
+    gate = Gate(answer(200))
+    scene.receiver.script = lambda _seen: gate
+    scene.decisions.write(*SUBJECTS * 2)
+    with scene.dispatch("dying", "--drain", failpoints="D12=kill@2") as dying:
+        assert dying.ends() == -signal.SIGKILL, dying.text()
+    gate.open()
+    assert sorted(seen.subject for seen in scene.receiver.seen) == SUBJECTS
+    scene.heal()
+    assert scene.unknown() >= len(SUBJECTS)
+
+
+def test_rescuer_killed_before_its_commit_books_nothing_twice(scene: Scene) -> None:
+    scene.endpoint()
+    scene.decisions.write(*SUBJECTS * 3)
+    _die(scene, "D8=kill@2")
+    expire_leases(scene.db)
+    _die(scene, "D13=kill")
+    assert scene.unknown() == 0
+    scene.heal()
+    assert scene.unknown() > 0
+
+
+def test_dispatcher_killed_while_it_winds_down_loses_nothing(scene: Scene) -> None:
+    scene.endpoint(total_timeout_ms=20_000)
+    gate = Gate(answer(200))
+    scene.receiver.script = lambda _seen: gate
+    scene.decisions.write(*SUBJECTS * 3)
+    with scene.dispatch("dying", "--stop-seconds", "10", failpoints="D14=kill") as dying:
+        dying.until(lambda: len(scene.receiver.seen) == len(SUBJECTS))
+        dying.terminate()
+        assert dying.ends() == -signal.SIGKILL, dying.text()
+    gate.open()
+    scene.heal()
+
+
+@pytest.mark.parametrize("point", ["D11=kill", "D15=kill"])
+def test_dispatcher_killed_as_it_sets_the_next_attempt_sets_none(scene: Scene, point: str) -> None:
+    scene.endpoint(schedule_seconds=[3600] * 3)
+    scene.receiver.script = lambda _seen: answer(503)
+    scene.decisions.write(*SUBJECTS * 2)
+    _die(scene, point)
+    assert scene.value("SELECT count(*) FROM holdfast.attempt") == 0
+    assert scene.value("SELECT count(*) FROM holdfast.lane WHERE token IS NULL") == 0
+    scene.receiver.script = lambda _seen: answer(200)
+    scene.heal()

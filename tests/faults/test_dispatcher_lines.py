@@ -1,0 +1,194 @@
+"""What a line to a receiver can do to a request, and what receivers lose.
+
+Real: dispatchers on both engines, in this process, Postgres, a proxy on the receiver's socket, the
+payouts service as a process. Asserted: the invariants, the recorded outcomes, the holds.
+"""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from dispatcher.transport.engines import EngineName
+from sink.batch import BatchInput, prepare
+from sink.contract.exits import ExitCode
+from sink.driver_path import InDriver
+from tests.support.delivery import attempts
+from tests.support.dispatching import drain
+from tests.support.entries import NOON, WINDOW
+from tests.support.fault_proxy import FaultProxy
+from tests.support.invariants import check_applied_once
+from tests.support.line_faults import (
+    Fault,
+    Way,
+    close_when_reused,
+    corrupt,
+    delay,
+    half_open,
+    mute,
+    throttle,
+    truncate,
+)
+from tests.support.payouts import Payouts, empty_database, payouts
+from tests.support.scene import Scene
+from tests.support.sender import hold
+from tests.support.webhooks import answer
+
+pytestmark = [pytest.mark.faults, pytest.mark.parametrize("engine", ["httpx", "pyreqwest"])]
+
+SUBJECTS = ["m_1", "m_2", "m_3"]
+LONG = 2000
+"""Bytes of an answer that can be cut in the middle."""
+
+
+@pytest.fixture
+def proxy(scene: Scene) -> Iterator[FaultProxy]:
+    with FaultProxy.before_port(scene.receiver.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="module")
+def service(server_dsn: str) -> Iterator[Payouts]:
+    with empty_database(server_dsn) as dsn, payouts(dsn) as running:
+        yield running
+
+
+def _url(proxy: FaultProxy) -> str:
+    return f"http://127.0.0.1:{proxy.port}/payouts"
+
+
+FAULTS: dict[str, tuple[Fault, set[str]]] = {
+    "slow": (delay(0.02, 0.05), {"delivered"}),
+    "thin": (throttle(50_000), {"delivered"}),
+    "late": (delay(2.0), {"unknown"}),
+    "half open": (half_open, {"unknown"}),
+    "requests lost": (mute(Way.UP), {"unknown"}),
+    "answers lost": (mute(Way.DOWN), {"unknown"}),
+    "request cut, FIN": (truncate(Way.UP, 300), {"unknown"}),
+    "request cut, RST": (truncate(Way.UP, 300, reset=True), {"unknown"}),
+    "no answer, FIN": (truncate(Way.DOWN, 0), {"unknown"}),
+    "no answer, RST": (truncate(Way.DOWN, 0, reset=True), {"unknown"}),
+    "status cut": (truncate(Way.DOWN, 5), {"unknown"}),
+    "body cut, FIN": (truncate(Way.DOWN, 500), {"delivered"}),
+    "body cut, RST": (truncate(Way.DOWN, 500, reset=True), {"delivered"}),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_line_that_fails_loses_nothing_and_repeats_only_the_unknown(
+    scene: Scene, proxy: FaultProxy, engine: EngineName, name: str
+) -> None:
+    """Also that a status line decides, whatever becomes of the body behind it."""
+    fault, outcomes = FAULTS[name]
+    proxy.bend(fault)
+    scene.receiver.script = lambda _seen: answer(200, b"x" * LONG)
+    scene.endpoint(_url(proxy), schedule_seconds=[3600])
+    scene.decisions.write(*SUBJECTS)
+    drain(scene.dsn, engine=engine)
+    assert {row.outcome for row in attempts(scene.db)} == outcomes
+    proxy.heal()
+    scene.heal(engine=engine)
+
+
+def test_receiver_that_refuses_connections_is_sent_nothing_and_gets_all_of_it_later(
+    scene: Scene, proxy: FaultProxy, engine: EngineName
+) -> None:
+    scene.endpoint(_url(proxy), schedule_seconds=[3600])
+    scene.decisions.write(*SUBJECTS * 2)
+    proxy.refuse()
+    drain(scene.dsn, engine=engine)
+    assert [row.outcome for row in attempts(scene.db)] == ["failed"] * len(SUBJECTS)
+    assert scene.receiver.seen == []
+    proxy.heal()
+    scene.heal(engine=engine)
+    assert len(scene.receiver.seen) == 2 * len(SUBJECTS)
+
+
+def test_answer_that_is_garbled_is_believed_as_little_as_none(
+    scene: Scene, proxy: FaultProxy, engine: EngineName
+) -> None:
+    """One bit of each answer is turned over, in its status line as likely as anywhere."""
+    proxy.bend(corrupt(Way.DOWN))
+    scene.endpoint(_url(proxy), schedule_seconds=[0] * 3, order_policy="skip")
+    scene.decisions.write(*SUBJECTS * 8)
+    drain(scene.dsn, engine=engine)
+    proxy.heal()
+    scene.heal(engine=engine)
+
+
+def test_line_that_is_closed_as_it_is_used_again_costs_one_attempt(
+    scene: Scene, proxy: FaultProxy, engine: EngineName
+) -> None:
+    """The server's idle timeout meets the next request: the line looks open and is not."""
+    proxy.bend(close_when_reused(proxy.struck))
+    scene.endpoint(_url(proxy), breaker_threshold=2)
+    scene.decisions.write("m_1", "m_1", "m_1")
+    drain(scene.dsn, engine=engine)
+    assert proxy.struck.is_set()
+    assert scene.receiver.sequences("m_1") == [1, 2, 3]
+    assert [row.outcome for row in attempts(scene.db)].count("delivered") == 3
+    assert scene.unknown() <= 1
+    assert scene.value("SELECT breaker::text FROM holdfast.endpoint_pace") == "closed"
+    scene.check()
+
+
+def test_endpoint_behind_a_dead_line_costs_another_nothing(
+    scene: Scene, proxy: FaultProxy, engine: EngineName
+) -> None:
+    proxy.bend(half_open)
+    scene.endpoint(_url(proxy), total_timeout_ms=30_000)
+    scene.endpoint(name="ledger", total_timeout_ms=30_000)
+    scene.decisions.write(*[f"m_{n}" for n in range(40)] * 5)
+    options = ("--concurrency", "16", "--stop-seconds", "0.5")
+    with scene.dispatch("log", *options, engine=engine) as running:
+        running.until(lambda: len(scene.receiver.seen) == 200)
+        assert {line["endpoint"] for line in running.lines("attempt")} == {"ledger"}
+        proxy.heal()
+        running.terminate()
+        assert running.ends() == ExitCode.OK, running.text()
+    scene.heal(engine=engine)
+
+
+def test_answer_that_is_lost_after_the_receiver_committed_leaves_one_hold(
+    scene: Scene, service: Payouts, engine: EngineName
+) -> None:
+    merchants = [f"{engine}_{n}" for n in range(4)]
+    port = int(service.url.rpartition(":")[2])
+    with FaultProxy.before_port(port) as proxy:
+        proxy.bend(truncate(Way.DOWN, 0, reset=True))
+        scene.endpoint(
+            f"http://127.0.0.1:{proxy.port}/webhooks",
+            schedule_seconds=[3600],
+            total_timeout_ms=10_000,
+        )
+        _order_holds(scene, merchants)
+        drain(scene.dsn, engine=engine)
+        assert {row.outcome for row in attempts(scene.db)} == {"unknown"}
+        proxy.heal()
+        scene.deliver(engine=engine)
+    keys = "SELECT key FROM payouts.hold_history WHERE effect = 'applied' AND merchant_id ^@ %s"
+    check_applied_once(scene.db, [key for (key,) in service.rows(keys, engine)])
+    log = """
+        SELECT outcome, count(*) FROM payouts.delivery_log WHERE subject ^@ %s
+        AND outcome <> 'in_progress' GROUP BY 1 ORDER BY 1"""
+    assert service.rows(log, engine) == [("applied", 12), ("duplicate", 4)]
+
+
+def _order_holds(scene: Scene, merchants: list[str]) -> None:
+    """Write three orders for each merchant, complete enough for the payouts service."""
+    rows = []
+    for window in (1, 2, 3):
+        action = ("release", "block")[window % 2]
+        end = NOON + window * WINDOW
+        rows += [
+            {
+                "subject": merchant,
+                "type": f"payout_hold.{action}",
+                "key": ["payout-hold/v1", merchant, end.isoformat()],
+                "occurred_at": end,
+                "data": hold(merchant, action),
+            }
+            for merchant in merchants
+        ]
+    table = pa.Table.from_pylist(rows)
+    scene.decisions._writer.write(1, InDriver(prepare(BatchInput(table))))

@@ -1,0 +1,151 @@
+"""Dispatchers that stand still for too long, meet each other, or are told to stop.
+
+Real: the commands in their own processes, SIGSTOP, SIGCONT, SIGTERM, SIGKILL, Postgres, sockets.
+Asserted: the invariants, the rows of lanes and attempts, the log, the exit codes.
+"""
+
+import asyncio
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from dispatcher.core.lifecycle import LaneState
+from sink.contract.exits import ExitCode
+from tests.support import webhooks
+from tests.support.delivery import attempts, expire_leases, lanes
+from tests.support.dispatching import Process, drain
+from tests.support.scene import Scene
+from tests.support.webhooks import Behaviour, Seen, Wire, answer, response
+
+pytestmark = pytest.mark.faults
+
+MANY = 500
+
+
+@pytest.mark.parametrize(
+    ("point", "arrivals"), [("D2", [1, 2]), ("D8", [1, 1, 2]), ("D10", [1, 2, 1, 2])]
+)
+def test_dispatcher_stopped_beyond_its_lease_does_no_harm_when_it_wakes(
+    scene: Scene, point: str, arrivals: list[int]
+) -> None:
+    """It stands still at the point, another takes over, then it goes on where it was."""
+    scene.endpoint()
+    scene.decisions.write("m_1", "m_1")
+    with scene.dispatch("first", failpoints=f"{point}=stop") as first:
+        first.stands_still()
+        report = drain(scene.dsn)
+        before = (lanes(scene.db), attempts(scene.db))
+        first.go_on()
+        assert first.ends() == ExitCode.OK, first.text()
+        assert first.lines("lease.lost"), first.text()
+    assert (lanes(scene.db), attempts(scene.db)) == before
+    assert scene.receiver.sequences("m_1") == arrivals
+    assert report.counts == {"rescued": 2, "delivered": 2}
+    scene.check()
+
+
+def test_two_dispatchers_never_send_one_lane_at_once(scene: Scene) -> None:
+    scene.endpoint()
+    for _ in range(5):
+        scene.decisions.write(*[f"m_{n}" for n in range(20)] * 2)
+    options = ("--drain", "--claim-lanes", "3")
+    with scene.dispatch("a", *options) as first, scene.dispatch("b", *options) as second:
+        assert (first.ends(), second.ends()) == (0, 0), first.text() + second.text()
+    assert scene.receiver.overlaps == 0
+    assert scene.unknown() == 0
+    scene.check()
+
+
+def test_two_that_rescue_at_once_while_others_claim_book_each_lease_once(scene: Scene) -> None:
+    scene.endpoint(concurrency=MANY, connect_timeout_ms=10_000, total_timeout_ms=10_000)
+    scene.decisions.write(*[f"m_{n}" for n in range(MANY)])
+    options = ("--drain", "--concurrency", str(MANY), "--claim-lanes", str(MANY))
+    with scene.dispatch("dying", *options, failpoints="D2=kill") as dying:
+        assert dying.ends() == -signal.SIGKILL, dying.text()
+    leased = sum(lane.state is LaneState.LEASED for lane in lanes(scene.db).values())
+    assert leased > MANY / 2
+    # The rescuers find fresh work to claim in the same moment.
+    scene.decisions.write(*[f"m_{n}" for n in range(0, MANY, 2)])
+    options = ("--drain", "--claim-lanes", "20")
+    with scene.dispatch("a", *options) as first, scene.dispatch("b", *options) as second:
+        for each in (first, second):
+            each.says("dispatcher.started")
+        expire_leases(scene.db)
+        assert (first.ends(), second.ends()) == (0, 0), first.text() + second.text()
+    booked = [*first.lines("lease.expired"), *second.lines("lease.expired")]
+    assert len(booked) == scene.unknown() == leased
+    assert len({(line["subject"], line["sequence"], line["attempt"]) for line in booked}) == leased
+    scene.check()
+
+
+def test_first_signal_lets_five_hundred_requests_end(scene: Scene) -> None:
+    answered = asyncio.Event()
+
+    async def behave(_seen: Seen, wire: Wire) -> None:
+        await answered.wait()
+        await wire.send(response(200))
+
+    with _five_hundred(scene, behave, "--stop-seconds", "30") as running:
+        running.terminate()
+        running.says("dispatcher.stopping")
+        scene.receiver._loop.call_soon_threadsafe(answered.set)
+        assert running.ends() == ExitCode.OK, running.text()
+    assert [row.outcome for row in attempts(scene.db)] == ["delivered"] * MANY
+    assert {lane.token for lane in lanes(scene.db).values()} == {None}
+    assert {lane.attempt for lane in lanes(scene.db).values()} == {0}
+    scene.heal()
+    assert scene.unknown() == 0
+
+
+def test_second_signal_cancels_five_hundred_requests_and_books_them_as_unknown(
+    scene: Scene,
+) -> None:
+    with _five_hundred(scene, webhooks.silence, "--stop-seconds", "60") as running:
+        running.terminate()
+        running.says("dispatcher.stopping")
+        running.terminate()
+        assert running.ends(30) == ExitCode.OK, running.text()
+    assert [row.outcome for row in attempts(scene.db)] == ["unknown"] * MANY
+    assert {lane.token for lane in lanes(scene.db).values()} == {None}
+    scene.heal()
+
+
+def test_time_to_stop_that_is_over_ends_a_process_whatever_its_receivers_do(scene: Scene) -> None:
+    with _five_hundred(scene, webhooks.silence, "--stop-seconds", "0.5") as running:
+        started = time.monotonic()
+        running.terminate()
+        assert running.ends(30) == ExitCode.OK, running.text()
+        assert time.monotonic() - started < 10
+    assert [row.outcome for row in attempts(scene.db)] == ["unknown"] * MANY
+    scene.heal()
+
+
+def test_killed_in_its_grace_the_next_one_sends_again_what_is_unknown(scene: Scene) -> None:
+    with _five_hundred(scene, webhooks.silence, "--stop-seconds", "60") as running:
+        running.terminate()
+        running.says("dispatcher.stopping")
+        running.send(signal.SIGKILL)
+        assert running.ends() == -signal.SIGKILL
+    assert attempts(scene.db) == []
+    scene.heal()
+    assert scene.unknown() >= MANY
+
+
+@contextmanager
+def _five_hundred(scene: Scene, behave: Behaviour, *options: str) -> Iterator[Process]:
+    """Run a dispatcher with five hundred requests under way, while the block runs.
+
+    Each of the first lanes has one more entry, which waits behind its head.
+    """
+    scene.endpoint(concurrency=MANY, connect_timeout_ms=30_000, total_timeout_ms=60_000)
+    subjects = [f"m_{n}" for n in range(MANY)]
+    scene.decisions.write(*subjects, *subjects[:50])
+    scene.receiver.script = lambda _seen: behave
+    many = ("--concurrency", str(MANY), "--claim-lanes", str(MANY))
+    with scene.dispatch("log", *many, *options) as running:
+        running.until(lambda: len(scene.receiver.seen) == MANY)
+        yield running
+    scene.receiver.script = lambda _seen: answer(200)

@@ -1,0 +1,184 @@
+"""`holdfast endpoint`: settings that are added, shown, changed and refused."""
+
+import json
+from typing import Any
+
+import psycopg
+import pytest
+
+from sink.contract.exits import ExitCode
+from tests.support.command import holdfast
+
+URL = "https://payouts.example/webhooks"
+ADD = ("endpoint", "add", "payouts", "--url", URL, "--secret-ref", "env:S")
+EVERYTHING = {
+    "--header": "x-tenant=eu=1",
+    "--envelope": "cloudevents",
+    "--ca": "file:/etc/ca.pem",
+    "--client-cert": "file:/etc/cert.pem",
+    "--client-key": "env:KEY",
+    "--rate": "50",
+    "--budget": "12h",
+    "--breaker-threshold": "0",
+    "--slow-start": "5m",
+    "--concurrency": "3",
+    "--order-policy": "skip",
+    "--schedule": "1,2",
+    "--total-timeout": "3.5",
+    "--type": "payout_hold.block",
+    "--allow-cidr": "10.0.0.0/8",
+}
+SHOWN = {
+    "headers": {"x-tenant": "eu=1"},
+    "envelope": "cloudevents",
+    "ca_ref": "file:/etc/ca.pem",
+    "client_cert_ref": "file:/etc/cert.pem",
+    "client_key_ref": "env:KEY",
+    "rate_per_second": 50,
+    "budget_seconds": 43_200,
+    "breaker_threshold": 0,
+    "slow_start_seconds": 300,
+    "concurrency": 3,
+    "order_policy": "skip",
+    "schedule_seconds": [1, 2],
+    "total_timeout_ms": 3500,
+    "connect_timeout_ms": 3500,
+    "types": ["payout_hold.block"],
+    "allow_cidrs": ["10.0.0.0/8"],
+}
+
+
+def flat(options: dict[str, str]) -> list[str]:
+    return [word for option in options.items() for word in option]
+
+
+def shown(dsn: str, name: str = "payouts") -> dict[str, Any]:
+    done = holdfast("endpoint", "show", name, "--json", dsn=dsn)
+    assert done.returncode == ExitCode.OK, done.stderr
+    row: dict[str, Any] = json.loads(done.stdout)
+    return row
+
+
+def audited(db: psycopg.Connection) -> list[tuple[str, Any]]:
+    query = "SELECT action, detail FROM holdfast.operator_action ORDER BY id"
+    return [(action, detail) for action, detail in db.execute(query).fetchall()]
+
+
+def test_what_is_left_out_has_the_defaults_of_the_database(
+    dsn: str, db: psycopg.Connection
+) -> None:
+    assert holdfast(*ADD, dsn=dsn).returncode == ExitCode.OK
+    db.execute(
+        "INSERT INTO holdfast.endpoint (name, url, secret_refs, starts_at)"
+        " VALUES ('other', %s, '{env:S}', now())",
+        [URL],
+    )
+    one, other = shown(dsn), shown(dsn, "other")
+    own = ("id", "name", "starts_at", "created_at", "updated_at", "breaker_since")
+    assert {key: one[key] for key in one if key not in own} == {
+        key: other[key] for key in other if key not in own
+    }
+    assert (one["breaker"], one["fault"]) == ("closed", None)
+
+
+def test_every_setting_can_be_added_and_changed(dsn: str) -> None:
+    added = holdfast(*ADD, *flat(EVERYTHING), dsn=dsn)
+    assert added.returncode == ExitCode.OK, added.stderr
+    assert {key: shown(dsn)[key] for key in SHOWN} == SHOWN
+    assert holdfast("endpoint", "add", "two", *ADD[3:], dsn=dsn).returncode == ExitCode.OK
+    options = {option: value for option, value in EVERYTHING.items() if option != "--type"}
+    done = holdfast("endpoint", "set", "two", *flat(options), "--reason", "as one", dsn=dsn)
+    assert done.returncode == ExitCode.OK, done.stderr
+    row = shown(dsn, "two")
+    assert {key: row[key] for key in SHOWN if key != "types"} == {
+        key: value for key, value in SHOWN.items() if key != "types"
+    }
+
+
+def test_change_touches_what_is_named_and_is_audited_with_both_values(
+    dsn: str, db: psycopg.Connection
+) -> None:
+    holdfast(*ADD, "--header", "x-a=1", "--header", "x-b=2", dsn=dsn)
+    before = shown(dsn)
+    change = ("--rate", "50", "--header", "x-a=", "--header", "x-c=3", "--reason", "too fast")
+    done = holdfast("endpoint", "set", "payouts", *change, "--json", dsn=dsn)
+    assert done.returncode == ExitCode.OK, done.stderr
+    said = {
+        "before": {"headers": {"x-a": "1", "x-b": "2"}, "rate_per_second": None},
+        "after": {"headers": {"x-b": "2", "x-c": "3"}, "rate_per_second": 50},
+    }
+    assert json.loads(done.stdout) == {"name": "payouts", **said}
+    after = shown(dsn)
+    assert {key for key in before if before[key] != after[key]} == {
+        *("headers", "rate_per_second", "updated_at")
+    }
+    recorded = {**said, "after": {**said["after"], "rate_per_second": "50"}}
+    assert audited(db)[1:] == [("endpoint.set", recorded)]
+    again = holdfast("endpoint", "set", "payouts", "--rate", "50", "--reason", "x", dsn=dsn)
+    assert (again.returncode, "already" in again.stdout) == (ExitCode.OK, True)
+    back = holdfast("endpoint", "set", "payouts", "--rate", "0", "--reason", "x", dsn=dsn)
+    assert "rate per second: 50 -> -" in back.stdout
+    assert len(audited(db)) == 3
+
+
+def test_add_and_set_refuse_alike_and_change_nothing(dsn: str, db: psycopg.Connection) -> None:
+    holdfast(*ADD, dsn=dsn)
+    before = shown(dsn)
+    options = ["--header", "authorization=Bearer hunter2"]
+    add = [*ADD[:2], "bad", *ADD[3:], *options]
+    for command in (add, ["endpoint", "set", "payouts", *options, "--reason", "x"]):
+        done = holdfast(*command, dsn=dsn)
+        assert done.returncode == ExitCode.USAGE, done.stderr
+        assert "env:VAR" in done.stderr
+        assert "hunter2" not in done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1
+    assert shown(dsn) == before
+    assert len(audited(db)) == 1
+
+
+def test_secret_is_rotated_in_two_steps(dsn: str, db: psycopg.Connection) -> None:
+    holdfast(*ADD, dsn=dsn)
+
+    def rotate(*options: str) -> tuple[int, list[str]]:
+        done = holdfast("endpoint", "rotate-secret", "payouts", *options, "--reason", "x", dsn=dsn)
+        return done.returncode, shown(dsn)["secret_refs"]
+
+    assert rotate("--finish") == (ExitCode.NOTHING_MATCHED, ["env:S"])
+    assert rotate() == (ExitCode.USAGE, ["env:S"])
+    assert rotate("--to", "whsec_hunter2") == (ExitCode.USAGE, ["env:S"])
+    assert rotate("--to", "env:T") == (ExitCode.OK, ["env:S", "env:T"])
+    assert rotate("--to", "env:T") == (ExitCode.OK, ["env:S", "env:T"])
+    assert rotate("--to", "env:U") == (ExitCode.FAILED, ["env:S", "env:T"])
+    assert rotate("--to", "env:U", "--finish") == (ExitCode.NOTHING_MATCHED, ["env:S", "env:T"])
+    assert rotate("--finish") == (ExitCode.OK, ["env:T"])
+    assert rotate("--to", "env:U") == (ExitCode.OK, ["env:T", "env:U"])
+    # Back again: what stays is named.
+    assert rotate("--to", "env:T", "--finish") == (ExitCode.OK, ["env:T"])
+    actions = [detail for action, detail in audited(db) if action == "endpoint.rotate_secret"]
+    assert actions[0] == {"before": ["env:S"], "after": ["env:S", "env:T"]}
+    assert len(actions) == 4
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["show"],
+        ["set", "--rate", "1", "--reason", "x"],
+        ["rotate-secret", "--finish", "--reason", "x"],
+    ],
+)
+def test_unknown_endpoint_matches_nothing(dsn: str, command: list[str]) -> None:
+    verb, *options = command
+    done = holdfast("endpoint", verb, "nobody", *options, dsn=dsn)
+    assert done.returncode == ExitCode.NOTHING_MATCHED
+    assert "nobody" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_row_that_nobody_checked_is_shown_with_its_fault(dsn: str, db: psycopg.Connection) -> None:
+    holdfast(*ADD, dsn=dsn)
+    db.execute("""UPDATE holdfast.endpoint SET headers = '{"x-a": 5}'""")
+    assert shown(dsn)["fault"] is not None
+    text = holdfast("endpoint", "show", "payouts", dsn=dsn).stdout
+    assert "the value of header x-a is no text" in text
+    assert "breaker" in text

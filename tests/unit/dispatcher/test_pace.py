@@ -1,0 +1,224 @@
+"""What may be claimed of an endpoint, and what results change about that: numbers in, rows out."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from uuid import UUID, uuid4
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dispatcher.core.lifecycle import Move
+from dispatcher.core.pace import BEGIN_SECONDS, Allowance, Limits, Pace, allowance, claimed, settled
+from dispatcher.core.values import Attempt, Settlement
+from sink.contract.states import BreakerState, Outcome
+
+NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)
+CLOSED = Pace(endpoint_id=1, breaker=BreakerState.CLOSED, breaker_since=NOON, paid_until=NOON)
+LIMITS = Limits(None, 3, 60, 30.0)
+TOKEN = UUID(int=7)
+
+
+def after(seconds: float) -> datetime:
+    return NOON + timedelta(seconds=seconds)
+
+
+def tried(
+    *outcomes: Outcome,
+    token: UUID = TOKEN,
+    asked: float | None = None,
+    ours: bool = False,
+    unsent: int = 0,
+) -> Settlement:
+    attempts = tuple(
+        Attempt(number, 1, uuid4(), outcome, None, 1, "reset", None, None, asked, ours=ours)
+        for number, outcome in enumerate(outcomes, 1)
+    )
+    return Settlement(1, 1, token, Move.RETRY, 0, 1, 0, attempts, trusted_until=0.0, unsent=unsent)
+
+
+def judged(pace: Pace, *settlements: Settlement, at: float = 0, limits: Limits = LIMITS) -> Pace:
+    return settled(pace, settlements, limits, after(at), draw=0.5)
+
+
+def opened() -> Pace:
+    return judged(CLOSED, *[tried(Outcome.FAILED)] * 3)
+
+
+def probing(at: float = 10) -> Pace:
+    allowed = allowance(opened(), LIMITS, 64, 8, after(at))
+    return claimed(opened(), allowed, 1, after(at), TOKEN, 35.0)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.UNKNOWN, Outcome.THROTTLED])
+def test_failures_in_a_row_open_the_breaker(outcome: Outcome) -> None:
+    pace = judged(CLOSED, tried(outcome), tried(outcome))
+    assert (pace.breaker, pace.failures) == (BreakerState.CLOSED, 2)
+    pace = judged(pace, tried(outcome), at=1)
+    assert pace.breaker is BreakerState.OPEN
+    assert (pace.breaker_since, pace.breaker_until) == (after(1), after(6))
+    assert pace.breaker_reason == "3 failures in a row, the last one had no answer: reset"
+
+
+@pytest.mark.parametrize("outcome", [Outcome.DELIVERED, Outcome.REJECTED])
+def test_answer_between_failures_keeps_the_breaker_closed(outcome: Outcome) -> None:
+    failed = tried(Outcome.FAILED)
+    pace = judged(CLOSED, failed, failed, tried(outcome), failed, failed)
+    assert (pace.breaker, pace.failures) == (BreakerState.CLOSED, 2)
+
+
+@pytest.mark.parametrize(
+    ("settlement", "limits"),
+    [
+        (tried(Outcome.FAILED, ours=True), LIMITS),
+        (tried(Outcome.UNKNOWN, ours=True), LIMITS),
+        (tried(Outcome.REFUSED), LIMITS),
+        (tried(), LIMITS),
+        (tried(Outcome.FAILED), replace(LIMITS, breaker_threshold=0)),
+    ],
+)
+def test_faults_of_ours_and_a_threshold_of_nothing_never_open_it(
+    settlement: Settlement, limits: Limits
+) -> None:
+    assert judged(CLOSED, *[settlement] * 50, limits=limits) == CLOSED
+
+
+def test_open_breaker_ignores_what_was_under_way() -> None:
+    pace = opened()
+    assert judged(pace, tried(Outcome.FAILED), tried(Outcome.DELIVERED), at=2) == pace
+
+
+def test_nothing_is_claimed_while_open_and_then_one_entry_of_one_lane() -> None:
+    assert allowance(opened(), LIMITS, 64, 8, after(4.9)) == Allowance(0, 0)
+    assert allowance(opened(), LIMITS, 64, 8, after(5)) == Allowance(1, 1, probe=True)
+    pace = probing()
+    assert (pace.breaker, pace.probe, pace.breaker_until) == (
+        BreakerState.HALF_OPEN,
+        TOKEN,
+        after(45),
+    )
+    assert allowance(pace, LIMITS, 64, 8, after(44)).lanes == 0
+
+
+def test_probe_whose_lease_ran_out_is_followed_by_another() -> None:
+    pace, other = probing(), uuid4()
+    allowed = allowance(pace, LIMITS, 64, 8, after(45))
+    assert allowed == Allowance(1, 1, probe=True)
+    pace = claimed(pace, allowed, 1, after(45), other, 35.0)
+    assert (pace.probe, pace.breaker_since) == (other, after(10))
+    assert judged(pace, tried(Outcome.FAILED, token=TOKEN), at=46) == pace
+
+
+def test_claim_that_found_nothing_is_no_probe() -> None:
+    allowed = allowance(opened(), LIMITS, 64, 8, after(10))
+    assert claimed(opened(), allowed, 0, after(10), TOKEN, 35.0) == opened()
+
+
+def test_probe_that_fails_opens_the_breaker_for_longer() -> None:
+    pace = judged(probing(), tried(Outcome.FAILED), at=11)
+    assert pace.breaker is BreakerState.OPEN
+    assert (pace.breaker_until, pace.probe) == (after(21), None)
+    assert pace.breaker_reason == "the probe had no answer: reset"
+
+
+@pytest.mark.parametrize(
+    "settlement", [tried(), tried(Outcome.FAILED, ours=True), tried(Outcome.REFUSED)]
+)
+def test_probe_that_proves_nothing_is_free_for_another(settlement: Settlement) -> None:
+    pace = judged(probing(), settlement, at=11)
+    assert pace.breaker is BreakerState.HALF_OPEN
+    assert allowance(pace, LIMITS, 64, 8, after(11)).probe
+
+
+@pytest.mark.parametrize("outcome", [Outcome.DELIVERED, Outcome.REJECTED])
+def test_answered_probe_begins_a_slow_start_that_ends_closed(outcome: Outcome) -> None:
+    pace = judged(probing(), tried(outcome), at=20)
+    assert (pace.breaker, pace.breaker_until) == (BreakerState.SLOW_START, after(80))
+    counts = []
+    for seconds in (0, 6, 12, 30, 59):
+        allowed = allowance(pace, LIMITS, 10_000, 1, after(20 + seconds))
+        assert allowed.fresh_from == after(20)
+        counts.append(allowed.lanes)
+    assert counts == [2, 4, 8, 64, 1824]
+    assert allowance(pace, LIMITS, 64, 8, after(80)) == Allowance(64, 8)
+    pace = judged(pace, tried(Outcome.DELIVERED), at=81)
+    assert (pace.breaker, pace.openings) == (BreakerState.CLOSED, 0)
+
+
+def test_breaker_that_opens_in_its_slow_start_stays_open_for_longer() -> None:
+    pace = judged(probing(), tried(Outcome.DELIVERED), at=20)
+    pace = judged(pace, *[tried(Outcome.FAILED)] * 3, at=22)
+    assert (pace.breaker, pace.breaker_until) == (BreakerState.OPEN, after(32))
+
+
+def test_retry_after_holds_the_endpoint_and_the_latest_wins() -> None:
+    pace = judged(CLOSED, tried(Outcome.THROTTLED, asked=20), tried(Outcome.THROTTLED, asked=9))
+    assert pace.held_until == after(20)
+    assert allowance(pace, LIMITS, 64, 8, after(19.9)) == Allowance(0, 0)
+    assert allowance(pace, LIMITS, 64, 8, after(20)) == Allowance(64, 8)
+    assert judged(pace, tried(Outcome.THROTTLED, asked=5), at=1).held_until == after(20)
+    assert judged(pace, tried(Outcome.THROTTLED, asked=10**7), at=1).held_until == after(86401)
+    assert judged(CLOSED, tried(Outcome.FAILED, asked=20)).held_until is None
+
+
+@given(
+    rate=st.integers(1, 500),
+    steps=st.lists(st.tuples(st.floats(0, 3), st.integers(0, 5)), min_size=1, max_size=60),
+)
+def test_rate_is_never_exceeded_by_more_than_its_burst(
+    rate: int, steps: list[tuple[float, int]]
+) -> None:
+    """Whatever a process claims is sent within `BEGIN_SECONDS`, or given back."""
+    limits, pace, now = replace(LIMITS, rate_per_second=rate), CLOSED, 0.0
+    sent: list[tuple[float, int]] = []
+    for pause, unsent in steps:
+        now += pause
+        allowed = allowance(pace, limits, 64, 8, after(now))
+        count = allowed.lanes * allowed.entries
+        pace = claimed(pace, allowed, count, after(now), TOKEN, 35.0)
+        back = min(unsent, count)
+        pace = judged(pace, tried(unsent=back), at=now, limits=limits)
+        sent.append((now, count - back))
+    for begin, (start, _) in enumerate(sent):
+        for end in range(begin, len(sent)):
+            # Each may be sent up to BEGIN_SECONDS later; the window is shorter by that.
+            window = max(0.0, sent[end][0] - start - BEGIN_SECONDS)
+            total = sum(count for _, count in sent[begin : end + 1])
+            assert total <= rate * (window + 2 * BEGIN_SECONDS) + max(1, rate * BEGIN_SECONDS) + 1
+
+
+def running_us(pace: Pace, at: float) -> int:
+    """The running clock, as the statements compute it, from noon."""
+    now = after(at)
+    if pace.stalled_since is not None:
+        end = pace.stalled_until
+        over = max(now - end, timedelta()) if end is not None else timedelta()
+        now = min(now, pace.stalled_since) + over
+    return (now - NOON) // timedelta(microseconds=1) - pace.stalled_us
+
+
+def test_running_clock_stands_still_while_the_breaker_is_open() -> None:
+    pace = judged(probing(), tried(Outcome.DELIVERED), at=20)
+    assert running_us(opened(), 15) == 0
+    assert running_us(pace, 25) == 5_000_000
+
+
+def test_running_clock_stands_still_during_a_hold_and_counts_no_second_twice() -> None:
+    unbroken, wait = replace(LIMITS, breaker_threshold=0), tried(Outcome.THROTTLED, asked=10)
+    held = judged(CLOSED, wait, at=1, limits=unbroken)
+    assert [running_us(held, at) for at in (1, 5, 11, 12)] == [10**6, 10**6, 10**6, 2 * 10**6]
+    longer = judged(held, wait, at=5, limits=unbroken)
+    assert [running_us(longer, at) for at in (5, 15, 16)] == [10**6, 10**6, 2 * 10**6]
+    later = judged(longer, wait, at=20, limits=unbroken)
+    assert [running_us(later, at) for at in (20, 30, 31)] == [6 * 10**6, 6 * 10**6, 7 * 10**6]
+    broken = judged(held, *[tried(Outcome.FAILED)] * 3, at=5)
+    assert running_us(broken, 1000) == 10**6
+    probed = judged(
+        replace(broken, breaker=BreakerState.HALF_OPEN, probe=TOKEN), tried(Outcome.DELIVERED), at=8
+    )
+    assert [running_us(probed, at) for at in (8, 11, 12)] == [10**6, 10**6, 2 * 10**6]
+
+
+def test_paused_endpoint_has_a_clock_that_no_probe_starts() -> None:
+    pace = replace(probing(), paused=True)
+    assert running_us(judged(pace, tried(Outcome.DELIVERED), at=20), 500) == 0
