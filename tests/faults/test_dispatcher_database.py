@@ -17,7 +17,7 @@ from dispatcher.store.operator import operator_store
 from sink.contract.exits import ExitCode
 from tests.support.delivery import attempts, lanes
 from tests.support.fault_proxy import FaultProxy
-from tests.support.line_faults import half_open, lose_answer
+from tests.support.line_faults import half_open, honest, lose_answer
 from tests.support.scene import SHORT, FirstOf, Scene
 from tests.support.webhooks import Gate, answer
 
@@ -103,6 +103,28 @@ def test_results_are_settled_after_lines_to_the_database_fell_silent(
         running.until(lambda: proxy.lossy)
         proxy.heal()
         assert running.ends() == ExitCode.OK, running.text()
+    assert [row.outcome for row in attempts(scene.db)] == ["delivered", "delivered"]
+    scene.heal()
+    assert len(scene.receiver.seen) == 2
+
+
+def test_transaction_that_is_never_answered_is_given_up_and_made_again(
+    scene: Scene, proxy: FaultProxy
+) -> None:
+    """The open lines stay half-open for ever; new ones work."""
+    gate = _gated(scene, "m_1", "m_2")
+    launcher = (
+        "tests.support.bent_dispatch",
+        *("--set", "dispatcher.store.session.TRANSACTION_SECONDS=1.0"),
+    )
+    dsn = proxy.dsn_of(scene.dsn)
+    with scene.dispatch("log", "--drain", dsn=dsn, launcher=launcher) as running:
+        running.until(lambda: len(scene.receiver.seen) == 2)
+        proxy.bend(half_open)
+        proxy.script = lambda _number: honest
+        gate.open()
+        assert running.ends() == ExitCode.OK, running.text()
+        assert "no answer within 1 s" in running.text()
     assert [row.outcome for row in attempts(scene.db)] == ["delivered", "delivered"]
     scene.heal()
     assert len(scene.receiver.seen) == 2
