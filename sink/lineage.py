@@ -52,6 +52,12 @@ def read_checkpoint(checkpoint: str | None, query_id: UUID) -> Checkpoint | None
         return None
     try:
         if _query_id(folder) != query_id:
+            _log.warning(
+                "%s is not the checkpoint of query %s as seen from here, so nobody notices when an"
+                " older copy of it is restored: give the sink the query's checkpointLocation",
+                folder,
+                query_id,
+            )
             return None
         return Checkpoint(folder, _newest(folder / "offsets"), _newest(folder / "commits"))
     except OSError as error:

@@ -3,9 +3,10 @@
 import os
 import sys
 from collections.abc import Iterable
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, entry_points, version
 from io import TextIOWrapper
 from pathlib import Path
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -23,6 +24,25 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"holdfast {version('holdfast')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Print the version and end."
+        ),
+    ] = False,
+) -> None:
+    """Transactional outbox sink and side-effect gateway for Spark."""
+
 
 app.command("status")(status.status)
 app.command("dispatch")(dispatch.dispatch)

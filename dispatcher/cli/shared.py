@@ -14,6 +14,8 @@ from rich.text import Text
 
 from sink.contract.canonical import rfc3339
 
+PIPE_COLUMNS = 400
+
 Dsn = Annotated[
     str | None,
     typer.Option("--dsn", envvar="HOLDFAST_DSN", help="The database (libpq URI or keywords)."),
@@ -39,8 +41,13 @@ def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], title:
 
 
 def console() -> Console:
-    """Return standard output for people: no colours when piped or when NO_COLOR is set."""
-    return Console(no_color=True if os.environ.get("NO_COLOR") else None, highlight=False)
+    """Return standard output for people: no colours when piped or when NO_COLOR is set.
+
+    A pipe has no edge, so that there a value is never broken into pieces.
+    """
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_COLUMNS
+    plain = True if os.environ.get("NO_COLOR") else None
+    return Console(no_color=plain, highlight=False, width=width)
 
 
 def _cell(value: Any) -> str:

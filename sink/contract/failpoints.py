@@ -1,10 +1,10 @@
 """Named points at which a test, or the demo, may stop a real process.
 
-A point does nothing unless `HOLDFAST_FAILPOINTS` names it: `S8=kill`, `D10=pause:/path`, `D8=stop`
-or `S4=raise`, several separated by `;`, each with an optional `@n` for the nth time the point is
-passed (`S8=kill@3`). `pause` creates the file and waits for ever, so that somebody else can send
-the signal; `stop` sends SIGSTOP, so that SIGCONT lets the process go on from there. The names are
-those of the failure table in ARCHITECTURE.md.
+A point does nothing unless `HOLDFAST_FAILPOINTS` names it when the process starts: `S8=kill`,
+`D10=pause:/path`, `D8=stop` or `S4=raise`, several separated by `;`, each with an optional `@n` for
+the nth time the point is passed (`S8=kill@3`). `pause` creates the file and waits for ever, so that
+somebody else can send the signal; `stop` sends SIGSTOP, so that SIGCONT lets the process go on from
+there. The names are those of the failure table in ARCHITECTURE.md.
 """
 
 import os
@@ -19,16 +19,18 @@ class FailpointHit(RuntimeError):
     """Raised by a point armed with `raise`."""
 
 
+_armed = os.environ.get(ENVIRONMENT)
+"""Read once: points lie on paths that are taken thousands of times a second."""
+
 _passed: dict[str, int] = {}
 _lock = Lock()
 
 
 def failpoint(name: str) -> None:
     """Pass the point `name`; a no-op in a process that was not armed."""
-    armed = os.environ.get(ENVIRONMENT)
-    if not armed:
+    if not _armed:
         return
-    for spec in armed.split(";"):
+    for spec in _armed.split(";"):
         point, _, action = spec.strip().partition("=")
         if point == name:
             _act(name, action)

@@ -42,9 +42,12 @@ def test_folder_that_is_no_checkpoint_says_nothing(tmp_path: Path, metadata: str
     assert read_checkpoint(str(tmp_path / "gone"), QUERY_ID) is None
 
 
-def test_checkpoint_of_another_query_or_file_system_says_nothing(tmp_path: Path) -> None:
+def test_checkpoint_of_another_query_or_file_system_is_not_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     _checkpoint(tmp_path, ["0"], [])
     assert read_checkpoint(str(tmp_path), uuid4()) is None
+    assert "is not the checkpoint of query" in caplog.text
     assert read_checkpoint(f"hdfs://name{tmp_path}", QUERY_ID) is None
     assert read_checkpoint(None, QUERY_ID) is None
     assert local_folder("relative/folder") == Path("relative/folder")
