@@ -1,9 +1,10 @@
 """What a line to a receiver can do to a request, and what receivers lose.
 
-Real: dispatchers on both engines, in this process, Postgres, a proxy on the receiver's socket, the
+Real: dispatchers (HOLDFAST_TEST_ENGINES=httpx,pyreqwest: on both engines) in this process, Postgres, a proxy on the receiver's socket, the
 payouts service as a process. Asserted: the invariants, the recorded outcomes, the holds.
 """
 
+import os
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -34,7 +35,10 @@ from tests.support.scene import Scene
 from tests.support.sender import hold
 from tests.support.webhooks import answer
 
-pytestmark = [pytest.mark.faults, pytest.mark.parametrize("engine", ["httpx", "pyreqwest"])]
+ENGINES = os.environ.get("HOLDFAST_TEST_ENGINES", "pyreqwest").split(",")
+"""The default one; the conformance suite runs each engine against each fault of a line by itself."""
+
+pytestmark = [pytest.mark.faults, pytest.mark.parametrize("engine", ENGINES)]
 
 SUBJECTS = ["m_1", "m_2", "m_3"]
 LONG = 2000

@@ -24,7 +24,7 @@ from deploy.local.process import keep, remove_stale_lock_file
 from migrations.upgrade import upgrade
 from sink import Written
 from sink.database import Timeouts
-from sink.errors import SinkUnavailable
+from sink.errors import AccessDenied
 from tests.support.driver import PATIENT, Driver
 from tests.support.embedded import processes_on, server_directory
 from tests.support.entries import BLOCK, decision
@@ -180,7 +180,7 @@ def test_password_that_does_not_open_is_refused_without_being_shown(
     dsn = make_conninfo(server.dsn, user="app", password=password)
     spark = Driver(dsn, timeouts=Timeouts(deadline_seconds=0.3))
     for attempt in (spark.sink.check, lambda: spark.batch(0, decision())):
-        with pytest.raises(SinkUnavailable, match="password authentication failed") as raised:
+        with pytest.raises(AccessDenied, match="password authentication failed") as raised:
             attempt()
         assert "canary" not in str(raised.value)
     assert "canary" not in caplog.text

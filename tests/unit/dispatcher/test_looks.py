@@ -55,3 +55,13 @@ def test_time_between_looks_at_the_whole_grows_with_what_they_take() -> None:
     whole.done()
     now[0] += 1.0
     assert whole.begin()
+
+
+def test_look_that_waited_for_a_lock_puts_the_next_one_off_by_ten_seconds_at_most() -> None:
+    now = [100.0]
+    whole = Whole(1.0, clock=lambda: now[0])
+    assert whole.begin()
+    now[0] += 30
+    whole.done()
+    now[0] += 10
+    assert whole.begin()
