@@ -1,6 +1,11 @@
 """This process's own clock, for measuring how long a lease may still be trusted."""
 
 import time
+from collections.abc import Callable
+from functools import partial
+
+_boot = getattr(time, "CLOCK_BOOTTIME", None)
+_read: Callable[[], float] = time.monotonic if _boot is None else partial(time.clock_gettime, _boot)
 
 
 def seconds() -> float:
@@ -8,5 +13,4 @@ def seconds() -> float:
 
     Linux's monotonic clock stands still during a suspend; a lease of the database does not.
     """
-    boot = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic() if boot is None else time.clock_gettime(boot)
+    return _read()

@@ -47,6 +47,7 @@ class Endpoints:
         self._telemetry = telemetry
         self._fixed_lease_seconds = lease_seconds
         self._ready: dict[int, Ready] = {}
+        self._ready_view = MappingProxyType(self._ready)
         self._faults: dict[int, str] = {}
         self._names: dict[int, str] = {}
         self._exposed: dict[int, tuple[str, ...]] = {}
@@ -55,7 +56,7 @@ class Endpoints:
     @property
     def ready(self) -> Mapping[int, Ready]:
         """The endpoints that can be sent to, by id."""
-        return MappingProxyType(self._ready)
+        return self._ready_view
 
     @property
     def faults(self) -> Mapping[int, str]:
@@ -83,6 +84,7 @@ class Endpoints:
             for row in rows
             if not faults[row.endpoint.id]
         }
+        self._ready_view = MappingProxyType(self._ready)
         self._warn({id_: material.exposed for id_, material in materials.items()})
         await self._transport.retain([ready.target for ready in self._ready.values()])
 

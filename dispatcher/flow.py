@@ -15,6 +15,10 @@ from dispatcher.clock import seconds
 from dispatcher.core.values import Lane
 from dispatcher.endpoints import Ready
 
+WORTH_SHARE = 4
+"""While lanes of an endpoint wait here, more are claimed when so much of what it may have is free:
+each claim costs the same, however few lanes it takes."""
+
 
 @dataclass(slots=True)
 class _Pace:
@@ -98,7 +102,7 @@ class Flow:
         for id_ in sorted(ready, key=lambda id_: (self._at(id_).held, id_)):
             berths = self._at(id_)
             berths.limit = min(share, ready[id_].endpoint.concurrency)
-            count = min(left, berths.limit + berths.pace.turn(second) - berths.held)
+            count = min(left, self._free(berths, second))
             if count > 0:
                 wanted[id_] = count
                 left -= count
@@ -137,6 +141,13 @@ class Flow:
         """Wait until nothing is being sent."""
         await self._quiet.wait()
 
+    def _free(self, berths: _Berths, second: int) -> int:
+        """Return how many lanes may be claimed; none while it would not be worth a claim."""
+        most = berths.limit + berths.pace.turn(second)
+        free = max(0, most - berths.held)
+        worth = not berths.waiting or free >= min(most, self._claim_lanes) // WORTH_SHARE
+        return free if worth else 0
+
     def _at(self, endpoint_id: int) -> _Berths:
         return self._berths.setdefault(endpoint_id, _Berths())
 
@@ -156,7 +167,7 @@ class Flow:
             berths.held -= 1  # it will not be settled; its lease runs out
             self._crashed(error)
         self._start(berths)
-        if berths.hungry:
+        if berths.hungry and self._free(berths, int(self._clock())):
             self._room()
         if not self._running:
             self._quiet.set()

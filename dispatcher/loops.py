@@ -14,7 +14,7 @@ from dispatcher.ports import Instance, Store
 from dispatcher.telemetry import Line, Telemetry
 from sink.contract.failpoints import failpoint
 
-BATCHES = 16
+BATCHES = 64
 """Batches that one routing transaction takes."""
 
 RESCUES = 256

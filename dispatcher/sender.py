@@ -28,7 +28,7 @@ from dispatcher.ports import Progress, Transport
 from dispatcher.receipt import proven_receipt
 from dispatcher.receiver.secret import Secret
 from dispatcher.telemetry import Telemetry
-from dispatcher.tracing import attempt_span
+from dispatcher.tracing import attempt_spans
 from sink.contract.failpoints import failpoint
 from sink.contract.key import Key
 from sink.contract.states import Outcome
@@ -48,13 +48,17 @@ class Sender:
         settle: Callable[[Settlement], None],
         holds: Holds,
     ) -> None:
-        """`settle` accepts the result of a lane; `holds` knows what must not be sent after all."""
+        """`settle` accepts the result of a lane; `holds` knows what must not be sent after all.
+
+        Whoever wants spans has set up OpenTelemetry before.
+        """
         self._holds = holds
         self._endpoints = endpoints
         self._transport = transport
         self._telemetry = telemetry
         self._settle = settle
         self._stopping = False
+        self._span = attempt_spans()
 
     def stop(self) -> None:
         """Begin no further attempt; those in flight go on."""
@@ -73,7 +77,7 @@ class Sender:
             if ready is None:
                 break
             endpoint = ready.endpoint
-            with attempt_span(endpoint, entry) as span:
+            with self._span(endpoint, entry) as span:
                 attempt = await self._attempt(ready, lane, entry)
                 if attempt is not None:
                     span.judged(attempt)

@@ -96,8 +96,8 @@ class Settler:
         return [settlement for settlement in batch if settlement.trusted_until > now]
 
     def _report(self, batch: list[Settlement], settled: list[Settled]) -> None:
+        self._telemetry.settled_all((self._name(each.settlement), each) for each in settled)
         for each in settled:
-            self._telemetry.settled(self._name(each.settlement), each)
             if each.paced is not None and each.paced.holds:
                 self._holds.found([each.settlement.endpoint_id])
             if each.settlement.disable is not None:

@@ -24,6 +24,8 @@ class Signer:
     def sign(self, key: str, timestamp: int, body: bytes) -> str:
         """Return the value of `webhook-signature`: `v1,...` per secret, with spaces between."""
         content = b"%s.%d.%s" % (key.encode(), timestamp, body)
+        if len(self._keyed) == 1:
+            return _signature(self._keyed[0], content)
         return " ".join([_signature(keyed, content) for keyed in self._keyed])
 
 

@@ -3,12 +3,14 @@
 import logging
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, TextIO
 
 import structlog
 
+from dispatcher.attempt_lines import delivered_lines, json_logger
 from dispatcher.core.text import redact
 from dispatcher.core.values import Attempt, Gap, PaceChange, Rescued, Settled, Settlement
 from sink.contract.key import Key
@@ -67,8 +69,27 @@ class Telemetry:
         self.counts["crashed"] += 1
         self._log.error(Line.CRASHED.value, loop=name, exc_info=error)
 
-    def settled(self, endpoint: str, settled: Settled) -> None:
-        """Write a line for each attempt that is now on record."""
+    def settled_all(self, settled: Iterable[tuple[str, Settled]]) -> None:
+        """Write a line for each attempt that is now on record, in one go where that is possible.
+
+        Each result comes with the name of its endpoint.
+        """
+        logger = json_logger()
+        lines: list[str] = []
+        time = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        for endpoint, each in settled:
+            plain = None
+            if logger is not None and each.paced is None:
+                plain = delivered_lines(endpoint, each.settlement, time)
+            if plain is None:
+                lines = _written(logger, lines)
+                self._settled(endpoint, each)
+            else:
+                self.counts[Outcome.DELIVERED.value] += len(plain)
+                lines += plain
+        _written(logger, lines)
+
+    def _settled(self, endpoint: str, settled: Settled) -> None:
         settlement = settled.settlement
         for attempt in settlement.attempts:
             self.counts[attempt.outcome.value] += 1
@@ -151,6 +172,13 @@ class Telemetry:
             self.warn(line, endpoint=endpoint, subject=settlement.subject_id, sent=0)
         for attempt in settlement.attempts:
             self.warn(line, **_attempt_fields(endpoint, settlement, attempt))
+
+
+def _written(logger: Any, lines: list[str]) -> list[str]:
+    """Write `lines`; returns an empty list, for the next ones."""
+    if lines:
+        logger.info("\n".join(lines))
+    return []
 
 
 def _attempt_fields(endpoint: str, settlement: Settlement, attempt: Attempt) -> dict[str, object]:

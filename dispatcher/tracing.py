@@ -6,7 +6,7 @@ a URL or a body; of what failed it tells the outcome alone, because messages may
 are about.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from importlib import import_module
@@ -42,6 +42,11 @@ class AttemptSpan:
 _NOTHING = nullcontext(AttemptSpan(None))
 
 
+def attempt_spans() -> Callable[[Endpoint, Entry], AbstractContextManager[AttemptSpan]]:
+    """Return `attempt_span`, or what does nothing where OpenTelemetry is not set up by now."""
+    return _nothing if _tracer() is None else attempt_span
+
+
 def attempt_span(endpoint: Endpoint, entry: Entry) -> AbstractContextManager[AttemptSpan]:
     """Let a block be a span, the current one of its task, that ends with it.
 
@@ -50,6 +55,10 @@ def attempt_span(endpoint: Endpoint, entry: Entry) -> AbstractContextManager[Att
     """
     tracer = _tracer()
     return _NOTHING if tracer is None else _span(tracer, endpoint, entry)
+
+
+def _nothing(_endpoint: Endpoint, _entry: Entry) -> AbstractContextManager[AttemptSpan]:
+    return _NOTHING
 
 
 @contextmanager

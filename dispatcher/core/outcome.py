@@ -7,6 +7,7 @@ then on the receiver may have acted, and only it can tell.
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from dispatcher.core.value import value
 from sink.contract.states import Outcome
 
 CONFLICT = 409
@@ -16,7 +17,7 @@ RESPONSE_BYTES_READ_MAX = 16 * 1024
 """How much of a response body is read before the connection is closed."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Response:
     """A status line arrived. `body` is the first part of the body, perhaps cut or incomplete."""
 
@@ -66,6 +67,8 @@ def classify(answer: Answer) -> Outcome:
 
 
 def _of_status(status: int, *, asks_to_wait: bool) -> Outcome:
+    if 200 <= status <= 299:
+        return Outcome.DELIVERED
     match status:
         case 410:
             return Outcome.GONE
@@ -75,8 +78,6 @@ def _of_status(status: int, *, asks_to_wait: bool) -> Outcome:
             return Outcome.THROTTLED
         case 408 | 409:
             return Outcome.FAILED
-        case _ if 200 <= status <= 299:
-            return Outcome.DELIVERED
         case _ if 400 <= status <= 499:
             return Outcome.REJECTED
         case _:

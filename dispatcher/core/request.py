@@ -1,9 +1,10 @@
 """The request of one attempt: what is the same in all of an endpoint's is made once."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from dispatcher.core.cloudevents import attributes
+from dispatcher.core.value import value
 from sink.contract.states import EnvelopeStyle
 from sink.contract.wire import (
     CONTENT_TYPE,
@@ -19,7 +20,7 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 Headers = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Request:
     """A POST: these headers, in this order, and exactly these bytes."""
 

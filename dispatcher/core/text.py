@@ -26,6 +26,8 @@ def storable(raw: bytes, limit: int = RESPONSE_BYTES_STORED_MAX) -> str | None:
 
     None for an empty body. What is not UTF-8 becomes U+FFFD.
     """
+    if not raw:
+        return None
     lines = raw.decode(errors="replace").replace("\r\n", "\n")
     text = redact(_CONTROL.sub("�", lines))
     return text.encode()[:limit].decode(errors="ignore") or None

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from dispatcher.core.address import Network
 from dispatcher.core.lifecycle import Move
+from dispatcher.core.value import value
 from sink.contract.states import (
     BreakerState,
     DeadReason,
@@ -46,7 +47,7 @@ class Endpoint:
     slow_start_seconds: int = 60
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Entry:
     """One claimed entry. `number` is the attempt that this claim is about to make, from 1.
 
@@ -62,7 +63,7 @@ class Entry:
     rescued: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Lane:
     """One endpoint and one subject under a lease, with the entries to send in this order.
 
@@ -107,7 +108,7 @@ class Claim:
     """Endpoints whose slow start is over: the claim closed their breaker."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Attempt:
     """One try and what became of it. `asked_seconds` is what the receiver's Retry-After said.
 
@@ -140,7 +141,7 @@ class DeadLetter:
     attempts: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Settlement:
     """What the database shall know after a lane's turn; it counts only while `token` is the lane's.
 
@@ -182,7 +183,7 @@ class PaceChange:
         return self.breaker is BreakerState.OPEN or self.held_until is not None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Settled:
     """A settlement that the database accepted; `due_at` is None for an idle or stopped lane.
 

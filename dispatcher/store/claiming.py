@@ -1,23 +1,27 @@
 """Claiming due lanes: how many each endpoint's pace allows, where to look for them, what came."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
-
-from psycopg.rows import DictRow
+from operator import attrgetter
+from typing import Any
 
 from dispatcher.core.lease import SETTLE_SECONDS
 from dispatcher.core.pace import BEGIN_SECONDS, Allowance, Pace, allowance, claimed, warmed
 from dispatcher.core.values import Claim, Entry, Gap, Lane, Wanted
 from dispatcher.store.looks import WHOLE_SECONDS, Look, Marks, Whole
 from dispatcher.store.pacing import Taken, take, write
-from dispatcher.store.session import Connection, Sessions, run
+from dispatcher.store.session import Connection, Sessions, run, run_named
 from sink.contract.envelope import BODY_BYTES_MAX
 from sink.contract.failpoints import failpoint
 from sink.contract.states import BreakerState
 
 AHEAD, AHEAD_FAR = "1 hour", "100 years"
 """How far in the database's future a claim looks for entries, and where it found one missing."""
+
+
+Row = Any
+"""A named tuple of what `lane_claim` returns."""
 
 
 class _MissingError(Exception):
@@ -32,7 +36,6 @@ class Claimer:
         self._sessions = sessions
         self._marks = Marks()
         self._whole = Whole(WHOLE_SECONDS)
-        self._known: set[int] = set()
 
     async def claim(self, wanted: Wanted, started: float) -> Claim:
         """Lease due lanes; those that turn out to have nothing for their endpoint become idle."""
@@ -41,10 +44,12 @@ class Claimer:
         except _MissingError:
             turn = await self._sessions.transaction(lambda c: self._lease(c, wanted, AHEAD_FAR))
         rows, taken = turn
-        empty = [row for row in rows if row["sequence"] is None]
-        emptied = await self._sessions.rows("lane_empty", _empty(empty)) if empty else []
-        gaps = [_gap(row) for row in [*rows, *emptied] if row["gap"]]
-        filled = [row for row in rows if row["sequence"] is not None and not row["gap"]]
+        empty = [row for row in rows if row.sequence is None]
+        gaps = [_gap(row._asdict()) for row in rows if row.gap]
+        if empty:
+            emptied = await self._sessions.rows("lane_empty", _empty(empty))
+            gaps += [_gap(row) for row in emptied if row["gap"]]
+        filled = [row for row in rows if row.sequence is not None and not row.gap]
         lanes = [
             _lane(list(group), wanted, taken.get(endpoint_id), started)
             for (endpoint_id, _), group in groupby(filled, key=_lane_key)
@@ -55,12 +60,11 @@ class Claimer:
 
     async def _lease(
         self, connection: Connection, wanted: Wanted, ahead: str
-    ) -> tuple[list[DictRow], dict[int, tuple[Taken, Allowance]]]:
-        whole = self._whole.begin() or not self._known.issuperset(wanted.lanes)
-        if whole:
-            for row in await run(
-                connection, "lane_priorities", {"endpoint_ids": list(wanted.lanes)}
-            ):
+    ) -> tuple[list[Row], dict[int, tuple[Taken, Allowance]]]:
+        whole = self._whole.begin()
+        asked = [id_ for id_ in wanted.lanes if whole or not self._marks.knows(id_)]
+        if asked:
+            for row in await run(connection, "lane_priorities", {"endpoint_ids": asked}):
                 self._marks.know(row["endpoint_id"], row["priority"])
         paces = await take(connection, wanted.lanes.keys(), free_too=False)
         paced = {
@@ -91,26 +95,25 @@ class Claimer:
         ahead: str,
         *,
         whole: bool,
-    ) -> list[DictRow]:
+    ) -> list[Row]:
         fresh = {id_: each.fresh_from for id_, each in allowed.items()}
         looks = self._marks.looks(fresh, whole=whole)
         rows = []
         if looks:
             parameters = _leasing(wanted, allowed, ahead) | _looking(looks)
-            rows = await run(connection, "lane_claim", parameters)
-        if ahead != AHEAD_FAR and any(row["sequence"] is None or row["gap"] for row in rows):
+            rows = await run_named(connection, "lane_claim", parameters)
+        if ahead != AHEAD_FAR and any(row.sequence is None or row.gap for row in rows):
             raise _MissingError
         self._marks.found(
             (
-                (row["endpoint_id"], row["priority"], row["due_at"])
+                (row.endpoint_id, row.priority, row.due_at)
                 for row in rows
                 # Where a look began elsewhere, it does not say what lies before it.
-                if fresh[row["endpoint_id"]] is None
+                if fresh[row.endpoint_id] is None
             ),
             whole=whole,
         )
         if whole:
-            self._known |= wanted.lanes.keys()
             self._whole.done()
         return rows
 
@@ -119,11 +122,9 @@ async def _charge(
     connection: Connection,
     wanted: Wanted,
     paced: dict[int, tuple[Taken, Allowance]],
-    rows: Sequence[DictRow],
+    rows: Sequence[Row],
 ) -> None:
-    counts = Counter(
-        row["endpoint_id"] for row in rows if row["sequence"] is not None and not row["gap"]
-    )
+    counts = Counter(row.endpoint_id for row in rows if row.sequence is not None and not row.gap)
     for id_, (taken, allowed) in paced.items():
         after = claimed(
             _warm(taken), allowed, counts[id_], taken.at, wanted.token, wanted.lease_seconds
@@ -162,19 +163,18 @@ def _holds(taken: Taken, allowed: Allowance) -> bool:
     return not allowed.lanes and allowed.rate is None and not probing
 
 
-def _empty(rows: Sequence[DictRow]) -> dict[str, object]:
+def _empty(rows: Sequence[Row]) -> dict[str, object]:
     return {
-        "endpoint_ids": [row["endpoint_id"] for row in rows],
-        "subject_ids": [row["subject_id"] for row in rows],
-        "last_sequences": [row["last_sequence"] for row in rows],
+        "endpoint_ids": [row.endpoint_id for row in rows],
+        "subject_ids": [row.subject_id for row in rows],
+        "last_sequences": [row.last_sequence for row in rows],
     }
 
 
-def _lane_key(row: DictRow) -> tuple[int, int]:
-    return row["endpoint_id"], row["subject_id"]
+_lane_key = attrgetter("endpoint_id", "subject_id")
 
 
-def _gap(row: DictRow) -> Gap:
+def _gap(row: Mapping[str, Any]) -> Gap:
     return Gap(
         endpoint_id=row["endpoint_id"],
         subject_id=row["subject_id"],
@@ -184,7 +184,7 @@ def _gap(row: DictRow) -> Gap:
 
 
 def _lane(
-    rows: Sequence[DictRow],
+    rows: Sequence[Row],
     wanted: Wanted,
     paced: tuple[Taken, Allowance] | None,
     started: float,
@@ -195,25 +195,26 @@ def _lane(
         trusted = min(until, started + BEGIN_SECONDS + timeout + SETTLE_SECONDS)
     head = rows[0]
     return Lane(
-        endpoint_id=head["endpoint_id"],
-        subject_id=head["subject_id"],
+        endpoint_id=head.endpoint_id,
+        subject_id=head.subject_id,
         token=wanted.token,
-        delivered_sequence=head["delivered_sequence"],
-        entries=tuple(_entry(row) for row in rows),
+        delivered_sequence=head.delivered_sequence,
+        entries=tuple([_entry(row) for row in rows]),
         trusted_until=trusted,
         settle_until=until,
         claimed_at=started,
-        tried_seconds=head["tried_us"] / 1_000_000,
+        tried_seconds=head.tried_us / 1_000_000,
     )
 
 
-def _entry(row: DictRow) -> Entry:
+def _entry(row: Row) -> Entry:
+    # By position: names take as long again, and there are thousands a second.
     return Entry(
-        sequence=row["sequence"],
-        number=row["number"],
-        key=row["key"],
-        created_at=row["created_at"],
-        traceparent=row["traceparent"],
-        body=bytes(row["body"]),
-        rescued=row["rescued"],
+        row.sequence,
+        row.number,
+        row.key,
+        row.created_at,
+        row.traceparent,
+        bytes(row.body),
+        row.rescued,
     )

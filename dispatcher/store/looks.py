@@ -26,6 +26,9 @@ WHOLE_SECONDS = 1.0
 WHOLE_SHARE = 20
 """The time between two looks at the whole, in multiples of what the last one took."""
 
+WHOLE_SECONDS_MAX = 10.0
+"""The time between two looks at the whole, at most: what one took may be a wait for a lock."""
+
 FAIR_EVERY = 8
 """Each so-manieth claim begins with the least urgent lanes, so that a flood of others does not
 keep them for ever."""
@@ -59,7 +62,8 @@ class Whole:
     def done(self) -> None:
         """Take down that the whole was looked at."""
         now = self._clock()
-        self._due_at = now + max(self._shortest, WHOLE_SHARE * (now - self._began))
+        pause = max(self._shortest, WHOLE_SHARE * (now - self._began))
+        self._due_at = now + min(pause, WHOLE_SECONDS_MAX)
 
 
 class Marks:
@@ -68,6 +72,10 @@ class Marks:
     def __init__(self) -> None:
         self._marks: dict[int, dict[int, datetime]] = defaultdict(dict)
         self._claims = 0
+
+    def knows(self, endpoint_id: int) -> bool:
+        """Return whether there is any priority to look at."""
+        return bool(self._marks.get(endpoint_id))
 
     def know(self, endpoint_id: int, priority: int) -> None:
         """Look at this priority from now on."""

@@ -15,7 +15,7 @@ from weakref import WeakSet
 import psycopg
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.rows import DictRow, dict_row
+from psycopg.rows import DictRow, dict_row, namedtuple_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random
 
@@ -185,6 +185,13 @@ async def translated() -> AsyncIterator[None]:
         yield
     except _AWAY as error:
         raise StoreUnavailableError(one_line(redact(str(error)))) from None
+
+
+async def run_named(connection: Connection, name: str, parameters: dict[str, Any]) -> list[Any]:
+    """Run a statement that returns many rows; they are named tuples, which are quicker made."""
+    async with connection.cursor(binary=True, row_factory=namedtuple_row) as cursor:
+        await cursor.execute(statement(name), parameters)
+        return await cursor.fetchall()
 
 
 async def run(

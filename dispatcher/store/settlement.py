@@ -1,13 +1,13 @@
 """Storing results: one transaction that ends leases and records what was tried under them."""
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from uuid import UUID
 
 from psycopg.rows import DictRow
 
 from dispatcher.core.lifecycle import stops
 from dispatcher.core.values import Settled, Settlement
+from dispatcher.store.attempt_rows import attempt_rows
 from dispatcher.store.pacing import concerned, settle_paces
 from dispatcher.store.session import Connection, run
 from dispatcher.store.statements import statement
@@ -65,30 +65,11 @@ async def _add_attempts(
 ) -> None:
     if not any(each.attempts for each in held):
         return
+    # One moment, that of the transaction.
+    at = rows[_claim_of(held[0])]["settled_at"].isoformat()
+    text = "".join([attempt_rows(each, at, rows[_claim_of(each)]["due_at"]) for each in held])
     async with connection.cursor().copy(statement("attempt_copy")) as copy:
-        for settlement in held:
-            row = rows[_claim_of(settlement)]
-            for attempt in settlement.attempts:
-                last = attempt is settlement.attempts[-1]
-                tried_again = last and settlement.delay_us is not None
-                retry_at: datetime | None = row["due_at"] if tried_again else None
-                await copy.write_row(
-                    (
-                        settlement.endpoint_id,
-                        settlement.subject_id,
-                        attempt.sequence,
-                        attempt.number,
-                        row["settled_at"],
-                        settlement.token,
-                        attempt.outcome.value,
-                        attempt.status,
-                        attempt.duration_ms,
-                        attempt.error,
-                        attempt.response,
-                        attempt.receipt,
-                        retry_at,
-                    )
-                )
+        await copy.write(text)
 
 
 async def _bury(connection: Connection, held: Sequence[Settlement]) -> None:

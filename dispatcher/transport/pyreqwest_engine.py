@@ -42,6 +42,8 @@ from sink.contract.failpoints import ENVIRONMENT, failpoint
 _NOT_CONNECTED = "client error (Connect)"
 """How the client's HTTP library names all that fails before a connection is ready for a request."""
 
+_NONE = (None, None)
+
 _UNREADABLE = "\ufffd"
 
 
@@ -57,6 +59,8 @@ class PyreqwestTransport:
         self._roots = Roots(None if ca_file is None else ca_file.read_bytes())
         self._resolve = resolve
         self._channels: dict[Target, PinnedClients] = {}
+        # Targets are compared by all that they hold, which takes as long as building a request.
+        self._newest: dict[int, tuple[Target, PinnedClients]] = {}
         self._pass: Callable[[str], None] = failpoint if os.environ.get(ENVIRONMENT) else _nothing
 
     def fault(self, target: Target) -> str | None:
@@ -74,7 +78,9 @@ class PyreqwestTransport:
     ) -> Answer:
         """Make one attempt; see `dispatcher.ports.Transport.send`."""
         try:
-            channel = self._channels.get(target) or self._channel(target)
+            newest, channel = self._newest.get(target.endpoint_id, _NONE)
+            if newest is not target or channel is None:
+                channel = self._channel(target)
         except ValueError as error:
             return Refused(one_line(str(error)))
         exchange = _Exchange(channel, request, progress, self._pass)
@@ -100,10 +106,12 @@ class PyreqwestTransport:
         """Close the connections of targets that are not in `targets` and not in use any more."""
         for target in self._channels.keys() - set(targets):
             if not self._channels[target].in_use:
+                self._newest.pop(target.endpoint_id, None)
                 await self._channels.pop(target).close()
 
     async def close(self) -> None:
         """Close every connection."""
+        self._newest.clear()
         while self._channels:
             await self._channels.popitem()[1].close()
 
@@ -112,6 +120,7 @@ class PyreqwestTransport:
         if channel is None:
             channel = PinnedClients(target, self._roots, self._resolve)
             self._channels[target] = channel
+        self._newest[target.endpoint_id] = (target, channel)
         return channel
 
 
@@ -181,6 +190,8 @@ class _Exchange:
             self._pass("D8")
             self._pass("D9")
             self._retry_after = _retry_after(response)
+            if response.get_header("content-length") == "0":
+                return  # asking for what is not there takes a turn of the event loop
             reader = response.body_reader
             while (chunk := await reader.read_chunk()) is not None:
                 self._body += bytes(chunk)

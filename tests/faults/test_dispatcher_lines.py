@@ -1,7 +1,8 @@
 """What a line to a receiver can do to a request, and what receivers lose.
 
-Real: dispatchers (HOLDFAST_TEST_ENGINES=httpx,pyreqwest: on both engines) in this process, Postgres, a proxy on the receiver's socket, the
-payouts service as a process. Asserted: the invariants, the recorded outcomes, the holds.
+Real: dispatchers in this process, Postgres, a proxy on the receiver's socket, the payouts service
+as a process. Asserted: the invariants, the recorded outcomes, the holds. On both engines:
+HOLDFAST_TEST_ENGINES=httpx,pyreqwest.
 """
 
 import os
@@ -36,7 +37,7 @@ from tests.support.sender import hold
 from tests.support.webhooks import answer
 
 ENGINES = os.environ.get("HOLDFAST_TEST_ENGINES", "pyreqwest").split(",")
-"""The default one; the conformance suite runs each engine against each fault of a line by itself."""
+"""The default one: the conformance suite runs each engine against each fault by itself."""
 
 pytestmark = [pytest.mark.faults, pytest.mark.parametrize("engine", ENGINES)]
 

@@ -63,6 +63,21 @@ def test_lane_that_became_due_behind_the_mark_is_found_by_a_look_at_the_whole(
     asyncio.run(stored(dsn, work))
 
 
+def test_first_lanes_of_an_endpoint_are_claimed_at_once(
+    dsn: str, db: psycopg.Connection, decisions: Decisions
+) -> None:
+    """Also where a dispatcher has looked for them in vain just before."""
+    add_endpoint(db, URL)
+
+    async def work(store: PostgresStore) -> None:
+        assert (await store.claim(wanted(9), 0)).lanes == []
+        decisions.write("m_1", "m_2")
+        await store.route(16)
+        assert len((await store.claim(wanted(9), 0)).lanes) == 2
+
+    asyncio.run(stored(dsn, work))
+
+
 def test_flood_of_urgent_lanes_does_not_starve_the_others(
     dsn: str, db: psycopg.Connection, decisions: Decisions
 ) -> None:

@@ -101,6 +101,23 @@ def test_lanes_are_claimed_ahead_only_as_fast_as_they_are_finished() -> None:
     run(work)
 
 
+def test_lanes_that_wait_here_put_off_a_claim_that_would_bring_few() -> None:
+    async def work(bench: Bench) -> None:
+        one = {1: ready(1, 8)}
+        bench.flow.wanted(one)
+        bench.flow.take(lanes(1, 8), {1: 8})
+        await bench.settle(8)
+        bench.flow.take(lanes(1, 14), {1: 14})
+        # Of 16, which it may hold, 2 are free; then 4.
+        assert bench.flow.wanted(one) == {}
+        assert bench.rings == 8
+        bench.flow.settled(1)
+        bench.flow.settled(1)
+        assert bench.flow.wanted(one) == {1: 4}
+
+    run(work)
+
+
 def test_claim_is_no_larger_than_allowed() -> None:
     async def work(bench: Bench) -> None:
         assert bench.flow.wanted({1: ready(1, 64), 2: ready(2, 64)}) == {1: 3, 2: 2}

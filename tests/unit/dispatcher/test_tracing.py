@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from dispatcher import tracing as subject
 from dispatcher.core.values import Attempt, Endpoint, Entry
-from dispatcher.tracing import attempt_span
+from dispatcher.tracing import attempt_span, attempt_spans
 from sink.contract.states import OrderPolicy, Outcome
 from tests.support.tracing import tracing
 
@@ -118,3 +118,12 @@ def test_without_an_sdk_or_without_the_package_nothing_is_traced(
     finally:
         subject._api.cache_clear()
     assert api.get_current_span() is before
+
+
+def test_dispatcher_that_starts_without_tracing_makes_no_spans() -> None:
+    spans = attempt_spans()
+    with tracing() as found:
+        with spans(ENDPOINT, _entry()) as span:
+            span.judged(_attempt(Outcome.DELIVERED, 200))
+        assert found.ended == []
+        assert attempt_spans() is attempt_span
