@@ -45,6 +45,8 @@ class _Berths:
     limit: int = 1
     held: int = 0
     running: int = 0
+    asked: int = 0
+    """The number of the last claim that had room for this endpoint."""
     hungry: bool = False
     """Whether the last claim took all it was allowed to, so that more may be due."""
     waiting: deque[Lane] = field(default_factory=deque)
@@ -75,6 +77,7 @@ class Flow:
         self._crashed = crashed
         self._clock = clock
         self._berths: dict[int, _Berths] = {}
+        self._asked = 0
         self._running: set[asyncio.Task[None]] = set()
         self._closed = False
         self._quiet = asyncio.Event()
@@ -97,15 +100,16 @@ class Flow:
         share = max(1, self._concurrency // len(ready))
         second, left = int(self._clock()), self._claim_lanes
         wanted: dict[int, int] = {}
-        # The endpoint that holds least comes first, so that a full claim leaves nobody out for
-        # long.
-        for id_ in sorted(ready, key=lambda id_: (self._at(id_).held, id_)):
+        self._asked += 1
+        # Whom the last full claim left out comes first, then who holds least.
+        for id_ in sorted(ready, key=lambda id_: (self._at(id_).asked, self._at(id_).held, id_)):
             berths = self._at(id_)
             berths.limit = min(share, ready[id_].endpoint.concurrency)
             count = min(left, self._free(berths, second))
             if count > 0:
                 wanted[id_] = count
                 left -= count
+                berths.asked = self._asked
         return wanted
 
     def take(self, lanes: Iterable[Lane], wanted: Mapping[int, int]) -> None:

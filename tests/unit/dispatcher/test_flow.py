@@ -125,6 +125,18 @@ def test_claim_is_no_larger_than_allowed() -> None:
     run(work, lambda: Bench(concurrency=6, claim_lanes=5))
 
 
+def test_claim_too_small_for_all_endpoints_turns_to_each_of_them() -> None:
+    """Also to one that holds nothing, beside another that has nothing due."""
+
+    async def work(bench: Bench) -> None:
+        both = {1: ready(1, 64), 2: ready(2, 64)}
+        assert [bench.flow.wanted(both) for _ in range(4)] == [{1: 4}, {2: 4}, {1: 4}, {2: 4}]
+        bench.flow.take(lanes(2, 4), {2: 4})
+        assert [bench.flow.wanted(both) for _ in range(2)] == [{1: 4}, {2: 4}]
+
+    run(work, lambda: Bench(concurrency=256, claim_lanes=4))
+
+
 def test_finished_lane_calls_for_more_only_when_more_may_be_due() -> None:
     async def work(bench: Bench) -> None:
         bench.flow.wanted({1: ready(1, 2)})
