@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 
 HALVES = (
-    ("tests/spark", "tests/unit", "tests/contract", "tests/migrations"),
-    ("tests/faults", "tests/integration", "tests/e2e"),
+    ("tests/spark", "tests/unit", "tests/contract", "tests/migrations", "tests/e2e"),
+    ("tests/faults", "tests/integration"),
 )
 
 
