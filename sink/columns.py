@@ -132,7 +132,11 @@ def _uncanonical(type_: pa.DataType, path: str) -> Iterator[str]:
         names = [field.name for field in type_]
         yield from (f"{path}.{name}: two fields of this name" for name in _repeated(names))
         for field in type_:
-            yield from _uncanonical(field.type, f"{path}.{field.name}")
+            inner = f"{path}.{field.name}"
+            if "\x00" in field.name:
+                yield f"{inner!r}: a field's name holds a NUL character: rename it"
+            else:
+                yield from _uncanonical(field.type, inner)
     elif _is_list(type_):
         yield from _uncanonical(type_.value_type, f"{path}[]")
     elif fix := _fix(type_):

@@ -6,6 +6,7 @@ everything has a fixed place, so those stretches are written as one structured a
 """
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,10 +27,14 @@ _BYTE_OF_DIGITS[np.frombuffer(bytes(range(256)).hex().encode(), np.uint16)] = np
 """By two hex digits, side by side in memory."""
 
 
-def rows(columns: "Sequence[Fixed | pa.Array]") -> memoryview:
-    """Return rows, at least one, of columns of one length.
+Column: TypeAlias = "Fixed | pa.Array | list[pa.Array]"
 
-    A NumPy column has big-endian values of one size, an Arrow one has texts or bytes, or null.
+
+def rows(columns: "Sequence[Column]") -> memoryview:
+    """Return rows, at least one, of columns of one length; the first one is a NumPy column.
+
+    A NumPy column has big-endian values of one size, an Arrow one has texts or bytes, or null. A
+    list of Arrow columns is one column: each value is those of the list side by side.
     """
     parts: list[pa.Array | pa.Scalar] = []
     fixed: list[Fixed] = [np.full(len(columns[0]), len(columns), ">i2")]
@@ -37,10 +42,10 @@ def rows(columns: "Sequence[Fixed | pa.Array]") -> memoryview:
         if isinstance(column, np.ndarray):
             fixed += [np.full(len(column), column.dtype.itemsize, _LENGTH), column]
             continue
-        texts = column.cast(_BYTES)
-        lengths = pc.fill_null(pc.binary_length(texts), _NULL)
-        fixed.append(np.asarray(lengths).astype(_LENGTH))
-        parts += [_stretch(fixed), pc.fill_null(texts, b"")]
+        texts = [part.cast(_BYTES) for part in (column if isinstance(column, list) else [column])]
+        lengths = reduce(pc.add, map(pc.binary_length, texts))
+        fixed.append(np.asarray(pc.fill_null(lengths, _NULL)).astype(_LENGTH))
+        parts += [_stretch(fixed), *(pc.fill_null(text, b"") for text in texts)]
         fixed = []
     if not parts:
         return memoryview(_packed(fixed).tobytes())

@@ -31,9 +31,16 @@ _DENIED = re.compile(
 )
 
 
+SECONDS_MAX = 2_147_483
+"""Postgres keeps a timeout as milliseconds in 31 bits."""
+
+
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long the sink waits for what, in seconds.
+    """How long the sink waits for what, in seconds from 0 to 2,147,483, the most Postgres takes.
+
+    0 is no limit, but for `connect_seconds` (psycopg's own) and `deadline_seconds` (no second try).
+    Raises `ValueError` for anything else.
 
     >>> sink = OutboxSink(dsn, stream="payouts", timeouts=Timeouts(deadline_seconds=60))
     """
@@ -49,6 +56,17 @@ class Timeouts:
 
     deadline_seconds: float = 300
     """After which the sink stops trying and raises `SinkUnavailable`."""
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            seconds = getattr(self, name)
+            kinds = (int,) if name == "connect_seconds" else (int, float)
+            # A comparison with NaN is false.
+            if type(seconds) not in kinds or not 0 <= seconds <= SECONDS_MAX:
+                number = "a whole number" if len(kinds) == 1 else "a number"
+                raise ValueError(
+                    f"{name} is {seconds!r}: expected {number} of seconds from 0 to {SECONDS_MAX:,}"
+                )
 
 
 _MISFITS = (
@@ -172,11 +190,14 @@ def cut_after(connection: psycopg.Connection, seconds: float) -> Iterator[None]:
     """Cut the connection's line when the block takes longer: a silent server cannot hold us.
 
     The server's own timeouts end what the server knows of; this ends a wait for a server, or a
-    network, that does not speak any more.
+    network, that does not speak any more. 0 seconds are no limit.
     """
+    if not seconds:
+        yield
+        return
     # A descriptor of our own: libpq may close its own, and the number then names another file.
     line = socket.socket(fileno=os.dup(connection.fileno()))
-    timer = Timer(max(seconds, 0), _cut, [line])
+    timer = Timer(seconds, _cut, [line])
     timer.daemon = True
     timer.start()
     try:
@@ -250,4 +271,5 @@ def _refuse_other_revision(connection: psycopg.Connection) -> None:
 
 
 def _milliseconds(seconds: float) -> str:
-    return f"{round(seconds * 1000)}ms"
+    # To Postgres 0 is no limit.
+    return f"{max(round(seconds * 1000), 1) if seconds else 0}ms"

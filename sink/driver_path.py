@@ -15,7 +15,6 @@ from sink.copy_binary import HEADER, TRAILER, moments, one_chunk, rows, uuids
 from sink.copy_format import COPY_ROWS, ahead, csv
 from sink.database import fitting, statement
 from sink.numbering import Numbered
-from sink.plain import joined
 from sink.prepared import PreparedBatch
 
 
@@ -113,6 +112,6 @@ def _entries(entries: pa.Table, piece: pa.Table, stamp: Stamp) -> memoryview:
             np.asarray(column["priority"]).astype(">i2"),
             np.full(count, stamp.batch_no, ">i8"),
             traceparent,
-            joined(column["head"], sequence.cast(pa.large_string()), column["tail"]),
+            [column["head"], sequence.cast(pa.large_string()), column["tail"]],
         ]
     )

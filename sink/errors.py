@@ -11,7 +11,7 @@
           NotPrimary           the server has been read-only until the deadline
         BatchTooLarge        the batch is beyond what the driver path may hold
         TooManyRefused       more of the batch's rows were refused than the limit allows
-        CompanionFailed      `also` left the transaction failed or ended
+        CompanionFailed      `also` did not leave the transaction as it was
         NotStreaming         the sink was called outside a streaming query
         AccessDenied         the server refused the DSN's user, password or database
       Transient            a restart may heal it: the database was not reachable or not ready
@@ -156,7 +156,7 @@ class CheckpointBehind(Permanent):
 
 
 class LedgerBehind(Permanent):
-    """The checkpoint has committed batches that the ledger, which knows the query, has not.
+    """The checkpoint has committed batches, or the run has written one, that the ledger has not.
 
     >>> sink = OutboxSink(dsn, stream="payouts", checkpoint=checkpoint_with_two_batches)
     >>> older = OutboxSink(dsn, stream="payouts")
@@ -178,12 +178,18 @@ class TooManyRefused(Permanent):
 
 
 class CompanionFailed(Permanent):
-    """`also` hid an error of the database, or ended the transaction that it was called in.
+    """`also` hid an error, ended the transaction, or failed at a connection of its own.
+
+    Nothing of the batch is written, unless `also` committed it: then the message says so.
 
     >>> sink = OutboxSink(
     ...     dsn, stream="payouts", also=lambda connection, table: connection.execute("ROLLBACK")
     ... )
     >>> sink.apply(decisions, Identity(query_id, first_run, 0))
+    Traceback (most recent call last):
+    sink.errors.CompanionFailed: ...leave COMMIT and ROLLBACK to the sink, then restart.
+    >>> sink = OutboxSink(dsn, stream="payouts", also=lambda connection, table: connection.commit())
+    >>> sink.apply(decisions, Identity(query_id, second_run, 0))
     Traceback (most recent call last):
     sink.errors.CompanionFailed: ...leave COMMIT and ROLLBACK to the sink, then restart.
     """

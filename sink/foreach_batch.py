@@ -9,9 +9,8 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
+from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-from urllib.parse import unquote, urlsplit
 from uuid import UUID
 
 import pyarrow as pa
@@ -25,6 +24,7 @@ from sink.driver_path import InDriver
 from sink.errors import BatchTooLarge, NotStreaming
 from sink.ledger import Run
 from sink.limits import QuarantineLimit
+from sink.lineage import location, source_offsets
 from sink.path import Path as WritePath
 from sink.path import PathChoice, plan_bytes
 from sink.staging.content import take_over
@@ -91,7 +91,7 @@ class OutboxSink:
         dsn: str,
         *,
         stream: str,
-        checkpoint: str | None = None,
+        checkpoint: str | PathLike[str] | None = None,
         select: Callable[[pa.Table], BatchInput] | None = None,
         also: "Callable[[psycopg.Connection, pa.Table], None] | None" = None,
         suppress_repeats: bool = False,
@@ -100,10 +100,11 @@ class OutboxSink:
         timeouts: Timeouts | None = None,
         doorbell: bool = False,
     ) -> None:
-        """Raises `ValueError` for a DSN, a stream name or a path that cannot be right."""
+        """Raises `ValueError` for a DSN, a name, a location or a path that cannot be right."""
+        where = location(checkpoint)
         self._settings: dict[str, Any] = {
             "stream": stream,
-            "checkpoint": checkpoint,
+            "checkpoint": where,
             "select": select,
             "also": also,
             "suppress_repeats": suppress_repeats,
@@ -115,13 +116,13 @@ class OutboxSink:
         self._path = PathChoice(path, rows_in_driver=bool(select or also))
         self._stage = Stage(dsn, stream, timeouts or Timeouts())
         self._dsn = dsn
-        self._checkpoint = checkpoint
+        self._checkpoint = where
         self._select = select or BatchInput
         self._also = also
         self._writer = Writer(
             dsn,
             stream,
-            checkpoint=checkpoint,
+            checkpoint=where,
             suppress_repeats=suppress_repeats,
             quarantine_limit=quarantine_limit,
             timeouts=timeouts,
@@ -166,7 +167,7 @@ class OutboxSink:
         started = time.monotonic()
         self._path.record(table.nbytes)
         with batch_span(self._writer.stream, identity.query_id, identity.batch_id) as span:
-            batch = prepare(self._select(table))
+            batch = prepare(_selected(self._select, table))
             self._take(identity.query_id, identity.run_id)
             also = self._also
             return self._write(
@@ -238,7 +239,7 @@ class OutboxSink:
         self.last = self._writer.write(
             identity.batch_id,
             content,
-            source_offsets=_source_offsets(self._checkpoint, identity.batch_id),
+            source_offsets=source_offsets(self._checkpoint, identity.batch_id),
             traceparent=span.traceparent,
             also=also,
         )
@@ -281,6 +282,27 @@ def _identity(df: "DataFrame", batch_id: int) -> Identity:
     return Identity(UUID(query_id), UUID(run_id), batch_id)
 
 
+def _selected(select: Callable[[pa.Table], BatchInput], table: pa.Table) -> BatchInput:
+    selected: object = select(table)
+    if not isinstance(selected, BatchInput):
+        raise TypeError(
+            f"`select` returned {type(selected).__name__}, expected a BatchInput:"
+            " BatchInput(entries), with the tables of the batch. Of this batch nothing was written;"
+            " it is in the checkpoint and comes again."
+        )
+    tables = {"entries": selected.entries, **selected.companions}
+    if selected.refused is not None:
+        tables["refused"] = selected.refused
+    for name, found in tables.items():
+        if not isinstance(found, pa.Table):
+            raise TypeError(
+                f"`select` made a BatchInput whose {name!r} is {type(found).__name__}, expected a"
+                " pyarrow.Table. Of this batch nothing was written; it is in the checkpoint and"
+                " comes again."
+            )
+    return selected
+
+
 def _collected(df: "DataFrame") -> pa.Table:
     try:
         return df.toArrow()
@@ -294,18 +316,6 @@ def _collected(df: "DataFrame") -> pa.Table:
             " the source give less at a time and start from the checkpoint as it was before this"
             " batch."
         ) from error
-
-
-def _source_offsets(checkpoint: str | None, batch_id: int) -> str | None:
-    """Return what Spark wrote of the batch's source positions, before it ran the batch."""
-    if checkpoint is None:
-        return None
-    parts = urlsplit(checkpoint)
-    if parts.scheme not in ("", "file"):
-        return None
-    path = Path(unquote(parts.path) if parts.scheme else checkpoint)
-    offsets = path / "offsets" / str(batch_id)
-    return offsets.read_text(encoding="utf-8") if offsets.is_file() else None
 
 
 def _report(outcome: Written | Replayed, seconds: float) -> None:

@@ -7,10 +7,11 @@ ledger's newest batch is never beyond the first and never behind the second.
 import json
 import logging
 from dataclasses import dataclass
+from os import PathLike, fspath
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 from uuid import UUID
 
+from sink.contract.checkpoint import local_folder
 from sink.errors import CheckpointBehind, LedgerBehind
 
 _log = logging.getLogger(__name__)
@@ -25,20 +26,46 @@ class Checkpoint:
     committed: int | None
 
 
-def local_folder(checkpoint: str | None) -> Path | None:
-    """Return the folder of a checkpoint, None where it is not on a local path.
-
-    >>> local_folder("file:///checkpoints/a%20b")
-    PosixPath('/checkpoints/a b')
-    >>> local_folder("s3a://bucket/checkpoints") is None
-    True
-    """
+def location(checkpoint: str | PathLike[str] | None) -> str | None:
+    """Return the location of a checkpoint as text; raises `ValueError` for what cannot be one."""
     if checkpoint is None:
         return None
-    parts = urlsplit(checkpoint)
-    if parts.scheme not in ("", "file"):
+    text = fspath(checkpoint) if isinstance(checkpoint, PathLike) else checkpoint
+    if (
+        not isinstance(text, str)
+        or not text
+        or "\x00" in text
+        or text != text.encode(errors="replace").decode()
+        or (text.startswith("file:") and local_folder(text) is None)
+    ):
+        raise ValueError(
+            f"{text!r} is not the location of a checkpoint: expected a path, or a URI as"
+            " file:///checkpoints/payouts (without a host) or s3a://bucket/payouts, exactly as the"
+            " query's checkpointLocation"
+        )
+    return text
+
+
+def source_offsets(checkpoint: str | None, batch_id: int) -> str | None:
+    """Return what Spark wrote of the batch's source positions, before it ran the batch.
+
+    None where that is not on a local path or cannot be kept: no batch waits for it.
+    """
+    folder = local_folder(checkpoint)
+    if folder is None:
         return None
-    return Path(unquote(parts.path) if parts.scheme else checkpoint)
+    try:
+        text = (folder / "offsets" / str(batch_id)).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        why = str(error)
+    else:
+        if "\x00" not in text:
+            return text
+        why = "they hold a NUL character"
+    _log.warning("the source's offsets of batch %d are not kept: %s", batch_id, why)
+    return None
 
 
 def read_checkpoint(checkpoint: str | None, query_id: UUID) -> Checkpoint | None:
@@ -73,11 +100,7 @@ def compare(stream: str, checkpoint: Checkpoint, recorded: int | None) -> None:
     """
     if recorded is None:
         return
-    way_out = (
-        f"begin a new checkpoint and run `holdfast stream adopt {stream} --query-id ID --reason"
-        " TEXT` (the id is in its file `metadata`)"
-    )
-    planned, committed = checkpoint.planned, checkpoint.committed
+    planned = checkpoint.planned
     if planned is None or recorded > planned:
         newest = (
             "no batch was ever planned" if planned is None else f"batch {planned} is the newest"
@@ -86,18 +109,54 @@ def compare(stream: str, checkpoint: Checkpoint, recorded: int | None) -> None:
             f"stream {stream!r}: the ledger has batch {recorded} of this query, but in the"
             f" checkpoint {checkpoint.folder} {newest}: it is an older copy, and its state does not"
             " have what the ledger has. Nothing was written, and what the ledger has stands."
-            f" Restore the newest copy of the checkpoint; or {way_out}: keys that are recorded"
-            " repeat nothing."
+            f" Restore the newest copy of the checkpoint; or {_way_out(stream)}: keys that are"
+            " recorded repeat nothing."
         )
-    if committed is not None and recorded < committed:
-        raise LedgerBehind(
-            f"stream {stream!r}: the checkpoint {checkpoint.folder} has finished batch {committed},"
-            f" but the newest batch of this query in the ledger is {recorded}: the database was put"
-            " back to an older moment (or the sink was not called for each batch, which it has to"
-            " be), and Spark does not run the batches between again. Nothing"
-            f" was written. Restore the newest copy of the database; or {way_out}: what is missing"
-            " is decided again under the same keys, and keys that are recorded repeat nothing."
-        )
+    require_recorded(stream, checkpoint.folder, checkpoint.committed, recorded)
+
+
+def require_recorded(
+    stream: str, folder: Path | str, committed: int | None, recorded: int | None
+) -> None:
+    """Compare the newest batch that a checkpoint has finished with the ledger's of its query.
+
+    For a query that had the sink from its first batch on, where None of the ledger says that the
+    database knows nothing of it. Raises `LedgerBehind`.
+    """
+    if committed is None or (recorded is not None and recorded >= committed):
+        return
+    newest = (
+        "the ledger has no batch of this query"
+        if recorded is None
+        else f"the newest batch of this query in the ledger is {recorded}"
+    )
+    raise LedgerBehind(
+        f"stream {stream!r}: the checkpoint {folder} has finished batch {committed},"
+        f" but {newest}: the database was put back to an older moment (or the sink was not called"
+        " for each batch, which it has to be), and Spark does not run the batches between again."
+        f" Nothing was written. Restore the newest copy of the database; or {_way_out(stream)}:"
+        " what is missing is decided again under the same keys, and keys that are recorded repeat"
+        " nothing."
+    )
+
+
+def forgotten(stream: str, batch_id: int, next_id: int) -> LedgerBehind:
+    """Return the error of a run that wrote a batch which the ledger does not have any more."""
+    return LedgerBehind(
+        f"stream {stream!r}: this run has written batch {batch_id}, and the ledger does not have it"
+        " any more: the database was put back to an older moment, as by a failover to a standby"
+        f" that was behind. Batch {next_id} was not written, because what was decided before it"
+        f" would be missing. Restore the newest copy of the database; or {_way_out(stream)}: what"
+        " is missing is decided again under the same keys, and keys that are recorded repeat"
+        " nothing."
+    )
+
+
+def _way_out(stream: str) -> str:
+    return (
+        f"begin a new checkpoint and run `holdfast stream adopt {stream} --query-id ID --reason"
+        " TEXT` (the id is in its file `metadata`)"
+    )
 
 
 def _query_id(folder: Path) -> UUID | None:

@@ -5,7 +5,7 @@ What is not plain (a control character, an integer beyond 2^53-1, a year beyond 
 `odd`, and left to the code that reads one row and knows every fault.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -35,6 +35,13 @@ class Texts(NamedTuple):
     odd: Mask
 
 
+class Pieces(NamedTuple):
+    """As `Texts`, in pieces that `joined` puts side by side: what is copied once is cheap."""
+
+    parts: list["pa.Array | str"]
+    odd: Mask
+
+
 class Malformed(ValueError):
     """Some text in the column is not UTF-8."""
 
@@ -45,12 +52,21 @@ def json_of(values: pa.Array, depth: int = 0) -> Texts:
     >>> json_of(pa.array(["a", None])).texts.to_pylist()
     ['"a"', 'null']
     """
+    parts, odd = pieces_of(values, depth)
+    return Texts(joined(*parts, count=len(values)), odd)
+
+
+def pieces_of(values: pa.Array, depth: int = 0) -> Pieces:
+    """Return values as canonical JSON in pieces; raises `Malformed`."""
     kind = _writer(values.type)
     if kind is None or depth > DEPTH_MAX:
         # Also the nulls: the row has to be looked at as a whole.
-        return Texts(pa.nulls(len(values), _TEXT), np.ones(len(values), bool))
-    texts, odd = kind(values, depth)
-    return Texts(pc.coalesce(pc.if_else(values.is_valid(), texts, None), _scalar("null")), odd)
+        return Pieces([pa.nulls(len(values), _TEXT)], np.ones(len(values), bool))
+    parts, odd = kind(values, depth)
+    if not values.null_count:
+        return Pieces(parts, odd)
+    texts = pc.if_else(values.is_valid(), joined(*parts, count=len(values)), None)
+    return Pieces([pc.coalesce(texts, _scalar("null"))], odd)
 
 
 def text_of(values: pa.Array) -> tuple[pa.Array, Mask]:
@@ -76,17 +92,32 @@ def times_of(values: pa.Array) -> Texts:
     return Texts(found, np.asarray(pc.and_(values.is_valid(), found.is_null())))
 
 
-def joined(*parts: pa.Array | pa.Scalar) -> pa.Array:
-    """Return the concatenation of texts, row by row; one of them has to be an array."""
-    return pc.binary_join_element_wise(*parts, _NOTHING)
+def joined(*parts: "pa.Array | str", count: int) -> pa.Array:
+    """Return texts side by side, `count` of them; null where one of them is null."""
+    merged: list[pa.Array | pa.Scalar] = [
+        _scalar(part) if isinstance(part, str) else part for part in _merged(parts)
+    ]
+    if len(merged) == 1:
+        only = merged[0]
+        return pa.repeat(only, count) if isinstance(only, pa.Scalar) else only
+    return pc.binary_join_element_wise(*merged, _NOTHING)
 
 
-def literal(text: str) -> pa.Scalar:
-    """Return a text for `joined`."""
-    return _scalar(text)
+def _merged(parts: "Iterable[pa.Array | str]") -> "Iterator[pa.Array | str]":
+    text = ""
+    for part in parts:
+        if isinstance(part, str):
+            text += part
+            continue
+        if text:
+            yield text
+        yield part
+        text = ""
+    if text:
+        yield text
 
 
-def _writer(type_: pa.DataType) -> Callable[[pa.Array, int], Texts] | None:
+def _writer(type_: pa.DataType) -> Callable[[pa.Array, int], Pieces] | None:
     types = pa.types
     for holds, writer in (
         (types.is_string(type_) or types.is_large_string(type_), _strings),
@@ -101,45 +132,43 @@ def _writer(type_: pa.DataType) -> Callable[[pa.Array, int], Texts] | None:
     return None
 
 
-def _strings(values: pa.Array, _depth: int) -> Texts:
+def _strings(values: pa.Array, _depth: int) -> Pieces:
     texts, special = text_of(values)
     odd = np.zeros(len(values), bool)
     if special.any():
         for character, escaped in _ESCAPES:
             texts = pc.replace_substring(texts, character, escaped)
         odd = _rows_with(texts, _data(texts) < 0x20)
-    return Texts(joined(_scalar('"'), texts, _scalar('"')), odd)
+    return Pieces(['"', texts, '"'], odd)
 
 
-def _plainly(values: pa.Array, _depth: int) -> Texts:
-    return Texts(values.cast(_TEXT), np.zeros(len(values), bool))
+def _plainly(values: pa.Array, _depth: int) -> Pieces:
+    return Pieces([values.cast(_TEXT)], np.zeros(len(values), bool))
 
 
-def _integers(values: pa.Array, _depth: int) -> Texts:
+def _integers(values: pa.Array, _depth: int) -> Pieces:
     odd = np.zeros(len(values), bool)
     if values.type.bit_width == 64:
         odd |= true(pc.greater(values, pa.scalar(INTEGER_MAX, values.type)))
         if pa.types.is_signed_integer(values.type):
             odd |= true(pc.less(values, pa.scalar(-INTEGER_MAX, values.type)))
-    return Texts(values.cast(_TEXT), odd)
+    return Pieces([values.cast(_TEXT)], odd)
 
 
-def _instants(values: pa.Array, _depth: int) -> Texts:
+def _instants(values: pa.Array, _depth: int) -> Pieces:
     texts, odd = times_of(values)
-    return Texts(joined(_scalar('"'), texts, _scalar('"')), odd)
+    return Pieces(['"', texts, '"'], odd)
 
 
-def _structs(values: pa.Array, depth: int) -> Texts:
+def _structs(values: pa.Array, depth: int) -> Pieces:
     fields = dict(zip((field.name for field in values.type), values.flatten(), strict=True))
     odd = np.zeros(len(values), bool)
-    parts: list[pa.Array | pa.Scalar] = []
+    parts: list[pa.Array | str] = []
     for name, label in _labels(list(fields)):
-        inner = json_of(fields[name], depth + 1)
+        inner = pieces_of(fields[name], depth + 1)
         odd |= inner.odd
-        parts += [_scalar(label), inner.texts]
-    if not parts:
-        return Texts(pa.repeat(_scalar("{}"), len(values)), odd)
-    return Texts(joined(*parts, _scalar("}")), odd)
+        parts += [label, *inner.parts]
+    return Pieces([*parts, "}"] if parts else ["{}"], odd)
 
 
 def _labels(names: list[str]) -> Iterator[tuple[str, str]]:
@@ -149,15 +178,28 @@ def _labels(names: list[str]) -> Iterator[tuple[str, str]]:
         before = ","
 
 
-def _lists(values: pa.Array, depth: int) -> Texts:
-    items = json_of(values.flatten(), depth + 1)
-    counts = pc.fill_null(pc.list_value_length(values), 0).cast(pa.int64())
-    ends = np.cumsum(np.asarray(counts))
-    offsets = pa.array(np.concatenate([[0], ends]), pa.int64())
-    texts = pc.binary_join(pa.LargeListArray.from_arrays(offsets, items.texts), _scalar(","))
+def _lists(values: pa.Array, depth: int) -> Pieces:
+    items = pieces_of(values.flatten(), depth + 1)
+    counts = np.asarray(pc.fill_null(pc.list_value_length(values), 0).cast(pa.int64()))
+    ends = np.cumsum(counts)
     odd = np.zeros(len(values), bool)
     odd[np.searchsorted(ends, np.flatnonzero(items.odd), side="right")] = True
-    return Texts(joined(_scalar("["), texts, _scalar("]")), odd)
+    before, texts, after = _framed(items.parts, int(ends[-1]) if len(ends) else 0)
+    if before and not counts.all():
+        # No item, no frame.
+        before, texts, after = "", joined(before, texts, after, count=len(texts)), ""
+    offsets = pa.array(np.concatenate([[0], ends]), pa.int64())
+    lists = pa.LargeListArray.from_arrays(offsets, texts)
+    inner = pc.binary_join(lists, _scalar(f"{after},{before}"))
+    return Pieces([f"[{before}", inner, f"{after}]"], odd)
+
+
+def _framed(parts: "list[pa.Array | str]", count: int) -> tuple[str, pa.Array, str]:
+    """Return the pieces as one column between two constants; either there are both, or none."""
+    match parts:
+        case [str(before), pa.Array() as texts, str(after)]:
+            return before, texts, after
+    return "", joined(*parts, count=count), ""
 
 
 def _moment(micros: int | None) -> str | None:

@@ -1,149 +1,155 @@
-"""Rows of the quarantine as entries after all, through the sink's own transaction.
+"""Single entries that a person has written, through the sink's own transaction.
 
-They are written in a stream of their own, `<stream>.requeue`, because the stream that they were
-refused in belongs to its query. Its query id follows from the stream's name and the batch id is the
-row's number in the quarantine, so the ledger knows a row that was put back before.
+They are written in a stream of their own, because the stream that they come from belongs to its
+query: rows of the quarantine in `<stream>.requeue`, what is decided anew in `<stream>.reissue`. Its
+query id follows from the stream's name and the batch id is the entry's number, for a row that in
+the quarantine, so the ledger knows what was written before.
 """
 
 import hashlib
-import json
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 from uuid import UUID, uuid4, uuid5
 
+import numpy as np
 import pyarrow as pa
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
 from sink import ledger
 from sink.batch import BatchInput, prepare
+from sink.content import ARRIVED
 from sink.contract.exits import CommandError
-from sink.contract.requeue import Requeued
+from sink.contract.requeue import REQUEUED, Requeued
+from sink.database import execute
 from sink.driver_path import InDriver
-from sink.errors import BatchTooLarge, ReplayDiverged, SchemaMismatch, SinkError
-from sink.ledger import Counts, Run
+from sink.errors import BatchTooLarge, Fenced, ReplayDiverged, SchemaMismatch, SinkError
+from sink.ledger import Run
+from sink.literals import array_literal
+from sink.numbering import SUBJECTS, number
 from sink.prepared import PreparedBatch
-from sink.writer import Timeouts, Writer, Written
+from sink.row_text import Unfit, table_of
+from sink.writer import Replayed, Timeouts, Writer, Written
 
 if TYPE_CHECKING:
     import psycopg
 
-SUFFIX = ".requeue"
 STREAM_CHARACTERS_MAX = 63
 """As ck_stream_name."""
 
 TIMEOUTS = Timeouts(deadline_seconds=30)
 
+FENCED_ATTEMPTS = 20
+FENCED_WAIT_SECONDS = 0.25
+"""Several times what it takes to begin a run and write a row, so that each gets its turn."""
+
 _NAMESPACE = UUID("5e4b7f1c-9a0d-5c36-8b1e-2f7d60a3c948")
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)", re.ASCII)
-_TYPES = {
-    "subject": pa.string(),
-    "type": pa.string(),
-    "key": pa.list_(pa.string()),
-    "occurred_at": pa.timestamp("us", "UTC"),
-    "priority": pa.int32(),
-    "traceparent": pa.string(),
-}
-_OPTIONAL = {"priority", "traceparent"}
-_MEMBERS = {*_TYPES, "data"}
-
-
-class Unfit(ValueError):
-    """The row cannot become an entry; the text is for a person."""
 
 
 class _NothingNew(Exception):
     """Rolls back a batch that would have written no entry."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Target:
     """Where rows of one stream go."""
 
     writer: Writer
     run: Run
+    """Epoch 0 as long as it has not begun."""
+
+    suppress_repeats: bool
+
+    def begin(self) -> None:
+        """Take the stream, which makes it where it is new: only for a row that can be written."""
+        if not self.run.epoch:
+            epoch = self.writer.begin_run(self.run.query_id, self.run.run_id)
+            self.run = replace(self.run, epoch=epoch)
+
+    def begin_anew(self) -> None:
+        """Let the next `begin` take the stream back from a newer run."""
+        self.run = replace(self.run, epoch=0)
 
 
 def requeue(
-    dsn: str, stream: str, rows: Mapping[int, str], *, suppress_repeats: bool
+    dsn: str,
+    stream: str,
+    rows: Mapping[int, str],
+    *,
+    suppress_repeats: bool,
+    suffix: str = REQUEUED,
 ) -> Iterator[Requeued]:
     """As `sink.contract.requeue.Requeue`."""
-    name = requeue_stream(stream)
-    query_id, run_id = uuid5(_NAMESPACE, stream), uuid4()
+    name = stream_of(stream, suffix)
+    query_id = uuid5(_NAMESPACE, stream if suffix == REQUEUED else name)
+    run = Run(name, query_id, uuid4(), epoch=0)
     try:
         writer = Writer(dsn, name, suppress_repeats=suppress_repeats, timeouts=TIMEOUTS)
     except ValueError as error:
         raise CommandError(f"{error}. Nothing was changed.") from None
     try:
-        epoch = writer.begin_run(query_id, run_id)
-        target = _Target(writer, Run(name, query_id, run_id, epoch))
+        target = _Target(writer, run, suppress_repeats)
         for number, text in rows.items():
             yield _requeue(target, number, text)
     except SinkError as error:
         raise CommandError(
-            f"the row was not put back, and stays in the quarantine: {error}"
+            "an entry could not be written; what was written before it stays, and trying again"
+            f" writes nothing twice: {error}"
         ) from None
     finally:
         writer.close()
 
 
-def requeue_stream(stream: str) -> str:
-    """Return the name of the stream that rows of `stream` are put back in.
+def stream_of(stream: str, suffix: str = REQUEUED) -> str:
+    """Return the name of the stream in which entries of `stream` are written by hand.
 
-    >>> requeue_stream("payouts")
-    'payouts.requeue'
+    >>> stream_of("payouts"), stream_of("payouts", ".reissue")
+    ('payouts.requeue', 'payouts.reissue')
     """
-    if len(stream) + len(SUFFIX) <= STREAM_CHARACTERS_MAX:
-        return stream + SUFFIX
+    if len(stream) + len(suffix) <= STREAM_CHARACTERS_MAX:
+        return stream + suffix
     short = hashlib.sha256(stream.encode()).hexdigest()[:16]
-    return f"{stream[: STREAM_CHARACTERS_MAX - len(SUFFIX) - 17]}-{short}{SUFFIX}"
+    return f"{stream[: STREAM_CHARACTERS_MAX - len(suffix) - 17]}-{short}{suffix}"
 
 
-def table_of(text: str) -> pa.Table:
-    """Return the one row of a JSON text as `BatchInput.entries`. Raises `Unfit`."""
-    row = _object(text)
-    unknown, missing = row.keys() - _MEMBERS, _MEMBERS - _OPTIONAL - row.keys()
-    if unknown or missing:
-        raise Unfit(
-            f"an entry has the members {', '.join(sorted(_MEMBERS))};"
-            f" missing here: {', '.join(sorted(missing)) or 'none'};"
-            f" unknown: {', '.join(sorted(unknown)) or 'none'}"
-        )
-    if not isinstance(row["data"], dict | None):
-        raise Unfit("data is not a JSON object")
-    if not isinstance(row["key"], list | None):
-        # Arrow would take a text for the list of its characters.
-        raise Unfit("key is not a list of strings")
-    row["occurred_at"] = _moment(row["occurred_at"])
-    try:
-        columns = {name: pa.array([row.get(name)], type_) for name, type_ in _TYPES.items()}
-        data = pa.array([row["data"]], None if row["data"] is not None else pa.struct([]))
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise Unfit(f"a value has another type than an entry's: {_line(error)}") from None
-    if data[0].as_py() != row["data"]:
-        raise Unfit("objects in one list of data differ in their members, which an entry cannot")
-    return pa.table({**columns, "data": data})
-
-
-def _requeue(target: _Target, number: int, text: str) -> Requeued:
+def _requeue(target: _Target, quarantine_id: int, text: str) -> Requeued:
     try:
         batch = _prepared(text)
-        outcome = target.writer.write(
-            number,
-            InDriver(batch),
-            also=lambda connection: _insist(connection, target.run, number),
-        )
+        target.writer.read(lambda connection: _foresee(connection, target, quarantine_id, batch))
+        outcome = _write(target, quarantine_id, batch)
     except (Unfit, _NothingNew) as why:
-        return Requeued(number, written=False, detail=str(why))
+        return Requeued(quarantine_id, written=False, detail=str(why))
     except ReplayDiverged:
         detail = (
             f"another row was put back for it before: see `holdfast batch show {target.run.stream}"
-            f" {number}`"
+            f" {quarantine_id}`"
         )
-        return Requeued(number, written=False, detail=detail)
+        return Requeued(quarantine_id, written=False, detail=detail)
     when = "written" if isinstance(outcome, Written) else "was written before"
-    return Requeued(number, written=True, detail=f"{when} in stream {target.run.stream}")
+    return Requeued(quarantine_id, written=True, detail=f"{when} in stream {target.run.stream}")
+
+
+def _write(target: _Target, quarantine_id: int, batch: PreparedBatch) -> Written | Replayed:
+    """Write in the stream's newest run, even if somebody else who writes by hand takes turns.
+
+    The ledger makes that safe: whoever comes second finds the row's batch, or writes it.
+    """
+
+    def attempt() -> Written | Replayed:
+        target.begin()
+        return target.writer.write(
+            quarantine_id,
+            InDriver(batch),
+            also=lambda connection: _insist(connection, target.run, quarantine_id),
+        )
+
+    return Retrying(
+        retry=retry_if_exception_type(Fenced),
+        wait=wait_random(0, FENCED_WAIT_SECONDS),
+        stop=stop_after_attempt(FENCED_ATTEMPTS),
+        before_sleep=lambda _: target.begin_anew(),
+        reraise=True,
+    )(attempt)
 
 
 def _prepared(text: str) -> PreparedBatch:
@@ -156,61 +162,51 @@ def _prepared(text: str) -> PreparedBatch:
     return batch
 
 
-def _insist(connection: "psycopg.Connection", run: Run, number: int) -> None:
+def _foresee(
+    connection: "psycopg.Connection", target: _Target, quarantine_id: int, batch: PreparedBatch
+) -> None:
+    """Raise `_NothingNew` where the row would not be written as things are, and nothing is locked.
+
+    What changes until the row is written is left to `_insist`.
+    """
+    if ledger.read(connection, target.run, quarantine_id) is not None:
+        return
+    known = execute(
+        connection,
+        "known_keys",
+        keys=array_literal(batch.entries["key"]),
+        contents=array_literal(batch.entries["content"]),
+        batch_no=-1,
+    ).fetchone()
+    if known is not None:
+        raise _NothingNew(_why(suppressed=False, differing=known["differs"]))
+    [subject] = batch.entries["subject"].to_pylist()
+    found = execute(connection, "read_subject", subject=subject).fetchall()
+    if found and target.suppress_repeats:
+        entries, subjects = batch.entries.select(ARRIVED), pa.Table.from_pylist(found, SUBJECTS)
+        if number(entries, subjects, np.ones(1, bool), suppress=True).suppressed:
+            raise _NothingNew(_why(suppressed=True, differing=False))
+
+
+def _insist(connection: "psycopg.Connection", run: Run, quarantine_id: int) -> None:
     """Let the batch commit only if it holds the entry: a row is put back, or stays as it was."""
-    recorded = ledger.read(connection, run, number)
+    recorded = ledger.read(connection, run, quarantine_id)
     if recorded is None or not recorded.counts.entries:
-        raise _NothingNew(_why(recorded.counts if recorded else None))
+        counts = recorded.counts if recorded else None
+        raise _NothingNew(
+            _why(
+                suppressed=counts is not None and counts.suppressed > 0,
+                differing=counts is not None and counts.differing > 0,
+            )
+        )
 
 
-def _why(counts: Counts | None) -> str:
-    if counts is not None and counts.suppressed:
+def _why(*, suppressed: bool, differing: bool) -> str:
+    if suppressed:
         return (
             "its subject has a newer entry, or has this type already: as an entry it would change"
             " nothing (--keep-repeats writes it all the same)"
         )
-    if counts is not None and counts.differing:
+    if differing:
         return "its key is recorded with other content, and what was written first stands"
     return "its key is recorded with the same content: it is in the outbox, so dismiss the row"
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        row = json.loads(
-            text, object_pairs_hook=_members, parse_float=_no_float, parse_constant=_no_float
-        )
-    except Unfit:
-        raise
-    except RecursionError:
-        raise Unfit("the row is nested too deeply") from None
-    except ValueError as error:
-        raise Unfit(f"the row is not JSON: {_line(error)}") from None
-    if not isinstance(row, dict):
-        raise Unfit("the row is not a JSON object")
-    return row
-
-
-def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        raise Unfit("an object of the row has a member twice")
-    return members
-
-
-def _no_float(text: str) -> Any:
-    raise Unfit(f"the number {text[:40]} is not whole: send integer minor units, or a string")
-
-
-def _moment(text: Any) -> datetime | None:
-    if text is None:
-        return None
-    if isinstance(text, str) and _TIME.fullmatch(text):
-        try:
-            return datetime.fromisoformat(text)
-        except ValueError:
-            pass
-    raise Unfit(f"occurred_at {str(text)[:40]!r} is not RFC 3339 with a zone")
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200]

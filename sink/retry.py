@@ -25,26 +25,31 @@ _log = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
 
-_TRANSIENT = frozenset(
+_CONNECTION = "08"
+"""The class connection_exception."""
+
+_RESOURCES = "53"
+"""The class insufficient_resources: connections, memory, disk."""
+
+_OF_SESSION = frozenset(
     {
         "25P03",  # idle_in_transaction_session_timeout: this process stood still
         "25P04",  # transaction_timeout, which an administrator may have set
-        "40001",  # serialization_failure
-        "40P01",  # deadlock_detected
-        "55P03",  # lock_not_available
-        "57014",  # query_canceled: statement_timeout, or an operator
+        "53300",  # too_many_connections
         "57P01",  # admin_shutdown
         "57P02",  # crash_shutdown
         "57P03",  # cannot_connect_now
         "57P05",  # idle_session_timeout
     }
 )
-_TRANSIENT_CLASSES = frozenset(
-    {
-        "08",  # connection_exception
-        "53",  # insufficient_resources: connections, memory, disk
-    }
-)
+"""After these there is no session."""
+
+_TRANSIENT = _OF_SESSION | {
+    "40001",  # serialization_failure
+    "40P01",  # deadlock_detected
+    "55P03",  # lock_not_available
+    "57014",  # query_canceled: statement_timeout, or an operator
+}
 
 
 def is_transient(error: BaseException) -> bool:
@@ -60,7 +65,14 @@ def is_transient(error: BaseException) -> bool:
     if isinstance(error, psycopg.errors.UniqueViolation):
         # Somebody wrote the batch in spite of the lock; the next attempt reads it in the ledger.
         return error.diag.constraint_name == "pk_batch"
-    return error.sqlstate in _TRANSIENT or error.sqlstate[:2] in _TRANSIENT_CLASSES
+    return error.sqlstate in _TRANSIENT or error.sqlstate[:2] in (_CONNECTION, _RESOURCES)
+
+
+def is_of_session(error: BaseException) -> bool:
+    """Return whether an error leaves no session that works: where ours does, it was another's."""
+    if not isinstance(error, psycopg.Error) or error.sqlstate is None:
+        return is_transient(error)
+    return error.sqlstate in _OF_SESSION or error.sqlstate[:2] == _CONNECTION
 
 
 def until_done(work: Callable[[], _Result], deadline_seconds: float) -> _Result:

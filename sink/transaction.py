@@ -8,22 +8,20 @@ two streams that decide about the same subjects wait for each other and never de
 """
 
 import logging
-from collections.abc import Callable
 from uuid import UUID
 
 import psycopg
 
+from sink.companion import Also, accompany
 from sink.content import Content, Stamp
 from sink.contract.failpoints import failpoint
 from sink.database import execute, one_row
-from sink.errors import CompanionFailed, Fenced, UnadoptedCheckpoint
+from sink.errors import Fenced, UnadoptedCheckpoint
 from sink.keys import add_keys
 from sink.ledger import Counts, Run, Written
 from sink.limits import QuarantineLimit
 from sink.numbering import number
 from sink.subjects import advance_subjects, lock_subjects
-
-Also = Callable[[psycopg.Connection], None]
 
 _log = logging.getLogger(__name__)
 
@@ -49,8 +47,9 @@ def unadopted(stream: str, query_id: UUID, adopted: UUID) -> UnadoptedCheckpoint
         f"stream {stream!r} has adopted query {adopted}, but this checkpoint is query {query_id}."
         " Nothing was written. If the checkpoint was moved or lost by mistake, restart from the"
         " adopted one; if the new one is meant, run"
-        f" `holdfast stream adopt {stream} --query-id {query_id} --reason TEXT` and restart: keys"
-        " that are recorded already repeat nothing."
+        f" `holdfast stream adopt {stream} --query-id {query_id} --reason TEXT` (with --checkpoint"
+        " or --force where that machine cannot read the checkpoint) and restart: keys that are"
+        " recorded already repeat nothing."
     )
 
 
@@ -106,8 +105,7 @@ def write(
     batch.add_quarantined(connection, stamp)
     failpoint("S6")
     if also is not None:
-        also(connection)
-        _refuse_broken(connection, run, batch_id)
+        accompany(connection, run, batch_id, reserved["transaction_id"], also)
     return Written(run.stream, batch_id, stamp.batch_no, stamp.written_at, counts)
 
 
@@ -139,17 +137,6 @@ def _record(
         source_offsets=source_offsets,
         written_at=stamp.written_at,
     )
-
-
-def _refuse_broken(connection: psycopg.Connection, run: Run, batch_id: int) -> None:
-    # COMMIT of a failed transaction is a ROLLBACK, and the server says so in a tag nobody reads.
-    if connection.info.transaction_status is not psycopg.pq.TransactionStatus.INTRANS:
-        raise CompanionFailed(
-            f"stream {run.stream!r}: `also` hid an error of the database, or ended the transaction"
-            f" of batch {batch_id} itself. The batch is in the checkpoint and comes again; let"
-            " `also` raise what it meets (or use connection.transaction() around what may fail),"
-            " and leave COMMIT and ROLLBACK to the sink, then restart."
-        )
 
 
 def _newest(found: dict[str, object]) -> str:

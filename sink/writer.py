@@ -16,6 +16,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from sink import database, ledger, lineage, transaction
+from sink.companion import Also
 from sink.content import Content
 from sink.contract.failpoints import failpoint
 from sink.database import Timeouts, cut_after, execute, fitting, one_row, open_session, said
@@ -24,7 +25,6 @@ from sink.errors import NotPrimary, ReplayDiverged, SinkError, SinkUnavailable
 from sink.ledger import Counts, Replayed, Run, Written
 from sink.limits import QuarantineLimit
 from sink.retry import is_transient, until_done
-from sink.transaction import Also
 
 __all__ = ["Also", "Counts", "QuarantineLimit", "Replayed", "Timeouts", "Writer", "Written"]
 
@@ -89,6 +89,8 @@ class Writer:
         self._run: Run | None = None
         self._partitions_of: date | None = None
         self._expect_known = False
+        self._newest: int | None = None
+        """The batch of this run that the ledger had last."""
 
     def check(self) -> None:
         """Connect once, without a second try, so that a wrong DSN is known before any batch.
@@ -143,6 +145,7 @@ class Writer:
             return int(started["epoch"])
 
         self._partitions_of = None
+        self._newest = None
         epoch = self._persist(begin, lambda: f"run {run_id} did not start; restart the query.")
         self._run = Run(self.stream, query_id, run_id, epoch)
         return epoch
@@ -160,9 +163,9 @@ class Writer:
 
         `traceparent` is for entries that have none of their own.
         `also` runs inside the transaction, again in each attempt, and not for a replay. Raises
-        `Fenced`, `UnadoptedCheckpoint`, `ReplayDiverged`, `TooManyRefused`, `CompanionFailed`,
-        `SchemaMismatch`, `SinkUnavailable`, and whatever `also` raises; nothing of the batch is
-        written then.
+        `Fenced`, `UnadoptedCheckpoint`, `ReplayDiverged`, `LedgerBehind` (a batch that this run has
+        written is gone), `TooManyRefused`, `CompanionFailed`, `SchemaMismatch`, `SinkUnavailable`,
+        and whatever `also` raises; nothing of the batch is written then, unless `also` committed.
         """
         if self._run is None:
             raise RuntimeError("begin_run comes before write")
@@ -180,6 +183,7 @@ class Writer:
                         connection, run, batch_id, batch, recorded, commit_unknown=commit_unknown
                     )
                 commit_unknown = False
+                self._require_newest(connection, run, batch_id)
                 written = transaction.write(
                     connection,
                     run,
@@ -212,6 +216,7 @@ class Writer:
         except ReplayDiverged as error:
             self._keep(error)
             raise
+        self._newest = batch_id
         if self._doorbell and isinstance(outcome, Written):
             self._ring()
         return outcome
@@ -273,6 +278,11 @@ class Writer:
         checkpoint = lineage.read_checkpoint(self._checkpoint, query_id)
         if checkpoint is not None:
             lineage.compare(self.stream, checkpoint, newest["batch_id"])
+
+    def _require_newest(self, connection: psycopg.Connection, run: Run, batch_id: int) -> None:
+        newest = self._newest
+        if newest not in (None, batch_id) and ledger.read(connection, run, newest) is None:
+            raise lineage.forgotten(run.stream, newest, batch_id)
 
     def _ring(self) -> None:
         """Tell dispatchers of what is committed; without it they find it by looking."""

@@ -24,15 +24,16 @@ class NotCanonical(ValueError):
     """The value has no canonical form; the message names the place and the reason."""
 
 
-def canonical_json(value: Any) -> bytes:
+def canonical_json(value: Any, *, depth_max: int = DEPTH_MAX) -> bytes:
     """Return the canonical bytes of a dict, list, tuple, str, int, bool, None or aware datetime.
 
-    Raises `NotCanonical` for anything else. A datetime becomes its RFC 3339 text in UTC.
+    Raises `NotCanonical` for anything else, and for what stands within more than `depth_max`
+    objects and arrays. A datetime becomes its RFC 3339 text in UTC.
 
     >>> canonical_json({"b": 1, "a": ["\\u20ac", None, True]})
     b'{"a":["\\xe2\\x82\\xac",null,true],"b":1}'
     """
-    return _ENCODER.encode(_plain(value, "$", 0)).encode()
+    return _ENCODER.encode(_plain(value, "$", depth_max)).encode()
 
 
 def rfc3339(moment: datetime) -> str:
@@ -56,9 +57,10 @@ def rfc3339_from_micros(micros: int) -> str:
     return rfc3339(_EPOCH + timedelta(microseconds=micros))
 
 
-def _plain(value: Any, path: str, depth: int) -> Any:
-    if depth > DEPTH_MAX:
-        raise NotCanonical(f"{path}: nested deeper than {DEPTH_MAX}")
+def _plain(value: Any, path: str, levels: int) -> Any:
+    """`levels` is how many objects and arrays may still be opened around something."""
+    if levels < 0:
+        raise NotCanonical(f"{path}: nested too deeply")
     match value:
         case None | bool():
             return value
@@ -76,10 +78,10 @@ def _plain(value: Any, path: str, depth: int) -> Any:
                     raise NotCanonical(f"{path}: key {key!r} is not a string")
             ordered = sorted(value, key=lambda key: key.encode("utf-16-be", "surrogatepass"))
             return {
-                _text(key, path): _plain(value[key], f"{path}.{key}", depth + 1) for key in ordered
+                _text(key, path): _plain(value[key], f"{path}.{key}", levels - 1) for key in ordered
             }
         case list() | tuple():
-            return [_plain(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(value)]
+            return [_plain(item, f"{path}[{i}]", levels - 1) for i, item in enumerate(value)]
         case _:
             raise NotCanonical(f"{path}: {type(value).__name__} has no canonical form")
 

@@ -113,3 +113,35 @@ class ReplayState(StrEnum):
     APPLYING = "applying"
     APPLIED = "applied"
     CANCELLED = "cancelled"
+
+
+class ReplayKind(StrEnum):
+    """What a replay does to an entry at an endpoint, by where the entry stands there."""
+
+    RELEASE = "release"
+    """A dead letter holds its lane: it is resolved, and the lane goes on with a full schedule."""
+
+    HASTEN = "hasten"
+    """The head of a lane waits for a retry: it is due now."""
+
+    RESEND = "resend"
+    """The lane is beyond it: it is sent again outside of the lane, same key, same bytes."""
+
+    NOTHING = "nothing"
+    """It is sent in any case; a plan counts it and has no item for it."""
+
+    REISSUE = "reissue"
+    """A new entry with a new key: the business action is repeated."""
+
+
+class AccessRole(StrEnum):
+    """What the holder of a token may do; each may do what the one before may."""
+
+    VIEWER = "viewer"
+    """Look, but at no body and at nothing that a receiver answered."""
+
+    OPERATOR = "operator"
+    """Read bodies, pause, resume, redeliver, replay, dismiss."""
+
+    ADMIN = "admin"
+    """Change endpoints, adopt checkpoints, repeat business actions, give out tokens."""

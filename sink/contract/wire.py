@@ -19,6 +19,14 @@ TOLERANCE_SECONDS = 300
 SIGNATURES_MAX = 16
 """How many signatures of one header a receiver looks at."""
 
+KEY_WINDOW = "holdfast-key-window"
+"""The answer's header: seconds for which the receiver keeps a key, or `KEY_WINDOW_FOREVER`."""
+
+KEY_WINDOW_FOREVER = "forever"
+
+INQUIRY_PATH = "/holdfast/keys/"
+"""What comes before the key in the path of an inquiry, where nothing else was agreed."""
+
 
 class ReceiptOutcome(StrEnum):
     """What the receiver did with a delivery; `RECEIPT_STATUS` has the status that carries it."""

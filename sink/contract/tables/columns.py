@@ -39,10 +39,12 @@ ENUMS: dict[str, type[StrEnum]] = {
     "dead_resolution": states.DeadResolution,
     "quarantine_reason": states.QuarantineReason,
     "quarantine_resolution": states.QuarantineResolution,
+    "access_role": states.AccessRole,
     "divergence_side": states.DivergenceSide,
     "late_reason": states.LateReason,
     "replay_verb": states.ReplayVerb,
     "replay_state": states.ReplayState,
+    "replay_kind": states.ReplayKind,
 }
 """Each enum type of the database and the Python enum with the same labels in the same order."""
 

@@ -61,6 +61,7 @@ endpoint = Table(
     needed("budget_seconds", Integer, "432000"),
     needed("breaker_threshold", Integer, "10"),
     needed("slow_start_seconds", Integer, "60"),
+    Column("inquiry_path", Text),
     check("name", NAME_RULE),
     check("url", "url ~ '^https?://' AND length(url) <= 2048"),
     check("secret_refs", "cardinality(secret_refs) BETWEEN 1 AND 2"),
@@ -75,6 +76,7 @@ endpoint = Table(
     check("budget_seconds", "budget_seconds BETWEEN 60 AND 2592000"),
     check("breaker_threshold", "breaker_threshold BETWEEN 0 AND 10000"),
     check("slow_start_seconds", "slow_start_seconds BETWEEN 0 AND 86400"),
+    check("inquiry_path", "inquiry_path ~ '^/[!-~]*$' AND length(inquiry_path) <= 1024"),
 )
 
 endpoint_pace = Table(
@@ -101,10 +103,16 @@ endpoint_pace = Table(
     needed("stalled_us", BigInteger, "0"),
     Column("stalled_since", TIME),
     Column("stalled_until", TIME),
+    Column("key_window_seconds", BigInteger),
+    Column("key_window_seen_at", TIME),
     check("breaker", "(breaker = 'closed') = (breaker_until IS NULL)"),
     check("probe", "(breaker = 'half_open') = (probe IS NOT NULL)"),
     check("counts", "failures >= 0 AND openings >= 0 AND stalled_us >= 0"),
     check("stall", "stalled_until IS NULL OR stalled_since IS NOT NULL"),
+    check(
+        "key_window",
+        "key_window_seconds >= 0 AND key_window_seen_at IS NOT NULL OR key_window_seconds IS NULL",
+    ),
 )
 
 lane = Table(
@@ -158,6 +166,14 @@ attempt = Table(
         "outcome <> 'delivered' OR coalesce(status BETWEEN 200 AND 299, false)",
     ),
     check("response", "octet_length(response) <= 4096"),
+    Index("ix_attempt_finished_at", "finished_at"),
+    Index(
+        "ix_attempt_undelivered",
+        "endpoint_id",
+        "outcome",
+        "finished_at",
+        postgresql_where=text("outcome <> 'delivered'"),
+    ),
     postgresql_partition_by="RANGE (finished_at)",
 )
 
@@ -176,6 +192,7 @@ dead_letter = Table(
     Column("resolution", enum("dead_resolution")),
     Column("resolved_at", TIME),
     Column("resolved_by", Text),
+    needed("window_waived", Boolean, "false"),
     check("resolution", "(resolution IS NULL) = (resolved_at IS NULL)"),
     Index(
         "uq_dead_letter_open",
@@ -184,6 +201,13 @@ dead_letter = Table(
         "sequence",
         unique=True,
         postgresql_where=text("resolution IS NULL"),
+    ),
+    Index(
+        "ix_dead_letter_waived",
+        "endpoint_id",
+        "subject_id",
+        "sequence",
+        postgresql_where=text("window_waived"),
     ),
 )
 

@@ -1,9 +1,22 @@
 """The operators' tables."""
 
-from sqlalchemy import BigInteger, Column, Integer, PrimaryKeyConstraint, Table, Text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    text,
+)
 from sqlalchemy.dialects.postgresql import JSONB, UUID
 
 from sink.contract.tables.columns import (
+    NAME_RULE,
     TIME,
     check,
     enum,
@@ -26,9 +39,23 @@ replay = Table(
     *every(Text, "reason", "actor"),
     now("created_at"),
     Column("applied_at", TIME),
+    Column("rate_per_second", Integer),
+    needed("counts", JSONB, "'{}'"),
+    Column("plan_sha256", LargeBinary),
+    needed("outside_window", Boolean, "false"),
+    Column("approved_by", Text),
+    Column("approved_at", TIME),
+    Column("cancelled_by", Text),
+    Column("cancelled_at", TIME),
+    Column("finished_at", TIME),
+    Column("item_limit", BigInteger),
+    Column("paid_until", TIME),
     check("filter", "filter <> '{}'::jsonb"),
     check("reason", "length(reason) BETWEEN 1 AND 2000"),
     check("item_count", "item_count >= 0"),
+    check("rate_per_second", "rate_per_second >= 1"),
+    check("plan_sha256", "octet_length(plan_sha256) = 32"),
+    Index("ix_replay_applying", "created_at", postgresql_where=text("state = 'applying'")),
 )
 
 replay_item = Table(
@@ -42,7 +69,33 @@ replay_item = Table(
     Column("new_key", UUID),
     Column("outcome", enum("outcome")),
     Column("settled_at", TIME),
+    needed("kind", enum("replay_kind")),
+    needed("place", BigInteger),
+    needed("attempt", Integer, "0"),
+    Column("due_at", TIME),
+    Column("token", UUID),
+    Column("lease_until", TIME),
+    Column("detail", Text),
     PrimaryKeyConstraint("replay_id", "endpoint_id", "subject_id", "sequence"),
+    check("attempt", "attempt >= 0"),
+    check("lease", "(token IS NULL) = (lease_until IS NULL)"),
+    check("settled", "settled_at IS NULL OR token IS NULL"),
+    Index(
+        "ix_replay_item_due",
+        "replay_id",
+        "endpoint_id",
+        "place",
+        postgresql_where=text("settled_at IS NULL AND token IS NULL"),
+    ),
+    Index("ix_replay_item_place", "replay_id", "place"),
+    Index("ix_replay_item_leased", "lease_until", postgresql_where=text("token IS NOT NULL")),
+    Index(
+        "ix_replay_item_open",
+        "endpoint_id",
+        "subject_id",
+        "sequence",
+        postgresql_where=text("settled_at IS NULL"),
+    ),
 )
 
 operator_action = Table(
@@ -53,4 +106,30 @@ operator_action = Table(
     *every(Text, "actor", "action", "target", "reason"),
     needed("detail", JSONB, "'{}'"),
     check("reason", "length(reason) BETWEEN 1 AND 2000"),
+    Index("ix_operator_action_target", "target", "id"),
+)
+
+access_token = Table(
+    "access_token",
+    metadata,
+    Column("id", UUID, primary_key=True),
+    needed("name", Text),
+    needed("role", enum("access_role")),
+    needed("sha256", LargeBinary),
+    now("created_at"),
+    needed("created_by", Text),
+    needed("expires_at", TIME),
+    Column("last_used_at", TIME),
+    Column("revoked_at", TIME),
+    Column("login_of", UUID, ForeignKey("holdfast.access_token.id")),
+    check("name", NAME_RULE),
+    check("sha256", "octet_length(sha256) = 32"),
+    Index("uq_access_token_sha256", "sha256", unique=True),
+    Index(
+        "uq_access_token_name",
+        "name",
+        unique=True,
+        postgresql_where=text("login_of IS NULL AND revoked_at IS NULL"),
+    ),
+    Index("ix_access_token_login_of", "login_of"),
 )

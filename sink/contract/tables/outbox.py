@@ -99,6 +99,8 @@ subject = Table(
     Column("last_created_at", TIME),
     check("name", "octet_length(name) BETWEEN 1 AND 1024"),
     check("last_sequence", "last_sequence >= 0"),
+    # Alembic takes a column with a collation for an expression, and the server does not.
+    Index("ix_subject_name", "name", postgresql_ops={"name": 'COLLATE "C"'}),
 )
 
 entry = Table(
@@ -133,6 +135,7 @@ quarantine = Table(
     Column("resolved_by", Text),
     check("resolution", "(resolution IS NULL) = (resolved_at IS NULL)"),
     Index("ix_quarantine_batch_no", "batch_no"),
+    Index("ix_quarantine_open", "id", postgresql_where=text("resolution IS NULL")),
 )
 
 divergence = Table(
