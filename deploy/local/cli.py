@@ -44,10 +44,9 @@ def up(directory: Directory = DIRECTORY, as_json: AsJson = False) -> None:
         started = server.start()
         dsn = server.make_database(DATABASE)
         _upgrade(dsn)
-    option = "" if directory == DIRECTORY else f" --directory {shlex.quote(str(directory))}"
     _tell(
         f"Postgres {'started' if started else 'was running already'};"
-        f' eval "$(holdfast local env{option})" lets this shell use it.'
+        f' eval "$(holdfast local env{_option(directory)})" lets this shell use it.'
     )
     _print(dsn, {"dsn": dsn, "started": started, "embedded": True}, as_json)
 
@@ -84,17 +83,29 @@ def status(directory: Directory = DIRECTORY, as_json: AsJson = False) -> None:
 def env(directory: Directory = DIRECTORY, as_json: AsJson = False) -> None:
     """Print what a shell needs to run Spark here: eval "$(holdfast local env)".
 
-    HOLDFAST_DSN is among it while the server runs, unless you have set another.
+    HOLDFAST_DSN is among it, unless you have set another. Exit code 1 when no server runs; what
+    Spark needs is printed all the same.
     """
     server = EmbeddedPostgres(directory)
     settings = spark_environment()
-    if server.running and not _replacement(server):
+    other = _replacement(server)
+    runs = server.running is not None
+    if runs and not other:
         settings["HOLDFAST_DSN"] = server.dsn_of(DATABASE)
     if as_json:
         print_json(settings)
-        return
-    for name, value in settings.items():
-        typer.echo(f"export {name}={shlex.quote(value)}")
+    else:
+        for name, value in settings.items():
+            typer.echo(f"export {name}={shlex.quote(value)}")
+    if not runs and not other:
+        raise CommandError(
+            f"no embedded Postgres runs in {directory}, so there is no HOLDFAST_DSN to set. Nothing"
+            f" was changed; start it with `holdfast local up{_option(directory)}`."
+        )
+
+
+def _option(directory: Path) -> str:
+    return "" if directory == DIRECTORY else f" --directory {shlex.quote(str(directory))}"
 
 
 def _upgrade(dsn: str) -> None:

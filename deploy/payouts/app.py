@@ -1,7 +1,7 @@
 """The service as an ASGI application: webhooks in, holds out."""
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,12 +12,23 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from deploy.payouts import holds
+from deploy.payouts import database, holds
 from deploy.payouts.database import open_pool, statement
 from deploy.payouts.pages import render
-from deploy.payouts.service import receive
-from dispatcher.receiver import Answer, Inbox, Problem, Secret, VerifyDeliveries, delivery_of
+from deploy.payouts.pruning import pruning
+from deploy.payouts.service import inquire, receive
+from dispatcher.receiver import (
+    Answer,
+    Inbox,
+    Problem,
+    Secret,
+    VerifyDeliveries,
+    delivery_of,
+    inquiry_of,
+)
 from sink.contract.canonical import rfc3339
+from sink.contract.exits import CommandError
+from sink.contract.wire import INQUIRY_PATH
 
 WEBHOOKS = "/webhooks"
 PAGE_ROWS = 100
@@ -38,27 +49,52 @@ _SECURITY = {
 _log = logging.getLogger(__name__)
 
 
-def build(dsn: str, inbox: Inbox, secrets: Sequence[Secret]) -> Starlette:
-    """Build the application; its database pool is open while it runs."""
+def build(
+    dsn: str,
+    inbox: Inbox,
+    secrets: Sequence[Secret],
+    failed: Callable[[CommandError], None] | None = None,
+) -> Starlette:
+    """Build the application; its database pool is open while it runs.
+
+    `failed` is told, before the start is over, that no connection was to be had; whoever gives it
+    ends the application then. Without it the start raises `psycopg.OperationalError`.
+    """
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async with open_pool(dsn) as pool:
-            await pool.wait()
             app.state.pool = pool
+            try:
+                await pool.wait(database.POOL_START_SECONDS_MAX)
+            except psycopg.OperationalError as error:
+                if failed is None:
+                    raise
+                # Not raised: the server would print the stack.
+                failed(_not_answering(error))
+                yield
+                return
             app.state.inbox = inbox
-            yield
+            async with pruning(pool, inbox):
+                yield
 
     return Starlette(
         lifespan=lifespan,
-        middleware=[Middleware(VerifyDeliveries, secrets=secrets, paths=[WEBHOOKS])],
-        exception_handlers={psycopg.OperationalError: _unavailable, Exception: _failed},
+        middleware=[
+            Middleware(VerifyDeliveries, secrets=secrets, paths=[WEBHOOKS], inquiries=INQUIRY_PATH)
+        ],
+        exception_handlers={
+            psycopg.OperationalError: _unavailable,
+            psycopg.Error: _refused,
+            Exception: _failed,
+        },
         routes=[
             Route("/", _page),
             Route("/holds.json", _holds),
             Route("/healthz", _health),
             Route("/style.css", _style),
             Route(WEBHOOKS, _webhooks, methods=["POST"]),
+            Route(INQUIRY_PATH + "{key}", _inquiry),
         ],
     )
 
@@ -66,6 +102,11 @@ def build(dsn: str, inbox: Inbox, secrets: Sequence[Secret]) -> Starlette:
 async def _webhooks(request: Request) -> Response:
     state = request.app.state
     return _response(await receive(state.pool, state.inbox, delivery_of(request.scope)))
+
+
+async def _inquiry(request: Request) -> Response:
+    state = request.app.state
+    return _response(await inquire(state.pool, state.inbox, inquiry_of(request.scope)))
 
 
 async def _page(request: Request) -> Response:
@@ -116,6 +157,20 @@ async def _unavailable(_request: Request, error: Exception) -> Response:
     _log.warning("the database did not play along: %s", type(error).__name__)
     return _response(
         Problem(503, "unavailable", "the database did not answer; a repeat is harmless").answer()
+    )
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    said = database.said_by(error) if isinstance(error, psycopg.Error) else ""
+    _log.error("the database refused a statement: %s: %s", type(error).__name__, said)
+    return await _failed(request, error)
+
+
+def _not_answering(error: psycopg.Error) -> CommandError:
+    return CommandError(
+        f"the payouts database does not answer any more: {database.said_by(error)}. Nothing was"
+        " applied; what was sent is sent again, and a repeat is harmless. Start the service when"
+        " the database answers; check --dsn or PAYOUTS_DSN."
     )
 
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,6 +35,10 @@ def serve(
     port_file: Annotated[
         Path | None, typer.Option(help="Write the port to this file when ready.")
     ] = None,
+    key_days: Annotated[
+        int,
+        typer.Option(help="Days for which keys are kept; the sender is told. 0: for ever."),
+    ] = 45,
 ) -> None:
     """Receive payout holds until stopped; the tables are made at the first start."""
     # Not at the top: every `holdfast` command reads this module, and these load a web server.
@@ -51,17 +56,23 @@ def serve(
     except SecretError as error:
         raise CommandError(f"{error}. Nothing was started.", ExitCode.USAGE) from None
     target = _required(dsn)
-    inbox = Inbox()
+    try:
+        inbox = Inbox(window=timedelta(days=key_days) if key_days else None)
+    except (ValueError, OverflowError) as error:
+        raise CommandError(f"--key-days: {error}. Nothing was started.", ExitCode.USAGE) from None
     with server.bind(host, port) as listener:
         database.create_tables(target, inbox)
+        failures: list[CommandError] = []
 
         def ready() -> None:
+            for failure in failures:
+                raise failure
             if port_file is not None:
                 server.write_port(port_file, listener)
             typer.echo(f"payouts service ready on {server.url_of(listener)} (POST /webhooks)")
             sys.stdout.flush()
 
-        server.run(build(target, inbox, secrets), listener, ready)
+        server.run(build(target, inbox, secrets, failures.append), listener, ready)
 
 
 @app.command()
@@ -99,10 +110,15 @@ def _all_held(dsn: str) -> list[dict[str, Any]]:
             raise CommandError(
                 "this database has no payouts tables: start `holdfast payouts serve` on it once."
             ) from None
+        except psycopg.Error as error:
+            raise CommandError(
+                f"what is held cannot be read: {database.said_by(error)}. Nothing was changed; try"
+                " again as a user who may read schema payouts, and check --dsn or PAYOUTS_DSN."
+            ) from None
 
 
 def _line(row: dict[str, Any]) -> str:
-    from deploy.payouts.pages.money import money  # noqa: PLC0415 - keeps other commands light
+    from sink.contract.money import money  # noqa: PLC0415 - keeps other commands light
 
     exposure = money(row["exposure_minor"], row["currency"])
     limit = money(row["limit_minor"], row["currency"])

@@ -25,6 +25,7 @@ CONNECTION: dict[str, Any] = {
 }
 POOL_SIZE_MAX = 8
 POOL_WAIT_SECONDS_MAX = 5.0
+POOL_START_SECONDS_MAX = 30.0
 
 Pool = AsyncConnectionPool[psycopg.AsyncConnection[DictRow]]
 
@@ -49,34 +50,43 @@ def connect(dsn: str) -> psycopg.Connection[DictRow]:
         connection = psycopg.Connection[DictRow].connect(dsn, **CONNECTION)
         connection.execute(statement("session"))
     except psycopg.Error as error:
-        said = redact(str(error)).strip().replace("\n", " ")
         raise CommandError(
-            f"the payouts database did not answer: {said}. Nothing was changed;"
+            f"the payouts database did not answer: {said_by(error)}. Nothing was changed;"
             " check --dsn or PAYOUTS_DSN."
         ) from error
     return connection
+
+
+def said_by(error: psycopg.Error) -> str:
+    """Return what the database said, as one line and without a password."""
+    said = error.diag.message_primary or redact(str(error)) or type(error).__name__
+    return " ".join(said.split()).rstrip(".")
 
 
 def create_tables(dsn: str, inbox: Inbox) -> None:
     """Create the inbox and the service's tables where they are missing; two starts may race.
 
     Where they are there no DDL runs, so that a start never waits for a transaction of another one.
+    Raises `CommandError`.
     """
     ddl = files("deploy.payouts").joinpath("schema.sql").read_text(encoding="utf-8")
-    with connect(dsn) as connection:
-        found = connection.execute(statement("find_tables")).fetchone()
-        if found and found["there"]:
-            return
-        try:
+    doing = "looked for"
+    try:
+        with connect(dsn) as connection:
+            found = connection.execute(statement("find_tables")).fetchone()
+            if found and found["there"]:
+                return
+            doing = "made"
             with connection.transaction():
                 connection.execute(statement("lock_schema"))
                 connection.execute(inbox.ddl)
                 connection.execute(ddl)
-        except psycopg.errors.InsufficientPrivilege as error:
-            raise CommandError(
-                f"the service's tables cannot be made: {error.diag.message_primary}. Nothing was"
-                " changed; let a user who may create a schema in this database start it once."
-            ) from None
+    except psycopg.Error as error:
+        raise CommandError(
+            f"the service's tables cannot be {doing}: {said_by(error)}. Nothing was changed;"
+            " let a user who may create a schema in this database start it once, and see that this"
+            " one may use schema payouts and that the database can be written."
+        ) from None
 
 
 def open_pool(dsn: str) -> Pool:

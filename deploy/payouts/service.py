@@ -3,7 +3,16 @@
 from deploy.payouts import holds
 from deploy.payouts.database import Pool
 from deploy.payouts.order import HoldOrder, OrderRefused
-from dispatcher.receiver import Answer, Delivery, Inbox, Problem, answer
+from dispatcher.receiver import (
+    Answer,
+    Delivery,
+    Inbox,
+    Inquiry,
+    Problem,
+    answer,
+    answer_inquiry,
+    unknown_key,
+)
 from sink.contract.failpoints import failpoint
 from sink.contract.wire import ReceiptOutcome
 
@@ -33,3 +42,10 @@ async def receive(pool: Pool, inbox: Inbox, delivery: Delivery) -> Answer:
         )
     failpoint("R4")
     return answer(receipt, delivery.secret)
+
+
+async def inquire(pool: Pool, inbox: Inbox, inquiry: Inquiry) -> Answer:
+    """Answer what became of a key; raises `psycopg.Error` when the database does not play along."""
+    async with pool.connection() as connection:
+        found = await inbox.inquire(connection, inquiry.key)
+    return unknown_key() if found is None else answer_inquiry(found, inquiry.secret)

@@ -1,48 +1,90 @@
 """The receiving half, for a service to import: verify a delivery, apply it once, answer with proof.
 
-`Inbox` loads on first use, so that verifying alone needs no database driver.
+`Inbox` and `SqlAlchemyInbox` load on first use, so that verifying alone needs no database driver.
+`dispatcher.receiver.fastapi`, `.wsgi` and `.ddl` are imported by their own names.
 """
 
 from typing import TYPE_CHECKING, Any
 
 from dispatcher.receiver.body import Body, parse_rfc3339
-from dispatcher.receiver.errors import Reason, ReceiverError, SecretError, VerificationError
-from dispatcher.receiver.middleware import VerifyDeliveries, delivery_of
-from dispatcher.receiver.problem import Problem
-from dispatcher.receiver.receipt import Answer, Receipt, answer, receipt_is_genuine
+from dispatcher.receiver.errors import (
+    Reason,
+    ReceiverError,
+    SecretError,
+    TakenBack,
+    UnsupportedDriver,
+    VerificationError,
+)
+from dispatcher.receiver.handling import Refused, handle, handle_inquiry
+from dispatcher.receiver.middleware import VerifyDeliveries, delivery_of, inquiry_of
+from dispatcher.receiver.problem import Problem, unknown_key
+from dispatcher.receiver.receipt import (
+    Answer,
+    Receipt,
+    answer,
+    answer_inquiry,
+    receipt_is_genuine,
+)
 from dispatcher.receiver.secret import Secret
-from dispatcher.receiver.verify import Delivery, Signed, verify, verify_signature
+from dispatcher.receiver.verify import (
+    Delivery,
+    Inquiry,
+    Signed,
+    verify,
+    verify_inquiry,
+    verify_signature,
+)
+from dispatcher.receiver.window import KEY_WINDOW_DEFAULT, PRUNE_MAX
 
 if TYPE_CHECKING:
     from dispatcher.receiver.inbox import Inbox
+    from dispatcher.receiver.sqlalchemy_inbox import SqlAlchemyInbox
 
 __all__ = [
+    "KEY_WINDOW_DEFAULT",
+    "PRUNE_MAX",
     "Answer",
     "Body",
     "Delivery",
     "Inbox",
+    "Inquiry",
     "Problem",
     "Reason",
     "Receipt",
     "ReceiverError",
+    "Refused",
     "Secret",
     "SecretError",
     "Signed",
+    "SqlAlchemyInbox",
+    "TakenBack",
+    "UnsupportedDriver",
     "VerificationError",
     "VerifyDeliveries",
     "answer",
+    "answer_inquiry",
     "delivery_of",
+    "handle",
+    "handle_inquiry",
+    "inquiry_of",
     "parse_rfc3339",
     "receipt_is_genuine",
+    "unknown_key",
     "verify",
+    "verify_inquiry",
     "verify_signature",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Inbox":
-        # Not at the top: it imports psycopg, which a service that only verifies does not have.
-        from dispatcher.receiver import inbox  # noqa: PLC0415 - the optional driver
+    # Not at the top: they import drivers, which a service that only verifies does not have.
+    match name:
+        case "Inbox":
+            from dispatcher.receiver import inbox  # noqa: PLC0415 - the optional driver
 
-        return inbox.Inbox
+            return inbox.Inbox
+        case "SqlAlchemyInbox":
+            from dispatcher.receiver import sqlalchemy_inbox  # noqa: PLC0415 - the optional driver
+
+            return sqlalchemy_inbox.SqlAlchemyInbox
     raise AttributeError(f"module 'dispatcher.receiver' has no attribute {name!r}")

@@ -3,6 +3,8 @@
     ReceiverError
       VerificationError   the request is not a delivery of ours: answer `status`, apply nothing
       SecretError         a signing secret cannot be used: correct the configuration, then start
+      TakenBack           the block around the action failed: answer 503, never 2xx
+      UnsupportedDriver   the inbox cannot join this transaction: use another driver or isolation
 
 A duplicate, a stale sequence or a delivery that is still running are no errors: they are outcomes
 (`sink.contract.wire.ReceiptOutcome`) and leave the inbox as values.
@@ -50,3 +52,11 @@ class VerificationError(ReceiverError):
 
 class SecretError(ReceiverError, ValueError):
     """A signing secret is missing or malformed; the message never shows what was given."""
+
+
+class TakenBack(ReceiverError):
+    """Key and action were not kept: answer nothing or 503, and the delivery comes again."""
+
+
+class UnsupportedDriver(ReceiverError, TypeError):
+    """The session's driver or isolation level cannot keep key and action in one transaction."""

@@ -5,141 +5,364 @@
             if receipt.outcome is ReceiptOutcome.APPLIED:
                 ...  # the action; it commits together with the key, or neither does
 
-Theory of operation. The primary key of `inbox` makes an action happen once, and the sequence in
-`inbox_subject` keeps a late delivery from undoing a newer one; both hold without any lock. The
-advisory locks taken first only keep a duplicate from *waiting* for the transaction that applies the
-same key or subject: it is told `in_progress` at once instead of holding a connection. They are
-tried, never waited for, so no deadlock comes from here. The isolation level is READ COMMITTED;
-under a stricter one a race may end as a serialization failure, never as a second action.
+`block.py` says which messages a delivery is, this file sends them on psycopg's connections;
+`sqlalchemy_inbox.py` runs the steps of `claiming.py` in a session of SQLAlchemy's.
 """
 
-import hashlib
-from collections.abc import AsyncIterator, Generator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
-from importlib.resources import files
-from typing import Any
+from collections.abc import Generator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import sql
-from psycopg.rows import dict_row
-from psycopg.types.json import Jsonb
+from psycopg.abc import PQGen
+from psycopg.errors import error_from_result
+from psycopg.generators import execute
+from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg.pq.abc import PGresult
+from psycopg.rows import tuple_row
 
+from dispatcher.receiver import claiming
+from dispatcher.receiver.block import UNDO_ALL, Block, Raw, State
+from dispatcher.receiver.ddl import ddl
+from dispatcher.receiver.one_trip import Texts
+from dispatcher.receiver.overlap import Frame
 from dispatcher.receiver.receipt import Receipt
 from dispatcher.receiver.verify import Delivery
-from sink.contract.failpoints import failpoint
-from sink.contract.wire import ReceiptOutcome
+from dispatcher.receiver.window import (
+    KEY_WINDOW_DEFAULT,
+    PRUNE_MAX,
+    key_window_text,
+    prune_parameters,
+)
 
 SCHEMA = "payouts"
 
-_Row = dict[str, Any]
-_Step = tuple[str, Mapping[str, Any]]
-_Steps = Generator[_Step, _Row | None, Receipt]
+_T = TypeVar("_T")
+_Steps = Generator[bytes, Raw, _T]
+_Connection = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
 
-_STATEMENTS = ("try_lock", "find", "record", "keep_result")
+_STATES: dict[int, State] = {
+    TransactionStatus.IDLE: State.IDLE,
+    TransactionStatus.INTRANS: State.OPEN,
+    TransactionStatus.INERROR: State.FAILED,
+}
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is remembered of a connection. Nothing in it holds the connection."""
+
+    made: dict[str, int] = field(default_factory=dict)
+    """Claims sent, by name: a session keeps a claim that was made often enough."""
+    frames: list[Frame] = field(default_factory=list)
+    """Of the blocks that are open on it."""
+
+
+_known: WeakKeyDictionary[_Connection, _Known] = WeakKeyDictionary()
 
 
 class Inbox:
-    """The inbox tables of one schema. Holds no connection and no state; share it freely."""
+    """The inbox tables of one schema. Holds no connection; share it freely.
 
-    def __init__(self, schema: str = SCHEMA) -> None:
+    `window` is how long keys are kept at least (None: for ever); answers tell the sender. Raises
+    `ValueError` for a window that is shorter than retries and replays are, or for no schema.
+    """
+
+    def __init__(
+        self, schema: str = SCHEMA, *, window: timedelta | None = KEY_WINDOW_DEFAULT
+    ) -> None:
         self._schema = schema
-        self._statements = {name: _compose(schema, f"sql/{name}.sql") for name in _STATEMENTS}
+        self._window = window
+        self._key_window = key_window_text(window)
+        self._statements = {name: text.encode() for name, text in claiming.composed(schema).items()}
+        self._texts = Texts(schema)
 
     @property
-    def ddl(self) -> sql.Composed:
-        """The statements that create the schema and its tables where they are missing."""
-        return _compose(self._schema, "schema.sql")
+    def window(self) -> timedelta | None:
+        """How long keys are kept at least; None: for ever."""
+        return self._window
 
-    @asynccontextmanager
-    async def receive(
+    @property
+    def ddl(self) -> sql.SQL:
+        """The statements that create the schema and its tables where they are missing."""
+        return sql.SQL(ddl(self._schema))
+
+    def receive(
         self, connection: psycopg.AsyncConnection[Any], delivery: Delivery, *, subject: str
-    ) -> AsyncIterator[Receipt]:
+    ) -> AbstractAsyncContextManager[Receipt]:
         """Claim the delivery's key; the block applies it when the outcome is `applied`.
 
         Runs in the open transaction of `connection` as a savepoint, or in one of its own. Raising
-        inside the block takes the key back as well. Raises `psycopg.Error` as the driver does.
+        inside the block takes the key back as well. Raises `psycopg.Error` as the driver does,
+        `TakenBack` for a block that ended the transaction, left it failed, or overlapped with
+        another one on `connection`, and `TypeError` or `ValueError` for a result that cannot be
+        kept (`Receipt.result`).
         """
-        async with (
-            connection.transaction(),
-            connection.cursor(row_factory=dict_row) as cursor,
-        ):
-            steps = self._claim(delivery, subject)
-            row: _Row | None = None
-            while True:
-                try:
-                    name, parameters = steps.send(row)
-                except StopIteration as done:
-                    receipt: Receipt = done.value
-                    break
-                await cursor.execute(self._statements[name], parameters)
-                row = await cursor.fetchone()
-            yield receipt
-            if _has_new_result(receipt):
-                await cursor.execute(self._statements["keep_result"], _result(receipt))
-            _passed_apply(receipt)
+        session = _Session(connection)
+        return _AsyncReceiving(connection, session, self._block(session, delivery, subject))
 
-    @contextmanager
     def receive_sync(
         self, connection: psycopg.Connection[Any], delivery: Delivery, *, subject: str
-    ) -> Iterator[Receipt]:
+    ) -> AbstractContextManager[Receipt]:
         """Do as `receive` does, on a blocking connection."""
-        with connection.transaction(), connection.cursor(row_factory=dict_row) as cursor:
-            steps = self._claim(delivery, subject)
-            row: _Row | None = None
-            while True:
-                try:
-                    name, parameters = steps.send(row)
-                except StopIteration as done:
-                    receipt: Receipt = done.value
-                    break
-                cursor.execute(self._statements[name], parameters)
-                row = cursor.fetchone()
-            yield receipt
-            if _has_new_result(receipt):
-                cursor.execute(self._statements["keep_result"], _result(receipt))
-            _passed_apply(receipt)
+        session = _Session(connection)
+        return _Receiving(connection, session, self._block(session, delivery, subject))
 
-    def _claim(self, delivery: Delivery, subject: str) -> _Steps:
-        """Decide what becomes of the delivery: yields statements, is sent their first rows."""
-        key = delivery.key
-        body_sha256 = hashlib.sha256(delivery.raw).digest()
-        about = {"schema": self._schema, "key": key, "subject": subject}
-        lock = yield "try_lock", about
-        if lock is None or not lock["locked"]:
-            return Receipt(key, ReceiptOutcome.IN_PROGRESS)
-        known = yield "find", about
-        if known is not None:
-            return _of_known(key, known, body_sha256)
-        sequence = delivery.body.sequence
-        new = yield "record", {**about, "body_sha256": body_sha256, "sequence": sequence}
-        if new is None:
-            raise AssertionError("INSERT ... RETURNING gave no row")
-        failpoint("R2")
-        return Receipt(key, ReceiptOutcome(new["outcome"]), new["received_at"])
+    async def inquire(self, connection: psycopg.AsyncConnection[Any], key: str) -> Receipt | None:
+        """Return what the first delivery of `key` was answered (`applied`, `stale`), or None."""
+        async with connection.cursor(row_factory=tuple_row) as cursor:
+            await cursor.execute(self._statements["find"], {"key": key})
+            return claiming.of_inquiry(key, await cursor.fetchone(), self._key_window)
 
+    def inquire_sync(self, connection: psycopg.Connection[Any], key: str) -> Receipt | None:
+        """Do as `inquire` does, on a blocking connection."""
+        with connection.cursor(row_factory=tuple_row) as cursor:
+            cursor.execute(self._statements["find"], {"key": key})
+            return claiming.of_inquiry(key, cursor.fetchone(), self._key_window)
 
-def _of_known(key: str, known: _Row, body_sha256: bytes) -> Receipt:
-    if known["body_sha256"] != body_sha256:
-        return Receipt(key, ReceiptOutcome.CONFLICT)
-    first = ReceiptOutcome(known["outcome"])
-    # What was stale the first time was never applied: its receipt must not read as if it were.
-    outcome = ReceiptOutcome.STALE if first is ReceiptOutcome.STALE else ReceiptOutcome.DUPLICATE
-    return Receipt(key, outcome, known["received_at"], replayed=True, result=known["result"])
+    async def prune(
+        self, connection: psycopg.AsyncConnection[Any], *, limit: int = PRUNE_MAX
+    ) -> int:
+        """Forget up to `limit` keys older than the window, oldest first; return how many.
+
+        Call it again while it returns `limit`. The fences stay, so what is forgotten is `stale`
+        when it comes again. Raises `ValueError` for an inbox that keeps its keys for ever.
+        """
+        parameters = prune_parameters(self._window, limit)
+        async with connection.transaction(), connection.cursor() as cursor:
+            await cursor.execute(self._statements["prune"], parameters)
+            return cursor.rowcount
+
+    def prune_sync(self, connection: psycopg.Connection[Any], *, limit: int = PRUNE_MAX) -> int:
+        """Do as `prune` does, on a blocking connection."""
+        parameters = prune_parameters(self._window, limit)
+        with connection.transaction(), connection.cursor() as cursor:
+            cursor.execute(self._statements["prune"], parameters)
+            return cursor.rowcount
+
+    def _block(self, session: "_Session", delivery: Delivery, subject: str) -> Block:
+        steps = claiming.claim(self._schema, self._key_window, delivery, subject)
+        return Block(self._texts, session, steps)
 
 
-def _has_new_result(receipt: Receipt) -> bool:
-    return receipt.outcome is ReceiptOutcome.APPLIED and receipt.result is not None
+class _Session:
+    """A connection, as a block sees it."""
+
+    __slots__ = ("_connection", "_depth", "_known", "frames", "sent")
+
+    def __init__(self, connection: _Connection) -> None:
+        known = _known.get(connection)
+        if known is None:
+            known = _known[connection] = _Known()
+        self._connection = connection
+        self._known = known
+        self._depth = 0
+        self.frames = known.frames
+        self.sent = 0
+
+    def hold(self, frame: Frame) -> None:
+        """Let the driver refuse `commit()` and `rollback()`, as it does in its own transactions.
+
+        Counted where the driver counts those: it has no public name for it.
+        """
+        self._depth = self._connection._num_transactions  # noqa: SLF001 - see above
+        self._connection._num_transactions = self._depth + 1  # noqa: SLF001 - see above
+        self.frames.append(frame)
+
+    def let_go(self, frame: Frame) -> bool:
+        """Take `hold` back, where the driver has not: one below none would stay for ever.
+
+        Returns whether all that began on the connection since `hold` has ended, and nothing else.
+        """
+        left = max(self._connection._num_transactions - 1, 0)  # noqa: SLF001 - see `hold`
+        self._connection._num_transactions = left  # noqa: SLF001 - see `hold`
+        if left == self._depth:
+            return True
+        if not left and self._connection.autocommit:
+            # The transaction around it ended too early, and the driver sent no end: nobody will.
+            frame.undo, frame.owns_transaction = UNDO_ALL, True
+        return False
+
+    def close(self) -> None:
+        self._connection.pgconn.finish()
+
+    def state(self) -> State:
+        return _STATES.get(self._connection.pgconn.transaction_status, State.LOST)
+
+    def begin(self) -> bytes:
+        level, read_only = self._connection.isolation_level, self._connection.read_only
+        deferrable = self._connection.deferrable
+        text = "BEGIN"
+        if level is not None:
+            text += f" ISOLATION LEVEL {level.name.replace('_', ' ')}"
+        if read_only is not None:
+            text += " READ ONLY" if read_only else " READ WRITE"
+        if deferrable is not None:
+            text += " DEFERRABLE" if deferrable else " NOT DEFERRABLE"
+        return text.encode()
+
+    def prepare_threshold(self) -> int | None:
+        return self._connection.prepare_threshold
+
+    def made(self, name: str) -> int:
+        made = self._known.made.get(name, 0)
+        self._known.made[name] = made + 1
+        return made
+
+    def exchange(self, text: bytes) -> PQGen[list[PGresult]]:
+        """Send `text` and wait for all that it answers; whoever runs it has the connection's lock.
+
+        The lock is held from the look at the connection's state to the last message: another task's
+        statement comes before all of it or behind, and never keeps it from being undone.
+        """
+        self.sent += 1  # first: an interrupt may come between the two
+        self._connection.pgconn.send_query(text)
+        results: list[PGresult] = yield from execute(self._connection.pgconn)
+        return results
+
+    def forget(self) -> PQGen[None]:
+        """Forget what the driver has prepared, as it does itself behind each `ROLLBACK`.
+
+        What a rollback undid may be what such a statement was planned for.
+        """
+        prepared = self._connection._prepared  # noqa: SLF001 - it has no public name either
+        prepared.clear()
+        yield from prepared.maintain_gen(self._connection)
+
+    def first(self, results: list[PGresult]) -> Raw:
+        """Return the first row of the last result, or raise what the server said."""
+        last = results[-1]
+        if last.status == ExecStatus.TUPLES_OK:
+            if not last.ntuples:
+                return None
+            return [last.get_value(0, column) for column in range(last.nfields)]
+        if last.status == ExecStatus.COMMAND_OK:
+            return None
+        raise error_from_result(last, encoding=self._connection.info.encoding)
 
 
-def _result(receipt: Receipt) -> dict[str, Any]:
-    return {"key": receipt.key, "result": Jsonb(receipt.result)}
+class _Receiving(AbstractContextManager[Receipt]):
+    """`Inbox.receive_sync`, running."""
+
+    def __init__(
+        self, connection: psycopg.Connection[Any], session: _Session, block: Block
+    ) -> None:
+        self._connection = connection
+        self._session = session
+        self._block = block
+
+    def __enter__(self) -> Receipt:
+        with self._connection.lock:
+            receipt = self._run(self._block.enter())
+            self._session.hold(self._block.frame)
+        return receipt
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        try:
+            self._connection.lock.acquire()
+        except BaseException:
+            self._session.let_go(self._block.frame)
+            self._block.abandon()
+            raise
+        try:
+            in_turn = self._session.let_go(self._block.frame)
+            self._run(self._block.leave(ended_well=error is None, in_turn=in_turn))
+        finally:
+            self._connection.lock.release()
+        return _is_asked_for(error)
+
+    def _run(self, steps: _Steps[_T]) -> _T:
+        raw: Raw = None
+        failure: BaseException | None = None
+        while True:
+            try:
+                text = steps.send(raw) if failure is None else steps.throw(failure)
+            except StopIteration as done:
+                result: _T = done.value
+                return result
+            raw = failure = None
+            try:
+                raw = self._send(text)
+            except BaseException as error:  # noqa: BLE001 - thrown into the steps, which raise it
+                failure = error
+
+    def _send(self, text: bytes) -> Raw:
+        raw = self._session.first(self._connection.wait(self._session.exchange(text)))
+        if text.startswith(_ROLLBACK):
+            self._connection.wait(self._session.forget())
+        return raw
 
 
-def _passed_apply(receipt: Receipt) -> None:
-    if receipt.outcome is ReceiptOutcome.APPLIED:
-        failpoint("R3")
+class _AsyncReceiving(AbstractAsyncContextManager[Receipt]):
+    """`Inbox.receive`, running."""
+
+    def __init__(
+        self, connection: psycopg.AsyncConnection[Any], session: _Session, block: Block
+    ) -> None:
+        self._connection = connection
+        self._session = session
+        self._block = block
+
+    async def __aenter__(self) -> Receipt:
+        async with self._connection.lock:
+            receipt = await self._run(self._block.enter())
+            self._session.hold(self._block.frame)
+        return receipt
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        try:
+            await self._connection.lock.acquire()
+        except BaseException:
+            self._session.let_go(self._block.frame)
+            self._block.abandon()
+            raise
+        try:
+            in_turn = self._session.let_go(self._block.frame)
+            await self._run(self._block.leave(ended_well=error is None, in_turn=in_turn))
+        finally:
+            self._connection.lock.release()
+        return _is_asked_for(error)
+
+    async def _run(self, steps: _Steps[_T]) -> _T:
+        raw: Raw = None
+        failure: BaseException | None = None
+        while True:
+            try:
+                text = steps.send(raw) if failure is None else steps.throw(failure)
+            except StopIteration as done:
+                result: _T = done.value
+                return result
+            raw = failure = None
+            try:
+                raw = await self._send(text)
+            except BaseException as error:  # noqa: BLE001 - thrown into the steps, which raise it
+                failure = error
+
+    async def _send(self, text: bytes) -> Raw:
+        raw = self._session.first(await self._connection.wait(self._session.exchange(text)))
+        if text.startswith(_ROLLBACK):
+            await self._connection.wait(self._session.forget())
+        return raw
 
 
-def _compose(schema: str, path: str) -> sql.Composed:
-    text = files("dispatcher.receiver").joinpath(path).read_text(encoding="utf-8")
-    return sql.SQL(text).format(schema=sql.Identifier(schema))
+_ROLLBACK = b"ROLLBACK"
+
+
+def _is_asked_for(error: BaseException | None) -> bool:
+    """Whether the block asked for its own rollback, as blocks of psycopg's may."""
+    return isinstance(error, psycopg.Rollback) and error.transaction is None

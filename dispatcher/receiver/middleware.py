@@ -1,21 +1,24 @@
 """ASGI middleware: the application sees verified deliveries and nothing else on the guarded paths.
 
 Plain ASGI 3, so it fits any framework. A verified `Delivery` is put into the scope's state
-(`delivery_of(scope)`); everything else is answered here with a JSON problem and never reaches the
+(`delivery_of(scope)`), and so is a verified `Inquiry` where inquiries are taken
+(`inquiry_of(scope)`); everything else is answered here with a JSON problem and never reaches the
 application. Other paths pass through untouched.
 """
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping, Sequence
 from typing import Any
 
+from dispatcher.receiver.body_reading import BODY_SECONDS_MAX, SenderLeft, read_body
 from dispatcher.receiver.errors import VerificationError
 from dispatcher.receiver.problem import Problem
 from dispatcher.receiver.secret import Secret
-from dispatcher.receiver.verify import Delivery, verify
+from dispatcher.receiver.verify import Delivery, Inquiry, verify, verify_inquiry
 from sink.contract.envelope import BODY_BYTES_MAX
 from sink.contract.failpoints import failpoint
+
+__all__ = ["BODY_SECONDS_MAX", "VerifyDeliveries", "delivery_of", "inquiry_of"]
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -23,11 +26,11 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-BODY_SECONDS_MAX = 10.0
 POLICY_VIOLATION = 1008
 """The WebSocket close code (RFC 6455) for a path that takes no sockets."""
 
-_STATE_KEY = "holdfast_delivery"
+_DELIVERY = "holdfast_delivery"
+_INQUIRY = "holdfast_inquiry"
 _log = logging.getLogger(__name__)
 
 
@@ -35,7 +38,9 @@ class VerifyDeliveries:
     """Guard `paths` of `app`: POST only, a bounded body, a valid signature by one of `secrets`.
 
     A body beyond `body_bytes_max` is answered 413, one that is not complete after
-    `body_seconds_max` 408, and what `verify` refuses 400 or 401.
+    `body_seconds_max` 408, and what `verify` refuses 400 or 401. With `inquiries`, such as
+    `sink.contract.wire.INQUIRY_PATH`, a GET below that path is guarded as an inquiry; without it
+    such paths are the application's own.
     """
 
     def __init__(
@@ -44,69 +49,76 @@ class VerifyDeliveries:
         *,
         secrets: Sequence[Secret],
         paths: Iterable[str] = ("/webhooks",),
+        inquiries: str | None = None,
         body_bytes_max: int = BODY_BYTES_MAX,
         body_seconds_max: float = BODY_SECONDS_MAX,
     ) -> None:
         if not secrets:
             raise ValueError("a receiver without a secret can verify nothing")
+        if inquiries is not None and not (inquiries.startswith("/") and inquiries.endswith("/")):
+            raise ValueError(f"the path of inquiries begins and ends with a slash, not {inquiries}")
         self._app = app
         self._secrets = tuple(secrets)
         self._paths = frozenset(paths)
+        self._inquiries = inquiries
         self._body_bytes_max = body_bytes_max
         self._body_seconds_max = body_seconds_max
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan" or scope.get("path") not in self._paths:
+        path = "" if scope["type"] == "lifespan" else scope.get("path", "")
+        if path not in self._paths and not self._is_inquiry(path):
             await self._app(scope, receive, send)
             return
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": POLICY_VIOLATION})
             return
-        match await self._read(scope, receive):
-            case Delivery() as delivery:
-                failpoint("R1")
-                state = {**scope.get("state", {}), _STATE_KEY: delivery}
-                await self._app({**scope, "state": state}, _replay(delivery.raw, receive), send)
-            case Problem() as problem:
-                _log.info("refused a request: %s", problem.reason)
-                await _send(problem, send)
-            case None:
-                return
-
-    async def _read(self, scope: Scope, receive: Receive) -> Delivery | Problem | None:
-        """Return the delivery, or what is wrong with it; None when the sender left half way."""
-        if scope["method"] != "POST":
-            return Problem(405, "method_not_allowed", "deliveries are sent with POST")
-        headers = list(scope["headers"])
-        if _declared_bytes(headers) > self._body_bytes_max:
-            return self._too_large()
         try:
-            async with asyncio.timeout(self._body_seconds_max):
-                body = await self._body(receive)
-        except TimeoutError:
-            seconds = f"{self._body_seconds_max:g}"
-            return Problem(408, "slow_body", f"the body was not complete after {seconds} s")
-        if not isinstance(body, bytes):
+            found = await self._verified(scope, receive)
+        except SenderLeft:
+            return
+        match found:
+            case Delivery():
+                failpoint("R1")
+                await self._pass(scope, receive, send, {_DELIVERY: found}, found.raw)
+            case Inquiry():
+                await self._pass(scope, receive, send, {_INQUIRY: found}, b"")
+            case Problem():
+                _log.info("refused a request: %s", found.reason)
+                await _send(found, send)
+
+    async def _pass(
+        self, scope: Scope, receive: Receive, send: Send, verified: dict[str, Any], body: bytes
+    ) -> None:
+        state = {**scope.get("state", {}), **verified}
+        await self._app({**scope, "state": state}, _replay(body, receive), send)
+
+    async def _verified(self, scope: Scope, receive: Receive) -> Delivery | Inquiry | Problem:
+        """Return what was proven, or what is wrong with it; raises `SenderLeft`."""
+        path, method = scope["path"], scope["method"]
+        inquiry = path not in self._paths
+        wanted = "GET" if inquiry else "POST"
+        if method != wanted:
+            what = "inquiries are made" if inquiry else "deliveries are sent"
+            return Problem(405, "method_not_allowed", f"{what} with {wanted}", allow=wanted)
+        headers = list(scope["headers"])
+        body = await read_body(
+            headers,
+            _chunks(receive),
+            bytes_max=self._body_bytes_max,
+            seconds_max=self._body_seconds_max,
+        )
+        if isinstance(body, Problem):
             return body
         try:
+            if inquiry:
+                key = path.removeprefix(self._inquiries)
+                return verify_inquiry(headers, body, key, self._secrets)
             return verify(headers, body, self._secrets)
         except VerificationError as error:
             return Problem(error.status, error.reason, error.detail)
 
-    async def _body(self, receive: Receive) -> bytes | Problem | None:
-        body = bytearray()
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return None
-            body += message.get("body", b"")
-            if len(body) > self._body_bytes_max:
-                return self._too_large()
-            if not message.get("more_body", False):
-                return bytes(body)
-
-    def _too_large(self) -> Problem:
-        return Problem(413, "body_too_large", f"a body has at most {self._body_bytes_max} bytes")
+    def _is_inquiry(self, path: str) -> bool:
+        return self._inquiries is not None and path.startswith(self._inquiries)
 
 
 def delivery_of(scope: Scope) -> Delivery:
@@ -114,16 +126,28 @@ def delivery_of(scope: Scope) -> Delivery:
 
     Raises `LookupError` on a path that the middleware does not guard.
     """
-    found: Delivery | None = scope.get("state", {}).get(_STATE_KEY)
+    found: Delivery | None = scope.get("state", {}).get(_DELIVERY)
     if found is None:
         raise LookupError(f"no verified delivery: {scope.get('path')} is not a guarded path")
     return found
 
 
-def _declared_bytes(headers: Iterable[tuple[bytes, bytes]]) -> int:
-    """Return the length that the sender declares; bytes that arrive are counted all the same."""
-    values = [value for name, value in headers if name.lower() == b"content-length"]
-    return max((int(value[:20]) for value in values if value.isdigit()), default=0)
+def inquiry_of(scope: Scope) -> Inquiry:
+    """Return the inquiry that the middleware verified for this request; raises `LookupError`."""
+    found: Inquiry | None = scope.get("state", {}).get(_INQUIRY)
+    if found is None:
+        raise LookupError(f"no verified inquiry: {scope.get('path')} is not a guarded path")
+    return found
+
+
+async def _chunks(receive: Receive) -> AsyncIterator[bytes]:
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise SenderLeft
+        yield message.get("body", b"")
+        if not message.get("more_body", False):
+            return
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

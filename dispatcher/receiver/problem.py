@@ -8,8 +8,10 @@ from dispatcher.receiver.receipt import RETRY_AFTER_SECONDS, Answer
 _TITLES = {
     400: "Malformed delivery",
     401: "Not authenticated",
+    404: "Not known",
     405: "Method not allowed",
     408: "Request timeout",
+    411: "Length required",
     413: "Body too large",
     500: "Internal error",
     503: "Not available",
@@ -23,6 +25,8 @@ class Problem:
     status: int
     reason: str
     detail: str
+    allow: str = "POST"
+    """The method that a 405 asks for."""
 
     def answer(self) -> Answer:
         """Compose the answer, with the headers that its status code calls for."""
@@ -38,10 +42,18 @@ class Problem:
             case 401:
                 headers["www-authenticate"] = "StandardWebhooks"
             case 405:
-                headers["allow"] = "POST"
-            case 408 | 413:
+                headers["allow"] = self.allow
+            case 408 | 411 | 413:
                 # The rest of the body is not read: the connection cannot carry another request.
                 headers["connection"] = "close"
             case 503:
                 headers["retry-after"] = str(RETRY_AFTER_SECONDS)
         return Answer(self.status, headers, json.dumps(content, separators=(",", ":")).encode())
+
+
+def unknown_key() -> Answer:
+    """Answer an inquiry about a key that is not known.
+
+    Not signed: all that a sender may conclude from it is to send the delivery again.
+    """
+    return Problem(404, "unknown_key", "no delivery of this key was dealt with").answer()

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from dispatcher.receiver.errors import TakenBack
 from dispatcher.receiver.secret import Secret
 from sink.contract.canonical import rfc3339
-from sink.contract.wire import CONTENT_TYPE, RECEIPT_STATUS, ReceiptOutcome
+from sink.contract.wire import CONTENT_TYPE, KEY_WINDOW, RECEIPT_STATUS, ReceiptOutcome
 
 RETRY_AFTER_SECONDS = 1
 
@@ -25,7 +26,7 @@ class Receipt:
     `applied_at` is when the key was first dealt with, by the database's clock; None for
     `in_progress` and `conflict`. `replayed` says that this very delivery was dealt with before.
     `result` belongs to the service: JSON that it sets while it applies, and finds again when the
-    same delivery comes back.
+    same delivery comes back. No NaN, infinity, NUL or lone surrogate, which `jsonb` does not take.
     """
 
     key: str
@@ -33,6 +34,12 @@ class Receipt:
     applied_at: datetime | None = None
     replayed: bool = False
     result: Any = field(default=None, repr=False)
+    key_window: str | None = None
+    """How long the inbox keeps keys, as the header says it; None: the answer does not say."""
+    body_sha256: bytes | None = field(default=None, repr=False)
+    """Of the body that was dealt with first; only what `inquire` returns has it."""
+    taken_back: bool = field(default=False, repr=False)
+    """The block that applied it, or one around that, did not end well: key and action are gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +56,22 @@ def answer(receipt: Receipt, secret: Secret) -> Answer:
 
     `applied_at` and `receipt` are null for `in_progress` and `conflict`: there is nothing to prove.
     """
+    return _answer(receipt, secret, {})
+
+
+def answer_inquiry(found: Receipt, secret: Secret) -> Answer:
+    """Compose the answer to an inquiry about a known key: as above, with `body_sha256` in hex.
+
+    `found` is what the inbox's `inquire` returned; a key that is not known is `unknown_key()`.
+    """
+    if found.body_sha256 is None:
+        raise ValueError("this receipt does not come from an inquiry")
+    return _answer(found, secret, {"body_sha256": found.body_sha256.hex()})
+
+
+def _answer(receipt: Receipt, secret: Secret, further: dict[str, str]) -> Answer:
+    if receipt.taken_back:
+        raise TakenBack(f"{receipt.key} was taken back: its block, or one around it, ended badly")
     applied_at = rfc3339(receipt.applied_at) if receipt.applied_at else None
     signed = sign_receipt(secret, receipt.key, receipt.outcome, applied_at) if applied_at else None
     content = {
@@ -56,8 +79,11 @@ def answer(receipt: Receipt, secret: Secret) -> Answer:
         "outcome": receipt.outcome.value,
         "applied_at": applied_at,
         "receipt": signed,
+        **further,
     }
     headers = {"content-type": CONTENT_TYPE, "cache-control": "no-store"}
+    if receipt.key_window is not None:
+        headers[KEY_WINDOW] = receipt.key_window
     if receipt.replayed:
         headers["idempotency-replayed"] = "true"
     if receipt.outcome is ReceiptOutcome.IN_PROGRESS:
@@ -76,5 +102,7 @@ def receipt_is_genuine(
     secret: Secret, key: str, outcome: ReceiptOutcome, applied_at: str, receipt: str
 ) -> bool:
     """Check a receipt in constant time."""
+    if not applied_at.isascii():
+        return False  # no time; a lone surrogate, which JSON can hold, has no bytes to sign
     expected = sign_receipt(secret, key, outcome, applied_at)
     return hmac.compare_digest(expected.encode(), receipt.encode(errors="replace"))

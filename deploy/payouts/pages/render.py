@@ -9,7 +9,7 @@ from string import Template
 from typing import Any
 from urllib.parse import urlencode
 
-from deploy.payouts.pages.money import money
+from sink.contract.money import money
 
 _OUTCOMES = (
     ("applied", "Applied", "the key was new"),

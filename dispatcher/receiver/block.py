@@ -1,0 +1,193 @@
+"""From the claim of a delivery to its commit: which messages a connection sends. No I/O.
+
+A driver runs `enter` and `leave`: it is given a message, sends it in one round trip and gives back
+the first row of its last statement, or throws in what was raised. A delivery is two round trips:
+`BEGIN` and the claim, then `COMMIT`, with the service's block between them. In a transaction that
+is open, a savepoint takes the place of both; otherwise it is inside of them, and costs no trip.
+"""
+
+from collections.abc import Generator, Sequence
+from enum import Enum
+from itertools import cycle
+from typing import Protocol
+
+from dispatcher.receiver import claiming, overlap
+from dispatcher.receiver.one_trip import Texts, Way, ways
+from dispatcher.receiver.receipt import Receipt
+
+Raw = Sequence[bytes | None] | None
+"""A row as its texts on the wire, or none."""
+
+_WRONG_NAME = frozenset({"26000", "42P05"})
+"""invalid_sql_statement_name, duplicate_prepared_statement."""
+_NO_SAVEPOINT = "3B001"
+
+UNDO_ALL = b"ROLLBACK"
+
+_savepoints = cycle(range(64))
+"""Few names, for servers whose statistics (`pg_stat_statements`) count each name as a statement;
+yet not one: a savepoint of that name shows at the end whose transaction it is."""
+
+
+class State(Enum):
+    """What the connection is in."""
+
+    IDLE = "no transaction"
+    OPEN = "a transaction"
+    FAILED = "a transaction that can only be rolled back"
+    LOST = "nothing: it is closed, or a statement runs on it"
+
+
+class Session(Protocol):
+    """What a block asks of its connection."""
+
+    sent: int
+    """How many messages were sent: what was not sent need not be undone."""
+    frames: list[overlap.Frame]
+    """Of the blocks that are open on the connection, in the order in which they began."""
+
+    def state(self) -> State: ...
+
+    def begin(self) -> bytes:
+        """`BEGIN` with the connection's own isolation level and so on."""
+
+    def prepare_threshold(self) -> int | None: ...
+
+    def made(self, name: str) -> int:
+        """How many claims of that name the connection has sent; counts this one."""
+
+    def close(self) -> None:
+        """Close the connection, which takes back whatever it has not committed."""
+
+
+class Block:
+    """One use of `Inbox.receive`."""
+
+    def __init__(self, texts: Texts, session: Session, steps: claiming.Steps) -> None:
+        self._texts = texts
+        self._session = session
+        self._steps = steps
+        self.frame: overlap.Frame
+
+    def enter(self) -> Generator[bytes, Raw, Receipt]:
+        """Open, claim, and return the receipt; whatever is raised leaves nothing behind.
+
+        Raises `TakenBack` where the transaction on the connection is going to be undone.
+        """
+        overlap.must_be_free(self._session.frames)
+        name, parameters = next(self._steps)
+        self.frame = self._framed()
+        try:
+            raw = yield from self._claim(parameters)
+            while True:
+                try:
+                    name, parameters = self._steps.send(self._row(name, raw))
+                except StopIteration as done:
+                    self.frame.receipt = done.value
+                    return self.frame.receipt
+                raw = yield self._texts.plain(name, parameters)
+        except BaseException:
+            yield from self._undone()
+            raise
+
+    def leave(self, *, ended_well: bool, in_turn: bool = True) -> Generator[bytes, Raw, None]:
+        """Commit what the block did, or take it back; raises `TakenBack` if it cannot commit.
+
+        `in_turn`: whether the driver's own transactions ended inside of the block, or around it.
+        """
+        frame, frames = self.frame, self._session.frames
+        undone_later = overlap.left(frames, frame, in_turn=in_turn)
+        if not ended_well or frame.overlaps:
+            frame.take_back()
+            if not undone_later:
+                yield from self._undone()
+            if ended_well:
+                raise overlap.overlapped()
+            return
+        unclosed = self._session.sent
+        try:
+            yield from self._closed()
+        except BaseException:
+            frame.take_back()
+            # Cancelled behind its end, the savepoint is gone: to ask for it would break the
+            # transaction around it, and with it deliveries that are to be answered.
+            if self._session.sent == unclosed or self._session.state() is not State.OPEN:
+                yield from self._undone()
+            raise
+        overlap.kept(frames, frame)
+
+    def abandon(self) -> None:
+        """Take the block back without a message, because nobody may wait to send one."""
+        overlap.left(self._session.frames, self.frame, in_turn=False)
+        self.frame.take_back()
+        self._session.close()
+
+    def _framed(self) -> overlap.Frame:
+        name = b"holdfast_%d" % next(_savepoints)
+        open_, close = b"SAVEPOINT %s;" % name, b"RELEASE %s" % name
+        if self._session.state() is not State.IDLE:
+            undo = b"ROLLBACK TO %s;RELEASE %s" % (name, name)
+            return overlap.Frame(open_, close, undo, owns_transaction=False)
+        # The savepoint shows at the end whether it is still this transaction.
+        open_ = self._session.begin() + b";" + open_
+        return overlap.Frame(open_, close + b";COMMIT", UNDO_ALL, owns_transaction=True)
+
+    def _closed(self) -> Generator[bytes, Raw, None]:
+        """Keep what the block did, with its result; raises `TakenBack` where it is gone."""
+        receipt = self.frame.receipt
+        claiming.must_be_open(open_=self._session.state() is State.OPEN)
+        closing = self.frame.close
+        if claiming.has_new_result(receipt):
+            kept = claiming.result_of(receipt)
+            closing = self._texts.plain("keep_result", kept) + b";" + closing
+        claiming.passed_apply(receipt)
+        try:
+            yield closing
+        except Exception as error:
+            claiming.must_be_open(open_=_state_of(error) != _NO_SAVEPOINT)
+            raise
+
+    def _claim(self, parameters: dict[str, object]) -> Generator[bytes, Raw, Raw]:
+        session, texts = self._session, self._texts
+        given = ways(session.made(texts.name), session.prepare_threshold())
+        for way in given:
+            opening = self.frame.open
+            try:
+                if way is Way.PREPARE:
+                    yield opening + texts.prepare
+                    opening = b""
+                return (yield opening + texts.claim(way, parameters))
+            except Exception as error:
+                if way is given[-1] or _state_of(error) not in _WRONG_NAME:
+                    raise
+            yield self.frame.undo
+        raise AssertionError("a claim was sent in no way")
+
+    def _row(self, name: str, raw: Raw) -> claiming.Row | None:
+        if raw is None:
+            return None
+        values = [None if value is None else value.decode("ascii") for value in raw]
+        match name, values:
+            case "claim", [str() as outcome, str() as microseconds, fenced]:
+                return outcome, int(microseconds), fenced == "t"
+            case "find", [sha256, outcome, result, str() as microseconds]:
+                return sha256, outcome, result, int(microseconds)
+        return values
+
+    def _undone(self) -> Generator[bytes, Raw, None]:
+        if not self._session.sent:
+            return
+        # It is undone because of an error that is on its way; a second one would hide it.
+        try:
+            if self._session.state() in {State.OPEN, State.FAILED}:
+                yield self.frame.undo
+        except Exception:  # noqa: BLE001 - the driver's errors, which are not imported here
+            return
+        finally:
+            # Left open, the next delivery would join it, be answered, and never be committed.
+            if self.frame.owns_transaction and self._session.state() is not State.IDLE:
+                self._session.close()
+
+
+def _state_of(error: Exception) -> str | None:
+    return getattr(error, "sqlstate", None)

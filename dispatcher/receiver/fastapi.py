@@ -1,0 +1,117 @@
+"""A FastAPI dependency: the route sees a verified delivery, or is not called.
+
+    verified = verified_delivery([Secret.load("env:PAYOUTS_SECRET")])
+    app = FastAPI()
+    answer_problems(app)
+
+    @app.post("/webhooks")
+    async def webhook(delivery: Annotated[Delivery, Depends(verified)]) -> Response:
+        ...
+        return respond(answer(receipt, delivery.secret))
+
+The route must not declare a body beside it: FastAPI would read that first, without a limit. Without
+`answer_problems` a refusal has the same status and headers, and the problem as FastAPI's `detail`.
+Only Starlette is imported, which FastAPI is made of.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from dispatcher.receiver.body_reading import BODY_SECONDS_MAX, read_body
+from dispatcher.receiver.errors import VerificationError
+from dispatcher.receiver.problem import Problem
+from dispatcher.receiver.receipt import Answer
+from dispatcher.receiver.secret import Secret
+from dispatcher.receiver.verify import Delivery, Inquiry, verify, verify_inquiry
+from sink.contract.envelope import BODY_BYTES_MAX
+from sink.contract.failpoints import failpoint
+
+
+class DeliveryRefused(HTTPException):
+    """The request is not a delivery of ours; `answer` is what to say to it."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.answer = problem.answer()
+        headers = {k: v for k, v in self.answer.headers.items() if k != "content-type"}
+        super().__init__(problem.status, detail=json.loads(self.answer.body), headers=headers)
+
+
+def verified_delivery(
+    secrets: Sequence[Secret],
+    *,
+    body_bytes_max: int = BODY_BYTES_MAX,
+    body_seconds_max: float = BODY_SECONDS_MAX,
+) -> Callable[[Request], Awaitable[Delivery]]:
+    """Return the dependency. It raises `DeliveryRefused`; the limits are the middleware's."""
+    accepted = _some(secrets)
+
+    async def dependency(request: Request) -> Delivery:
+        headers = request.headers.raw
+        body = await _body(request, body_bytes_max, body_seconds_max)
+        try:
+            delivery = verify(headers, body, accepted)
+        except VerificationError as error:
+            raise _refused(error) from None
+        failpoint("R1")
+        return delivery
+
+    return dependency
+
+
+def verified_inquiry(secrets: Sequence[Secret]) -> Callable[[Request], Awaitable[Inquiry]]:
+    """Return the dependency of `GET /holdfast/keys/{key}`. It raises `DeliveryRefused`."""
+    accepted = _some(secrets)
+
+    async def dependency(request: Request) -> Inquiry:
+        headers = request.headers.raw
+        body = await _body(request, BODY_BYTES_MAX, BODY_SECONDS_MAX)
+        try:
+            return verify_inquiry(headers, body, request.path_params.get("key", ""), accepted)
+        except VerificationError as error:
+            raise _refused(error) from None
+
+    return dependency
+
+
+def answer_problems(app: Starlette) -> None:
+    """Let `app` answer refusals as JSON problems (RFC 9457)."""
+
+    async def problem(_request: Request, error: Exception) -> Response:
+        if not isinstance(error, DeliveryRefused):
+            raise error
+        return respond(error.answer)
+
+    app.add_exception_handler(DeliveryRefused, problem)
+
+
+def respond(answer: Answer) -> Response:
+    """Return the answer as a response of the framework's."""
+    return Response(answer.body, answer.status, answer.headers)
+
+
+async def _body(request: Request, bytes_max: int, seconds_max: float) -> bytes:
+    try:
+        body = await read_body(
+            request.headers.raw, request.stream(), bytes_max=bytes_max, seconds_max=seconds_max
+        )
+    except ClientDisconnect:
+        # Nobody is left to read this, but the route must not be called.
+        raise DeliveryRefused(Problem(400, "bad_body", "the sender left half way")) from None
+    if isinstance(body, Problem):
+        raise DeliveryRefused(body)
+    return body
+
+
+def _some(secrets: Sequence[Secret]) -> tuple[Secret, ...]:
+    if not secrets:
+        raise ValueError("a receiver without a secret can verify nothing")
+    return tuple(secrets)
+
+
+def _refused(error: VerificationError) -> DeliveryRefused:
+    return DeliveryRefused(Problem(error.status, error.reason, error.detail))

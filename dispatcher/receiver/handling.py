@@ -1,0 +1,81 @@
+"""A delivery from headers and bytes to an answer, for any framework; and for WSGI as it is.
+
+    def webhook(request):                                      # Flask, Django, bottle, ...
+        answer = handle(request.headers, request.get_data(), secrets, deal)
+        return answer.body, answer.status, answer.headers
+
+    def deal(delivery: Delivery) -> Receipt:
+        with pool.connection() as connection, connection.transaction():
+            with inbox.receive_sync(connection, delivery, subject=merchant_of(delivery)) as receipt:
+                if receipt.outcome is ReceiptOutcome.APPLIED:
+                    hold_the_payouts(connection, delivery.body.data)
+        return receipt                                         # after the commit
+
+`deal` applies a delivery and commits. What it raises goes through, because only the framework knows
+how it answers a fault; a 5xx is sent again, and that is harmless. It may raise `Refused` for a
+delivery that is genuine and not understood.
+"""
+
+from collections.abc import Callable, Sequence
+
+from dispatcher.receiver.body_reading import too_large
+from dispatcher.receiver.errors import ReceiverError, VerificationError
+from dispatcher.receiver.problem import Problem, unknown_key
+from dispatcher.receiver.receipt import Answer, Receipt, answer, answer_inquiry
+from dispatcher.receiver.secret import Secret
+from dispatcher.receiver.verify import Delivery, Headers, Inquiry, verify, verify_inquiry
+from sink.contract.envelope import BODY_BYTES_MAX
+from sink.contract.failpoints import failpoint
+
+Deal = Callable[[Delivery], Receipt]
+Look = Callable[[Inquiry], Receipt | None]
+
+
+class Refused(ReceiverError):
+    """The service refuses a genuine delivery for good: answered 400, and a person must look."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.problem = Problem(400, reason, detail)
+
+
+def handle(
+    headers: Headers,
+    body: bytes,
+    secrets: Sequence[Secret],
+    deal: Deal,
+    *,
+    method: str = "POST",
+    body_bytes_max: int = BODY_BYTES_MAX,
+) -> Answer:
+    """Verify, let `deal` apply and commit, and compose the answer.
+
+    `body` is the bytes that arrived, not what a framework made of them.
+    """
+    if method != "POST":
+        return Problem(405, "method_not_allowed", "deliveries are sent with POST").answer()
+    if len(body) > body_bytes_max:
+        return too_large(body_bytes_max).answer()
+    try:
+        delivery = verify(headers, body, secrets)
+    except VerificationError as error:
+        return Problem(error.status, error.reason, error.detail).answer()
+    failpoint("R1")
+    try:
+        receipt = deal(delivery)
+    except Refused as refused:
+        return refused.problem.answer()
+    failpoint("R4")
+    return answer(receipt, delivery.secret)
+
+
+def handle_inquiry(
+    headers: Headers, key: str, secrets: Sequence[Secret], look: Look, *, body: bytes = b""
+) -> Answer:
+    """Verify a GET about `key`, the last part of its path, and answer what `look` finds of it."""
+    try:
+        inquiry = verify_inquiry(headers, body, key, secrets)
+    except VerificationError as error:
+        return Problem(error.status, error.reason, error.detail).answer()
+    found = look(inquiry)
+    return unknown_key() if found is None else answer_inquiry(found, inquiry.secret)

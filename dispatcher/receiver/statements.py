@@ -1,0 +1,30 @@
+"""The inbox's statements for one schema, as text: parameters in the form `%(name)s`."""
+
+from functools import cache
+from importlib.resources import files
+
+_PERCENT, _DOUBLED = "%", "%%"
+
+
+def statement(name: str, schema: str) -> str:
+    """Return `sql/NAME.sql` for `schema`; raises `ValueError` for a name that Postgres refuses."""
+    # A percent sign in the schema's name would be read as the beginning of a parameter.
+    return _text(f"sql/{name}.sql").format(schema=quoted(schema).replace(_PERCENT, _DOUBLED))
+
+
+def script(name: str, schema: str) -> tuple[str, ...]:
+    """Return the statements of `NAME.sql`, which take no parameters, one by one."""
+    text = _text(f"{name}.sql").format(schema=quoted(schema))
+    return tuple(part.strip() for part in text.split(";\n") if part.strip())
+
+
+def quoted(name: str) -> str:
+    """Return `name` as an identifier of SQL; raises `ValueError` for an empty one, or with NUL."""
+    if not name or "\x00" in name:
+        raise ValueError(f"{name!r} is no name of a schema")
+    return '"' + name.replace('"', '""') + '"'
+
+
+@cache
+def _text(path: str) -> str:
+    return files("dispatcher.receiver").joinpath(path).read_text(encoding="utf-8")
