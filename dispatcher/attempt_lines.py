@@ -5,15 +5,14 @@ for secrets again and again. Everything else goes the way of `dispatcher.telemet
 """
 
 import json
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 import structlog
 
+from dispatcher.core.request import key_text
 from dispatcher.core.text import redact
-from dispatcher.core.values import Attempt, Settlement
-from sink.contract.key import Key
+from dispatcher.core.values import Settlement
 from sink.contract.states import Outcome
 
 _LINE = (
@@ -29,7 +28,8 @@ def delivered_lines(endpoint: str, settlement: Settlement, time: str) -> list[st
     `time` is what the lines say of when they were written, in ISO 8601.
     """
     attempts = settlement.attempts
-    if not attempts or not _is_plain(attempts):
+    # Only the last of a lane can be other than delivered, and only then is there a retry.
+    if not attempts or attempts[-1].outcome is not Outcome.DELIVERED:
         return None
     name, subject, final = _quoted(endpoint), settlement.subject_id, len(attempts) - 1
     lane = f', "lane": "{settlement.move}"'
@@ -39,7 +39,7 @@ def delivered_lines(endpoint: str, settlement: Settlement, time: str) -> list[st
             name,
             subject,
             each.sequence,
-            Key(each.key).text,
+            key_text(each.key),
             each.number,
             each.status,
             each.duration_ms,
@@ -56,14 +56,6 @@ def json_logger() -> Any | None:
     if isinstance(config["processors"][-1], structlog.processors.JSONRenderer):
         return config["logger_factory"]()
     return None
-
-
-def _is_plain(attempts: Sequence[Attempt]) -> bool:
-    # Only the last of a lane can be other than delivered, and only then is there a retry.
-    last = attempts[-1]
-    return last.outcome is Outcome.DELIVERED and all(
-        each.status is not None and each.error is None for each in attempts
-    )
 
 
 @lru_cache(maxsize=1024)

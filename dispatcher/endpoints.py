@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from types import MappingProxyType
 
+from dispatcher.core.key_window import KeyWindow
 from dispatcher.core.lease import fits, lease_seconds_for
-from dispatcher.core.request import Composer
+from dispatcher.core.request import Composer, Headers
 from dispatcher.core.target import Target
 from dispatcher.core.values import Endpoint, EndpointRow
 from dispatcher.ports import Store, Transport
@@ -33,6 +34,10 @@ class Ready:
     secrets: tuple[Secret, ...]
     signer: Signer
     composer: Composer = field(default_factory=lambda: Composer(USER_AGENT))
+    headers: Headers = field(default=(), repr=False)
+    """What the operator adds to each request."""
+    key_window: KeyWindow | None = None
+    """How long the receiver keeps keys, as far as it is known."""
 
 
 class Endpoints:
@@ -51,6 +56,7 @@ class Endpoints:
         self._faults: dict[int, str] = {}
         self._names: dict[int, str] = {}
         self._exposed: dict[int, tuple[str, ...]] = {}
+        self._windows: dict[int, KeyWindow] = {}
         self.lease_seconds = lease_seconds or lease_seconds_for([])
 
     @property
@@ -67,12 +73,26 @@ class Endpoints:
         """Return the name of an endpoint that was loaded at some time."""
         return self._names.get(endpoint_id, str(endpoint_id))
 
+    def learn(self, endpoint_id: int, window: KeyWindow) -> None:
+        """Keep, with the next load, how long a receiver says that it keeps keys."""
+        self._windows[endpoint_id] = window
+
+    async def note_windows(self) -> None:
+        """Store what was learned; raises `StoreUnavailableError`."""
+        if self._windows:
+            windows = dict(self._windows)
+            await self._store.note_key_windows(windows)
+            self._windows = {
+                id_: window for id_, window in self._windows.items() if windows.get(id_) != window
+            }
+
     async def refresh(self) -> None:
         """Load endpoints and what they refer to again; raises `StoreUnavailableError`."""
+        await self.note_windows()
         rows = [row for row in await self._store.endpoints() if row.active]
         materials = await asyncio.to_thread(_materials, rows)
         self.lease_seconds = self._fixed_lease_seconds or lease_seconds_for(
-            [row.endpoint.total_timeout for row in rows]
+            [row.endpoint.attempt_seconds for row in rows]
         )
         faults = {
             row.endpoint.id: self._fault(row.endpoint, materials[row.endpoint.id]) for row in rows
@@ -80,7 +100,7 @@ class Endpoints:
         self._names |= {row.endpoint.id: row.endpoint.name for row in rows}
         self._report({id_: fault for id_, fault in faults.items() if fault})
         self._ready = {
-            row.endpoint.id: _ready(row.endpoint, materials[row.endpoint.id])
+            row.endpoint.id: _ready(row, materials[row.endpoint.id])
             for row in rows
             if not faults[row.endpoint.id]
         }
@@ -100,10 +120,10 @@ class Endpoints:
         target = _target(endpoint, material)
         if fault := self._transport.fault(target):
             return fault
-        if not fits(self.lease_seconds, endpoint.total_timeout):
+        if not fits(self.lease_seconds, endpoint.attempt_seconds):
             return (
-                f"a lease of {self.lease_seconds:g} s is too short for its total timeout of"
-                f" {endpoint.total_timeout:g} s"
+                f"a lease of {self.lease_seconds:g} s is too short for an attempt, which may take"
+                f" {endpoint.attempt_seconds:g} s"
             )
         return None
 
@@ -129,13 +149,16 @@ def _materials(rows: list[EndpointRow]) -> dict[int, Material]:
     return {row.endpoint.id: read_material(row) for row in rows}
 
 
-def _ready(endpoint: Endpoint, material: Material) -> Ready:
+def _ready(row: EndpointRow, material: Material) -> Ready:
+    endpoint = row.endpoint
     return Ready(
         endpoint,
         _target(endpoint, material),
         material.secrets,
         Signer(material.secrets),
         Composer(USER_AGENT, endpoint.envelope, material.headers),
+        material.headers,
+        row.key_window,
     )
 
 

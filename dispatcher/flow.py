@@ -10,12 +10,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from dispatcher.clock import seconds
+from dispatcher.core.replays import spare
 from dispatcher.core.values import Lane
 from dispatcher.endpoints import Ready
 
-WORTH_SHARE = 4
+WORTH_SHARE = 2
 """While lanes of an endpoint wait here, more are claimed when so much of what it may have is free:
 each claim costs the same, however few lanes it takes."""
 
@@ -61,14 +63,15 @@ class Flow:
         concurrency: int,
         claim_lanes: int,
         *,
-        send: Callable[[Lane], Coroutine[None, None, None]],
+        send: Callable[[Lane], Coroutine[None, None, bool]],
         room: Callable[[], None],
         crashed: Callable[[BaseException], None],
         clock: Callable[[], float] = seconds,
     ) -> None:
-        """`send` takes one lane to its settlement, `crashed` hears of a fault in it.
+        """`send` takes one lane to its settlement and says whether anything was tried.
 
-        `room` is called when a lane is finished and more of its endpoint may be due.
+        `crashed` hears of a fault in it. `room` is called when a lane is finished and more of its
+        endpoint may be due, and by `look`.
         """
         self._concurrency = concurrency
         self._claim_lanes = claim_lanes
@@ -128,6 +131,39 @@ class Flow:
         """Forget a lane that is settled, or whose result is given up."""
         self._at(lane_endpoint_id).held -= 1
 
+    def spare(self, ready: Mapping[int, Ready]) -> dict[int, int]:
+        """Return how many berths of each endpoint live lanes can do without, where there are any.
+
+        None while lanes of it wait, here or as far as the last claim knows in the database.
+        """
+        if self._closed or not ready:
+            return {}
+        share = max(1, self._concurrency // len(ready))
+        free = {}
+        for id_, each in ready.items():
+            berths = self._at(id_)
+            limit = min(share, each.endpoint.concurrency)
+            if not berths.hungry and not berths.waiting:
+                free[id_] = spare(limit - berths.held, limit)
+        return {id_: count for id_, count in free.items() if count}
+
+    def look(self) -> None:
+        """Let lanes be claimed now that have just become due."""
+        self._room()
+
+    def lend(self, endpoint_id: int) -> None:
+        """Give a berth to something that is no lane of the outbox."""
+        berths = self._at(endpoint_id)
+        berths.held += 1
+        berths.running += 1
+
+    def returned(self, endpoint_id: int) -> None:
+        """Take a berth back, and start what waits for one."""
+        berths = self._at(endpoint_id)
+        berths.held -= 1
+        berths.running -= 1
+        self._start(berths)
+
     def close(self) -> list[Lane]:
         """Start nothing any more; returns the lanes of which nothing was sent."""
         self._closed = True
@@ -156,22 +192,33 @@ class Flow:
         return self._berths.setdefault(endpoint_id, _Berths())
 
     def _start(self, berths: _Berths) -> None:
-        while berths.waiting and berths.running < berths.limit:
+        idle = min(len(berths.waiting), berths.limit - berths.running)
+        for _ in range(idle):
             berths.running += 1
-            task = asyncio.create_task(self._send(berths.waiting.popleft()))
+            task = asyncio.create_task(self._send_on(berths))
             self._running.add(task)
             self._quiet.clear()
-            task.add_done_callback(lambda task: self._done(berths, task))
+            task.add_done_callback(partial(self._done, berths))
+
+    async def _send_on(self, berths: _Berths) -> None:
+        """Send lane after lane: a task for each would take as long as a request of it."""
+        while berths.waiting and berths.running <= berths.limit:
+            sent = False
+            try:
+                sent = await self._send(berths.waiting.popleft())
+            except Exception as error:  # noqa: BLE001 - the other lanes go on
+                berths.held -= 1  # it will not be settled; its lease runs out
+                self._crashed(error)
+            second = int(self._clock())
+            if sent:  # what is given back says nothing about how fast the receiver is
+                berths.pace.count(second)
+            if berths.hungry and self._free(berths, second):
+                self._room()
 
     def _done(self, berths: _Berths, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         berths.running -= 1
-        berths.pace.count(int(self._clock()))
-        if not task.cancelled() and (error := task.exception()) is not None:
-            berths.held -= 1  # it will not be settled; its lease runs out
-            self._crashed(error)
+        # One that was cancelled before it began has left its lane here.
         self._start(berths)
-        if berths.hungry and self._free(berths, int(self._clock())):
-            self._room()
         if not self._running:
             self._quiet.set()

@@ -22,6 +22,7 @@ class Lookout:
         self._health.answered(backlog.misfit)
         if backlog.misfit is None:
             endpoints = backlog.endpoints
+            self._measures.know(each.name for each in endpoints)
             self._measures.due = {each.name: each.due_lanes for each in endpoints}
             self._measures.oldest_due_age_seconds = {
                 each.name: each.oldest_due_age_seconds for each in endpoints

@@ -14,8 +14,8 @@ from dispatcher.ports import Instance, Store
 from dispatcher.telemetry import Line, Telemetry
 from sink.contract.failpoints import failpoint
 
-BATCHES = 64
-"""Batches that one routing transaction takes."""
+BATCHES = 256
+"""Batches that one routing transaction takes, if they are small."""
 
 RESCUES = 256
 """Expired leases that one rescue takes."""

@@ -3,15 +3,16 @@
 A dispatcher that nobody asks for its metrics works on the store itself.
 """
 
-from collections.abc import Sequence
-from datetime import UTC, datetime
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, date, datetime
 from uuid import UUID
 
 from dispatcher.clock import seconds
+from dispatcher.core.key_window import KeyWindow
+from dispatcher.core.replays import ReplayTurn, ReplayWanted
 from dispatcher.core.values import Claim, EndpointRow, Lane, Rescued, Settled, Settlement, Wanted
 from dispatcher.metrics import Measures
-from dispatcher.ports import Instance, Store
+from dispatcher.ports import Instance, OldDays, Pruned, Routed, Store
 from sink.contract.states import Outcome
 
 
@@ -26,9 +27,41 @@ class MeasuredStore:
         self._ahead = 0.0
         """What the database's clock, as a POSIX time, is ahead of `seconds`."""
 
-    def __getattr__(self, name: str) -> Any:
-        """Hand on what is not measured."""
-        return getattr(self._store, name)
+    async def route(self, batches: int) -> Routed:
+        """Not measured."""
+        return await self._store.route(batches)
+
+    async def note_key_windows(self, windows: Mapping[int, KeyWindow]) -> None:
+        """Not measured."""
+        await self._store.note_key_windows(windows)
+
+    async def is_pending(self, endpoint_ids: Collection[int]) -> bool:
+        """Not measured."""
+        return await self._store.is_pending(endpoint_ids)
+
+    async def waiting_lanes(self, endpoint_ids: Collection[int]) -> dict[int, int]:
+        """Not measured."""
+        return await self._store.waiting_lanes(endpoint_ids)
+
+    async def held_up(self) -> dict[str, str]:
+        """Not measured."""
+        return await self._store.held_up()
+
+    async def ensure_partitions(self) -> int:
+        """Not measured."""
+        return await self._store.ensure_partitions()
+
+    async def old_days(self, days: int) -> OldDays:
+        """Not measured."""
+        return await self._store.old_days(days)
+
+    async def prune(self, table: str, day: date, days: int) -> Pruned:
+        """Not measured."""
+        return await self._store.prune(table, day, days)
+
+    async def leave(self, instance: Instance) -> None:
+        """Not measured."""
+        await self._store.leave(instance)
 
     async def endpoints(self) -> list[EndpointRow]:
         """Keep the names, which label what is measured."""
@@ -55,16 +88,38 @@ class MeasuredStore:
         self._measures.settle_seconds.observe(now - before)
         for each in settled:
             self._count(each.settlement, now + self._ahead)
-        stored = {id(each.settlement) for each in settled}
-        for settlement in settlements:
-            if id(settlement) not in stored:
-                self._claimed.pop(_claim_of(settlement), None)
-                self._measures.fenced[self._label(settlement.endpoint_id)] += 1
+        for settlement in _lost(settlements, settled):
+            self._claimed.pop(_claim_of(settlement), None)
+            self._measures.fenced[self._label(settlement.endpoint_id)] += 1
         return settled
+
+    async def claim_replays(self, wanted: ReplayWanted, started: float) -> ReplayTurn:
+        """Count the items."""
+        turn = await self._store.claim_replays(wanted, started)
+        self._measures.replay_items += turn.found
+        return turn
+
+    async def settle_replays(
+        self, settlements: Sequence[Settlement], *, repeated: bool
+    ) -> list[Settled]:
+        """Count what is now on record; how long ago it was decided says nothing here."""
+        settled = await self._store.settle_replays(settlements, repeated=repeated)
+        for each in settled:
+            self._count(each.settlement, 0.0)
+        self._measures.fenced.update(
+            self._label(each.endpoint_id) for each in _lost(settlements, settled)
+        )
+        return settled
+
+    async def rescue_replays(self, items: int) -> list[Rescued]:
+        """Count what ended with its lease."""
+        return self._rescued(await self._store.rescue_replays(items))
 
     async def rescue(self, lanes: int) -> list[Rescued]:
         """Count what ended with its lease."""
-        rescued = await self._store.rescue(lanes)
+        return self._rescued(await self._store.rescue(lanes))
+
+    def _rescued(self, rescued: list[Rescued]) -> list[Rescued]:
         for each in rescued:
             label = self._label(each.endpoint_id)
             self._measures.rescued[label] += 1
@@ -103,6 +158,11 @@ class MeasuredStore:
         for key, lane in list(self._claimed.items())[:16]:
             if lane.trusted_until < now - 600:
                 del self._claimed[key]
+
+
+def _lost(settlements: Sequence[Settlement], settled: Sequence[Settled]) -> list[Settlement]:
+    stored = {id(each.settlement) for each in settled}
+    return [each for each in settlements if id(each) not in stored]
 
 
 def _claim_of(settlement: Settlement) -> tuple[int, int, UUID]:

@@ -12,7 +12,7 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from sink.contract.states import BreakerState
+from sink.contract.states import BreakerState, Outcome
 
 ATTEMPT_SECONDS = (
     0.001,
@@ -106,6 +106,7 @@ class Measures:
         self.fenced: Counter[Labels] = Counter()
         self.rescued: Counter[Labels] = Counter()
         self.dead: Counter[Labels] = Counter()
+        self.replay_items = 0
         self.attempt_seconds = Histogram(ATTEMPT_SECONDS)
         self.end_to_end_seconds = Histogram(END_TO_END_SECONDS)
         self.claim_seconds = Histogram(STORE_SECONDS)
@@ -116,6 +117,14 @@ class Measures:
         self.oldest_due_age_seconds: Mapping[str, float] = {}
         self.breakers: Mapping[str, str] = {}
         self.partition_days_ahead: int | None = None
+
+    def know(self, endpoints: Iterable[str]) -> None:
+        """Show every counter of these: an increase from nothing is none to Prometheus."""
+        for name in endpoints:
+            for counter in (self.unknown, self.fenced, self.rescued, self.dead):
+                counter.setdefault((name,), 0)
+            for outcome in Outcome:
+                self.attempts.setdefault((name, outcome.value), 0)
 
 
 class DispatcherCollector(Collector):
@@ -151,6 +160,7 @@ class DispatcherCollector(Collector):
         yield _counter("fenced_writes", "Results that came after their lease", m.fenced, by)
         yield _counter("leases_expired", "Attempts that ended with their lease", m.rescued, by)
         yield _counter("dead", "Entries given up", m.dead, by)
+        yield _counter("replay_items", "Items taken of replays", {(): m.replay_items}, [])
         for name, told, key in (
             ("dropped_results", "Results given up in an outage", "dropped_results"),
             ("sequence_gaps", "Claims that met a missing entry", "gaps"),

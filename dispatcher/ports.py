@@ -4,13 +4,15 @@ The store is Postgres (`dispatcher.store`). The transport makes one HTTP call wi
 knows no database and no retry (`dispatcher.transport`).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Protocol
 from uuid import UUID
 
+from dispatcher.core.key_window import KeyWindow
 from dispatcher.core.outcome import Answer
+from dispatcher.core.replays import ReplayTurn, ReplayWanted
 from dispatcher.core.request import Request
 from dispatcher.core.target import Target
 from dispatcher.core.values import Claim, EndpointRow, Rescued, Settled, Settlement, Wanted
@@ -91,11 +93,26 @@ class Pruned:
     """Those that `waiting` and `dead_letters` are for."""
 
 
-class Store(Protocol):
+class Results(Protocol):
+    """Where a settler stores what came of leases."""
+
+    async def settle(self, settlements: Sequence[Settlement], *, repeated: bool) -> list[Settled]:
+        """Store results. What is missing in the answer had lost its lease and is not stored.
+
+        `repeated` says that an earlier call with some of them ended in doubt.
+        """
+        ...
+
+
+class Store(Results, Protocol):
     """Delivery state. Every method is one transaction and raises `StoreUnavailableError`."""
 
     async def endpoints(self) -> list[EndpointRow]:
         """Return every endpoint that is not disabled."""
+        ...
+
+    async def note_key_windows(self, windows: Mapping[int, KeyWindow]) -> None:
+        """Keep how long receivers say, by endpoint, that they keep a key."""
         ...
 
     async def route(self, batches: int) -> Routed:
@@ -109,23 +126,42 @@ class Store(Protocol):
         """
         ...
 
-    async def settle(self, settlements: Sequence[Settlement], *, repeated: bool) -> list[Settled]:
-        """Store results. What is missing in the answer had lost its lease and is not stored.
-
-        `repeated` says that an earlier call with some of them ended in doubt.
-        """
-        ...
-
     async def rescue(self, lanes: int) -> list[Rescued]:
         """Book what up to `lanes` expired leases covered as `unknown`, and make the lanes due."""
         ...
 
+    async def claim_replays(self, wanted: ReplayWanted, started: float) -> ReplayTurn:
+        """Take items of replays as far as their rate and their endpoints' paces allow.
+
+        Entries to send again come back under a lease; other items only move their lanes. `started`
+        is this process's clock from before the call.
+        """
+        ...
+
+    async def settle_replays(
+        self, settlements: Sequence[Settlement], *, repeated: bool
+    ) -> list[Settled]:
+        """Store what came of replayed entries, as `settle` does for lanes."""
+        ...
+
+    async def rescue_replays(self, items: int) -> list[Rescued]:
+        """Book up to `items` expired leases of replayed entries as `unknown`."""
+        ...
+
     async def is_pending(self, endpoint_ids: Collection[int]) -> bool:
-        """Return whether a batch is unrouted, a lane leased, or a lane of these endpoints due."""
+        """Return whether a drain has to go on.
+
+        That is while a batch is unrouted, something is leased, a lane or an item of a replay at one
+        of these endpoints is due, or a replay has to be ended.
+        """
         ...
 
     async def waiting_lanes(self, endpoint_ids: Collection[int]) -> dict[int, int]:
         """Return how many due lanes each of these endpoints has, without those that have none."""
+        ...
+
+    async def held_up(self) -> dict[str, str]:
+        """Return why and until when nothing is sent to endpoints that have something, by name."""
         ...
 
     async def ensure_partitions(self) -> int:

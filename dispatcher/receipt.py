@@ -29,7 +29,7 @@ def proven_receipt(body: bytes, key: str, secrets: Sequence[Secret]) -> str | No
     except (ValueError, TypeError, LookupError, RecursionError):
         return None
     for value in fields.values():
-        if not isinstance(value, str) or len(value) > _FIELD_CHARACTERS_MAX:
+        if not isinstance(value, str) or len(value) > _FIELD_CHARACTERS_MAX or not value.isascii():
             return None
     applied_at, receipt = fields["applied_at"], fields["receipt"]
     if fields["key"] != key or not any(

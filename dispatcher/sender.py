@@ -3,12 +3,15 @@
 import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from dispatcher.clock import seconds
 from dispatcher.core.cloudevents import NotOurBodyError
 from dispatcher.core.decide import release, settle
+from dispatcher.core.key_window import parse_key_window, window_text
 from dispatcher.core.lease import may_send
 from dispatcher.core.outcome import (
     CONFLICT,
@@ -19,21 +22,25 @@ from dispatcher.core.outcome import (
     Response,
     classify,
 )
+from dispatcher.core.request import Request, key_text
 from dispatcher.core.retry_after import parse_retry_after
 from dispatcher.core.text import one_line, storable
 from dispatcher.core.values import Attempt, Endpoint, Entry, Lane, Settlement
-from dispatcher.endpoints import USER_AGENT, Endpoints, Ready
+from dispatcher.endpoints import Endpoints, Ready
 from dispatcher.holds import Holds
 from dispatcher.ports import Progress, Transport
 from dispatcher.receipt import proven_receipt
 from dispatcher.receiver.secret import Secret
 from dispatcher.telemetry import Telemetry
-from dispatcher.tracing import attempt_spans
+from dispatcher.tracing import AttemptSpan, attempt_spans
 from sink.contract.failpoints import failpoint
-from sink.contract.key import Key
 from sink.contract.states import Outcome
 
-__all__ = ["USER_AGENT", "Sender"]
+INQUIRED = "not sent again: the receiver said what became of the key"
+"""What stands for an answer in an attempt that was settled by an inquiry."""
+
+Find = Callable[[Ready, str, bytes], Awaitable[Response | None]]
+"""From a key and its body to the receiver's own word that it has dealt with them, if it has."""
 
 
 class Sender:
@@ -47,8 +54,10 @@ class Sender:
         *,
         settle: Callable[[Settlement], None],
         holds: Holds,
+        find: Find | None = None,
     ) -> None:
         """`settle` accepts the result of a lane; `holds` knows what must not be sent after all.
+        `find` asks a receiver what became of a key (`dispatcher.asking`).
 
         Whoever wants spans has set up OpenTelemetry before.
         """
@@ -59,6 +68,7 @@ class Sender:
         self._settle = settle
         self._stopping = False
         self._span = attempt_spans()
+        self._find = find
 
     def stop(self) -> None:
         """Begin no further attempt; those in flight go on."""
@@ -68,8 +78,8 @@ class Sender:
         """Give back a lane of which nothing was sent."""
         self._settle(release(lane))
 
-    async def send(self, lane: Lane) -> None:
-        """Send the entries of `lane`, then hand its settlement over."""
+    async def send(self, lane: Lane) -> bool:
+        """Send the entries of `lane`, hand its settlement over; returns whether any was tried."""
         attempts: list[Attempt] = []
         endpoint: Endpoint | None = None
         for entry in lane.entries:
@@ -77,12 +87,14 @@ class Sender:
             if ready is None:
                 break
             endpoint = ready.endpoint
-            with self._span(endpoint, entry) as span:
+            if self._span is None:
                 attempt = await self._attempt(ready, lane, entry)
-                if attempt is not None:
-                    span.judged(attempt)
-                    attempts.append(attempt)
-            if attempt is None or attempt.outcome is not Outcome.DELIVERED:
+            else:
+                attempt = await self._traced(self._span(endpoint, entry), ready, lane, entry)
+            if attempt is None:
+                break
+            attempts.append(attempt)
+            if attempt.outcome is not Outcome.DELIVERED:
                 break
         failpoint("D10")
         if endpoint is None:
@@ -90,24 +102,41 @@ class Sender:
         else:
             draw = random.random()  # noqa: S311 - jitter, not a secret
             self._settle(settle(lane, attempts, endpoint, draw=draw))
+        return bool(attempts)
+
+    async def _traced(
+        self,
+        spanning: AbstractContextManager[AttemptSpan],
+        ready: Ready,
+        lane: Lane,
+        entry: Entry,
+    ) -> Attempt | None:
+        with spanning as span:
+            attempt = await self._attempt(ready, lane, entry)
+            if attempt is not None:
+                span.judged(attempt)
+        return attempt
 
     def _ready(self, lane: Lane) -> Ready | None:
-        """Return the endpoint if an attempt may begin now."""
-        ready = self._endpoints.ready.get(lane.endpoint_id)
-        if ready is None or self._stopping or not self._holds.allow(lane):
+        """Return the endpoint if attempts may begin now; the lease is looked at later."""
+        if self._stopping or not self._holds.allow(lane):
             return None
-        in_time = may_send(seconds(), lane.trusted_until, ready.endpoint.total_timeout)
-        return ready if in_time else None
+        return self._endpoints.ready.get(lane.endpoint_id)
 
     async def _attempt(self, ready: Ready, lane: Lane, entry: Entry) -> Attempt | None:
         """Make one attempt; None when nothing was sent and nothing is to be charged."""
-        progress, started, key = Progress(), seconds(), Key(entry.key).text
+        progress, started, key = Progress(), seconds(), key_text(entry.key)
         ours = True
+        found: Answer | None = None
         try:
-            answer = await self._answer(ready, lane, entry, key, progress)
-            ours = False
+            if not may_send(started, lane.trusted_until, ready.endpoint.attempt_seconds):
+                return None
+            if entry.number > 1:
+                found = await self._before_repeating(ready, entry, key)
+            answer = found or await self._send(ready, lane, entry, key, progress)
             if answer is None:
                 return None
+            ours = False
         except asyncio.CancelledError:
             # Only a stop that ran out of time cancels a lane; what was sent must still be settled.
             if not progress.sent:
@@ -118,14 +147,51 @@ class Sender:
             fault = one_line(f"fault of the dispatcher: {type(error).__name__}")
             answer = NoAnswer(fault) if progress.sent else NotSent(fault)
         duration_ms = round((seconds() - started) * 1000)
-        return _judged(entry, key, answer, ready.secrets, duration_ms, ours=ours)
+        if isinstance(answer, Response) and answer.key_window is not None:
+            self._learn(ready, answer.key_window)
+        attempt = _judged(entry, key, answer, ready.secrets, duration_ms, ours=ours)
+        return replace(attempt, response=INQUIRED) if isinstance(found, Response) else attempt
 
-    async def _answer(
+    async def _before_repeating(
+        self, ready: Ready, entry: Entry, key: str
+    ) -> Response | Refused | None:
+        """Return what the receiver says to be done already, or why the key is not sent again."""
+        found: Response | None = None
+        try:
+            found = await self._find(ready, key, entry.body) if self._find is not None else None
+        except Exception as error:  # noqa: BLE001 - who cannot be asked is sent it again
+            self._telemetry.crashed("ask", error)
+        if found is None and entry.forgotten:
+            # Another dispatcher may have learned the window a moment ago: the claim knows it.
+            kept = f" ({window_text(ready.key_window)})" if ready.key_window is not None else ""
+            return Refused(
+                f"first tried longer ago than the receiver keeps keys{kept}:"
+                " sending it again could repeat the action"
+            )
+        return found
+
+    async def _send(
         self, ready: Ready, lane: Lane, entry: Entry, key: str, progress: Progress
     ) -> Answer | None:
+        """Send the entry; None where the lease may end before an answer."""
+        request = self._request(ready, lane, entry, key)
+        if isinstance(request, Refused):
+            return request
+        failpoint("D3")
+        timeout = ready.endpoint.total_timeout
+        if not may_send(seconds(), lane.trusted_until, timeout):
+            return None
+        return await self._transport.send(ready.target, request, timeout, progress)
+
+    def _learn(self, ready: Ready, said: str) -> None:
+        window = parse_key_window(said)
+        if window is not None and window != ready.key_window:
+            self._endpoints.learn(ready.endpoint.id, window)
+
+    def _request(self, ready: Ready, lane: Lane, entry: Entry, key: str) -> Request | Refused:
         timestamp = int(time.time())
         try:
-            request = ready.composer.compose(
+            return ready.composer.compose(
                 key=key,
                 subject_id=lane.subject_id,
                 timestamp=timestamp,
@@ -135,13 +201,6 @@ class Sender:
             )
         except NotOurBodyError as error:
             return Refused(str(error))
-        failpoint("D3")
-        if self._ready(lane) is None:
-            # This process stood still since it looked, and the lease may be somebody else's.
-            return None
-        return await self._transport.send(
-            ready.target, request, ready.endpoint.total_timeout, progress
-        )
 
 
 def _judged(
@@ -157,9 +216,10 @@ def _judged(
     status = error = response = receipt = asked_seconds = None
     if isinstance(answer, Response):
         status = answer.status
-        receipt = proven_receipt(answer.body, key, secrets)
-        # A receipt says all that the body says; other answers are kept for people to read.
-        response = None if receipt else storable(answer.body)
+        if answer.body:
+            receipt = proven_receipt(answer.body, key, secrets)
+            # A receipt says all that the body says; other answers are kept for people to read.
+            response = None if receipt else storable(answer.body)
         if outcome is Outcome.THROTTLED or status == CONFLICT:
             asked_seconds = parse_retry_after(answer.retry_after, datetime.now(UTC))
     else:

@@ -13,13 +13,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import Any, cast
+from typing import Any
 from uuid import uuid4
 
 from dispatcher.clock import seconds
 from dispatcher.core.values import Settlement
 from dispatcher.doorbell import Doorbell
-from dispatcher.endpoints import Endpoints
+from dispatcher.endpoints import USER_AGENT, Endpoints
 from dispatcher.errors import StoreUnavailableError
 from dispatcher.flow import Flow
 from dispatcher.health import STEP_SECONDS, Health
@@ -30,7 +30,8 @@ from dispatcher.maintenance import LONGEST_SECONDS, SHORTEST_SECONDS, Maintenanc
 from dispatcher.measured import MeasuredStore
 from dispatcher.metrics import Measures
 from dispatcher.ports import Instance, Store, Transport
-from dispatcher.sender import USER_AGENT, Sender
+from dispatcher.replaying import Replayer
+from dispatcher.sender import Find, Sender
 from dispatcher.settings import Settings
 from dispatcher.settler import Settler
 from dispatcher.store.watch import Watch
@@ -40,6 +41,9 @@ from sink.contract.failpoints import failpoint
 
 LOAD_SECONDS = 1.0
 BEAT_SECONDS = 5.0
+
+REPLAY_SECONDS = 1.0
+"""How late an idle dispatcher may be with a replay that was applied."""
 
 ROUTE_SECONDS = 0.08
 """How long a batch may lie before an idle dispatcher sees it, where nobody rings."""
@@ -67,7 +71,8 @@ class Report:
     `crashed`; of days that are old enough, `days_dropped` and `days_kept`.
     """
     waiting: Mapping[str, str]
-    """Endpoints with due lanes that nothing could be sent to, with the reason."""
+    """Endpoints with something to send that nothing could be sent to, with the reason: until when,
+    for one that is paused, whose breaker is open or whose receiver asked for time."""
     failure: Exception | None
     """The fault that ended it, if one did."""
 
@@ -81,16 +86,18 @@ class Dispatcher:
         store: Store,
         transport: Transport,
         watch: Watch | None = None,
+        find: Find | None = None,
     ) -> None:
         """Store and watch are open before `run`; whoever opened them and transport closes them.
 
-        Without a `watch` there is no doorbell, and nobody is told what waits.
+        Without a `watch` there is no doorbell, and nobody is told what waits. `find` asks receivers
+        what became of a key (`dispatcher.asking`).
         """
         self._settings = settings
         self.health = Health()
         self.measures = Measures()
         if settings.listen is not None:
-            store = cast("Store", MeasuredStore(store, self.measures))
+            store = MeasuredStore(store, self.measures)
         self._store = store
         self._watch = watch
         self._telemetry = Telemetry()
@@ -110,7 +117,12 @@ class Dispatcher:
             holds=holds,
         )
         self._sender = Sender(
-            self._endpoints, transport, self._telemetry, settle=self._settler.add, holds=holds
+            self._endpoints,
+            transport,
+            self._telemetry,
+            settle=self._settler.add,
+            holds=holds,
+            find=find,
         )
         self._flow = Flow(
             settings.concurrency,
@@ -118,6 +130,9 @@ class Dispatcher:
             send=self._sender.send,
             room=self._claiming.ring,
             crashed=partial(self._telemetry.crashed, "send"),
+        )
+        self._replayer = Replayer(
+            store, self._endpoints, transport, self._telemetry, self._flow, holds=holds, find=find
         )
         self._maintenance = Maintenance(store, self._telemetry, settings.retain_days)
         version = USER_AGENT.partition("/")[2]
@@ -171,7 +186,13 @@ class Dispatcher:
             endpoints=len(self._endpoints.ready),
         )
         async with asyncio.TaskGroup() as tasks:
-            settling = tasks.create_task(self._supervisor.guard("settle", self._settler.run()))
+            settling = {
+                tasks.create_task(self._supervisor.guard(name, work))
+                for name, work in (
+                    ("settle", self._settler.run()),
+                    ("settle replays", self._replayer.run()),
+                )
+            }
             aside = self._start_aside(tasks)
             loops = self._start_loops(tasks)
             await self._supervisor.stopped()
@@ -188,6 +209,7 @@ class Dispatcher:
             "route": (partial(steps.route, self._claiming.ring), self._routing),
             "claim": (steps.claim, self._claiming),
             "rescue": (steps.rescue, Pulse(0.05, 1.0)),
+            "replay": (self._replayer.step, Pulse(0.02, REPLAY_SECONDS)),
             "load": (steps.load, self._loading),
             "beat": (steps.beat, Pulse(BEAT_SECONDS, BEAT_SECONDS)),
             "tick": (_tick, Pulse(TICK_SECONDS, TICK_SECONDS)),
@@ -216,10 +238,11 @@ class Dispatcher:
         return [tasks.create_task(each) for each in work]
 
     async def _wind_down(
-        self, loops: set[asyncio.Task[None]], settling: asyncio.Task[None]
+        self, loops: set[asyncio.Task[None]], settling: set[asyncio.Task[None]]
     ) -> None:
         end = seconds() + self._settings.stop_seconds
         self._sender.stop()
+        self._replayer.stop()
         # A claim may be under way: its lanes are among those that are given back.
         await self._patiently(loops, end)
         for lane in self._flow.close():
@@ -228,12 +251,16 @@ class Dispatcher:
         failpoint("D14")
         with suppress(StoreUnavailableError):
             await self._steps.beat(draining=True)
-        await self._patiently({asyncio.create_task(self._flow.quiet())}, end)
-        self._flow.abort()
-        await self._flow.quiet()
+        sending = (self._flow, self._replayer)
+        await self._patiently({asyncio.create_task(each.quiet()) for each in sending}, end)
+        for each in sending:
+            each.abort()
+            await each.quiet()
         self._settler.close()
-        await asyncio.wait({settling}, timeout=max(SETTLE_SECONDS, end - seconds()))
-        settling.cancel()
+        self._replayer.close()
+        await asyncio.wait(settling, timeout=max(SETTLE_SECONDS, end - seconds()))
+        for task in settling:
+            task.cancel()
 
     async def _patiently(self, work: set[asyncio.Task[None]], end: float) -> None:
         """Wait for all of `work`, but not beyond `end` or a second signal; then cancel it."""
@@ -251,6 +278,8 @@ class Dispatcher:
     async def _leave(self) -> Report:
         waiting: dict[str, str] = {}
         with suppress(StoreUnavailableError):
+            waiting |= await self._store.held_up()
+            await self._endpoints.note_windows()
             faults = self._endpoints.faults
             for endpoint_id in await self._store.waiting_lanes(faults.keys()):
                 waiting[self._endpoints.name(endpoint_id)] = faults[endpoint_id]

@@ -6,7 +6,7 @@ again, under the same keys.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
@@ -15,11 +15,17 @@ from dispatcher.core.values import Settled, Settlement
 from dispatcher.endpoints import Endpoints
 from dispatcher.errors import StoreUnavailableError
 from dispatcher.holds import Holds
-from dispatcher.ports import Store
+from dispatcher.ports import Results
 from dispatcher.telemetry import Telemetry
 
 GATHER_SECONDS = 0.005
 """How long a result waits for others to share its transaction."""
+
+GATHERS_MAX = 4
+"""How often that is waited while results keep coming: a transaction costs the same for few."""
+
+STREAM = 4
+"""So many results within one wait are results that keep coming."""
 
 SETTLEMENTS_MAX = 512
 """How many results one transaction stores."""
@@ -30,18 +36,21 @@ class Settler:
 
     def __init__(
         self,
-        store: Store,
+        store: Results,
         endpoints: Endpoints,
         telemetry: Telemetry,
         *,
         done: Callable[[Settlement], None],
         due: Callable[[], None],
         holds: Holds | None = None,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`done` hears of each result that left memory, `due` that lanes are due again at once.
 
-        `holds` hears of endpoints that nothing may be sent to any more for a while.
+        `holds` hears of endpoints that nothing may be sent to any more for a while. `pause` waits
+        so many seconds.
         """
+        self._pause = pause
         self._store = store
         self._endpoints = endpoints
         self._telemetry = telemetry
@@ -66,12 +75,20 @@ class Settler:
         """Store results until closed."""
         while self._queue or not self._closing:
             await self._filled.wait()
-            await asyncio.sleep(0 if self._closing else GATHER_SECONDS)
+            await self._gather()
             batch, self._queue = self._queue[:SETTLEMENTS_MAX], self._queue[SETTLEMENTS_MAX:]
             if not self._queue and not self._closing:
                 self._filled.clear()
             if batch:
                 await self._store_all(batch)
+
+    async def _gather(self) -> None:
+        for _ in range(GATHERS_MAX):
+            known = len(self._queue)
+            await self._pause(0 if self._closing else GATHER_SECONDS)
+            streaming = len(self._queue) - known >= STREAM
+            if self._closing or not streaming or len(self._queue) >= SETTLEMENTS_MAX:
+                return
 
     async def _store_all(self, batch: list[Settlement]) -> None:
         async for attempt in AsyncRetrying(

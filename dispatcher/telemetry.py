@@ -40,6 +40,7 @@ class Line(StrEnum):
     STORE_BACK = "store.back"
     CLOCK_SKEW = "clock.skew"
     RELOADED = "reloaded"
+    REPLAY_APPLIED = "replay.applied"
     DOORBELL_DEAF = "doorbell.deaf"
     DOORBELL_HEARD = "doorbell.heard"
     PARTITIONS = "partitions.made"

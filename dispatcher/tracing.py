@@ -42,9 +42,9 @@ class AttemptSpan:
 _NOTHING = nullcontext(AttemptSpan(None))
 
 
-def attempt_spans() -> Callable[[Endpoint, Entry], AbstractContextManager[AttemptSpan]]:
-    """Return `attempt_span`, or what does nothing where OpenTelemetry is not set up by now."""
-    return _nothing if _tracer() is None else attempt_span
+def attempt_spans() -> Callable[[Endpoint, Entry], AbstractContextManager[AttemptSpan]] | None:
+    """Return `attempt_span`, or None where OpenTelemetry is not set up by now."""
+    return None if _tracer() is None else attempt_span
 
 
 def attempt_span(endpoint: Endpoint, entry: Entry) -> AbstractContextManager[AttemptSpan]:
@@ -55,10 +55,6 @@ def attempt_span(endpoint: Endpoint, entry: Entry) -> AbstractContextManager[Att
     """
     tracer = _tracer()
     return _NOTHING if tracer is None else _span(tracer, endpoint, entry)
-
-
-def _nothing(_endpoint: Endpoint, _entry: Entry) -> AbstractContextManager[AttemptSpan]:
-    return _NOTHING
 
 
 @contextmanager

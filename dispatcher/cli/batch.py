@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from dispatcher.cli.shared import AsJson, Dsn, print_json, print_rows
-from dispatcher.cli.shown import plain, query_id_of, shortened
+from dispatcher.cli.shown import counted, plain, query_id_of, shortened
 from dispatcher.store.lineage import lineage
 from dispatcher.store.operator_session import Row
 
@@ -49,8 +49,7 @@ def list_(
     """List the batches of one checkpoint, the newest first."""
     given = query_id_of(query_id)
     with lineage(dsn) as store:
-        meant = store.query_id(stream, given)
-        rows = store.batches(stream, meant, limit=limit, before=before)
+        meant, rows = store.page(stream, given, limit=limit, before=before)
     older = rows[-1]["batch_id"] if len(rows) == limit else None
     if as_json:
         print_json({"query_id": meant, "batches": rows, "next_before": older})
@@ -110,10 +109,10 @@ def _show(found: Row) -> None:
     for fact in ("batch_no", "run_id", "epoch", "written_at", "routed_at", "digest"):
         typer.echo(f"  {fact.replace('_', ' '):<11} {plain(found[fact])}")
     typer.echo(
-        f"{found['row_count']} rows = {found['entry_count']} entries"
-        f" + {found['duplicate_count']} duplicates + {found['suppressed_count']} suppressed"
-        f" + {found['quarantined_count']} quarantined;"
-        f" {found['differing_count']} duplicates with other content"
+        f"{counted(found['row_count'], 'row')} = {counted(found['entry_count'], 'entry')}"
+        f" + {counted(found['duplicate_count'], 'duplicate')}"
+        f" + {found['suppressed_count']} suppressed + {found['quarantined_count']} quarantined;"
+        f" {counted(found['differing_count'], 'duplicate')} with other content"
     )
     for line in _offsets(found["source_offsets"]):
         typer.echo(line)
@@ -153,7 +152,7 @@ def _show_difference(found: Row) -> None:
     typer.echo(
         f"rows {batch['row_count']} then, {divergence['row_count']} now; quarantined"
         f" {batch['quarantined_count']} then, {divergence['quarantined_count']} now;"
-        f" {divergence['differing_count']} keys differ"
+        f" {counted(divergence['differing_count'], 'key')} of the two differ"
     )
     if not divergence["differing_count"]:
         typer.echo("the keys are the same, so another column or table of the batch differs")
@@ -164,11 +163,11 @@ def _show_difference(found: Row) -> None:
         typer.echo(f"  then {_body(row['body_then'], row['side'] == 'only_in_replay')}")
         typer.echo(f"  now  {_body(row['body_now'], row['side'] == 'only_in_ledger')}")
     if len(rows) < divergence["kept_count"]:
-        typer.echo(f"\n{len(rows)} of {divergence['kept_count']} rows shown; more with --limit")
+        kept = counted(divergence["kept_count"], "row")
+        typer.echo(f"\n{len(rows)} of {kept} shown; more with --limit")
     if divergence["kept_count"] < divergence["differing_count"]:
-        typer.echo(
-            f"\nof {divergence['differing_count']} keys {divergence['kept_count']} are on record"
-        )
+        keys = counted(divergence["differing_count"], "key")
+        typer.echo(f"\nof {keys} {divergence['kept_count']} on record")
     if found["others"]:
         others = ", ".join(map(str, found["others"]))
         typer.echo(f"\nother replays of this batch diverged too: --divergence {others}")

@@ -129,6 +129,7 @@ def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _deliver(settings: "Settings") -> "Report":
+    from dispatcher.asking import Asker  # noqa: PLC0415 - see above
     from dispatcher.errors import StoreUnavailableError  # noqa: PLC0415 - see above
     from dispatcher.metrics import DispatcherCollector  # noqa: PLC0415 - see above
     from dispatcher.service import Dispatcher  # noqa: PLC0415 - see above
@@ -148,7 +149,9 @@ async def _deliver(settings: "Settings") -> "Report":
             stack.push_async_callback(watch.close)
         transport = open_transport(settings.engine, settings.ca_file)
         stack.push_async_callback(transport.close)
-        dispatcher = Dispatcher(settings, store, transport, watch)
+        asker = Asker(settings.ca_file)
+        stack.push_async_callback(asker.close)
+        dispatcher = Dispatcher(settings, store, transport, watch, asker.find)
         collector = DispatcherCollector(
             dispatcher.measures,
             counts=dispatcher.counts,

@@ -4,15 +4,26 @@ from typing import Annotated, Any
 
 import typer
 
+from dispatcher.cli import endpoint_apply, endpoint_shown, endpoint_test
+from dispatcher.cli import endpoint_checks as checks
 from dispatcher.cli import endpoint_options as options
 from dispatcher.cli.shared import AsJson, Dsn, Reason, print_json, print_rows
-from dispatcher.cli.shown import plain, reason_of
+from dispatcher.cli.shown import reason_of, visible
+from dispatcher.configuration import references
 from dispatcher.store.operator import operator_store
 from dispatcher.store.operator_endpoints import DEFAULTS
 from sink.contract.states import EndpointState
 
 app = typer.Typer(
-    help="Webhook targets: add, show, change, rotate secrets, pause, resume.", no_args_is_help=True
+    help="Webhook targets: add, apply, show, test, change, rotate secrets, pause.",
+    no_args_is_help=True,
+)
+app.command("apply")(endpoint_apply.apply)
+app.command("test")(endpoint_test.probe)
+
+_UNREADABLE = (
+    "A dispatcher that cannot read it either sends nothing to the endpoint, and gives nothing up:"
+    " `holdfast config check`, where it runs, says so."
 )
 
 Url = Annotated[str, typer.Option("--url", help="Where to POST; https unless a CIDR allows it.")]
@@ -43,6 +54,7 @@ def add(
     breaker_threshold: options.BreakerThreshold = None,
     slow_start: options.SlowStart = None,
     order_policy: options.Order = None,
+    inquiry: options.Inquiry = None,
     from_beginning: Annotated[
         bool, typer.Option("--from-beginning/--from-now", help="Deliver what is stored already.")
     ] = False,
@@ -51,7 +63,7 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Add an endpoint. Secrets are named, never given: the dispatcher reads them where it runs."""
-    settings = options.whole({"name": name, **DEFAULTS, **options.given(locals())})
+    settings = checks.whole({"name": name, **DEFAULTS, **checks.given(locals())})
     with operator_store(dsn) as store:
         row = store.add_endpoint(settings, from_beginning=from_beginning, reason=reason_of(reason))
     if as_json:
@@ -83,6 +95,7 @@ def set_(
     breaker_threshold: options.BreakerThreshold = None,
     slow_start: options.SlowStart = None,
     order_policy: options.Order = None,
+    inquiry: options.Inquiry = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
@@ -91,22 +104,22 @@ def set_(
     Other types need a paused endpoint, and count from now on. Only a subject that has something
     waiting goes on from there with the new types, in order.
     """
-    changes = options.given(locals())
+    changes = checks.given(locals())
     if all_types:
         if type_:
-            raise options.usage("--type and --all-types exclude each other.")
+            raise checks.usage("--type and --all-types exclude each other.")
         changes["types"] = []
     if not changes:
-        raise options.usage("there is nothing to set: name an option.")
+        raise checks.usage("there is nothing to set: name an option.")
     with operator_store(dsn) as store:
         done = store.set_endpoint(
-            name, lambda row: options.whole(_merged(row, changes)), reason_of(reason)
+            name, lambda row: checks.whole(_merged(row, changes)), reason_of(reason)
         )
     if as_json:
         print_json({"name": name, **done})
         return
-    for column, before in done["before"].items():
-        typer.echo(f"{column.replace('_', ' ')}: {_said(before)} -> {_said(done['after'][column])}")
+    for line in endpoint_shown.changes(done["before"], done["after"]):
+        typer.echo(line)
     if not done["before"]:
         typer.echo(f"endpoint {name} is like this already; nothing was changed")
 
@@ -130,11 +143,16 @@ def rotate_secret(
     every request has both signatures.
     """
     if to is None and not finish:
-        raise options.usage("give --to with the new secret, or --finish to drop the old one.")
+        raise checks.usage("give --to with the new secret, or --finish to drop the old one.")
     if to is not None:
-        options.checked_secret_ref(to)
+        checks.checked_secret_ref(to)
     with operator_store(dsn) as store:
         refs = store.rotate_secret(name, to, finish=finish, reason=reason_of(reason))
+        row = store.endpoint(name)
+    for each in references([row]):
+        if each.fault is not None:
+            said = f"note: on this machine {visible(each.fault)}. {_UNREADABLE}"
+            typer.echo(said, err=True)
     if as_json:
         print_json({"name": name, "secret_refs": refs})
     else:
@@ -146,14 +164,14 @@ def show(name: str, dsn: Dsn = None, as_json: AsJson = False) -> None:
     """Show everything about one endpoint. Secrets are named, not shown."""
     with operator_store(dsn) as store:
         row = store.endpoint(name)
-    row["fault"] = options.fault_of(row)
+    row["fault"] = checks.fault_of(row)
     if as_json:
         print_json(row)
         return
     typer.echo(f"endpoint {name}")
     for fact, value in row.items():
         if fact != "name":
-            typer.echo(f"  {fact.replace('_', ' '):<20} {_said(value)}")
+            typer.echo(f"  {fact.replace('_', ' '):<20} {endpoint_shown.said(value)}")
 
 
 @app.command()
@@ -200,8 +218,9 @@ def disable(name: str, reason: Reason, dsn: Dsn = None, as_json: AsJson = False)
 def _set_state(
     name: str, state: EndpointState, reason: str, dsn: str | None, as_json: bool
 ) -> None:
+    why = reason_of(reason)
     with operator_store(dsn) as store:
-        row = store.set_endpoint_state(name, state.value, reason)
+        row = store.set_endpoint_state(name, state.value, why)
     if as_json:
         print_json(row)
     else:
@@ -215,13 +234,3 @@ def _merged(row: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
         headers = {**row["headers"], **changes["headers"]}
         merged["headers"] = {header: value for header, value in headers.items() if value}
     return merged
-
-
-def _said(value: Any) -> str:
-    match value:
-        case list():
-            return ", ".join(plain(each) for each in value) or "-"
-        case dict():
-            return ", ".join(f"{key}={plain(each)}" for key, each in value.items()) or "-"
-        case _:
-            return plain(value)

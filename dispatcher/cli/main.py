@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterable
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points, version
 from io import TextIOWrapper
 from pathlib import Path
@@ -12,18 +12,43 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from dispatcher.cli import batch, dispatch, endpoint, quarantine, status, stream
+from dispatcher.cli.help_text import tell
 from sink.contract.exits import CommandError, ExitCode
 
 OWN_PACKAGES = ("sink", "dispatcher", "migrations", "spark_app", "deploy")
 
-app = typer.Typer(
-    name="holdfast",
-    help="Transactional outbox sink and side-effect gateway for Spark.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-)
+COMMANDS = {
+    "status": "status:status",
+    "overview": "overview:show",
+    "database": "database:look",
+    "receipts": "receipts:receipts",
+    "redeliver": "redeliver:redeliver",
+    "reissue": "reissue:reissue",
+    "check": "check:check_command",
+    "why": "why:explain",
+    "trace": "trace:show",
+    "dispatch": "dispatch:dispatch",
+    "listen": "listen:listen",
+    "trigger": "trigger:trigger",
+    "sign": "sign:sign",
+    "verify": "verify:verify",
+    "conform": "conform:conform",
+    "endpoint": "endpoint:app",
+    "stream": "stream:app",
+    "batch": "batch:app",
+    "entries": "entries:app",
+    "attempts": "attempts:app",
+    "subjects": "subjects:app",
+    "dispatchers": "dispatchers:app",
+    "audit": "audit:app",
+    "quarantine": "quarantine:app",
+    "dead": "dead:app",
+    "replay": "replay:app",
+    "config": "config:app",
+    "api": "api:app",
+    "token": "tokens:app",
+}
+"""The dispatcher's own commands and groups in the order of the help, each with its place here."""
 
 
 def _show_version(wanted: bool) -> None:
@@ -32,7 +57,6 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def root(
     _version: Annotated[
         bool,
@@ -44,22 +68,46 @@ def root(
     """Transactional outbox sink and side-effect gateway for Spark."""
 
 
-app.command("status")(status.status)
-app.command("dispatch")(dispatch.dispatch)
-app.add_typer(endpoint.app, name="endpoint")
-app.add_typer(stream.app, name="stream")
-app.add_typer(batch.app, name="batch")
-app.add_typer(quarantine.app, name="quarantine")
+def application(first: list[str]) -> typer.Typer:
+    """Return the command. Of what it can do, the word `first` needs no more than is loaded here.
+
+    Everything is loaded for help, for completion and for a word that is no command; nothing for
+    the version.
+    """
+    app = typer.Typer(
+        name="holdfast",
+        help="Transactional outbox sink and side-effect gateway for Spark.",
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        callback=root,
+    )
+    points = {point.name: point for point in entry_points(group="holdfast.commands")}
+    known = {*COMMANDS, *points}
+    wanted = set() if first == ["--version"] else known.intersection(first) or known
+    for name, place in COMMANDS.items():
+        if name in wanted:
+            _add(app, name, place)
+    for name in sorted(wanted.intersection(points)):
+        app.add_typer(_load(points[name], wanted=first == [name]), name=name)
+    tell(app)
+    return app
+
+
+def _add(app: typer.Typer, name: str, place: str) -> None:
+    module, _, attribute = place.partition(":")
+    found = getattr(import_module(f"dispatcher.cli.{module}"), attribute)
+    if isinstance(found, typer.Typer):
+        app.add_typer(found, name=name)
+    else:
+        app.command(name)(found)
 
 
 def main() -> None:
     """Run the command; the process ends with one of `ExitCode`."""
     _prepare_output()
-    first = sys.argv[1:2]
     try:
-        for point in _needed(entry_points(group="holdfast.commands"), first):
-            app.add_typer(_load(point, wanted=first == [point.name]), name=point.name)
-        app()
+        application(sys.argv[1:2])()
     except CommandError as error:
         _complain(str(error))
         sys.exit(error.exit_code)
@@ -78,19 +126,6 @@ def _prepare_output() -> None:
     for stream_ in (sys.stdout, sys.stderr):
         if isinstance(stream_, TextIOWrapper):
             stream_.reconfigure(errors="backslashreplace")
-
-
-def _needed(points: Iterable[EntryPoint], first: list[str]) -> list[EntryPoint]:
-    """Choose the groups to load: one that is named costs only its own imports.
-
-    Everything is loaded for help, for completion and for a word that is no command.
-    """
-    known = {point.name: point for point in points}
-    own = {command.name for command in app.registered_commands}
-    own |= {group.name for group in app.registered_groups}
-    if first and first[0] in known:
-        return [known[first[0]]]
-    return [] if first and first[0] in own else [known[name] for name in sorted(known)]
 
 
 def _load(point: EntryPoint, *, wanted: bool) -> typer.Typer:

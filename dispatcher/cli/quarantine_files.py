@@ -19,12 +19,14 @@ def whole_file(path: Path) -> Iterator[IO[str]]:
     A link is followed; what is no file, such as a pipe or a device, is written to as it is. Raises
     `CommandError` where no file can be.
     """
-    path = _destination(path)
-    if path.exists() and not path.is_file():
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        # Before links are followed: a pipe of this process has no name that it could be opened by.
         with path.open("w", encoding="utf-8") as stream:
             yield stream
         return
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    path = _destination(path)
+    # Without the file's own name, which may be as long as a name can be.
+    part = path.with_name(f".{secrets.token_hex(8)}.part")
     try:
         with part.open("x", encoding="utf-8") as file:
             yield file

@@ -2,19 +2,22 @@
 
 import re
 from collections.abc import Mapping
-from importlib.metadata import entry_points
-from itertools import groupby
 from pathlib import Path
 
+from dispatcher.cli.quarantine_corrected import corrected
 from dispatcher.cli.quarantine_files import write_lines
-from dispatcher.core.quarantine import is_entry, why_not_as_kept
+from dispatcher.core.quarantine import is_entry
+from dispatcher.operations.quarantine import all_resolved, can_go_back, resolved_among
 from dispatcher.store.operator_session import Row
 from dispatcher.store.quarantine import Quarantine
 from sink.contract.exits import CommandError, ExitCode
-from sink.contract.requeue import GROUP, Requeue
 from sink.contract.states import QuarantineResolution
 
-ROW_FILE_BYTES_MAX = 1 << 20
+ADVICE = (
+    "`holdfast quarantine export` writes rows as lines: correct `row` there, and put it back with"
+    " `holdfast quarantine requeue ID --row FILE --reason TEXT`"
+)
+"""What helps a row that was refused again."""
 
 _LINE_BREAKS = re.compile(r"[\r\n]+")
 
@@ -27,112 +30,42 @@ def texts_of(rows: list[Row], file: Path | None, *, lines: bool) -> dict[int, st
     wrong = [row for row in rows if is_entry(row) == lines]
     if wrong:
         raise CommandError(_other_way(wrong[0], lines=lines), ExitCode.USAGE)
-    if file is not None:
-        if len(rows) != 1:
-            raise CommandError(
-                f"--row holds one row, but {len(rows)} rows are named. Nothing was changed.",
-                ExitCode.USAGE,
-            )
-        text = _corrected(file)
+    kept = {row["id"]: row["row"] for row in rows}
+    texts = kept if file is None else corrected(file, rows)
+    can_go_back(rows, texts)
+    if lines and file is not None:
         # Between the tokens of JSON a line break is a space.
-        return {rows[0]["id"]: _LINE_BREAKS.sub(" ", text) if lines else text}
-    for row in rows:
-        why = why_not_as_kept(row)
-        if why is not None:
-            raise CommandError(
-                f"row {row['id']} cannot be put back as it was kept: {why}. Nothing was changed;"
-                " let its source send it again and dismiss it here, or give the whole row with"
-                " --row FILE.",
-                ExitCode.USAGE,
-            )
-    return {row["id"]: row["row"] for row in rows}
+        return {number: _LINE_BREAKS.sub(" ", text) for number, text in texts.items()}
+    return texts
 
 
 def put_lines(
-    store: Quarantine, texts: Mapping[int, str], directory: Path, reason: str
-) -> tuple[list[int], dict[int, Path]]:
-    """Write source lines for the job, a file each, then mark the rows; their ids and the files."""
-    paths = write_lines(directory, texts)
-    done = store.resolve(
-        list(texts),
-        QuarantineResolution.REQUEUED,
-        reason,
-        {"files": [str(path.absolute()) for path in paths]},
-    )
-    return done, dict(zip(texts, paths, strict=True))
+    store: Quarantine, texts: Mapping[int, str], directory: Path, reason: str, before: list[Row]
+) -> dict[int, Path]:
+    """Write source lines for the job, a file each, and mark their rows; returns the files.
 
-
-def put_entries(
-    dsn: str,
-    store: Quarantine,
-    rows: list[Row],
-    texts: Mapping[int, str],
-    reason: str,
-    *,
-    suppress_repeats: bool,
-) -> tuple[list[Row], list[Row]]:
-    """Write rows as entries, and mark each as soon as it is written.
-
-    Returns those that were put back and those that were refused again, each as `id`, `detail`.
+    A row that somebody else resolved meanwhile is not written, and is added to `before`. Raises
+    `CommandError` where all were.
     """
-    write = _writer()
-    done: list[Row] = []
-    refused: list[Row] = []
-    by_stream = sorted(rows, key=lambda row: (row["stream"], row["id"]))
-    for stream, group in groupby(by_stream, key=lambda row: str(row["stream"])):
-        of_stream = {row["id"]: texts[row["id"]] for row in group}
-        for outcome in write(dsn, stream, of_stream, suppress_repeats=suppress_repeats):
-            number, detail = outcome.quarantine_id, outcome.detail
-            if not outcome.written:
-                refused.append({"id": number, "detail": detail})
-                continue
-            marked = store.resolve(
-                [number], QuarantineResolution.REQUEUED, reason, {"detail": detail}
-            )
-            meanwhile = "" if marked else "; somebody else resolved the row meanwhile"
-            done.append({"id": number, "detail": f"{detail}{meanwhile}"})
-    return done, refused
-
-
-def _writer() -> Requeue:
-    for point in entry_points(group=GROUP):
-        try:
-            found: Requeue = point.load()
-        except ModuleNotFoundError as error:
-            raise CommandError(
-                f"putting entries back needs the package {error.name}, which is not installed:"
-                " pip install 'holdfast[sink]'. Nothing was changed.",
-                ExitCode.USAGE,
-            ) from None
-        return found
-    raise CommandError(
-        "this installation has nothing that writes entries: install Holdfast again with"
-        " pip install 'holdfast[sink]'. Nothing was changed.",
-        ExitCode.USAGE,
-    )
+    with store.alone(list(texts)) as rows:
+        left = [row["id"] for row in rows if row["resolution"] is None]
+        if not left:
+            raise all_resolved(rows)
+        paths = write_lines(directory, {number: texts[number] for number in left})
+        files = {"files": [str(path.absolute()) for path in paths]}
+        store.resolve(left, QuarantineResolution.REQUEUED, reason, files)
+    before += resolved_among(rows)
+    return dict(zip(left, paths, strict=True))
 
 
 def _other_way(row: Row, *, lines: bool) -> str:
     if lines:
         return (
             f"row {row['id']} was refused as an entry ({row['reason']}), so no job reads it."
-            " Nothing was changed; leave out --into for it."
+            " Nothing was changed; leave out --into for it, and correct it with --row FILE."
         )
     return (
         f"row {row['id']} was refused before it was an entry ({row['reason']}). Nothing was"
-        " changed; give it back to the job with --into and the directory that the job reads."
+        " changed; give it back to the job with --into and the directory that the job reads,"
+        " corrected with --row FILE."
     )
-
-
-def _corrected(file: Path) -> str:
-    with file.open("rb") as source:
-        raw = source.read(ROW_FILE_BYTES_MAX + 1)
-    if len(raw) > ROW_FILE_BYTES_MAX:
-        raise CommandError(
-            f"--row {file} has more than {ROW_FILE_BYTES_MAX:,} bytes. Nothing was changed.",
-            ExitCode.USAGE,
-        )
-    text = raw.decode("utf-8-sig").strip()
-    if not text:
-        raise CommandError(f"--row {file} is empty. Nothing was changed.", ExitCode.USAGE)
-    return text

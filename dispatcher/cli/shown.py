@@ -4,21 +4,13 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from dispatcher.core.words import visible
 from sink.contract.canonical import rfc3339
 from sink.contract.exits import CommandError, ExitCode
 
+__all__ = ["counted", "moment_of", "plain", "query_id_of", "reason_of", "shortened", "visible"]
+
 BODY_CHARACTERS_MAX = 2_000
-
-
-def visible(text: str) -> str:
-    """Return `text` with whatever does not print, or drives a terminal, as an escape.
-
-    >>> visible("m\\x1b[2J\\u202e")
-    'm\\\\x1b[2J\\\\u202e'
-    """
-    return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
-    )
 
 
 def shortened(text: str, most: int = BODY_CHARACTERS_MAX) -> str:
@@ -38,6 +30,19 @@ def plain(value: Any) -> str:
             return visible(str(value))
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun, in the plural unless it is 1.
+
+    >>> counted(1, "entry"), counted(2, "entry"), counted(0, "batch"), counted(3, "replay")
+    ('1 entry', '2 entries', '0 batches', '3 replays')
+    """
+    if count == 1:
+        return f"1 {noun}"
+    if noun.endswith("ry"):
+        return f"{count} {noun[:-1]}ies"
+    return f"{count} {noun}{'es' if noun.endswith('ch') else 's'}"
+
+
 def query_id_of(text: str | None) -> UUID | None:
     """Read the option --query-id; raises `CommandError` for what is no UUID."""
     try:
@@ -48,6 +53,21 @@ def query_id_of(text: str | None) -> UUID | None:
             " `metadata` of the checkpoint, and in `holdfast stream show`.",
             ExitCode.USAGE,
         ) from None
+
+
+def moment_of(option: str, text: str | None) -> datetime | None:
+    """Read an option that is a time with a zone (RFC 3339); raises `CommandError` for no such."""
+    try:
+        moment = datetime.fromisoformat(text) if text is not None else None
+    except ValueError:
+        moment = None
+    if text is not None and (moment is None or moment.tzinfo is None):
+        raise CommandError(
+            f"{option} {text!r} is not a time with a zone, such as 2026-11-02T12:15:00Z. Nothing"
+            " was changed.",
+            ExitCode.USAGE,
+        )
+    return moment
 
 
 def reason_of(text: str) -> str:

@@ -2,7 +2,10 @@
 
 import typer
 
+from dispatcher.cli.database_shown import told
 from dispatcher.cli.shared import AsJson, Dsn, console, print_json, print_rows
+from dispatcher.cli.shown import counted
+from dispatcher.shown.standing import standing
 from dispatcher.store.operator import Row, operator_store
 from sink.contract.exits import ExitCode
 
@@ -14,18 +17,10 @@ DISPATCHER_COLUMNS = ("host", "pid", "in_flight", "heartbeat_at")
 def status(dsn: Dsn = None, as_json: AsJson = False) -> None:
     """Show streams, endpoints and backlog.
 
-    Exit code 4 when something needs a person: a dead letter, a row in quarantine, a diverged
-    replay.
+    Exit code 4 when something needs a person; each such thing stands at the end, with its command.
     """
     with operator_store(dsn) as store:
-        totals = store.totals()
-        report = {
-            **totals,
-            "degraded": _needs_a_person(totals),
-            "streams": store.streams(),
-            "endpoints": store.endpoints(),
-            "dispatchers": store.dispatchers(),
-        }
+        report = standing(store)
     if as_json:
         print_json(report)
     else:
@@ -34,25 +29,22 @@ def status(dsn: Dsn = None, as_json: AsJson = False) -> None:
         raise typer.Exit(ExitCode.DEGRADED)
 
 
-def _needs_a_person(totals: Row) -> bool:
-    return any(
-        totals[what] for what in ("dead_letters", "open_quarantined_rows", "diverged_replays")
-    )
-
-
 def _show(report: Row) -> None:
     out = console()
     oldest = report["oldest_waiting_seconds"]
     waiting = f", the oldest for {oldest:.0f} s" if oldest is not None else ""
     out.print(
-        f"{report['entries']} entries written; {report['unrouted_batches']} batches to route,"
-        f" {report['due_lanes']} lanes due, {report['leased_lanes']} leased,"
+        f"{counted(report['entries'], 'entry')} written;"
+        f" {counted(report['unrouted_batches'], 'batch')} to route,"
+        f" {counted(report['due_lanes'], 'lane')} due, {report['leased_lanes']} leased,"
         f" {report['retrying_lanes']} waiting for a retry{waiting}"
     )
     out.print(
-        f"{report['open_quarantined_rows']} open rows in quarantine, {report['dead_letters']} dead"
-        f" letters, {report['diverged_replays']} diverged replays"
+        f"{counted(report['open_quarantined_rows'], 'open row')} in quarantine,"
+        f" {counted(report['dead_letters'], 'dead letter')},"
+        f" {counted(report['diverged_replays'], 'diverged replay')}"
     )
     print_rows(report["streams"], STREAM_COLUMNS, "Streams")
     print_rows(report["endpoints"], ENDPOINT_COLUMNS, "Endpoints")
     print_rows(report["dispatchers"], DISPATCHER_COLUMNS, "Dispatchers")
+    told(report["needs"])

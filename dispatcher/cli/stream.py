@@ -4,8 +4,9 @@ from typing import Annotated
 
 import typer
 
+from dispatcher.cli.checkpoint import query_id_in
 from dispatcher.cli.shared import AsJson, Dsn, Reason, console, print_json, print_rows
-from dispatcher.cli.shown import plain, query_id_of, reason_of
+from dispatcher.cli.shown import counted, plain, query_id_of, reason_of
 from dispatcher.store.lineage import lineage
 from dispatcher.store.operator import Row, operator_store
 from sink.contract.exits import CommandError, ExitCode
@@ -17,9 +18,13 @@ Name = Annotated[str, typer.Argument(help="The stream.")]
 _FACTS = ("query_id", "epoch", "run_id", "checkpoint", "created_at", "adopted_at", "started_at")
 _CHECKPOINTS = ("query_id", "batches", "first_batch_id", "last_batch_id", "last_written_at")
 _BATCHES = ("batch_id", "written_at", "row_count", "entry_count", "routed_at", "divergences")
-_UNDELIVERED = ("endpoint", "state", "undelivered", "dead_letters", "oldest_created_at")
+_UNDELIVERED = (
+    *("endpoint", "state", "undelivered", "complete", "dead_letters", "oldest_created_at"),
+)
 _QUARANTINED = ("reason", "open", "oldest_quarantined_at")
-_DIVERGENCES = ("query_id", "batch_id", "differing_count", "rows_then", "rows_now", "found_at")
+_DIVERGENCES = (
+    *("id", "query_id", "batch_id", "differing_count", "rows_then", "rows_now", "found_at"),
+)
 
 
 @app.command("list")
@@ -51,18 +56,42 @@ def adopt(
         str, typer.Option("--query-id", help="The id in the new checkpoint's `metadata` file.")
     ],
     reason: Reason,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            "--checkpoint", help="The new checkpoint, if it is not where the stream's last one was."
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Believe the id, though nothing here has seen it.")
+    ] = False,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Accept batches of another checkpoint. Decisions made before keep their keys: none repeats."""
+    """Accept batches of another checkpoint. Decisions made before keep their keys: none repeats.
+
+    A wrong id would stop the right run. So it is compared with the checkpoint, as far as that can
+    be read on this machine, and with what the stream has of other checkpoints.
+    """
     wanted = query_id_of(query_id)
     if wanted is None:
         raise CommandError("--query-id is missing. Nothing was changed.", ExitCode.USAGE)
     why = reason_of(reason)
     with operator_store(dsn) as store:
-        row = store.adopt(name, str(wanted), why)
+        row = store.adopt(
+            name,
+            wanted,
+            why,
+            found_in=lambda kept: query_id_in(checkpoint or kept),
+            force=force,
+        )
     if as_json:
         print_json(row)
+    elif not row["changed"]:
+        typer.echo(
+            f"stream {name} has accepted query id {row['query_id']} since"
+            f" {plain(row['adopted_at'])}; nothing was changed"
+        )
     else:
         typer.echo(
             f"stream {name} now accepts query id {row['query_id']}"
@@ -75,13 +104,14 @@ def _show(found: Row) -> None:
     for fact in _FACTS:
         typer.echo(f"  {fact.replace('_', ' '):<11} {plain(found[fact])}")
     typer.echo(
-        f"{found['batches']} batches with {found['rows']} rows ="
-        f" {found['entries']} entries + {found['duplicates']} duplicates"
+        f"{counted(found['batches'], 'batch')} with {counted(found['rows'], 'row')} ="
+        f" {counted(found['entries'], 'entry')} + {counted(found['duplicates'], 'duplicate')}"
         f" + {found['suppressed']} suppressed + {found['quarantined']} quarantined;"
-        f" {found['differing']} duplicates with other content"
+        f" {counted(found['differing'], 'duplicate')} with other content"
     )
     typer.echo(
-        f"{found['unrouted_batches']} batches with {found['unrouted_entries']} entries to route"
+        f"{counted(found['unrouted_batches'], 'batch')} with"
+        f" {counted(found['unrouted_entries'], 'entry')} to route"
     )
     for rows, columns, title in (
         (found["newest_batches"], _BATCHES, "Newest batches"),
@@ -92,5 +122,14 @@ def _show(found: Row) -> None:
     ):
         if rows:
             print_rows(rows, columns, title)
+        elif rows is found["undelivered"] and found["unrouted_entries"]:
+            waiting = counted(found["unrouted_entries"], "entry")
+            typer.echo(f"{title}: {waiting} to route; of what is routed: none")
         else:
             console().print(f"{title}: none")
+    if found["divergences"]:
+        newest = found["divergences"][0]
+        typer.echo(
+            f"to compare one: holdfast batch diff {found['name']} {newest['batch_id']}"
+            f" --query-id {newest['query_id']} --divergence {newest['id']}"
+        )

@@ -64,7 +64,7 @@ def _bury(
         key=entry.key,
         created_at=entry.created_at,
         reason=reason,
-        detail=_detail(last),
+        detail=detail_of(last),
         attempts=last.number,
     )
     match endpoint.order_policy:
@@ -112,12 +112,16 @@ def _tried_seconds(lane: Lane, last: Attempt) -> float:
 
 
 def _delivered(lane: Lane, attempts: Sequence[Attempt]) -> int:
-    delivered = [each.sequence for each in attempts if each.outcome is Outcome.DELIVERED]
-    return max(delivered, default=lane.delivered_sequence)
+    for each in reversed(attempts):
+        if each.outcome is Outcome.DELIVERED:
+            return each.sequence
+    return lane.delivered_sequence
 
 
 def _following(lane: Lane, delivered_sequence: int) -> Entry | None:
-    return next((entry for entry in lane.entries if entry.sequence > delivered_sequence), None)
+    if not lane.entries or lane.entries[-1].sequence <= delivered_sequence:
+        return None
+    return next(entry for entry in lane.entries if entry.sequence > delivered_sequence)
 
 
 def _attempts_of(following: Entry | None, attempts: Sequence[Attempt]) -> int:
@@ -132,7 +136,8 @@ def _attempts_of(following: Entry | None, attempts: Sequence[Attempt]) -> int:
     return following.number if sent else following.number - 1
 
 
-def _detail(attempt: Attempt) -> str:
+def detail_of(attempt: Attempt) -> str:
+    """Return what came of an attempt that was not delivered, for a person."""
     said = attempt.error or attempt.response or ""
     answer = f"answered {attempt.status}" if attempt.status is not None else "no answer"
     return f"{answer}: {said}"[:1000] if said else answer

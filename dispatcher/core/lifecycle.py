@@ -49,6 +49,12 @@ class Move(StrEnum):
     """An entry is dead and the lane waits for a person (order policy `stop`)."""
     SKIP = "skip"
     """An entry is dead and the lane goes on behind it (order policy `skip`)."""
+    REDELIVER = "redeliver"
+    """A person had the entry sent again: at once, and a dead one with its whole schedule."""
+    DISMISS = "dismiss"
+    """A person gave up the dead entry, or had it made anew; the lane goes on behind it."""
+    GO_ON = "go_on"
+    """A person gave up what is missing at its head; the lane goes on behind it."""
 
 
 _IDLE, _DUE, _LEASED, _STOPPED = LaneState
@@ -68,6 +74,10 @@ TRANSITIONS: dict[tuple[LaneState, Move], frozenset[LaneState]] = {
     (_LEASED, Move.RESCUE): frozenset({_DUE}),
     (_LEASED, Move.BURY): frozenset({_STOPPED}),
     (_LEASED, Move.SKIP): frozenset({_DUE, _IDLE}),
+    (_STOPPED, Move.REDELIVER): frozenset({_DUE}),
+    (_DUE, Move.REDELIVER): frozenset({_DUE}),
+    (_STOPPED, Move.DISMISS): frozenset({_DUE, _IDLE}),
+    (_DUE, Move.GO_ON): frozenset({_DUE, _IDLE}),
 }
 """Where a move leads. With two targets, the lane is due while entries are left, else idle."""
 

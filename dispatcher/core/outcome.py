@@ -25,6 +25,8 @@ class Response:
     retry_after: tuple[str, ...] = ()
     """Every Retry-After field, as it was."""
     body: bytes = field(default=b"", repr=False)
+    key_window: str | None = None
+    """The field `holdfast-key-window`, as it was."""
 
 
 @dataclass(frozen=True, slots=True)

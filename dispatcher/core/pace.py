@@ -1,19 +1,16 @@
-"""How fast an endpoint is sent to: what may be claimed now, and what results change about it.
+"""How fast an endpoint is sent to: its row of `endpoint_pace`, and what may be claimed of it now.
 
-Everything here is a decision about one row of `endpoint_pace`. The caller holds its lock, passes
-the database's time and stores what comes back.
+Everything here, and in `pace_results`, is a decision about one such row. The caller holds its lock,
+passes the database's time and stores what comes back.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import assert_never
 from uuid import UUID
 
-from dispatcher.core.breaker import Event, after, open_seconds
-from dispatcher.core.schedule import RETRY_AFTER_SECONDS_MAX
-from dispatcher.core.values import Attempt, Settlement
-from sink.contract.states import BreakerState, Outcome
+from dispatcher.core.breaker import Event, after
+from sink.contract.states import BreakerState
 
 BEGIN_SECONDS = 0.5
 """How long after its claim a paced entry may be begun; then it is given back.
@@ -25,9 +22,6 @@ second that is promised: what was claimed and not begun cannot pile up behind a 
 RAMP_PER_SECOND = 4.0
 RAMP_DOUBLINGS = 10
 """A slow start begins with so many entries a second and doubles so often until it is over."""
-
-_FAILURES = (Outcome.FAILED, Outcome.UNKNOWN, Outcome.THROTTLED)
-_ANSWERS = (Outcome.DELIVERED, Outcome.REJECTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +58,8 @@ class Limits:
     rate_per_second: int | None
     breaker_threshold: int
     slow_start_seconds: int
-    total_timeout: float
+    attempt_seconds: float
+    """How long an attempt may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +90,7 @@ def allowance(pace: Pace, limits: Limits, lanes: int, entries: int, at: datetime
                 return Allowance(lanes, entries)
             free = _free(pace, rate, at)
             lanes = min(lanes, free)
-            fresh = pace.breaker_since if _starts_slowly(pace, at) else None
+            fresh = pace.breaker_since if starts_slowly(pace, at) else None
             return Allowance(lanes, min(entries, free // max(lanes, 1)), rate, fresh_from=fresh)
         case _:
             assert_never(pace.breaker)
@@ -103,17 +98,21 @@ def allowance(pace: Pace, limits: Limits, lanes: int, entries: int, at: datetime
 
 def warmed(pace: Pace, at: datetime) -> Pace:
     """Return the row with its breaker closed, if the time of its slow start is over."""
-    if pace.breaker is not BreakerState.SLOW_START or _starts_slowly(pace, at):
+    if pace.breaker is not BreakerState.SLOW_START or starts_slowly(pace, at):
         return pace
-    return replace(_moved(pace, Event.WARM, at), openings=0)
+    return replace(moved(pace, Event.WARM, at), openings=0)
 
 
 def rate_of(pace: Pace, limits: Limits, at: datetime) -> float | None:
     """Return the entries a second that hold at `at`, or None without a limit."""
-    if not _starts_slowly(pace, at):
+    if pace.breaker_until is None or not starts_slowly(pace, at):
         return limits.rate_per_second
-    share = (at - pace.breaker_since).total_seconds() / limits.slow_start_seconds
-    ramp: float = RAMP_PER_SECOND * 2.0 ** (RAMP_DOUBLINGS * max(0.0, share))
+    # By the time that was set when it began: an operator may have set another one since.
+    whole = (pace.breaker_until - pace.breaker_since).total_seconds()
+    # No length: none is wanted, but this transaction may be older than the one that began it.
+    begun = (at - pace.breaker_since).total_seconds() / whole if whole > 0 else 1.0
+    share = min(1.0, max(0.0, begun))
+    ramp: float = RAMP_PER_SECOND * 2.0 ** (RAMP_DOUBLINGS * share)
     return min(ramp, limits.rate_per_second or ramp)
 
 
@@ -137,91 +136,14 @@ def claimed(
     return replace(pace, paid_until=max(pace.paid_until, at) + cost)
 
 
-def settled(
-    pace: Pace, settlements: Sequence[Settlement], limits: Limits, at: datetime, *, draw: float
-) -> Pace:
-    """Return the row after these results of its endpoint. `draw` is a random number in [0, 1)."""
-    pace = warmed(pace, at)
-    pace = _given_back(pace, settlements, limits, at)
-    for settlement in settlements:
-        for attempt in settlement.attempts:
-            pace = _held(pace, attempt, at)
-        if pace.breaker is BreakerState.HALF_OPEN and settlement.token == pace.probe:
-            pace = _probed(pace, settlement, limits, at, draw)
-        elif pace.breaker in (BreakerState.CLOSED, BreakerState.SLOW_START):
-            pace = _counted(pace, settlement, limits, at, draw)
-        # While it is open, what was under way before says nothing new.
-    return pace
-
-
 def _free(pace: Pace, rate: float, at: datetime) -> int:
     owed = max(0.0, (pace.paid_until - at).total_seconds())
     # What is a millionth short of a whole entry is one: times are stored in microseconds.
     return max(0, int(max(1.0, rate * BEGIN_SECONDS) - owed * rate + 1e-3))
 
 
-def _given_back(
-    pace: Pace, settlements: Sequence[Settlement], limits: Limits, at: datetime
-) -> Pace:
-    rate, unsent = rate_of(pace, limits, at), sum(each.unsent for each in settlements)
-    if rate is None or unsent == 0:
-        return pace
-    paid_until = max(pace.paid_until - timedelta(seconds=unsent / rate), at)
-    return replace(pace, paid_until=min(pace.paid_until, paid_until))
-
-
-def _held(pace: Pace, attempt: Attempt, at: datetime) -> Pace:
-    if attempt.outcome is not Outcome.THROTTLED or not attempt.asked_seconds:
-        return pace
-    asked = min(attempt.asked_seconds, RETRY_AFTER_SECONDS_MAX)
-    until = at + timedelta(seconds=asked)
-    if pace.held_until is not None and until <= pace.held_until:
-        return pace
-    held = replace(pace, held_until=until, held_by=f"answered {attempt.status} with Retry-After")
-    return _stalled(held, at, until)
-
-
-def _counted(pace: Pace, settlement: Settlement, limits: Limits, at: datetime, draw: float) -> Pace:
-    for attempt in settlement.attempts:
-        if attempt.ours:
-            continue
-        if attempt.outcome in _ANSWERS:
-            pace = replace(pace, failures=0)
-        elif attempt.outcome in _FAILURES and limits.breaker_threshold > 0:
-            pace = replace(pace, failures=pace.failures + 1)
-            if pace.failures >= limits.breaker_threshold:
-                why = f"{pace.failures} failures in a row, the last one {_said(attempt)}"
-                return _opened(pace, Event.TRIP, at, draw, why)
-    return pace
-
-
-def _probed(pace: Pace, settlement: Settlement, limits: Limits, at: datetime, draw: float) -> Pace:
-    last = settlement.attempts[-1] if settlement.attempts else None
-    if last is None or last.ours or last.outcome not in _FAILURES + _ANSWERS:
-        freed = after(pace.breaker, Event.FREE)
-        return replace(pace, breaker=freed, breaker_until=at)
-    if last.outcome in _FAILURES:
-        return _opened(pace, Event.FAILED, at, draw, f"the probe {_said(last)}")
-    return replace(
-        _running(_moved(pace, Event.ANSWERED, at), at),
-        breaker_until=at + timedelta(seconds=limits.slow_start_seconds),
-        failures=0,
-        paid_until=at,
-    )
-
-
-def _opened(pace: Pace, event: Event, at: datetime, draw: float, why: str) -> Pace:
-    openings = pace.openings + 1
-    opened = replace(
-        _moved(pace, event, at),
-        breaker_until=at + timedelta(seconds=open_seconds(openings, draw=draw)),
-        breaker_reason=why,
-        openings=openings,
-    )
-    return _stalled(opened, at, None)
-
-
-def _moved(pace: Pace, event: Event, at: datetime) -> Pace:
+def moved(pace: Pace, event: Event, at: datetime) -> Pace:
+    """Return the row after a move of its breaker."""
     return replace(
         pace,
         breaker=after(pace.breaker, event),
@@ -232,42 +154,10 @@ def _moved(pace: Pace, event: Event, at: datetime) -> Pace:
     )
 
 
-def _stalled(pace: Pace, at: datetime, until: datetime | None) -> Pace:
-    """Stop the running clock until `until`; None: until `_running`."""
-    since, end = pace.stalled_since, pace.stalled_until
-    if since is None:
-        return replace(pace, stalled_since=at, stalled_until=until)
-    if end is None:
-        return pace
-    if end <= at:  # that stall is over
-        stood = pace.stalled_us + _us(end - since)
-        return replace(pace, stalled_us=stood, stalled_since=at, stalled_until=until)
-    return replace(pace, stalled_until=None if until is None else max(until, end))
-
-
-def _running(pace: Pace, at: datetime) -> Pace:
-    """Let the running clock go on, unless something else stops it."""
-    if pace.paused or pace.stalled_since is None:
-        return pace
-    if pace.held_until is not None and pace.held_until > at:
-        return replace(pace, stalled_until=pace.held_until)
-    stood = max(0, _us(at - pace.stalled_since))
-    return replace(pace, stalled_us=pace.stalled_us + stood, stalled_since=None, stalled_until=None)
-
-
-def _starts_slowly(pace: Pace, at: datetime) -> bool:
+def starts_slowly(pace: Pace, at: datetime) -> bool:
+    """Return whether a slow start is under way."""
     return (
         pace.breaker is BreakerState.SLOW_START
         and pace.breaker_until is not None
         and at < pace.breaker_until
     )
-
-
-def _said(attempt: Attempt) -> str:
-    if attempt.status is not None:
-        return f"answered {attempt.status}"
-    return f"had no answer: {attempt.error or attempt.outcome}"[:300]
-
-
-def _us(span: timedelta) -> int:
-    return span // timedelta(microseconds=1)

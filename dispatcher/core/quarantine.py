@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from dispatcher.core.dead_letter import Advice
 from sink.contract.states import QuarantineReason
 
 ENTRY_REASONS = frozenset(
@@ -39,6 +40,27 @@ def why_not_as_kept(row: Mapping[str, Any]) -> str | None:
     elif "\n" in text or "\r" in text:
         return "it has line breaks, and would come back as several lines"
     return None
+
+
+def what_helps(row: Mapping[str, Any]) -> list[Advice]:
+    """Return what can be done about an open row of `quarantine_take.sql`."""
+    number = row["id"]
+    put_back = Advice(
+        f"holdfast quarantine requeue {number} --row FILE --reason TEXT",
+        "puts the row of FILE back, corrected: `holdfast quarantine export` writes what to correct",
+    )
+    if not is_entry(row):
+        put_back = Advice(
+            f"holdfast quarantine requeue {number} --into DIRECTORY --reason TEXT",
+            "gives it back to the job that reads DIRECTORY; with --row FILE, corrected",
+        )
+    return [
+        put_back,
+        Advice(
+            f"holdfast quarantine dismiss {number} --reason TEXT",
+            "closes it: nothing is decided for it, and it stays readable here",
+        ),
+    ]
 
 
 def _is_cut(text: str) -> bool:

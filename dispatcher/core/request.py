@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import field
+from uuid import UUID
 
 from dispatcher.core.cloudevents import attributes
 from dispatcher.core.value import value
@@ -27,6 +28,11 @@ class Request:
     headers: Headers = field(repr=False)
     """Among them a signature and perhaps a token."""
     body: bytes = field(repr=False)
+
+
+def key_text(digest: UUID) -> str:
+    """Return `sink.contract.key.Key.text` of a digest, without a `Key`: it takes half the time."""
+    return f"hf_{digest.hex}"
 
 
 class Composer:

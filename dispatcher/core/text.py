@@ -1,6 +1,7 @@
-"""Bytes of a stranger as text that can be stored and shown."""
+"""Bytes of a stranger as text that can be stored and shown, and names as words of a command."""
 
 import re
+from shlex import quote
 
 RESPONSE_BYTES_STORED_MAX = 4096
 ERROR_CHARACTERS_MAX = 300
@@ -38,3 +39,32 @@ def one_line(text: str) -> str:
     sound = " ".join(text.split()).encode(errors="replace").decode()  # without lone surrogates
     plain = redact(_CONTROL.sub("�", sound))
     return plain[:ERROR_CHARACTERS_MAX]
+
+
+def shell_word(text: str) -> str:
+    """Return `text` as one word of a shell command that a person pastes: the same, to the letter.
+
+    What does not print becomes escapes of its UTF-8 bytes, as bash, zsh and ksh read them. Nothing
+    is cut or masked, as another name would be another subject.
+
+    >>> print(shell_word("m  two"), shell_word("m\\ttwo"))
+    'm  two' $'m\\x09two'
+    """
+    if text.isprintable():
+        return quote(text)
+    return f"$'{''.join(_escaped(each) for each in text)}'"
+
+
+def last_word(text: str) -> str:
+    """Return `shell_word(text)` as the end of a command, behind `--` where it may be an option.
+
+    >>> last_word("m_1"), last_word("-x")
+    ('m_1', '-- -x')
+    """
+    return f"{'-- ' if text.startswith('-') else ''}{shell_word(text)}"
+
+
+def _escaped(each: str) -> str:
+    if each.isprintable() and each not in "'\\!":
+        return each
+    return "".join(f"\\x{byte:02x}" for byte in each.encode(errors="surrogatepass"))

@@ -9,6 +9,8 @@ from datetime import datetime
 from uuid import UUID
 
 from dispatcher.core.address import Network
+from dispatcher.core.key_window import KeyWindow
+from dispatcher.core.lease import attempt_seconds
 from dispatcher.core.lifecycle import Move
 from dispatcher.core.value import value
 from sink.contract.states import (
@@ -45,6 +47,13 @@ class Endpoint:
     breaker_threshold: int = 10
     """Failures in a row that open the breaker; 0: it never opens."""
     slow_start_seconds: int = 60
+    inquiry_path: str | None = None
+    """What comes before a key in the path at which its receiver says what became of it."""
+
+    @property
+    def attempt_seconds(self) -> float:
+        """How long one attempt may take."""
+        return attempt_seconds(self.total_timeout, inquires=self.inquiry_path is not None)
 
 
 @value
@@ -61,6 +70,8 @@ class Entry:
     traceparent: str | None
     body: bytes = field(repr=False)
     rescued: int = 0
+    forgotten: bool = False
+    """Whether it was first tried longer ago than its receiver keeps keys."""
 
 
 @value
@@ -225,3 +236,5 @@ class EndpointRow:
     breaker: BreakerState = BreakerState.CLOSED
     held: bool = False
     """Whether its receiver asked for time that is not over."""
+    key_window: KeyWindow | None = None
+    """How long its receiver keeps keys; None: it has not said."""

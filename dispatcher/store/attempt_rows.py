@@ -30,7 +30,7 @@ def attempt_rows(settlement: Settlement, settled_at: str, due_at: datetime | Non
                 each.number,
                 settled_at,
                 token,
-                each.outcome,
+                each.outcome.value,
                 _NULL if each.status is None else each.status,
                 each.duration_ms,
                 _text(each.error),

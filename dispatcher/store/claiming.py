@@ -2,16 +2,21 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import groupby
-from operator import attrgetter
-from typing import Any
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from itertools import chain, groupby
+from operator import itemgetter
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from dispatcher.core.lease import SETTLE_SECONDS
 from dispatcher.core.pace import BEGIN_SECONDS, Allowance, Pace, allowance, claimed, warmed
 from dispatcher.core.values import Claim, Entry, Gap, Lane, Wanted
 from dispatcher.store.looks import WHOLE_SECONDS, Look, Marks, Whole
-from dispatcher.store.pacing import Taken, take, write
-from dispatcher.store.session import Connection, Sessions, run, run_named
+from dispatcher.store.pacing import Taken, paces_of, taking, write
+from dispatcher.store.pool import Connection
+from dispatcher.store.session import Sessions, begin, begin_bare, run_bare
 from sink.contract.envelope import BODY_BYTES_MAX
 from sink.contract.failpoints import failpoint
 from sink.contract.states import BreakerState
@@ -20,12 +25,54 @@ AHEAD, AHEAD_FAR = "1 hour", "100 years"
 """How far in the database's future a claim looks for entries, and where it found one missing."""
 
 
-Row = Any
-"""A named tuple of what `lane_claim` returns."""
+class _Head(NamedTuple):
+    """The first row of a lane, as `lane_claim` returns it. From `sequence` on it is an `Entry`."""
+
+    endpoint_id: int
+    subject_id: int
+    delivered_sequence: int
+    last_sequence: int
+    priority: int
+    due_at: datetime
+    tried_us: int
+    gap: bool
+    sequence: int | None
+    number: int | None
+    key: UUID | None
+    created_at: datetime | None
+    traceparent: str | None
+    body: bytes | None
+    rescued: int | None
+    forgotten: bool | None
+
+
+_LANE = itemgetter(0, 1)
+_ENTRY = slice(_Head._fields.index("sequence"), None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A due lane, and what a claim found in it."""
+
+    head: _Head
+    entries: tuple[Entry, ...]
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is leased: its next entry is there."""
+        return self.head.sequence is not None and not self.head.gap
+
+
+_Paced = dict[int, tuple[Taken, Allowance]]
+"""Endpoints that are not sent to freely: their pace under its lock, and what it allows."""
 
 
 class _MissingError(Exception):
     """An entry was not found within `AHEAD`; the claim is rolled back."""
+
+
+class _PacedError(Exception):
+    """An endpoint is not sent to freely any more; the claim is rolled back."""
 
 
 class Claimer:
@@ -36,37 +83,84 @@ class Claimer:
         self._sessions = sessions
         self._marks = Marks()
         self._whole = Whole(WHOLE_SECONDS)
+        self._free: set[int] = set()
+        """Endpoints that were sent to freely when they were last looked at."""
 
     async def claim(self, wanted: Wanted, started: float) -> Claim:
         """Lease due lanes; those that turn out to have nothing for their endpoint become idle."""
-        try:
-            turn = await self._sessions.transaction(lambda c: self._lease(c, wanted, AHEAD))
-        except _MissingError:
-            turn = await self._sessions.transaction(lambda c: self._lease(c, wanted, AHEAD_FAR))
-        rows, taken = turn
-        empty = [row for row in rows if row.sequence is None]
-        gaps = [_gap(row._asdict()) for row in rows if row.gap]
+        found, paced = await self._leased(wanted)
+        empty = [each.head for each in found if each.head.sequence is None]
+        gaps = [_gap(each.head._asdict()) for each in found if each.head.gap]
         if empty:
             emptied = await self._sessions.rows("lane_empty", _empty(empty))
             gaps += [_gap(row) for row in emptied if row["gap"]]
-        filled = [row for row in rows if row.sequence is not None and not row.gap]
         lanes = [
-            _lane(list(group), wanted, taken.get(endpoint_id), started)
-            for (endpoint_id, _), group in groupby(filled, key=_lane_key)
+            _lane(each, wanted, paced.get(each.head.endpoint_id), started)
+            for each in found
+            if each.whole
         ]
-        held = tuple(id_ for id_, (each, allowed) in taken.items() if _holds(each, allowed))
-        warm = tuple(id_ for id_, (each, _) in taken.items() if each.pace != _warm(each))
+        held = tuple(id_ for id_, (each, allowed) in paced.items() if _holds(each, allowed))
+        warm = tuple(id_ for id_, (each, _) in paced.items() if each.pace != _warm(each))
         return Claim(lanes, gaps, held, warm)
+
+    async def _leased(self, wanted: Wanted) -> tuple[list[_Found], _Paced]:
+        ahead = AHEAD
+        while True:
+            try:
+                return await self._sessions.transaction(
+                    partial(self._lease, wanted=wanted, ahead=ahead), begins=True
+                )
+            except _MissingError:
+                ahead = AHEAD_FAR
+            except _PacedError:
+                self._free.clear()
 
     async def _lease(
         self, connection: Connection, wanted: Wanted, ahead: str
-    ) -> tuple[list[Row], dict[int, tuple[Taken, Allowance]]]:
+    ) -> tuple[list[_Found], _Paced]:
         whole = self._whole.begin()
         asked = [id_ for id_ in wanted.lanes if whole or not self._marks.knows(id_)]
+        paced: _Paced = {}
+        if not asked and wanted.lanes.keys() <= self._free:
+            found = await self._lease_freely(connection, wanted, ahead)
+        else:
+            found, paced = await self._lease_paced(connection, wanted, asked, ahead, whole=whole)
+        if found:
+            failpoint("D1")
+        return found, paced
+
+    async def _lease_freely(
+        self, connection: Connection, wanted: Wanted, ahead: str
+    ) -> list[_Found]:
+        """Claim in the message that asks whether anything limits it: as a rule nothing does."""
+        allowed = {id_: Allowance(n, wanted.entries_per_lane) for id_, n in wanted.lanes.items()}
+        looks = self._marks.looks(dict.fromkeys(allowed), whole=False)
+        paces, rows = await begin_bare(
+            connection,
+            taking(wanted.lanes.keys(), free_too=False),
+            ("lane_claim", _leasing(wanted, allowed, ahead) | _looking(looks)),
+        )
+        if paces:
+            raise _PacedError
+        return self._taken_down(rows, allowed, ahead, whole=False)
+
+    async def _lease_paced(
+        self,
+        connection: Connection,
+        wanted: Wanted,
+        asked: Sequence[int],
+        ahead: str,
+        *,
+        whole: bool,
+    ) -> tuple[list[_Found], _Paced]:
+        steps = [taking(wanted.lanes.keys(), free_too=False)]
         if asked:
-            for row in await run(connection, "lane_priorities", {"endpoint_ids": asked}):
-                self._marks.know(row["endpoint_id"], row["priority"])
-        paces = await take(connection, wanted.lanes.keys(), free_too=False)
+            steps.append(("lane_priorities", {"endpoint_ids": asked}))
+        pace_rows, *priorities = await begin(connection, *steps)
+        for row in chain.from_iterable(priorities):
+            self._marks.know(row["endpoint_id"], row["priority"])
+        paces = paces_of(pace_rows)
+        self._free = (self._free | wanted.lanes.keys()) - paces.keys()
         paced = {
             id_: (
                 each,
@@ -81,55 +175,64 @@ class Claimer:
             for id_, lanes in wanted.lanes.items()
         }
         allowed = {id_: each for id_, each in allowed.items() if each.lanes}
-        rows = await self._claim(connection, wanted, allowed, ahead, whole=whole)
-        await _charge(connection, wanted, paced, rows)
-        if rows:
-            failpoint("D1")
-        return rows, paced
-
-    async def _claim(
-        self,
-        connection: Connection,
-        wanted: Wanted,
-        allowed: dict[int, Allowance],
-        ahead: str,
-        *,
-        whole: bool,
-    ) -> list[Row]:
-        fresh = {id_: each.fresh_from for id_, each in allowed.items()}
-        looks = self._marks.looks(fresh, whole=whole)
+        looks = self._marks.looks(_fresh(allowed), whole=whole)
         rows = []
         if looks:
             parameters = _leasing(wanted, allowed, ahead) | _looking(looks)
-            rows = await run_named(connection, "lane_claim", parameters)
-        if ahead != AHEAD_FAR and any(row.sequence is None or row.gap for row in rows):
+            rows = await run_bare(connection, "lane_claim", parameters)
+        found = self._taken_down(rows, allowed, ahead, whole=whole)
+        await _charge(connection, wanted, paced, found)
+        return found, paced
+
+    def _taken_down(
+        self, rows: list[Any], allowed: Mapping[int, Allowance], ahead: str, *, whole: bool
+    ) -> list[_Found]:
+        """Note up to where was claimed, and return what was."""
+        found = _found(rows)
+        if ahead != AHEAD_FAR and not all(each.whole for each in found):
             raise _MissingError
+        fresh = _fresh(allowed)
         self._marks.found(
             (
-                (row.endpoint_id, row.priority, row.due_at)
-                for row in rows
+                (each.head.endpoint_id, each.head.priority, each.head.due_at)
+                for each in found
                 # Where a look began elsewhere, it does not say what lies before it.
-                if fresh[row.endpoint_id] is None
+                if fresh[each.head.endpoint_id] is None
             ),
             whole=whole,
         )
         if whole:
             self._whole.done()
-        return rows
+        return found
+
+
+def _fresh(allowed: Mapping[int, Allowance]) -> dict[int, datetime | None]:
+    return {id_: each.fresh_from for id_, each in allowed.items()}
 
 
 async def _charge(
     connection: Connection,
     wanted: Wanted,
-    paced: dict[int, tuple[Taken, Allowance]],
-    rows: Sequence[Row],
+    paced: _Paced,
+    found: Sequence[_Found],
 ) -> None:
-    counts = Counter(row.endpoint_id for row in rows if row.sequence is not None and not row.gap)
-    for id_, (taken, allowed) in paced.items():
+    counts: Counter[int] = Counter()
+    for lane in found if paced else ():
+        counts[lane.head.endpoint_id] += len(lane.entries) if lane.whole else 0
+    for id_, (each, allowed) in paced.items():
         after = claimed(
-            _warm(taken), allowed, counts[id_], taken.at, wanted.token, wanted.lease_seconds
+            _warm(each), allowed, counts[id_], each.at, wanted.token, wanted.lease_seconds
         )
-        await write(connection, taken.pace, after)
+        await write(connection, each.pace, after)
+
+
+def _found(rows: list[Any]) -> list[_Found]:
+    found = []
+    for _, of_lane in groupby(rows, key=_LANE):
+        lane = list(of_lane)
+        # By position: names take as long again, and there are thousands a second.
+        found.append(_Found(_Head._make(lane[0]), tuple([Entry(*row[_ENTRY]) for row in lane])))
+    return found
 
 
 def _leasing(wanted: Wanted, allowed: dict[int, Allowance], ahead: str) -> dict[str, object]:
@@ -138,7 +241,7 @@ def _leasing(wanted: Wanted, allowed: dict[int, Allowance], ahead: str) -> dict[
         "lanes": [each.lanes for each in allowed.values()],
         "entries": [each.entries for each in allowed.values()],
         "token": wanted.token,
-        "lease_seconds": wanted.lease_seconds,
+        "lease_seconds": float(wanted.lease_seconds),
         "ahead": ahead,
         "bytes": BODY_BYTES_MAX,
     }
@@ -163,15 +266,12 @@ def _holds(taken: Taken, allowed: Allowance) -> bool:
     return not allowed.lanes and allowed.rate is None and not probing
 
 
-def _empty(rows: Sequence[Row]) -> dict[str, object]:
+def _empty(lanes: Sequence[_Head]) -> dict[str, object]:
     return {
-        "endpoint_ids": [row.endpoint_id for row in rows],
-        "subject_ids": [row.subject_id for row in rows],
-        "last_sequences": [row.last_sequence for row in rows],
+        "endpoint_ids": [lane.endpoint_id for lane in lanes],
+        "subject_ids": [lane.subject_id for lane in lanes],
+        "last_sequences": [lane.last_sequence for lane in lanes],
     }
-
-
-_lane_key = attrgetter("endpoint_id", "subject_id")
 
 
 def _gap(row: Mapping[str, Any]) -> Gap:
@@ -184,37 +284,21 @@ def _gap(row: Mapping[str, Any]) -> Gap:
 
 
 def _lane(
-    rows: Sequence[Row],
-    wanted: Wanted,
-    paced: tuple[Taken, Allowance] | None,
-    started: float,
+    found: _Found, wanted: Wanted, paced: tuple[Taken, Allowance] | None, started: float
 ) -> Lane:
     until = trusted = started + wanted.lease_seconds
     if paced is not None and paced[1].rate is not None:
-        timeout = paced[0].limits.total_timeout
-        trusted = min(until, started + BEGIN_SECONDS + timeout + SETTLE_SECONDS)
-    head = rows[0]
+        longest = paced[0].limits.attempt_seconds
+        trusted = min(until, started + BEGIN_SECONDS + longest + SETTLE_SECONDS)
+    head = found.head
     return Lane(
         endpoint_id=head.endpoint_id,
         subject_id=head.subject_id,
         token=wanted.token,
         delivered_sequence=head.delivered_sequence,
-        entries=tuple([_entry(row) for row in rows]),
+        entries=found.entries,
         trusted_until=trusted,
         settle_until=until,
         claimed_at=started,
         tried_seconds=head.tried_us / 1_000_000,
-    )
-
-
-def _entry(row: Row) -> Entry:
-    # By position: names take as long again, and there are thousands a second.
-    return Entry(
-        row.sequence,
-        row.number,
-        row.key,
-        row.created_at,
-        row.traceparent,
-        bytes(row.body),
-        row.rescued,
     )

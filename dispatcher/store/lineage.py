@@ -12,12 +12,18 @@ from sink.contract.key import Key
 NEWEST_BATCHES = 5
 """Batches that `stream` returns."""
 
+UNDELIVERED_MAX: Row = {"lanes": 500, "entries": 100}
+"""What is looked at for each endpoint: lanes of a kind, and entries of each."""
+
 
 class Lineage(OperatorSession):
     """Reads of the ledger; use `lineage(dsn)` to get one."""
 
     def stream(self, name: str) -> Row:
         """Return a stream with its totals, checkpoints, newest batches and what needs a look.
+
+        `undelivered` is at least so much where its `complete` is false: then an endpoint has more
+        than 500 lanes of a kind behind, or 100 entries of one lane.
 
         Raises `CommandError` (nothing matched) when there is none.
         """
@@ -27,7 +33,7 @@ class Lineage(OperatorSession):
             **found,
             "checkpoints": self._all("stream_checkpoints", by_name),
             "newest_batches": self.batches(name, found["query_id"], limit=NEWEST_BATCHES),
-            "undelivered": self._all("stream_undelivered", by_name),
+            "undelivered": self._all("stream_undelivered", {**by_name, **UNDELIVERED_MAX}),
             "open_quarantine": self._all("stream_quarantined", by_name),
             "divergences": self._all("stream_divergences", by_name),
         }
@@ -39,6 +45,29 @@ class Lineage(OperatorSession):
         """
         found: UUID | None = self._stream(stream)["query_id"]
         return given or found
+
+    def page(
+        self, stream: str, given: UUID | None, *, limit: int, before: int | None
+    ) -> tuple[UUID | None, list[Row]]:
+        """Return the checkpoint that is meant, as `query_id`, and its newest batches, as `batches`.
+
+        Raises `CommandError` (nothing matched) for a checkpoint that the stream does not know.
+        """
+        meant = self.query_id(stream, given)
+        rows = self.batches(stream, meant, limit=limit, before=before)
+        if rows or given is None or given == self.query_id(stream, None):
+            return meant, rows
+        known = [
+            str(row["query_id"]) for row in self._all("stream_checkpoints", {"stream": stream})
+        ]
+        if str(given) not in known:
+            raise CommandError(
+                f"stream {stream!r} has no batch of query {given};"
+                + (f" it has batches of {', '.join(known)}." if known else " it has no batch.")
+                + " Nothing was changed.",
+                ExitCode.NOTHING_MATCHED,
+            )
+        return meant, rows
 
     def batches(
         self, stream: str, query_id: UUID | None, *, limit: int, before: int | None = None
@@ -92,14 +121,8 @@ class Lineage(OperatorSession):
         }
 
     def _stream(self, name: str) -> Row:
-        found = self._maybe("stream_show", {"stream": name})
-        if found is None:
-            raise CommandError(
-                f"there is no stream {name!r}; nothing was changed. A stream appears when a sink"
-                " writes to it first; see `holdfast stream list`.",
-                ExitCode.NOTHING_MATCHED,
-            )
-        return found
+        self._known_stream(name)
+        return self._one("stream_show", {"stream": name})
 
     def _batch(self, stream: str, batch_id: int, given: UUID | None) -> Row:
         by_id = {"stream": stream, "batch_id": batch_id, "query_id": self.query_id(stream, given)}

@@ -7,7 +7,7 @@ that became due there afterwards (a long transaction, a claim that was rolled ba
 look at the whole, which comes the more seldom the longer it takes.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -71,7 +71,7 @@ class Marks:
 
     def __init__(self) -> None:
         self._marks: dict[int, dict[int, datetime]] = defaultdict(dict)
-        self._claims = 0
+        self._claims: Counter[int] = Counter()
 
     def knows(self, endpoint_id: int) -> bool:
         """Return whether there is any priority to look at."""
@@ -86,11 +86,15 @@ class Marks:
 
         With a moment there, what became due from it on is looked at first.
         """
-        self._claims += 1
         looks: list[Look] = []
         for endpoint_id, fresh in fresh_from.items():
             marks = self._marks[endpoint_id]
-            order = sorted(marks, reverse=self._claims % FAIR_EVERY == 0)
+            order = sorted(marks)
+            self._claims[endpoint_id] += 1
+            turn, rest = divmod(self._claims[endpoint_id], FAIR_EVERY)
+            if rest == 0 and len(order) > 1:
+                # Each of the less urgent in turn, or those between would wait for ever.
+                order.insert(0, order.pop(-1 - turn % (len(order) - 1)))
             begin = {each: BEGINNING if whole else marks[each] for each in order}
             if fresh is not None:
                 looks += [Look(endpoint_id, each, fresh, END) for each in order]

@@ -3,40 +3,82 @@
 A change and its audit row commit together.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from uuid import UUID
 
+from dispatcher.store.needs import NeedsSession
 from dispatcher.store.operator_endpoints import EndpointStore
 from dispatcher.store.operator_session import Row, operator_connection
-from sink.contract.exits import CommandError, ExitCode
+from sink.contract.exits import CommandError
 
 __all__ = ["OperatorStore", "Row", "operator_store"]
 
+COUNTED_MAX = 100_000
+"""Up to how many of a kind, and of an endpoint's lanes, are counted."""
 
-class OperatorStore(EndpointStore):
+WAITING_LOOKED_AT = 2_000
+
+
+class OperatorStore(EndpointStore, NeedsSession):
     """Operator commands on an open connection; use `operator_store(dsn)` to get one."""
 
     def streams(self) -> list[Row]:
         """Return every stream with its newest batch."""
         return self._all("stream_list")
 
-    def adopt(self, stream: str, query_id: str, reason: str) -> Row:
-        """Let `stream` accept batches of `query_id` from now on; the run in progress is fenced."""
+    def adopt(
+        self,
+        stream: str,
+        query_id: UUID,
+        reason: str,
+        *,
+        found_in: Callable[[str | None], UUID | None],
+        force: bool,
+    ) -> Row:
+        """Let `stream` accept batches of `query_id` from now on; the run in progress is fenced.
+
+        Returns `changed`: what is adopted already stays as it is. An id is believed if the stream
+        has batches of it, or if `found_in` finds it in the checkpoint, whose place as the stream
+        knows it is handed over; with `force` always. Raises `CommandError` for any other, and when
+        there is no stream.
+        """
+        self._known_stream(stream)
         with self._transaction():
-            row = self._maybe("stream_adopt", {"stream": stream, "query_id": query_id})
-            if row is None:
-                raise CommandError(
-                    f"there is no stream {stream!r}; nothing was changed. A stream appears when a"
-                    " sink writes to it first; see `holdfast stream list`.",
-                    ExitCode.NOTHING_MATCHED,
-                )
-            detail = {"query_id": query_id, "previous": row["previous_query_id"]}
+            before = self._one("stream_take", {"stream": stream})
+            if before["query_id"] == query_id:
+                return {**before, "changed": False}
+            if not force:
+                self._believe(before, query_id, found_in(before["checkpoint"]))
+            after = self._one("stream_adopt", {"stream": stream, "query_id": query_id})
+            detail = {"query_id": query_id, "previous": before["query_id"]}
             self._audit("stream.adopt", stream, reason, detail)
-        return row
+        return {**before, **after, "changed": True}
+
+    def _believe(self, stream: Row, query_id: UUID, found: UUID | None) -> None:
+        writes = [row["name"] for row in self._all("query_streams", {"query_id": query_id})]
+        if stream["name"] in writes or found == query_id:
+            return
+        if writes:
+            known = f"it writes stream {', '.join(writes)}"
+        elif found is not None:
+            known = f"the checkpoint that can be read from here is of query {found}"
+        else:
+            known = "its checkpoint cannot be read from here"
+        raise CommandError(
+            f"stream {stream['name']!r} has no batch of query {query_id}, and {known}. Nothing was"
+            " changed. A run that was refused names its id, and so does the file `metadata` of its"
+            " checkpoint: say where that is with --checkpoint DIRECTORY, or --force if you are sure"
+            " of the id."
+        )
 
     def totals(self) -> Row:
-        """Return the counts that `holdfast status` shows, as of one snapshot."""
-        return self._one("status_totals")
+        """Return the counts that `holdfast status` shows, as of one snapshot.
+
+        Lanes of an endpoint, dead letters and rows are counted to 100,000. What waits for the
+        longest is looked for among 2,000 lanes of each endpoint that are due first, and 2,000 last.
+        """
+        return self._one("status_totals", {"most": COUNTED_MAX, "looked_at": WAITING_LOOKED_AT})
 
     def dispatchers(self) -> list[Row]:
         """Return the dispatchers whose heartbeat is fresh."""

@@ -27,8 +27,12 @@ DEFAULTS: Row = {
     "breaker_threshold": 10,
     "slow_start_seconds": 60,
     "order_policy": OrderPolicy.STOP.value,
+    "inquiry_path": None,
 }
 """What a new endpoint has where nothing else is said: the database's defaults."""
+
+BACKLOG_MAX = 10_000
+"""Up to how many lanes that wait, and how many dead letters of an endpoint, are counted."""
 
 
 class EndpointStore(OperatorSession):
@@ -79,12 +83,16 @@ class EndpointStore(OperatorSession):
             return self._run("endpoint_backfill", {"endpoint_id": found["id"]}).rowcount
 
     def endpoints(self) -> list[Row]:
-        """Return every endpoint with its backlog."""
-        return self._all("endpoint_list")
+        """Return every endpoint with its backlog: lanes and dead letters are counted to 10,000."""
+        return self._all("endpoint_list", {"most": BACKLOG_MAX})
 
     def endpoint(self, name: str) -> Row:
-        """Return everything about one endpoint; raises `CommandError` when there is none."""
-        return self._maybe("endpoint_show", {"name": name}) or _missing(name)
+        """Return everything about one endpoint; its backlog is counted as in `endpoints`.
+
+        Stopped lanes are those of its first 10,000 open dead letters. Raises `CommandError` when
+        there is none.
+        """
+        return self._maybe("endpoint_show", {"name": name, "most": BACKLOG_MAX}) or _missing(name)
 
     def set_endpoint(self, name: str, change: Callable[[Row], Row], reason: str) -> Row:
         """Change an endpoint's settings; returns `before` and `after` of what is different.
@@ -128,9 +136,21 @@ class EndpointStore(OperatorSession):
                 self._audit("endpoint.rotate_secret", name, reason, detail)
         return after
 
-    def set_endpoint_state(self, name: str, state: str, reason: str) -> Row:
-        """Pause, resume or disable an endpoint; raises `CommandError` when there is none."""
+    def set_endpoint_state(
+        self, name: str, state: str, reason: str, *, unless: EndpointState | None = None
+    ) -> Row:
+        """Pause, resume or disable an endpoint.
+
+        Raises `CommandError` when there is none, and for one that is as `unless` says.
+        """
         with self._transaction():
+            if unless is not None:
+                before = self._maybe("endpoint_take", {"name": name}) or _missing(name)
+                if before["state"] == unless:
+                    raise CommandError(
+                        f"endpoint {name} is {unless}, which an administrator has to change."
+                        " Nothing was changed."
+                    )
             row = self._maybe("endpoint_set_state", {"name": name, "state": state, "why": reason})
             if row is None:
                 _missing(name)
@@ -142,20 +162,25 @@ class EndpointStore(OperatorSession):
         if settings["state"] == EndpointState.ACTIVE:
             raise CommandError(
                 "an endpoint's types cannot be changed while it is sent to; nothing was changed."
-                f" First `holdfast endpoint pause {name}`, and `resume` afterwards: nothing is lost"
-                " in between."
+                f" First `holdfast endpoint pause {name} --reason TEXT`, and `resume` afterwards:"
+                " nothing is lost in between."
             )
-        if leased := self._one("endpoint_leased", found)["lanes"]:
-            raise CommandError(
-                f"requests of {leased} subjects are still under way; nothing was changed. Try again"
-                " in a moment."
-            )
+        self._must_be_quiet(found)
         self._keep_routing_out()
         before, wanted = settings["types"], after["types"]
         self._take_time()
         self._run("endpoint_retype_waiting", {**found, "before": before, "after": wanted})
         if before and not (wanted and set(wanted) <= set(before)):
             self._run("endpoint_retype_rest", found)
+        # A claim that began before the endpoint was paused may have come between.
+        self._must_be_quiet(found)
+
+    def _must_be_quiet(self, found: Row) -> None:
+        if leased := self._one("endpoint_leased", found)["lanes"]:
+            raise CommandError(
+                f"requests of {leased} subjects are still under way; nothing was changed. Try again"
+                " in a moment."
+            )
 
     def _keep_routing_out(self) -> None:
         try:

@@ -6,7 +6,8 @@ A change and its audit row commit together.
 import getpass
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import psycopg
@@ -24,6 +25,11 @@ Row = dict[str, Any]
 
 CONNECT_SECONDS = 10
 STATEMENT_SECONDS = 30
+
+STREAMS_NAMED_MAX = 10
+"""As many are named to somebody who named another."""
+
+_ACTOR: ContextVar[str | None] = ContextVar("actor", default=None)
 
 
 class OperatorSession:
@@ -49,6 +55,32 @@ class OperatorSession:
             },
         )
 
+    def try_audit(self) -> None:
+        """Raise what keeps the audit trail from being written; nothing is left of the try.
+
+        To be called before something acts in a transaction of its own, whose audit row comes after.
+        """
+        with self._transaction():
+            self._audit("try", "the audit trail", "taken back", {})
+            raise psycopg.Rollback
+
+    def _known_stream(self, name: str) -> None:
+        """Raise `CommandError` (nothing matched) where no stream has this name."""
+        known = [row["name"] for row in self._all("stream_names")]
+        if name in known:
+            return
+        if not known:
+            streams = "there is none yet: a stream appears when a sink writes to it first"
+        elif len(known) <= STREAMS_NAMED_MAX:
+            streams = f"there are {', '.join(known)}"
+        else:
+            streams = f"there are {len(known)} others"
+        raise CommandError(
+            f"no stream is called {name!r}; {streams} (`holdfast stream list`). Nothing was"
+            " changed.",
+            ExitCode.NOTHING_MATCHED,
+        )
+
     def _run(self, name: str, parameters: Row | None = None) -> psycopg.Cursor[Row]:
         return self._connection.execute(statement(name), parameters)
 
@@ -71,19 +103,50 @@ def operator_connection(dsn: str | None) -> Iterator[psycopg.Connection[Row]]:
 
     What the database refuses inside the block is a `CommandError` too.
     """
-    with _connect(_required(dsn)) as connection:
-        try:
-            yield connection
-        except psycopg.Error as error:
-            cause = redact(str(error)).strip().splitlines()[0]
-            raise CommandError(
-                f"the database refused: {cause}. This command changed nothing; try again, and see"
-                " `holdfast db doctor`."
-            ) from None
+    # Only closed: what a block changes it commits itself, and a block that was interrupted may have
+    # left a statement under way, behind which nothing can be sent.
+    with closing(_connect(_required(dsn))) as connection, refusals():
+        yield connection
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Make a `CommandError` of what the database refuses inside the block."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise CommandError(
+            f"the database refused: {cause(error)}. This command changed nothing; try again, and"
+            " see `holdfast db doctor`."
+        ) from None
+
+
+def cause(error: Exception) -> str:
+    """Return what a database's error says, in one line and without a password.
+
+    libpq repeats itself once per address; the first line holds the cause.
+    """
+    lines = redact(str(error)).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+@contextmanager
+def acting_as(name: str) -> Iterator[None]:
+    """Name whoever acts in this block otherwise than by the login of this process."""
+    token = _ACTOR.set(name)
+    try:
+        yield
+    finally:
+        _ACTOR.reset(token)
 
 
 def actor() -> str:
-    """Who acts, for the audit trail: the login name, or the number of a user without one."""
+    """Who acts, for the audit trail: the login name, or the number of a user without one.
+
+    Inside of `acting_as` it is the name that was given there.
+    """
+    if (named := _ACTOR.get()) is not None:
+        return named
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -129,21 +192,20 @@ def _connect(dsn: str) -> psycopg.Connection[Row]:
             application_name="holdfast-operator",
         )
     except psycopg.Error as error:
-        # libpq repeats itself once per address; the first line holds the cause
-        cause = redact(str(error)).strip().splitlines()[0]
         raise CommandError(
-            f"the database cannot be used: {cause}. Nothing was changed; check --dsn or"
+            f"the database cannot be used: {cause(error)}. Nothing was changed; check --dsn or"
             " HOLDFAST_DSN, or start one with `holdfast local up`."
         ) from None
     try:
-        _prepare(connection)
+        prepare(connection)
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _prepare(connection: psycopg.Connection[Row]) -> None:
+def prepare(connection: psycopg.Connection[Row]) -> None:
+    """Make a connection the operator's; raises `CommandError` where the schema is another."""
     row = connection.execute(statement("schema_installed")).fetchone()
     if row is None or not row["installed"]:
         raise CommandError("this database has no Holdfast schema: run `holdfast db upgrade` first.")
@@ -158,6 +220,8 @@ def _prepare(connection: psycopg.Connection[Row]) -> None:
     connection.execute(
         "SELECT set_config('statement_timeout', %s, false)", (f"{STATEMENT_SECONDS}s",)
     )
+    # A filter that was not given is NULL: one plan for them all would read everything.
+    connection.execute("SET plan_cache_mode = force_custom_plan")
     row = connection.execute(statement("schema_revision")).fetchone()
     revision = row["revision"] if row else "none"
     if revision != SCHEMA_REVISION:

@@ -8,9 +8,12 @@ from datetime import datetime
 
 from psycopg.rows import DictRow
 
-from dispatcher.core.pace import Limits, Pace, settled
+from dispatcher.core.lease import attempt_seconds
+from dispatcher.core.pace import Limits, Pace
+from dispatcher.core.pace_results import settled
 from dispatcher.core.values import PaceChange, Settlement
-from dispatcher.store.session import Connection, run
+from dispatcher.store.pool import Connection
+from dispatcher.store.session import Step, run
 from sink.contract.states import BreakerState, Outcome
 
 
@@ -23,12 +26,13 @@ class Taken:
     at: datetime
 
 
-async def take(
-    connection: Connection, endpoint_ids: Collection[int], *, free_too: bool
-) -> dict[int, Taken]:
+def taking(endpoint_ids: Collection[int], *, free_too: bool) -> Step:
     """Lock and return the paces of endpoints, with `free_too` also of those without a limit."""
-    parameters = {"endpoint_ids": sorted(endpoint_ids), "free_too": free_too}
-    rows = await run(connection, "pace_take", parameters)
+    return "pace_take", {"endpoint_ids": sorted(endpoint_ids), "free_too": free_too}
+
+
+def paces_of(rows: Iterable[DictRow]) -> dict[int, Taken]:
+    """Return what `taking` found, by endpoint."""
     return {row["endpoint_id"]: _taken(row) for row in rows}
 
 
@@ -49,11 +53,12 @@ async def settle_paces(
     for settlement in settlements:
         of_endpoint[settlement.endpoint_id].append(settlement)
     changes = {}
-    for id_, taken in (await take(connection, endpoint_ids, free_too=True)).items():
+    rows = await run(connection, *taking(endpoint_ids, free_too=True))
+    for id_, each in paces_of(rows).items():
         draw = random.random()  # noqa: S311 - jitter, not a secret
-        after = settled(taken.pace, of_endpoint[id_], taken.limits, taken.at, draw=draw)
-        await write(connection, taken.pace, after)
-        if (change := _change(taken.pace, after)) is not None:
+        after = settled(each.pace, of_endpoint[id_], each.limits, each.at, draw=draw)
+        await write(connection, each.pace, after)
+        if (change := _change(each.pace, after)) is not None:
             changes[id_] = change
     return changes
 
@@ -85,7 +90,9 @@ def _taken(row: DictRow) -> Taken:
         rate_per_second=row["rate_per_second"],
         breaker_threshold=row["breaker_threshold"],
         slow_start_seconds=row["slow_start_seconds"],
-        total_timeout=row["total_timeout_ms"] / 1000,
+        attempt_seconds=attempt_seconds(
+            row["total_timeout_ms"] / 1000, inquires=row["inquiry_path"] is not None
+        ),
     )
     pace = Pace(
         endpoint_id=row["endpoint_id"],

@@ -1,11 +1,14 @@
 """The dispatcher's store on Postgres: binds parameters, maps rows, decides nothing."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from itertools import accumulate
 
 from psycopg.rows import DictRow
 
+from dispatcher.core.held_up import why_held_up
+from dispatcher.core.key_window import KeyWindow
+from dispatcher.core.replays import ReplayTurn, ReplayWanted
 from dispatcher.core.values import (
     Claim,
     Endpoint,
@@ -19,9 +22,11 @@ from dispatcher.outage import Outage
 from dispatcher.ports import Instance, OldDays, Pruned, Routed
 from dispatcher.store import looks
 from dispatcher.store.claiming import Claimer
-from dispatcher.store.session import Connection, Sessions, run
+from dispatcher.store.pool import Connection
+from dispatcher.store.replaying import claim_items, rescue_items, settle_items
+from dispatcher.store.session import CONNECTIONS_MAX, Sessions, begin, finish, run
 from dispatcher.store.settlement import settle
-from dispatcher.store.statements import statement
+from dispatcher.store.warm import warm
 from dispatcher.telemetry import Telemetry
 from sink.contract.failpoints import failpoint
 from sink.contract.states import BreakerState, EndpointState, EnvelopeStyle, OrderPolicy
@@ -31,6 +36,9 @@ PATIENCE_SECONDS = 630.0
 
 ROUTED_ENTRIES_MAX = 50_000
 """Entries of the batches that one transaction routes; a larger batch is routed alone."""
+
+PLANNED_ENTRIES_MIN = 16
+"""Entries for which routing is not worth a plan of its own."""
 
 RESCUE_SECONDS = 2.0
 """The time between two rescues that look at leases of any age, at least."""
@@ -42,9 +50,9 @@ RESCUE_SLACK = timedelta(seconds=2)
 class PostgresStore:
     """See `dispatcher.ports.Store` for what each method promises."""
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, dsn: str, connections_max: int = CONNECTIONS_MAX) -> None:
         """`dsn` is a libpq URI or keywords."""
-        self._sessions = Sessions(dsn, Outage(Telemetry()))
+        self._sessions = Sessions(dsn, Outage(Telemetry()), connections_max, warm=warm)
         self._claimer = Claimer(self._sessions)
         self._rescue_whole = looks.Whole(RESCUE_SECONDS)
         self._expired_to = looks.BEGINNING
@@ -61,28 +69,34 @@ class PostgresStore:
         """Return every endpoint that is not disabled."""
         return [_endpoint(row) for row in await self._sessions.rows("endpoint_load")]
 
+    async def note_key_windows(self, windows: Mapping[int, KeyWindow]) -> None:
+        """Keep what receivers say of their memory."""
+        ids = sorted(windows)
+        noted = {"endpoint_ids": ids, "seconds": [windows[id_].seconds for id_ in ids]}
+        await self._sessions.rows("key_window_note", noted)
+
     async def route(self, batches: int) -> Routed:
         """Route the oldest batches that no other dispatcher is routing."""
 
         async def work(connection: Connection) -> Routed:
-            await run(connection, "route_lock_shared")
-            taken = _bounded(await run(connection, "batch_take", {"batches": batches}))
-            if not taken:
-                return Routed(0, 0)
-            numbers = [row["batch_no"] for row in taken]
-            moments = [row["written_at"] for row in taken]
-            routing = await connection.execute(
-                statement("lane_route"),
-                {
-                    "batch_nos": numbers,
-                    "first_written_at": min(moments),
-                    "last_written_at": max(moments),
-                },
+            _, rows = await begin(
+                connection, ("route_lock_shared", None), ("batch_take", {"batches": batches})
             )
-            await run(connection, "batch_routed", {"batch_nos": numbers})
-            return Routed(len(taken), routing.rowcount)
+            if not rows:
+                return Routed(0, 0)
+            taken = _bounded(rows)
+            moments = [row["written_at"] for row in taken]
+            parameters = {
+                "batch_nos": [row["batch_no"] for row in taken],
+                "first_written_at": min(moments),
+                "last_written_at": max(moments),
+            }
+            few = sum(row["entry_count"] for row in taken) <= PLANNED_ENTRIES_MIN
+            planning = ("plan_once" if few else "plan_anew", None)
+            lanes = await finish(connection, planning, ("lane_route", parameters))
+            return Routed(len(taken), lanes)
 
-        return await self._sessions.transaction(work, within=PATIENCE_SECONDS)
+        return await self._sessions.transaction(work, within=PATIENCE_SECONDS, begins=True)
 
     async def claim(self, wanted: Wanted, started: float) -> Claim:
         """Lease due lanes, as many as the pace of their endpoints allows."""
@@ -91,7 +105,7 @@ class PostgresStore:
     async def settle(self, settlements: Sequence[Settlement], *, repeated: bool) -> list[Settled]:
         """Store results where the lease is still held."""
         return await self._sessions.transaction(
-            lambda connection: settle(connection, settlements, repeated=repeated)
+            lambda connection: settle(connection, settlements, repeated=repeated), begins=True
         )
 
     async def rescue(self, lanes: int) -> list[Rescued]:
@@ -115,6 +129,22 @@ class PostgresStore:
             self._expired_to = at - RESCUE_SLACK
         return [Rescued(**row) for row in rows]
 
+    async def claim_replays(self, wanted: ReplayWanted, started: float) -> ReplayTurn:
+        """Take items of replays that are under way."""
+        return await self._sessions.transaction(lambda c: claim_items(c, wanted, started))
+
+    async def settle_replays(
+        self, settlements: Sequence[Settlement], *, repeated: bool
+    ) -> list[Settled]:
+        """Store results of replayed entries where the lease is still held."""
+        return await self._sessions.transaction(
+            lambda connection: settle_items(connection, settlements, repeated=repeated)
+        )
+
+    async def rescue_replays(self, items: int) -> list[Rescued]:
+        """Book expired leases of replayed entries as `unknown`."""
+        return await self._sessions.transaction(lambda c: rescue_items(c, items))
+
     async def is_pending(self, endpoint_ids: Collection[int]) -> bool:
         """Return whether a drain has to go on."""
         rows = await self._sessions.rows("pending", {"endpoint_ids": list(endpoint_ids)})
@@ -124,6 +154,11 @@ class PostgresStore:
         """Return the number of due lanes by endpoint."""
         rows = await self._sessions.rows("lane_waiting", {"endpoint_ids": list(endpoint_ids)})
         return {row["endpoint_id"]: row["lanes"] for row in rows}
+
+    async def held_up(self) -> dict[str, str]:
+        """Return what is paused, or waits for its breaker or its receiver, by endpoint."""
+        rows = await self._sessions.rows("endpoint_held_up")
+        return {row["name"]: why_held_up(row) for row in rows}
 
     async def ensure_partitions(self) -> int:
         """Make missing partitions."""
@@ -200,7 +235,16 @@ def _endpoint(row: DictRow) -> EndpointRow:
         budget_seconds=row["budget_seconds"],
         breaker_threshold=row["breaker_threshold"],
         slow_start_seconds=row["slow_start_seconds"],
+        inquiry_path=row["inquiry_path"],
     )
     active = EndpointState(row["state"]) is EndpointState.ACTIVE
     breaker = BreakerState(row["breaker"])
-    return EndpointRow(endpoint, active, tuple(row["secret_refs"]), breaker, row["held"])
+    seen = row["key_window_seen_at"] is not None
+    return EndpointRow(
+        endpoint,
+        active,
+        tuple(row["secret_refs"]),
+        breaker,
+        row["held"],
+        KeyWindow(row["key_window_seconds"]) if seen else None,
+    )

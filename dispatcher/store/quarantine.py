@@ -4,7 +4,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
-from dispatcher.store.operator_session import OperatorSession, Row, actor, operator_connection
+import psycopg
+
+from dispatcher.store.operator_session import (
+    OperatorSession,
+    Row,
+    actor,
+    cause,
+    operator_connection,
+)
 from dispatcher.store.statements import statement
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import QuarantineReason, QuarantineResolution
@@ -27,17 +35,31 @@ class Filter:
     open: bool = True
     """Only rows that nobody has resolved."""
 
+    resolved: bool = False
+    """Only rows that somebody has resolved."""
+
 
 class Quarantine(OperatorSession):
     """The quarantine; use `quarantine(dsn)` to get it."""
 
     def newest(self, wanted: Filter, *, limit: int, before: int | None = None) -> list[Row]:
-        """Return rows without their texts, the newest first, all with numbers below `before`."""
-        return self._all("quarantine_list", {**asdict(wanted), "limit": limit, "before": before})
+        """Return rows without their texts, the newest first, all with numbers below `before`.
+
+        Raises `CommandError` (nothing matched) where no stream has the name that is wanted.
+        """
+        if wanted.stream is not None:
+            self._known_stream(wanted.stream)
+        parameters = {**asdict(wanted), "limit": limit, "before": before}
+        return self._with_reasons(self._all("quarantine_list", parameters))
 
     @contextmanager
     def export(self, wanted: Filter) -> Iterator[tuple[int, Iterator[Row]]]:
-        """Yield how many rows there are, and these with their texts, the oldest first."""
+        """Yield how many rows there are, and these with their texts, the oldest first.
+
+        Raises `CommandError` (nothing matched) where no stream has the name that is wanted.
+        """
+        if wanted.stream is not None:
+            self._known_stream(wanted.stream)
         with self._connection.transaction():
             self._connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             parameters = asdict(wanted)
@@ -60,7 +82,42 @@ class Quarantine(OperatorSession):
                 " see `holdfast quarantine list --all`.",
                 ExitCode.NOTHING_MATCHED,
             )
-        return rows
+        return self._with_reasons(rows)
+
+    def _with_reasons(self, rows: list[Row]) -> list[Row]:
+        """Add `resolution_reason`: what was said when the row was resolved, else None."""
+        targets = [f"quarantine {row['id']}" for row in rows if row["resolution"] is not None]
+        given = {"targets": targets, "actions": list(ACTIONS.values())}
+        said = self._all("quarantine_reasons", given) if targets else []
+        reasons = {row["target"]: row["reason"] for row in said}
+        return [
+            {**row, "resolution_reason": reasons.get(f"quarantine {row['id']}")} for row in rows
+        ]
+
+    @contextmanager
+    def alone(self, ids: Sequence[int]) -> Iterator[list[Row]]:
+        """Let nobody else resolve rows while the block puts them back and resolves them.
+
+        Yields what became of them until now, as `take` does, without their texts. Raises
+        `CommandError` for what the database refuses: nothing of the block is booked then.
+        """
+        try:
+            with self._transaction():
+                yield self._with_reasons(self._all("quarantine_lock", {"ids": list(ids)}))
+        except psycopg.Error as error:
+            raise CommandError(
+                f"the database refused: {cause(error)}. Nothing of it was booked: the same command"
+                " books what is written, and writes nothing twice."
+            ) from None
+
+    def put_back(self, ids: Sequence[int]) -> dict[int, str]:
+        """Return which of the named rows have an entry in the outbox, each with its stream there.
+
+        It stays true for those that nobody else can resolve meanwhile.
+        """
+        return {
+            row["id"]: row["stream"] for row in self._all("quarantine_put_back", {"ids": list(ids)})
+        }
 
     def resolve(
         self,
@@ -69,8 +126,13 @@ class Quarantine(OperatorSession):
         reason: str,
         detail: Row | None = None,
     ) -> list[int]:
-        """Mark the open ones among the named rows, each with its audit row; returns their ids."""
+        """Mark the open ones among the named rows, each with its audit row; returns their ids.
+
+        Raises `CommandError` where one is to be dismissed of which an entry was written.
+        """
         with self._transaction():
+            if resolution is QuarantineResolution.DISMISSED:
+                self._only_unwritten(ids)
             marked = self._all(
                 "quarantine_resolve",
                 {"ids": list(ids), "resolution": resolution.value, "actor": actor()},
@@ -79,6 +141,18 @@ class Quarantine(OperatorSession):
             for each in done:
                 self._audit(ACTIONS[resolution], f"quarantine {each}", reason, detail or {})
         return done
+
+    def _only_unwritten(self, ids: Sequence[int]) -> None:
+        """Lock rows, and raise `CommandError` where an open one has an entry in the outbox."""
+        locked = self._all("quarantine_lock", {"ids": list(ids)})
+        written = self.put_back([row["id"] for row in locked if row["resolution"] is None])
+        if written:
+            each = "; ".join(
+                f"row {number} was put back already, in stream {stream}, and only its booking is"
+                f" missing: `holdfast quarantine requeue {number} --reason TEXT` books it"
+                for number, stream in written.items()
+            )
+            raise CommandError(f"{each}. Nothing was changed.")
 
 
 @contextmanager

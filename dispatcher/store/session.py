@@ -1,13 +1,15 @@
 """Connections of the dispatcher: one pool, one role, a limit on everything that could hang.
 
 Nothing is kept in the session between two transactions, so a pooler in transaction mode may give
-each of them another one: role and limits are sent with BEGIN, in the same message.
+each of them another one: role and limits are sent with BEGIN, in the same message. Where no pooler
+is between, statements are prepared when they are first run: reading and planning one takes several
+times as long as running it.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from weakref import WeakSet
@@ -15,21 +17,25 @@ from weakref import WeakSet
 import psycopg
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.rows import DictRow, dict_row, namedtuple_row
-from psycopg_pool import AsyncConnectionPool, PoolTimeout
+from psycopg.rows import DictRow, dict_row, tuple_row
+from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
+from psycopg_pool import PoolTimeout
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random
 
 from dispatcher.core.text import one_line
 from dispatcher.errors import StoreUnavailableError
 from dispatcher.outage import Outage
+from dispatcher.store.pool import Connection, Pool
 from dispatcher.store.statements import statement
 from sink.contract.dsn import redact
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.roles import DISPATCHER
 from sink.contract.schema import SCHEMA_REVISION
 
-Connection = psycopg.AsyncConnection[DictRow]
 T = TypeVar("T")
+
+Step = tuple[str, Mapping[str, Any] | None]
+"""The name of a statement and its parameters."""
 
 DEFAULTS: dict[str, str | int | None] = {
     "application_name": "holdfast-dispatcher",
@@ -54,8 +60,12 @@ POOL_SECONDS = 3.0
 # InternalError: a server that became read-only, or that ended a transaction of ours.
 _AWAY = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError)
 _POOL_LOGGER = logging.getLogger("psycopg.pool")
+# Where nobody listens, logging writes bare text between the lines of JSON. Errors say it as well.
+for _logger in (logging.getLogger("psycopg"), _POOL_LOGGER):
+    _logger.addHandler(logging.NullHandler())
+_CHANGED_PLAN = "cached plan must not change result type"
 _CONFLICT = (errors.DeadlockDetected, errors.SerializationFailure)
-_POOLS: WeakSet[AsyncConnectionPool[Any]] = WeakSet()
+_POOLS: WeakSet[Pool] = WeakSet()
 
 
 class _LastWords(logging.Handler):
@@ -74,19 +84,26 @@ class Sessions:
     """The pool, and the only place that meets the database's errors."""
 
     def __init__(
-        self, dsn: str, outage: Outage | None, connections_max: int = CONNECTIONS_MAX
+        self,
+        dsn: str,
+        outage: Outage | None,
+        connections_max: int = CONNECTIONS_MAX,
+        *,
+        warm: Callable[[Connection], Awaitable[None]] | None = None,
     ) -> None:
         """`dsn` is a libpq URI or keywords. Raises `CommandError` when it is neither.
 
-        `outage` hears when the database is away and when it is back; None: nobody does.
+        `outage` hears when the database is away and when it is back; None: nobody does. `warm` is
+        called with each new connection that keeps what it prepares, in a transaction of its own.
         """
         self._outage = outage
+        self._warm = warm
         self.conninfo = _conninfo(dsn)
         """With the password; for whoever needs a connection that is not in the pool."""
-        self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
+        self._pool = Pool(
             self.conninfo,
             kwargs={"autocommit": True, "row_factory": dict_row},
-            configure=_forget_plans_of_others,
+            configure=self._configure,
             min_size=1,
             max_size=connections_max,
             timeout=POOL_SECONDS,
@@ -111,16 +128,53 @@ class Sessions:
             _POOL_LOGGER.propagate = False
             await self._pool.open()
 
+    async def _configure(self, connection: Connection) -> None:
+        async with AsyncExitStack() as stack:
+            # What cannot be lent the pool forgets, and leaves open.
+            stack.push_async_callback(connection.close)
+            try:
+                async with asyncio.timeout(TRANSACTION_SECONDS):
+                    await self._prepare(connection)
+            except TimeoutError:
+                limit = f"{TRANSACTION_SECONDS:g} s"
+                raise StoreUnavailableError(f"no answer within {limit}") from None
+            stack.pop_all()
+
+    async def _prepare(self, connection: Connection) -> None:
+        # A list of numbers has one type whatever is in it, so its statement is prepared once.
+        for dumper in (Int8Dumper, Int8BinaryDumper):
+            connection.adapters.register_dumper(int, dumper)
+        (row,) = await run(connection, "backend")
+        # A pooler tells each client a number of its own making instead of the server process's. The
+        # next transaction's session would not know what this one prepared.
+        if row["pid"] != connection.info.backend_pid:
+            connection.prepare_threshold = None
+            return
+        connection.prepare_threshold = 0
+        if self._warm is not None:
+            # What is not warm is only slower at first.
+            with suppress(psycopg.Error):
+                await begin(connection)
+                await self._warm(connection)
+                # A ROLLBACK would have psycopg prepare everything again.
+                await connection.commit()
+            await connection.rollback()
+
     async def close(self) -> None:
         """Close the pool."""
         await self._pool.close(timeout=POOL_SECONDS)
         _POOL_LOGGER.removeHandler(self._last_words)
 
     async def transaction(
-        self, work: Callable[[Connection], Awaitable[T]], within: float | None = None
+        self,
+        work: Callable[[Connection], Awaitable[T]],
+        within: float | None = None,
+        *,
+        begins: bool = False,
     ) -> T:
         """Run `work` in one transaction; a deadlock, which rolled it back, runs it again.
 
+        With `begins`, `work` calls `begin` before anything else, with what comes first.
         It is given up after `within` seconds (TRANSACTION_SECONDS). Raises `StoreUnavailableError`
         when the database is away; whether the transaction stands is then not known.
         """
@@ -132,7 +186,7 @@ class Sessions:
                 reraise=True,
             ):
                 with attempt:
-                    async with self._begun(within) as connection:
+                    async with self._begun(within, begins=begins) as connection:
                         return await work(connection)
         raise AssertionError("tenacity ends by returning or raising")
 
@@ -142,13 +196,16 @@ class Sessions:
             return await run(connection, name, parameters)
 
     @asynccontextmanager
-    async def _begun(self, within: float | None = None) -> AsyncIterator[Connection]:
+    async def _begun(
+        self, within: float | None = None, *, begins: bool = False
+    ) -> AsyncIterator[Connection]:
         """Lend a connection with a transaction open, and end it by how the block ended."""
         limit = within or TRANSACTION_SECONDS
         async with self._pool.connection() as connection:
             try:
                 async with asyncio.timeout(limit):
-                    await _begin(connection)
+                    if not begins:
+                        await begin(connection)
                     yield connection
                     await connection.commit()
             except TimeoutError:
@@ -185,17 +242,90 @@ async def translated() -> AsyncIterator[None]:
         yield
     except _AWAY as error:
         raise StoreUnavailableError(one_line(redact(str(error)))) from None
+    except errors.FeatureNotSupported as error:
+        # A table was changed under a prepared statement. After this one's ROLLBACK it is made anew.
+        if _CHANGED_PLAN not in str(error):
+            raise
+        raise StoreUnavailableError(one_line(str(error))) from None
 
 
-async def run_named(connection: Connection, name: str, parameters: dict[str, Any]) -> list[Any]:
-    """Run a statement that returns many rows; they are named tuples, which are quicker made."""
-    async with connection.cursor(binary=True, row_factory=namedtuple_row) as cursor:
+async def begin(connection: Connection, *steps: Step) -> list[list[DictRow]]:
+    """Open a transaction and take its first steps, all in one message; returns the rows of each.
+
+    Each step has a snapshot of its own.
+    """
+    async with _in_one_message(connection):
+        cursors = await _begin(connection, steps)
+    return [await cursor.fetchall() for cursor in cursors]
+
+
+async def begin_bare(
+    connection: Connection, step: Step, last: Step
+) -> tuple[list[DictRow], list[Any]]:
+    """Do as `begin`, with a last step whose rows are as `run_bare` returns them."""
+    async with connection.cursor(binary=True, row_factory=tuple_row) as many:
+        async with _in_one_message(connection):
+            (cursor,) = await _begin(connection, [step])
+            await many.execute(statement(last[0]), last[1])
+        return await cursor.fetchall(), await many.fetchall()
+
+
+async def _begin(
+    connection: Connection, steps: Sequence[Step]
+) -> list[psycopg.AsyncCursor[DictRow]]:
+    await connection.execute(b"BEGIN")
+    await connection.execute(statement("session"))
+    return [
+        await connection.execute(statement(name), parameters, binary=True)
+        for name, parameters in steps
+    ]
+
+
+async def finish(connection: Connection, *steps: Step) -> int:
+    """Run the last steps and COMMIT, all in one message; returns how many rows the last changed."""
+    async with _in_one_message(connection):
+        for name, parameters in steps:
+            cursor = await connection.execute(statement(name), parameters)
+        await connection.execute(b"COMMIT")
+    return cursor.rowcount
+
+
+async def run_bare(connection: Connection, name: str, parameters: dict[str, Any]) -> list[Any]:
+    """Run a statement that returns many rows; they are plain tuples, which are made quickest."""
+    async with connection.cursor(binary=True, row_factory=tuple_row) as cursor:
         await cursor.execute(statement(name), parameters)
         return await cursor.fetchall()
 
 
+@asynccontextmanager
+async def _in_one_message(connection: Connection) -> AsyncIterator[None]:
+    """Send what is executed in the block together, and wait for all of it at its end."""
+    ended = ""
+
+    def heard(notice: errors.Diagnostic) -> None:
+        nonlocal ended
+        if notice.severity_nonlocalized == "FATAL":
+            ended = notice.message_primary or ""
+
+    connection.add_notice_handler(heard)
+    try:
+        async with connection.pipeline():
+            yield
+    except asyncio.CancelledError:
+        # It stops in the middle of what it has sent: nobody else can use it.
+        await connection.close()
+        raise
+    except psycopg.OperationalError as error:
+        # Why the server ended the session before it was asked is no answer to what was sent.
+        if error.sqlstate is None and ended:
+            raise psycopg.OperationalError(ended) from None
+        raise
+    finally:
+        connection.remove_notice_handler(heard)
+
+
 async def run(
-    connection: Connection, name: str, parameters: dict[str, Any] | None = None
+    connection: Connection, name: str, parameters: Mapping[str, Any] | None = None
 ) -> list[DictRow]:
     """Run the statement `name`; returns its rows, or an empty list for one that has none."""
     cursor = await connection.execute(statement(name), parameters, binary=True)
@@ -237,25 +367,10 @@ def _conninfo(dsn: str) -> str:
         ) from None
 
 
-async def _begin(connection: Connection) -> None:
-    # Several statements in one message cannot be prepared, and need not be: they are not planned.
-    await connection.execute(b"BEGIN; " + statement("session"), prepare=False)
-
-
-async def _forget_plans_of_others(connection: Connection) -> None:
-    """Prepare no statement behind a pooler: the next transaction's session would not know it.
-
-    A pooler tells each client a number of its own making instead of the server process's.
-    """
-    (row,) = await run(connection, "backend")
-    if row["pid"] != connection.info.backend_pid:
-        connection.prepare_threshold = None
-
-
 async def _check_schema(connection: Connection) -> None:
     missing = CommandError("this database has no Holdfast schema: run `holdfast db upgrade` first.")
     try:
-        await _begin(connection)
+        await begin(connection)
     except errors.InvalidParameterValue:
         raise missing from None
     except errors.InsufficientPrivilege:

@@ -9,7 +9,8 @@ from dispatcher.core.lifecycle import stops
 from dispatcher.core.values import Settled, Settlement
 from dispatcher.store.attempt_rows import attempt_rows
 from dispatcher.store.pacing import concerned, settle_paces
-from dispatcher.store.session import Connection, run
+from dispatcher.store.pool import Connection
+from dispatcher.store.session import begin, run
 from dispatcher.store.statements import statement
 from sink.contract.failpoints import failpoint
 
@@ -20,15 +21,16 @@ Claimed = tuple[int, int, UUID]
 async def settle(
     connection: Connection, settlements: Sequence[Settlement], *, repeated: bool
 ) -> list[Settled]:
-    """Store `settlements` in the caller's transaction; see `dispatcher.ports.Store.settle`.
+    """Store `settlements` in a transaction that begins here; see `dispatcher.ports.Store.settle`.
 
     Nothing of a lost lease is stored. Its rescue has booked the same attempts as `unknown`; a
     second row for one of them would count it twice.
     """
-    rows = {_claimed(row): row for row in await run(connection, "lane_settle", _lanes(settlements))}
+    (ended,) = await begin(connection, ("lane_settle", _lanes(settlements)))
+    rows = {claimed_row(row): row for row in ended}
     failpoint("D15")
-    held = [each for each in settlements if _claim_of(each) in rows]
-    await _add_attempts(connection, held, rows)
+    held = [each for each in settlements if claim_of(each) in rows]
+    await add_attempts(connection, held, rows)
     await _bury(connection, held)
     for endpoint_id, reason in sorted({(s.endpoint_id, s.disable) for s in held if s.disable}):
         gone = {"endpoint_id": endpoint_id, "reason": reason}
@@ -38,11 +40,11 @@ async def settle(
     changes = dict(await settle_paces(connection, held, paced))
     settled = [
         # A change shows once, with the first result of its endpoint.
-        Settled(each, rows[_claim_of(each)]["due_at"], changes.pop(each.endpoint_id, None))
+        Settled(each, rows[claim_of(each)]["due_at"], changes.pop(each.endpoint_id, None))
         for each in held
     ]
     if repeated and len(held) < len(settlements):
-        settled += await _stored_before(connection, settlements, rows.keys())
+        settled += await stored_before(connection, settlements, rows.keys())
     failpoint("D11")
     return settled
 
@@ -60,14 +62,15 @@ def _lanes(settlements: Sequence[Settlement]) -> dict[str, object]:
     }
 
 
-async def _add_attempts(
+async def add_attempts(
     connection: Connection, held: Sequence[Settlement], rows: dict[Claimed, DictRow]
 ) -> None:
+    """Record what was tried under leases that are `held`; `rows` are what became of these."""
     if not any(each.attempts for each in held):
         return
     # One moment, that of the transaction.
-    at = rows[_claim_of(held[0])]["settled_at"].isoformat()
-    text = "".join([attempt_rows(each, at, rows[_claim_of(each)]["due_at"]) for each in held])
+    at = rows[claim_of(held[0])]["settled_at"].isoformat()
+    text = "".join([attempt_rows(each, at, rows[claim_of(each)]["due_at"]) for each in held])
     async with connection.cursor().copy(statement("attempt_copy")) as copy:
         await copy.write(text)
 
@@ -92,12 +95,12 @@ async def _bury(connection: Connection, held: Sequence[Settlement]) -> None:
     )
 
 
-async def _stored_before(
+async def stored_before(
     connection: Connection, settlements: Sequence[Settlement], held: Iterable[Claimed]
 ) -> list[Settled]:
     """Find those that an earlier call stored although its COMMIT was not answered."""
-    missing = set(map(_claim_of, settlements)) - set(held)
-    doubtful = {_claim_of(s): s for s in settlements if _claim_of(s) in missing and s.attempts}
+    missing = set(map(claim_of, settlements)) - set(held)
+    doubtful = {claim_of(s): s for s in settlements if claim_of(s) in missing and s.attempts}
     found = await run(
         connection,
         "attempt_recorded",
@@ -108,12 +111,14 @@ async def _stored_before(
             "sequences": [each.attempts[0].sequence for each in doubtful.values()],
         },
     )
-    return [Settled(doubtful[_claimed(row)], None) for row in found]
+    return [Settled(doubtful[claimed_row(row)], None) for row in found]
 
 
-def _claim_of(settlement: Settlement) -> Claimed:
+def claim_of(settlement: Settlement) -> Claimed:
+    """Return the lease that a settlement is about."""
     return settlement.endpoint_id, settlement.subject_id, settlement.token
 
 
-def _claimed(row: DictRow) -> Claimed:
+def claimed_row(row: DictRow) -> Claimed:
+    """Return the lease that a row is about."""
     return row["endpoint_id"], row["subject_id"], row["token"]

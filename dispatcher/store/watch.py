@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import psycopg
 from psycopg.rows import dict_row
 
-from dispatcher.store.session import Connection, Sessions, run, translated
+from dispatcher.store.pool import Connection
+from dispatcher.store.session import Sessions, run, translated
 from sink.contract.schema import SCHEMA_REVISION
 
 

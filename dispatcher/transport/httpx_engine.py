@@ -35,6 +35,7 @@ from dispatcher.transport.guard import (
 )
 from dispatcher.transport.guarded_backend import GuardedBackend
 from sink.contract.failpoints import failpoint
+from sink.contract.wire import KEY_WINDOW
 
 
 class HttpxTransport:
@@ -136,6 +137,7 @@ class _Exchange:
         self._progress = progress
         self._status: int | None = None
         self._retry_after: tuple[str, ...] = ()
+        self._key_window: str | None = None
         self._body = bytearray()
 
     async def run(self, total_timeout: float) -> None:
@@ -157,6 +159,7 @@ class _Exchange:
         try:
             self._status = response.status_code
             self._retry_after = tuple(response.headers.get_list("retry-after"))
+            self._key_window = response.headers.get(KEY_WINDOW)
             async for chunk in response.aiter_raw():
                 self._body += chunk[: RESPONSE_BYTES_READ_MAX - len(self._body)]
                 if len(self._body) >= RESPONSE_BYTES_READ_MAX:
@@ -168,7 +171,8 @@ class _Exchange:
     def answer(self, fault: str) -> Answer:
         """Return what came of it: the status line decides, whatever happened to the body."""
         if self._status is not None:
-            return Response(self._status, self._retry_after, bytes(self._body))
+            body = bytes(self._body)
+            return Response(self._status, self._retry_after, body, self._key_window)
         return NoAnswer(fault) if self._progress.sent else NotSent(fault)
 
     async def _trace(self, name: str, _info: Any) -> None:

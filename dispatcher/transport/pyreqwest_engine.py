@@ -15,11 +15,14 @@ import asyncio
 import os
 from collections.abc import Callable, Collection
 from datetime import timedelta
+from functools import lru_cache
 from pathlib import Path
 
 from pyreqwest.client import Client
 from pyreqwest.exceptions import DetailedPyreqwestError, PyreqwestError
+from pyreqwest.request import StreamRequest
 from pyreqwest.response import Response as HttpResponse
+from pyreqwest.response import ResponseBodyReader
 
 from dispatcher.clock import seconds
 from dispatcher.core.outcome import (
@@ -38,6 +41,7 @@ from dispatcher.transport.certificates import UnusablePemError
 from dispatcher.transport.guard import AddressRefusedError, Resolve, ResolveError, system_addresses
 from dispatcher.transport.pinned_clients import PinnedClients, Roots
 from sink.contract.failpoints import ENVIRONMENT, failpoint
+from sink.contract.wire import KEY_WINDOW
 
 _NOT_CONNECTED = "client error (Connect)"
 """How the client's HTTP library names all that fails before a connection is ready for a request."""
@@ -84,14 +88,16 @@ class PyreqwestTransport:
         except ValueError as error:
             return Refused(one_line(str(error)))
         exchange = _Exchange(channel, request, progress, self._pass)
-        end = seconds() + total_timeout
         channel.in_use += 1
         try:
             client = channel.ready()
-            if client is None:
+            if client is not None:
+                await exchange.run(client, seconds() + total_timeout, _span(total_timeout))
+            else:
+                end = seconds() + total_timeout
                 async with asyncio.timeout(total_timeout):
                     client = await channel.first(total_timeout)
-            await exchange.run(client, end)
+                await exchange.run(client, end, _until(end))
         except (PyreqwestError, TimeoutError) as error:
             return exchange.answer(_fault(error, total_timeout))
         except ResolveError as error:
@@ -131,7 +137,16 @@ class _UnfitError(Exception):
 class _Exchange:
     """One request on its way, and what is known of the response so far."""
 
-    __slots__ = ("_body", "_channel", "_pass", "_progress", "_request", "_retry_after", "_status")
+    __slots__ = (
+        "_body",
+        "_channel",
+        "_key_window",
+        "_pass",
+        "_progress",
+        "_request",
+        "_retry_after",
+        "_status",
+    )
 
     def __init__(
         self,
@@ -146,16 +161,22 @@ class _Exchange:
         self._pass = pass_
         self._status: int | None = None
         self._retry_after: tuple[str, ...] = ()
+        self._key_window: str | None = None
         self._body = b""
 
-    async def run(self, client: Client, end: float) -> None:
+    async def run(self, client: Client, end: float, left: timedelta) -> None:
         """Send through `client`, or the next that can connect, and read the answer.
 
-        `end` is the total deadline by this process's clock; it is the client that keeps it.
+        `end` is the total deadline by this process's clock, `left` what is left until then; it is
+        the client that keeps it.
         """
         while True:
             try:
-                await self._exchange(client, max(0.001, end - seconds()))
+                async with self._call(client, left) as response:
+                    self._begin(response)
+                    # Asking for a body that is not there takes a turn of the event loop.
+                    if response.get_header("content-length") != "0":
+                        await self._read(response.body_reader)
             except DetailedPyreqwestError as error:
                 if not _not_connected(error):
                     raise
@@ -164,18 +185,18 @@ class _Exchange:
                     other = await self._channel.after(client)
                 if other is None:
                     raise
-                client = other
+                client, left = other, _until(end)
             else:
                 return
 
-    async def _exchange(self, client: Client, left: float) -> None:
+    def _call(self, client: Client, left: timedelta) -> StreamRequest:
         request = self._request
         try:
             call = (
                 client.post(self._channel.url)
                 .headers(request.headers)
                 .body_bytes(request.body)
-                .timeout(timedelta(seconds=left))
+                .timeout(left)
                 # Otherwise the status is not told before so much of the body has come.
                 .streamed_read_buffer_limit(0)
                 .build_streamed()
@@ -185,26 +206,38 @@ class _Exchange:
         self._pass("D5")
         self._pass("D6")
         self._progress.sent = True
-        async with call as response:
-            self._status = response.status
-            self._pass("D8")
-            self._pass("D9")
-            self._retry_after = _retry_after(response)
-            if response.get_header("content-length") == "0":
-                return  # asking for what is not there takes a turn of the event loop
-            reader = response.body_reader
-            while (chunk := await reader.read_chunk()) is not None:
-                self._body += bytes(chunk)
-                if len(self._body) >= RESPONSE_BYTES_READ_MAX:
-                    # A body that was not read to its end takes its connection along.
-                    self._body = self._body[:RESPONSE_BYTES_READ_MAX]
-                    break
+        return call
+
+    def _begin(self, response: HttpResponse) -> None:
+        self._status = response.status
+        self._pass("D8")
+        self._pass("D9")
+        self._retry_after = _retry_after(response)
+        self._key_window = _key_window(response)
+
+    async def _read(self, reader: ResponseBodyReader) -> None:
+        while (chunk := await reader.read_chunk()) is not None:
+            self._body += bytes(chunk)
+            if len(self._body) >= RESPONSE_BYTES_READ_MAX:
+                # A body that was not read to its end takes its connection along.
+                self._body = self._body[:RESPONSE_BYTES_READ_MAX]
+                break
 
     def answer(self, fault: str) -> Answer:
         """Return what came of it: the status line decides, whatever happened to the body."""
         if self._status is not None:
-            return Response(self._status, self._retry_after, self._body)
+            return Response(self._status, self._retry_after, self._body, self._key_window)
         return NoAnswer(fault) if self._progress.sent else NotSent(fault)
+
+
+@lru_cache(maxsize=256)
+def _span(timeout: float) -> timedelta:
+    return timedelta(seconds=timeout)
+
+
+def _until(end: float) -> timedelta:
+    """Return what is left until `end`, as the client takes it."""
+    return timedelta(seconds=max(0.001, end - seconds()))
 
 
 def _retry_after(response: HttpResponse) -> tuple[str, ...]:
@@ -212,6 +245,13 @@ def _retry_after(response: HttpResponse) -> tuple[str, ...]:
         return tuple(response.get_header_all("retry-after"))
     except ValueError:
         return (_UNREADABLE,)  # the client gives no field that is not ASCII
+
+
+def _key_window(response: HttpResponse) -> str | None:
+    try:
+        return response.get_header(KEY_WINDOW)
+    except ValueError:
+        return _UNREADABLE
 
 
 def _not_connected(error: DetailedPyreqwestError) -> bool:

@@ -8,5 +8,5 @@ SET url = %(url)s, types = %(types)s, secret_refs = %(secret_refs)s, allow_cidrs
     concurrency = %(concurrency)s, rate_per_second = %(rate_per_second)s, schedule_seconds = %(schedule_seconds)s,
     budget_seconds = %(budget_seconds)s, breaker_threshold = %(breaker_threshold)s,
     slow_start_seconds = %(slow_start_seconds)s, order_policy = %(order_policy)s::holdfast.order_policy,
-    updated_at = now()
+    inquiry_path = %(inquiry_path)s, updated_at = now()
 WHERE id = %(id)s

@@ -3,7 +3,7 @@
 -- range of ix_lane_due: lanes of one priority whose retry is not yet due, or that others have, are in none and cost nothing.
 WITH due AS MATERIALIZED (
     SELECT l.endpoint_id, l.subject_id, l.delivered_sequence, l.last_sequence, l.claimed_sequence,
-           l.attempt, l.rescued, l.head_created_at, l.priority, l.due_at, p.types, w.entries,
+           l.attempt, l.rescued, l.head_created_at, l.priority, l.due_at, p.types, w.entries, r.key_window_seconds,
            -- The endpoint's running clock, less what it was when the head was first tried.
            greatest(0, (extract(epoch FROM CASE
                WHEN r.stalled_since IS NULL THEN now()
@@ -35,17 +35,22 @@ WITH due AS MATERIALIZED (
 ),
 taken AS MATERIALIZED (
     SELECT d.endpoint_id, d.subject_id, d.delivered_sequence, d.last_sequence,
-           d.priority, d.due_at, d.tried_us, n.sequence, n.created_at, n.key, n.traceparent, n.body, n.place,
+           d.priority, d.due_at, d.key_window_seconds, n.sequence, n.created_at, n.key, n.traceparent, n.body, n.place,
+           CASE WHEN n.sequence > d.claimed_sequence THEN 0 ELSE d.tried_us END AS tried_us,
            -- An endpoint that takes every type takes every sequence: one that is not there is missing.
            coalesce(d.types = '{}' AND n.sequence > d.delivered_sequence + n.place, false) AS gap,
            -- The head's attempts are counted in its lane; those of an entry that was handed out
            -- before and did not become head are on record.
            CASE WHEN n.place IS NULL THEN NULL
-                WHEN n.place = 1 AND d.attempt > 0 THEN d.attempt + 1
+                -- Never handed out: what its lane counts is of a head that is stored no more.
                 WHEN n.sequence > d.claimed_sequence THEN 1
-                ELSE 1 + coalesce(tried.number, 0)
+                WHEN n.place = 1 AND d.attempt > 0 THEN d.attempt + 1
+                ELSE 1 + coalesce(tried.counts[1], 0)
            END AS number,
-           CASE WHEN n.place = 1 AND d.attempt > 0 THEN d.rescued ELSE tried.rescued END AS rescued
+           CASE WHEN n.sequence > d.claimed_sequence THEN 0
+                WHEN n.place = 1 AND d.attempt > 0 THEN d.rescued
+                ELSE coalesce(tried.counts[2], 0)
+           END AS rescued
     FROM due d
     LEFT JOIN LATERAL (
         SELECT e.sequence, e.created_at, e.key, e.traceparent, e.body,
@@ -66,15 +71,17 @@ taken AS MATERIALIZED (
     ) n ON n.place = 1 OR (n.bytes <= %(bytes)s
        AND (d.types <> '{}' OR n.sequence = d.delivered_sequence + n.place))
     CROSS JOIN LATERAL (
-        -- A rescue has no duration.
-        SELECT max(a.number) AS number,
-               count(*) FILTER (WHERE a.duration_ms IS NULL)::integer AS rescued
-        FROM holdfast.attempt a
-        WHERE n.sequence <= d.claimed_sequence AND NOT (n.place = 1 AND d.attempt > 0)
-          AND a.endpoint_id = d.endpoint_id AND a.subject_id = d.subject_id
-          AND a.sequence = n.sequence
-          AND a.finished_at >= CASE WHEN n.created_at > now() THEN '-infinity'
-                                    ELSE n.created_at - interval '1 hour' END
+        -- A subquery in a CASE, which is not even begun where nothing was handed out before.
+        SELECT CASE WHEN n.sequence <= d.claimed_sequence AND NOT (n.place = 1 AND d.attempt > 0) THEN (
+            -- A rescue has no duration.
+            SELECT ARRAY[max(a.number), count(*) FILTER (WHERE a.duration_ms IS NULL)::integer]
+            FROM holdfast.attempt a
+            WHERE a.endpoint_id = d.endpoint_id AND a.subject_id = d.subject_id
+              AND a.sequence = n.sequence
+              AND a.finished_at >= CASE WHEN n.created_at > now() THEN '-infinity'
+                                        ELSE n.created_at - interval '1 hour' END
+        ) END AS counts
+        OFFSET 0
     ) tried
 ),
 held_back AS (
@@ -89,10 +96,11 @@ leased AS (
         lease_until = now() + %(lease_seconds)s * interval '1 second',
         attempt = h.number,
         rescued = h.rescued,
+        tried_since_us = CASE WHEN h.sequence <= lane.claimed_sequence THEN lane.tried_since_us END,
         claimed_sequence = greatest(lane.claimed_sequence, h.last_sequence),
         head_created_at = h.created_at
     FROM (
-        SELECT endpoint_id, subject_id, max(sequence) AS last_sequence,
+        SELECT endpoint_id, subject_id, min(sequence) AS sequence, max(sequence) AS last_sequence,
                min(number) FILTER (WHERE place = 1) AS number,
                min(rescued) FILTER (WHERE place = 1) AS rescued,
                min(created_at) FILTER (WHERE place = 1) AS created_at
@@ -102,7 +110,25 @@ leased AS (
     ) h
     WHERE lane.endpoint_id = h.endpoint_id AND lane.subject_id = h.subject_id
 )
-SELECT endpoint_id, subject_id, delivered_sequence, last_sequence, priority, due_at, tried_us,
-       sequence, gap, number, rescued, created_at, key, traceparent, body
+SELECT endpoint_id, subject_id, delivered_sequence, last_sequence, priority,
+       -- Of a lane's first row alone: reading a moment is what takes longest.
+       CASE WHEN coalesce(place, 1) = 1 THEN due_at END AS due_at,
+       tried_us, gap, sequence, number, key, created_at, traceparent, body, rescued,
+       -- May have been received longer ago than the receiver keeps keys, and nobody said that it may be sent all the same.
+       -- What was not sent (failed without a status, refused) counts for nothing. When a rescued attempt, or one whose day
+       -- was dropped, was sent, nobody knows: not before its entry was written. Ages: a window may be 12 digits long.
+       CASE WHEN number > 1 AND extract(epoch FROM now() - created_at) > key_window_seconds THEN coalesce((
+           SELECT extract(epoch FROM now() - CASE WHEN min(a.number) = 1 THEN
+                      min(coalesce(a.finished_at - a.duration_ms * interval '1 millisecond', taken.created_at))
+                          FILTER (WHERE a.outcome <> 'refused' AND (a.outcome <> 'failed' OR a.status IS NOT NULL))
+                  ELSE taken.created_at END) > key_window_seconds
+           FROM holdfast.attempt a
+           WHERE a.endpoint_id = taken.endpoint_id AND a.subject_id = taken.subject_id
+             AND a.sequence = taken.sequence
+       ), false) AND NOT EXISTS (
+           SELECT FROM holdfast.dead_letter d
+           WHERE d.endpoint_id = taken.endpoint_id AND d.subject_id = taken.subject_id
+             AND d.sequence = taken.sequence AND d.window_waived
+       ) ELSE false END AS forgotten
 FROM taken
 ORDER BY endpoint_id, subject_id, sequence

@@ -5,6 +5,7 @@ SET delivered_sequence = CASE WHEN p.types = '{}' THEN lane.delivered_sequence
                               ELSE lane.last_sequence END,
     attempt = CASE WHEN p.types = '{}' THEN lane.attempt ELSE 0 END,
     rescued = CASE WHEN p.types = '{}' THEN lane.rescued ELSE 0 END,
+    tried_since_us = CASE WHEN p.types = '{}' THEN lane.tried_since_us END,
     due_at = CASE WHEN p.types = '{}' THEN now() + interval '60 seconds' END
 FROM unnest(%(endpoint_ids)s::integer[], %(subject_ids)s::bigint[], %(last_sequences)s::bigint[])
          AS empty (endpoint_id, subject_id, last_sequence)

@@ -3,7 +3,8 @@
 -- pk_endpoint_pace, pk_endpoint.
 SELECT e.endpoint_id, e.breaker::text AS breaker, e.breaker_since, e.breaker_until, e.breaker_reason, e.failures,
        e.openings, e.probe, e.paid_until, e.held_until, e.held_by, e.paused, e.stalled_us, e.stalled_since,
-       e.stalled_until, p.rate_per_second, p.breaker_threshold, p.slow_start_seconds, p.total_timeout_ms,
+       e.stalled_until, p.rate_per_second, p.breaker_threshold, p.slow_start_seconds,
+       p.total_timeout_ms, p.inquiry_path,
        now() AS at
 FROM holdfast.endpoint_pace e
 JOIN holdfast.endpoint p ON p.id = e.endpoint_id

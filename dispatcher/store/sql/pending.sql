@@ -1,14 +1,40 @@
--- Whether a drain has something left to do: a batch to route, a lease to settle or rescue, a lane that is due at an endpoint
--- that may be sent to now. Uses ix_batch_unrouted, ix_lane_leased, ix_lane_due, pk_endpoint_pace.
+-- Whether a drain has something left to do: a batch to route, a lease to settle or rescue, a lane or an item of a replay that
+-- is due at an endpoint that may be sent to now, a replay to end. Uses ix_batch_unrouted, ix_lane_leased, ix_lane_due,
+-- pk_endpoint_pace, ix_replay_applying, ix_replay_item_due, ix_replay_item_leased, pk_replay_item.
+WITH open AS (
+    SELECT p.id
+    FROM holdfast.endpoint p
+    JOIN holdfast.endpoint_pace e ON e.endpoint_id = p.id
+    WHERE p.id = ANY (%(endpoint_ids)s::integer[]) AND p.state = 'active'
+      AND (e.held_until IS NULL OR e.held_until <= now())
+      AND (e.breaker NOT IN ('open', 'half_open') OR e.breaker_until <= now())
+)
 SELECT EXISTS (SELECT FROM holdfast.batch WHERE routed_at IS NULL)
     OR EXISTS (SELECT FROM holdfast.lane WHERE token IS NOT NULL)
     OR EXISTS (
         SELECT
-        FROM holdfast.lane l
-        JOIN holdfast.endpoint p ON p.id = l.endpoint_id
-        JOIN holdfast.endpoint_pace e ON e.endpoint_id = l.endpoint_id
-        WHERE l.endpoint_id = ANY (%(endpoint_ids)s::integer[]) AND p.state = 'active'
-          AND (e.held_until IS NULL OR e.held_until <= now())
-          AND (e.breaker NOT IN ('open', 'half_open') OR e.breaker_until <= now())
-          AND l.token IS NULL AND l.due_at <= now()
+        FROM open
+        JOIN holdfast.lane l ON l.endpoint_id = open.id
+        WHERE l.token IS NULL AND l.due_at <= now()
+    )
+    OR EXISTS (SELECT FROM holdfast.replay_item WHERE token IS NOT NULL)
+    OR EXISTS (
+        SELECT
+        FROM holdfast.replay y
+        WHERE y.state = 'applying' AND y.verb = 'redeliver' AND (
+            EXISTS (
+                SELECT
+                FROM open
+                JOIN holdfast.replay_item i ON i.replay_id = y.id AND i.endpoint_id = open.id
+                WHERE i.settled_at IS NULL AND i.token IS NULL AND (i.due_at IS NULL OR i.due_at <= now())
+                  AND NOT EXISTS (
+                      SELECT FROM holdfast.replay_item o
+                      WHERE o.replay_id = i.replay_id AND o.endpoint_id = i.endpoint_id
+                        AND o.subject_id = i.subject_id AND o.sequence < i.sequence AND o.settled_at IS NULL
+                  )
+            )
+            OR NOT EXISTS (
+                SELECT FROM holdfast.replay_item i WHERE i.replay_id = y.id AND i.settled_at IS NULL AND i.token IS NULL
+            )
+        )
     ) AS pending

@@ -2,4 +2,4 @@
 -- Index: the catalogue's own.
 SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date AS today, old.parent, old.day
 FROM (VALUES (1)) AS one
-LEFT JOIN holdfast.days_older_than(%(days)s) AS old ON true
+LEFT JOIN holdfast.days_older_than(%(days)s::integer) AS old ON true

@@ -6,5 +6,5 @@ FROM holdfast.quarantine q
 LEFT JOIN holdfast.batch b USING (batch_no)
 WHERE (%(stream)s::text IS NULL OR b.stream = %(stream)s::text)
   AND (%(reason)s::holdfast.quarantine_reason IS NULL OR q.reason = %(reason)s::holdfast.quarantine_reason)
-  AND (NOT %(open)s OR q.resolution IS NULL)
+  AND (NOT %(open)s OR q.resolution IS NULL) AND (NOT %(resolved)s OR q.resolution IS NOT NULL)
 ORDER BY q.id

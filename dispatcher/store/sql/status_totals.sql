@@ -1,15 +1,13 @@
--- What needs a person and what is on its way, as of one snapshot.
--- Uses ix_batch_unrouted, ix_lane_due, ix_lane_leased, uq_dead_letter_open, pk_batch; open rows are counted to 100,000.
+-- What needs a person and what is on its way, as of one snapshot; lanes, letters and rows are counted up to a limit. What waits
+-- for the longest is looked for among so many lanes of each endpoint that are due first, and that are due last.
+-- Uses ix_batch_unrouted, ix_lane_due, ix_lane_leased, uq_dead_letter_open, ix_quarantine_open; reads batch for its sums.
 SELECT
     (SELECT count(*) FROM holdfast.batch WHERE routed_at IS NULL) AS unrouted_batches,
-    (SELECT count(*) FROM holdfast.lane l JOIN holdfast.endpoint p ON p.id = l.endpoint_id
-      WHERE l.due_at <= clock_timestamp() AND l.token IS NULL AND p.state = 'active') AS due_lanes,
-    (SELECT count(*) FROM holdfast.lane l JOIN holdfast.endpoint p ON p.id = l.endpoint_id
-      WHERE l.due_at > clock_timestamp() AND l.token IS NULL AND p.state = 'active') AS retrying_lanes,
+    lanes.due AS due_lanes, lanes.retrying AS retrying_lanes,
     (SELECT count(*) FROM holdfast.lane WHERE token IS NOT NULL) AS leased_lanes,
-    (SELECT count(*) FROM holdfast.dead_letter WHERE resolution IS NULL) AS dead_letters,
+    (SELECT count(*) FROM (SELECT FROM holdfast.dead_letter WHERE resolution IS NULL LIMIT %(most)s) AS o) AS dead_letters,
     (SELECT coalesce(sum(quarantined_count), 0)::bigint FROM holdfast.batch) AS quarantined_rows,
-    (SELECT count(*) FROM (SELECT FROM holdfast.quarantine WHERE resolution IS NULL LIMIT 100000) AS o)
+    (SELECT count(*) FROM (SELECT FROM holdfast.quarantine WHERE resolution IS NULL LIMIT %(most)s) AS o)
         AS open_quarantined_rows,
     (SELECT count(*) FROM holdfast.divergence v JOIN holdfast.batch b USING (batch_no)
        JOIN holdfast.stream s ON s.name = b.stream AND s.query_id = b.query_id
@@ -17,7 +15,32 @@ SELECT
                            AND later.query_id = b.query_id AND later.batch_id > b.batch_id)
     ) AS diverged_replays,
     (SELECT coalesce(sum(entry_count), 0)::bigint FROM holdfast.batch) AS entries,
-    (SELECT extract(epoch FROM clock_timestamp() - min(l.head_created_at))::double precision
-       FROM holdfast.lane l JOIN holdfast.endpoint p ON p.id = l.endpoint_id
-      WHERE l.due_at IS NOT NULL AND l.delivered_sequence < l.last_sequence AND p.state = 'active'
-    ) AS oldest_waiting_seconds
+    extract(epoch FROM clock_timestamp() - lanes.head_created_at)::double precision AS oldest_waiting_seconds
+FROM (
+    SELECT coalesce(sum(due.lanes), 0)::bigint AS due, coalesce(sum(retrying.lanes), 0)::bigint AS retrying,
+           min(least(first.head_created_at, last.head_created_at)) AS head_created_at
+    FROM holdfast.endpoint p
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS lanes
+        FROM (SELECT FROM holdfast.lane l
+               WHERE l.endpoint_id = p.id AND l.due_at <= clock_timestamp() AND l.token IS NULL LIMIT %(most)s) l
+    ) due
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS lanes
+        FROM (SELECT FROM holdfast.lane l
+               WHERE l.endpoint_id = p.id AND l.due_at > clock_timestamp() AND l.token IS NULL LIMIT %(most)s) l
+    ) retrying
+    CROSS JOIN LATERAL (
+        SELECT min(l.head_created_at) AS head_created_at
+        FROM (SELECT l.head_created_at FROM holdfast.lane l
+               WHERE l.endpoint_id = p.id AND l.due_at IS NOT NULL AND l.token IS NULL
+               ORDER BY l.priority, l.due_at LIMIT %(looked_at)s) l
+    ) first
+    CROSS JOIN LATERAL (
+        SELECT min(l.head_created_at) AS head_created_at
+        FROM (SELECT l.head_created_at FROM holdfast.lane l
+               WHERE l.endpoint_id = p.id AND l.due_at IS NOT NULL AND l.token IS NULL
+               ORDER BY l.priority DESC, l.due_at DESC LIMIT %(looked_at)s) l
+    ) last
+    WHERE p.state = 'active'
+) lanes

@@ -1,0 +1,1 @@
+"""The admin API and the operators' console: what the commands do, over HTTP."""

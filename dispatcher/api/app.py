@@ -1,0 +1,58 @@
+"""The application: API below /api/v1, console below /, health and metrics beside them."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from fastapi import APIRouter, Depends, FastAPI
+from starlette.concurrency import run_in_threadpool
+
+from dispatcher.api import console, health, metrics, problems, routes
+from dispatcher.api.access import Failures
+from dispatcher.api.long_looks import OneAtATime
+from dispatcher.api.settings import ApiSettings
+from dispatcher.api.shield import Shield
+from dispatcher.api.strict import no_others
+from dispatcher.store.operator_pool import OperatorPool
+
+PREFIX = "/api/v1"
+
+
+def application(settings: ApiSettings) -> FastAPI:
+    """Return the application; it connects to the database when it starts."""
+    pool = OperatorPool(settings.dsn, settings.connections)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        pool.open()
+        try:
+            yield
+        finally:
+            await run_in_threadpool(pool.close)
+
+    app = FastAPI(
+        title="Holdfast",
+        version=version("holdfast"),
+        summary="See it, explain it, replay it.",
+        lifespan=lifespan,
+        docs_url=None,  # its page loads scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
+    )
+    app.state.settings = settings
+    app.state.pool = pool
+    app.state.failures = Failures()
+    app.state.long_looks = OneAtATime()
+    problems.install(app)
+    health.install(app, pool)
+    api = APIRouter(prefix=PREFIX, dependencies=[Depends(no_others)], responses=problems.RESPONSES)
+    for router in routes.ROUTERS:
+        api.include_router(router)
+    app.include_router(api)
+    console.install(app)
+    problems.describe(app)
+    app.add_middleware(Shield, settings=settings)
+    # The outermost, so that what the shield refuses counts too.
+    metrics.install(app, pool.counts, PREFIX)
+    return app

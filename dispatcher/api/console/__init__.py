@@ -1,0 +1,15 @@
+"""The operators' console: pages made on the server, filters in the address."""
+
+from fastapi import FastAPI
+
+from dispatcher.api.console import errors, files, guard, live, login, routes
+
+
+def install(app: FastAPI) -> None:
+    """Add the console's pages to the application."""
+    guard.install(app)
+    live.install(app)
+    for router in (login.router, *routes.ROUTERS):
+        app.include_router(router, include_in_schema=False)
+    app.mount("/static", files.Files(), name="static")
+    errors.install(app)

@@ -1,0 +1,37 @@
+"""The console's screens, one file each."""
+
+from fastapi import APIRouter
+
+from dispatcher.api.console.routes import (
+    audit,
+    batches,
+    database,
+    dead_letters,
+    dispatchers,
+    endpoints,
+    entries,
+    live,
+    overview,
+    quarantine,
+    redeliver,
+    replays,
+    search,
+    subjects,
+)
+
+ROUTERS: tuple[APIRouter, ...] = (
+    overview.router,
+    entries.router,
+    redeliver.router,
+    subjects.router,
+    search.router,
+    live.router,
+    batches.router,
+    quarantine.router,
+    dead_letters.router,
+    replays.router,
+    endpoints.router,
+    dispatchers.router,
+    database.router,
+    audit.router,
+)

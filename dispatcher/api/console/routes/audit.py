@@ -1,0 +1,58 @@
+"""Audit: what people did, and what a dispatcher did that people should know of."""
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
+
+from dispatcher.api.console.forms import Field, given, moment, whole
+from dispatcher.api.console.guard import Person
+from dispatcher.api.console.pages import page
+from dispatcher.api.console.screens import ROWS
+from dispatcher.api.console.targets import detail_text, page_of
+from dispatcher.api.console.templates_setup import link
+from dispatcher.api.strict import no_others
+from dispatcher.store.audit import Audit, WantedActions
+
+router = APIRouter(dependencies=[Depends(no_others)])
+
+
+@router.get("/audit")
+def list_actions(
+    request: Request,
+    person: Person,
+    actor: str = "",
+    action: str = "",
+    target: str = "",
+    since: str = "",
+    until: str = "",
+    before: str = "",
+) -> Response:
+    """Show what was done, the newest first."""
+    wanted = WantedActions(
+        given(actor), given(action), given(target), moment("since", since), moment("until", until)
+    )
+    with person.session.open(Audit) as store:
+        rows, older = store.actions(wanted, limit=ROWS, before=whole("before", before))
+    asked = {"actor": actor, "action": action, "target": target, "since": since, "until": until}
+    return page(
+        request,
+        person,
+        "audit.html",
+        rows=[
+            {
+                **row,
+                "page": page_of(row["action"], row["target"]),
+                "detail": detail_text(row["detail"]),
+            }
+            for row in rows
+        ],
+        filtered=any(asked.values()),
+        fields=(
+            Field("actor", "Who", actor, "token alice"),
+            Field("action", "Action", action, "endpoint, or replay.apply"),
+            Field("target", "On what", target, "dead letter 7"),
+            Field("since", "Since", since, "2026-11-02T12:15:00Z"),
+            Field("until", "Before", until, "2026-11-02T13:00:00Z"),
+        ),
+        newest=link("/audit", **asked) if before else None,
+        older=link("/audit", **asked, before=older) if older else None,
+    )

@@ -1,0 +1,148 @@
+"""Batches: the ledger of a stream, one batch, and a replay of it that diverged."""
+
+import json
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import Response
+
+from dispatcher.api import bodies
+from dispatcher.api.console.differing import differing
+from dispatcher.api.console.forms import given, whole
+from dispatcher.api.console.guard import Login, Person
+from dispatcher.api.console.pages import page
+from dispatcher.api.console.screens import ROWS, acts, older_than, shows
+from dispatcher.api.console.templates_setup import link
+from dispatcher.api.strict import no_others
+from dispatcher.store.ledger import Ledger
+from dispatcher.store.lineage import Lineage
+from dispatcher.store.operator import OperatorStore
+from sink.contract.exits import CommandError, ExitCode
+
+router = APIRouter(dependencies=[Depends(no_others)])
+
+ROWS_COMPARED = 50
+NUMBER_MAX = 2**63 - 1
+
+BatchId = Annotated[int, Query(ge=0, le=NUMBER_MAX)]
+
+
+@router.get("/batches")
+def list_batches(
+    request: Request, person: Person, stream: str = "", query_id: str = "", before: str = ""
+) -> Response:
+    """Show the streams, and the newest batches of one: of the only one, where none is named."""
+    below, checkpoint = whole("before", before), query_of(query_id)
+    with person.session.open(OperatorStore) as streams:
+        known = streams.streams()
+    name = given(stream) or (known[0]["name"] if len(known) == 1 else None)
+    rows: list[dict[str, Any]] = []
+    older, meant, diverged, checkpoints = None, None, [], []
+    if name is not None:
+        with person.session.open(Ledger) as store:
+            meant, rows = store.page(name, checkpoint, limit=ROWS + 1, before=below)
+            older = older_than(rows, "batch_id")
+            if below is None:
+                diverged, checkpoints = store.divergences(name), store.checkpoints(name)
+    return page(
+        request,
+        person,
+        "batches.html",
+        streams=known,
+        stream=name,
+        query_id=meant,
+        checkpoints=checkpoints,
+        diverged=diverged,
+        rows=rows,
+        newest=link("/batches", stream=stream, query_id=query_id) if before else None,
+        older=link("/batches", stream=name, query_id=query_id, before=older) if older else None,
+    )
+
+
+@router.get("/batches/show")
+def show_batch(
+    request: Request, person: Person, stream: str, batch_id: BatchId, query_id: str = ""
+) -> Response:
+    """Show a batch: its counts, where it was read from, what became of it."""
+    with person.session.open(Lineage) as store:
+        found = store.batch(stream, batch_id, query_of(query_id))
+    return page(
+        request,
+        person,
+        "batch.html",
+        batch=found,
+        sources=_sources(found["source_offsets"]),
+        times=found["source_offsets"] or {},
+    )
+
+
+@router.get("/batches/diff")
+def show_difference(
+    request: Request,
+    person: Person,
+    stream: str,
+    batch_id: BatchId,
+    query_id: str = "",
+    number: str = "",
+    body: str = "",
+) -> Response:
+    """Show what a replay brought beside what was written; the bodies to operators who ask."""
+    with person.session.open(Lineage) as store:
+        found = store.divergence(
+            stream,
+            batch_id,
+            query_of(query_id),
+            number=whole("number", number),
+            limit=ROWS_COMPARED,
+        )
+    asked = shows(request, person, body)
+    if asked:
+        _note(person, found)
+    rows = [
+        {**row, "lines": differing(row["body_then"], row["body_now"]) if asked else []}
+        for row in found["rows"]
+    ]
+    address = {"stream": stream, "query_id": found["batch"]["query_id"], "batch_id": batch_id}
+    return page(
+        request,
+        person,
+        "batch_diff.html",
+        batch=found["batch"],
+        divergence=found["divergence"],
+        others=[(each, link("/batches/diff", **address, number=each)) for each in found["others"]],
+        rows=rows,
+        asked=asked,
+        acts=acts(person),
+        with_bodies=link(
+            "/batches/diff", **address, number=found["divergence"]["id"], body="shown"
+        ),
+    )
+
+
+def query_of(text: str) -> UUID | None:
+    """Read a checkpoint's id; raises `CommandError` (usage) for what is none."""
+    if given(text) is None:
+        return None
+    try:
+        return UUID(text)
+    except ValueError:
+        raise CommandError(
+            "query_id is not the id of a checkpoint. Nothing was changed; correct the address.",
+            ExitCode.USAGE,
+        ) from None
+
+
+def _note(person: Login, found: dict[str, Any]) -> None:
+    batch, number = found["batch"], found["divergence"]["id"]
+    target = f"{batch['stream']} batch {batch['batch_id']}"
+    bodies.note(person.session, "entry.read", target, divergence=number)
+
+
+def _sources(offsets: dict[str, Any] | None) -> list[str]:
+    """Return where each source was read from, as text."""
+    if offsets is None:
+        return []
+    if "text" in offsets:
+        return [str(offsets["text"])]
+    return [json.dumps(each, ensure_ascii=False) for each in offsets["sources"]]

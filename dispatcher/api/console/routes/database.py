@@ -1,0 +1,31 @@
+"""Database: what holds it up, how large it is, whether it fits this version."""
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
+
+from dispatcher.api.console.guard import Person
+from dispatcher.api.console.pages import page
+from dispatcher.api.console.screens import acts
+from dispatcher.api.strict import no_others
+from dispatcher.store.database import Database
+
+router = APIRouter(dependencies=[Depends(no_others)])
+
+DAYS_SHOWN = 14
+
+
+@router.get("/database")
+def show_database(request: Request, person: Person) -> Response:
+    """Show the database; what other sessions run is shown to operators."""
+    with person.session.open(Database) as store:
+        found = store.look()
+    return page(
+        request,
+        person,
+        "database.html",
+        found=found,
+        sessions=sum(each["sessions"] for each in found["connections"]),
+        oldest=found["snapshots"][0]["age_seconds"] if found["snapshots"] else None,
+        days_shown=DAYS_SHOWN,
+        acts=acts(person),
+    )

@@ -1,0 +1,264 @@
+"""Dead letters: found, explained, planned to be sent again, or given up."""
+
+from typing import Annotated, Any
+from uuid import UUID, uuid4
+
+from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi.responses import Response
+
+from dispatcher.api import bodies
+from dispatcher.api.console.choosing import Question, ask, numbers_of, one_of, reason_of, values
+from dispatcher.api.console.forms import Field, given, whole
+from dispatcher.api.console.guard import Acting, Form, Login, Person
+from dispatcher.api.console.pages import away, page
+from dispatcher.api.console.replay_form import id_of, rate_of
+from dispatcher.api.console.screens import (
+    ROWS,
+    acts,
+    older_than,
+    or_why_not,
+    shows,
+    tabs,
+    which_of,
+)
+from dispatcher.api.console.templates_setup import link
+from dispatcher.api.strict import no_others
+from dispatcher.core.dead_letter import what_helps, what_it_holds
+from dispatcher.core.replay_filter import ReplayFilter, ReplayScope
+from dispatcher.operations.keys import few_keys_of
+from dispatcher.operations.replay import planned
+from dispatcher.store.dead import DeadLetters, Filter
+from dispatcher.store.operator_session import Row
+from dispatcher.store.replays import ReplayStore
+from sink.contract.exits import CommandError, ExitCode
+from sink.contract.states import AccessRole, DeadReason
+
+router = APIRouter()
+strict = [Depends(no_others)]
+
+Number = Annotated[int, Path(ge=1, le=2**63 - 1)]
+Chosen = Annotated[list[str], Query()]
+Operator = Annotated[Login, Depends(Acting(AccessRole.OPERATOR))]
+
+DISMISS, REDELIVER = "dismiss", "redeliver"
+
+COLUMNS = ("No.", "Endpoint", "Subject", "Sequence", "Died of", "Holds")
+
+
+@router.get("/dead", dependencies=strict)
+def list_dead(
+    request: Request,
+    person: Person,
+    endpoint: str = "",
+    subject: str = "",
+    reason: str = "",
+    which: str = "",
+    before: str = "",
+) -> Response:
+    """Show dead letters, the newest first."""
+    why, below, shown = (
+        one_of("reason", reason, DeadReason),
+        whole("before", before),
+        which_of(which),
+    )
+    wanted = Filter(given(endpoint), given(subject), why, shown == "open", shown == "resolved")
+    with person.session.open(DeadLetters) as store:
+        rows, none_because = or_why_not(lambda: store.newest(wanted, limit=ROWS + 1, before=below))
+    older = older_than(rows, "id")
+    asked = {"endpoint": endpoint, "subject": subject, "reason": reason}
+    kept = {**asked, "which": which}
+    return page(
+        request,
+        person,
+        "dead_letters.html",
+        rows=[bodies.without_answers(row, "detail") for row in rows],
+        none_because=none_because,
+        which=shown,
+        kept={"which": which},
+        tabs=tabs("/dead", shown, asked),
+        filtered=any(asked.values()),
+        fields=(
+            Field("endpoint", "Endpoint", endpoint),
+            Field("subject", "Subject", subject, "m_482"),
+            Field("reason", "Died of", reason, choices=values(DeadReason)),
+        ),
+        plan_all=link("/replays/new", endpoint=endpoint, subject=subject, state="dead"),
+        newest=link("/dead", **kept) if before else None,
+        older=link("/dead", **kept, before=older) if older else None,
+        acts=acts(person),
+    )
+
+
+@router.get("/dead/selected")
+def ask_selected(request: Request, person: Person, do: str = "", id: Chosen = []) -> Response:  # noqa: A002, B006 - the parameter's name; it is never changed
+    """Ask whether the chosen ones shall be planned to be sent again, or given up."""
+    with person.session.open(DeadLetters) as store:
+        rows = _open(store, numbers_of(id))
+    kept = [("id", str(row["id"])) for row in rows]
+    if do == REDELIVER:
+        question = _again(rows, [*kept, ("plan", str(uuid4()))])
+    elif do == DISMISS:
+        question = _give_up(rows, kept)
+    else:
+        raise CommandError(
+            f"do is {REDELIVER} or {DISMISS}. Nothing was changed; go back to the list.",
+            ExitCode.USAGE,
+        )
+    shown = [
+        (
+            str(row["id"]),
+            row["endpoint"],
+            row["subject"],
+            str(row["sequence"]),
+            row["reason"],
+            what_it_holds(row),
+        )
+        for row in rows
+    ]
+    return ask(request, person, question, shown, COLUMNS)
+
+
+@router.get("/dead/{number}", dependencies=strict)
+def show_dead(request: Request, person: Person, number: Number, body: str = "") -> Response:
+    """Show one: why, what was tried, what waits behind it, what can be done."""
+    with person.session.open(DeadLetters) as store:
+        row = store.one(number)
+    asked = shows(request, person, body)
+    if asked:
+        bodies.note(person.session, "entry.read", row["key"], dead_letter=number)
+    tried = row["newest_attempts"]
+    if not asked:
+        tried = [bodies.without(each, "response") for each in tried]
+    return page(
+        request,
+        person,
+        "dead_letter.html",
+        letter=row if asked else bodies.without_answers(row, "detail"),
+        holds=what_it_holds(row),
+        advice=what_helps(row),
+        tried=tried,
+        asked=asked,
+        acts=acts(person),
+    )
+
+
+@router.post("/dead/plan")
+def plan(request: Request, person: Operator, form: Form) -> Response:
+    """Plan to send the chosen ones again; nothing is sent before the plan is applied."""
+    reason, rate, id_ = reason_of(form), rate_of(form), id_of(form.get("plan", ""))
+    with person.session.open(DeadLetters) as store:
+        wanted = _wanted(_open(store, numbers_of(form.getlist("id"))))
+    with person.session.open(ReplayStore) as replays:
+        row = planned(replays, id_, wanted, reason=reason, rate=rate)
+    return away(request, person, f"/replays/{_text(row)}", "Planned. Nothing is sent yet.")
+
+
+@router.post("/dead/dismiss")
+def dismiss(request: Request, person: Operator, form: Form) -> Response:
+    """Give the chosen ones up."""
+    reason, ids = reason_of(form), numbers_of(form.getlist("id"))
+    with person.session.open(DeadLetters) as store:
+        done, before = store.dismiss(ids, reason, skip=bool(form.get("skip")))
+    on = sum(row["lane_goes_on"] for row in done)
+    said = f"{_some(len(done))} given up."
+    said += f" {on:,} {'lane goes' if on == 1 else 'lanes go'} on." if on else ""
+    said += f" {_some(len(before))} resolved before." if before else ""
+    address = f"/dead/{ids[0]}" if len(ids) == 1 else "/dead"
+    return away(request, person, address, said)
+
+
+def _open(store: DeadLetters, ids: list[int]) -> list[Row]:
+    """Return the named ones that are open; raises `CommandError` where none of them is."""
+    rows = [row for row in map(store.one, ids) if row["resolution"] is None]
+    if not rows:
+        raise CommandError(
+            "what was chosen is resolved already. Nothing was changed; load the list again.",
+            ExitCode.NOTHING_MATCHED,
+        )
+    return rows
+
+
+def _wanted(rows: list[Row]) -> ReplayFilter:
+    names = {row["endpoint"] for row in rows}
+    return ReplayFilter(
+        endpoint=names.pop() if len(names) == 1 else None,
+        states=(ReplayScope.DEAD,),
+        keys=few_keys_of(sorted({row["key"] for row in rows})),
+    )
+
+
+def _again(rows: list[Row], kept: list[tuple[str, str]]) -> Question:
+    names = sorted({row["endpoint"] for row in rows})
+    rejected = sum(row["reason"] == DeadReason.REJECTED for row in rows)
+    refused = sum(row["reason"] == DeadReason.REFUSED for row in rows)
+    warns = []
+    if rejected:
+        warns.append(
+            f"{_some(rejected)} rejected by the receiver, and will be again unless it was"
+            " corrected."
+        )
+    if refused:
+        warns.append(
+            f"{_some(refused)} refused by Holdfast itself: correct the endpoint's address first."
+        )
+    if len(names) > 1:
+        warns.append("What is dead at another endpoint too, under the same key, is in the plan.")
+    return Question(
+        title=f"Send {_what(rows)} again",
+        action="/dead/plan",
+        button="Make the plan",
+        back=_back(rows),
+        says=(
+            f"A plan of {_what(rows)} at {', '.join(names)} will be made, for you to look at.",
+            "Nothing is sent before you apply that plan.",
+            "Each goes under its old key with its old bytes: what a receiver knows, it skips.",
+        ),
+        warns=warns,
+        kept=kept,
+        rate=True,
+        count=len(rows),
+    )
+
+
+def _give_up(rows: list[Row], kept: list[tuple[str, str]]) -> Question:
+    holding = [row for row in rows if row["holds_lane"]]
+    waiting = sum(row["waiting"] for row in holding)
+    agreed = None
+    if holding:
+        lanes = "1 lane goes" if len(holding) == 1 else f"{len(holding)} lanes go"
+        later = "1 later entry" if waiting == 1 else f"{waiting:,} later entries"
+        agreed = (
+            "skip",
+            f"{lanes} on without them, with {later}: the receiver gets those and never these",
+        )
+    return Question(
+        title=f"Give {_what(rows)} up",
+        action="/dead/dismiss",
+        button=f"Give {_what(rows)} up",
+        back=_back(rows),
+        says=(
+            f"The receiver never gets {_what(rows)}.",
+            "Nothing is deleted, and it can still be sent again by a replay.",
+        ),
+        kept=kept,
+        agreed=agreed,
+        danger=True,
+        count=len(rows),
+    )
+
+
+def _what(rows: list[Row]) -> str:
+    return f"dead letter {rows[0]['id']}" if len(rows) == 1 else f"{len(rows)} dead letters"
+
+
+def _back(rows: list[Row]) -> str:
+    return f"/dead/{rows[0]['id']}" if len(rows) == 1 else "/dead"
+
+
+def _some(count: int) -> str:
+    return f"{count:,} {'was' if count == 1 else 'were'}"
+
+
+def _text(row: dict[str, Any]) -> str:
+    id_: UUID = row["id"]
+    return str(id_)

@@ -1,0 +1,20 @@
+"""Dispatchers: those that run, and those that died at their work."""
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
+
+from dispatcher.api.console.guard import Person
+from dispatcher.api.console.pages import page
+from dispatcher.api.strict import no_others
+from dispatcher.store.dispatchers import Dispatchers
+
+router = APIRouter(dependencies=[Depends(no_others)])
+
+
+@router.get("/dispatchers")
+def list_dispatchers(request: Request, person: Person) -> Response:
+    """Show every dispatcher that was never seen to end."""
+    with person.session.open(Dispatchers) as store:
+        rows = store.instances()
+    alive = sum(row["alive"] for row in rows)
+    return page(request, person, "dispatchers.html", rows=rows, alive=alive)

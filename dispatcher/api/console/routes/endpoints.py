@@ -1,0 +1,145 @@
+"""Endpoints: how each is doing, its settings, and whether it is sent to."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Request
+from fastapi.responses import Response
+
+from dispatcher.api.console.choosing import Question, ask, reason_of
+from dispatcher.api.console.filters import counted
+from dispatcher.api.console.guard import Acting, Form, Login, Person
+from dispatcher.api.console.pages import away, page
+from dispatcher.api.console.screens import acts
+from dispatcher.api.strict import no_others
+from dispatcher.store.operator import OperatorStore
+from dispatcher.store.overview import Overview
+from sink.contract.exits import CommandError, ExitCode
+from sink.contract.states import AccessRole, EndpointState
+
+router = APIRouter(dependencies=[Depends(no_others)])
+
+Name = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9_.-]{0,62}$")]
+Operator = Annotated[Login, Depends(Acting(AccessRole.OPERATOR))]
+
+LOOKED_AT_MINUTES = 1
+"""Of the overview only what is so now is shown."""
+
+STATES = {
+    "pause": EndpointState.PAUSED,
+    "resume": EndpointState.ACTIVE,
+    "disable": EndpointState.DISABLED,
+}
+DONE = {"pause": "paused", "resume": "sent to again", "disable": "disabled"}
+
+
+@router.get("/endpoints")
+def list_endpoints(request: Request, person: Person) -> Response:
+    """Show every endpoint: its state, its breaker, its backlog."""
+    with person.session.open(OperatorStore) as store:
+        rows = store.endpoints()
+    with person.session.open(Overview) as store:
+        now = {each["name"]: each for each in store.overview(LOOKED_AT_MINUTES)["endpoints"]}
+    return page(
+        request,
+        person,
+        "endpoints.html",
+        rows=[{**row, "now": now[row["name"]]} for row in rows if row["name"] in now],
+    )
+
+
+@router.get("/endpoints/{name}")
+def show_endpoint(request: Request, person: Person, name: Name) -> Response:
+    """Show one endpoint; secrets are named, and values of headers left out."""
+    with person.session.open(OperatorStore) as store:
+        row = store.endpoint(name)
+    return page(
+        request,
+        person,
+        "endpoint.html",
+        endpoint=row,
+        actions=[each for each in STATES if _may(person, row, each)],
+    )
+
+
+@router.get("/endpoints/{name}/{do}")
+def ask_state(request: Request, person: Person, name: Name, do: str) -> Response:
+    """Ask whether an endpoint shall be paused, resumed or disabled."""
+    _known(do)
+    with person.session.open(OperatorStore) as store:
+        row = store.endpoint(name)
+    return ask(
+        request,
+        person,
+        Question(
+            title=f"{do.capitalize()} {name}",
+            action=f"/endpoints/{name}/{do}",
+            button=f"{do.capitalize()} {name}",
+            back=f"/endpoints/{name}",
+            says=_effect(do, row),
+            warns=_warns(do, row),
+            danger=do == "disable",
+        ),
+    )
+
+
+@router.post("/endpoints/{name}/{do}")
+def set_state(request: Request, person: Operator, name: Name, do: str, form: Form) -> Response:
+    """Pause or resume an endpoint; an administrator also disables it, and takes that back."""
+    reason, state = reason_of(form), _known(do)
+    admin = person.may(AccessRole.ADMIN)
+    if state is EndpointState.DISABLED and not admin:
+        raise CommandError(
+            f"endpoint {name} is disabled by administrators only. Nothing was changed; pause it.",
+            ExitCode.USAGE,
+        )
+    with person.session.open(OperatorStore) as store:
+        store.set_endpoint_state(
+            name, state.value, reason, unless=None if admin else EndpointState.DISABLED
+        )
+    return away(request, person, f"/endpoints/{name}", f"Endpoint {name} is {DONE[do]}.")
+
+
+def _known(do: str) -> EndpointState:
+    if do not in STATES:
+        raise CommandError(
+            f"an endpoint can {', '.join(STATES)}. Nothing was changed; go back to it.",
+            ExitCode.NOTHING_MATCHED,
+        )
+    return STATES[do]
+
+
+def _may(person: Login, row: dict[str, Any], do: str) -> bool:
+    state = EndpointState(row["state"])
+    if STATES[do] is state or not acts(person):
+        return False
+    needs_admin = EndpointState.DISABLED in (STATES[do], state)
+    return not needs_admin or person.may(AccessRole.ADMIN)
+
+
+def _effect(do: str, row: dict[str, Any]) -> list[str]:
+    waits = row["waiting_lanes"]
+    subjects = "1 subject waits" if waits == 1 else f"{waits:,} subjects wait"
+    if do == "resume":
+        return [
+            f"It is sent to again: {subjects}, and each goes on in its order.",
+            "What was decided meanwhile is delivered too.",
+            *_stays(row["stopped_lanes"]),
+        ]
+    return [
+        f"Nothing more is sent to it: {subjects}, and what is decided from now on waits in order.",
+        "Nothing is lost and no try is counted; requests under way come to their end.",
+    ]
+
+
+def _stays(stopped: int) -> list[str]:
+    if not stopped:
+        return []
+    return [f"{counted(stopped, 'subject')} behind a dead letter stay stopped: decide about that."]
+
+
+def _warns(do: str, row: dict[str, Any]) -> list[str]:
+    if row["state"] == STATES[do]:
+        return [f"It is {row['state']} already; only the reason would be new."]
+    if do == "disable":
+        return ["Only an administrator takes this back."]
+    return []

@@ -1,0 +1,101 @@
+"""Overview: how delivery is doing, and what needs a person."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import Response
+
+from dispatcher.api.console.charts import Chart, Series, per_minute, percentiles
+from dispatcher.api.console.guard import Person
+from dispatcher.api.console.pages import page
+from dispatcher.api.strict import no_others
+from dispatcher.store.dispatchers import Dispatchers
+from dispatcher.store.overview import MINUTES_MAX, Overview
+from sink.contract.states import Outcome
+
+router = APIRouter(dependencies=[Depends(no_others)])
+
+MINUTES = (15, 60, 180)
+"""Of these a person chooses one."""
+
+DISPATCHERS_SHOWN = 20
+MILLISECOND = 0.001
+
+TONES = {
+    Outcome.DELIVERED: "good",
+    Outcome.THROTTLED: "wait",
+    Outcome.UNKNOWN: "warn",
+}
+
+PLACES = {
+    "no_dispatcher": "/dispatchers",
+    "not_routed": "/database",
+    "not_claimed": "/endpoints",
+    "schema": "/database",
+    "partitions": "/database",
+    "stopped_lanes": "/subjects?held=stopped",
+    "dead_letters": "/dead",
+    "disabled_endpoints": "/endpoints",
+    "breakers_open": "/endpoints",
+    "diverged_replays": "/batches",
+    "quarantine": "/quarantine",
+    "replays_waiting": "/replays",
+    "old_snapshot": "/database",
+}
+"""Where a need is dealt with."""
+
+
+@router.get("/")
+def overview(
+    request: Request,
+    person: Person,
+    minutes: Annotated[int, Query(ge=1, le=MINUTES_MAX)] = 60,
+) -> Response:
+    """Show the overview."""
+    with person.session.open(Overview) as store:
+        found = store.overview(minutes)
+    with person.session.open(Dispatchers) as known:
+        instances = known.instances()
+    return page(
+        request,
+        person,
+        "overview.html",
+        minutes=minutes,
+        choices=MINUTES,
+        found=found,
+        needs=[{**each, "place": PLACES.get(each["kind"], "/")} for each in found["needs"]],
+        rates=rates(found["series"]),
+        durations=percentiles("Attempts took", _shares(found["duration_ms"]), unit=MILLISECOND),
+        latency=percentiles("Commit to delivery", _shares(found["latency_seconds"]), unit=1.0),
+        dispatchers=instances[:DISPATCHERS_SHOWN],
+        failed=sum(
+            n for outcome, n in found["totals"]["outcomes"].items() if outcome != "delivered"
+        ),
+    )
+
+
+def rates(series: Sequence[Mapping[str, Any]]) -> list[Chart]:
+    """Return the charts of a series of minutes: what was tried, and written against delivered."""
+    minutes = [each["minute"] for each in series]
+    tried = [
+        Series(name, tone, [sum(each["outcomes"].get(of, 0) for of in outcomes) for each in series])
+        for name, tone, outcomes in _groups()
+    ]
+    flow = [
+        Series("written", "wait", [each["entries"] for each in series]),
+        Series("delivered", "good", [each["deliveries"] for each in series]),
+    ]
+    return [
+        per_minute("Attempts a minute", minutes, tried, stacked=True),
+        per_minute("Entries a minute", minutes, flow, stacked=False),
+    ]
+
+
+def _groups() -> list[tuple[str, str, list[str]]]:
+    known = [(each.value, tone, [each.value]) for each, tone in TONES.items()]
+    return [*known, ("failed", "bad", [each.value for each in Outcome if each not in TONES])]
+
+
+def _shares(found: Mapping[str, Any]) -> dict[str, float | None]:
+    return {name: found[name] for name in ("p50", "p95", "p99")}

@@ -1,0 +1,225 @@
+"""Quarantine: rows that were set aside, put back or dismissed."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi.responses import Response
+
+from dispatcher.api import bodies
+from dispatcher.api.console.choosing import Question, ask, numbers_of, one_of, reason_of, values
+from dispatcher.api.console.forms import Field, given, whole
+from dispatcher.api.console.guard import Acting, Form, Login, Person
+from dispatcher.api.console.pages import away, page
+from dispatcher.api.console.screens import (
+    ROWS,
+    acts,
+    older_than,
+    or_why_not,
+    shows,
+    tabs,
+    which_of,
+)
+from dispatcher.api.console.templates_setup import link
+from dispatcher.api.strict import no_others
+from dispatcher.core.quarantine import is_entry, why_not_as_kept
+from dispatcher.operations.quarantine import (
+    can_go_back,
+    only_entries,
+    open_among,
+    put_entries,
+)
+from dispatcher.store.quarantine import Filter, Quarantine
+from sink.contract.exits import CommandError, ExitCode
+from sink.contract.states import AccessRole, QuarantineReason, QuarantineResolution
+
+router = APIRouter()
+strict = [Depends(no_others)]
+
+Number = Annotated[int, Path(ge=1, le=2**63 - 1)]
+Chosen = Annotated[list[str], Query()]
+Operator = Annotated[Login, Depends(Acting(AccessRole.OPERATOR))]
+
+DISMISS, REQUEUE = "dismiss", "requeue"
+
+COLUMNS = ("Row", "Stream", "Reason", "Detail", "State")
+
+
+@router.get("/quarantine", dependencies=strict)
+def list_rows(
+    request: Request,
+    person: Person,
+    stream: str = "",
+    reason: str = "",
+    which: str = "",
+    before: str = "",
+) -> Response:
+    """Show rows that were set aside, the newest first, without their texts."""
+    why, below, shown = (
+        one_of("reason", reason, QuarantineReason),
+        whole("before", before),
+        which_of(which),
+    )
+    wanted = Filter(given(stream), why, shown == "open", shown == "resolved")
+    with person.session.open(Quarantine) as store:
+        rows, none_because = or_why_not(lambda: store.newest(wanted, limit=ROWS + 1, before=below))
+    older = older_than(rows, "id")
+    asked = {"stream": stream, "reason": reason}
+    kept = {**asked, "which": which}
+    return page(
+        request,
+        person,
+        "quarantine.html",
+        rows=rows,
+        none_because=none_because,
+        which=shown,
+        kept={"which": which},
+        tabs=tabs("/quarantine", shown, asked),
+        filtered=any(asked.values()),
+        fields=(
+            Field("stream", "Stream", stream),
+            Field("reason", "Reason", reason, choices=values(QuarantineReason)),
+        ),
+        newest=link("/quarantine", **kept) if before else None,
+        older=link("/quarantine", **kept, before=older) if older else None,
+        acts=acts(person),
+    )
+
+
+@router.get("/quarantine/selected")
+def ask_selected(request: Request, person: Person, do: str = "", id: Chosen = []) -> Response:  # noqa: A002, B006 - the parameter's name; it is never changed
+    """Ask whether the chosen rows shall be dismissed, or put back."""
+    ids = numbers_of(id)
+    with person.session.open(Quarantine) as store:
+        rows, before = open_among(store, ids)
+        kept = [("id", str(row["id"])) for row in rows]
+        if do == REQUEUE:
+            only_entries(rows)
+            can_go_back(rows, {row["id"]: row["row"] for row in rows})
+        elif do != DISMISS:
+            raise CommandError(
+                f"do is {DISMISS} or {REQUEUE}. Nothing was changed; go back to the list.",
+                ExitCode.USAGE,
+            )
+    question = _question(do, len(rows), _row(rows), kept, len(before))
+    shown = [
+        (str(row["id"]), row["stream"] or "", row["reason"], row["detail"], "open") for row in rows
+    ]
+    return ask(request, person, question, shown, COLUMNS)
+
+
+@router.get("/quarantine/{number}", dependencies=strict)
+def show_row(request: Request, person: Person, number: Number, text: str = "") -> Response:
+    """Show one row; its text to operators who ask, which is noted."""
+    with person.session.open(Quarantine) as store:
+        [row] = store.take([number])
+    asked = shows(request, person, text)
+    if asked:
+        bodies.note(person.session, "quarantine.read", f"quarantine {number}")
+    return page(
+        request,
+        person,
+        "quarantined.html",
+        row=row if asked else bodies.without(row, "row"),
+        asked=asked,
+        as_entry=is_entry(row),
+        not_as_kept=why_not_as_kept(row),
+        acts=acts(person),
+    )
+
+
+@router.post("/quarantine/dismiss")
+def dismiss(request: Request, person: Operator, form: Form) -> Response:
+    """Close rows that need nothing more."""
+    reason, ids = reason_of(form), numbers_of(form.getlist("id"))
+    with person.session.open(Quarantine) as store:
+        rows, before = open_among(store, ids)
+        done = store.resolve([row["id"] for row in rows], QuarantineResolution.DISMISSED, reason)
+    left = len(before) + len(rows) - len(done)
+    return away(
+        request, person, _after(ids), f"{_some(len(done))} dismissed{_resolved_before(left)}."
+    )
+
+
+@router.post("/quarantine/requeue")
+def requeue(request: Request, person: Operator, form: Form) -> Response:
+    """Put rows back into the outbox as entries."""
+    reason, ids = reason_of(form), numbers_of(form.getlist("id"))
+    with person.session.open(Quarantine) as store:
+        rows, before = open_among(store, ids)
+        only_entries(rows)
+        texts = {row["id"]: row["row"] for row in rows}
+        can_go_back(rows, texts)
+        done, refused = put_entries(
+            request.app.state.settings.dsn,
+            store,
+            rows,
+            texts,
+            reason,
+            suppress_repeats=not form.get("keep_repeats"),
+            before=before,
+        )
+    said = f"{_some(len(done))} put back{_resolved_before(len(before))}."
+    if len(done) == 1:
+        said += f" Row {done[0]['id']}: {done[0]['detail']}."
+    if refused:
+        first = refused[0]
+        said += (
+            f" {_some(len(refused))} refused again and still open: row {first['id']},"
+            f" {first['detail']}."
+        )
+    return away(request, person, _after(ids), said, tone="bad" if refused else "good")
+
+
+def _question(
+    do: str, count: int, row: str, kept: list[tuple[str, str]], resolved: int
+) -> Question:
+    notes = [f"{_some(resolved)} resolved already, and left alone."] if resolved else []
+    if do == DISMISS:
+        return Question(
+            title=f"Dismiss {row}",
+            action="/quarantine/dismiss",
+            button=f"Dismiss {row}",
+            back="/quarantine",
+            says=(
+                f"{row[0].upper()}{row[1:]} will be closed without becoming an entry.",
+                "Nothing is deleted: it stays in the quarantine with your reason.",
+            ),
+            warns=notes,
+            kept=kept,
+            danger=True,
+            count=count,
+        )
+    return Question(
+        title=f"Put {row} back",
+        action="/quarantine/requeue",
+        button=f"Put {row} back",
+        back="/quarantine",
+        says=(
+            f"{row[0].upper()}{row[1:]} will be written to the outbox by the sink, and delivered.",
+            "A key that was used before is written no second time.",
+            "A row that is refused again stays open.",
+        ),
+        warns=notes,
+        kept=kept,
+        option=(
+            "keep_repeats",
+            "Also write what is older than its subject's newest entry, or repeats its type",
+        ),
+        count=count,
+    )
+
+
+def _row(rows: list[dict[str, Any]]) -> str:
+    return f"row {rows[0]['id']}" if len(rows) == 1 else f"{len(rows)} rows"
+
+
+def _some(count: int) -> str:
+    return f"{count:,} {'row is' if count == 1 else 'rows are'}"
+
+
+def _resolved_before(count: int) -> str:
+    return f"; {_some(count)} resolved already" if count else ""
+
+
+def _after(ids: list[int]) -> str:
+    return f"/quarantine/{ids[0]}" if len(ids) == 1 else "/quarantine"

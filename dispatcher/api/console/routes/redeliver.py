@@ -1,0 +1,153 @@
+"""Sending one entry again under its key: what will happen first, then the change."""
+
+from typing import Annotated
+from uuid import UUID, uuid4
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
+
+from dispatcher.api.console.choosing import Question, ask, reason_of
+from dispatcher.api.console.filters import clock, counted, words
+from dispatcher.api.console.guard import Acting, Form, Login, Person
+from dispatcher.api.console.pages import away
+from dispatcher.api.console.routes.entries import KeyText, key_of
+from dispatcher.api.strict import no_others
+from dispatcher.core.words import MEANS
+from dispatcher.operations.redeliver import NOTHING_TO_DO, plan_of_keys, standing_of
+from dispatcher.operations.replay import applied
+from dispatcher.store.entries import Entries
+from dispatcher.store.operator_session import Row
+from dispatcher.store.replays import ReplayStore
+from sink.contract.exits import CommandError, ExitCode
+from sink.contract.key import Key
+from sink.contract.states import AccessRole, ReplayKind, ReplayState
+
+router = APIRouter(dependencies=[Depends(no_others)])
+
+Actor = Annotated[Login, Depends(Acting(AccessRole.OPERATOR))]
+
+OUTSIDE_WINDOW = "outside_window"
+COLUMNS = ("Endpoint", "What becomes of it")
+
+
+@router.get("/entries/{key}/redeliver")
+def ask_why(request: Request, person: Person, key: KeyText) -> Response:
+    """Ask for the reason; shows where the entry stands."""
+    wanted = key_of(key)
+    with person.session.open(Entries) as store:
+        entry = store.entry(wanted)
+    question = Question(
+        title=f"Redeliver {entry['type']} of {entry['subject']}",
+        action=f"/entries/{wanted.text}/redeliver",
+        button="Show what will happen",
+        back=f"/entries/{wanted.text}",
+        says=(
+            (
+                "It is sent again under the same key, with the same bytes. A receiver that has"
+                " applied it does nothing."
+            ),
+            "Nothing is sent yet: a plan is made, and shown to you before anything happens.",
+        ),
+        option=(
+            OUTSIDE_WINDOW,
+            "Also where the receiver may have forgotten the key, and would do it once more.",
+        ),
+    )
+    rows = [(each["endpoint"], _stands(each)) for each in entry["delivery"]]
+    return ask(request, person, question, rows, ("Endpoint", "Where it stands"))
+
+
+@router.post("/entries/{key}/redeliver")
+def plan(request: Request, person: Actor, key: KeyText, form: Form) -> Response:
+    """Make the plan; goes on to the page that shows it."""
+    wanted, reason = key_of(key), reason_of(form)
+    with person.session.open(Entries) as store:
+        standing = standing_of(store, [wanted.digest])
+    with person.session.open(ReplayStore) as replays:
+        made = plan_of_keys(
+            replays,
+            uuid4(),
+            standing,
+            endpoint=None,
+            reason=reason,
+            rate=None,
+            outside_window=form.get(OUTSIDE_WINDOW) == "yes",
+        )
+        if not made.items:
+            replays.cancel(made.row["id"], NOTHING_TO_DO)
+    if not made.items:
+        why = "; ".join(
+            f"{each['endpoint']}: {each['why']}" if each["endpoint"] else each["why"]
+            for each in made.nothing
+        )
+        said = f"Nothing is to be done. {why}"
+        return away(request, person, f"/entries/{wanted.text}", said, tone="warn")
+    return away(
+        request,
+        person,
+        f"/entries/{wanted.text}/redeliver/{made.row['id']}",
+        "Planned. Nothing is sent yet.",
+        tone="wait",
+    )
+
+
+@router.get("/entries/{key}/redeliver/{id_}")
+def ask_whether(request: Request, person: Person, key: KeyText, id_: UUID) -> Response:
+    """Show what the plan does at each endpoint, and ask for the yes."""
+    wanted = key_of(key)
+    with person.session.open(ReplayStore) as replays:
+        row = _of(replays, id_, wanted)
+        items = replays.items(id_, limit=row["item_count"])
+    if row["state"] != ReplayState.PLANNED:
+        return away(request, person, f"/replays/{id_}", f"It is {row['state']} already.")
+    count = len(items)
+    question = Question(
+        title=f"Send {counted(count, 'delivery', 'deliveries')} again?",
+        action=f"/entries/{wanted.text}/redeliver/{id_}",
+        button=f"Send {counted(count, 'delivery', 'deliveries')} again",
+        back=f"/entries/{wanted.text}",
+        says=("Under the same key, with the same bytes. To leave it changes nothing.",),
+        warns=_warnings(row),
+        reason=False,
+    )
+    rows = [(each["endpoint"], MEANS[ReplayKind(each["kind"])]) for each in items]
+    return ask(request, person, question, rows, COLUMNS)
+
+
+@router.post("/entries/{key}/redeliver/{id_}")
+def apply(request: Request, person: Actor, key: KeyText, id_: UUID) -> Response:
+    """Let the plan begin."""
+    with person.session.open(ReplayStore) as replays:
+        _of(replays, id_, key_of(key))
+        applied(replays, id_)
+    return away(request, person, f"/replays/{id_}", "Under way, behind live traffic.")
+
+
+def _stands(each: Row) -> str:
+    at = f", {clock(each['at'])}" if each["at"] else ""
+    behind = f" sequence {each['behind_sequence']}" if each["behind_sequence"] else ""
+    held = f"; {each['held_up']}" if each["held_up"] else ""
+    return f"{words(each['state'])}{behind}{at}, {counted(each['attempts'], 'attempt')}{held}"
+
+
+def _warnings(row: Row) -> tuple[str, ...]:
+    outside = row["counts"]["outside_window"]
+    kept = [f"{each[0].upper()}{each[1:]}." for each in row["obstacles"]]
+    if not outside:
+        return tuple(kept)
+    said = (
+        f"{counted(outside, 'delivery', 'deliveries')} was first tried longer ago than the"
+        " receiver promises to know a key: it may do it once more."
+    )
+    return (*kept, said if row["outside_window"] else f"{said} So this plan will be refused.")
+
+
+def _of(replays: ReplayStore, id_: UUID, key: Key) -> Row:
+    """Return a plan of this key alone; raises `CommandError` for any other."""
+    row = replays.show(id_)
+    if row["filter"].get("keys") != [key.text]:
+        raise CommandError(
+            "that plan is not of this entry alone. Nothing was changed; see Replays.",
+            ExitCode.NOTHING_MATCHED,
+        )
+    return row

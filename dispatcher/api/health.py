@@ -1,0 +1,63 @@
+"""/healthz: whether this process answers, and whether the database does. Nobody needs a token."""
+
+from collections.abc import Callable
+from http import HTTPStatus
+from threading import Lock
+
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse
+
+from dispatcher.clock import seconds
+from dispatcher.errors import StoreUnavailableError
+from dispatcher.store.operator_pool import OperatorPool
+from dispatcher.store.ready import Ready
+from sink.contract.exits import CommandError
+
+KEPT_SECONDS = 1.0
+"""For so long an answer counts: whoever asks often costs the database nothing."""
+
+
+class Readiness:
+    """What the database said last."""
+
+    def __init__(self, pool: OperatorPool, clock: Callable[[], float] = seconds) -> None:
+        self._pool = pool
+        self._clock = clock
+        self._lock = Lock()
+        self._looked_at = -KEPT_SECONDS
+        self._faults: list[str] = []
+
+    def faults(self) -> list[str]:
+        """Return what keeps requests from being answered, in words; empty when nothing does."""
+        with self._lock:
+            if self._clock() - self._looked_at >= KEPT_SECONDS:
+                self._faults = self._look()
+                self._looked_at = self._clock()
+            return self._faults
+
+    def _look(self) -> list[str]:
+        try:
+            with self._pool.lend(Ready, "api") as store:
+                misfit = store.misfit()
+        except (StoreUnavailableError, CommandError):
+            # Whoever asks here has no token: what the database said is none of their business.
+            return ["the database does not answer"]
+        return [] if misfit is None else [misfit]
+
+
+def install(app: FastAPI, pool: OperatorPool) -> None:
+    """Answer at /healthz/live and /healthz/ready."""
+    readiness = Readiness(pool)
+
+    @app.get("/healthz/live", include_in_schema=False)
+    async def live() -> JSONResponse:
+        return _said([])
+
+    @app.get("/healthz/ready", include_in_schema=False)
+    def ready() -> JSONResponse:
+        return _said(readiness.faults())
+
+
+def _said(faults: list[str]) -> JSONResponse:
+    status = HTTPStatus.SERVICE_UNAVAILABLE if faults else HTTPStatus.OK
+    return JSONResponse({"ok": not faults, "faults": faults}, status)

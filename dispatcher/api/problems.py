@@ -1,0 +1,164 @@
+"""Errors as RFC 9457 problems: what happened, what was not lost, what to do; no stack trace."""
+
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from dispatcher.errors import StoreUnavailableError
+from sink.contract.exits import CommandError, ExitCode
+
+MEDIA_TYPE = "application/problem+json"
+
+STATUS = {
+    ExitCode.USAGE: HTTPStatus.UNPROCESSABLE_ENTITY,
+    ExitCode.NOTHING_MATCHED: HTTPStatus.NOT_FOUND,
+    ExitCode.FAILED: HTTPStatus.CONFLICT,
+    ExitCode.DEGRADED: HTTPStatus.CONFLICT,
+}
+"""What a command would have ended with, as a status."""
+
+FAULTS_SHOWN_MAX = 20
+
+OURS = {
+    HTTPStatus.BAD_REQUEST: "the body cannot be read as JSON. Nothing was changed.",
+    HTTPStatus.NOT_FOUND: "there is nothing here. Nothing was changed; see /openapi.json.",
+    HTTPStatus.METHOD_NOT_ALLOWED: "this is not done to it. Nothing was changed; see `Allow`.",
+}
+"""What the framework says in words of its own, in ours."""
+
+THEIRS = {"There was an error parsing the body", "Not Found", "Method Not Allowed"}
+
+
+class Fault(BaseModel):
+    """What is wrong with a request, and where."""
+
+    where: list[str]
+    what: str
+
+
+class Problem(BaseModel):
+    """What went wrong (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    """A sentence for a person: what happened, what was not lost, what to do."""
+
+    faults: list[Fault] | None = None
+
+
+def _documented(description: str) -> dict[str, Any]:
+    schema = {"$ref": "#/components/schemas/Problem"}
+    return {"description": description, "content": {MEDIA_TYPE: {"schema": schema}}}
+
+
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    400: _documented("The body is no JSON."),
+    401: _documented("No token, or one that is unknown, expired or revoked."),
+    403: _documented("The token's role is not enough."),
+    404: _documented("Nothing matched."),
+    409: _documented("It is not as this needs it; nothing was changed."),
+    408: _documented("The body did not come in time."),
+    413: _documented("The body is too large."),
+    421: _documented("The server is not known by the name it was asked by."),
+    422: _documented("The request is not as it is described here."),
+    429: _documented(
+        "Too many wrong tokens, or another check or comparison is under way; see Retry-After."
+    ),
+    503: _documented("The database is away or busy; see Retry-After."),
+}
+"""Every error that a route of the API can answer with."""
+
+
+def problem(
+    status: int, detail: str, *, headers: Mapping[str, str] | None = None, **more: Any
+) -> JSONResponse:
+    """Return a problem; `detail` is a sentence for a person."""
+    content = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status}
+    return JSONResponse(
+        {**content, "detail": detail, **more}, status, dict(headers or {}), media_type=MEDIA_TYPE
+    )
+
+
+def install(app: FastAPI) -> None:
+    """Make a problem of everything that goes wrong in `app`."""
+    app.exception_handler(CommandError)(_refused)
+    app.exception_handler(StoreUnavailableError)(_away)
+    app.exception_handler(RequestValidationError)(_invalid)
+    app.exception_handler(HTTPException)(_http)
+    app.exception_handler(Exception)(_unforeseen)
+
+
+def describe(app: FastAPI) -> None:
+    """Let the description of `app` say what a problem looks like."""
+    described = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            schemas = described().setdefault("components", {}).setdefault("schemas", {})
+            for model in (Problem, Fault):
+                content = model.model_json_schema(ref_template="#/components/schemas/{model}")
+                schemas[model.__name__] = {k: v for k, v in content.items() if k != "$defs"}
+            for name in ("HTTPValidationError", "ValidationError"):
+                schemas.pop(name, None)  # what the framework would answer; we do not
+            _share(described())
+        return described()
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _share(description: dict[str, Any]) -> None:
+    """Say once what every route can answer with, and refer to it."""
+    kept = description["components"].setdefault("responses", {})
+    for item in description["paths"].values():
+        for operation in item.values():
+            for status, response in RESPONSES.items():
+                if operation["responses"].get(str(status)) == response:
+                    kept[f"Problem{status}"] = response
+                    reference = {"$ref": f"#/components/responses/Problem{status}"}
+                    operation["responses"][str(status)] = reference
+
+
+def _refused(_: Request, error: CommandError) -> JSONResponse:
+    return problem(STATUS.get(error.exit_code, HTTPStatus.CONFLICT), str(error))
+
+
+def _away(_: Request, error: StoreUnavailableError) -> JSONResponse:
+    return problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error), headers={"Retry-After": "5"})
+
+
+def _invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+    # Of what was sent nothing is said back: it may be a secret, and it may be of any size.
+    faults = [
+        {"where": [str(each)[:100] for each in fault["loc"]], "what": str(fault["msg"])[:300]}
+        for fault in error.errors()[:FAULTS_SHOWN_MAX]
+    ]
+    return problem(
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        "the request is not as the API describes it. Nothing was changed; see `faults`.",
+        faults=faults,
+    )
+
+
+def _http(_: Request, error: HTTPException) -> JSONResponse:
+    detail = str(error.detail)
+    if detail in THEIRS:
+        detail = OURS.get(HTTPStatus(error.status_code), detail)
+    return problem(error.status_code, detail, headers=error.headers)
+
+
+def _unforeseen(_: Request, error: Exception) -> JSONResponse:
+    logging.getLogger(__name__).error("a request failed", exc_info=error)
+    return problem(
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        "this should not happen, and its cause is in the server's log. A change is made whole or"
+        " not at all: look before you try again.",
+    )

@@ -1,0 +1,113 @@
+"""Dead letters: entries that were given up."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import Field
+
+from dispatcher.api import bodies
+from dispatcher.api.access import Viewer
+from dispatcher.api.models import Name
+from dispatcher.api.paging import AskBody, Limit, Number, NumberBefore, Text
+from dispatcher.api.shapes import Count, KeyText, PagedByNumber, Shown, Time
+from dispatcher.core.dead_letter import what_helps, what_it_holds
+from dispatcher.store.dead import DeadLetters, Filter
+from sink.contract.states import DeadReason, DeadResolution, EndpointState, OrderPolicy, Outcome
+
+router = APIRouter(prefix="/dead-letters", tags=["dead letters"])
+
+
+class ListedDeadLetter(Shown):
+    """An entry that was given up at an endpoint."""
+
+    id: int
+    endpoint: str
+    subject: str
+    sequence: int
+    key: KeyText
+    type: str | None = Field(description="null where the entry's day was dropped.")
+    reason: DeadReason
+    detail: str = Field(description="What came of the last attempt.")
+    attempts: Count
+    created_at: Time = Field(description="The entry's.")
+    died_at: Time
+    resolution: DeadResolution | None
+    resolved_at: Time | None
+    resolved_by: str | None
+    holds_lane: bool = Field(description="Later entries of its subject wait behind it.")
+    resolution_reason: str | None
+
+
+class DeadLetterPage(PagedByNumber):
+    """Dead letters, the newest first."""
+
+    dead_letters: list[ListedDeadLetter]
+
+
+class LastAttempt(Shown):
+    """A try."""
+
+    number: int
+    finished_at: Time
+    outcome: Outcome
+    status: int | None
+    duration_ms: int | None
+    error: str | None
+    response: str | None = Field(description="null unless bodies are asked for.")
+
+
+class Advice(Shown):
+    """A command, and what happens when somebody gives it."""
+
+    command: str
+    effect: str
+
+
+class DeadLetter(ListedDeadLetter):
+    """A dead letter, what it holds up, and what can be done about it."""
+
+    order_policy: OrderPolicy
+    endpoint_state: EndpointState
+    window_waived: bool = Field(description="Sent though the receiver may have forgotten the key.")
+    key_window_seconds: int | None
+    waiting: Count = Field(description="Entries behind it; counted to 1,000.")
+    body: str | None = Field(description="null unless asked for, or where its day was dropped.")
+    newest_attempts: list[LastAttempt] = Field(description="20 at most, the newest first.")
+    holds: str
+    advice: list[Advice]
+
+
+@router.get("", summary="List dead letters.")
+def list_dead_letters(
+    session: Viewer,
+    endpoint: Annotated[Name | None, Query(description="Only of this endpoint.")] = None,
+    subject: Annotated[Text | None, Query(description="Only of this subject.")] = None,
+    reason: Annotated[DeadReason | None, Query(description="Only those that died so.")] = None,
+    open: Annotated[bool, Query(description="Only what nobody resolved; false: all.")] = True,  # noqa: A002 - the parameter's name
+    resolved: Annotated[bool, Query(description="Only what somebody resolved.")] = False,
+    limit: Limit = 50,
+    before: NumberBefore | None = None,
+) -> DeadLetterPage:
+    """Return dead letters without their bodies, the newest first."""
+    wanted = Filter(endpoint, subject, reason, open and not resolved, resolved)
+    with session.open(DeadLetters) as store:
+        rows = store.newest(wanted, limit=limit, before=before)
+    older = rows[-1]["id"] if len(rows) == limit else None
+    rows = [bodies.without_answers(row, "detail") for row in rows]
+    return DeadLetterPage.model_validate({"dead_letters": rows, "next_before": older})
+
+
+@router.get("/{number}", summary="Show a dead letter.")
+def show_dead_letter(session: Viewer, number: Number, body: AskBody = False) -> DeadLetter:
+    """Return one: what was tried, what it holds up, and what can be done about it."""
+    bodies.allow(session, body=body)
+    with session.open(DeadLetters) as store:
+        row = store.one(number)
+    advice = [each._asdict() for each in what_helps(row)]
+    if body:
+        bodies.note(session, "entry.read", row["key"], dead_letter=number)
+    else:
+        tried = [bodies.without(each, "response") for each in row["newest_attempts"]]
+        row = bodies.without(bodies.without_answers(row, "detail"), "body")
+        row["newest_attempts"] = tried
+    return DeadLetter.model_validate({**row, "holds": what_it_holds(row), "advice": advice})

@@ -1,0 +1,166 @@
+"""Entries: the decisions in the outbox, and where each stands at its endpoints."""
+
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+from pydantic import Field
+
+from dispatcher.api import bodies
+from dispatcher.api.access import Viewer
+from dispatcher.api.explained import Why, explaining
+from dispatcher.api.models import Name
+from dispatcher.api.paging import AskBody, BatchId, Cursor, KeyText, Limit, Text, Times, key_of
+from dispatcher.api.routes.attempts import AttemptPage, WantedAttempts, page_of
+from dispatcher.api.shapes import Count, Paged, Shown, Time
+from dispatcher.api.shapes import KeyText as ShownKey
+from dispatcher.core.entry_delivery import Stage
+from dispatcher.store.attempts import AttemptPlace, Attempts
+from dispatcher.store.entries import Entries, Place, Wanted
+from dispatcher.store.why import Why as Explains
+from sink.contract.exits import CommandError, ExitCode
+from sink.contract.states import DeadReason, Outcome
+
+router = APIRouter(prefix="/entries", tags=["entries"])
+
+
+class ListedEntry(Shown):
+    """An entry, without its body."""
+
+    key: ShownKey
+    subject: str
+    sequence: int = Field(description="Gapless for each subject, from 1.")
+    type: str
+    occurred_at: Time
+    created_at: Time = Field(description="When its batch was written.")
+    priority: int
+    batch_no: int
+    subject_id: int
+    stream: str
+    query_id: UUID
+    batch_id: int
+
+
+class EntryPage(Paged):
+    """Entries, the newest first."""
+
+    entries: list[ListedEntry]
+
+
+class EntryBatch(Shown):
+    """The batch that wrote an entry."""
+
+    stream: str
+    query_id: UUID
+    batch_id: int
+    batch_no: int
+    written_at: Time
+    routed_at: Time | None
+
+
+class Standing(Shown):
+    """Where an entry stands at an endpoint."""
+
+    endpoint: str
+    state: Stage
+    at: Time | None = Field(description="When it was delivered or died, is due, or its lease ends.")
+    behind_sequence: int | None
+    held_up: str | None
+    attempts: Count
+    last_outcome: Outcome | None
+    last_tried_at: Time | None
+    dead_reason: DeadReason | None = None
+    dead_detail: str | None = None
+
+
+class Entry(Shown):
+    """An entry with its batch, and where it stands."""
+
+    key: ShownKey
+    subject_id: int
+    subject: str
+    sequence: int
+    type: str
+    occurred_at: Time
+    created_at: Time
+    priority: int
+    traceparent: str | None
+    body: str | None = Field(description="Byte for byte; null unless bodies are asked for.")
+    batch: EntryBatch
+    delivery: list[Standing]
+
+
+@router.get("", summary="List entries.")
+def list_entries(
+    session: Viewer,
+    times: Times,
+    subject: Annotated[Text | None, Query(description="Only of this subject.")] = None,
+    stream: Annotated[Name | None, Query(description="Only of this stream.")] = None,
+    batch: Annotated[BatchId | None, Query(description="Only of this batch of `stream`.")] = None,
+    query_id: Annotated[
+        UUID | None, Query(description="The checkpoint of `batch`; the adopted one, if none.")
+    ] = None,
+    type: Annotated[Text | None, Query(description="Only of this type.")] = None,  # noqa: A002 - the parameter's name
+    limit: Limit = 50,
+    before: Cursor | None = None,
+) -> EntryPage:
+    """Return entries without their bodies, the newest first.
+
+    A page is looked for among about 100,000 entries: of a type that is rare it may be short, or
+    empty, though `next_before` says that older ones follow.
+    """
+    if batch is not None and stream is None:
+        raise CommandError("`batch` needs `stream`. Nothing was changed.", ExitCode.USAGE)
+    if query_id is not None and batch is None:
+        raise CommandError("`query_id` needs `batch`. Nothing was changed.", ExitCode.USAGE)
+    wanted = Wanted(subject, type, stream, batch, query_id, times.since, times.until)
+    place = None if before is None else Place.of(before)
+    with session.open(Entries) as store:
+        rows, older = store.newest(wanted, limit=limit, before=place)
+    last = None if older is None else str(older)
+    return EntryPage.model_validate({"entries": rows, "next_before": last})
+
+
+@router.get("/{key}", summary="Show an entry.")
+def show_entry(session: Viewer, key: KeyText, body: AskBody = False) -> Entry:
+    """Return an entry, its batch, and where it stands at each endpoint that wants it."""
+    bodies.allow(session, body=body)
+    with session.open(Entries) as store:
+        found = store.entry(key_of(key))
+    if body:
+        bodies.note(session, "entry.read", key)
+    else:
+        delivery = [bodies.without_answers(each, "dead_detail") for each in found["delivery"]]
+        found = bodies.without(found, "body") | {"delivery": delivery}
+    return Entry.model_validate(found)
+
+
+@router.get("/{key}/why", summary="Explain an entry.")
+def explain_entry(
+    session: Viewer,
+    key: KeyText,
+    endpoint: Annotated[Name | None, Query(description="Only at this endpoint.")] = None,
+) -> Why:
+    """Return when it was delivered, or what it waits for and what resolves that.
+
+    404: nothing was ever seen of the key.
+    """
+    with explaining(session, Explains) as store:
+        return Why.of(key, store.explain_key(key_of(key), "", endpoint))
+
+
+@router.get("/{key}/attempts", summary="List an entry's attempts.")
+def list_entry_attempts(
+    session: Viewer,
+    key: KeyText,
+    wanted: WantedAttempts,
+    limit: Limit = 50,
+    before: Cursor | None = None,
+    body: AskBody = False,
+) -> AttemptPage:
+    """Return every try of an entry, the newest first."""
+    bodies.allow(session, body=body)
+    place = None if before is None else AttemptPlace.of(before)
+    with session.open(Attempts) as store:
+        rows, older = store.of_key(key_of(key), wanted, limit=limit, before=place)
+    return page_of(session, rows, older, key, body=body)

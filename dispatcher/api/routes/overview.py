@@ -1,0 +1,118 @@
+"""How delivery is doing, minute by minute, and what needs a person."""
+
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter
+from pydantic import Field
+
+from dispatcher.api.access import Viewer
+from dispatcher.api.shapes import Count, Seconds, Shown, Time
+from dispatcher.store.overview import MINUTES_MAX, Overview
+from sink.contract.states import BreakerState, EndpointState
+
+router = APIRouter(prefix="/overview", tags=["status"])
+
+
+class Minute(Shown):
+    """What happened in one minute."""
+
+    minute: Time = Field(description="Its beginning.")
+    entries: Count = Field(description="Written by sinks.")
+    attempts: Count
+    deliveries: Count
+    outcomes: dict[str, int] = Field(description="Attempts by outcome.")
+
+
+class Sums(Shown):
+    """The series added up."""
+
+    entries: Count
+    attempts: Count
+    deliveries: Count
+    outcomes: dict[str, int] = Field(description="Attempts by outcome.")
+
+
+class Percentiles(Shown):
+    """How long something takes; null where there was nothing."""
+
+    p50: float | None
+    p95: float | None
+    p99: float | None
+    of: Count = Field(description="Of how many.")
+
+
+class EndpointNow(Shown):
+    """How an endpoint is doing."""
+
+    name: str
+    state: EndpointState
+    state_reason: str | None
+    breaker: BreakerState
+    breaker_since: Time | None
+    breaker_until: Time | None
+    breaker_reason: str | None
+    breaker_open_seconds: float | None
+    held_until: Time | None = Field(description="The receiver asked not to be called before.")
+    due_lanes: Count = Field(description="Of each priority 10,000 are counted at most.")
+    oldest_due_age_seconds: Seconds
+    leased_lanes: Count
+    not_claimed: bool = Field(
+        description="Due for two minutes and none of it under way, though neither a breaker nor a"
+        " hold nor a rate says why."
+    )
+
+
+class WrittenBatch(Shown):
+    """A batch as the ledger has it."""
+
+    stream: str
+    query_id: UUID
+    batch_id: int
+    batch_no: int
+    written_at: Time
+    routed_at: Time | None
+    row_count: Count
+    entry_count: Count
+    duplicate_count: Count
+    suppressed_count: Count
+    quarantined_count: Count
+
+
+class Need(Shown):
+    """Something that does not go away by itself."""
+
+    kind: str
+    count: Count = Field(description="100,000 at most.")
+    sentence: str
+    command: str = Field(description="To begin with.")
+
+
+class OverviewNow(Shown):
+    """How delivery is doing."""
+
+    at: Time = Field(description="By the database's clock.")
+    since: Time = Field(description="The full minute at which the series begins.")
+    complete_since: Time = Field(description="What was before is not all counted.")
+    oldest_due_age_seconds: Seconds
+    series: list[Minute]
+    totals: Sums
+    duration_ms: Percentiles = Field(description="Of attempts, in milliseconds.")
+    latency_seconds: Percentiles = Field(
+        description="From a decision's commit to its delivery, in seconds; a sample."
+    )
+    endpoints: list[EndpointNow]
+    batches: list[WrittenBatch] = Field(description="The newest 10 of all streams.")
+    dispatchers_alive: Count
+    unrouted_batches: Count
+    needs: list[Need] = Field(description="What needs a person, the most urgent first.")
+
+
+@router.get("", summary="Say how delivery is doing.")
+def show_overview(
+    session: Viewer,
+    minutes: Annotated[int, Field(ge=1, le=MINUTES_MAX, description="So many minutes back.")] = 60,
+) -> OverviewNow:
+    """Return rates, latency, endpoints and needs, at a cost that does not grow with the outbox."""
+    with session.open(Overview) as store:
+        return OverviewNow.model_validate(store.overview(minutes))

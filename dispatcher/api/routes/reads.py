@@ -1,0 +1,44 @@
+"""What can be asked."""
+
+from fastapi import APIRouter
+
+from dispatcher.api.routes import (
+    attempts,
+    audit,
+    batches,
+    check,
+    database,
+    dead_letters,
+    dispatchers,
+    endpoints,
+    entries,
+    overview,
+    quarantine,
+    receipts,
+    replays,
+    status,
+    streams,
+    subjects,
+    traces,
+)
+
+READS: tuple[APIRouter, ...] = (
+    status.router,
+    overview.router,
+    endpoints.router,
+    entries.router,
+    traces.router,
+    attempts.router,
+    subjects.router,
+    streams.router,
+    batches.router,
+    quarantine.router,
+    dead_letters.router,
+    replays.router,
+    check.router,
+    receipts.router,
+    dispatchers.router,
+    database.router,
+    audit.router,
+)
+"""One router for each resource."""

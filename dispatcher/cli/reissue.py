@@ -1,0 +1,128 @@
+"""`holdfast reissue`: a business action repeated under a new key, because a person says so."""
+
+import json
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from dispatcher.cli.confirm import askable, confirm
+from dispatcher.cli.replay_options import Keys
+from dispatcher.cli.shared import AsJson, Dsn, Reason, print_json
+from dispatcher.cli.shown import counted, plain, reason_of, shortened, visible
+from dispatcher.operations.keys import keys_of
+from dispatcher.operations.reissue import ALONE_MAX, write_all
+from dispatcher.store.operator_session import Row
+from dispatcher.store.reissue import reissues
+from sink.contract.key import Key
+from sink.contract.requeue import writer
+
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+Limit = Annotated[
+    int,
+    typer.Option(
+        "--limit",
+        envvar="HOLDFAST_REISSUE_LIMIT",
+        min=0,
+        max=1000,
+        help="More than so many at once need a second person's approval.",
+    ),
+]
+
+WARNING = (
+    "REISSUE repeats the business action: each receiver gets a decision that it never saw, with a"
+    " new key, and acts on it. To send the old one again, which is safe, use `holdfast redeliver`."
+)
+
+
+def reissue(
+    keys: Keys,
+    reason: Reason,
+    limit: Limit = ALONE_MAX,
+    yes: Yes = False,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """Decide entries anew, under new keys: the business action is REPEATED at every receiver.
+
+    An old one that is dead is given up, and its lane goes on. With more keys than --limit only a
+    plan is written, which a second person has to approve.
+    """
+    why, wanted = reason_of(reason), keys_of(keys)
+    needs_approval = len(wanted) > limit
+    if not needs_approval:
+        askable(yes=yes)
+        writer()  # What is missing here shall be said before anything is planned.
+    with reissues(dsn) as store:
+        looks = [store.look(Key(key)) for key in wanted]
+        if not as_json:
+            _show(looks)
+        if not needs_approval:
+            confirm(f"Repeat {counted(len(looks), 'business action')}?", yes=yes)
+        id_ = store.plan(looks, why, needs_approval=needs_approval)
+        done = [] if needs_approval else write_all(dsn, store, id_)
+    short = id_.hex[:8]
+    approve = f"holdfast replay approve {short} --reason TEXT" if needs_approval else None
+    if as_json:
+        print_json({"replay": id_, "reissued": done, "approve": approve})
+        return
+    tell(done)
+    if approve is not None:
+        typer.echo(
+            f"nothing was written yet: {counted(len(looks), 'action')} at once are more than"
+            f" {limit}, so a second person has to say\n  {approve}\nand then anybody\n"
+            f"  holdfast replay apply {short}"
+        )
+
+
+def tell(done: Sequence[Row]) -> None:
+    """Say what was reissued."""
+    for each in done:
+        dead = ", ".join(map(str, each["dead_letters"]))
+        typer.echo(
+            f"{each['key']} reissued as {each['new_key']}, {each['detail']}"
+            + (f"; dead letter {dead} resolved" if dead else "")
+        )
+
+
+def _show(looks: Sequence[Row]) -> None:
+    typer.echo(WARNING)
+    for look in looks:
+        typer.echo(f"\n{look['key']}")
+        for name, value in _facts(look):
+            typer.echo(f"  {name:<9} {value}")
+
+
+def _facts(look: Row) -> list[tuple[str, str]]:
+    data = json.dumps(json.loads(look["body"])["data"], ensure_ascii=False)
+    newest = look["newest"]
+    facts = [
+        ("subject", f"{visible(look['subject'])}, sequence {look['sequence']}"),
+        ("action", f"{look['type']} of {plain(look['occurred_at'])}"),
+        ("data", shortened(data)),
+        *(
+            (row["endpoint"], f"got it at {plain(row['delivered_at'])}, {_receipt(row)}")
+            for row in look["delivered"]
+        ),
+        *(
+            (row["endpoint"], f"dead, {row['dead_reason']}: given up, and its lane goes on")
+            for row in look["delivery"]
+            if row["state"] == "dead"
+        ),
+    ]
+    if newest["last_sequence"] > look["sequence"]:
+        later = newest["last_sequence"] - look["sequence"]
+        facts.append(
+            ("since then", f"{later} later, the newest {newest['last_type']}: this comes after it")
+        )
+    if look["earlier"]:
+        facts.append(("before", f"reissued already, as {', '.join(look['earlier'])}"))
+    facts.append(("new key", f"{look['new_key']}, for {', '.join(look['endpoints'])}"))
+    return facts
+
+
+def _receipt(row: Row) -> str:
+    if row["receipt"] is None:
+        return "without a receipt"
+    said = json.loads(row["receipt"])
+    return f"receipt: {visible(said['outcome'])} at {visible(said['applied_at'])}"

@@ -1,0 +1,106 @@
+"""`holdfast subjects`: who decisions are about, and which of them are held up."""
+
+from typing import Annotated
+
+import typer
+
+from dispatcher.cli import subjects_shown
+from dispatcher.cli.shared import AsJson, Dsn, Reason, print_json
+from dispatcher.cli.shown import reason_of, shortened, visible
+from dispatcher.store.passing import passing
+from dispatcher.store.subjects import Held, WantedSubjects, subjects
+from sink.contract.exits import CommandError, ExitCode
+
+app = typer.Typer(
+    help="Subjects: list them, find those that are held up, show one, pass what is lost.",
+    no_args_is_help=True,
+)
+
+
+@app.command("list")
+def list_(
+    prefix: Annotated[
+        str, typer.Option("--prefix", help="Only names that begin so, to the letter.")
+    ] = "",
+    held: Annotated[
+        Held | None,
+        typer.Option(
+            "--held", help="Only those of which a lane is held up in this way, or in any."
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="As many at most.")] = 50,
+    after: Annotated[
+        str | None, typer.Option("--after", help="Only names behind this one.")
+    ] = None,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """List subjects by name, with how their lanes stand. Exit 3: none matches.
+
+    A lane is `stopped` behind a dead letter, `retrying` what was tried, or `behind`: something was
+    not tried yet, or is being sent.
+    """
+    for text in (prefix, after or ""):
+        _sound(text)
+    with subjects(dsn) as store:
+        rows, further = store.subjects(WantedSubjects(prefix, held), limit=limit, after=after)
+    if not rows and further is None:
+        raise CommandError(
+            "no subject matches. Nothing was changed; names are compared to the letter.",
+            ExitCode.NOTHING_MATCHED,
+        )
+    if as_json:
+        print_json({"subjects": rows, "next_after": further})
+    else:
+        subjects_shown.listed(rows, further)
+
+
+@app.command()
+def show(
+    subject: Annotated[str, typer.Argument(metavar="SUBJECT", help="Its name, to the letter.")],
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a subject: each lane with its order, and the last entries. Exit 3: there is none."""
+    _sound(subject)
+    with subjects(dsn) as store:
+        found = store.subject(subject)
+    if as_json:
+        print_json(found)
+    else:
+        subjects_shown.shown(found)
+
+
+@app.command("pass")
+def pass_(
+    subject: Annotated[str, typer.Argument(metavar="SUBJECT", help="Its name, to the letter.")],
+    endpoint: Annotated[str, typer.Option("--endpoint", help="Where its lane stands still.")],
+    reason: Reason,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let a lane go on behind decisions that are not stored any more; they are never delivered.
+
+    For a lane that `holdfast why` calls `gap`. What is missing may be in a backup: look there
+    first. Exit 3: nothing is missing there.
+    """
+    _sound(subject)
+    why = reason_of(reason)
+    with passing(dsn) as store:
+        done = store.pass_missing(subject, endpoint, why)
+    if as_json:
+        print_json(done)
+        return
+    first, last = done["passed_from"], done["passed_to"]
+    which = f"sequence {first}" if first == last else f"sequences {first} to {last}"
+    after = done["next_sequence"]
+    then = "it is idle" if after is None else f"it goes on with {after}"
+    typer.echo(f"{visible(subject)} at {endpoint}: {which} passed, {then}")
+
+
+def _sound(text: str) -> None:
+    if "\0" in text:
+        raise CommandError(
+            f"{shortened(text, 80)!r} has a NUL, which no name has. Nothing was changed.",
+            ExitCode.USAGE,
+        )

@@ -1,0 +1,104 @@
+"""Options that `listen`, `trigger`, `sign` and `verify` share, and what reads them.
+
+The receiving half needs a package that not every installation has; it is imported where it is used.
+"""
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sink.contract.envelope import BODY_BYTES_MAX
+from sink.contract.exits import CommandError, ExitCode
+
+if TYPE_CHECKING:
+    from dispatcher.receiver.secret import Secret
+
+STANDARD_INPUT = "-"
+_SECONDS = re.compile(r"0|[1-9][0-9]{0,11}")
+_DURATION = re.compile(r"([0-9]{1,8})(ms|s|m|h)")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+SecretRefs = Annotated[
+    list[str] | None,
+    typer.Option("--secret-ref", help="env:VAR or file:PATH; repeatable, all of them count."),
+]
+Body = Annotated[
+    str, typer.Argument(metavar="[FILE]", help="The exact bytes of the body; - is standard input.")
+]
+
+
+def usage(message: str) -> CommandError:
+    """Return the error for an argument that makes no sense."""
+    return CommandError(f"{message} Nothing was done.", ExitCode.USAGE)
+
+
+@contextmanager
+def installed(command: str) -> Iterator[None]:
+    """Say in words which package is missing while the block imports what `command` needs."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise CommandError(
+            f"`holdfast {command}` needs the package {error.name}, which is not installed:"
+            " pip install 'holdfast[dispatcher]'.",
+            ExitCode.USAGE,
+        ) from None
+
+
+def secrets_of(references: Sequence[str] | None) -> "list[Secret]":
+    """Read the secrets that `references` name; raises `CommandError`."""
+    from dispatcher.receiver.errors import SecretError  # noqa: PLC0415 - see above
+    from dispatcher.receiver.secret import Secret  # noqa: PLC0415 - see above
+
+    if not references:
+        raise usage("no signing secret: pass --secret-ref env:VAR or --secret-ref file:PATH.")
+    try:
+        return [Secret.load(reference) for reference in references]
+    except SecretError as error:
+        raise usage(f"{error}.") from None
+
+
+def bytes_of(path: str, what: str, most: int = BODY_BYTES_MAX) -> bytes:
+    """Read a file or, for `-`, standard input; raises `CommandError`, also beyond `most` bytes."""
+    try:
+        if path == STANDARD_INPUT:
+            content = sys.stdin.buffer.read(most + 1)
+        else:
+            with Path(path).open("rb") as file:
+                content = file.read(most + 1)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else "not a file"
+        raise usage(f"{what} {path} cannot be read: {why}.") from None
+    if len(content) > most:
+        raise usage(f"{what} {path} has more than {most:,} bytes, which no receiver accepts.")
+    return content
+
+
+def moment_of(option: str, text: str) -> datetime:
+    """Read a time: RFC 3339 in UTC, Unix seconds, or `now`; raises `CommandError`."""
+    from dispatcher.receiver.body import parse_rfc3339  # noqa: PLC0415 - see above
+
+    if text == "now":
+        return datetime.now(UTC)
+    try:
+        if _SECONDS.fullmatch(text):
+            return datetime.fromtimestamp(int(text), UTC)
+        return parse_rfc3339(text)
+    except (ValueError, OverflowError, OSError):
+        raise usage(
+            f"{option} {text!r} is no time: 2026-11-02T12:15:00Z, Unix seconds, or now."
+        ) from None
+
+
+def seconds_of(option: str, text: str) -> float:
+    """Read `500ms`, `90s`, `5m` or `2h` as seconds; raises `CommandError`."""
+    found = _DURATION.fullmatch(text)
+    if found is None or int(found[1]) == 0:
+        raise usage(f"{option} {text!r} is no time such as 500ms, 90s, 5m or 2h.")
+    return int(found[1]) * _UNITS[found[2]]

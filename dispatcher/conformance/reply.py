@@ -1,0 +1,61 @@
+"""What came back, and what it says about the delivery. Pure."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sink.contract.wire import ReceiptOutcome
+
+REPLAYED = "idempotency-replayed"
+SHOWN_CHARACTERS_MAX = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer, or why there is none. Header names are lower-case; of two, the last counts."""
+
+    seconds: float
+    """From the first byte sent to the last byte read."""
+    status: int | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = field(default=b"", repr=False)
+    fault: str | None = None
+    """Why no answer came, in a few words; None with an answer."""
+
+    @property
+    def is_success(self) -> bool:
+        """Return whether the sender takes the delivery for done."""
+        return self.status is not None and 200 <= self.status < 300
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """The members of the answer; empty where it is no JSON object."""
+        try:
+            value = json.loads(self.body.decode())
+        except (ValueError, RecursionError):
+            return {}
+        return value if isinstance(value, dict) else {}
+
+    @property
+    def outcome(self) -> ReceiptOutcome | None:
+        """What the receiver says it did; None where it does not say."""
+        said = self.content.get("outcome")
+        if isinstance(said, str) and said in set(ReceiptOutcome):
+            return ReceiptOutcome(said)
+        if self.is_success and self.headers.get(REPLAYED, "").lower() == "true":
+            return ReceiptOutcome.DUPLICATE
+        return None
+
+    @property
+    def is_busy(self) -> bool:
+        """Return whether it asks to come again: another request is at work on the delivery."""
+        return self.outcome is ReceiptOutcome.IN_PROGRESS or self.status in {409, 425, 429, 503}
+
+    def __str__(self) -> str:
+        if self.status is None:
+            return self.fault or "no answer"
+        said = self.outcome or self.content.get("reason")
+        if not isinstance(said, str):
+            said = None
+        return f"{self.status} {said[:SHOWN_CHARACTERS_MAX]}" if said else f"{self.status}"

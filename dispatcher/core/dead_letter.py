@@ -1,0 +1,84 @@
+"""What a dead letter holds up, and what a person can do about it: told from its row alone."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from sink.contract.states import DeadReason
+
+WAITING_MAX = 1000
+"""Entries that are counted behind a dead letter; as many stand for so many or more."""
+
+
+_ANSWER = re.compile(r"(answered [0-9]+): .*", re.DOTALL)
+
+
+class Advice(NamedTuple):
+    """A command, and what happens when somebody gives it."""
+
+    command: str
+    effect: str
+
+
+def without_answer(detail: str) -> str:
+    """Return what came of an attempt, as `decide.detail_of` says it, without the receiver's words.
+
+    >>> without_answer("answered 400: m_482 is unknown"), without_answer("no answer: timed out")
+    ('answered 400', 'no answer: timed out')
+    """
+    return _ANSWER.sub(r"\1", detail) if _ANSWER.fullmatch(detail) else detail
+
+
+def what_it_holds(row: Mapping[str, Any]) -> str:
+    """Return what the dead letter keeps from being delivered, from a row of `dead_take.sql`."""
+    if row["resolution"] is not None:
+        return "nothing: it is resolved"
+    if not row["holds_lane"]:
+        return "nothing: the lane goes on without it"
+    count = row["waiting"]
+    if not count:
+        return "its lane: what is decided next for this subject waits behind it"
+    number = f"{count} or more" if count == WAITING_MAX else str(count)
+    entries = "entry of this subject waits" if count == 1 else "entries of this subject wait"
+    return f"its lane: {number} later {entries}"
+
+
+def what_helps(row: Mapping[str, Any]) -> list[Advice]:
+    """Return what can be done about a dead letter that is open; nothing about one that is not.
+
+    `row` is one of `dead_take.sql`, with the key as receivers get it.
+    """
+    if row["resolution"] is not None:
+        return []
+    key, endpoint, skip = row["key"], row["endpoint"], row["holds_lane"]
+    behind = "; what waits behind it goes on" if skip else ""
+    return [
+        *_first(DeadReason(row["reason"]), endpoint),
+        Advice(
+            f"holdfast redeliver {key} --endpoint {endpoint} --reason TEXT",
+            f"sends the same key and bytes again, which is safe{behind}"
+            + _if_rejected(DeadReason(row["reason"])),
+        ),
+        Advice(
+            f"holdfast reissue {key} --reason TEXT",
+            "decides it anew under a new key: the business action is REPEATED if it was done",
+        ),
+        Advice(
+            f"holdfast dead dismiss {row['id']}{' --skip' if skip else ''} --reason TEXT",
+            f"gives it up: {endpoint} never gets it{behind}",
+        ),
+    ]
+
+
+def _first(reason: DeadReason, endpoint: str) -> list[Advice]:
+    """Return what comes before it is sent again, where our own guard would stop it again."""
+    if reason is not DeadReason.REFUSED:
+        return []
+    effect = "Holdfast itself refused the address: correct the endpoint first (`endpoint set`)"
+    return [Advice(f"holdfast endpoint show {endpoint}", effect)]
+
+
+def _if_rejected(reason: DeadReason) -> str:
+    if reason is not DeadReason.REJECTED:
+        return ""
+    return "; the receiver rejected it, and does so again unless it was corrected"

@@ -1,0 +1,52 @@
+"""How long a receiver keeps a key: what it says in the header `holdfast-key-window`.
+
+The syntax and what follows from it are section 7 of dispatcher/receiver/PROTOCOL.md. Behind that
+time a key may be forgotten, and sending it again may repeat the action.
+"""
+
+import re
+from dataclasses import dataclass
+
+from sink.contract.wire import KEY_WINDOW_FOREVER
+
+_SECONDS = re.compile(r"0|[1-9][0-9]{0,11}")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyWindow:
+    """A receiver's word about its memory; `seconds` is None for a receiver that never forgets."""
+
+    seconds: int | None
+
+
+def parse_key_window(value: str | None) -> KeyWindow | None:
+    """Return what the header says; None without one, and for what is not its syntax.
+
+    >>> parse_key_window("3888000")
+    KeyWindow(seconds=3888000)
+    >>> parse_key_window("45 days") is None
+    True
+    """
+    if value is None:
+        return None
+    if value == KEY_WINDOW_FOREVER:
+        return KeyWindow(None)
+    return KeyWindow(int(value)) if _SECONDS.fullmatch(value) else None
+
+
+def window_text(window: KeyWindow) -> str:
+    """Return the window for a person.
+
+    >>> window_text(KeyWindow(3888000))
+    '45 days'
+    >>> window_text(KeyWindow(90))
+    '90 s'
+    """
+    seconds = window.seconds
+    if seconds is None:
+        return "for ever"
+    for name, size in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        count, rest = divmod(seconds, size)
+        if count and not rest:
+            return f"{count} {name}" if count == 1 else f"{count} {name}s"
+    return f"{seconds} s"

@@ -1,0 +1,37 @@
+"""Times between two moments, for a person."""
+
+from datetime import datetime, timedelta
+
+_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
+
+
+def span(seconds: float) -> str:
+    """Return a duration with the two largest units that it has; below a minute in seconds.
+
+    >>> span(0.0421), span(7.4), span(61), span(7_260), span(90_061)
+    ('42 ms', '7.4 s', '1 min 1 s', '2 h 1 min', '1 d 1 h')
+    """
+    seconds = max(0.0, seconds)
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s".replace(".0 s", " s")
+    rest, said = round(seconds), []
+    for name, size in (*_UNITS, ("s", 1)):
+        count, rest = divmod(rest, size)
+        if count:
+            said.append(f"{count} {name}")
+        elif said:
+            break
+    return " ".join(said[:2])
+
+
+def since(moment: datetime, at: datetime) -> str:
+    """Return how long ago `moment` was at `at`, as `span`; a moment to come was no time ago."""
+    return span((at - moment) / timedelta(seconds=1))
+
+
+def between(earlier: datetime, later: datetime) -> str:
+    """Return the time from one moment to another with its sign, as `span`."""
+    seconds = (later - earlier) / timedelta(seconds=1)
+    return f"{'-' if seconds < 0 else '+'}{span(abs(seconds))}"

@@ -1,0 +1,175 @@
+"""Why a captured request is not genuine: the rule, what it expects, what was there. Pure.
+
+Where no signature matches, the usual accidents are tried: bytes that were changed on their way, a
+secret that was used as text, another encoding of the signature. No secret is ever part of the
+result.
+"""
+
+import base64
+import hashlib
+import hmac
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from dispatcher.receiver.errors import Reason, VerificationError
+from dispatcher.receiver.secret import PREFIX, Secret
+from sink.contract.canonical import rfc3339
+from sink.contract.wire import (
+    IDEMPOTENCY_KEY,
+    SIGNATURES_MAX,
+    WEBHOOK_ID,
+    WEBHOOK_SIGNATURE,
+    WEBHOOK_TIMESTAMP,
+)
+
+_YEAR_9999_DIGITS = 11
+_STANDARD = "Standard Webhooks 1.0.0"
+_OURS = "Holdfast's contract"
+
+_RULES: Mapping[Reason, tuple[str, str]] = {
+    Reason.MISSING_HEADER: (_STANDARD, "the three headers webhook-id, -timestamp, -signature"),
+    Reason.DUPLICATE_HEADER: (_OURS, "each of these headers once"),
+    Reason.BAD_HEADER: (_OURS, "header values of ASCII characters"),
+    Reason.BAD_ID: (_OURS, "an id of 1 to 256 characters A-Z a-z 0-9 _ -"),
+    Reason.BAD_TIMESTAMP: (_STANDARD, "Unix seconds: ASCII digits without a leading zero"),
+    Reason.TOO_OLD: (_STANDARD, "a signature that is not older than the tolerance"),
+    Reason.TOO_NEW: (_STANDARD, "a signature that is not from the future"),
+    Reason.BAD_SIGNATURE: (_STANDARD, "an entry `v1,` and 44 characters of padded base64"),
+    Reason.TOO_MANY_SIGNATURES: (_OURS, f"at most {SIGNATURES_MAX} signatures"),
+    Reason.ENCODED_BODY: (_OURS, "no Content-Encoding: the signature covers unencoded bytes"),
+    Reason.BAD_BODY: (_OURS, 'a body {"type","timestamp","sequence","key","data"}'),
+    Reason.KEY_MISMATCH: (_OURS, "one key in webhook-id, idempotency-key and body"),
+    Reason.NO_MATCH: (_STANDARD, "HMAC-SHA256 of `id.timestamp.body` with a secret that is known"),
+}
+_HEADER_OF: Mapping[Reason, str] = {
+    Reason.BAD_ID: WEBHOOK_ID,
+    Reason.BAD_TIMESTAMP: WEBHOOK_TIMESTAMP,
+    Reason.TOO_OLD: WEBHOOK_TIMESTAMP,
+    Reason.TOO_NEW: WEBHOOK_TIMESTAMP,
+    Reason.BAD_SIGNATURE: WEBHOOK_SIGNATURE,
+    Reason.TOO_MANY_SIGNATURES: WEBHOOK_SIGNATURE,
+    Reason.ENCODED_BODY: "content-encoding",
+    Reason.NO_MATCH: WEBHOOK_SIGNATURE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """`hint` is the accident that would explain it, if one was found."""
+
+    reason: str
+    status: int
+    detail: str
+    rule: str
+    expected: str
+    found: str
+    hint: str | None
+
+
+def explain(
+    error: VerificationError,
+    headers: Sequence[tuple[bytes, bytes]],
+    body: bytes,
+    secrets: Sequence[Secret],
+    now: datetime,
+) -> Explanation:
+    """Return why `headers` and `body` were refused with `error`, at the time `now`."""
+    fields = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
+    rule, expected = _RULES.get(error.reason, (_OURS, error.detail))
+    hint = None
+    if error.reason is Reason.NO_MATCH:
+        expected = " or ".join(_signature(each.key, _signed(fields, body)) for each in secrets)
+        hint = _accident(fields, body, secrets)
+    return Explanation(
+        str(error.reason),
+        error.status,
+        error.detail,
+        rule,
+        expected,
+        _found(error.reason, headers, fields, body, now),
+        hint,
+    )
+
+
+def _found(
+    reason: Reason,
+    headers: Sequence[tuple[bytes, bytes]],
+    fields: Mapping[str, str],
+    body: bytes,
+    now: datetime,
+) -> str:
+    if reason in (Reason.TOO_OLD, Reason.TOO_NEW):
+        if len(fields[WEBHOOK_TIMESTAMP]) > _YEAR_9999_DIGITS:
+            return f"{fields[WEBHOOK_TIMESTAMP]}, after the year 9999"
+        signed = datetime.fromtimestamp(int(fields[WEBHOOK_TIMESTAMP]), UTC)
+        seconds = round((now - signed).total_seconds())
+        return f"signed {rfc3339(signed)}, judged {rfc3339(now)}: {seconds} s"
+    if reason is Reason.KEY_MISMATCH:
+        return ", ".join(
+            f"{name} {fields[name]}" for name in (WEBHOOK_ID, IDEMPOTENCY_KEY) if name in fields
+        )
+    if reason is Reason.BAD_BODY:
+        return f"{len(body)} bytes, SHA-256 {hashlib.sha256(body).hexdigest()}"
+    if reason in _HEADER_OF:
+        return fields.get(_HEADER_OF[reason], "")
+    return ", ".join(sorted(name.decode("latin-1").lower() for name, _ in headers)) or "no headers"
+
+
+def _accident(fields: Mapping[str, str], body: bytes, secrets: Sequence[Secret]) -> str | None:
+    given = fields[WEBHOOK_SIGNATURE].split(" ")
+    for secret in secrets:
+        for what, content in _changed(body):
+            if _signature(secret.key, _signed(fields, content)) in given:
+                return f"the signature is that of the body {what}: its bytes were changed"
+        for what, made in _mistaken(secret):
+            if made(_signed(fields, body)) in given:
+                return f"the sender {what}"
+    return None
+
+
+def _changed(body: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield the body as it may have been before something changed it."""
+    yield "without its last newline", body.removesuffix(b"\n").removesuffix(b"\r")
+    yield "with a newline at its end", body + b"\n"
+    yield "with a CRLF at its end", body + b"\r\n"
+    yield "with LF for CRLF", body.replace(b"\r\n", b"\n")
+    yield "with CRLF for LF", body.replace(b"\n", b"\r\n")
+    yield "without its byte order mark", body.removeprefix(b"\xef\xbb\xbf")
+    yield "without any byte (it was sent empty)", b""
+    try:
+        value = json.loads(body.decode())
+    except (ValueError, RecursionError):
+        return
+    for what, separators in (("compact", (",", ":")), ("spaced", (", ", ": "))):
+        for ascii_only in (False, True):
+            form = f"{what}, {'escaped to ASCII' if ascii_only else 'in UTF-8'}"
+            text = json.dumps(value, separators=separators, ensure_ascii=ascii_only)
+            for newline in ("", "\n"):
+                anew = (text + newline).encode(errors="replace")
+                yield f"as it was before it was parsed and written anew ({form})", anew
+
+
+def _mistaken(secret: Secret) -> Iterator[tuple[str, Callable[[bytes], str]]]:
+    """Yield what a sender may do wrong, with what makes its signature then."""
+    encoded = base64.b64encode(secret.key)
+    text = PREFIX.encode() + encoded
+    yield f"used the secret's text, {PREFIX} and all, for its bytes", _signer(text)
+    yield f"used the text after {PREFIX} for the secret's bytes", _signer(encoded)
+    yield (
+        "wrote the signature as hex, not as base64",
+        lambda content: "v1," + hmac.digest(secret.key, content, "sha256").hex(),
+    )
+
+
+def _signer(key: bytes) -> Callable[[bytes], str]:
+    return lambda content: _signature(key, content)
+
+
+def _signed(fields: Mapping[str, str], body: bytes) -> bytes:
+    return f"{fields[WEBHOOK_ID]}.{fields[WEBHOOK_TIMESTAMP]}.".encode() + body
+
+
+def _signature(key: bytes, content: bytes) -> str:
+    return "v1," + base64.b64encode(hmac.digest(key, content, "sha256")).decode()

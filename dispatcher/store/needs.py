@@ -1,0 +1,38 @@
+"""What needs a person, as `holdfast status` and `holdfast overview` tell it: one look for both."""
+
+from dispatcher.core.needs import overview_needs
+from dispatcher.store.operator_session import OperatorSession, Row
+
+COUNTED_MAX = 100_000
+"""Up to how many of a kind are counted."""
+
+DEAD_LOOKED_AT = 2_000
+"""Behind how many open dead letters a stopped lane is looked for."""
+
+SNAPSHOTS_LOOKED_AT = 10
+
+
+class NeedsSession(OperatorSession):
+    """A session that can say what needs a person."""
+
+    def needs(self) -> list[Row]:
+        """Return what needs a person: `kind` (a `NeedKind`), `count`, `sentence`, `command`.
+
+        The most urgent comes first. Counts end at 100,000; lanes that are stopped are those of the
+        first 2,000 dead letters.
+        """
+        with self._transaction():
+            return self._needs(self._counts(), self._all("overview_endpoints"))
+
+    def _counts(self) -> Row:
+        limits = {"most": COUNTED_MAX, "dead_looked_at": DEAD_LOOKED_AT}
+        return self._one("overview_counts", limits)
+
+    def _needs(self, counts: Row, endpoints: list[Row]) -> list[Row]:
+        """Look at the rest; what comes later in this transaction has the rights of the login."""
+        days_ahead = self._one("days_ahead")["days"]
+        # What is to be seen of other sessions belongs to the login, not to the role.
+        self._run("why_login")
+        snapshots = self._all("database_snapshots", {"limit": SNAPSHOTS_LOOKED_AT})
+        around = {"endpoints": endpoints, "days_ahead": days_ahead, "snapshots": snapshots}
+        return [need.row() for need in overview_needs({**counts, **around})]

@@ -1,0 +1,59 @@
+-- I6, I9: a lane's columns agree with one of its states, it stands still only for a dead letter, its times are near (I16).
+-- Uses pk_lane, pk_subject, uq_dead_letter_open.
+WITH found AS MATERIALIZED (
+    SELECT l.*, s.name, s.last_sequence AS subject_sequence,
+           (l.delivered_sequence > l.last_sequence OR l.delivered_sequence < 0
+            OR l.last_sequence > s.last_sequence
+            OR l.claimed_sequence > l.last_sequence
+            OR (l.token IS NULL) <> (l.lease_until IS NULL)
+            OR l.rescued NOT BETWEEN 0 AND l.attempt
+            OR (l.token IS NOT NULL OR l.due_at IS NOT NULL) AND l.delivered_sequence = l.last_sequence
+            OR l.token IS NULL AND l.due_at IS NULL AND l.delivered_sequence < l.last_sequence
+            OR l.lease_until > now() + interval '1 hour'
+            OR l.due_at > now() + interval '31 days') AS suspect
+    FROM holdfast.lane l
+    JOIN holdfast.subject s ON s.id = l.subject_id
+    WHERE l.endpoint_id = %(endpoint_id)s AND l.subject_id BETWEEN %(first_subject)s AND %(last_subject)s
+),
+violations AS (
+    SELECT v.rule, f.name AS subject, f.subject_id, f.delivered_sequence + 1 AS sequence, v.detail
+    FROM found f
+    CROSS JOIN LATERAL (VALUES
+        ('lane_state', f.delivered_sequence > f.last_sequence OR f.delivered_sequence < 0,
+         format('delivered up to %%s, routed up to %%s', f.delivered_sequence, f.last_sequence)),
+        ('lane_state', f.last_sequence > f.subject_sequence,
+         format('routed up to %%s, and its subject has come to %%s', f.last_sequence, f.subject_sequence)),
+        ('lane_state', f.claimed_sequence > f.last_sequence,
+         format('handed out up to %%s, routed up to %%s', f.claimed_sequence, f.last_sequence)),
+        ('lane_state', (f.token IS NULL) <> (f.lease_until IS NULL), 'a lease has a token and an end, or neither'),
+        ('lane_state', f.rescued NOT BETWEEN 0 AND f.attempt,
+         format('%%s attempts, of which %%s were rescued', f.attempt, f.rescued)),
+        ('lane_state', (f.token IS NOT NULL OR f.due_at IS NOT NULL) AND f.delivered_sequence = f.last_sequence,
+         'due or leased, with nothing to deliver'),
+        ('lane_stopped', CASE WHEN f.token IS NULL AND f.due_at IS NULL AND f.delivered_sequence < f.last_sequence
+                              THEN NOT EXISTS (
+                                  SELECT FROM holdfast.dead_letter d
+                                  WHERE d.endpoint_id = f.endpoint_id AND d.subject_id = f.subject_id
+                                    AND d.sequence > f.delivered_sequence AND d.sequence <= f.last_sequence
+                                    AND d.resolution IS NULL
+                                  OFFSET 0) END,
+         format('stands still after %%s of %%s', f.delivered_sequence, f.last_sequence)),
+        ('time_future', f.lease_until > now() + interval '1 hour', format('its lease ends at %%s', f.lease_until)),
+        ('time_future', f.due_at > now() + interval '31 days', format('it is due at %%s', f.due_at))
+    ) AS v (rule, violated, detail)
+    -- Words are made for what is wrong alone.
+    WHERE f.suspect AND v.violated
+)
+SELECT rule, count, subject, sequence, detail, NULL::timestamptz AS moment
+FROM (
+    SELECT v.*, count(*) OVER (PARTITION BY rule) AS count,
+           row_number() OVER (PARTITION BY rule ORDER BY subject_id) AS place
+    FROM violations v
+) numbered
+WHERE place <= %(limit)s
+UNION ALL
+SELECT NULL, count(*), NULL, NULL, 'lanes', NULL FROM found
+UNION ALL
+SELECT NULL, count(*), NULL, NULL, 'leases_run_out', NULL FROM found WHERE lease_until < now()
+UNION ALL
+SELECT NULL, count(*), NULL, NULL, 'lanes_due', min(due_at) FROM found WHERE token IS NULL AND due_at <= now()

@@ -1,0 +1,3 @@
+-- The database's clock.
+-- Needs no index.
+SELECT clock_timestamp() AS at

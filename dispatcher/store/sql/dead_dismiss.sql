@@ -1,0 +1,6 @@
+-- Dismisses the named dead letters that are open; one is resolved once, and who did it first stays.
+-- Uses pk_dead_letter.
+UPDATE holdfast.dead_letter
+SET resolution = 'dismissed', resolved_at = clock_timestamp(), resolved_by = %(actor)s
+WHERE id = ANY (%(ids)s::bigint[]) AND resolution IS NULL
+RETURNING id

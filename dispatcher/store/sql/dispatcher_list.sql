@@ -1,0 +1,8 @@
+-- Every dispatcher that was never seen to end, also one that died; alive within the last minute, as in `holdfast status`.
+-- Needs no index: a row per process.
+SELECT id, host, pid, version, started_at, heartbeat_at,
+       greatest(extract(epoch FROM clock_timestamp() - heartbeat_at), 0)::double precision AS heartbeat_age_seconds,
+       in_flight, draining, heartbeat_at > clock_timestamp() - interval '1 minute' AS alive
+FROM holdfast.dispatcher_instance
+ORDER BY heartbeat_at DESC, id
+LIMIT %(limit)s

@@ -1,0 +1,9 @@
+-- Lets a lane that the caller has locked go on behind sequences that are not stored: due now, where more is to deliver.
+-- Uses pk_lane.
+UPDATE holdfast.lane
+SET delivered_sequence = %(passed)s::bigint,
+    due_at = CASE WHEN %(passed)s::bigint < last_sequence THEN now() END,
+    attempt = 0,
+    rescued = 0,
+    tried_since_us = NULL
+WHERE endpoint_id = %(endpoint_id)s AND subject_id = %(subject_id)s

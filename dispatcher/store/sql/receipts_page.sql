@@ -1,0 +1,37 @@
+-- Entries that an endpoint was tried with in a time, one row each: the attempt that delivered it, else the newest one.
+-- Uses pk_attempt of those days, merged in its order (no page is sorted); pk_subject; pk_entry of two days, of all if older.
+WITH page AS MATERIALIZED (
+    SELECT DISTINCT ON (a.subject_id, a.sequence)
+           a.subject_id, a.sequence, a.finished_at, a.outcome, a.receipt
+    FROM holdfast.attempt a
+    WHERE a.endpoint_id = %(endpoint_id)s
+      AND a.finished_at >= %(since)s AND a.finished_at < %(until)s
+      AND (a.subject_id, a.sequence) > (%(after_subject)s, %(after_sequence)s)
+      AND a.subject_id <= %(last_subject)s
+    ORDER BY a.subject_id, a.sequence, (a.outcome = 'delivered') DESC, (a.receipt IS NOT NULL) DESC,
+             a.finished_at DESC, a.number DESC
+    LIMIT %(limit)s
+)
+SELECT page.subject_id, page.sequence, s.name AS subject, page.outcome::text AS outcome, page.receipt, e.key,
+       CASE WHEN %(hashed)s THEN sha256(e.body) END AS body_sha256,
+       -- Delivered, only not in this time: another comparison is about that one.
+       page.outcome <> 'delivered' AND EXISTS (
+           SELECT FROM holdfast.attempt d
+           WHERE d.endpoint_id = %(endpoint_id)s AND d.subject_id = page.subject_id
+             AND d.sequence = page.sequence AND d.outcome = 'delivered') AS elsewhere
+FROM page
+JOIN holdfast.subject s ON s.id = page.subject_id
+LEFT JOIN LATERAL (
+    -- The second branch is entered only where the first finds nothing.
+    (SELECT key, body FROM holdfast.entry
+     WHERE subject_id = page.subject_id AND sequence = page.sequence
+       AND created_at >= page.finished_at - interval '1 day'
+       AND created_at <= page.finished_at + interval '1 hour'
+     LIMIT 1)
+    UNION ALL
+    (SELECT key, body FROM holdfast.entry
+     WHERE subject_id = page.subject_id AND sequence = page.sequence
+     LIMIT 1)
+    LIMIT 1
+) e ON true
+ORDER BY page.subject_id, page.sequence

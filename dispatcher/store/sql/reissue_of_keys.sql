@@ -1,0 +1,8 @@
+-- Under which keys entries were decided anew, one of them.
+-- Reads the whole of replay, which people make, so there are few; uses pk_replay_item.
+SELECT i.key, i.new_key
+FROM holdfast.replay y
+JOIN holdfast.replay_item i ON i.replay_id = y.id
+WHERE y.verb = 'reissue' AND i.settled_at IS NOT NULL AND i.key = ANY (%(keys)s::uuid[])
+ORDER BY y.created_at DESC
+LIMIT 1

@@ -1,0 +1,5 @@
+-- Lets dispatchers begin with a planned replay.
+-- Uses pk_replay.
+UPDATE holdfast.replay
+SET state = 'applying', applied_at = now()
+WHERE id = %(id)s

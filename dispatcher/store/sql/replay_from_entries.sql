@@ -1,0 +1,16 @@
+-- The entries of a subject, of a stream's batches, of a time, of types; of one subject alone, those of all days.
+-- Uses pk_entry of a subject, else ix_entry_batch_no or the whole of the partitions between the moments.
+INSERT INTO pg_temp.holdfast_candidate (subject_id, sequence, created_at, key, type)
+SELECT e.subject_id, e.sequence, e.created_at, e.key, e.type
+FROM holdfast.entry e
+WHERE (%(subject)s::text IS NULL
+       OR e.subject_id = (SELECT s.id FROM holdfast.subject s WHERE s.name = %(subject)s::text))
+  AND (%(stream)s::text IS NULL OR e.batch_no BETWEEN %(first_batch_no)s AND %(last_batch_no)s
+       AND e.created_at BETWEEN %(first_written_at)s AND %(last_written_at)s
+       AND EXISTS (SELECT FROM holdfast.batch b
+                    WHERE b.batch_no = e.batch_no AND b.stream = %(stream)s::text
+                      AND b.batch_id BETWEEN coalesce(%(first_batch)s::bigint, 0)
+                                         AND coalesce(%(last_batch)s::bigint, 9223372036854775807)))
+  AND e.created_at >= coalesce(%(since)s::timestamptz, '-infinity')
+  AND e.created_at < coalesce(%(until)s::timestamptz, 'infinity')
+  AND (cardinality(%(types)s::text[]) = 0 OR e.type = ANY (%(types)s::text[]))

@@ -1,0 +1,6 @@
+-- The replays whose id begins with some hex digits: two rows at most, to see whether there is more than one.
+-- Uses pk_replay.
+SELECT id
+FROM holdfast.replay
+WHERE id BETWEEN rpad(%(digits)s::text, 32, '0')::uuid AND rpad(%(digits)s::text, 32, 'f')::uuid
+LIMIT 2

@@ -1,0 +1,13 @@
+-- What keeps endpoints from being sent to now, a row for each that is kept; and one without a name while no dispatcher is alive,
+-- as in `holdfast status`. Uses uq_endpoint_name, pk_endpoint_pace; a row per process.
+SELECT p.name AS endpoint, p.state::text AS endpoint_state, p.state_reason, r.breaker::text AS breaker,
+       CASE WHEN r.held_until > now() THEN r.held_until END AS held_until
+FROM holdfast.endpoint p
+JOIN holdfast.endpoint_pace r ON r.endpoint_id = p.id
+WHERE p.name = ANY (%(names)s) AND (p.state <> 'active' OR r.breaker = 'open' OR r.held_until > now())
+UNION ALL
+SELECT NULL, NULL, NULL, NULL, NULL
+WHERE NOT EXISTS (
+    SELECT FROM holdfast.dispatcher_instance WHERE heartbeat_at > clock_timestamp() - interval '1 minute'
+)
+ORDER BY endpoint NULLS LAST

@@ -1,0 +1,14 @@
+-- Where a replay's entries are put, one row for each endpoint, until they are counted and stored; gone with the
+-- transaction. No index: what follows reads all of it.
+CREATE TEMPORARY TABLE holdfast_found (
+    endpoint_id integer,
+    subject_id  bigint,
+    sequence    bigint,
+    created_at  timestamptz,
+    key         uuid,
+    kind        holdfast.replay_kind,
+    receipt     boolean,
+    forgotten   boolean,
+    taken_by    uuid,
+    place       bigint
+) ON COMMIT DROP

@@ -1,0 +1,3 @@
+-- The names of all streams.
+-- Uses pk_stream.
+SELECT name FROM holdfast.stream ORDER BY name

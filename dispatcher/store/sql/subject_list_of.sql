@@ -1,0 +1,34 @@
+-- Some subjects in the order of their names, from a prefix and behind a name, each with how its lanes stand.
+-- Uses pk_subject, pk_lane of each endpoint.
+SELECT s.name, s.last_sequence, s.last_type, s.last_created_at,
+       lanes.lanes, lanes.stopped, lanes.retrying, lanes.behind, lanes.undelivered, lanes.oldest_due_at
+FROM (
+    SELECT id, name, last_sequence, last_type, last_created_at
+    FROM holdfast.subject
+    WHERE id = ANY (%(ids)s::bigint[])
+      AND name COLLATE "C" > %(after)s::text AND name COLLATE "C" >= %(prefix)s::text
+      AND (%(beyond)s::text IS NULL OR name COLLATE "C" < %(beyond)s::text)
+    ORDER BY name COLLATE "C"
+    LIMIT %(limit)s
+) s
+CROSS JOIN LATERAL (
+    SELECT count(l.endpoint_id) AS lanes,
+           count(*) FILTER (WHERE l.state = 'stopped') AS stopped,
+           count(*) FILTER (WHERE l.state = 'retrying') AS retrying,
+           count(*) FILTER (WHERE l.state = 'behind') AS behind,
+           coalesce(max(l.last_sequence - l.delivered_sequence), 0) AS undelivered,
+           min(l.due_at) AS oldest_due_at
+    FROM holdfast.endpoint p
+    CROSS JOIN LATERAL (
+        SELECT l.endpoint_id, l.last_sequence, l.delivered_sequence, l.due_at,
+               CASE WHEN l.delivered_sequence = l.last_sequence THEN NULL
+                    WHEN l.token IS NOT NULL THEN 'behind'
+                    WHEN l.due_at IS NULL THEN 'stopped'
+                    WHEN l.attempt > 0 THEN 'retrying'
+                    ELSE 'behind' END AS state
+        FROM holdfast.lane l
+        WHERE l.endpoint_id = p.id AND l.subject_id = s.id
+        LIMIT 1
+    ) l
+) lanes
+ORDER BY s.name COLLATE "C"

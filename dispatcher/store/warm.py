@@ -1,0 +1,60 @@
+"""What a new connection of delivery runs before it is lent: the statements of every day.
+
+A statement that is first run on a connection is read and planned, and the server reads its
+catalogue for it: some tens of milliseconds that nobody should wait for.
+"""
+
+from typing import Any
+from uuid import UUID
+
+from dispatcher.store.looks import BEGINNING, END
+from dispatcher.store.pool import Connection
+from dispatcher.store.session import run, run_bare
+from sink.contract.envelope import BODY_BYTES_MAX
+
+_NOBODY = [0]
+"""An endpoint, a subject, a batch or a priority that there is never one of: numbers begin at 1."""
+
+_TOKEN = UUID(int=0)
+
+_CLAIM: dict[str, Any] = {
+    "endpoint_ids": _NOBODY,
+    "lanes": [1],
+    "entries": [1],
+    "token": _TOKEN,
+    "lease_seconds": 1.0,
+    "ahead": "1 hour",
+    "bytes": BODY_BYTES_MAX,
+    "look_endpoint_ids": _NOBODY,
+    "look_priorities": [0],
+    "look_from": [BEGINNING],
+    "look_to": [END],
+}
+_ROUTE = {"batch_nos": _NOBODY, "first_written_at": BEGINNING, "last_written_at": BEGINNING}
+_SETTLE = {
+    "endpoint_ids": _NOBODY,
+    "subject_ids": _NOBODY,
+    "tokens": [_TOKEN],
+    "delivered": [0],
+    "attempts": [0],
+    "rescued": [0],
+    "delays_us": [None],
+    "stopped": [False],
+}
+
+
+async def warm(connection: Connection) -> None:
+    """Run the statements of routing, claiming and settling for nobody, in an open transaction.
+
+    None of them that may have to wait: the lock of routing is another one's for a while. Where a
+    table is locked, it gives up: whoever waits for a connection may not need that table.
+    """
+    await run(connection, "warm_patience")
+    await run(connection, "batch_take", {"batches": 0})
+    await run(connection, "lane_expired", {"since": END})
+    await run(connection, "pace_take", {"endpoint_ids": _NOBODY, "free_too": False})
+    await run_bare(connection, "lane_claim", _CLAIM)
+    await run(connection, "lane_settle", _SETTLE)
+    # Last: plans that are made before there is anything to deliver are not for every day.
+    await run(connection, "plan_once")
+    await run(connection, "lane_route", _ROUTE)
