@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from threading import Event
 from uuid import UUID
 
@@ -14,10 +15,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sink.contract.exits import CommandError
 from sink.foreach_batch import OutboxSink
 from spark_app.batches import Batches
-from spark_app.checkpoint import claim
+from spark_app.checkpoint import claim, require_ledger
 from spark_app.failure import QueryFailed, diagnose
 from spark_app.job import Job, start
 from spark_app.metrics import Metrics, State
+from spark_app.missing import require_files
 from spark_app.progress import Progress
 from spark_app.reported import is_recorded
 from spark_app.tally import Accounts
@@ -63,6 +65,7 @@ def attempt(
     try:
         turn.check(sink)
         job = claim(spark, job, sink)
+        require_ledger(spark, job, sink)
         query = start(
             spark,
             job,
@@ -73,7 +76,7 @@ def attempt(
         # As soon as the run has its id: a run that started before is fenced by it.
         run_id = UUID(query.runId)
         turn.try_with(run_id)
-        batches.begin(UUID(query.id), run_id)
+        batches.begin(UUID(query.id), run_id, partial(require_files, query))
         turn.taken()
         metrics.enter(State.RUNNING)
         watch(query, batches, stop, metrics)

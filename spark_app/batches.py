@@ -40,6 +40,7 @@ class Batches:
         """`account` tells what is known of the batch that the sink has just taken."""
         self._sink = sink
         self._account = account or Accounts().close
+        self._require: Callable[[int], None] = _nothing
         self._changed = Condition()
         self._begun = False
         self._open = True
@@ -51,8 +52,15 @@ class Batches:
         self.failure: BaseException | None = None
         """The error that ended the query, as it was before Spark wrapped it."""
 
-    def begin(self, query_id: UUID, run_id: UUID) -> None:
-        """Begin the run and let its batches in; raises what the sink raises, and lets none in."""
+    def begin(
+        self, query_id: UUID, run_id: UUID, require: Callable[[int], None] | None = None
+    ) -> None:
+        """Begin the run and let its batches in; raises what the sink raises, and lets none in.
+
+        `require` is called with the id of each batch before the sink, and raises for one that must
+        not be written.
+        """
+        self._require = require or _nothing
         try:
             self._sink.start(query_id, run_id)
         except BaseException as error:
@@ -66,6 +74,7 @@ class Batches:
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         with self._pass(batch_id):
             try:
+                self._require(batch_id)
                 self._sink(df, batch_id)
             except BaseException as error:
                 self.failure = error
@@ -105,3 +114,7 @@ class Batches:
     def take(self, batch_id: int) -> Done | None:
         """Return what came of a batch, once."""
         return self._done.pop(batch_id, None)
+
+
+def _nothing(batch_id: int) -> None:
+    """Let every batch pass."""

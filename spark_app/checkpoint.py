@@ -1,6 +1,7 @@
 """What a checkpoint was begun with, kept inside it: settings, policies, and what was known before.
 
-    holdfast.json          the job's settings (`shape`); another start is refused
+    holdfast.json          the job's settings (`shape`) and the place (`place`); another start is
+                           refused
     holdfast-policy.json   the policies it ran with (`policy_history`)
     holdfast-initial.json  what the stream had published before (`initial`)
 
@@ -16,11 +17,13 @@ from pyspark.sql import SparkSession
 
 from sink.contract.exits import CommandError
 from sink.foreach_batch import OutboxSink
+from sink.lineage import require_recorded
 from spark_app import initial, policy_history, shape
-from spark_app.checkpoint_files import RESTORE, CheckpointFiles, Planned
+from spark_app.checkpoint_files import CheckpointFiles, Planned
 from spark_app.exposure.policy import Policy
-from spark_app.initial import Past, read_past
+from spark_app.initial import Past, newest_batch, read_past
 from spark_app.job import Job
+from spark_app.place import require_place
 from spark_app.policy_history import PolicyHistory
 from spark_app.shape import Shape
 from spark_app.source_log import forget_unplanned
@@ -41,10 +44,12 @@ def claim(spark: SparkSession, job: Job, sink: OutboxSink) -> Job:
     files = CheckpointFiles(spark, job.checkpoint)
     planned = files.planned()
     _claim_shape(files, Shape.of(job), planned)
+    query_id = files.query_id()
+    committed = files.committed()
     forget_unplanned(files)
     # A second batch is planned when the first one is recorded.
-    done = files.committed() or (planned is not None and planned.batch_id > 0)
-    past = _DONE if done else read_past(sink, job.stream, files.query_id())
+    done = committed is not None or (planned is not None and planned.batch_id > 0)
+    past = _DONE if done else read_past(sink, job.stream, query_id)
     if not past.recorded:
         history = PolicyHistory.begin(job.policy)
         files.write(policy_history.FILE, history.to_json())
@@ -58,9 +63,24 @@ def claim(spark: SparkSession, job: Job, sink: OutboxSink) -> Job:
     )
 
 
+def require_ledger(spark: SparkSession, job: Job, sink: OutboxSink) -> None:
+    """Return where the ledger has every batch that the checkpoint has finished.
+
+    The sink itself can ask this only of a checkpoint on a local path, and of a query that the
+    ledger knows: another query may have run before it got a sink, the job never does. Raises
+    `LedgerBehind` and what `OutboxSink.read` raises.
+    """
+    files = CheckpointFiles(spark, job.checkpoint)
+    # The checkpoint first: what another driver finishes meanwhile, the ledger has before.
+    committed = files.committed()
+    if committed is not None:
+        recorded = newest_batch(sink, job.stream, files.query_id())
+        require_recorded(job.stream, job.checkpoint, committed, recorded)
+
+
 def _claim_shape(files: CheckpointFiles, wanted: Shape, planned: Planned | None) -> None:
     if planned is None:
-        files.write(shape.FILE, wanted.to_json())
+        files.write(shape.FILE, wanted.to_json(files.location))
         return
     kept = files.read_json(shape.FILE, shape.VERSION)
     if kept is None:
@@ -69,6 +89,7 @@ def _claim_shape(files: CheckpointFiles, wanted: Shape, planned: Planned | None)
             f" {shape.FILE}). Nothing was read or written; name another directory with"
             " --checkpoint."
         )
+    require_place(files, kept)
     wanted.require(kept, files.checkpoint)
 
 
@@ -86,13 +107,8 @@ def _kept(
     """Return what a checkpoint that has written a batch keeps in one of the job's files."""
     kept = files.read_json(name, version)
     if kept is None:
-        raise CommandError(
-            f"the checkpoint {files.checkpoint} has written batches, but {name} is missing in it."
-            f" {RESTORE}."
-        )
+        raise files.missing(name)
     try:
         return parse(kept)
     except (KeyError, TypeError, ValueError) as error:
-        raise CommandError(
-            f"{name} in the checkpoint {files.checkpoint} cannot be read. {RESTORE}."
-        ) from error
+        raise files.damaged(name) from error

@@ -7,6 +7,7 @@ import json
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from sink.contract.exits import CommandError
@@ -36,14 +37,26 @@ class CheckpointFiles:
         configuration = context._jsc.hadoopConfiguration()  # noqa: SLF001 - as above
         self._system = self._root.getFileSystem(configuration)
 
+    @property
+    def location(self) -> str:
+        """The checkpoint as Spark names it: absolute, with its scheme, links not followed."""
+        return str(self._system.makeQualified(self._root).toString())
+
     def read(self, name: str) -> str | None:
-        """Return the text of a file, None where there is none."""
+        """Return the text of a file, None where there is none.
+
+        Raises CommandError when it is not what its checksum says.
+        """
         path = self._path(name)
         if not self._system.exists(path):
             return None
         stream = self._system.open(path)
         try:
             return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        except Py4JJavaError as error:
+            if error.java_exception.getClass().getSimpleName() == "ChecksumException":
+                raise self.damaged(name) from error
+            raise
         finally:
             stream.close()
 
@@ -73,20 +86,23 @@ class CheckpointFiles:
         """The checkpoint's query id, which a new one gets here.
 
         Spark would give it one as well, but only as the query starts: too late to ask first
-        whether the stream has adopted it.
+        whether the stream has adopted it. Raises CommandError when Spark has planned or recorded
+        a batch, and so had given it one.
         """
         text = self.read("metadata")
+        if text is None and (self.batches("offsets") or self.batches("commits")):
+            raise self.missing("metadata")
         if text is None:
             text = json.dumps({"id": str(uuid4())}, separators=(",", ":"))
             self.write("metadata", text)
         try:
             return UUID(json.loads(text)["id"])
         except (ValueError, KeyError, TypeError) as error:
-            raise self._damaged("metadata") from error
+            raise self.damaged("metadata") from error
 
     def planned(self) -> Planned | None:
         """The newest batch that Spark planned, whether or not it ran."""
-        newest = max(self._batches("offsets"), default=None)
+        newest = max(self.batches("offsets"), default=None)
         if newest is None:
             return None
         name = f"offsets/{newest}"
@@ -95,11 +111,15 @@ class CheckpointFiles:
             watermark_ms = json.loads(described)["batchWatermarkMs"]
             return Planned(newest, int(watermark_ms) * MILLISECOND_US, source)
         except (ValueError, KeyError, TypeError) as error:
-            raise self._damaged(name) from error
+            raise self.damaged(name) from error
 
-    def committed(self) -> bool:
-        """Whether Spark has recorded any batch as done."""
-        return bool(self._batches("commits"))
+    def committed(self) -> int | None:
+        """The newest batch that Spark has recorded as done."""
+        newest = max(self.batches("commits"), default=None)
+        if newest is not None:
+            # Spark does so at its start, and knows no better than to try again.
+            self.read(f"commits/{newest}")
+        return newest
 
     def names(self, folder: str) -> list[str]:
         """The names of the files in a folder; none where there is no folder."""
@@ -112,12 +132,21 @@ class CheckpointFiles:
         """Remove a file, with its checksum."""
         self._system.delete(self._path(name), False)
 
-    def _batches(self, folder: str) -> list[int]:
+    def batches(self, folder: str) -> list[int]:
+        """The numbers of the batches of which a folder has a file."""
         return [int(name) for name in self.names(folder) if name.isascii() and name.isdigit()]
 
-    def _damaged(self, name: str) -> CommandError:
+    def damaged(self, name: str) -> CommandError:
+        """Make the error of a file that is there and not as it was written."""
         return CommandError(
             f"{name} in the checkpoint {self.checkpoint} cannot be read. {RESTORE}."
+        )
+
+    def missing(self, name: str) -> CommandError:
+        """Make the error of a file that every checkpoint with a batch has."""
+        return CommandError(
+            f"the checkpoint {self.checkpoint} has written batches, but {name} is missing in it."
+            f" {RESTORE}."
         )
 
     def _path(self, name: str) -> Any:

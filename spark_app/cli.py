@@ -16,6 +16,7 @@ from spark_app.exposure.settings import MILLISECOND_US, Settings
 from spark_app.formats import Format
 from spark_app.groups import KEY_GROUPS, STATE_PARTITIONS
 from spark_app.inspection.cli import inspect
+from spark_app.named import require_named
 from spark_app.sizes import mebibytes
 
 app = typer.Typer(help="The Spark job that turns events into decisions.", no_args_is_help=True)
@@ -43,6 +44,7 @@ FutureTolerance = Annotated[
 ]
 
 # What another start may change.
+TriggerInterval = Annotated[str, typer.Option(help="A batch begins at most once in this time.")]
 StateMemory = Annotated[
     str, typer.Option(help="Memory of the state in each process, outside the Java heap.")
 ]
@@ -54,6 +56,9 @@ MetricsPort = Annotated[
 ]
 RefusedRows = Annotated[
     int, typer.Option(min=0, help="Refused rows above which a batch is refused whole.")
+]
+Doorbell = Annotated[
+    bool, typer.Option("--doorbell", help="Ring for dispatchers that listen, after each batch.")
 ]
 MetricsHost = Annotated[str, typer.Option(help="The address on which metrics are served.")]
 
@@ -79,9 +84,7 @@ def run_job(
     max_files_per_trigger: Annotated[
         int | None, typer.Option(min=1, help="Files in one batch at most.")
     ] = None,
-    trigger_interval: Annotated[
-        str, typer.Option(help="A batch begins at most once in this time.")
-    ] = "1s",
+    trigger_interval: TriggerInterval = "1s",
     dsn: Annotated[
         str | None,
         typer.Option(envvar="HOLDFAST_DSN", help="The database (libpq URI or keywords)."),
@@ -96,6 +99,7 @@ def run_job(
     metrics_port: MetricsPort = 0,
     metrics_host: MetricsHost = "127.0.0.1",
     refused_rows: RefusedRows = REFUSED_ROWS,
+    doorbell: Doorbell = False,
 ) -> None:
     """Read events, compute exposure per merchant, and write block and release decisions."""
     if not dsn:
@@ -123,6 +127,7 @@ def run_job(
                 "metrics_host": metrics_host,
                 "metrics_port": metrics_port,
                 "refused_rows": refused_rows,
+                "doorbell": doorbell,
             },
             path=path,
             format=format_,
@@ -137,6 +142,7 @@ def run_job(
 
 
 def _run_files(*, trigger: dict[str, Any], running: dict[str, Any], **job: Any) -> None:
+    require_named(job["checkpoint"], "started")
     try:
         from spark_app.run import Running, Trigger, run_files  # noqa: PLC0415 - takes a second
     except ModuleNotFoundError as error:

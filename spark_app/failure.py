@@ -22,6 +22,7 @@ from pyspark.errors import (
 from sink.contract.dsn import redact
 from sink.errors import Permanent, SinkError
 from spark_app.exposure.errors import ExposureError
+from spark_app.missing import FileGone
 from spark_app.session import launched_by_spark_submit
 
 DETAILS = "HOLDFAST_SPARK_LOG=info shows all that Spark has to say"
@@ -29,7 +30,7 @@ DETAILS = "HOLDFAST_SPARK_LOG=info shows all that Spark has to say"
 _CAUSES_MAX = 20
 _NAMED = re.compile(r"^\[([A-Z0-9_.]+)\] ")
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+\s*$")
-_PYTHON_ERROR = re.compile(r"^([A-Za-z_][\w.]*): (.*)$")
+_PYTHON_ERROR = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.*))?$")
 
 _PLANNING = (AnalysisException, IllegalArgumentException, ParseException)
 """Raised before a query runs: the next start plans the same."""
@@ -44,11 +45,16 @@ _PLAN = "=== Streaming Query ==="
 """What follows it in a message is the whole query, for the eyes of Spark's own developers."""
 
 _WORKER_DIED = re.compile(r"Python worker (exited unexpectedly|process terminated)")
+_WORKER_LATE = re.compile(r"Python worker to connect back|Python worker failed to connect back")
 _CUT_OFF = ("EOFException", "SocketException")
 _PYTHON_SIDE = re.compile(r"^org\.apache\.spark\.(\w+\.)*python\.")
 
 _JAVA_GONE = "Spark's Java process is gone, killed or out of memory"
 _WORKER_GONE = "a Python process of Spark is gone, killed or out of memory"
+_WORKER_SLOW = (
+    "a Python process of Spark did not start within 10 s: it failed, or the machine is too busy"
+)
+"""Spark's own limit, which cannot be set."""
 
 
 class Cause(StrEnum):
@@ -61,7 +67,7 @@ class Cause(StrEnum):
     WORKER = "python_worker"
     """A Python process of Spark died."""
     FILE = "file"
-    """A file could not be read: broken, or the file system was away."""
+    """A file could not be read: broken, gone, or the file system was away."""
     QUERY = "query"
     """Anything else that Spark, or the code in it, complained of."""
 
@@ -110,6 +116,8 @@ def diagnose(error: BaseException, *, jvm_gone: bool = False) -> Failure:
         case SinkError():
             said = f"{type(error).__name__}: {error}"
             return Failure(Cause.DATABASE, said, isinstance(error, Permanent), guided=True)
+        case FileGone():
+            return Failure(Cause.FILE, f"{one_line(str(error))}.", guided=True)
         case _ if jvm_gone:
             return _java_gone()
         case Py4JJavaError() | PySparkException():
@@ -154,6 +162,8 @@ def _of_spark(error: Py4JJavaError | PySparkException) -> Failure:
             return Failure(Cause.QUERY, one_line(said), name in _PERMANENT_NAMES)
     if any(thrown.cut_off or _WORKER_DIED.search(thrown.message) for thrown in chain):
         return Failure(Cause.WORKER, _WORKER_GONE)
+    if any(_WORKER_LATE.search(thrown.message) for thrown in chain):
+        return Failure(Cause.WORKER, _WORKER_SLOW)
     named = next((thrown.message for thrown in chain if thrown.condition), chain[0].message)
     said = one_line(_SQLSTATE.sub("", _NAMED.sub("", named)))
     deepest = one_line(chain[-1].message)
@@ -187,13 +197,19 @@ def _is_hopeless(error: BaseException, chain: list[_Thrown]) -> bool:
 
 
 def _python(traceback: str) -> tuple[str, str]:
-    """Return the name of a traceback's last error, and what it says after that name."""
-    for line in reversed(traceback.splitlines()):
+    """Return the name of a traceback's last error, and what it says after that name, if anything.
+
+    The last error stands where the text is no longer indented, behind the last frame. Its message
+    may have more lines; the errors before it in a chain have frames behind them.
+    """
+    lines = traceback.splitlines()
+    frames = [number for number, line in enumerate(lines) if line.startswith("  File ")]
+    for line in lines[frames[-1] + 1 :] if frames else lines[::-1]:
         match = _PYTHON_ERROR.match(line)
         if match:
             name = match[1].rpartition(".")[2]
-            return name, f"{name}: {match[2]}"
-    return "", traceback
+            return name, f"{name}: {match[2]}" if match[2] else name
+    return "", "an error of Python code that has no name"
 
 
 def _names(base: type[Exception]) -> Iterator[str]:

@@ -86,6 +86,17 @@ def read_past(sink: OutboxSink, stream: str, query_id: UUID) -> Past:
     return sink.read(partial(_read, stream, query_id))
 
 
+def newest_batch(sink: OutboxSink, stream: str, query_id: UUID) -> int | None:
+    """Return the newest batch of a query in the ledger; raises what `OutboxSink.read` does."""
+
+    def read(connection: "psycopg.Connection") -> int | None:
+        asked = {"stream": stream, "query_id": query_id}
+        found = connection.execute(_statement("read_newest_batch"), asked).fetchone()
+        return None if found is None else found[0]
+
+    return sink.read(read)
+
+
 def _read(stream: str, query_id: UUID, connection: "psycopg.Connection") -> Past:
     asked: dict[str, Any] = {"stream": stream, "query_id": query_id}
     found = connection.execute(_statement("read_past"), asked).fetchone()

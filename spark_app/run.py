@@ -1,8 +1,11 @@
 """A job from start to end: check everything, start Spark, restart what fails, stop when asked."""
 
-from contextlib import closing
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from sink.contract.exits import CommandError, ExitCode
@@ -14,7 +17,7 @@ from spark_app.attempt import Trigger, attempt
 from spark_app.engine import Engine
 from spark_app.exposure.errors import PolicyError
 from spark_app.exposure.policy import Policy
-from spark_app.failure import Failure, explain
+from spark_app.failure import Failure, QueryFailed, explain
 from spark_app.java import require_java
 from spark_app.job import Job
 from spark_app.metrics import Metrics, State, served
@@ -39,6 +42,8 @@ class Running:
     """0 serves no metrics."""
     refused_rows: int = REFUSED_ROWS
     """Of one batch, above which it is refused whole."""
+    doorbell: bool = False
+    """Tell dispatchers that listen of each batch."""
 
 
 def run_files(
@@ -72,18 +77,20 @@ def run(job: Job, dsn: str, trigger: Trigger, running: Running) -> None:
     metrics = Metrics(job.stream)
     accounts = Accounts(metrics.done)
     with (
-        closing(_sink(job, dsn, accounts, running.refused_rows)) as sink,
+        closing(_sink(job, dsn, accounts, running)) as sink,
         served(metrics, running.metrics_host, running.metrics_port),
         StopSignals() as signals,
     ):
         if not session.launched_by_spark_submit():
-            require_java()
+            with _starting(signals.requested):
+                require_java()
         engine = Engine(f"holdfast {job.stream}", running.state_memory_mb, signals.install)
         turn = Turn(job.stream)
 
         def once() -> None:
             metrics.enter(State.STARTING)
-            spark = engine.spark()
+            with _starting(signals.requested):
+                spark = engine.spark()
             if not signals.requested.is_set():
                 attempt(
                     spark,
@@ -111,7 +118,20 @@ def run(job: Job, dsn: str, trigger: Trigger, running: Running) -> None:
             engine.stop()
 
 
-def _sink(job: Job, dsn: str, accounts: Accounts, refused_rows: int) -> OutboxSink:
+@contextmanager
+def _starting(stop: Event) -> Iterator[None]:
+    """While Spark starts. A stop that reaches what it starts as well ends that: no failure."""
+    try:
+        yield
+    except (CommandError, QueryFailed):
+        if not stop.is_set():
+            raise
+        print(  # noqa: T201 - the command's own report
+            "stopped while Spark was starting; no batch was running", file=sys.stderr, flush=True
+        )
+
+
+def _sink(job: Job, dsn: str, accounts: Accounts, running: Running) -> OutboxSink:
     try:
         sink = OutboxSink(
             dsn,
@@ -121,7 +141,8 @@ def _sink(job: Job, dsn: str, accounts: Accounts, refused_rows: int) -> OutboxSi
             also=companions.writer(job.stream),
             suppress_repeats=True,
             # No share: what the sink counts are decisions and refused lines, not all lines.
-            quarantine_limit=QuarantineLimit(rows=refused_rows, share=1),
+            quarantine_limit=QuarantineLimit(rows=running.refused_rows, share=1),
+            doorbell=running.doorbell,
         )
         sink.check()
     except ValueError as error:

@@ -25,6 +25,8 @@ FIXED = {
     f"{_STREAMING}.noDataMicroBatches.enabled": "true",
     # A partial read of a batch in foreachBatch would lose state: it has to fail.
     f"{_STREAMING}.stateStore.commitValidation.enabled": "true",
+    # Parquet's other reader takes a column of another type for what the job expects.
+    "spark.sql.parquet.enableVectorizedReader": "true",
     # What goes to Python at a time is bounded by rows alone: for the bound by bytes the JVM adds up
     # all buffers of a batch after each of its rows. `pack` joins what arrives in small batches, and
     # behind it a row is a key group's share of some 200,000 events.

@@ -18,6 +18,9 @@ FILE: Final = "holdfast.json"
 VERSION: Final = 2
 """Version 1 named neither the layout of the state nor Spark's settings."""
 
+LOCATION: Final = "location"
+"""Its name in the file: where the checkpoint was begun, which `place` compares."""
+
 LAYOUT: Final = 2
 """Of the operator's state, as `stored` lays it out. Raise it with every change that Spark would
 take for an empty state; 1 was one value for each key group."""
@@ -68,9 +71,10 @@ class Shape:
             **asdict(job.settings),
         )
 
-    def to_json(self) -> str:
-        """Return the text that is kept."""
-        return json.dumps({"version": VERSION, **asdict(self)}, indent=2) + "\n"
+    def to_json(self, location: str) -> str:
+        """Return the text that is kept, with the place where the checkpoint is begun."""
+        kept = {"version": VERSION, LOCATION: location, **asdict(self)}
+        return json.dumps(kept, indent=2) + "\n"
 
     def require(self, kept: Mapping[str, Any], checkpoint: str) -> None:
         """Compare with what the checkpoint keeps; raises CommandError in words."""

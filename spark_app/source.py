@@ -21,9 +21,12 @@ from spark_app.formats import Format
 from spark_app.lines import parse_lines
 
 PARQUET_DDL = (
-    "event_id string, merchant_id string, type string, amount_minor bigint, currency string,"
+    "event_id string, merchant_id string, type string, amount_minor decimal(20,0), currency string,"
     " occurred_at timestamp"
 )
+"""How Parquet files are read. As a bigint Spark would take every integer of a file for the amount,
+whatever the file says it means: the hundredths of a decimal(18,2), a date, a time. As a decimal
+without a scale it takes whole numbers, and refuses a file of anything else."""
 
 _AGE_MAX = "1000000d"
 """Spark leaves out a file that is older than the newest one by more than this, without a word; its
@@ -108,8 +111,18 @@ def read(
             lines = reader.format("text").load(path)
             rows = lines.select(F.col("value").cast("binary").alias("line"))
         case Format.PARQUET:
-            rows = reader.format("parquet").schema(PARQUET_DDL).load(path)
+            rows = parquet_amounts(reader.format("parquet").schema(PARQUET_DDL).load(path))
     return rows.withColumn("batch_time", F.current_timestamp())
+
+
+def parquet_amounts(rows: DataFrame) -> DataFrame:
+    """Return rows of `PARQUET_DDL` with `amount_minor` as a 64-bit integer.
+
+    A number beyond that becomes the largest one, which the validation refuses as out of range.
+    """
+    amount = F.col("amount_minor")
+    beyond = F.when(amount.isNotNull(), F.lit(2**63 - 1))
+    return rows.withColumn("amount_minor", F.coalesce(amount.try_cast("bigint"), beyond))
 
 
 def parser(format_: Format) -> Callable[[pa.RecordBatch], Parsed]:

@@ -30,6 +30,9 @@ AMOUNT_MAX: Final = 10**15
 
 DEFAULT_CURRENCY: Final = "USD"
 
+VERSION_CHARACTERS_MAX: Final = 256
+"""The body of every decision carries the version, and has to fit."""
+
 _CURRENCY = re.compile(r"[A-Z]{3}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TOP = {"version", "currency", "default", "merchant"}
@@ -78,6 +81,11 @@ def read(text: str) -> PolicyFile:
     version = document.get("version")
     if not isinstance(version, str) or not version.strip():
         raise PolicyError('The policy needs a version: version = "2026-11-01", not empty.')
+    if len(version) > VERSION_CHARACTERS_MAX or "\x00" in version:
+        raise PolicyError(
+            f"The policy's version has at most {VERSION_CHARACTERS_MAX} characters and no NUL:"
+            " every decision carries it, and would be set aside."
+        )
     currency = _currency(document.get("currency", DEFAULT_CURRENCY), "the policy")
     entries = [
         _entry(table, None, _LIMITS, f"default entry {number}")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from sink.contract.exits import CommandError, ExitCode
+from spark_app.named import require_named
 
 
 def inspect(
@@ -27,6 +28,7 @@ def inspect(
 
     Only reads; the job may be running.
     """
+    require_named(checkpoint, "read")
     if batch is not None and diff is not None:
         raise CommandError(
             "--batch asks for one batch and --diff for two. Nothing was read; name one of them.",
