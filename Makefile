@@ -13,7 +13,7 @@ help: ## list these targets
 $(STAMP): requirements/dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Holdfast needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..."; exit 2; }
-	@echo "Installing into $(VENV): about 1.3 GB with Spark, a minute or two."
+	@echo "Installing into $(VENV): about 1.6 GB with Spark, a minute or two."
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet --require-hashes -r requirements/dev.txt
 	@$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
@@ -29,6 +29,10 @@ demo: $(STAMP) ## run the whole path, kill both halves, prove that nothing repea
 .PHONY: test
 test: $(STAMP) ## run every test: real Spark, real Postgres, real HTTP
 	@$(BIN)/python -m tests.run
+
+.PHONY: test-browser
+test-browser: $(STAMP) ## test the console in the Chromium of this machine; pictures of every screen are kept
+	@HOLDFAST_TEST_SCREENSHOTS=.holdfast/screenshots $(BIN)/python -m pytest tests/browser
 
 .PHONY: check
 check: $(STAMP) ## format, lint, types, import arrows
@@ -54,6 +58,14 @@ bench-operator: $(STAMP) ## measure the exposure operator against Spark's own, w
 .PHONY: bench-dispatch
 bench-dispatch: $(STAMP) ## measure the dispatcher against bare clients and other queues; needs npm
 	@$(BIN)/python -m tests.benchmarks.dispatch
+
+.PHONY: bench-receiver
+bench-receiver: $(STAMP) ## measure the receiving half: verifications a core, the inbox against bare inserts
+	@$(BIN)/python -m tests.benchmarks.receiver
+
+.PHONY: bench-looks
+bench-looks: $(STAMP) ## measure every page, read and list on a million entries: LOOKS="--server DSN"
+	@$(BIN)/python -m tests.benchmarks.looks $(LOOKS)
 
 .PHONY: kills
 kills: $(STAMP) ## kill the job's JVM, Python workers and driver at twenty random points

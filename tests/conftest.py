@@ -7,13 +7,21 @@ from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
-from psycopg import sql
+from hypothesis import settings
 from psycopg.conninfo import make_conninfo
 
-TEMPLATE = "holdfast_test_template"
+from tests.support.databases import create, dropping_behind, template_on
 
-# A JVM that lives for a minute spends more on compiling well than it gets back.
-os.environ.setdefault("HOLDFAST_SPARK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+# A JVM that lives for a minute spends more on compiling well than it gets back. The job's own, then
+# whatever else is started by Spark's scripts, then the launcher that those scripts ask.
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+for name in ("HOLDFAST_SPARK_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
+    os.environ.setdefault(name, _SHORT_LIVED)
+
+
+# How long an example takes says how busy the machine is, and nothing else.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 def pytest_configure() -> None:
@@ -40,30 +48,35 @@ def server_dsn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def template_database(server_dsn: str) -> Iterator[str]:
-    """Name of a database that was migrated once; each test gets a copy of it."""
-    from migrations.upgrade import upgrade
+    """Name of a database that was migrated today; each test gets a copy of it."""
+    with template_on(server_dsn) as name:
+        yield name
 
-    name = f"{TEMPLATE}_{secrets.token_hex(4)}"
-    _create(server_dsn, name, None)
-    upgrade(make_conninfo(server_dsn, dbname=name))
-    yield name
-    _drop(server_dsn, name)
+
+@pytest.fixture(scope="session")
+def drop_database(server_dsn: str) -> Iterator[Callable[[str], None]]:
+    """Drop a database behind the tests that follow."""
+    given = "HOLDFAST_TEST_DSN" in os.environ
+    with dropping_behind(server_dsn, all_of_them=given) as drop:
+        yield drop
 
 
 @pytest.fixture
-def make_database(server_dsn: str) -> Iterator[Callable[[str | None], str]]:
+def make_database(
+    server_dsn: str, drop_database: Callable[[str], None]
+) -> Iterator[Callable[[str | None], str]]:
     """Make databases, empty or from a template; they are dropped after the test."""
     names: list[str] = []
 
     def make(template: str | None = None) -> str:
         name = f"holdfast_test_{secrets.token_hex(6)}"
-        _create(server_dsn, name, template)
+        create(server_dsn, name, template)
         names.append(name)
         return make_conninfo(server_dsn, dbname=name)
 
     yield make
     for name in names:
-        _drop(server_dsn, name)
+        drop_database(name)
 
 
 @pytest.fixture
@@ -77,19 +90,3 @@ def db(dsn: str) -> Iterator[psycopg.Connection]:
     """An autocommit connection to the test's database, for arranging and asserting."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         yield connection
-
-
-def _create(server_dsn: str, name: str, template: str | None) -> None:
-    with psycopg.connect(server_dsn, autocommit=True) as connection:
-        connection.execute(
-            sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(
-                sql.Identifier(name), sql.Identifier(template or "template1")
-            )
-        )
-
-
-def _drop(server_dsn: str, name: str) -> None:
-    with psycopg.connect(server_dsn, autocommit=True) as connection:
-        connection.execute(
-            sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
-        )

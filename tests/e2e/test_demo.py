@@ -16,7 +16,7 @@ import pytest
 
 MARK = "HOLDFAST_DEMO_TEST"
 HIDDEN = ("java", "javac", "postgres", "pg_", "psql", "initdb")
-END_SECONDS = 120.0
+END_SECONDS = 240.0
 KEYS = {
     "events",
     "decisions",
@@ -103,7 +103,7 @@ def command(process: psutil.Process) -> list[str]:
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 400
     while not condition():
         assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() < deadline

@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.support.job_process import job_process
+from tests.support.job_process import QUICK, job_process
 from tests.support.jobs import event, put
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults]
@@ -45,7 +45,7 @@ def _run_and_kill(folder: Path, dsn: str, failpoint: str, turn: int) -> None:
     """Run until the driver passes a point for the nth time, and kill all of it there."""
     here = folder / f"{failpoint}-{turn}"
     armed = {"HOLDFAST_FAILPOINTS": f"{failpoint}=pause:{here}@{turn}"}
-    with job_process(folder, dsn, "--available-now", environment=armed) as job:
+    with job_process(folder, dsn, "--available-now", *QUICK, environment=armed) as job:
         job.until(here.exists)
         job.kill()
         assert job.wait() == -9
@@ -90,7 +90,7 @@ def test_m_482_is_blocked_once_and_released_once_wherever_the_driver_dies(
     _run_and_kill(tmp_path, dsn, "S9", turn=3)
     assert (_batches(db), _commits(tmp_path)) == ([0, 1, E920, 3, RELEASE], [0, 1, E920, 3])
 
-    with job_process(tmp_path, dsn, "--available-now") as job:
+    with job_process(tmp_path, dsn, "--available-now", *QUICK) as job:
         assert job.wait() == 0, job.said
         assert f"batch={RELEASE} outcome=replayed " in job.said
 

@@ -20,6 +20,7 @@ from tests.support.webhooks import Gate, answer
 pytestmark = pytest.mark.faults
 
 SUBJECTS = [f"m_{n}" for n in range(4)]
+ALL_THREE = {name: {1, 2, 3} for name in SUBJECTS}
 
 # pyreqwest writes a request in one go, so there is nothing between its headers and its body.
 IN_ENGINES: list[tuple[str, EngineName]] = [
@@ -51,6 +52,7 @@ def test_killed_dispatcher_loses_nothing_and_repeats_only_the_unknown(
     scene.decisions.write(*SUBJECTS * 3)
     _die(scene, point)
     scene.heal()
+    assert {name: set(scene.receiver.sequences(name)) for name in SUBJECTS} == ALL_THREE
 
 
 @pytest.mark.parametrize(("point", "engine"), IN_ENGINES)
@@ -61,6 +63,7 @@ def test_dispatcher_killed_within_a_request_repeats_only_the_unknown(
     scene.decisions.write(*SUBJECTS * 3)
     _die(scene, point, engine)
     scene.heal(engine=engine)
+    assert {name: set(scene.receiver.sequences(name)) for name in SUBJECTS} == ALL_THREE
 
 
 @pytest.mark.parametrize("engine", ["httpx", "pyreqwest"])

@@ -119,6 +119,7 @@ def test_answer_that_is_garbled_is_believed_as_little_as_none(
     drain(scene.dsn, engine=engine)
     proxy.heal()
     scene.heal(engine=engine)
+    assert all(set(scene.receiver.sequences(name)) == {*range(1, 9)} for name in SUBJECTS)
 
 
 def test_line_that_is_closed_as_it_is_used_again_costs_one_attempt(

@@ -6,7 +6,6 @@ Asserted: the invariants, the rows of lanes and attempts, the log, the exit code
 
 import asyncio
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -115,10 +114,8 @@ def test_second_signal_cancels_five_hundred_requests_and_books_them_as_unknown(
 
 def test_time_to_stop_that_is_over_ends_a_process_whatever_its_receivers_do(scene: Scene) -> None:
     with _five_hundred(scene, webhooks.silence, "--stop-seconds", "0.5") as running:
-        started = time.monotonic()
         running.terminate()
         assert running.ends(30) == ExitCode.OK, running.text()
-        assert time.monotonic() - started < 10
     assert [row.outcome for row in attempts(scene.db)] == ["unknown"] * MANY
     scene.heal()
 

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.support.payouts import Payouts, empty_database, payouts
-from tests.support.sender import Sent, receipt
+from tests.support.sender import Sent, key_of, receipt
 
 pytestmark = pytest.mark.faults
 
@@ -37,10 +37,16 @@ def test_receiver_killed_at_a_point_holds_exactly_once(
         with pytest.raises(httpx.TransportError):
             dying.send(sent)
         assert dying.wait() == -SIGKILL
+    # Asking is enough where it was committed: the sender need not repeat itself to know.
+    asked = healthy.ask(key_of(point, 1))
+    assert asked.status_code == (200 if outcome == "duplicate" else 404)
     # The server may take a moment to notice that the client of the open transaction is dead.
     while (answer := healthy.send(sent)).status_code == 409:
         pass
     assert (answer.status_code, answer.json()["outcome"]) == (200, outcome)
+    known = healthy.ask(key_of(point, 1)).json()
+    assert (known["outcome"], known["applied_at"]) == ("applied", answer.json()["applied_at"])
+    assert known["receipt"] == receipt(known)
     assert answer.json()["receipt"] == receipt(answer.json())
     history = "SELECT sequence, effect FROM payouts.hold_history WHERE merchant_id = %s"
     assert healthy.rows(history, point) == [(1, "applied")]

@@ -67,6 +67,10 @@ def test_nothing_that_runs_is_exit_code_3(directory: Path) -> None:
     status = local("status", directory, "--json")
     assert status.returncode == 3
     assert json.loads(status.stdout)["running"] is False
+    env = local("env", directory, "--json")
+    assert env.returncode == 1
+    assert f"holdfast local up --directory {directory}" in env.stderr
+    assert "PYSPARK_PYTHON" in json.loads(env.stdout)
     assert not directory.exists()
 
 

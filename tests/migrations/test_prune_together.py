@@ -23,6 +23,10 @@ WAITS = """
     SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'relation'
         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
+WAITS_FOR_TURN = """
+    SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'advisory'
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
 
 
 @pytest.mark.usefixtures("delivered")
@@ -103,6 +107,19 @@ def test_session_that_is_killed_before_its_drop_leaves_the_day_and_no_audit_row(
     assert partition_days(db, "entry") == before
     assert count(db, "operator_action") == 0
     assert outcomes(pruned_days(dsn)) == {Outcome.DROPPED}
+
+
+@pytest.mark.usefixtures("delivered")
+def test_one_waits_for_the_turn_of_another(
+    dsn: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "TRIES", 1)
+    with psycopg.connect(dsn) as other, ThreadPoolExecutor(1) as pool:
+        other.execute("SELECT pg_advisory_xact_lock(hashtext('holdfast.prune_day'))")
+        pruning = pool.submit(pruned_days, dsn)
+        eventually(lambda: db.execute(WAITS_FOR_TURN).fetchone() == (1,) or pruning.done())
+        other.rollback()
+        assert outcomes(pruning.result()) == {Outcome.DROPPED}
 
 
 @pytest.mark.usefixtures("delivered")

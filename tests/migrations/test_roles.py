@@ -3,13 +3,12 @@
 Real: the server, the grants, the roles. Every statement runs in a transaction that is rolled back.
 """
 
-import secrets
 from collections.abc import Iterator
 
 import psycopg
 import pytest
-from psycopg import sql
-from psycopg.conninfo import make_conninfo
+
+from tests.support.databases import copy_of
 
 BATCH = """
     INSERT INTO holdfast.batch (stream, query_id, batch_id, run_id, epoch, row_count, entry_count,
@@ -84,6 +83,7 @@ FORBIDDEN = {
         "SELECT FROM holdfast.endpoint",
         "SELECT FROM holdfast.attempt",
         "SELECT FROM holdfast.operator_action",
+        "SELECT FROM holdfast.access_token",
         "DELETE FROM holdfast.stage",
         "SELECT holdfast.days_older_than(30)",
         PRUNE,
@@ -104,21 +104,26 @@ FORBIDDEN = {
         "UPDATE holdfast.stream SET epoch = 0",
         "UPDATE holdfast.attempt SET outcome = 'delivered'",
         "DELETE FROM holdfast.attempt",
-        "UPDATE holdfast.dead_letter SET resolution = 'dismissed'",
+        "UPDATE holdfast.dead_letter SET reason = 'rejected'",
         "DELETE FROM holdfast.dead_letter",
         "DELETE FROM holdfast.lane",
         "UPDATE holdfast.endpoint SET url = url",
         "INSERT INTO holdfast.endpoint_pace (endpoint_id) VALUES (2)",
         "DELETE FROM holdfast.endpoint_pace",
         "UPDATE holdfast.endpoint SET secret_refs = secret_refs",
+        "INSERT INTO holdfast.replay SELECT * FROM holdfast.replay",
         "UPDATE holdfast.replay SET filter = filter",
+        "UPDATE holdfast.replay SET rate_per_second = 1000",
+        "INSERT INTO holdfast.replay_item SELECT * FROM holdfast.replay_item",
         "UPDATE holdfast.replay_item SET key = key",
+        "UPDATE holdfast.replay_item SET kind = 'resend'",
         "SELECT FROM holdfast.quarantine",
         "UPDATE holdfast.quarantine SET resolution = 'dismissed', resolved_at = now()",
         "SELECT FROM holdfast.divergence",
         "SELECT FROM holdfast.divergence_row",
         DIVERGENCE,
         "SELECT FROM holdfast.operator_action",
+        "SELECT FROM holdfast.access_token",
         OPEN_STAGE,
         "CREATE TABLE holdfast.mine ()",
     ],
@@ -136,6 +141,9 @@ FORBIDDEN = {
         "DELETE FROM holdfast.dead_letter",
         "UPDATE holdfast.operator_action SET actor = 'somebody else'",
         "DELETE FROM holdfast.operator_action",
+        "UPDATE holdfast.access_token SET role = 'admin'",
+        "UPDATE holdfast.access_token SET expires_at = 'infinity'",
+        "DELETE FROM holdfast.access_token",
         "DELETE FROM holdfast.endpoint",
         "UPDATE holdfast.endpoint_pace SET breaker = 'closed'",
         QUARANTINED,
@@ -163,6 +171,7 @@ FORBIDDEN = {
         "SELECT response FROM holdfast.attempt",
         "SELECT receipt FROM holdfast.attempt",
         "SELECT token FROM holdfast.attempt",
+        "SELECT FROM holdfast.access_token",
         "UPDATE holdfast.endpoint SET state = 'paused'",
         ACTION,
         "DELETE FROM holdfast.lane",
@@ -242,6 +251,15 @@ NEEDED = {
             " 'd', 1 FROM holdfast.endpoint"
         ),
         (
+            "UPDATE holdfast.dead_letter SET resolution = 'redelivered', resolved_at = now(),"
+            " resolved_by = 'a', window_waived = true"
+        ),
+        "UPDATE holdfast.replay SET state = 'applied', paid_until = now(), finished_at = now()",
+        (
+            "UPDATE holdfast.replay_item SET outcome = 'delivered', settled_at = now(), attempt = 1"
+            ", due_at = now(), token = NULL, lease_until = NULL, detail = 'd'"
+        ),
+        (
             "UPDATE holdfast.endpoint SET state = 'disabled', state_reason = '410',"
             " updated_at = now()"
         ),
@@ -295,18 +313,13 @@ NEEDED = {
 @pytest.fixture(scope="module")
 def shared(server_dsn: str, template_database: str) -> Iterator[psycopg.Connection]:
     """One migrated database with an endpoint; each test rolls back."""
-    name = f"holdfast_test_{secrets.token_hex(6)}"
-    with psycopg.connect(server_dsn, autocommit=True) as admin:
-        admin.execute(
-            sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(
-                sql.Identifier(name), sql.Identifier(template_database)
-            )
-        )
-        with psycopg.connect(make_conninfo(server_dsn, dbname=name)) as connection:
-            connection.execute(ENDPOINT.encode())
-            connection.commit()
-            yield connection
-        admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+    with (
+        copy_of(server_dsn, template_database) as dsn,
+        psycopg.connect(dsn) as connection,
+    ):
+        connection.execute(ENDPOINT.encode())
+        connection.commit()
+        yield connection
 
 
 def _cases(table: dict[str, list[str]]) -> list[object]:

@@ -1,6 +1,8 @@
 """One Spark session for all tests of this folder: starting a JVM is what costs."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,12 +14,28 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
-    """A classic local session on two cores, in UTC, whose streams notice new data at once."""
+def bare_machine(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Mapping[str, str]]:
+    """An empty cache folder, and the environment for Spark where nobody installed a Java."""
+    cache = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.delenv("JAVA_HOME", raising=False)
+        environment.setenv("PATH", str(cache))
+        environment.setenv("XDG_CACHE_HOME", str(cache))
+        return cache, spark_environment()
+
+
+@pytest.fixture(scope="session")
+def spark(
+    tmp_path_factory: pytest.TempPathFactory, bare_machine: tuple[Path, Mapping[str, str]]
+) -> "Iterator[SparkSession]":
+    """A classic local session on two cores, in UTC, whose streams notice new data at once.
+
+    On the Java of the wheel; jobs in processes of their own take the one of the machine.
+    """
     from pyspark.sql import SparkSession
 
     with pytest.MonkeyPatch.context() as environment:
-        for name, value in spark_environment().items():
+        for name, value in bare_machine[1].items():
             environment.setenv(name, value)
         folder = tmp_path_factory.mktemp("spark")
         builder = SparkSession.builder.master("local[2]").appName("holdfast tests")
@@ -26,7 +44,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
                 "spark.driver.host": "127.0.0.1",
                 "spark.driver.bindAddress": "127.0.0.1",
                 # As the job's own JVM: short queries gain nothing from the second compiler.
-                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+                "spark.driver.extraJavaOptions": os.environ["HOLDFAST_SPARK_JAVA_OPTIONS"],
                 "spark.log.level": "OFF",
                 "spark.sql.session.timeZone": "UTC",
                 "spark.sql.shuffle.partitions": 2,

@@ -1,17 +1,20 @@
 """What a start finds in a checkpoint, and the words for one that it cannot go on with."""
 
 import json
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
-from sink import OutboxSink
+from sink import LedgerBehind, OutboxSink
 from sink.contract.exits import CommandError
 from spark_app.exposure.policy import Policy
 from spark_app.exposure.policy_file import Limits
 from spark_app.policy_history import PolicyHistory
+from tests.support.driver import Driver
 from tests.support.jobs import POLICY, Play, at, micros
 
 if TYPE_CHECKING:
@@ -41,7 +44,7 @@ def play(spark: "SparkSession", tmp_path: Path) -> Play:
     (checkpoint / "offsets" / ".1.crc").write_bytes(b"crc")
     (checkpoint / "commits" / "0").write_text('v1\n{"nextBatchWatermarkMs":0}')
     (checkpoint / "metadata").write_text(json.dumps({"id": str(uuid4())}))
-    (checkpoint / "holdfast.json").write_text(Shape.of(play.job()).to_json())
+    (checkpoint / "holdfast.json").write_text(Shape.of(play.job()).to_json(f"file:{checkpoint}"))
     history = PolicyHistory.begin(Policy.parse(POLICY))
     (checkpoint / "holdfast-policy.json").write_text(history.to_json())
     return play
@@ -67,12 +70,12 @@ def test_what_spark_wrote_down_is_understood(play: Play) -> None:
 
     files = CheckpointFiles(play.spark, str(play.folder / "checkpoint"))
     assert files.planned() == Planned(1, micros(at("12:19:30")), '{"logOffset":1}')
-    assert files.committed()
+    assert files.committed() == 0
     metadata = json.loads((play.folder / "checkpoint" / "metadata").read_text())
     assert str(files.query_id()) == metadata["id"]
 
     new = CheckpointFiles(play.spark, str(play.folder / "new"))
-    assert (new.planned(), new.committed()) == (None, False)
+    assert (new.planned(), new.committed()) == (None, None)
     assert new.query_id() == new.query_id()
     new.write("name.json", '{"version": 1}')
     new.write("name.json", '{"version": 2}')
@@ -85,6 +88,30 @@ def test_a_checkpoint_that_goes_on_needs_neither_the_database_nor_an_initial_sta
     job = _claim(play)
     assert job.initial is None
     assert job.policy.in_force("m_1", 0) == Limits(5_000_000, 5_000_000)
+
+
+def test_a_database_that_never_knew_what_the_checkpoint_has_finished_is_refused(
+    play: Play, dsn: str
+) -> None:
+    """Put back to before the first batch, or another one: what was decided is not in it."""
+    from spark_app.checkpoint import require_ledger
+
+    checkpoint = play.folder / "checkpoint"
+    query_id = UUID(json.loads((checkpoint / "metadata").read_text())["id"])
+    driver = Driver(dsn, query_id=query_id)
+    with closing(driver.sink):
+        # As from storage that only Hadoop reads.
+        remote = play.job(checkpoint=checkpoint.as_uri())
+        with pytest.raises(LedgerBehind, match="finished batch 0, but the ledger has no batch"):
+            require_ledger(play.spark, remote, driver.sink)
+        driver.batch(0)
+        require_ledger(play.spark, remote, driver.sink)
+        for name in ("offsets/2", "commits/1"):
+            (checkpoint / name).write_text("v1")
+        with pytest.raises(LedgerBehind, match=r"finished batch 1, but .* in the ledger is 0"):
+            require_ledger(play.spark, remote, driver.sink)
+        new = play.job(checkpoint=str(play.folder / "new"))
+        require_ledger(play.spark, new, driver.sink)
 
 
 def test_a_file_that_is_missing_or_damaged_is_named(play: Play) -> None:
@@ -107,6 +134,81 @@ def test_a_checkpoint_of_an_older_holdfast_is_not_taken_for_an_empty_one(play: P
     del kept["layout"], kept["spark"]
     path.write_text(json.dumps(kept))
     assert "layout of the state was 1, is 2" in _complaint(play)
+
+
+def test_a_checkpoint_without_its_query_id_gets_no_other_one(play: Play) -> None:
+    from spark_app.checkpoint import require_ledger
+
+    checkpoint = play.folder / "checkpoint"
+    (checkpoint / "metadata").unlink()
+    missing = "has written batches, but metadata is missing in it"
+    assert missing in _complaint(play)
+    with pytest.raises(CommandError, match=missing):
+        require_ledger(play.spark, play.job(), OutboxSink(NOWHERE, stream="payouts"))
+    # Batch 0 alone, planned and not recorded.
+    for name in ("offsets/1", "commits/0"):
+        (checkpoint / name).unlink()
+    assert missing in _complaint(play)
+    assert not (checkpoint / "metadata").exists()
+
+
+@pytest.mark.parametrize("name", ["offsets/1", "commits/0", "metadata", "holdfast.json"])
+def test_a_file_that_its_checksum_belies_is_damaged(play: Play, name: str) -> None:
+    from spark_app.checkpoint_files import CheckpointFiles
+
+    path = play.folder / "checkpoint" / name
+    (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
+    CheckpointFiles(play.spark, str(path.parent)).write(path.name, path.read_text())
+    assert _claim(play).initial is None
+    path.write_text(f"garbage {path.read_text()}")
+    assert f"{name} in the checkpoint" in _complaint(play)
+
+
+def _spark_has_state(checkpoint: Path, begun_at: str) -> None:
+    """Write what Spark keeps of its operator: where the schema of its state lies."""
+    schema = f"{begun_at}/state/0/_stateSchema/default/0_a164366d"
+    metadata = checkpoint / "state" / "0" / "_metadata" / "v2" / "0"
+    metadata.parent.mkdir(parents=True)
+    stores = [{"storeName": "default", "stateSchemaFilePaths": [schema]}]
+    metadata.write_text(f"v2\n{json.dumps({'stateStoreInfo': stores})}")
+
+
+def _begun_at(play: Play, location: str) -> None:
+    """Write down what the job does, by the checkpoint's first batch."""
+    _keep(play, {"location": location})
+    _spark_has_state(play.folder / "checkpoint", "file:/elsewhere")
+
+
+def _by_spark(play: Play, location: str) -> None:
+    """As an older Holdfast leaves it."""
+    _keep(play, {"location": None})
+    _spark_has_state(play.folder / "checkpoint", location)
+
+
+def _keep(play: Play, changed: dict[str, str | None]) -> None:
+    path = play.folder / "checkpoint" / "holdfast.json"
+    kept = json.loads(path.read_text()) | changed
+    path.write_text(json.dumps({name: value for name, value in kept.items() if value is not None}))
+
+
+@pytest.mark.parametrize("told", [_begun_at, _by_spark])
+def test_a_checkpoint_that_was_moved_is_refused_and_told_where_it_belongs(
+    told: Callable[[Play, str], None], play: Play
+) -> None:
+    before = play.folder / "was here"
+    told(play, f"file:{before}")
+    complaint = _complaint(play)
+    assert f"{play.folder}/checkpoint was begun in another place, {before}, and" in complaint
+    assert complaint.endswith(f"start with --checkpoint '{before}'.")
+    assert not before.exists()
+
+    (play.folder / "checkpoint").rename(before)
+    for same in (str(before), f"file:{before}", f"file://{before}/", f"{play.folder}/./was here"):
+        play.options = {"checkpoint": same}
+        assert _claim(play).initial is None
+    (play.folder / "checkpoint").symlink_to(before)
+    play.options = {"checkpoint": str(play.folder / "checkpoint")}
+    assert "was begun in another place" in _complaint(play)
 
 
 def test_a_checkpoint_of_another_query_is_refused(play: Play) -> None:

@@ -1,6 +1,5 @@
 """`holdfast job run` and `spark-submit` as a person starts, stops and mistypes them."""
 
-import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 
 import spark_app
 from tests.support.command import holdfast
-from tests.support.job_process import command, job_process
+from tests.support.job_process import QUICK, check_ledger, check_stopped, command, job_process
 from tests.support.jobs import event, put
 
 pytestmark = pytest.mark.spark
@@ -21,6 +20,7 @@ NEXT = [event("e2", "12:20", 1)]
 
 MISTAKES = {
     "no such directory": (["--path", "/nowhere"], 2, "there is no directory /nowhere"),
+    "no checkpoint": (["--checkpoint", ""], 2, "--checkpoint '' names no directory"),
     "no policy": (["--policy", "/nowhere.toml"], 2, "/nowhere.toml"),
     "a stream of another shape": (["--stream", "Pay outs"], 2, "is not a stream name"),
     "a duration in words": (["--late-cutoff", "soon"], 2, "'soon' is not a duration"),
@@ -63,26 +63,46 @@ def test_an_old_schema_and_a_machine_without_java_are_one_line(
     assert "holdfast local env" in bare.stderr
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-def test_a_signal_ends_the_job_after_the_running_batch(
-    name: str, dsn: str, db: psycopg.Connection, tmp_path: Path
+JAVA = """#!/bin/sh
+case "$*" in
+    {answered}) echo 'openjdk version "17.0.1"' >&2 ;;
+    *) touch "$0.waits"; exec sleep 600 ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("answered", ["-version", "nothing"])
+def test_a_stop_while_spark_starts_is_a_stop_and_no_failure_of_java(
+    dsn: str, tmp_path: Path, answered: str
 ) -> None:
+    """On a Java that is asked for its version, or to begin, and takes its time."""
+    put(tmp_path / "events", 0, LINES)
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(JAVA.format(answered=answered))
+    java.chmod(0o755)
+    with job_process(tmp_path, dsn, environment={"JAVA_HOME": str(tmp_path)}) as job:
+        job.until(java.with_name("java.waits").exists)
+        job.kill(signal.SIGTERM)
+        assert job.wait() == 0, job.said
+        check_stopped(job, "SIGTERM")
+    assert "stopped while Spark was starting" in job.said
+    assert "holdfast local env" not in job.said
+    assert not (tmp_path / "checkpoint").exists()
+
+
+def test_ctrl_c_ends_the_job_after_the_running_batch(
+    dsn: str, db: psycopg.Connection, tmp_path: Path
+) -> None:
+    """SIGTERM: see `test_the_command_answers_while_the_job_runs_and_the_job_goes_on`."""
     put(tmp_path / "events", 0, LINES)
     put(tmp_path / "events", 1, NEXT)
-    with job_process(tmp_path, dsn, "--trigger-interval", "100ms") as job:
+    with job_process(tmp_path, dsn, *QUICK) as job:
         job.until(lambda: "batch=0 " in job.said)
-        if name == "SIGINT":
-            job.kill(signal.SIGINT)  # Ctrl-C reaches everything that the terminal started
-        else:
-            os.kill(job.process.pid, signal.SIGTERM)
+        job.kill(signal.SIGINT)  # Ctrl-C reaches everything that the terminal started
         assert job.wait() == 0, job.said
-        assert f"{name}: stopping" in job.said
-        assert "Traceback" not in job.said
-        assert job.process.stdout
-        assert job.process.stdout.read() == b""
-    written = db.execute("SELECT batch_id FROM holdfast.batch ORDER BY 1").fetchall()
-    commits = (tmp_path / "checkpoint" / "commits").glob("[0-9]*")
-    assert [(int(path.name),) for path in sorted(commits)] == written
+        check_stopped(job, "SIGINT")
+    check_ledger(db, tmp_path / "checkpoint")
 
 
 def test_spark_submit_runs_the_same_job(dsn: str, db: psycopg.Connection, tmp_path: Path) -> None:
@@ -91,9 +111,11 @@ def test_spark_submit_runs_the_same_job(dsn: str, db: psycopg.Connection, tmp_pa
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     main = Path(spark_app.__file__).parent / "__main__.py"
     program = (str(submit), "--master", "local[2]", str(main))
-    with job_process(tmp_path, dsn, "--available-now", program=program) as job:
+    db.execute("LISTEN holdfast_doorbell")
+    with job_process(tmp_path, dsn, "--available-now", "--doorbell", program=program) as job:
         assert job.wait() == 0, job.said
         # spark-submit hands on what the program says on either stream as its own stdout.
         assert job.process.stdout
         assert b"batch=2 outcome=written rows=0 entries=1 " in job.process.stdout.read()
     assert db.execute("SELECT count(*) FROM holdfast.entry").fetchone() == (1,)
+    assert [notify.channel for notify in db.notifies(timeout=10, stop_after=1)] != []

@@ -3,6 +3,8 @@
 import json
 import re
 from contextlib import closing
+from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
@@ -35,17 +37,6 @@ def play(spark: "SparkSession", dsn: str, tmp_path: Path) -> Play:
     return Play(spark, dsn, tmp_path)
 
 
-def _command(play: Play, **changed: Any) -> None:
-    """Start the job once as the command does, in the session of the tests."""
-    from spark_app import session
-    from spark_app.attempt import Trigger, attempt
-
-    job = play.job(**changed)
-    spark = session.fix(play.spark.newSession())
-    with closing(play.sink(job)) as sink:
-        attempt(spark, job, sink, Trigger(available_now=True), Event())
-
-
 def _complaint(play: Play, **changed: Any) -> str:
     return str(_error(play, CommandError, **changed))
 
@@ -61,7 +52,7 @@ def _failure(play: Play, **changed: Any) -> "Failure":
 
 def _error(play: Play, kind: type[Exception], **changed: Any) -> Exception:
     with pytest.raises(kind) as raised:
-        _command(play, **changed)
+        play.command(**changed)
     message = str(raised.value)
     assert "\n" not in message
     assert "Traceback" not in message
@@ -80,7 +71,7 @@ def test_a_batch_with_more_refused_lines_than_allowed_is_refused_whole(
     assert db.execute("SELECT count(*) FROM holdfast.quarantine").fetchone() == (0,)
 
     play.refused_rows = 2
-    _command(play)
+    play.command()
     assert db.execute("SELECT count(*) FROM holdfast.quarantine").fetchone() == (2,)
 
 
@@ -89,7 +80,7 @@ def test_a_new_checkpoint_is_refused_by_its_name_until_it_is_adopted(
 ) -> None:
     put(play.folder / "events", 0, FIRST)
     put(play.folder / "events", 1, NEXT)
-    _command(play)
+    play.command()
     other = str(play.folder / "other")
     refused = _failure(play, checkpoint=other)
     assert refused.said.startswith("UnadoptedCheckpoint: ")
@@ -99,13 +90,13 @@ def test_a_new_checkpoint_is_refused_by_its_name_until_it_is_adopted(
     db.execute("UPDATE holdfast.stream SET query_id = %s, adopted_at = now()", [query_id[1]])
     entries = db.execute("SELECT key, body FROM holdfast.entry").fetchall()
     assert len(entries) == 1
-    _command(play, checkpoint=other)
+    play.command(checkpoint=other)
     assert db.execute("SELECT key, body FROM holdfast.entry").fetchall() == entries
 
 
 def test_a_run_takes_the_stream_before_its_first_batch(play: Play, db: psycopg.Connection) -> None:
     (play.folder / "events").mkdir()
-    _command(play)
+    play.command()
     taken = db.execute(
         "SELECT query_id::text, epoch, (SELECT count(*) FROM holdfast.batch) FROM holdfast.stream"
     ).fetchall()
@@ -120,10 +111,36 @@ def test_a_checkpoint_keeps_the_settings_of_its_first_batch(play: Play) -> None:
     job = play.job(key_groups=2)
     with closing(play.sink(job)) as sink:
         claim(play.spark, job, sink)
-    _command(play)
+    play.command()
     assert "--key-groups was 4, is 8" in _complaint(play, key_groups=8)
     (play.folder / "checkpoint" / "holdfast.json").unlink()
     assert "did not begin" in _complaint(play)
+
+
+def test_a_checkpoint_is_not_started_elsewhere_and_goes_on_where_it_was_begun(
+    play: Play, db: psycopg.Connection
+) -> None:
+    """A start elsewhere would leave a folder in the old place, and a move back end inside it."""
+    play = replace(play, folder=play.folder / "my files")
+    play.folder.mkdir()
+    put(play.folder / "events", 0, FIRST)
+    play.command()
+    checkpoint, moved = play.folder / "checkpoint", play.folder / "moved"
+    kept = json.loads((checkpoint / "holdfast.json").read_text())
+    location = kept.pop("location", None)
+    checkpoint.rename(moved)
+    put(play.folder / "events", 1, NEXT)
+    refused = f"{moved} was begun in another place, {checkpoint}, and"
+    assert refused in _complaint(play, checkpoint=str(moved))
+    assert location == f"file:{checkpoint}"
+    # As an older Holdfast began it.
+    (moved / ".holdfast.json.crc").unlink()
+    (moved / "holdfast.json").write_text(json.dumps(kept))
+    assert refused in _complaint(play, checkpoint=str(moved))
+    assert not checkpoint.exists()
+    moved.rename(checkpoint)
+    play.command()
+    assert db.execute("SELECT count(*) FROM holdfast.entry").fetchone() == (1,)
 
 
 def test_a_parquet_file_of_other_types_is_named_with_its_column(play: Play) -> None:
@@ -136,6 +153,50 @@ def test_a_parquet_file_of_other_types_is_named_with_its_column(play: Play) -> N
     assert "[amount_minor]" in broken.said
     assert "comes again" in broken.message
     assert (broken.cause, broken.permanent) == ("file", False)
+
+
+def test_a_parquet_amount_with_a_scale_is_refused_and_not_read_as_other_money(
+    play: Play, db: psycopg.Connection
+) -> None:
+    """Spark writes decimal(18,2) as an integer of hundredths, and would read it as one."""
+    folder = play.folder / "events"
+    folder.mkdir()
+    columns = {name: [value] for name, value in json.loads(FIRST[0]).items()}
+    columns["amount_minor"] = pa.array([Decimal("6000000.00")], pa.decimal128(18, 2))
+    columns["occurred_at"] = pa.array([at("12:01")], pa.timestamp("us", "UTC"))
+    path = folder / "hundredths.parquet"
+    pyarrow.parquet.write_table(pa.table(columns), path, store_decimal_as_integer=True)
+    broken = _failure(play, format=Format.PARQUET)
+    assert "hundredths.parquet" in broken.said
+    assert "[amount_minor]" in broken.said
+    assert (broken.cause, broken.permanent) == ("file", False)
+    assert db.execute("SELECT count(*) FROM holdfast.batch").fetchall() == [(0,)]
+
+
+def test_parquet_amounts_are_whole_numbers_and_exact_at_the_ends_of_64_bits(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    from spark_app.session import fix
+    from spark_app.source import PARQUET_DDL, parquet_amounts
+
+    def read(name: str, amounts: pa.Array) -> list[int | None]:
+        path = tmp_path / f"{name}.parquet"
+        table = pa.table({"amount_minor": amounts})
+        pyarrow.parquet.write_table(table, path, store_decimal_as_integer=True)
+        rows = parquet_amounts(session.read.schema(PARQUET_DDL).parquet(str(path)))
+        found: list[int | None] = rows.select("amount_minor").toArrow()[0].to_pylist()
+        return found
+
+    session = fix(spark.newSession())
+    whole = [None, -(2**63), -1, 2**63 - 1]
+    assert read("int64", pa.array(whole)) == whole
+    assert read("int32", pa.array([-5], pa.int32())) == [-5]
+    assert read("decimal", pa.array([Decimal(-7)], pa.decimal128(18, 0))) == [-7]
+    # Beyond 64 bits: the largest integer, which the validation refuses.
+    assert read("uint64", pa.array([5, 2**64 - 1], pa.uint64())) == [5, 2**63 - 1]
+    for name, kind in (("date", pa.date32()), ("time", pa.time64("us")), ("uint", pa.uint32())):
+        with pytest.raises(Exception, match=r"\[amount_minor\]"):
+            read(name, pa.array([1], pa.int64() if kind != pa.date32() else pa.int32()).cast(kind))
 
 
 def test_a_file_that_is_not_parquet_is_named(play: Play) -> None:
@@ -169,7 +230,7 @@ def test_events_from_before_the_first_policy_are_set_aside_and_the_rest_is_judge
     policy = Policy.parse(f'version = "young"\n[[default]]\n{limits}')
     put(play.folder / "events", 0, [event("e0", "11:59", 5), *FIRST])
     put(play.folder / "events", 1, NEXT)
-    _command(play, policy=policy)
+    play.command(policy=policy)
     assert db.execute("SELECT reason::text, detail FROM holdfast.quarantine").fetchall() == [
         ("time_out_of_range", "no limit of policy young is in force when its window ends")
     ]
@@ -229,9 +290,9 @@ def test_events_of_the_next_run_continue_the_state_of_the_last(
     play: Play, db: psycopg.Connection
 ) -> None:
     put(play.folder / "events", 0, FIRST)
-    _command(play)
+    play.command()
     put(play.folder / "events", 1, [event("e1", "12:02", 6_000_000), *NEXT])
-    _command(play)
+    play.command()
     windows = db.execute("SELECT window_end, exposure_minor FROM holdfast.exposure_window")
     assert windows.fetchall() == [(at("12:15"), 6_000_000)]
 

@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -47,7 +46,7 @@ def published(
     with copy_of(server_dsn, template_database) as dsn:
         play = Play(spark, dsn, tmp_path_factory.mktemp("published"))
         _files(play, BEFORE)
-        _run(play)
+        play.command()
         yield play
 
 
@@ -66,17 +65,6 @@ def play(spark: "SparkSession", dsn: str, tmp_path: Path) -> Play:
 def _files(play: Play, files: Files) -> None:
     for number, lines in enumerate(files):
         put(play.folder / "events", number, lines)
-
-
-def _run(play: Play, **changed: Any) -> None:
-    """Run the job as the command does, in the session of the tests."""
-    from spark_app import session
-    from spark_app.attempt import Trigger, attempt
-
-    job = play.job(**changed)
-    spark = session.fix(play.spark.newSession())
-    with closing(play.sink(job)) as sink:
-        attempt(spark, job, sink, Trigger(available_now=True), Event())
 
 
 def _kept(play: Play) -> str:
@@ -125,16 +113,16 @@ def test_a_recomputed_stream_is_the_undisturbed_one_and_nothing_goes_back(
     _files(play, [*BEFORE, *AFTER])
 
     with pytest.raises(QueryFailed, match="UnadoptedCheckpoint") as refused:
-        _run(play)
+        play.command()
     query_id = json.loads((play.folder / "checkpoint" / "metadata").read_text())["id"]
     assert query_id in str(refused.value)
     # Now that the checkpoint has its id, it is refused before anything is started.
     with pytest.raises(QueryFailed, match=query_id):
-        _run(play)
+        play.command()
     assert not list((play.folder / "checkpoint" / "commits").glob("[0-9]*"))
 
     db.execute("UPDATE holdfast.stream SET query_id = %s, adopted_at = now()", [query_id])
-    _run(play)
+    play.command()
     until = micros(at("12:15"))
     kept = json.loads(_kept(play))
     assert kept == {"version": 1, "settled_until_us": until, "held": {"m_1": until}}
@@ -142,7 +130,7 @@ def test_a_recomputed_stream_is_the_undisturbed_one_and_nothing_goes_back(
     assert db.execute(settled).fetchall() == before
     with copy_of(server_dsn, template_database) as dsn:
         undisturbed = Play(play.spark, dsn, tmp_path)
-        _run(undisturbed, checkpoint=str(tmp_path / "undisturbed"))
+        undisturbed.command(checkpoint=str(tmp_path / "undisturbed"))
         with psycopg.connect(dsn, autocommit=True) as other:
             assert _outcome(db) == _outcome(other)
 
@@ -152,7 +140,7 @@ def test_a_hold_is_released_also_where_the_old_files_are_gone(
 ) -> None:
     _adopt_the_next(db)
     _files(play, [[event("e6", "12:34", 1, "m_2")], [event("e7", "12:50", 1, "m_2")]])
-    _run(play)
+    play.command()
     # What m_1 did after 12:15 was in the old files alone: its next window is an empty one.
     assert _types(db) == [BLOCKED, ("m_1", "payout_hold.release", at("12:30"))]
 
@@ -165,14 +153,14 @@ def test_the_first_batch_comes_again_from_what_the_checkpoint_keeps(
 
     _adopt_the_next(db)
     _files(play, BEFORE[:1])
-    _run(play)
+    play.command()
     kept, before = _kept(play), _outcome(db)
     digests = "SELECT query_id, batch_id, digest FROM holdfast.batch ORDER BY batch_no"
     written = db.execute(digests).fetchall()
 
     _forget_batches(play.folder / "checkpoint", db)
     db.execute("UPDATE holdfast.subject SET last_type = 'payout_hold.release'")
-    _run(play)
+    play.command()
     assert _kept(play) == kept
     db.execute("UPDATE holdfast.subject SET last_type = 'payout_hold.block'")
     assert (_outcome(db), db.execute(digests).fetchall()) == (before, written)

@@ -4,10 +4,9 @@ import json
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -17,7 +16,7 @@ from deploy.local.java import spark_environment
 from sink.contract.exits import CommandError
 from tests.support.command import holdfast
 from tests.support.databases import copy_of
-from tests.support.job_process import job_process
+from tests.support.job_process import QUICK, check_ledger, check_stopped, job_process
 from tests.support.jobs import Play, event, put
 
 if TYPE_CHECKING:
@@ -126,8 +125,6 @@ def played(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Play]:
     """The founding example, done: batches 0 to 2 have its files, batch 3 follows the watermark."""
-    from spark_app import session
-    from spark_app.attempt import Trigger, attempt
 
     # With a blank in its path: Spark's state reader does not find such a checkpoint by itself.
     folder = tmp_path_factory.mktemp("inspect") / "my files"
@@ -136,10 +133,7 @@ def played(
         put(folder / "events", number, lines)
     with copy_of(server_dsn, template_database) as dsn:
         play = Play(spark, dsn, folder)
-        job = play.job()
-        with closing(play.sink(job)) as sink:
-            run = session.fix(spark.newSession())
-            attempt(run, job, sink, Trigger(available_now=True), Event())
+        play.command()
         yield play
 
 
@@ -242,6 +236,26 @@ def test_what_is_not_there_is_said_in_words(played: Play) -> None:
     assert "no committed batch yet" in unbegun.nothing
 
 
+def test_merchant_that_is_unknown_is_an_answer_and_exit_code_3(
+    played: Play, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command, in the session that runs already."""
+    from spark_app import session
+    from spark_app.inspection import answer
+
+    running = session.fix(played.spark.newSession())
+    monkeypatch.setattr(running, "stop", lambda: None)
+    monkeypatch.setattr(answer.quiet, "start", lambda _name: running)
+    question = answer.Question(str(played.folder / "checkpoint"), "m_9")
+    with pytest.raises(CommandError) as raised:
+        answer.run(question, as_json=True)
+    assert raised.value.exit_code == 3
+    assert "\n" not in str(raised.value)
+    said = capsys.readouterr()
+    assert json.loads(said.out)["found"] is False
+    assert said.err == ""
+
+
 def _complaint(play: Play, **question: Any) -> str:
     with pytest.raises(CommandError) as raised:
         _ask(play, **question)
@@ -282,22 +296,20 @@ def test_the_command_answers_while_the_job_runs_and_the_job_goes_on(
 ) -> None:
     for number, lines in enumerate(FILES):
         put(tmp_path / "events", number, lines)
-    question = ("job", "inspect", "--checkpoint", str(tmp_path / "checkpoint"), "--merchant")
-    with job_process(tmp_path, dsn, "--key-groups", "4", "--trigger-interval", "100ms") as job:
+    question = (
+        *("job", "inspect", "--checkpoint", str(tmp_path / "checkpoint")),
+        *("--merchant", "m_482", "--batch", "1", "--json"),
+    )
+    with job_process(tmp_path, dsn, *QUICK) as job:
         job.until(lambda: "batch=3 " in job.said)
-        found = holdfast(
-            *question, "m_482", "--batch", "1", "--json", environment=spark_environment()
-        )
+        found = holdfast(*question, environment=spark_environment())
         assert found.returncode == 0, found.stderr
         assert json.loads(found.stdout) == AFTER_E919
         assert found.stderr == ""
-        nothing = holdfast(*question, "m_9", "--json", environment=spark_environment())
-        assert nothing.returncode == 3
-        assert json.loads(nothing.stdout)["found"] is False
-        assert len(nothing.stderr.strip().splitlines()) == 1
-
         put(tmp_path / "events", len(FILES), [event("e1", "12:31", 100, "m_1")])
         job.until(lambda: "batch=5 " in job.said)
         os.kill(job.process.pid, signal.SIGTERM)
         assert job.wait() == 0, job.said
+        check_stopped(job, "SIGTERM")
+    check_ledger(db, tmp_path / "checkpoint")
     assert db.execute("SELECT count(*) FROM holdfast.entry").fetchone() == (2,)

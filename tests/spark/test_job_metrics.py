@@ -3,6 +3,7 @@
 import socket
 from contextlib import closing
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sink import OutboxSink
 from sink.contract.exits import CommandError
 from tests.support.driver import PATIENT
-from tests.support.jobs import Play, at, event, put
+from tests.support.jobs import Play, at, event, patiently, put
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,15 +69,8 @@ def _measured(play: Play) -> Samples:
     )
     spark = session.bound(session.fix(play.spark.newSession()), 77)
     with closing(sink), served(metrics, "127.0.0.1", port):
-        attempt(
-            spark,
-            play.job(),
-            sink,
-            Trigger(available_now=True),
-            Event(),
-            accounts=accounts,
-            metrics=metrics,
-        )
+        run = partial(attempt, spark, play.job(), sink, Trigger(available_now=True), Event())
+        patiently(partial(run, accounts=accounts, metrics=metrics))
         return _scrape(port)
 
 

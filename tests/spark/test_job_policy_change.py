@@ -3,7 +3,6 @@
 import json
 from contextlib import closing
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -32,14 +31,7 @@ def play(spark: "SparkSession", dsn: str, tmp_path: Path) -> Play:
 
 
 def _run(play: Play, policy: str, **changed: Any) -> None:
-    """Run the job as the command does, in the session of the tests."""
-    from spark_app import session
-    from spark_app.attempt import Trigger, attempt
-
-    job = play.job(policy=Policy.parse(policy), **changed)
-    spark = session.fix(play.spark.newSession())
-    with closing(play.sink(job)) as sink:
-        attempt(spark, job, sink, Trigger(available_now=True), Event())
+    play.command(policy=Policy.parse(policy), **changed)
 
 
 def _claim(play: Play, policy: str) -> Policy:

@@ -23,7 +23,7 @@ from sink.database import Timeouts
 from sink.errors import Fenced
 from spark_app.turn import Turn
 from tests.support.job_family import family, in_the_step, kill_if
-from tests.support.job_process import SECONDS
+from tests.support.job_process import QUICK, SECONDS
 from tests.support.jobs import Play, event, put
 from tests.support.waiting import eventually
 
@@ -113,7 +113,7 @@ def test_a_job_survives_its_workers_and_its_java(
 ) -> None:
     _put_all(play.folder)
     attacked = make_database(template_database)
-    with family(play.folder, attacked, log="attacked.txt", environment={}) as job:
+    with family(play.folder, attacked, *QUICK, log="attacked.txt", environment={}) as job:
 
         def restarts() -> int:
             return job.said.count("restart=1 in=")

@@ -1,8 +1,6 @@
 """A JVM that dies between Spark's list of files and its plan of a batch changes no batch."""
 
-from contextlib import closing
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -16,16 +14,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def _run(play: Play) -> None:
-    from spark_app import session
-    from spark_app.attempt import Trigger, attempt
-
-    job = play.job()
-    spark = session.fix(play.spark.newSession())
-    with closing(play.sink(job)) as sink:
-        attempt(spark, job, sink, Trigger(available_now=True), Event())
-
-
 def _ledger(db: psycopg.Connection) -> list[tuple[int, bytes]]:
     rows = db.execute("SELECT batch_id, digest FROM holdfast.batch ORDER BY batch_id")
     return rows.fetchall()
@@ -37,12 +25,12 @@ def test_files_that_were_listed_and_never_planned_are_read_one_a_batch_all_the_s
     play = Play(spark, dsn, tmp_path)
     events, checkpoint = tmp_path / "events", tmp_path / "checkpoint"
     put(events, 0, [event("e1", "12:01", 6_000_000)])
-    _run(play)
+    play.command()
     written = _ledger(db)
 
     # Nothing newer than before, so that no batch without rows follows.
     put(events, 1, [event("e2", "12:00", 1), event("e1", "12:01", 6_000_000)])
-    _run(play)
+    play.command()
     grown = _ledger(db)
     assert len(grown) == len(written) + 1
     # As if the JVM had died when the second file was on the list and no batch was planned for it:
@@ -55,7 +43,7 @@ def test_files_that_were_listed_and_never_planned_are_read_one_a_batch_all_the_s
                 path.unlink()
 
     put(events, 2, [event("e3", "12:21", 1), event("e2", "12:00", 1)])
-    _run(play)
+    play.command()
     assert _ledger(db)[: len(grown)] == grown
     late = db.execute("SELECT event_id, reason FROM holdfast.late_event ORDER BY id")
     assert late.fetchall() == [("e1", "duplicate"), ("e2", "duplicate")]

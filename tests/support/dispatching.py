@@ -13,6 +13,7 @@ from typing import Any
 
 import psycopg
 
+from dispatcher.asking import Asker
 from dispatcher.service import Dispatcher, Report
 from dispatcher.settings import Settings
 from dispatcher.store.postgres import PostgresStore
@@ -67,10 +68,12 @@ def drain(dsn: str, *, engine: EngineName = "auto", **changes: Any) -> Report:
 
 async def _run(given: Settings, engine: EngineName) -> Report:
     store, transport = PostgresStore(given.dsn), open_transport(engine, given.ca_file)
+    asker = Asker(given.ca_file)
     try:
         await store.open()
-        return await Dispatcher(given, store, transport).run()
+        return await Dispatcher(given, store, transport, find=asker.find).run()
     finally:
+        await asker.close()
         await transport.close()
         await store.close()
 

@@ -9,11 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psycopg
+
 from deploy.local.java import spark_environment
 from tests.support.jobs import POLICY
 from tests.support.waiting import eventually
 
-SECONDS = 240
+SECONDS = 360
 """How long anything may take that involves starting Spark, on a busy machine."""
 
 
@@ -64,6 +66,9 @@ def command(folder: Path, *options: str) -> list[str]:
     ]
 
 
+QUICK = ("--key-groups", "4", "--trigger-interval", "100ms")
+"""Options of a job that takes a few lines at a time."""
+
 HOLDFAST = (sys.executable, "-m", "dispatcher.cli.main", "job")
 
 
@@ -92,3 +97,20 @@ def job_process(
         if process.poll() is None:
             job.kill()
         process.communicate()
+
+
+def check_stopped(job: JobProcess, name: str) -> None:
+    """Check what a job said that ended because of the signal of this name."""
+    _, stopping, then = job.said.partition(f"{name}: stopping")
+    assert stopping, job.said
+    # A start that came too late for Spark may have left its stack before.
+    assert "Traceback" not in then, job.said
+    assert job.process.stdout
+    assert job.process.stdout.read() == b""
+
+
+def check_ledger(db: psycopg.Connection, checkpoint: Path) -> None:
+    """Check that Spark recorded exactly the batches that are written."""
+    written = db.execute("SELECT batch_id FROM holdfast.batch ORDER BY 1").fetchall()
+    commits = sorted(int(path.name) for path in (checkpoint / "commits").glob("[0-9]*"))
+    assert [(batch_id,) for batch_id in commits] == written

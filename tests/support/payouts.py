@@ -4,6 +4,7 @@ import os
 import secrets
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,10 +16,21 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from sink.contract.failpoints import ENVIRONMENT
-from tests.support.sender import Sent, secret_text
+from sink.contract.wire import INQUIRY_PATH
+from tests.support.sender import KEY_BYTES, Sent, secret_text, sign
 
 READY = "payouts service ready on "
 STOP_SECONDS_MAX = 20
+
+
+def inquiry_headers(key: str, secret: bytes = KEY_BYTES) -> dict[str, str]:
+    """The headers of a question about `key`: signed now, over an empty body."""
+    now = int(time.time())
+    return {
+        "webhook-id": key,
+        "webhook-timestamp": str(now),
+        "webhook-signature": sign(key, now, b"", secret),
+    }
 
 
 @dataclass(frozen=True)
@@ -32,6 +44,11 @@ class Payouts:
     def send(self, sent: Sent) -> httpx.Response:
         return httpx.post(
             f"{self.url}/webhooks", content=sent.content, headers=sent.headers, timeout=30
+        )
+
+    def ask(self, key: str, secret: bytes = KEY_BYTES) -> httpx.Response:
+        return httpx.get(
+            f"{self.url}{INQUIRY_PATH}{key}", headers=inquiry_headers(key, secret), timeout=30
         )
 
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:

@@ -10,7 +10,7 @@ import sys
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_app.groups import STATE_PARTITIONS
-from spark_app.source import PARQUET_DDL
+from spark_app.source import PARQUET_DDL, parquet_amounts
 
 _STATE = "spark.sql.streaming.stateStore"
 
@@ -43,4 +43,5 @@ def create() -> SparkSession:
 
 def files(spark: SparkSession, path: str) -> DataFrame:
     """The event files as a stream, one a batch."""
-    return spark.readStream.option("maxFilesPerTrigger", 1).schema(PARQUET_DDL).parquet(path)
+    rows = spark.readStream.option("maxFilesPerTrigger", 1).schema(PARQUET_DDL).parquet(path)
+    return parquet_amounts(rows)

@@ -94,7 +94,7 @@ def test_batch_is_shown_with_counts_that_add_up_and_its_offsets(
     ]
     assert found["refused"] == [{"reason": "bad_subject", "rows": 1, "open": 1}]
     text = holdfast("batch", "show", "payouts", "0", dsn=dsn).stdout
-    assert "5 rows = 3 entries + 1 duplicates + 0 suppressed + 1 quarantined" in text
+    assert "5 rows = 3 entries + 1 duplicate + 0 suppressed + 1 quarantined; 0 duplicates" in text
     assert 'source 0: {"logOffset": 3}' in text
 
 
@@ -205,6 +205,11 @@ def test_batch_under_another_checkpoint_is_pointed_to(
     assert _json(dsn, "show", "payouts", "7", *given)["entry_count"] == 1
     assert len(_json(dsn, "list", "payouts", *given)["batches"]) == 1
     assert _json(dsn, "list", "payouts")["batches"] == []
+    unknown = holdfast("batch", "list", "payouts", "--query-id", str(uuid4()), dsn=dsn)
+    assert unknown.returncode == ExitCode.NOTHING_MATCHED
+    assert f"it has batches of {spark.query_id}" in unknown.stderr
+    none_older = ("list", "payouts", *given, "--before", "7")
+    assert _json(dsn, *none_older)["batches"] == []
 
 
 def test_batch_that_cannot_be_is_refused(dsn: str, db: psycopg.Connection) -> None:

@@ -21,6 +21,7 @@ EVERYTHING = {
     "--budget": "12h",
     "--breaker-threshold": "0",
     "--slow-start": "5m",
+    "--inquiry": "default",
     "--concurrency": "3",
     "--order-policy": "skip",
     "--schedule": "1,2",
@@ -38,6 +39,7 @@ SHOWN = {
     "budget_seconds": 43_200,
     "breaker_threshold": 0,
     "slow_start_seconds": 300,
+    "inquiry_path": "/holdfast/keys/",
     "concurrency": 3,
     "order_policy": "skip",
     "schedule_seconds": [1, 2],
@@ -159,6 +161,22 @@ def test_secret_is_rotated_in_two_steps(dsn: str, db: psycopg.Connection) -> Non
     assert len(actions) == 4
 
 
+def test_rotation_to_a_secret_that_is_not_here_is_said(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HERE", f"whsec_{'A' * 43}=")
+    rotate = ("endpoint", "rotate-secret", "payouts", "--reason", "x")
+    holdfast("endpoint", "add", "payouts", "--url", URL, "--secret-ref", "env:HERE", dsn=dsn)
+    done = holdfast(*rotate, "--to", "env:ABSENT", dsn=dsn)
+    assert (done.returncode, done.stdout) == (
+        ExitCode.OK,
+        "endpoint payouts signs with env:HERE and env:ABSENT\n",
+    )
+    assert "on this machine the environment variable ABSENT holds no signing secret" in done.stderr
+    assert "gives nothing up" in done.stderr
+    assert holdfast(*rotate, "--to", "env:HERE", "--finish", dsn=dsn).stderr == ""
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -173,6 +191,45 @@ def test_unknown_endpoint_matches_nothing(dsn: str, command: list[str]) -> None:
     assert done.returncode == ExitCode.NOTHING_MATCHED
     assert "nobody" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_state_changes_for_a_reason_alone(dsn: str, db: psycopg.Connection) -> None:
+    holdfast(*ADD, dsn=dsn)
+    before = shown(dsn)
+    for verb in ("pause", "resume", "disable"):
+        for reason in ("", " ", "\t\n", "x" * 2001):
+            done = holdfast("endpoint", verb, "payouts", "--reason", reason, dsn=dsn)
+            assert done.returncode == ExitCode.USAGE, done.stderr
+            assert "--reason must be 1 to 2000 characters long" in done.stderr
+    assert shown(dsn) == before
+    assert len(audited(db)) == 1
+    holdfast("endpoint", "pause", "payouts", "--reason", " moving house\n", dsn=dsn)
+    assert shown(dsn)["state_reason"] == "moving house"
+
+
+def test_types_of_an_endpoint_that_is_sent_to_name_the_pause_as_it_is_typed(dsn: str) -> None:
+    holdfast(*ADD, dsn=dsn)
+    done = holdfast("endpoint", "set", "payouts", "--type", "a.b", "--reason", "x", dsn=dsn)
+    assert done.returncode == ExitCode.FAILED
+    assert "`holdfast endpoint pause payouts --reason TEXT`" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--secret-ref", "env:T", "--secret-ref", "env:T"], "two different"),
+        (["--type", "a.b", "--type", "a.b"], "--type 'a.b' is given twice"),
+        (["--allow-cidr", "fe80::1%eth0/128"], "zone"),
+    ],
+)
+def test_what_is_named_twice_or_cannot_be_stored_is_refused_in_words(
+    dsn: str, db: psycopg.Connection, options: list[str], words: str
+) -> None:
+    secret = [] if "--secret-ref" in options else ADD[5:]
+    done = holdfast(*ADD[:5], *secret, *options, dsn=dsn)
+    assert done.returncode == ExitCode.USAGE, done.stderr
+    assert words in done.stderr
+    assert audited(db) == []
 
 
 def test_row_that_nobody_checked_is_shown_with_its_fault(dsn: str, db: psycopg.Connection) -> None:

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import psycopg
 import pytest
@@ -13,7 +13,10 @@ import pytest
 from sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.decisions import Decisions
+from tests.support.dispatching import drain
+from tests.support.driver import Driver
 
+ADOPT = ("stream", "adopt", "payouts", "--reason", "checkpoint lost")
 ADD = ("endpoint", "add", "payouts", "--url", "https://payouts.example/webhooks")
 
 
@@ -124,14 +127,65 @@ def test_adopting_a_query_id_is_recorded_with_the_one_before(
 ) -> None:
     before, after = str(uuid4()), str(uuid4())
     db.execute("INSERT INTO holdfast.stream (name, query_id) VALUES ('payouts', %s)", (before,))
-    done = holdfast(
-        "stream", "adopt", "payouts", "--query-id", after, "--reason", "checkpoint lost", dsn=dsn
-    )
+    done = holdfast(*ADOPT, "--query-id", after, "--force", dsn=dsn)
     assert done.returncode == ExitCode.OK, done.stderr
+    assert f"(before: {before})" in done.stdout
     (adopted,) = db.execute("SELECT query_id::text FROM holdfast.stream").fetchone() or (None,)
     assert adopted == after
     audit = db.execute("SELECT reason, detail FROM holdfast.operator_action").fetchone()
     assert audit == ("checkpoint lost", {"query_id": after, "previous": before})
+
+
+def test_adopting_what_is_adopted_changes_nothing_and_says_so(
+    dsn: str, db: psycopg.Connection
+) -> None:
+    query_id = str(uuid4())
+    db.execute(
+        "INSERT INTO holdfast.stream (name, query_id, adopted_at)"
+        " VALUES ('payouts', %s, '2026-11-02T12:00:00Z')",
+        (query_id,),
+    )
+    done = holdfast(*ADOPT, "--query-id", query_id, dsn=dsn)
+    assert done.returncode == ExitCode.OK, done.stderr
+    assert "since 2026-11-02T12:00:00Z; nothing was changed" in done.stdout
+    told = json.loads(holdfast(*ADOPT, "--query-id", query_id, "--json", dsn=dsn).stdout)
+    assert (told["changed"], told["adopted_at"]) == (False, "2026-11-02T12:00:00Z")
+    assert db.execute("SELECT count(*) FROM holdfast.operator_action").fetchone() == (0,)
+
+
+def test_query_id_that_nothing_here_has_seen_is_not_adopted_by_mistake(
+    dsn: str, db: psycopg.Connection, tmp_path: Path
+) -> None:
+    ours, wrong, theirs = str(uuid4()), str(uuid4()), str(uuid4())
+    db.execute(
+        "INSERT INTO holdfast.stream (name, query_id, checkpoint) VALUES ('payouts', %s, %s)",
+        (str(uuid4()), f"file://{tmp_path}/new"),
+    )
+    for stream, query_id in (("payouts", ours), ("other", theirs)):
+        spark = Driver(dsn, stream=stream, query_id=UUID(query_id))
+        db.execute("UPDATE holdfast.stream SET query_id = %s WHERE name = %s", (query_id, stream))
+        spark.batch(0)
+        spark.sink.close()
+    db.execute("UPDATE holdfast.stream SET query_id = %s WHERE name = 'payouts'", (str(uuid4()),))
+
+    def adopt(query_id: str, *options: str) -> str:
+        done = holdfast(*ADOPT, "--query-id", query_id, *options, dsn=dsn)
+        assert done.returncode in (ExitCode.OK, ExitCode.FAILED), done.stderr
+        return done.stderr
+
+    assert "its checkpoint cannot be read from here" in adopt(wrong)
+    assert "it writes stream other" in adopt(theirs)
+    assert adopt(ours) == ""
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "metadata").write_text(json.dumps({"id": str(uuid4())}))
+    assert "can be read from here is of query" in adopt(wrong)
+    assert db.execute(
+        "SELECT query_id::text FROM holdfast.stream WHERE name = 'payouts'"
+    ).fetchone() == (ours,)
+    (tmp_path / "new" / "metadata").write_text(json.dumps({"id": wrong}))
+    assert adopt(wrong) == ""
+    assert adopt(ours) == ""
+    assert adopt(wrong, "--checkpoint", str(tmp_path / "new")) == ""
 
 
 @pytest.mark.parametrize(
@@ -170,6 +224,55 @@ def test_status_is_degraded_while_a_dead_letter_waits(dsn: str, db: psycopg.Conn
     assert holdfast("status", dsn=dsn).returncode == ExitCode.DEGRADED
 
 
+def test_status_says_what_the_overview_says_needs_a_person(
+    dsn: str, db: psycopg.Connection
+) -> None:
+    holdfast(*ADD, "--secret-ref", "env:S", dsn=dsn)
+    db.execute("UPDATE holdfast.endpoint SET state = 'disabled', state_reason = 'answered 410'")
+    db.execute(
+        "INSERT INTO holdfast.quarantine (batch_no, reason, detail, row, quarantined_at)"
+        " VALUES (1, 'bad_data', 'd', '{}', now())"
+    )
+    done = holdfast("status", "--json", dsn=dsn)
+    assert done.returncode == ExitCode.DEGRADED
+    needs = json.loads(done.stdout)["needs"]
+    assert [need["kind"] for need in needs] == ["disabled_endpoints", "quarantine"]
+    assert needs == json.loads(holdfast("overview", "--json", dsn=dsn).stdout)["needs"]
+    text = holdfast("status", dsn=dsn).stdout
+    assert "1 endpoint is disabled: payouts\n    holdfast endpoint show payouts" in text
+
+
+def test_status_is_degraded_where_work_waits_and_nobody_takes_it(
+    dsn: str, db: psycopg.Connection
+) -> None:
+    holdfast(*ADD, "--secret-ref", "env:ABSENT", dsn=dsn)
+    with Decisions(dsn) as decisions:
+        decisions.write("m_1")
+    assert _needs(dsn) == ["no_dispatcher"]
+    drain(dsn)
+    db.execute("UPDATE holdfast.lane SET due_at = due_at - interval '10 minutes'")
+    db.execute(
+        "INSERT INTO holdfast.dispatcher_instance"
+        " (id, host, pid, version, started_at, heartbeat_at, in_flight, draining)"
+        " VALUES (gen_random_uuid(), 'h', 1, '1', now(), now(), 0, false)"
+    )
+    assert _needs(dsn) == ["not_claimed"]
+    waits = (
+        "UPDATE holdfast.endpoint SET state = 'paused'",
+        "UPDATE holdfast.endpoint SET state = 'active', rate_per_second = 1",
+        "UPDATE holdfast.endpoint_pace SET held_until = now() + interval '1 hour'",
+    )
+    for change in waits:
+        db.execute(change)
+        assert _needs(dsn, ExitCode.OK) == [], change
+
+
+def _needs(dsn: str, code: ExitCode = ExitCode.DEGRADED) -> list[str]:
+    done = holdfast("status", "--json", dsn=dsn)
+    assert done.returncode == code, done.stdout
+    return [need["kind"] for need in json.loads(done.stdout)["needs"]]
+
+
 def test_status_is_degraded_until_every_quarantined_row_is_resolved(
     dsn: str, db: psycopg.Connection
 ) -> None:
@@ -179,7 +282,7 @@ def test_status_is_degraded_until_every_quarantined_row_is_resolved(
     )
     done = holdfast("status", dsn=dsn)
     assert done.returncode == ExitCode.DEGRADED
-    assert "1 open rows in quarantine" in done.stdout
+    assert "1 open row in quarantine, 0 dead letters, 0 diverged replays" in done.stdout
     db.execute("UPDATE holdfast.quarantine SET resolution = 'dismissed', resolved_at = now()")
     done = holdfast("status", dsn=dsn)
     assert done.returncode == ExitCode.OK
@@ -240,5 +343,15 @@ def test_output_that_cannot_be_written_is_one_line(dsn: str) -> None:
 def test_help_lists_every_group() -> None:
     done = holdfast("--help")
     assert done.returncode == ExitCode.OK
-    for group in ("db", "demo", "dispatch", "endpoint", "job", "local", "payouts", "status"):
+    for group in (
+        "db",
+        "demo",
+        "dispatch",
+        "endpoint",
+        "entries",
+        "job",
+        "local",
+        "payouts",
+        "status",
+    ):
         assert group in done.stdout

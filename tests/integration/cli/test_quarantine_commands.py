@@ -84,7 +84,7 @@ def test_export_writes_every_row_once_and_replaces_the_file_as_a_whole(
 
     some = holdfast("quarantine", "export", "--reason", "bad_time", dsn=dsn)
     assert len(some.stdout.splitlines()) == 300
-    none = ("quarantine", "export", "--stream", "nobody", "--output", str(output))
+    none = ("quarantine", "export", "--reason", "bad_key", "--output", str(output))
     assert holdfast(*none, dsn=dsn).returncode == ExitCode.NOTHING_MATCHED
     assert len(output.read_text().splitlines()) == 600
 
@@ -121,6 +121,7 @@ def test_dismissed_row_is_closed_once_with_its_audit_row(dsn: str, db: psycopg.C
     again = holdfast("quarantine", "dismiss", str(first), "--reason", "x", dsn=dsn)
     assert again.returncode == ExitCode.NOTHING_MATCHED
     assert "dismissed already" in again.stderr
+    assert "(sent again)" in again.stderr
     both = _json(dsn, "dismiss", str(first), str(second), "--reason", "as well")
     assert both["dismissed"] == [second]
     assert [row["id"] for row in both["resolved_before"]] == [first]
@@ -128,6 +129,24 @@ def test_dismissed_row_is_closed_once_with_its_audit_row(dsn: str, db: psycopg.C
         ("quarantine.dismiss", f"quarantine {first}", "sent again"),
         ("quarantine.dismiss", f"quarantine {second}", "as well"),
     ]
+
+
+def test_resolved_row_is_shown_with_who_when_and_why(dsn: str) -> None:
+    _set_aside(dsn, "malformed", "bad_time")
+    second, first = (row["id"] for row in _json(dsn, "list")["rows"])
+    _json(dsn, "dismiss", str(first), "--reason", "sent again\x1b[2J")
+    [row] = _json(dsn, "list", "--resolved")["rows"]
+    assert (row["id"], row["resolution"]) == (first, "dismissed")
+    assert row["resolution_reason"] == "sent again\x1b[2J"
+    assert row["resolved_by"]
+    shown = _json(dsn, "show", str(first))
+    assert {name: shown[name] for name in row} == row
+    assert _json(dsn, "show", str(second))["resolution_reason"] is None
+    for arguments in (("list", "--resolved"), ("list", "--all"), ("show", str(first))):
+        text = holdfast("quarantine", *arguments, dsn=dsn).stdout
+        assert r"sent again\x1b[2J" in text
+    export = holdfast("quarantine", "export", "--resolved", dsn=dsn).stdout.splitlines()
+    assert [json.loads(line)["id"] for line in export] == [first]
 
 
 def test_command_that_makes_no_sense_changes_nothing(dsn: str, db: psycopg.Connection) -> None:

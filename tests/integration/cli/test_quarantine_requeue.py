@@ -76,6 +76,31 @@ def test_corrected_row_becomes_an_entry_once(
     assert len(contents(db)["entry"]) == 1
 
 
+def test_line_that_export_wrote_is_put_back_with_its_row_corrected(
+    dsn: str, db: psycopg.Connection, tmp_path: Path
+) -> None:
+    wrong = [GOOD | {"subject": f"m_{n}", "key": [f"k{n}"], "type": "a b"} for n in range(3)]
+    numbers = _set_aside(dsn, *(("bad_type", json.dumps(row)) for row in wrong))
+    code, told, _ = _requeue(dsn, *numbers)
+    assert code == ExitCode.FAILED
+    assert "--row FILE" in told["advice"]
+    lines = holdfast("quarantine", "export", dsn=dsn).stdout.splitlines()
+    first, second, _ = (json.loads(line) for line in lines)
+    first["row"] = first["row"].replace("a b", BLOCK)
+    second["row"] = json.loads(second["row"]) | {"type": BLOCK}
+    file = tmp_path / "rows.jsonl"
+    file.write_text(f"{json.dumps(first)}\n\n{json.dumps(second)}\n")
+    code, _, error = _requeue(dsn, *numbers, "--row", file)
+    assert (code, f"and not row {numbers[2]}" in error) == (ExitCode.USAGE, True)
+    assert _requeue(dsn, numbers[0], "--row", file)[0] == ExitCode.OK
+    assert _requeue(dsn, *numbers[:2], "--row", file)[0] == ExitCode.OK
+
+    shown = json.loads(holdfast("quarantine", "show", str(numbers[2]), "--json", dsn=dsn).stdout)
+    shown["row"] = shown["row"].replace("a b", BLOCK)
+    assert _requeue(dsn, numbers[2], "--row", _file(tmp_path, shown))[0] == ExitCode.OK
+    assert [row[0] for row in contents(db)["entry"]] == ["m_0", "m_1", "m_2"]
+
+
 def test_requeue_that_died_before_it_was_marked_writes_nothing_twice(
     dsn: str, db: psycopg.Connection
 ) -> None:
@@ -136,9 +161,7 @@ def test_corrected_row_that_is_no_entry_changes_nothing(
     code, told, _ = _requeue(dsn, number, "--row", _file(tmp_path, GOOD | {"data": {"x": 1.5}}))
     assert code == ExitCode.FAILED
     assert "1.5 is not whole" in told["refused"][0]["detail"]
-    after = contents(db)
-    for name in ("batch", "entry", "entry_key", "quarantine"):
-        assert after[name] == before[name]
+    assert contents(db) == before
     assert db.execute(AUDIT).fetchall() == []
 
 
@@ -147,11 +170,11 @@ def test_key_that_is_taken_is_told_and_nothing_is_written(dsn: str, db: psycopg.
     spark.batch(0, decision("m_9"), decision("m_9", minor=1))
     spark.sink.close()
     [(number,)] = db.execute("SELECT id FROM holdfast.quarantine").fetchall()
-    before = contents(db)["entry_key"]
+    before = contents(db)
     code, told, _ = _requeue(dsn, number)
     assert code == ExitCode.FAILED
     assert "recorded with other content" in told["refused"][0]["detail"]
-    assert contents(db)["entry_key"] == before
+    assert contents(db) == before
     assert db.execute(RESOLVED).fetchall() == [(number, None)]
 
 
@@ -162,10 +185,11 @@ def test_entry_that_was_overtaken_is_written_only_when_told_to(
     spark = Driver(dsn, stream="other")
     spark.batch(0, decision("m_9", 9, RELEASE))
     spark.sink.close()
+    before = contents(db)
     code, told, _ = _requeue(dsn, number)
     assert code == ExitCode.FAILED
     assert "newer entry" in told["refused"][0]["detail"]
-    assert sequences(db, "m_9") == [1]
+    assert contents(db) == before
     assert _requeue(dsn, number, "--keep-repeats")[0] == ExitCode.OK
     assert sequences(db, "m_9") == [1, 2]
 

@@ -5,7 +5,9 @@ from typing import Any
 from uuid import uuid4
 
 import psycopg
+import pytest
 
+from sink import ReplayDiverged
 from sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.driver import Driver
@@ -17,8 +19,8 @@ ENDPOINT = """
 """
 LANES = """
     INSERT INTO holdfast.lane (endpoint_id, subject_id, delivered_sequence, last_sequence, priority,
-        head_created_at)
-    SELECT p.id, s.id, 0, s.last_sequence, 0, s.last_created_at
+        head_created_at, due_at)
+    SELECT p.id, s.id, 0, s.last_sequence, 0, s.last_created_at, now()
     FROM holdfast.endpoint p, holdfast.subject s
 """
 
@@ -56,6 +58,9 @@ def test_stream_is_shown_with_its_checkpoints_and_totals(dsn: str, db: psycopg.C
     assert [shown[name] for name in totals] == [3, 6, 4, 1, 0, 1]
     assert (shown["unrouted_batches"], shown["unrouted_entries"]) == (3, 4)
     assert [each["batch_id"] for each in shown["newest_batches"]] == [0]
+    text = holdfast("stream", "show", "payouts", dsn=dsn).stdout
+    assert "3 batches with 4 entries to route" in text
+    assert "Undelivered: 4 entries to route; of what is routed: none" in text
 
 
 def test_stream_shows_what_waits_and_what_was_set_aside(dsn: str, db: psycopg.Connection) -> None:
@@ -74,12 +79,12 @@ def test_stream_shows_what_waits_and_what_was_set_aside(dsn: str, db: psycopg.Co
         ("bad_subject", 1)
     ]
 
-    db.execute("UPDATE holdfast.lane SET delivered_sequence = last_sequence")
+    db.execute("UPDATE holdfast.lane SET delivered_sequence = last_sequence, due_at = NULL")
     db.execute("UPDATE holdfast.quarantine SET resolution = 'dismissed', resolved_at = now()")
     shown = _shown(dsn, "payouts")
     assert shown["undelivered"] == shown["open_quarantine"] == []
     text = holdfast("stream", "show", "payouts", dsn=dsn).stdout
-    assert "6 rows = 4 entries + 1 duplicates + 0 suppressed + 1 quarantined" in text
+    assert "6 rows = 4 entries + 1 duplicate + 0 suppressed + 1 quarantined; 0 duplicates" in text
     assert "Undelivered: none" in text
 
 
@@ -93,8 +98,44 @@ def test_stream_that_has_written_nothing_is_shown(dsn: str, db: psycopg.Connecti
 def test_unknown_stream_matches_nothing(dsn: str) -> None:
     done = holdfast("stream", "show", "nobody", dsn=dsn)
     assert done.returncode == ExitCode.NOTHING_MATCHED
+    assert "no stream is called 'nobody'; there is none yet" in done.stderr
     assert "holdfast stream list" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_stream_that_is_misspelt_is_told_which_there_are(dsn: str, db: psycopg.Connection) -> None:
+    for n in range(10):
+        db.execute("INSERT INTO holdfast.stream (name) VALUES (%s)", [f"s{n}"])
+    few = "no stream is called 'payout'; there are s0, s1, s2, s3, s4, s5, s6, s7, s8, s9"
+    adopting = ("stream", "adopt", "payout", "--query-id", str(uuid4()), "--reason", "x")
+    for arguments in (
+        ("stream", "show", "payout"),
+        ("batch", "list", "payout"),
+        ("quarantine", "list", "--stream", "payout"),
+        ("quarantine", "export", "--stream", "payout"),
+        adopting,
+    ):
+        done = holdfast(*arguments, dsn=dsn)
+        assert done.returncode == ExitCode.NOTHING_MATCHED
+        assert few in done.stderr
+    db.execute("INSERT INTO holdfast.stream (name) VALUES ('s10')")
+    assert "there are 11 others" in holdfast("stream", "show", "payout", dsn=dsn).stderr
+
+
+def test_diverged_replay_is_shown_with_the_number_that_batch_diff_takes(dsn: str) -> None:
+    spark = Driver(dsn)
+    spark.batch(0, decision("m_1"))
+    for subject in ("m_2", "m_3"):
+        with pytest.raises(ReplayDiverged):
+            spark.batch(0, decision(subject))
+    spark.sink.close()
+    newest, older = _shown(dsn, "payouts")["divergences"]
+    assert newest["id"] > older["id"]
+    text = holdfast("stream", "show", "payouts", dsn=dsn).stdout
+    [command] = [line for line in text.splitlines() if "holdfast batch diff" in line]
+    found = holdfast(*command.partition("holdfast ")[2].split(), "--json", dsn=dsn)
+    assert found.returncode == ExitCode.OK, found.stderr
+    assert json.loads(found.stdout)["divergence"]["id"] == newest["id"]
 
 
 def test_reason_of_an_adoption_is_bounded(dsn: str, db: psycopg.Connection) -> None:

@@ -1,15 +1,30 @@
 """An endpoint whose types are changed: what was wanted before and after comes once, in order."""
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
 import psycopg
 import pytest
 
 from dispatcher.store.operator import operator_store
+from dispatcher.store.postgres import PostgresStore
 from sink.contract.exits import CommandError
 from tests.support.decisions import Decisions
-from tests.support.delivery import attempts, lanes
+from tests.support.delivery import attempts, lanes, stored
 from tests.support.dispatching import add_endpoint, drain
 from tests.support.entries import BLOCK, RELEASE
+from tests.support.waiting import eventually
 from tests.support.webhooks import WebhookReceiver, answer
+
+CLAIMED = """
+    UPDATE holdfast.lane
+    SET token = gen_random_uuid(), claimed_sequence = last_sequence,
+        lease_until = now() + interval '1 minute'
+"""
+WAITS = """
+    SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)
+    WHERE NOT granted AND datname = current_database()
+"""
 
 
 def change(dsn: str, *types: str, state: str = "active") -> None:
@@ -120,3 +135,28 @@ def test_endpoint_from_the_beginning_begins_where_retention_has_left_something(
     report = drain(dsn)
     assert receiver.sequences("m_1") == [4, 5, 6]
     assert "gaps" not in report.counts
+
+
+def test_claim_that_ends_while_the_types_change_keeps_them(
+    dsn: str, db: psycopg.Connection, decisions: Decisions
+) -> None:
+    """It began before the endpoint was paused, so neither looks at what the other has done."""
+    add_endpoint(db, "http://127.0.0.1:9/", types=[BLOCK])
+    alternate(decisions, "m_1", 1)
+    asyncio.run(stored(dsn, _route))
+    with operator_store(dsn) as store, ThreadPoolExecutor() as threads:
+        store.set_endpoint_state("payouts", "paused", "test")
+        with psycopg.connect(dsn) as claim:
+            claim.execute(CLAIMED)
+            changed = threads.submit(
+                store.set_endpoint, "payouts", lambda row: {**row, "types": []}, "test"
+            )
+            eventually(lambda: db.execute(WAITS).fetchone() == (1,))
+            assert not changed.done()
+        with pytest.raises(CommandError, match="of 1 subjects are still under way"):
+            changed.result()
+    assert db.execute("SELECT types FROM holdfast.endpoint").fetchone() == ([BLOCK],)
+
+
+async def _route(store: PostgresStore) -> None:
+    await store.route(16)

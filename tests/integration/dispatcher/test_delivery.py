@@ -348,6 +348,37 @@ def test_refused_address_is_a_dead_letter_and_nothing_is_sent(
     assert re.search(r"127\.0\.0\.1|::1", detail)
 
 
+def test_endpoint_that_a_drain_leaves_waiting_is_named_with_its_end(
+    dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
+) -> None:
+    names = ("paused", "broken", "held", "idle", "fine")
+    ids = {name: add_endpoint(db, f"{receiver.url}/{name}", name=name) for name in names}
+    db.execute("UPDATE holdfast.endpoint SET types = '{nothing}' WHERE name = 'idle'")
+    db.execute(
+        "UPDATE holdfast.endpoint SET state = 'paused', state_reason = 'moving house'"
+        " WHERE name IN ('paused', 'idle')"
+    )
+    db.execute(
+        "UPDATE holdfast.endpoint_pace SET breaker = 'open', breaker_reason = 'HTTP 500',"
+        " breaker_until = '2999-01-01T00:00:00Z' WHERE endpoint_id = %s",
+        [ids["broken"]],
+    )
+    db.execute(
+        "UPDATE holdfast.endpoint_pace SET held_until = '2999-01-02T00:00:00Z',"
+        " held_by = 'answered 429 with Retry-After' WHERE endpoint_id = %s",
+        [ids["held"]],
+    )
+    decisions.write("m_1")
+    report = drain(dsn)
+    assert report.counts == {"delivered": 1}
+    assert report.waiting == {
+        "paused": "it is paused (moving house) until"
+        " `holdfast endpoint resume paused --reason TEXT`",
+        "broken": "its breaker is open until 2999-01-01T00:00:00Z, after HTTP 500",
+        "held": "its receiver answered 429 with Retry-After: it is held until 2999-01-02T00:00:00Z",
+    }
+
+
 def test_endpoint_that_nothing_can_be_sent_to_keeps_its_decisions(
     dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
 ) -> None:

@@ -49,6 +49,19 @@ def test_drain_says_which_endpoint_waits_and_why(
     assert receiver.seen == []
 
 
+def test_drain_says_that_an_endpoint_which_answered_410_still_has_something(
+    dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
+) -> None:
+    add_endpoint(db, receiver.url, concurrency=1)
+    receiver.script = lambda _: answer(410)
+    decisions.write("m_1", "m_2", "m_3")
+    for _ in range(2):
+        done = holdfast("dispatch", "--drain", dsn=dsn, environment={SECRET: secret_text()})
+        assert done.returncode == ExitCode.DEGRADED, done.stderr
+        assert "payouts" in done.stderr.splitlines()[-1]
+        assert "disabled" in done.stderr.splitlines()[-1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

@@ -95,6 +95,7 @@ def test_batch_is_delivered_because_of_the_bell_and_not_because_somebody_looked(
             await store.close()
 
     asyncio.run(run())
+    assert sorted(each.subject for each in receiver.seen) == [f"m_{n}" for n in range(10)]
 
 
 def test_idle_dispatcher_without_a_doorbell_finds_each_batch_by_looking(

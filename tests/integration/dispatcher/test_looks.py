@@ -61,6 +61,8 @@ def test_lane_that_became_due_behind_the_mark_is_found_by_a_look_at_the_whole(
                 await asyncio.sleep(0.02)
 
     asyncio.run(stored(dsn, work))
+    due = db.execute("SELECT count(*) FROM holdfast.lane WHERE due_at IS NOT NULL").fetchone()
+    assert due == (0,)
 
 
 def test_first_lanes_of_an_endpoint_are_claimed_at_once(

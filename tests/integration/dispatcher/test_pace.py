@@ -1,6 +1,7 @@
 """Rate and Retry-After of an endpoint, over all dispatchers; and what one endpoint costs others."""
 
 import asyncio
+import time
 from pathlib import Path
 from uuid import uuid4
 
@@ -68,9 +69,11 @@ def test_entries_that_were_not_sent_are_paid_back(
 
     async def work(store: PostgresStore) -> None:
         await store.route(16)
+        began = time.monotonic()
         first = list((await store.claim(wanted(), 0)).lanes)
         assert entries_of(first) == 5
-        assert entries_of(list((await store.claim(wanted(), 0)).lanes)) <= 1
+        more = entries_of(list((await store.claim(wanted(), 0)).lanes))
+        assert more <= 1 + 10 * (time.monotonic() - began)
         await store.settle([release(lane) for lane in first], repeated=False)
         assert 5 <= entries_of(list((await store.claim(wanted(), 0)).lanes)) <= 6
 
@@ -141,6 +144,6 @@ def test_five_endpoints_that_hang_cost_a_healthy_one_nothing(
             healthy = add_endpoint(db, receiver.url, name="healthy")
             for number in range(50):
                 decisions.write(f"late_{number}")
-                eventually(lambda: len(receiver.seen) > number, seconds=10)  # noqa: B023
+                eventually(lambda: len(receiver.seen) > number, seconds=20)  # noqa: B023
             assert hanging.busiest <= 24
     assert len(lanes(db, healthy)) == 50

@@ -11,7 +11,6 @@ import dispatcher.store
 from dispatcher.core.decide import release, settle
 from dispatcher.core.lifecycle import LaneState, Move
 from dispatcher.core.values import Attempt, Claim, Endpoint, Gap, Lane, Settlement, Wanted
-from dispatcher.ports import Routed
 from dispatcher.store.looks import BEGINNING, END
 from dispatcher.store.postgres import PostgresStore
 from sink.contract.states import OrderPolicy, Outcome
@@ -49,27 +48,6 @@ def judged(lane: Lane, *outcomes: Outcome, endpoint: Endpoint = ENDPOINT) -> Set
 
 def numbers(lane: Lane) -> list[tuple[int, int]]:
     return [(entry.sequence, entry.number) for entry in lane.entries]
-
-
-def test_lane_begins_at_the_first_entry_in_whatever_order_batches_are_routed(
-    dsn: str, db: psycopg.Connection, decisions: Decisions
-) -> None:
-    add_endpoint(db, URL)
-    first = decisions.write("m_1")
-    decisions.write("m_1", "m_1")
-
-    async def work(store: PostgresStore) -> None:
-        with psycopg.connect(dsn) as other:
-            other.execute(
-                "SELECT FROM holdfast.batch WHERE batch_no = %s FOR UPDATE", [first.batch_no]
-            )
-            assert await store.route(16) == Routed(1, 1)
-            assert lanes(db)["m_1"][:2] == (0, 3)
-        assert await store.route(16) == Routed(1, 0)
-        assert await store.route(16) == Routed(0, 0)
-        assert lanes(db)["m_1"][:2] == (0, 3)
-
-    asyncio.run(stored(dsn, work))
 
 
 def test_endpoint_gets_what_is_written_from_its_start_on(

@@ -129,9 +129,9 @@ def test_deadline_is_total_and_leaves_the_outcome_unknown(
 ) -> None:
     receiver.script = lambda _seen: behaviour
     started = time.monotonic()
-    found = send(receiver.url, total=0.5)
+    found = send(receiver.url, total=1)
     assert isinstance(found, NoAnswer), found
-    assert 0.5 <= time.monotonic() - started < 5
+    assert 1 <= time.monotonic() - started < 30
 
 
 GZIP = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03"

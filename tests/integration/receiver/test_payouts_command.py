@@ -3,19 +3,25 @@
 import json
 import signal
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from secrets import token_hex
 
 import psycopg
 import pytest
 from click.testing import Result
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from typer.testing import CliRunner
 
+from deploy.payouts import database, server
+from deploy.payouts.app import build
 from deploy.payouts.cli import app
+from deploy.payouts.database import create_tables
+from dispatcher.receiver import Inbox, Secret
 from sink.contract.exits import CommandError, ExitCode
 from tests.support.command import holdfast
 from tests.support.payouts import Payouts, payouts
-from tests.support.sender import Sent, secret_text
+from tests.support.sender import KEY_BYTES, Sent, secret_text
 
 REFERENCE = ("--secret-ref", "env:TEST_SECRET")
 WITH_SECRET = ("payouts", "serve", "--port", "0", *REFERENCE)
@@ -74,6 +80,74 @@ def test_database_without_the_tables_is_named(
     assert "start `holdfast payouts serve`" in str(error)
 
 
+@pytest.fixture
+def stranger(make_database: Callable[[str | None], str]) -> Iterator[tuple[str, str]]:
+    """A database with the tables, and its DSN for a role that may do nothing there."""
+    dsn, role, password = make_database(None), f"holdfast_test_{token_hex(6)}", token_hex(16)
+    create_tables(dsn, Inbox())
+    with psycopg.connect(dsn, autocommit=True) as db:
+        db.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{password}'".encode())
+        try:
+            yield dsn, make_conninfo(dsn, user=role, password=password)
+        finally:
+            db.execute(f"DROP OWNED BY {role}".encode())
+            db.execute(f"DROP ROLE {role}".encode())
+
+
+def _refusals(*dsns: str) -> list[str]:
+    """What `held` and `serve` say; both must end in one line, without a stack trace."""
+    said = []
+    environment = {"TEST_SECRET": secret_text()}
+    for dsn in dsns:
+        for arguments in (("held",), ("serve", "--port", "0", *REFERENCE)):
+            error = invoke(*arguments, "--dsn", dsn, environment=environment).exception
+            assert isinstance(error, CommandError), repr(error)
+            assert (error.exit_code, "\n" in str(error)) == (ExitCode.FAILED, False)
+            said.append(str(error))
+    return said
+
+
+def test_role_that_may_not_read_the_tables_is_told_so(stranger: tuple[str, str]) -> None:
+    dsn, theirs = stranger
+    held, serve = _refusals(theirs)
+    for said in (held, serve):
+        assert "permission denied for schema payouts. Nothing was changed; " in said
+    with psycopg.connect(dsn, autocommit=True) as db:
+        role = conninfo_to_dict(theirs)["user"]
+        db.execute(f"GRANT USAGE ON SCHEMA payouts TO {role}".encode())
+    held = str(invoke("held", "--dsn", theirs).exception)
+    assert "permission denied for table hold. Nothing was changed; " in held
+
+
+def test_database_that_may_only_be_read_cannot_be_given_the_tables(
+    make_database: Callable[[str | None], str],
+) -> None:
+    dsn = make_conninfo(make_database(None), options="-c default_transaction_read_only=on")
+    _, serve = _refusals(dsn)
+    assert "in a read-only transaction. Nothing was changed; " in serve
+
+
+def test_service_whose_database_goes_away_while_it_starts_ends_in_one_line(
+    payouts_dsn: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its tables are there, and then no connection is to be had."""
+    monkeypatch.setattr(database, "POOL_START_SECONDS_MAX", 0.5)
+    gone = make_conninfo(payouts_dsn, dbname="holdfast_test_gone")
+    failures: list[CommandError] = []
+    service = build(gone, Inbox(), [Secret(KEY_BYTES)], failures.append)
+    with server.bind("127.0.0.1", 0) as listener, pytest.raises(CommandError, match="database"):
+        server.run(service, listener, lambda: _raise(failures))
+    [failure] = failures
+    assert failure.exit_code == ExitCode.FAILED
+    assert "a repeat is harmless" in str(failure)
+    assert "Traceback" not in caplog.text
+
+
+def _raise(failures: list[CommandError]) -> None:
+    for each in failures:
+        raise each
+
+
 def test_busy_port_is_one_clear_line_and_touches_nothing(
     make_database: Callable[[str | None], str],
 ) -> None:
@@ -110,6 +184,12 @@ def test_unreachable_database_is_one_clear_line_without_its_password() -> None:
         (REFERENCE, {}, ExitCode.USAGE, "TEST_SECRET holds no signing secret"),
         (REFERENCE, {"TEST_SECRET": "whsec_short"}, ExitCode.USAGE, "env:TEST_SECRET"),
         (REFERENCE, {"TEST_SECRET": secret_text()}, ExitCode.USAGE, "PAYOUTS_DSN"),
+        (
+            (*REFERENCE, "--key-days", "3"),
+            {"TEST_SECRET": secret_text(), "PAYOUTS_DSN": "postgresql:///x"},
+            ExitCode.USAGE,
+            "--key-days: keys are kept for 7 to 36500 days",
+        ),
         (
             (*REFERENCE, "--host", "no such host"),
             {"TEST_SECRET": secret_text(), "PAYOUTS_DSN": "postgresql:///x"},

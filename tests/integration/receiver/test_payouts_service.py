@@ -1,7 +1,10 @@
 """The payouts service over HTTP, judged by its answers and by its own tables."""
 
 import asyncio
+import hashlib
+import json
 from collections import Counter
+from pathlib import Path
 
 import httpx
 import psycopg
@@ -125,6 +128,52 @@ def test_holds_are_listed_page_by_page(service: Payouts) -> None:
     assert httpx.get(f"{service.url}/?after=%00%ff%27").status_code == 200
 
 
+def test_inquiry_tells_what_the_first_delivery_was_answered(service: Payouts) -> None:
+    sent, late = Sent.of("m_482", "block", 3), Sent.of("m_482", "release", 2)
+    assert service.ask(key_of("m_482", 3)).status_code == 404
+    first = service.send(sent)
+    service.send(sent)
+    service.send(late)
+    known = service.ask(key_of("m_482", 3))
+    assert known.status_code == 200
+    assert known.json() == {
+        **first.json(),
+        "body_sha256": hashlib.sha256(sent.content).hexdigest(),
+    }
+    assert known.headers["holdfast-key-window"] == first.headers["holdfast-key-window"] == "3888000"
+    stale = service.ask(key_of("m_482", 2))
+    assert stale.json()["outcome"] == "stale"
+    assert stale.json()["receipt"] == receipt(stale.json())
+
+
+def test_inquiry_is_answered_to_nobody_who_cannot_sign(service: Payouts) -> None:
+    sent = Sent.of("m_482", "block", 1)
+    service.send(sent)
+    key = key_of("m_482", 1)
+    path = f"{service.url}/holdfast/keys/{key}"
+    asked = [
+        (service.ask(key, OTHER_KEY_BYTES), 401, "no_match"),
+        (httpx.get(path), 400, "missing_header"),
+        (httpx.get(path, headers=sent.headers), 401, "no_match"),
+        (httpx.post(path, content=sent.content, headers=sent.headers), 405, "method_not_allowed"),
+        (service.ask(f"{key}/x"), 400, "bad_id"),
+    ]
+    for answer, status, reason in asked:
+        assert (answer.status_code, answer.json()["reason"]) == (status, reason)
+        assert "applied" not in answer.text
+    assert asked[3][0].headers["allow"] == "GET"
+
+
+def test_published_story_is_what_the_service_answers(service: Payouts) -> None:
+    path = Path(__file__).parents[3] / "dispatcher" / "receiver" / "vectors.json"
+    for step in json.loads(path.read_text(encoding="utf-8"))["story"]:
+        content = step["body"].encode()
+        answer = service.send(Sent(content, headers(content)))
+        found = answer.status_code, answer.json().get("outcome")
+        assert found == (step["status"], step["outcome"]), step["does"]
+        assert ("idempotency-replayed" in answer.headers) is step["replayed"], step["does"]
+
+
 def test_lost_database_is_answered_503_and_found_again(service: Payouts, server_dsn: str) -> None:
     assert httpx.get(f"{service.url}/healthz").json() == {"status": "ok"}
     with psycopg.connect(service.dsn) as connection:
@@ -137,6 +186,7 @@ def test_lost_database_is_answered_503_and_found_again(service: Payouts, server_
             " WHERE application_name = 'holdfast-payouts' AND datname = %s",
             [database],
         )
+        assert service.ask(key_of("m_482", 1)).status_code == 503
         lost = service.send(Sent.of("m_482", "block", 1))
         assert (lost.status_code, lost.headers["retry-after"]) == (503, "1")
         server.execute(sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS true").format(name))

@@ -281,13 +281,6 @@ def test_also_commits_with_the_batch_or_nothing_does(
     assert sequences(db, "m_1") == [1, 2]
 
 
-def test_also_cannot_commit_by_itself(driver: MakeDriver, db: psycopg.Connection) -> None:
-    spark = driver(also=lambda connection, _rows: connection.commit())
-    with pytest.raises(psycopg.ProgrammingError, match="commit"):
-        spark.batch(0, decision())
-    assert contents(db)["batch"] == []
-
-
 @pytest.mark.parametrize("scheme", ["", "file:", "file://"])
 def test_source_offsets_of_a_local_checkpoint_are_kept(
     driver: MakeDriver, db: psycopg.Connection, tmp_path: Path, scheme: str
@@ -302,3 +295,18 @@ def test_source_offsets_of_a_local_checkpoint_are_kept(
     assert db.execute("SELECT checkpoint FROM holdfast.stream").fetchone() == (
         f"{scheme}{tmp_path}",
     )
+
+
+@pytest.mark.parametrize("found", [b"v1\n\xff", b"v1\n\0"], ids=["no text", "NUL"])
+def test_source_offsets_that_cannot_be_kept_stop_no_batch(
+    driver: MakeDriver,
+    db: psycopg.Connection,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    found: bytes,
+) -> None:
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "0").write_bytes(found)
+    driver(checkpoint=tmp_path).batch(0, decision())
+    assert db.execute("SELECT source_offsets FROM holdfast.batch").fetchall() == [(None,)]
+    assert "the source's offsets of batch 0 are not kept" in caplog.text

@@ -48,7 +48,23 @@ def _end_it(connection: psycopg.Connection, _rows: object) -> None:
     connection.execute("ROLLBACK")
 
 
-@pytest.mark.parametrize("also", [_hide_an_error, _end_it])
+def _commit(connection: psycopg.Connection, _rows: object) -> None:
+    connection.commit()
+
+
+def _roll_back_in_a_block(connection: psycopg.Connection, _rows: object) -> None:
+    with connection.transaction():
+        connection.rollback()
+
+
+def _turn_transactions_off(connection: psycopg.Connection, _rows: object) -> None:
+    connection.autocommit = False
+
+
+ENDINGS = (_hide_an_error, _end_it, _commit, _roll_back_in_a_block, _turn_transactions_off)
+
+
+@pytest.mark.parametrize("also", ENDINGS)
 def test_also_that_breaks_the_transaction_is_an_error_and_not_a_written_batch(
     driver: MakeDriver,
     db: psycopg.Connection,
@@ -60,6 +76,14 @@ def test_also_that_breaks_the_transaction_is_an_error_and_not_a_written_batch(
     assert db.execute("SELECT count(*) FROM holdfast.batch").fetchone() == (0,)
     healed = driver(query_id=spark.query_id)
     assert isinstance(healed.batch(0, decision()), Written)
+
+
+def test_mistake_in_a_statement_of_also_is_raised_as_it_is(driver: MakeDriver) -> None:
+    def also(connection: psycopg.Connection, _rows: object) -> None:
+        connection.execute("SELECT %s", [])
+
+    with pytest.raises(psycopg.ProgrammingError, match="placeholder"):
+        driver(also=also).batch(0, decision())
 
 
 def test_also_may_use_a_savepoint_around_what_may_fail(driver: MakeDriver) -> None:

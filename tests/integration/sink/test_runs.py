@@ -229,6 +229,24 @@ def test_older_moment_of_the_database_is_refused_before_the_epoch_moves(
     assert (contents(db), _stream(db)) == before
 
 
+def test_batch_that_the_database_loses_under_a_running_driver_is_missed_by_the_next_one(
+    driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    """As by a failover to a standby that was behind: Spark does not run that batch again."""
+    spark = driver()
+    spark.batch(0, decision("m_1"))
+    spark.batch(1, decision("m_2"))
+    for table in ("entry", "entry_key", "batch"):
+        db.execute(f"DELETE FROM holdfast.{table} WHERE batch_no = 2")
+    before = contents(db)
+    with pytest.raises(LedgerBehind, match=r"has written batch 1, .* Batch 2 was not written"):
+        spark.batch(2, decision("m_3"))
+    assert contents(db) == before
+    # The lost batch itself may come again.
+    assert isinstance(spark.batch(1, decision("m_2")), Written)
+    assert isinstance(spark.batch(2, decision("m_3")), Written)
+
+
 def test_query_that_ran_before_it_got_the_sink_may_begin_at_any_batch(
     driver: MakeDriver, tmp_path: Path
 ) -> None:

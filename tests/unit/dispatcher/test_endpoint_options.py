@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.cli.endpoint_options import given, whole
+from dispatcher.cli.endpoint_checks import given, whole
 from dispatcher.store.operator_endpoints import DEFAULTS
 from sink.contract.exits import CommandError, ExitCode
 
@@ -25,6 +25,9 @@ def checked(**options: Any) -> dict[str, Any]:
         ({"rate": 7}, {"rate_per_second": 7}),
         ({"allow_cidr": ["none"]}, {"allow_cidrs": []}),
         ({"ca": "none"}, {"ca_ref": None}),
+        ({"inquiry": "default"}, {"inquiry_path": "/holdfast/keys/"}),
+        ({"inquiry": "/v1/keys/"}, {"inquiry_path": "/v1/keys/"}),
+        ({"inquiry": "none"}, {"inquiry_path": None}),
         ({"header": ["X-A=b=c"]}, {"headers": {"x-a": "b=c"}}),
         (
             {"type_": ["payout_hold.release", "payout_hold.block"]},
@@ -56,6 +59,9 @@ def test_options_become_columns(options: dict[str, Any], columns: dict[str, Any]
         ({"budget": "31d"}, "--budget"),
         ({"budget": "\u0665d"}, "--budget"),
         ({"slow_start": "2d"}, "--slow-start"),
+        ({"inquiry": "https://other.example/keys/"}, "--inquiry"),
+        ({"inquiry": "/keys?key="}, "--inquiry"),
+        ({"inquiry": "/ke ys/"}, "--inquiry"),
         ({"url": "http://payouts.example/"}, "--allow-cidr"),
         ({"url": "https://127.0.0.1/"}, "private"),
         ({"url": "https://u:hunter2@x/"}, "password"),

@@ -31,7 +31,7 @@ class Bench:
         self.faults: list[BaseException] = []
         self.rings = 0
         self.now = 1000.0
-        self._ends: list[asyncio.Future[None]] = []
+        self._ends: list[asyncio.Future[bool]] = []
         self.flow = Flow(
             concurrency,
             claim_lanes,
@@ -41,22 +41,24 @@ class Bench:
             clock=lambda: self.now,
         )
 
-    async def _send(self, lane: Lane) -> None:
-        end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    async def _send(self, lane: Lane) -> bool:
+        end: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._ends.append(end)
         self.started.append(lane)
-        await end
+        return await end
 
     def _ring(self) -> None:
         self.rings += 1
 
-    async def settle(self, count: int, error: Exception | None = None) -> None:
+    async def settle(
+        self, count: int, error: Exception | None = None, *, tried: bool = True
+    ) -> None:
         await asyncio.sleep(0)
         for _ in range(count):
             lane = self.started[len(self.started) - len(self._ends)]
             end = self._ends.pop(0)
             if error is None:
-                end.set_result(None)
+                end.set_result(tried)
                 self.flow.settled(lane.endpoint_id)
             else:
                 end.set_exception(error)
@@ -101,6 +103,16 @@ def test_lanes_are_claimed_ahead_only_as_fast_as_they_are_finished() -> None:
     run(work)
 
 
+def test_lanes_that_were_given_back_untried_call_for_no_more() -> None:
+    async def work(bench: Bench) -> None:
+        one = {1: ready(1, 4)}
+        bench.flow.take(lanes(1, 4), bench.flow.wanted(one))
+        await bench.settle(3, tried=False)
+        assert bench.flow.wanted(one) == {1: 3}
+
+    run(work)
+
+
 def test_lanes_that_wait_here_put_off_a_claim_that_would_bring_few() -> None:
     async def work(bench: Bench) -> None:
         one = {1: ready(1, 8)}
@@ -108,12 +120,12 @@ def test_lanes_that_wait_here_put_off_a_claim_that_would_bring_few() -> None:
         bench.flow.take(lanes(1, 8), {1: 8})
         await bench.settle(8)
         bench.flow.take(lanes(1, 14), {1: 14})
-        # Of 16, which it may hold, 2 are free; then 4.
+        # Of 16, which it may hold, 2 are free; then 8.
         assert bench.flow.wanted(one) == {}
         assert bench.rings == 8
-        bench.flow.settled(1)
-        bench.flow.settled(1)
-        assert bench.flow.wanted(one) == {1: 4}
+        for _ in range(6):
+            bench.flow.settled(1)
+        assert bench.flow.wanted(one) == {1: 8}
 
     run(work)
 

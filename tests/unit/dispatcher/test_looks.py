@@ -1,5 +1,6 @@
 """Where a claim looks: behind what was claimed, and now and then at the whole."""
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 from dispatcher.store.looks import BEGINNING, END, FAIR_EVERY, SLACK, Look, Marks, Whole
@@ -32,14 +33,22 @@ def test_look_at_the_whole_begins_at_the_front_and_may_move_the_mark_back() -> N
     assert marks.looks({1: None}, whole=False) == [Look(1, 0, NOON - SLACK, END)]
 
 
-def test_urgent_lanes_come_first_except_in_each_eighth_claim() -> None:
+def test_urgent_lanes_come_first_except_in_each_eighth_claim_when_all_others_take_turns() -> None:
     marks = known(0, 1, 100)
-    orders = [
-        [look.priority for look in marks.looks({1: None}, whole=False)]
+    firsts = Counter(marks.looks({1: None}, whole=False)[0].priority for _ in range(4 * FAIR_EVERY))
+    assert firsts == {0: 4 * (FAIR_EVERY - 1), 1: 2, 100: 2}
+
+
+def test_less_urgent_lanes_come_first_at_each_endpoint_however_claims_alternate() -> None:
+    marks = known(0, 100)
+    for priority in (0, 100):
+        marks.know(2, priority)
+    firsts = Counter(
+        (endpoint, marks.looks({endpoint: None}, whole=False)[0].priority)
         for _ in range(2 * FAIR_EVERY)
-    ]
-    assert orders.count([100, 1, 0]) == 2
-    assert orders.count([0, 1, 100]) == 2 * (FAIR_EVERY - 1)
+        for endpoint in (1, 2)
+    )
+    assert firsts[1, 100] == firsts[2, 100] == 2
 
 
 def test_time_between_looks_at_the_whole_grows_with_what_they_take() -> None:

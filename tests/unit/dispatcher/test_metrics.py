@@ -6,8 +6,11 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 
 import dispatcher
+from dispatcher.api.metrics import ApiCollector, ApiMeasures
 from dispatcher.metrics import DispatcherCollector, Histogram, Measures
+from dispatcher.store.operator_pool import PoolCounts
 from dispatcher.store.session import Pools
+from sink.contract.states import Outcome
 
 _TABLE = re.compile(r"^\| `(holdfast_\w+)` \| (\w+) \| (.*?) \|", re.MULTILINE)
 
@@ -22,6 +25,14 @@ def _registry(measures: Measures) -> CollectorRegistry:
             pool=lambda: Pools(connections=3, waits=1, waited_seconds=0.5),
         )
     )
+    return registry
+
+
+def _api_registry() -> CollectorRegistry:
+    measures, registry = ApiMeasures(), CollectorRegistry()
+    for status in (200, 401):
+        measures.answered("GET", "/api/v1/status", status, 0.01)
+    registry.register(ApiCollector(measures, lambda: PoolCounts(2, 1, 0)))
     return registry
 
 
@@ -52,7 +63,8 @@ def test_every_metric_is_told_and_every_metric_that_is_told_exists() -> None:
             family.type,
             {label for sample in family.samples for label in sample.labels} - {"le"},
         )
-        for family in _registry(_full()).collect()
+        for registry in (_registry(_full()), _api_registry())
+        for family in registry.collect()
     }
     assert told == made
 
@@ -76,6 +88,26 @@ def test_what_is_not_known_yet_is_absent_and_not_zero() -> None:
     assert registry.get_sample_value("holdfast_clock_skew_seconds") is None
     assert registry.get_sample_value("holdfast_partition_days_ahead") is None
     assert registry.get_sample_value("holdfast_crashes_total") == 2
+
+
+def test_counters_of_an_endpoint_begin_at_zero_and_keep_what_they_have() -> None:
+    measures, by = Measures(), {"endpoint": "payouts"}
+    measures.dead["ledger",] += 2
+    measures.know(["payouts", "ledger"])
+    value_of = _registry(measures).get_sample_value
+    for name in ("unknown_outcomes", "fenced_writes", "leases_expired", "dead"):
+        assert value_of(f"holdfast_{name}_total", by) == 0
+    for outcome in Outcome:
+        assert value_of("holdfast_attempts_total", by | {"outcome": outcome.value}) == 0
+    assert value_of("holdfast_dead_total", {"endpoint": "ledger"}) == 2
+
+
+def test_api_shows_before_the_first_refusal_that_there_was_none() -> None:
+    registry = CollectorRegistry()
+    registry.register(ApiCollector(ApiMeasures(), lambda: PoolCounts(2, 1, 0)))
+    for missing in ("token", "role"):
+        value = registry.get_sample_value("holdfast_api_auth_failures_total", {"missing": missing})
+        assert value == 0
 
 
 def test_bucket_holds_what_is_at_most_its_bound_and_everything_below() -> None:

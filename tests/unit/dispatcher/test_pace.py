@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.core.lifecycle import Move
-from dispatcher.core.pace import BEGIN_SECONDS, Allowance, Limits, Pace, allowance, claimed, settled
+from dispatcher.core.pace import BEGIN_SECONDS, Allowance, Limits, Pace, allowance, claimed
+from dispatcher.core.pace_results import settled
 from dispatcher.core.values import Attempt, Settlement
 from sink.contract.states import BreakerState, Outcome
 
@@ -145,6 +146,15 @@ def test_answered_probe_begins_a_slow_start_that_ends_closed(outcome: Outcome) -
     assert (pace.breaker, pace.openings) == (BreakerState.CLOSED, 0)
 
 
+@pytest.mark.parametrize("changed", [0, 1, 86_400])
+def test_slow_start_goes_on_as_it_began_when_its_length_is_changed(changed: int) -> None:
+    pace = judged(probing(), tried(Outcome.DELIVERED), at=20)
+    limits = replace(LIMITS, slow_start_seconds=changed)
+    for seconds in (0, 30, 59.9):
+        before = allowance(pace, LIMITS, 10_000, 1, after(20 + seconds))
+        assert allowance(pace, limits, 10_000, 1, after(20 + seconds)) == before
+
+
 def test_breaker_that_opens_in_its_slow_start_stays_open_for_longer() -> None:
     pace = judged(probing(), tried(Outcome.DELIVERED), at=20)
     pace = judged(pace, *[tried(Outcome.FAILED)] * 3, at=22)
@@ -222,3 +232,27 @@ def test_running_clock_stands_still_during_a_hold_and_counts_no_second_twice() -
 def test_paused_endpoint_has_a_clock_that_no_probe_starts() -> None:
     pace = replace(probing(), paused=True)
     assert running_us(judged(pace, tried(Outcome.DELIVERED), at=20), 500) == 0
+
+
+@pytest.mark.parametrize("at", [19.9, 20])
+def test_slow_start_of_no_length_is_none_whichever_transaction_began_first(at: float) -> None:
+    """A claim's `now()` may lie before that of the settlement whose row it then waits for."""
+    limits = replace(LIMITS, slow_start_seconds=0)
+    pace = judged(probing(), tried(Outcome.DELIVERED), at=20, limits=limits)
+    assert allowance(pace, limits, 64, 8, after(at)).lanes == 64
+
+
+def test_clock_that_is_set_back_never_makes_a_stall_count_for_less_than_nothing() -> None:
+    stalled = replace(judged(CLOSED, *[tried(Outcome.FAILED)] * 3, at=50), probe=TOKEN)
+    # Set back by two minutes, the hold that a receiver asks for ends before the stall began.
+    held = judged(stalled, tried(Outcome.THROTTLED, asked=10), at=-100)
+    answered = judged(
+        replace(held, breaker=BreakerState.HALF_OPEN), tried(Outcome.DELIVERED), at=-95
+    )
+    assert answered.stalled_since is not None
+    assert answered.stalled_until is not None
+    assert answered.stalled_until >= answered.stalled_since
+    again = judged(answered, tried(Outcome.THROTTLED, asked=10), at=60)
+    assert again.stalled_us >= 0
+    stored = replace(answered, stalled_until=after(-90))
+    assert judged(stored, tried(Outcome.THROTTLED, asked=10), at=60).stalled_us == 0

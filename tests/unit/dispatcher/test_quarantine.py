@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
+from dispatcher.cli.export import opened
 from dispatcher.cli.quarantine_files import whole_file, write_lines
 from dispatcher.cli.quarantine_requeue import texts_of
 from dispatcher.cli.shown import shortened, visible
-from dispatcher.core.quarantine import ENTRY_REASONS, why_not_as_kept
+from dispatcher.core.quarantine import ENTRY_REASONS, what_helps, why_not_as_kept
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import QuarantineReason
 
@@ -77,6 +79,52 @@ def test_corrected_row_is_for_one_number(tmp_path: Path) -> None:
         texts_of([_row("bad_data", "{}")], file, lines=False)
 
 
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b'{"a": "\xff"}', r"is not UTF-8 text \(byte 7\)"),
+        ('{"a": 1}'.encode("utf-16"), "is not UTF-8 text"),
+        (b'%b\n{"id": 2', "line 2 is not as"),
+        (b'%b\n{"id": 2}', "line 2 is not as"),
+        (b"%b\n%b", "row 1 is there twice"),
+    ],
+)
+def test_file_of_a_corrected_row_that_cannot_be_meant_is_named(
+    tmp_path: Path, content: bytes, complaint: str
+) -> None:
+    line = json.dumps({"id": 1, "batch_no": 1, "quarantined_at": "", "row": "{}"})
+    file = tmp_path / "row.json"
+    file.write_bytes(content.replace(b"%b", line.encode()))
+    with pytest.raises(CommandError, match=complaint) as raised:
+        texts_of([_row("bad_data", "{}")], file, lines=False)
+    assert str(file) in str(raised.value)
+    assert raised.value.exit_code == ExitCode.USAGE
+
+
+def test_exported_line_that_was_not_corrected_is_no_better_than_the_kept_row(
+    tmp_path: Path,
+) -> None:
+    row = _row("bad_data", CUT) | {"batch_no": 1, "quarantined_at": ""}
+    file = tmp_path / "row.json"
+    file.write_text(json.dumps(row))
+    with pytest.raises(CommandError, match="too long to be kept whole"):
+        texts_of([row], file, lines=False)
+    file.write_text(json.dumps(row | {"row": {"a": ["é"]}}))
+    assert texts_of([row], file, lines=False) == {1: '{"a": ["é"]}'}
+
+
+@pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85", "\x0b", "\x1c"])
+def test_exported_lines_end_where_the_export_ended_them(tmp_path: Path, separator: str) -> None:
+    rows = [_row("bad_data", json.dumps({"note": separator}), number) for number in (1, 2)]
+    exported = [row | {"batch_no": 1, "quarantined_at": "", "detail": separator} for row in rows]
+    corrected = [row | {"row": json.loads(row["row"])} for row in exported]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in corrected))
+    assert {
+        number: json.loads(text) for number, text in texts_of(rows, file, lines=False).items()
+    } == {1: {"note": separator}, 2: {"note": separator}}
+
+
 def test_each_line_is_written_once_whole_under_a_name_that_follows_from_it(tmp_path: Path) -> None:
     first, second = write_lines(tmp_path, {1: '{"a": "é"}', 2: "{"})
     assert first.read_bytes() == '{"a": "é"}\n'.encode()
@@ -111,6 +159,14 @@ def test_file_that_was_not_finished_leaves_nothing_behind(tmp_path: Path) -> Non
     assert [each.read_text() for each in tmp_path.iterdir()] == ["before"]
 
 
+def test_row_says_how_it_is_put_back_to_whom_refused_it() -> None:
+    entry, _ = what_helps({"id": 7, "reason": QuarantineReason.BAD_DATA})
+    assert entry.command == "holdfast quarantine requeue 7 --row FILE --reason TEXT"
+    line, dismiss = what_helps({"id": 7, "reason": QuarantineReason.MALFORMED})
+    assert "--into DIRECTORY" in line.command
+    assert dismiss.command == "holdfast quarantine dismiss 7 --reason TEXT"
+
+
 def test_text_of_a_stranger_is_shown_without_what_drives_a_terminal() -> None:
     assert visible("é m_1\x1b[2J\u202e\x9b\n") == r"é m_1\x1b[2J\u202e\x9b\n"
     assert shortened("x" * 3000).startswith("x" * 2000 + " ... (3,000 characters")
@@ -137,6 +193,35 @@ def test_what_is_no_file_is_written_to_and_never_replaced(tmp_path: Path) -> Non
         assert pipe.is_fifo()
     finally:
         os.close(reader)
+
+
+def test_pipe_without_a_name_of_its_own_is_written_to() -> None:
+    reader, writer = os.pipe()
+    try:
+        with whole_file(Path(f"/dev/fd/{writer}")) as file:
+            file.write("row")
+        assert os.read(reader, 10) == b"row"
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def test_reader_of_a_pipe_may_leave_when_it_has_seen_enough() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        with pytest.raises(typer.Exit) as left, opened(Path(f"/dev/fd/{writer}")) as file:
+            file.write("row")
+    finally:
+        os.close(writer)
+    assert left.value.exit_code == ExitCode.OK
+
+
+def test_name_may_be_as_long_as_the_file_system_allows(tmp_path: Path) -> None:
+    path = tmp_path / ("n" * 255)
+    with whole_file(path) as file:
+        file.write("row")
+    assert path.read_text() == "row"
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ def test_genuine_receipt_of_either_secret_is_kept() -> None:
         body(outcome="invented"),
         body(applied_at="2026-11-02T12:15:02Z"),
         body(applied_at=None),
+        body(applied_at="\ud800"),
         body(receipt=None),
         body(receipt="v1,"),
         body(receipt="é"),

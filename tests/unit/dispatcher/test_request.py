@@ -2,8 +2,9 @@
 
 import pytest
 
-from dispatcher.core.request import Composer
+from dispatcher.core.request import Composer, key_text
 from dispatcher.core.target import url_fault
+from sink.contract.key import Key
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
@@ -36,6 +37,11 @@ def test_trace_is_passed_on_when_it_is_one() -> None:
     assert ("traceparent", TRACE) in headers(TRACE)
     for malformed in ("", "00-abc", TRACE.upper(), f"{TRACE}\r\nx: y", f" {TRACE}"):
         assert headers(malformed) == headers()
+
+
+def test_text_of_a_key_is_that_of_the_contract() -> None:
+    key = Key.of(["payout-hold/v1", "m_482"])
+    assert key_text(key.digest) == key.text
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """Bodies that are signed and still not a delivery; each fails with the same reason."""
 
 import json
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 
 from dispatcher.receiver import Reason, VerificationError
 from dispatcher.receiver.body import parse_body
+from sink.contract.canonical import NotCanonical
 from sink.contract.envelope import Envelope
 from sink.contract.key import Key
 from tests.support.sender import body, hold
@@ -23,6 +26,34 @@ def test_body_that_the_sink_composes_is_read() -> None:
     assert (composed.key, composed.sequence) == (key.text, 2**53 - 1)
     assert composed.timestamp == parsed.timestamp
     assert composed.data["merchant_id"] == "m_\U0001f600"
+
+
+@pytest.mark.parametrize("levels", range(30, 36))
+def test_body_is_read_as_deep_as_the_sink_composes_it(levels: int) -> None:
+    data: dict[str, Any] = {"a": 1}
+    for _ in range(levels - 1):
+        data = {"a": data}
+    key, at = Key.of(["deep"]), datetime(2026, 11, 2, tzinfo=UTC)
+    tail = b',"key":"%s","data":%s}' % (key.text.encode(), json.dumps(data).encode())
+    raw = b'{"type":"a","timestamp":"2026-11-02T00:00:00Z","sequence":1' + tail
+    try:
+        composed = Envelope.of("a", at, key, data).body(1)
+    except NotCanonical:
+        with pytest.raises(VerificationError, match="nested too deeply"):
+            parse_body(raw)
+    else:
+        assert parse_body(composed).data == parse_body(raw).data == data
+
+
+def test_white_space_around_the_object_is_json_as_well() -> None:
+    assert parse_body(b"\r\n\t " + body() + b" \n").sequence == 1
+
+
+def test_escapes_and_many_objects_that_are_clean_are_read() -> None:
+    escaped = body().replace(b"m_482", b"m_\\u00e9\\ud83d\\ude00 \\\\u0000")
+    assert parse_body(escaped).data["merchant_id"] == "m_\xe9\U0001f600 \\u0000"
+    many = parse_body(body(data={"lines": [{} for _ in range(100)], "least": -(2**53 - 1)}))
+    assert (len(many.data["lines"]), many.data["least"]) == (100, -(2**53 - 1))
 
 
 def test_member_of_a_later_version_is_accepted() -> None:
@@ -41,6 +72,10 @@ def test_member_of_a_later_version_is_accepted() -> None:
         b"\xff\xfe",
         b"\xef\xbb\xbf" + body(),
         body() + b"x",
+        body() + b"\x0b",
+        b"\xc2\xa0" + body(),
+        body().replace(b'"revision":1', b'"revision":-9007199254740992'),
+        body(data={"deep": 0}).replace(b'{"deep":0}', b'{"a":' * 33 + b"1" + b"}" * 33),
         body() + body(),
         b"[" * 100_000,
         b'{"a":' * 40 + b"1" + b"}" * 40,

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from dispatcher.receiver import Delivery, Secret, VerifyDeliveries, delivery_of
+from dispatcher.receiver import Delivery, Secret, VerifyDeliveries, delivery_of, inquiry_of
 from dispatcher.receiver.middleware import Message, Receive, Scope, Send
-from tests.support.sender import KEY_BYTES, Sent, body
+from tests.support.payouts import inquiry_headers
+from tests.support.sender import KEY_BYTES, Sent, body, key_of
 
 SECRETS = [Secret(KEY_BYTES)]
 LIMIT = 256 * 1024
@@ -162,3 +163,56 @@ def test_unverified_request_never_reaches_the_application(
 def test_receiver_without_a_secret_does_not_start() -> None:
     with pytest.raises(ValueError, match="without a secret"):
         VerifyDeliveries(Application(), secrets=[])
+
+
+KEY = key_of("m_482", 1)
+ASKED = f"/holdfast/keys/{KEY}"
+
+
+def inquiry(path: str = ASKED, **changes: Any) -> Scope:
+    sent = Sent(b"", inquiry_headers(KEY))
+    return scope_of(sent, path=path, **({"method": "GET"} | changes))
+
+
+def test_application_sees_the_verified_inquiry() -> None:
+    application = Application()
+    answered = call(inquiry(), chunks(b""), application, inquiries="/holdfast/keys/")
+    assert answered[0]["status"] == 200
+    assert inquiry_of(application.scopes[0]).key == KEY
+    with pytest.raises(LookupError):
+        delivery_of(application.scopes[0])
+
+
+def test_inquiries_are_the_applications_own_where_nobody_takes_them() -> None:
+    application = Application()
+    call(inquiry(), chunks(b""), application)
+    with pytest.raises(LookupError, match="not a guarded path"):
+        inquiry_of(application.scopes[0])
+
+
+@pytest.mark.parametrize(
+    ("path", "changes", "part", "status", "reason"),
+    [
+        (ASKED, {}, b"{}", 400, "bad_body"),
+        (ASKED, {"method": "POST"}, b"", 405, "method_not_allowed"),
+        ("/holdfast/keys/", {}, b"", 400, "bad_id"),
+        ("/holdfast/keys/m_482", {}, b"", 400, "bad_id"),
+        (f"/holdfast/keys/{key_of('m_482', 2)}", {}, b"", 400, "key_mismatch"),
+        (ASKED, {"headers": []}, b"", 400, "missing_header"),
+    ],
+    ids=["body", "method", "no key", "other text", "another key", "unsigned"],
+)
+def test_inquiry_that_proves_nothing_never_reaches_the_application(
+    path: str, changes: dict[str, Any], part: bytes, status: int, reason: str
+) -> None:
+    application = Application()
+    scope = inquiry(path, **changes)
+    answered = refusal(call(scope, chunks(part), application, inquiries="/holdfast/keys/"))
+    assert answered[:2] == (status, reason)
+    assert application.scopes == []
+
+
+@pytest.mark.parametrize("path", ["", "keys/", "/keys"])
+def test_path_of_inquiries_is_a_whole_folder(path: str) -> None:
+    with pytest.raises(ValueError, match="begins and ends with a slash"):
+        VerifyDeliveries(Application(), secrets=SECRETS, inquiries=path)

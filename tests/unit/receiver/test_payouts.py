@@ -8,8 +8,8 @@ import pytest
 from deploy.payouts.cli import printable
 from deploy.payouts.order import Action, HoldOrder, OrderRefused
 from deploy.payouts.pages import render
-from deploy.payouts.pages.money import money
 from dispatcher.receiver.body import parse_body
+from sink.contract.money import money
 from tests.support.sender import body, hold
 
 COUNTS = dict.fromkeys(

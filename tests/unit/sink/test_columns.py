@@ -57,6 +57,8 @@ def test_all_problems_come_in_one_error() -> None:
         ("data", pa.struct({"a": pa.timestamp("us")}), "with a time zone"),
         ("data", pa.struct({"a": pa.date32()}), "cast it to string"),
         ("data", pa.struct([("a", pa.int64()), ("a", pa.int64())]), "data.a: two fields"),
+        ("data", pa.struct({"a\0b": pa.int64()}), r"'data.a\x00b': a field's name holds a NUL"),
+        ("data", pa.struct({"a": pa.list_(pa.struct({"\0": pa.int64()}))}), r"'data.a[].\x00': a"),
     ],
 )
 def test_wrong_type_is_named_with_its_fix(name: str, type_: pa.DataType, fix: str) -> None:

@@ -1,5 +1,6 @@
 """The digest: the same for the same rows however they arrive, another for any other rows."""
 
+import hashlib
 import json
 from datetime import UTC, datetime
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sink.digest import digest
+from sink.digest import combined, digest
 from sink.errors import SchemaMismatch
 from tests.support.digest_reference import reference_digest
 
@@ -89,6 +90,13 @@ def test_other_rows_or_another_multiplicity_change_it(
     assert same == (bag(rows) == bag(others))
     if rows:
         assert digest({"t": _table([*rows, rows[0]])}) != digest({"t": _table(rows)})
+
+
+@given(st.lists(st.sampled_from([0, 1, 2**63, 2**64 - 1]), max_size=6), st.booleans())
+def test_hashes_that_begin_alike_are_sorted_whole(starts: list[int], falling: bool) -> None:
+    ends = range(len(starts), 0, -1) if falling else range(len(starts))
+    hashes = [start.to_bytes(8) + end.to_bytes(24) for start, end in zip(starts, ends, strict=True)]
+    assert combined(hashes) == hashlib.sha256(b"".join(sorted(hashes))).digest()
 
 
 def test_names_of_tables_and_columns_count() -> None:

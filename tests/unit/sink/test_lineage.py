@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from sink.errors import CheckpointBehind, LedgerBehind, Permanent, SinkError
-from sink.lineage import Checkpoint, compare, local_folder, read_checkpoint
+from sink.lineage import Checkpoint, compare, read_checkpoint, require_recorded
 
 QUERY_ID = UUID("5f3a1c58-6f0e-4c7e-9d5b-0b5a7d2f6c11")
 HERE = Path("/checkpoints/payouts")
@@ -26,7 +26,7 @@ def test_newest_batches_are_found_by_number_among_what_else_lies_there(tmp_path:
     _checkpoint(tmp_path, ["9", "10", ".10.crc", ".11.a1b2.tmp"], ["9", ".9.crc", "\u0661\u0662"])
     expected = Checkpoint(tmp_path, planned=10, committed=9)
     assert read_checkpoint(str(tmp_path), QUERY_ID) == expected
-    assert read_checkpoint(tmp_path.as_uri(), QUERY_ID) == expected
+    assert read_checkpoint(f"file://{tmp_path}", QUERY_ID) == expected
 
 
 def test_checkpoint_before_its_first_batch_has_planned_none(tmp_path: Path) -> None:
@@ -50,7 +50,6 @@ def test_checkpoint_of_another_query_or_file_system_is_not_read(
     assert "is not the checkpoint of query" in caplog.text
     assert read_checkpoint(f"hdfs://name{tmp_path}", QUERY_ID) is None
     assert read_checkpoint(None, QUERY_ID) is None
-    assert local_folder("relative/folder") == Path("relative/folder")
 
 
 @pytest.mark.parametrize(
@@ -107,3 +106,10 @@ def test_older_moment_of_the_database_is_named_with_the_way_out() -> None:
         " --query-id ID --reason TEXT` (the id is in its file `metadata`): what is"
         " missing is decided again under the same keys, and keys that are recorded repeat nothing."
     )
+
+
+def test_query_with_the_sink_from_its_first_batch_is_not_unknown_to_the_ledger() -> None:
+    for committed, recorded in ((None, None), (None, 0), (4, 4), (4, 5)):
+        require_recorded("payouts", HERE, committed, recorded)
+    with pytest.raises(LedgerBehind, match="finished batch 4, but the ledger has no batch of this"):
+        require_recorded("payouts", "s3a://bucket/payouts", 4, None)

@@ -1,10 +1,15 @@
 """What `OutboxSink` is before it meets Spark or a database."""
 
 import pickle
+from typing import Any
+from uuid import UUID
 
+import pyarrow as pa
 import pytest
 
-from sink import OutboxSink
+from sink import BatchInput, OutboxSink
+from sink.foreach_batch import Identity
+from tests.support.entries import decision, table
 
 DSN = "postgresql://app:s3cret@db/holdfast"
 
@@ -34,3 +39,23 @@ def test_dsn_that_cannot_be_read_is_refused_without_quoting_it() -> None:
 def test_stream_name_is_one_the_database_takes(name: str) -> None:
     with pytest.raises(ValueError, match="is not a stream name"):
         OutboxSink(DSN, stream=name)
+
+
+def _as_it_is(rows: pa.Table) -> Any:
+    return rows
+
+
+def _in_pieces(rows: pa.Table) -> Any:
+    return BatchInput(rows.to_batches()[0])  # what Arrow gives when it reads a file
+
+
+def _with_a_list(rows: pa.Table) -> Any:
+    return BatchInput(rows, companions={"scores": [rows]})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("select", [_as_it_is, _in_pieces, _with_a_list])
+def test_select_that_makes_no_batch_is_told_what_it_has_to_make(select: Any) -> None:
+    sink = OutboxSink(DSN, stream="payouts", select=select)
+    identity = Identity(UUID(int=1), UUID(int=2), 0)
+    with pytest.raises(TypeError, match=r"`select` .*BatchInput.*nothing was written"):
+        sink.apply(table(decision()), identity)

@@ -8,6 +8,7 @@ import pytest
 from sink.errors import Fenced, SinkUnavailable, UnadoptedCheckpoint
 from spark_app.batches import Batches, Stopped
 from spark_app.failure import explain
+from spark_app.missing import FileGone
 
 
 class _Sink:
@@ -100,3 +101,21 @@ def test_an_error_is_told_in_one_line_by_its_name() -> None:
     told = explain(RuntimeError("first\nsecond postgresql://me:secret@host/db"))
     assert told.startswith("RuntimeError: first second postgresql://me:***@host/db. ")
     assert "\n" not in told
+
+
+def test_a_batch_that_must_not_be_written_does_not_reach_the_sink() -> None:
+    sink = _Sink()
+    sink.go_on.set()
+    batches = Batches(sink)
+    gone = FileGone("a file is gone")
+
+    def require(batch_id: int) -> None:
+        if batch_id == 1:
+            raise gone
+
+    batches.begin(uuid4(), uuid4(), require)
+    batches(None, 0)  # type: ignore[arg-type] # no DataFrame is looked at
+    with pytest.raises(FileGone):
+        batches(None, 1)  # type: ignore[arg-type] # no DataFrame is looked at
+    assert sink.batches == [0]
+    assert batches.failure is gone

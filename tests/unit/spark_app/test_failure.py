@@ -2,12 +2,13 @@ import inspect
 
 import pytest
 from py4j.protocol import Py4JNetworkError
+from pyspark.errors import PySparkException
 
 from sink import errors as sink_errors
 from spark_app import session
 from spark_app.cli import run_job
 from spark_app.exposure import errors as exposure_errors
-from spark_app.failure import _PERMANENT_NAMES, Cause, diagnose
+from spark_app.failure import _PERMANENT_NAMES, Cause, _python, diagnose
 from spark_app.sizes import mebibytes
 from spark_app.supervisor import MAX_RESTARTS
 
@@ -24,12 +25,44 @@ def test_what_a_restart_cannot_heal_is_known_by_its_name() -> None:
     assert "SinkUnavailable" not in _PERMANENT_NAMES
 
 
+FRAME = """Traceback (most recent call last):
+  File "worker.py", line 1, in main
+    process()
+    ~~~~~~~^^
+"""
+AND_THEN = "\nDuring handling of the above exception, another exception occurred:\n\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (FRAME + "KeyError: 'x'\n", "KeyError: 'x'"),
+        (FRAME + "EOFError\n\n\tat org.apache.spark.Some.java(1)", "EOFError"),
+        (FRAME + "a.b.MemoryError\n", "MemoryError"),
+        (FRAME + "ValueError: one\ntwo: three\nfour", "ValueError: one"),
+        (FRAME + "KeyError: 'x'\n" + AND_THEN + FRAME + "EOFError\n", "EOFError"),
+        (FRAME + "EOFError\n" + AND_THEN + FRAME + "KeyError: 'x'\n", "KeyError: 'x'"),
+        (FRAME, "an error of Python code that has no name"),
+    ],
+)
+def test_error_of_a_python_process_is_its_last_one_without_its_stack(text: str, said: str) -> None:
+    """What the JVM hands on of a worker's error is its traceback as text."""
+    about = "An exception was thrown from the Python worker:\n" + text
+    assert _python(about) == (said.partition(":")[0] if text != FRAME else "", said)
+
+
 def test_a_database_that_is_away_may_come_back_and_another_driver_may_not() -> None:
     away = diagnose(sink_errors.SinkUnavailable("nobody answers. Nothing was written"))
     assert (away.cause, away.permanent) == (Cause.DATABASE, False)
     assert away.message == "SinkUnavailable: nobody answers. Nothing was written"
     fenced = diagnose(sink_errors.Fenced("a newer run owns the stream"))
     assert fenced.permanent
+
+
+def test_a_python_process_that_starts_too_late_is_named_and_tried_again() -> None:
+    late = diagnose(PySparkException("[X] Python worker failed to connect back. SQLSTATE: XXKST"))
+    assert (late.cause, late.permanent) == (Cause.WORKER, False)
+    assert "too busy" in late.message
 
 
 def test_with_a_dead_jvm_all_else_that_was_said_is_beside_the_point() -> None:

@@ -124,6 +124,9 @@ def test_window_before_the_first_default_is_refused_in_words() -> None:
         (DEFAULT, "needs a version"),
         (f'version = "  "\n{DEFAULT}', "needs a version"),
         (f"version = 3\n{DEFAULT}", "needs a version"),
+        # It is part of every decision's body: with one of these each block would be set aside.
+        (f'version = "a\\u0000b"\n{DEFAULT}', "at most 256 characters and no NUL"),
+        (f'version = "{257 * "v"}"\n{DEFAULT}', "at most 256 characters and no NUL"),
         ('version = "v"\n' + MERCHANT, r"no \[\[default\]\]"),
         ('version = "v"\n[default]\nlimit_minor = 5', r"\[\[default\]\], in double brackets"),
         ('version = "v"\ndefault = [1]', r"\[\[default\]\], in double brackets"),

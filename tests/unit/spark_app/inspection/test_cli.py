@@ -10,6 +10,7 @@ from tests.support.command import holdfast
 
 MISTAKES = {
     "not a checkpoint": ([], "is not a checkpoint of the exposure job"),
+    "no checkpoint": (["--checkpoint", ""], "--checkpoint '' names no directory"),
     "no merchant": (["--merchant", ""], "--merchant is not the id of a merchant"),
     "a merchant with a line break": (["--merchant", "m\n1"], "none below U+0020"),
     "a batch and two": (["--batch", "1", "--diff", "1", "2"], "name one of them"),

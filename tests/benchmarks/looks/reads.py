@@ -1,0 +1,120 @@
+"""Every read of the API, with filters and later pages."""
+
+from collections.abc import Iterator
+
+from tests.benchmarks.common.troubled import RARE_TYPE
+from tests.benchmarks.looks.known import Known
+from tests.benchmarks.looks.look import Look, address
+from tests.benchmarks.looks.pages import NOBODY
+
+PREFIX = "/api/v1"
+LONG = frozenset({f"{PREFIX}/check", f"{PREFIX}/receipts"})
+"""What has 30 s, and is asked for once."""
+
+
+def reads(known: Known) -> list[Look]:
+    """Return all of them but the `LONG` ones."""
+    return [*_decisions(known), *_delivery(known), *_others(known)]
+
+
+def _decisions(known: Known) -> Iterator[Look]:
+    yield from _read(
+        "/entries",
+        {},
+        {"limit": "500"},
+        {"type": NOBODY},
+        {"type": RARE_TYPE},
+        {"stream": known.stream, "batch": known.batch},
+        {"subject": known.subject},
+        {"since": known.since, "until": known.until, "type": NOBODY},
+        {"before": f"{int(known.batch_no) // 2}.{10**17}.1"},
+    )
+    for end in ("", "/why", "/trace", "/attempts"):
+        yield from _read(f"/entries/{known.key}{end}", {})
+    yield from _read(
+        "/subjects",
+        {},
+        {"limit": "500"},
+        {"prefix": NOBODY},
+        {"held": "stopped"},
+        {"held": "retrying", "limit": "500"},
+        {"held": "any", "after": "m_5"},
+    )
+    for name in (known.subject, known.stopped):
+        for end in ("", "/why"):
+            yield from _read(f"/subjects/named{end}", {"name": name})
+    yield from _read("/streams", {})
+    yield from _read(f"/streams/{known.stream}", {})
+    yield from _read(
+        "/batches",
+        {"stream": known.stream},
+        {"stream": known.stream, "before": known.diverged, "limit": "500"},
+    )
+    yield from _read(f"/batches/{known.stream}/{known.batch}", {})
+    yield from _read(f"/batches/{known.stream}/{known.diverged}/diff", {})
+    yield from _read(
+        "/quarantine",
+        {},
+        {"open": "false", "limit": "500"},
+        {"reason": "body_too_large"},
+        {"open": "false", "before": known.quarantine_middle},
+    )
+    yield from _read(f"/quarantine/{known.quarantined}", {})
+
+
+def _delivery(known: Known) -> Iterator[Look]:
+    yield from _read(
+        "/attempts",
+        {},
+        {"limit": "500"},
+        {"endpoint": "payouts"},
+        {"endpoint": "partner-1"},
+        {"outcome": "delivered"},
+        {"outcome": "rejected"},
+        {"outcome": "refused"},
+        {"endpoint": "archive", "outcome": "delivered"},
+        {"since": known.since, "until": known.until},
+        {"before": known.attempts_middle},
+        {"before": known.attempts_middle, "endpoint": "partner-1"},
+    )
+    yield from _read(
+        "/dead-letters",
+        {},
+        {"open": "false", "limit": "500"},
+        {"resolved": "true"},
+        {"endpoint": "ledger"},
+        {"subject": known.stopped},
+        {"reason": "exhausted"},
+        {"open": "false", "before": known.dead_middle},
+    )
+    yield from _read(f"/dead-letters/{known.dead}", {})
+    yield from _read("/replays", {}, {"limit": "500"}, {"before": known.replay_middle})
+    for id_ in (known.planned, known.applying):
+        yield from _read(f"/replays/{id_}", {})
+        yield from _read(f"/replays/{id_}/status", {})
+        yield from _read(f"/replays/{id_}/items", {}, {"after": "50000", "limit": "500"})
+    yield from _read("/endpoints", {})
+    for name in ("payouts", "archive", "partner-1"):
+        yield from _read(f"/endpoints/{name}", {})
+
+
+def _others(known: Known) -> Iterator[Look]:
+    yield from _read("/status", {})
+    yield from _read("/overview", {}, {"minutes": "180"})
+    for path in ("/dispatchers", "/database", "/tokens"):
+        yield from _read(path, {})
+    yield from _read(
+        "/audit",
+        {},
+        {"limit": "500"},
+        {"actor": NOBODY},
+        {"action": "endpoint"},
+        {"since": known.since, "until": known.until},
+        {"before": known.action_middle},
+    )
+
+
+def _read(path: str, *asked: dict[str, str]) -> Iterator[Look]:
+    for each in asked:
+        (where,) = address(path, each)
+        yield Look("api", where, (f"{PREFIX}{where}",))

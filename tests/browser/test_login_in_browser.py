@@ -1,0 +1,75 @@
+"""Logging in and out with a real browser: where it leads, what it leaves behind, when it ends."""
+
+import re
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from dispatcher.api.console import live
+from tests.support.admin_api import Api
+from tests.support.browser import Window, path_of, window
+
+FILTERED = "/entries?subject=m_1"
+
+
+@pytest.fixture
+def opened(browser: Browser, looked_at: Api) -> Iterator[Window]:
+    """A window in which nobody is logged in."""
+    with window(browser, looked_at) as opened:
+        yield opened
+
+
+def _log_in(page: Page, secret: str) -> None:
+    page.get_by_label("Token").fill(secret)
+    page.get_by_role("button", name="Log in").click()
+
+
+def test_link_leads_over_the_login_to_its_page(opened: Window, looked_at: Api) -> None:
+    page = opened.go(FILTERED)
+    assert path_of(page.url) == "/login"
+    _log_in(page, "hft_wrong")
+    expect(page.get_by_role("alert")).to_contain_text("this token is unknown, expired or revoked")
+    _log_in(page, looked_at.secrets["viewer"])
+    expect(page).to_have_url(looked_at.url + FILTERED)
+    expect(page.get_by_role("row").filter(has_text="m_1").first).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    "place", ["//evil.example/x", "https://evil.example/", "/\\evil.example", "javascript:alert(1)"]
+)
+def test_login_leads_to_no_other_host(opened: Window, looked_at: Api, place: str) -> None:
+    page = opened.go(f"/login?next={quote(place, safe='')}")
+    _log_in(page, looked_at.secrets["viewer"])
+    expect(page).to_have_url(f"{looked_at.url}/")
+    assert not [each for each in opened.asked if "evil" in path_of(each)]
+
+
+def test_logout_ends_the_login_and_leaves_nothing_to_go_back_to(
+    opened: Window, looked_at: Api
+) -> None:
+    opened.log_in(looked_at.secrets["viewer"])
+    page = opened.go(FILTERED)
+    cookies = opened.context.cookies()
+    page.get_by_role("button", name="Log out").click()
+    expect(page).to_have_url(f"{looked_at.url}/login")
+    page.go_back()
+    expect(page.get_by_label("Token")).to_be_visible()
+    expect(page.get_by_role("row")).to_have_count(0)
+    opened.context.add_cookies([{**each} for each in cookies])  # type: ignore[typeddict-item]  # as it gave them
+    assert path_of(opened.go(FILTERED).url) == "/login", "the cookie is worth nothing any more"
+
+
+def test_page_that_is_open_ends_with_its_token(
+    opened: Window, looked_at: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "TICK_SECONDS", 0.05)
+    given = {"name": "shift", "role": "operator", "days": 1, "reason": "a test"}
+    secret = looked_at.ask("POST", "/tokens", json=given).json()["secret"]
+    opened.log_in(secret)
+    page = opened.go("/")
+    expect(page.get_by_role("heading", name="What needs a person")).to_be_visible()
+    looked_at.ask("POST", "/tokens/shift/revoke", json={"reason": "the shift is over"})
+    page.wait_for_url(re.compile("/login"))
+    expect(page.get_by_label("Token")).to_be_visible()

@@ -1,0 +1,46 @@
+"""Who may do what at the console, whatever the browser sends."""
+
+import pytest
+from fastapi.routing import APIRoute
+from playwright.sync_api import Browser
+
+from dispatcher.api.console import routes
+from tests.support.admin_api import Api
+from tests.support.browser import window
+from tests.support.browser_world import KEY
+
+VALUES = {"key": KEY.text, "number": 1, "id": "0" * 32, "id_": "0" * 32, "name": "payouts"}
+CHANGES = sorted(
+    route.path
+    for router in routes.ROUTERS
+    for route in router.routes
+    if isinstance(route, APIRoute) and "POST" in route.methods
+)
+
+
+@pytest.fixture(scope="module")
+def refusals(browser: Browser, looked_at: Api) -> dict[str, tuple[int, str]]:
+    """What a viewer is told who sends the form of every change by hand."""
+    told = {}
+    before = looked_at.audited()
+    with window(browser, looked_at, "viewer") as opened:
+        csrf = opened.go("/").locator("input[name=csrf]").first.get_attribute("value")
+        assert csrf
+        for path in CHANGES:
+            form = {"csrf": csrf, "reason": "by hand", "do": "pause", "id": "1"}
+            address = path.format(do="pause", **VALUES)
+            answer = opened.context.request.post(address, form=form, max_redirects=0)
+            told[path] = answer.status, answer.text()
+    changes = [each for each in looked_at.audited()[len(before) :] if each[0] != "login"]
+    assert changes == []
+    return told
+
+
+@pytest.mark.parametrize("path", CHANGES)
+def test_viewer_who_posts_by_hand_is_refused(
+    refusals: dict[str, tuple[int, str]], path: str
+) -> None:
+    status, said = refusals[path]
+    assert status == 403
+    assert "this needs the role" in said
+    assert "Nothing was changed" in said

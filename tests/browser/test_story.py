@@ -1,0 +1,99 @@
+"""An operator's night: a decision is refused, the receiver corrected, the decision sent again."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from dispatcher.api.console import live
+from tests.support.admin_api import Api, serving
+from tests.support.browser import window
+from tests.support.decisions import Decisions
+from tests.support.dispatching import add_endpoint, dispatching
+from tests.support.waiting import eventually
+from tests.support.webhooks import Gate, WebhookReceiver, answer, listening
+
+HELD = "m_482"
+SAID = b'{"error":"m_482 has no payout account"}'
+REASON = "its payout account was added"
+
+
+@pytest.fixture
+def receiver() -> Iterator[WebhookReceiver]:
+    """A receiver that refuses what is about m_482."""
+    with listening() as receiver:
+        receiver.script = lambda seen: (
+            answer(400, SAID) if seen.subject == HELD and seen.sequence == 1 else answer(200)
+        )
+        yield receiver
+
+
+@pytest.fixture
+def night(
+    dsn: str, receiver: WebhookReceiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Api]:
+    """A dispatcher that runs, a dead letter that holds a later entry, and the console."""
+    monkeypatch.setattr(live, "TICK_SECONDS", 0.1)
+    with psycopg.connect(dsn, autocommit=True) as db, Decisions(dsn) as decisions:
+        add_endpoint(db, receiver.url, total_timeout_ms=30_000)
+        decisions.write(HELD, HELD, "m_1")
+    with dispatching(dsn, tmp_path / "log") as dispatcher, serving(dsn) as api:
+        dispatcher.until(lambda: api.rows("SELECT 1 FROM holdfast.dead_letter"))
+        yield api
+
+
+def test_dead_letter_is_found_understood_and_sent_again(
+    browser: Browser, night: Api, receiver: WebhookReceiver
+) -> None:
+    with window(browser, night) as opened:
+        page = opened.go("/")
+        page.get_by_label("Token").fill(night.secrets["operator"])
+        page.get_by_role("button", name="Log in").click()
+        _find(page)
+        _plan(page)
+        gate = Gate(answer(200))
+        receiver.script = lambda _: gate
+        _apply(page, gate)
+        page.get_by_role("navigation", name="Screens").get_by_role("link", name="Audit").click()
+        row = page.get_by_role("row").filter(has_text="replay.apply")
+        expect(row).to_contain_text("token operator")
+        expect(row).to_contain_text(REASON)
+    eventually(lambda: receiver.sequences(HELD) == [1, 1, 2])
+    first, again = (seen for seen in receiver.seen if seen.subject == HELD and seen.sequence == 1)
+    assert first.header("webhook-id") == again.header("webhook-id")
+    assert first.body == again.body
+
+
+def _find(page: Page) -> None:
+    page.get_by_role("link", name=re.compile("given up")).click()
+    page.get_by_role("row").filter(has_text=HELD).get_by_role("link", name="1", exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Dead letter 1")
+    why = page.get_by_role("region", name="Why")
+    expect(why).to_contain_text("needs a person")
+    expect(why).to_contain_text("1 later entry")
+    page.get_by_role("link", name="Show the body and the answers").click()
+    expect(page.get_by_role("table")).to_contain_text(SAID.decode())
+
+
+def _plan(page: Page) -> None:
+    page.get_by_role("link", name="Send again…").click()
+    page.get_by_label("Reason").fill(REASON)
+    page.get_by_role("button", name="Make the plan").click()
+    expect(page.get_by_role("status")).to_contain_text("Nothing is sent yet")
+    expect(page.get_by_role("region", name="State")).to_contain_text("1 entry would be")
+
+
+def _apply(page: Page, gate: Gate) -> None:
+    page.get_by_role("link", name="Apply…").click()
+    page.get_by_label("Reason").fill(REASON)
+    page.get_by_role("button", name="Send 1 entry").click()
+    state = page.get_by_role("region", name="State")
+    expect(state).to_contain_text("applying")
+    expect(page.get_by_role("link", name="Cancel…")).to_be_visible()
+    gate.open()
+    expect(state).to_contain_text("applied")
+    expect(state).to_contain_text("1 of 1 entry is done")
+    expect(page.get_by_role("link", name="Cancel…")).to_have_count(0)

@@ -1,0 +1,80 @@
+"""The alerts for Prometheus name only what there is, and fire when they should."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sink.contract.exits import ExitCode
+from tests.support.command import holdfast
+
+ROOT = Path(__file__).parents[2]
+RULES = ROOT / "deploy" / "prometheus" / "holdfast.yml"
+PLAYED = Path(__file__).parent / "vectors" / "alerts.yml"
+TOLD = [ROOT / "dispatcher" / "METRICS.md", ROOT / "spark_app" / "METRICS.md"]
+
+_METRIC = re.compile(r"holdfast_\w+")
+_ROW = re.compile(r"^\| `(holdfast_\w+)` \| \w+ \| (.*?) \|", re.MULTILINE)
+_LABEL = re.compile(r"(\w+)=~?\"|by \(([\w, ]+)\)|\$labels\.(\w+)")
+EVERYWHERE = {"instance", "stream"}
+"""Labels that Prometheus adds, and that every metric of the job has."""
+
+
+def _rules() -> Iterator[dict[str, Any]]:
+    for group in yaml.safe_load(RULES.read_text())["groups"]:
+        yield from group["rules"]
+
+
+def _told() -> dict[str, set[str]]:
+    """The labels of each metric."""
+    rows = [row for path in TOLD for row in _ROW.findall(path.read_text())]
+    return {name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows}
+
+
+@pytest.mark.parametrize("rule", [pytest.param(rule, id=rule["alert"]) for rule in _rules()])
+def test_alert_names_only_what_there_is(rule: dict[str, Any]) -> None:
+    told, notes = _told(), rule["annotations"]
+    metrics = set(_METRIC.findall(rule["expr"]))
+    assert metrics
+    assert metrics <= told.keys()
+    used = {
+        name.strip()
+        for found in _LABEL.findall(f"{rule['expr']} {notes}")
+        for part in found
+        for name in part.split(",")
+        if name
+    }
+    assert used <= EVERYWHERE.union(*(told[metric] for metric in metrics))
+    assert rule["labels"]["severity"] in {"page", "ticket"}
+    assert notes.keys() >= {"summary", "description", "run"}
+    if "runbook" in notes:
+        assert (ROOT / notes["runbook"]).is_file()
+    _, *words = notes["run"].split()
+    plain = [word for word in words if re.fullmatch(r"[a-z]+", word)]
+    told_of = holdfast(*plain[:2], "--help")
+    assert told_of.returncode == ExitCode.OK, notes["run"]
+    for option in (word for word in words if word.startswith("--")):
+        assert option in told_of.stdout, notes["run"]
+
+
+def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
+    """Debian's promtool plays `vectors/alerts.yml`; where it is not installed, it is not played."""
+    program = shutil.which("promtool")
+    if program is None:
+        pytest.skip("promtool is not installed: the alerts were not played")
+    for path in (RULES, PLAYED):
+        shutil.copy(path, tmp_path)
+    done = subprocess.run(
+        [program, "test", "rules", PLAYED.name],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,51 @@
+"""A batch diverged: the page, followed after a source's file was edited under a running job."""
+
+import pytest
+
+from sink import ReplayDiverged, Replayed
+from tests.support.driver import Driver
+from tests.support.runbook import Reader, job_says
+from tests.support.runbook_world import World, decided, rows
+
+FIRST = (decided("m_482", 1, "block"), decided("m_7", 1, "block"))
+SECOND = (decided("m_482", 2, "release"), decided("m_8", 2, "block"))
+EDITED = (decided("m_482", 2, "release", exposure_minor=4_999_999), decided("m_8", 2, "block"))
+PAGE = "batch-diverged"
+
+
+def test_what_was_written_first_stands_and_the_job_goes_on(here: World, reader: Reader) -> None:
+    here.serve()
+    here.endpoint()
+    here.dispatch()
+    spark = Driver(here.dsn)
+    spark.tables(0, rows(*FIRST))
+    spark.tables(1, rows(*SECOND))
+    spark.sink.close()
+    again = Driver(here.dsn, query_id=spark.query_id)
+    with pytest.raises(ReplayDiverged) as diverged:
+        again.tables(1, rows(*EDITED))
+    again.sink.close()
+    said = f"{diverged.typename}: {diverged.value}"
+    assert [words for words in job_says(PAGE) if words not in said] == []
+    here.delivered()
+
+    reader.finds = {
+        "BATCH": r"holdfast batch diff payouts (\d+)",
+        "KEY": r"changed: (hf_[0-9a-f]{32})",
+    }
+
+    def put_back() -> None:
+        third = Driver(here.dsn, query_id=spark.query_id)
+        assert isinstance(third.tables(1, rows(*SECOND)), Replayed)
+        third.tables(2, rows(decided("m_7", 3, "release")))
+        third.sink.close()
+
+    reader.follow(PAGE, {"what made the batch is put back, and the job is started": put_back})
+    here.delivered()
+    assert here.applied() == [
+        ("m_482", "block", "applied"),
+        ("m_482", "release", "applied"),
+        ("m_7", "block", "applied"),
+        ("m_7", "release", "applied"),
+        ("m_8", "block", "applied"),
+    ]

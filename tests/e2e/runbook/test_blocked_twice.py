@@ -1,0 +1,33 @@
+"""A merchant says "we were blocked twice": the page, followed where both are true.
+
+One block arrived twice, because the service was killed before it answered; and there was a second
+block, of another window.
+"""
+
+from tests.support.driver import Driver
+from tests.support.runbook import Reader
+from tests.support.runbook_world import World, decided, rows
+
+
+def test_one_block_came_twice_and_was_applied_once_and_another_was_decided(
+    here: World, reader: Reader
+) -> None:
+    dying = here.serve(failpoints="R4=kill@1")
+    here.endpoint("--total-timeout", "20")
+    here.dispatch()
+    spark = Driver(here.dsn)
+    spark.tables(0, rows(decided("m_482", 1, "block")))
+    dying.wait(60)
+    here.serve()
+    here.delivered()
+    spark.tables(1, rows(decided("m_482", 2, "release")))
+    spark.tables(2, rows(decided("m_482", 3, "block")))
+    spark.sink.close()
+    here.delivered()
+    # The oldest, which is the last of the list.
+    reader.finds = {"KEY": r"(?s).*(hf_[0-9a-f]{32})"}
+    reader.follow("blocked-twice", {})
+    assert [action for _, action, effect in here.applied() if effect == "applied"] == [
+        *("block", "release", "block"),
+    ]
+    assert here.value("SELECT count(*) FROM holdfast.attempt WHERE outcome = 'unknown'") == 1

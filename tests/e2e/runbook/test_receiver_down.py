@@ -1,0 +1,61 @@
+"""The receiver was down for six hours: the page, followed in a world in which it was."""
+
+from datetime import timedelta
+
+from tests.support.dispatching import drain
+from tests.support.driver import Driver
+from tests.support.runbook import Reader
+from tests.support.runbook_world import World, decided, rows
+from tests.support.webhooks import Behaviour, Seen, WebhookReceiver, answer
+
+OTHERS = tuple(f"m_{number}" for number in range(1, 6))
+GIVEN_UP = "m_13"
+
+OPEN = """
+    UPDATE holdfast.endpoint_pace
+    SET breaker_until = clock_timestamp() + %s::integer * interval '1 minute'
+"""
+
+
+def gateway(seen: Seen) -> Behaviour:
+    """Say that nobody is behind it: mostly as a proxy should, once with a 404."""
+    return answer(404 if seen.subject == GIVEN_UP else 503, b"no upstream")
+
+
+def outage(here: World) -> None:
+    """Six hours in which nothing was applied, one decision was rejected, and more were made."""
+    here.endpoint("--breaker-threshold", "3", "--slow-start", "2s")
+    before = WebhookReceiver()
+    before.port, before.script = here.port, gateway
+    spark = Driver(here.dsn)
+    before.start()
+    try:
+        spark.tables(0, rows(decided(GIVEN_UP, 1, "block")))
+        drain(here.dsn)
+        spark.tables(1, rows(*(decided(each, 1, "block") for each in ("m_482", *OTHERS))))
+        drain(here.dsn)
+    finally:
+        before.close()
+    spark.tables(2, rows(decided("m_482", 2, "release"), decided(GIVEN_UP, 2, "release")))
+    spark.sink.close()
+    here.age(timedelta(hours=6))
+    here.db.execute(OPEN, [4])
+
+
+def test_backlog_goes_out_in_order_and_what_was_rejected_after_it(
+    here: World, reader: Reader
+) -> None:
+    outage(here)
+    here.dispatch()
+    reader.finds = {"REPLAY": r"holdfast replay apply ([0-9a-f]{8})"}
+
+    def up() -> None:
+        here.serve()
+        here.db.execute(OPEN, [0])
+
+    reader.follow("receiver-down", {"the receiver is up again": up})
+    applied = here.applied()
+    for each in (GIVEN_UP, "m_482"):
+        mine = [(action, effect) for merchant, action, effect in applied if merchant == each]
+        assert mine == [("block", "applied"), ("release", "applied")]
+    assert len(applied) == 4 + len(OTHERS)

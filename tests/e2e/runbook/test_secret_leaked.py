@@ -1,0 +1,84 @@
+"""A signing secret leaked: the page, followed under load, after somebody had used the secret."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+
+from tests.support.driver import Driver
+from tests.support.runbook import Reader
+from tests.support.runbook_world import World, decided, rows
+from tests.support.sender import Sent
+
+MERCHANTS = ("m_482", "m_1", "m_2", "m_3")
+PAUSE_SECONDS = 0.1
+
+REFUSED = "SELECT count(*) FROM holdfast.attempt WHERE status BETWEEN 400 AND 499"
+DELIVERED = "SELECT count(*) FROM holdfast.attempt WHERE outcome = 'delivered'"
+
+
+@contextmanager
+def load(here: World) -> Iterator[None]:
+    """Blocks and releases, one batch after another, until the block ends."""
+    over = threading.Event()
+    spark = Driver(here.dsn)
+
+    def write() -> None:
+        batch_id = 0
+        while not over.wait(PAUSE_SECONDS):
+            action = ("block", "release")[batch_id % 2]
+            made = (decided(each, batch_id + 1, action) for each in MERCHANTS)
+            spark.tables(batch_id, rows(*made))
+            batch_id += 1
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield
+    finally:
+        over.set()
+        writer.join()
+        spark.sink.close()
+
+
+def test_secret_is_changed_while_deliveries_go_on_and_none_fails_verification(
+    here: World, reader: Reader
+) -> None:
+    here.serve()
+    here.endpoint()
+    forged = Sent.of("m_forged", "block")
+    assert httpx.post(here.url, content=forged.content, headers=forged.headers).is_success
+    running = here.dispatch()
+    new = here.folder / "new"
+    reader.known |= {
+        "OLD_FILE": str(here.secret_file),
+        "NEW_FILE": str(new),
+        "URL": here.url,
+        "CIDR": "127.0.0.0/8",
+    }
+
+    def goes_on() -> None:
+        before = here.value(DELIVERED)
+        here.until(lambda: here.value(DELIVERED) > before + 20)
+
+    def new_alone() -> None:
+        # Ten seconds have gone by: it has both secrets, and what was begun before that is over.
+        running.send(signal.SIGHUP)
+        running.says("reloaded")
+        goes_on()
+        here.stop_serving()
+        here.serve(new)
+        goes_on()
+
+    with load(here):
+        goes_on()
+        reader.follow("secret-leaked", {"the receiver accepts the new secret alone": new_alone})
+        goes_on()
+    here.delivered()
+    assert here.value(REFUSED) == 0
+    assert here.value("SELECT count(*) FROM holdfast.dead_letter") == 0
+    assert running.process.poll() is None, running.text()
+    assert {row[0] for row in here.applied()} == {*MERCHANTS, "m_forged"}
+    assert {row[2] for row in here.applied()} == {"applied"}

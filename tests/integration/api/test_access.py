@@ -1,0 +1,265 @@
+"""Who may ask what: every route of the API, with every kind of token."""
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from uuid import UUID
+
+import httpx
+import pytest
+
+from dispatcher.api.app import application
+from dispatcher.api.settings import ApiSettings
+from dispatcher.store.operator_session import operator_connection
+from dispatcher.store.tokens import LOGIN_PREFIX, TOKEN_PREFIX, Holder, Tokens
+from sink.contract.states import AccessRole
+from tests.support.admin_api import V1, Api, serving
+from tests.support.command import holdfast
+from tests.support.databases import copy_of
+
+VIEWER, OPERATOR, ADMIN = AccessRole
+
+LEAST = {
+    "GET": {
+        VIEWER: """
+            /attempts /audit /batches /batches/{stream}/{batch_id}
+            /batches/{stream}/{batch_id}/diff /check /database /dead-letters
+            /dead-letters/{number} /dispatchers /endpoints /endpoints/{name} /entries /entries/{key}
+            /entries/{key}/attempts /entries/{key}/trace /entries/{key}/why /overview /quarantine
+            /quarantine/{number} /receipts /replays /replays/{id} /replays/{id}/items
+            /replays/{id}/status /status /streams /streams/{name} /subjects /subjects/named
+            /subjects/named/why
+        """,
+        ADMIN: "/tokens",
+    },
+    "PUT": {OPERATOR: "/redeliveries/{replay_id} /reissues/{replay_id} /replays/{replay_id}"},
+    "PATCH": {ADMIN: "/endpoints/{name}"},
+    "POST": {
+        OPERATOR: """
+            /dead-letters/dismiss /endpoints/{name}/pause /endpoints/{name}/resume
+            /quarantine/dismiss /quarantine/requeue /reissues/{replay_id}/apply
+            /replays/{replay_id}/apply /replays/{replay_id}/cancel /subjects/pass
+        """,
+        ADMIN: """
+            /endpoints /endpoints/{name}/disable /endpoints/{name}/rotate-secret
+            /reissues/{replay_id}/approve /streams/{name}/adopt /tokens /tokens/{name}/revoke
+        """,
+    },
+}
+"""The least role that each route takes: a new route needs a place here."""
+
+ROUTES = {
+    (method, path): role
+    for method, roles in LEAST.items()
+    for role, paths in roles.items()
+    for path in paths.split()
+}
+NOBODY = ("none", "wrong", "malformed", "revoked", "expired", "login")
+
+
+@pytest.fixture(scope="module")
+def api(server_dsn: str, template_database: str) -> Iterator[Api]:
+    with copy_of(server_dsn, template_database) as dsn, serving(dsn) as api:
+        api.secrets |= {
+            "wrong": TOKEN_PREFIX + "A" * 43,
+            "malformed": "Zm9vOmJhcg==",
+            **_spoiled(dsn),
+        }
+        yield api
+
+
+def _spoiled(dsn: str) -> dict[str, str]:
+    with operator_connection(dsn) as connection:
+        tokens, secrets = Tokens(connection), {}
+        for name in ("revoked", "expired", "parent"):
+            secrets[name] = tokens.add(name, ADMIN, days=1, reason="a test")["secret"]
+        tokens.revoke("revoked", "a test")
+        holder = tokens.holder(secrets.pop("parent"))
+        assert holder is not None
+        return {**secrets, "login": tokens.login(holder), "expired": _expired(dsn, secrets)}
+
+
+def _expired(dsn: str, secrets: dict[str, str]) -> str:
+    _age(dsn, "expired")
+    return secrets["expired"]
+
+
+def _age(dsn: str, name: str) -> None:
+    """Make a token one whose days are over."""
+    import psycopg
+
+    with psycopg.connect(dsn) as connection:
+        connection.execute(
+            "UPDATE holdfast.access_token SET created_at = created_at - %s, expires_at = now()"
+            " - interval '1 second' WHERE name = %s",
+            (timedelta(days=2), name),
+        )
+
+
+def test_every_route_has_a_place_in_the_table() -> None:
+    described = application(ApiSettings("")).openapi()["paths"]
+    routes = {
+        (method.upper(), path.removeprefix(V1))
+        for path, methods in described.items()
+        if path.startswith(V1)
+        for method in methods
+    }
+    assert routes == set(ROUTES)
+
+
+@pytest.mark.parametrize("who", NOBODY)
+def test_who_has_no_valid_token_is_refused_everywhere(api: Api, who: str) -> None:
+    before = api.audited()
+    for method, path in ROUTES:
+        answer = api.ask(method, path, None if who == "none" else who, json={})
+        assert answer.status_code == 401, (method, path, answer.text)
+        assert answer.headers["www-authenticate"] == "Bearer"
+    assert api.audited() == before
+
+
+@pytest.mark.parametrize("who", list(AccessRole))
+def test_role_is_enough_or_refused_before_anything_is_looked_at(api: Api, who: AccessRole) -> None:
+    before, order = api.audited(), list(AccessRole)
+    for (method, path), least in ROUTES.items():
+        # No body and no real names: whoever may do it is told that the request is none.
+        answer = api.ask(method, path.replace("{batch_id}", "1"), who.value)
+        if order.index(who) < order.index(least):
+            assert answer.status_code == 403, (method, path, answer.text)
+            assert f"role {least}" in answer.json()["detail"]
+        else:
+            assert answer.status_code in (200, 404, 422), (method, path, answer.text)
+    assert api.audited() == before
+
+
+@pytest.mark.parametrize("scheme", ["Basic", "bearer", "BEARER", "Token"])
+def test_only_a_bearer_token_counts_and_never_one_in_the_address(api: Api, scheme: str) -> None:
+    secret = api.secrets["admin"]
+    answer = api.ask("GET", "/status", None, headers={"Authorization": f"{scheme} {secret}"})
+    assert answer.status_code == (200 if scheme.lower() == "bearer" else 401)
+    assert api.ask("GET", f"/status?access_token={secret}", None).status_code in (401, 422)
+    cookie = {"Cookie": f"holdfast={api.secrets['login']}"}
+    assert api.ask("GET", "/status", None, headers=cookie).status_code == 401
+
+
+def test_look_leaves_its_connection_as_it_was_for_the_change_after_it(dsn: str) -> None:
+    with serving(dsn, connections=1) as api:
+        for method, path in ROUTES:
+            if method == "GET":
+                api.ask("GET", _with_names(path))
+                change = api.ask("POST", "/endpoints/nobody/pause", json={"reason": "a test"})
+                assert change.status_code == 404, (path, change.text)
+
+
+def _with_names(path: str) -> str:
+    """Return the address of what is not there, but could be."""
+    names = {"key": f"hf_{'0' * 32}", "id": str(UUID(int=0)), "batch_id": "1", "number": "1"}
+    for name, value in names.items():
+        path = path.replace(f"{{{name}}}", value)
+    filters = {"/receipts": "?endpoint=x", "/batches": "?stream=x"}
+    named = "?name=x" if path.startswith("/subjects/named") else ""
+    return re.sub(r"\{\w+\}", "x", path) + filters.get(path, named)
+
+
+def test_token_that_is_revoked_ends_at_once_with_its_logins(api: Api) -> None:
+    made = api.ask(
+        "POST",
+        "/tokens",
+        json={"name": "brief", "role": "operator", "days": 1, "reason": "a shift"},
+    )
+    assert made.status_code == 201
+    api.secrets["brief"] = made.json()["secret"]
+    assert api.ask("GET", "/status", "brief").status_code == 200
+    with operator_connection(api.dsn) as connection:
+        tokens = Tokens(connection)
+        holder = tokens.holder(api.secrets["brief"])
+        assert holder is not None
+        login = tokens.login(holder)
+        found = tokens.holder(login)
+        assert found is not None
+        assert (found.actor, found.is_login) == ("token brief", True)
+        ended = api.ask("POST", "/tokens/brief/revoke", json={"reason": "over"})
+        assert ended.status_code == 200
+        assert tokens.holder(login) is None
+    assert api.ask("GET", "/status", "brief").status_code == 401
+    assert api.ask("POST", "/tokens/brief/revoke", json={"reason": "again"}).status_code == 404
+    assert api.audited()[-3:] == [
+        ("token.add", "brief", "token admin", "a shift"),
+        ("login", "brief", _me(), "console"),
+        ("token.revoke", "brief", "token admin", "over"),
+    ]
+
+
+def test_login_ends_when_it_is_over_and_is_forgotten_a_day_later(api: Api) -> None:
+    with operator_connection(api.dsn) as connection:
+        tokens = Tokens(connection)
+        holder = _holder(tokens, api.secrets["operator"])
+        secret = tokens.login(holder)
+        tokens.logout(_holder(tokens, secret))
+        assert tokens.holder(secret) is None
+        tokens.logout(holder)
+        assert tokens.holder(api.secrets["operator"]) == holder, "a token is no login"
+        api.rows(
+            "UPDATE holdfast.access_token SET created_at = now() - interval '3 days',"
+            " expires_at = now() - interval '2 days' WHERE login_of = %s RETURNING id",
+            holder.id,
+        )
+        tokens.login(holder)
+    count = api.rows("SELECT id FROM holdfast.access_token WHERE login_of = %s", holder.id)
+    assert len(count) == 1
+
+
+def test_nothing_of_a_token_is_kept_but_its_hash(api: Api) -> None:
+    stored = json.dumps(api.rows("SELECT * FROM holdfast.access_token"), default=repr)
+    trail = json.dumps(api.rows("SELECT * FROM holdfast.operator_action"), default=repr)
+    for secret in api.secrets.values():
+        assert secret[len(TOKEN_PREFIX) :] not in stored + trail
+    listed = api.ask("GET", "/tokens").text
+    assert LOGIN_PREFIX not in listed
+    assert TOKEN_PREFIX not in listed
+
+
+def test_token_commands_do_what_the_api_does(api: Api) -> None:
+    made = holdfast("token", "add", "night", "--role", "viewer", "--days", "2", dsn=api.dsn)
+    assert made.returncode == 0, made.stderr
+    api.secrets["night"] = made.stdout.strip()
+    assert "not shown again" in made.stderr
+    assert api.ask("GET", "/status", "night").status_code == 200
+    shown = json.loads(holdfast("token", "list", "--json", dsn=api.dsn).stdout)["tokens"]
+    assert {row["name"]: row["state"] for row in shown}["expired"] == "expired"
+    assert [row["name"] for row in shown] == [
+        row["name"] for row in api.ask("GET", "/tokens").json()["tokens"]
+    ]
+    for code, complaint, *arguments in (
+        (1, "already", "add", "night", "--role", "viewer"),
+        (2, "no name for a token", "add", "Night Shift", "--role", "viewer"),
+        (2, "--reason", "add", "other", "--role", "viewer", "--reason", " "),
+        (3, "no living token", "revoke", "nobody"),
+    ):
+        done = holdfast("token", *arguments, dsn=api.dsn)
+        assert (done.returncode, complaint in done.stderr) == (code, True), done.stderr
+    assert holdfast("token", "revoke", "night", dsn=api.dsn).returncode == 0
+    assert api.ask("GET", "/status", "night").status_code == 401
+
+
+def test_empty_list_of_tokens_is_exit_code_3(dsn: str) -> None:
+    done = holdfast("token", "list", dsn=dsn)
+    assert (done.returncode, "token add" in done.stdout) == (3, True)
+
+
+def test_description_needs_no_token_and_has_no_secret(api: Api) -> None:
+    answer = httpx.get(f"{api.url}/openapi.json", timeout=60)
+    assert answer.status_code == 200
+    assert "dbname" not in answer.text
+
+
+def _holder(tokens: Tokens, secret: str) -> Holder:
+    found = tokens.holder(secret)
+    assert found is not None
+    return found
+
+
+def _me() -> str:
+    import getpass
+
+    return getpass.getuser()

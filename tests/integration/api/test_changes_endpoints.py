@@ -1,0 +1,176 @@
+"""Endpoints and streams changed by the API: each change with its audit row."""
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from sink.contract.states import AccessRole
+from tests.support.admin_api import Api, serving
+from tests.support.databases import copy_of
+from tests.support.decisions import Decisions
+
+URL = "https://payouts.example/webhooks"
+NEW = {"url": URL, "secret_refs": ["env:PAYOUTS_SECRET"], "reason": "a new receiver"}
+WHY = {"reason": "a test"}
+
+
+@pytest.fixture(scope="module")
+def api(server_dsn: str, template_database: str) -> Iterator[Api]:
+    with copy_of(server_dsn, template_database) as dsn, serving(dsn) as api:
+        with Decisions(dsn) as decisions:
+            decisions.write("m_1")
+        yield api
+
+
+def _added(api: Api, name: str, **more: Any) -> None:
+    answer = api.ask("POST", "/endpoints", json={**NEW, "name": name, **more})
+    assert answer.status_code == 201, answer.text
+
+
+def _state(api: Api, name: str) -> str:
+    [row] = api.rows("SELECT state::text FROM holdfast.endpoint WHERE name = %s", name)
+    return str(row["state"])
+
+
+def test_endpoint_is_added_with_every_setting_or_its_default(api: Api) -> None:
+    before = len(api.audited())
+    _added(
+        api, "full", types=["b.x", "a.x"], headers={"X-Tenant": "eu"}, rate_per_second=0,
+        order_policy="skip", envelope="cloudevents", inquiry_path="default", concurrency=3,
+        schedule_seconds=[1, 2], total_timeout_ms=1000, from_beginning=True,
+    )  # fmt: skip
+    [row] = api.rows("SELECT * FROM holdfast.endpoint WHERE name = 'full'")
+    assert (row["types"], row["headers"]) == (["a.x", "b.x"], {"x-tenant": "eu"})
+    assert (row["connect_timeout_ms"], row["total_timeout_ms"]) == (1000, 1000)
+    assert (row["rate_per_second"], row["budget_seconds"]) == (None, 432_000)
+    assert api.audited()[before:] == [
+        ("endpoint.add", "full", "token admin", "a new receiver"),
+    ]
+    again = api.ask("POST", "/endpoints", json={**NEW, "name": "full"})
+    assert (again.status_code, "already" in again.json()["detail"]) == (409, True)
+    assert len(api.audited()) == before + 1
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"url": "ftp://payouts.example"}, "url must be"),
+        ({"url": "https://user:secret-canary@payouts.example"}, "url must be"),
+        ({"url": "http://payouts.example"}, "needs --allow-cidr"),
+        ({"url": "https://127.0.0.1/"}, "would be refused"),
+        ({"url": "https://169.254.169.254/latest"}, "would be refused"),
+        ({"secret_refs": ["whsec_secret-canary"]}, "faults"),
+        ({"secret_refs": []}, "faults"),
+        ({"headers": {"webhook-id": "x"}}, "webhook-id"),
+        ({"headers": {"x": "a\r\nb: c"}}, "faults"),
+        ({"client_cert_ref": "file:/tls.pem"}, "go together"),
+        ({"url": None}, "url cannot be null"),
+        ({"concurrency": 0}, "faults"),
+        ({"concurrency": True}, "faults"),
+        ({"concurrency": "3"}, "faults"),
+        ({"concurrency": 10**400}, "faults"),
+        ({"order_policy": "perhaps"}, "faults"),
+        ({"allow_cidrs": ["10.0.0.1/8"]}, "networks"),
+        ({"allow_cidrs": ["fe80::1%eth0/128"]}, "zone"),
+        ({"secret_refs": ["env:A", "env:A"]}, "two different"),
+        ({"types": ["a.b", "a.b"]}, "twice"),
+        ({"state": "active"}, "faults"),
+        ({"reason": " \n "}, "faults"),
+        ({"reason": "nul \x00"}, "faults"),
+        ({"reason": "x" * 2001}, "faults"),
+        ({}, "nothing to set"),
+    ],
+    ids=str,
+)
+def test_setting_that_makes_no_sense_is_refused_and_changes_nothing(
+    api: Api, change: dict[str, Any], complaint: str
+) -> None:
+    if not api.rows("SELECT FROM holdfast.endpoint WHERE name = 'kept'"):
+        _added(api, "kept")
+    before = api.rows("SELECT * FROM holdfast.endpoint WHERE name = 'kept'")
+    audited = api.audited()
+    answer = api.ask("PATCH", "/endpoints/kept", json={"reason": "a test", **change})
+    assert answer.status_code == 422, answer.text
+    assert complaint in answer.text
+    assert "canary" not in answer.text
+    assert api.rows("SELECT * FROM holdfast.endpoint WHERE name = 'kept'") == before
+    assert api.audited() == audited
+
+
+def test_change_says_what_is_different_and_once_more_is_no_change(api: Api) -> None:
+    _added(api, "changed", rate_per_second=5)
+    before = len(api.audited())
+    change = {"rate_per_second": 0, "concurrency": 9, "reason": "faster"}
+    first = api.ask("PATCH", "/endpoints/changed", json=change)
+    assert first.json() == {
+        "name": "changed",
+        "before": {"concurrency": 64, "rate_per_second": 5},
+        "after": {"concurrency": 9, "rate_per_second": None},
+    }
+    again = api.ask("PATCH", "/endpoints/changed", json=change)
+    assert again.json() == {"name": "changed", "before": {}, "after": {}}
+    assert api.audited()[before:] == [("endpoint.set", "changed", "token admin", "faster")]
+    types = api.ask("PATCH", "/endpoints/changed", json={"types": ["a"], "reason": "r"})
+    assert (types.status_code, "pause" in types.json()["detail"]) == (409, True)
+
+
+def test_secret_is_rotated_in_two_steps(api: Api) -> None:
+    _added(api, "rotated")
+    before = len(api.audited())
+    path = "/endpoints/rotated/rotate-secret"
+    for given, status, refs in (
+        ({"to": "env:NEW"}, 200, ["env:PAYOUTS_SECRET", "env:NEW"]),
+        ({"to": "env:THIRD"}, 409, None),
+        ({}, 422, None),
+        ({"finish": True}, 200, ["env:NEW"]),
+        ({"finish": True}, 404, None),
+    ):
+        answer = api.ask("POST", path, json={"reason": "leaked", **given})
+        assert (answer.status_code, answer.json().get("secret_refs")) == (status, refs)
+    assert [row[:1] for row in api.audited()[before:]] == [("endpoint.rotate_secret",)] * 2
+
+
+def test_operator_pauses_and_resumes_but_not_what_an_administrator_disabled(api: Api) -> None:
+    _added(api, "held")
+    before, who = len(api.audited()), AccessRole.OPERATOR.value
+    for action, asker, status, state in (
+        ("pause", who, 200, "paused"),
+        ("resume", who, 200, "active"),
+        ("disable", who, 403, "active"),
+        ("disable", "admin", 200, "disabled"),
+        ("resume", who, 409, "disabled"),
+        ("pause", who, 409, "disabled"),
+        ("resume", "admin", 200, "active"),
+    ):
+        answer = api.ask("POST", f"/endpoints/held/{action}", asker, json=WHY)
+        assert answer.status_code == status, answer.text
+        assert _state(api, "held") == state
+    assert [(row[0], row[2]) for row in api.audited()[before:]] == [
+        ("endpoint.paused", f"token {who}"),
+        ("endpoint.active", f"token {who}"),
+        ("endpoint.disabled", "token admin"),
+        ("endpoint.active", "token admin"),
+    ]
+    assert api.ask("POST", "/endpoints/nobody/pause", who, json=WHY).status_code == 404
+
+
+def test_stream_adopts_what_it_has_batches_of_or_what_is_forced(api: Api) -> None:
+    before, query_id = len(api.audited()), str(uuid4())
+    path, asked = "/streams/test/adopt", {"query_id": query_id, "reason": "a new checkpoint"}
+    refused = api.ask("POST", path, json=asked)
+    assert (refused.status_code, "cannot be read" in refused.json()["detail"]) == (409, True)
+    forced = api.ask("POST", path, json={**asked, "force": True})
+    assert (forced.status_code, forced.json()["changed"]) == (200, True), forced.text
+    again = api.ask("POST", path, json=asked)
+    assert (again.status_code, again.json()["changed"]) == (200, False)
+    old = api.ask(
+        "POST", path, json={"query_id": forced.json()["previous_query_id"], "reason": "back"}
+    )
+    assert (old.status_code, old.json()["changed"]) == (200, True), "it has batches of that one"
+    assert [row[:3] for row in api.audited()[before:]] == [
+        ("stream.adopt", "test", "token admin")
+    ] * 2
+    assert api.ask("POST", "/streams/no%2Fsuch/adopt", json=asked).status_code == 404
+    assert api.ask("POST", path, json={**asked, "query_id": "x"}).status_code == 422

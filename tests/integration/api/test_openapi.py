@@ -1,0 +1,70 @@
+"""The description of the API: it is as it was reviewed, and says what everything means."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.command import holdfast
+
+REVIEWED = Path(__file__).parents[2] / "contract" / "vectors" / "openapi.json"
+PROBLEM = {"schema": {"$ref": "#/components/schemas/Problem"}}
+
+
+@pytest.fixture(scope="module")
+def described() -> dict[str, Any]:
+    """What the command prints; it needs no database."""
+    done = holdfast("api", "openapi")
+    assert done.returncode == 0, done.stderr
+    content: dict[str, Any] = json.loads(done.stdout)
+    return content
+
+
+def _operations(described: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {
+        f"{method.upper()} {path}": operation
+        for path, item in described["paths"].items()
+        for method, operation in item.items()
+    }
+
+
+def test_description_is_the_reviewed_one(described: dict[str, Any]) -> None:
+    """After a change that is meant: holdfast api openapi > tests/contract/vectors/openapi.json."""
+    reviewed = json.loads(REVIEWED.read_text())
+    assert _operations(described).keys() == _operations(reviewed).keys()
+    versions = {each["info"].pop("version") for each in (reviewed, dict(described))}
+    assert described == reviewed, versions
+
+
+def test_every_operation_says_what_it_does_who_may_and_how_it_fails(
+    described: dict[str, Any],
+) -> None:
+    problems = described["components"]["responses"]
+    for name, operation in _operations(described).items():
+        assert operation["summary"].endswith("."), name
+        assert operation["description"], name
+        assert operation["tags"], name
+        assert operation["security"] == [{"HTTPBearer": []}], name
+        for status in ("401", "403", "404", "409", "422", "429", "503"):
+            reference = {"$ref": f"#/components/responses/Problem{status}"}
+            assert operation["responses"][status] == reference, name
+            assert problems[f"Problem{status}"]["content"] == {"application/problem+json": PROBLEM}
+
+
+def test_every_model_says_what_it_is_and_no_name_is_taken_twice(
+    described: dict[str, Any],
+) -> None:
+    for name, schema in described["components"]["schemas"].items():
+        assert "__" not in name
+        assert "description" in schema or "enum" in schema, name
+
+
+def test_every_read_is_a_get_that_takes_nothing_but_an_address(
+    described: dict[str, Any],
+) -> None:
+    reads = {k: v for k, v in _operations(described).items() if k.startswith("GET ")}
+    assert len(reads) >= 28
+    for name, operation in reads.items():
+        assert "requestBody" not in operation, name
+        assert operation["responses"].keys() & {"200", "201"} == {"200"}, name

@@ -1,0 +1,193 @@
+"""What the API shows: the same as the commands, to everybody who may see it."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from dispatcher.core.dead_letter import without_answer
+from tests.support.admin_api import Api
+from tests.support.api_world import ANSWERED, DEAD, SET_ASIDE, STRANGE, key_text
+from tests.support.command import holdfast
+
+KEY, DEAD_KEY, UNUSED = key_text("m_1"), key_text(DEAD), f"hf_{'0' * 32}"
+NAMED = f"name={quote(STRANGE, safe='')}"
+ALL = "limit=500"
+LIST = ("entries", "list")
+
+MOVING = {
+    *("at", "since", "until", "complete_since", "entries_since", "attempts_since"),
+    *("oldest_waiting_seconds", "oldest_due_age_seconds", "heartbeat_age_seconds"),
+    *("age_seconds", "clock_ahead_seconds", "bytes", "live_rows", "dead_rows", "rows"),
+    *("vacuumed_at", "autovacuumed_at", "analyzed_at", "connections", "snapshots", "tables"),
+    *("series", "sentence", "drain_seconds", "last_used_at"),
+}
+"""What is another value, or another order, a moment later."""
+
+SAME = (
+    ("/status", ("status",), None),
+    ("/overview?minutes=5", ("overview", "--minutes", "5"), None),
+    ("/endpoints", ("endpoint", "list"), "endpoints"),
+    (f"/entries?{ALL}", ("entries", "list", "--limit", "500"), None),
+    (f"/entries?subject={quote(STRANGE, safe='')}", (*LIST, "--subject", STRANGE), None),
+    ("/entries?stream=payouts&batch=0", (*LIST, "--stream", "payouts", "--batch", "0"), None),
+    ("/entries?limit=3", ("entries", "list", "--limit", "3"), None),
+    (f"/entries/{KEY}?body=true", ("entries", "show", KEY), None),
+    (f"/entries/{KEY}/why", ("why", KEY), None),
+    (f"/entries/{DEAD_KEY}/why", ("why", DEAD_KEY), None),
+    (f"/entries/{KEY}/trace", ("trace", KEY), None),
+    (f"/entries/{DEAD_KEY}/trace?body=true", ("trace", DEAD_KEY, "--body"), None),
+    (f"/entries/{KEY}/attempts?body=true", ("attempts", "list", KEY), None),
+    ("/attempts?body=true&limit=4", ("attempts", "list", "--limit", "4"), None),
+    ("/attempts?body=true&outcome=rejected", ("attempts", "list", "--outcome", "rejected"), None),
+    ("/subjects", ("subjects", "list"), None),
+    ("/subjects?held=stopped", ("subjects", "list", "--held", "stopped"), None),
+    ("/subjects?prefix=m_&limit=2", ("subjects", "list", "--prefix", "m_", "--limit", "2"), None),
+    (f"/subjects/named?{NAMED}", ("subjects", "show", STRANGE), None),
+    (f"/subjects/named/why?{NAMED}", ("why", STRANGE), None),
+    ("/subjects/named/why?name=m_dead&sequence=2", ("why", DEAD, "--sequence", "2"), None),
+    ("/streams", ("stream", "list"), "streams"),
+    ("/streams/payouts", ("stream", "show", "payouts"), None),
+    ("/batches?stream=test&limit=2", ("batch", "list", "test", "--limit", "2"), None),
+    ("/batches/payouts/0", ("batch", "show", "payouts", "0"), None),
+    ("/batches/payouts/0/diff?body=true", ("batch", "diff", "payouts", "0"), None),
+    ("/quarantine", ("quarantine", "list"), None),
+    ("/quarantine?reason=malformed", ("quarantine", "list", "--reason", "malformed"), None),
+    ("/quarantine/1?body=true", ("quarantine", "show", "1"), None),
+    ("/dead-letters", ("dead", "list"), None),
+    ("/dead-letters/1?body=true", ("dead", "show", "1"), None),
+    ("/replays", ("replay", "list"), None),
+    ("/dispatchers", ("dispatchers", "list"), None),
+    ("/database", ("database",), None),
+    ("/check", ("check",), None),
+    ("/receipts?endpoint=payouts", ("receipts", "--endpoint", "payouts"), None),
+)  # fmt: skip
+"""A path, the command that says the same, and the name that the command's list has in the API."""
+
+
+def found(api: Api, path: str, who: str = "admin") -> dict[str, Any]:
+    """What the API answers; it must."""
+    answer = api.ask("GET", path, who)
+    assert answer.status_code == 200, answer.text
+    content: dict[str, Any] = answer.json()
+    return content
+
+
+def _told(api: Api, arguments: Sequence[str]) -> Any:
+    done = holdfast(*arguments, "--json", dsn=api.dsn)
+    assert done.stdout, done.stderr
+    return json.loads(done.stdout)
+
+
+def _still(value: Any) -> Any:
+    """Leave out what moves, what is null, and what lists of the API leave out."""
+    if isinstance(value, dict):
+        kept = {k: _still(v) for k, v in value.items() if k not in MOVING}
+        for name in {"detail", "dead_detail"} & {k for k, v in kept.items() if isinstance(v, str)}:
+            kept[name] = without_answer(kept[name])
+        return {k: v for k, v in kept.items() if v is not None}
+    return [_still(each) for each in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize(("path", "arguments", "name"), SAME, ids=[each[0] for each in SAME])
+def test_api_shows_what_the_command_shows(
+    reading: Api, path: str, arguments: tuple[str, ...], name: str | None
+) -> None:
+    told = _told(reading, arguments)
+    told = told if name is None else {name: told}
+    here = found(reading, path)
+    if path.startswith("/receipts"):
+        told = {k: v for k, v in told.items() if k in here}
+    assert _still(here) == _still(told)
+
+
+def test_endpoint_is_shown_with_its_settings_pace_and_backlog(reading: Api) -> None:
+    told = _told(reading, ["endpoint", "show", "payouts"])
+    here = found(reading, "/endpoints/payouts")
+    assert here.keys() == told.keys()
+    assert _still(here) == _still(told)
+
+
+def test_replay_is_shown_with_its_items_and_how_far_it_is(reading: Api) -> None:
+    for replay in found(reading, "/replays")["replays"]:
+        id_, path = replay["id"], f"/replays/{replay['id']}"
+        assert found(reading, path) == _told(reading, ["replay", "show", id_])
+        assert _still(found(reading, f"{path}/status")) == _still(
+            _told(reading, ["replay", "status", id_])
+        )
+        told = _told(reading, ["replay", "show", id_, "--items"])
+        items = found(reading, f"{path}/items")
+        assert items["items"] == told["items"]
+        assert len(items["items"]) == replay["item_count"] > 0
+
+
+def test_audit_trail_is_that_of_the_command_page_by_page(reading: Api) -> None:
+    page = found(reading, "/audit?action=replay&limit=1")
+    older = found(reading, f"/audit?action=replay&limit=1&before={page['next_before']}")
+    told = _told(reading, ["audit", "list", "--action", "replay"])
+    assert [*page["actions"], *older["actions"]] == told["actions"]
+    assert older["next_before"] is None
+
+
+PRIVATE = (
+    (f"/entries/{KEY}", "entry.read", KEY, '\\"merchant_id\\":\\"m_1'),
+    (f"/entries/{DEAD_KEY}/trace", "entry.read", DEAD_KEY, ANSWERED),
+    (f"/entries/{DEAD_KEY}/attempts", "entry.read", DEAD_KEY, ANSWERED),
+    ("/attempts", "entry.read", "attempts", ANSWERED),
+    ("/batches/payouts/0/diff", "entry.read", "payouts batch 0", '\\"merchant_id\\":\\"j_3'),
+    ("/quarantine/1", "quarantine.read", "quarantine 1", "what was set aside"),
+    ("/dead-letters/1", "entry.read", DEAD_KEY, ANSWERED),
+)
+"""A path, how it is noted that somebody read a body there, and what stands in that."""
+
+
+@pytest.mark.parametrize(("path", "action", "target", "words"), PRIVATE)
+def test_bodies_are_for_operators_who_ask_and_are_noted(
+    reading: Api, path: str, action: str, target: str, words: str
+) -> None:
+    def noted() -> list[tuple[str, str, str, str]]:
+        return [each for each in reading.audited() if each[:2] == (action, target)]
+
+    before = noted()
+    for who in ("viewer", "operator"):
+        assert words not in json.dumps(found(reading, path, who))
+    refused = reading.ask("GET", f"{path}?body=true", "viewer")
+    assert refused.status_code == 403
+    assert "operator" in refused.json()["detail"]
+    assert noted() == before
+    assert words in json.dumps(found(reading, f"{path}?body=true", "operator"))
+    assert noted()[len(before) :] == [(action, target, "token operator", "asked for")]
+
+
+def test_no_list_has_a_body_or_an_answer(reading: Api) -> None:
+    paths = ("/entries", "/quarantine", "/dead-letters", "/audit", "/replays", "/subjects")
+    explained = (f"/entries/{DEAD_KEY}/why", f"/subjects/named/why?name={DEAD}")
+    for path in (*paths, *explained, "/attempts", "/overview", "/endpoints/payouts"):
+        text = reading.ask("GET", path, "viewer").text
+        assert ANSWERED not in text
+        assert SET_ASIDE not in text
+        assert "merchant_id" not in text
+
+
+MISSING = (
+    *("/endpoints/none", "/streams/none", "/batches?stream=none", "/batches/test/99"),
+    *("/batches/none/0", "/batches/test/1/diff", "/quarantine/999", "/dead-letters/999"),
+    *(f"/entries/{UNUSED}", f"/entries/{UNUSED}/why", f"/entries/{UNUSED}/trace"),
+    *(f"/entries/{UNUSED}/attempts", f"/entries/{KEY}/why?endpoint=none"),
+    *("/entries?subject=none", "/entries?stream=none", "/entries?stream=test&batch=99"),
+    *("/subjects/named?name=none", "/subjects/named/why?name=none", "/attempts?endpoint=none"),
+    *("/subjects/named/why?name=m_1&sequence=99", "/dead-letters?subject=none"),
+    *("/dead-letters?endpoint=none", "/quarantine?stream=none", "/check?stream=none"),
+    *("/check?endpoint=none", "/receipts?endpoint=none", "/receipts?endpoint=payouts&subject=none"),
+    *(f"/replays/{'0' * 32}", f"/replays/{'0' * 32}/items", f"/replays/{'0' * 32}/status"),
+    "/batches?stream=test&query_id=00000000-0000-0000-0000-000000000000",
+)
+
+
+@pytest.mark.parametrize("path", MISSING)
+def test_what_is_not_there_is_a_problem_that_says_so(reading: Api, path: str) -> None:
+    answer = reading.ask("GET", path, "viewer")
+    assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
+    assert len(answer.json()["detail"]) > 20

@@ -1,0 +1,110 @@
+"""Text of strangers in the console: it is shown as text, and what would act is not kept."""
+
+from collections.abc import Iterator
+from html import unescape
+from html.parser import HTMLParser
+
+import httpx
+import psycopg
+import pytest
+
+from tests.support.admin_api import Api
+from tests.support.api_world import world
+from tests.support.console import csrf_of, logged_in
+from tests.support.console_routes import PAGES, filled
+
+HOSTILE = (
+    """"'><svg/onload=alert(1)><a href=javascript:x hx-get=//evil>&#0;{{7919*7919}}</script>"""
+)
+"""What would break out of an attribute, an element, a script or a template."""
+
+POISON = """
+    UPDATE holdfast.dead_letter SET detail = %(text)s;
+    UPDATE holdfast.quarantine SET detail = %(text)s, row = to_json(%(text)s::text)::text;
+    UPDATE holdfast.endpoint SET state_reason = %(text)s WHERE state <> 'active';
+    UPDATE holdfast.endpoint_pace SET breaker_reason = %(text)s;
+    UPDATE holdfast.attempt SET response = %(text)s, error = %(text)s;
+    UPDATE holdfast.subject SET name = %(text)s WHERE name = 'm_2';
+    UPDATE holdfast.dispatcher_instance SET host = %(text)s, version = %(text)s;
+    UPDATE holdfast.replay
+        SET reason = %(text)s, filter = jsonb_build_object('subject', %(text)s::text);
+    UPDATE holdfast.stream SET checkpoint = %(text)s;
+    INSERT INTO holdfast.operator_action (actor, action, target, reason, detail)
+        SELECT t, t, t, t, jsonb_build_object(t, t) FROM (SELECT %(text)s::text AS t) poison
+"""
+FILTERS = """
+    /entries?before /entries?stream /entries?type /audit?actor /search?q /subjects?prefix
+    /subjects/show?name /dead?reason /dead?which /login?next /replays/new?keys /replays/new?types
+    /batches?stream /nowhere?x
+"""
+
+
+class Elements(HTMLParser):
+    """The attributes of a page's elements, as a browser reads them."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.attributes: list[tuple[str, str, str]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Keep what an element has."""
+        self.attributes += [(tag, name, value or "") for name, value in attrs] or [(tag, "", "")]
+
+
+@pytest.fixture(scope="module")
+def api(server_dsn: str, template_database: str) -> Iterator[Api]:
+    """A world in which every text is hostile."""
+    with world(server_dsn, template_database) as api:
+        with psycopg.connect(api.dsn, autocommit=True) as db:
+            for statement in POISON.split(";"):
+                done = db.execute(statement.encode(), {"text": HOSTILE})
+                assert done.rowcount > 0, statement
+        yield api
+
+
+@pytest.fixture
+def admin(api: Api) -> Iterator[httpx.Client]:
+    with logged_in(api) as browser:
+        yield browser
+
+
+def _answers(admin: httpx.Client) -> Iterator[httpx.Response]:
+    for path in map(filled, PAGES):
+        for asked in ({}, {"body": "shown"}, {"text": "shown"}, {"subject": HOSTILE}):
+            yield admin.get(path, params=asked)
+    for address in FILTERS.split():
+        path, name = address.split("?")
+        yield admin.get(path, params={name: HOSTILE})
+    csrf = csrf_of(admin.get("/audit"))
+    yield admin.post("/replays", data={"csrf": csrf, "reason": HOSTILE, "types": HOSTILE})
+    yield admin.post("/login", data={"token": HOSTILE})
+    yield admin.get(f"/entries/{HOSTILE}")
+    yield admin.get(f"/{HOSTILE}")
+
+
+def test_it_is_text_wherever_it_is_shown(admin: httpx.Client) -> None:
+    told = 0
+    for answer in _answers(admin):
+        assert answer.status_code < 500, answer.url
+        assert "62710561" not in answer.text, answer.url
+        told += "svg/onload" in unescape(answer.text)
+        for element, name, value in Elements(answer.text).attributes:
+            where = (answer.url, element, name, value)
+            assert element != "svg/onload", where
+            assert not name.startswith("on"), where
+            if name in ("href", "src", "action", "hx-get", "formaction"):
+                assert value.startswith(("/", "#")), where
+                assert not value.startswith("//"), where
+    assert told > 20, "it was shown"
+
+
+def test_reason_that_would_act_on_a_terminal_is_refused(api: Api, admin: httpx.Client) -> None:
+    csrf, audited = csrf_of(admin.get("/audit")), api.audited()
+    for reason in ("\x1b[2J", "a\x07", "a\rb", "\x7f"):
+        form = {"csrf": csrf, "reason": reason}
+        assert admin.post("/endpoints/payouts/pause", data=form).status_code == 422, reason
+    assert api.audited() == audited
+    form = {"csrf": csrf, "reason": "two\r\nlines"}
+    assert admin.post("/endpoints/payouts/pause", data=form).status_code == 303
+    assert api.audited()[-1][3] == "two\nlines"

@@ -1,0 +1,204 @@
+"""The conformance kit against real receivers: sound ones, eight broken ones, one in Node."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from dispatcher.conformance.plan import plan_of, probe_of
+from dispatcher.conformance.report import Report
+from dispatcher.conformance.rule import Grade
+from dispatcher.conformance.run import Unreachable, conform_to
+from dispatcher.receiver import Secret
+from tests.support.certificates import Authority
+from tests.support.payouts import empty_database, payouts
+from tests.support.receivers import broken
+from tests.support.receivers.node import node_receiver
+from tests.support.receivers.serving import serving
+from tests.support.receivers.sound import BareReceiver, SoundReceiver
+from tests.support.sender import OTHER_KEY_BYTES, secret_text
+
+SECRET = Secret.parse(secret_text())
+OTHER_SECRET = Secret.parse(secret_text(OTHER_KEY_BYTES))
+KEEP_SECONDS = 0.3
+
+UNSEEN = {
+    "good.outcome",
+    "duplicate.once",
+    "duplicate.same-answer",
+    "commit.before-answer",
+    "concurrent.once",
+    "conflict.first-kept",
+    "order.stale",
+    "order.stale-again",
+    "keys.kept",
+}
+"""What a bare 200 does not tell."""
+
+MALFORMED = {
+    *(f"signature.{what}" for what in ("not-base64", "one-character", "not-padded", "url-safe")),
+    *(f"signature.{what}" for what in ("empty-mac", "three-parts", "commas-between")),
+    "header.beyond-ascii",
+    "rotation.spoiled-beside",
+}
+UNSIGNED_BODIES = {"raw.spaced", "raw.rewritten", "raw.newline", "raw.byte-order-mark"}
+
+
+REQUESTS = [
+    f"{group}.*" for group in ("header", "id", "encoding", "time", "signature", "raw", "body")
+]
+"""The half of the rules that verification answers; the inbox answers the other half."""
+
+
+def grade(url: str, probe: str | None = None, **options: Any) -> Report:
+    """Fire at the URL; the slow sender takes seconds and is left out unless it is asked for."""
+    options = {"seed": 7, "skip": ["slow.*"], **options}
+    known = options.pop("secrets", [SECRET])
+    return asyncio.run(conform_to(plan_of(url, known, **options), probe_of(probe, None)))
+
+
+def test_payouts_service_passes_and_acted_once_on_each_decision(server_dsn: str) -> None:
+    with empty_database(server_dsn) as dsn, payouts(dsn) as service:
+        # When the body that never ends is cut, the Node receiver shows: here it would take 10 s.
+        report = grade(f"{service.url}/webhooks", skip=["slow.cut"])
+        assert (report.rules(Grade.FAIL), report.rules(Grade.WARN), report.stopped) == (
+            [],
+            [],
+            None,
+        )
+        with psycopg.connect(dsn) as connection:
+            repeated = connection.execute(
+                "SELECT key FROM payouts.hold_history GROUP BY key HAVING count(*) > 1"
+            ).fetchall()
+            subjects = connection.execute(
+                "SELECT count(*) FROM payouts.hold WHERE merchant_id NOT LIKE 'conform-7-%'"
+            ).fetchone()
+    assert repeated == []
+    assert subjects == (0,)
+
+
+def test_receiver_in_another_language_written_from_the_document_passes() -> None:
+    with node_receiver(secret_text(), secret_text(OTHER_KEY_BYTES)) as url:
+        report = grade(f"{url}/hooks", secrets=[SECRET, OTHER_SECRET], skip=[])
+    assert report.rules(Grade.FAIL) == []
+    assert report.rules(Grade.WARN) == []
+    assert {"rotation.second-secret", "inquiry.known", "slow.cut"} <= set(report.rules(Grade.PASS))
+    (known,) = (v for v in report.verdicts if v.rule.id == "inquiry.known")
+    assert known.detail == "answered 200 applied"
+
+
+def test_sound_receiver_in_memory_passes_everything() -> None:
+    with serving(SoundReceiver(SECRET)) as url:
+        report = grade(f"{url}/hooks")
+    assert (report.rules(Grade.FAIL), report.rules(Grade.WARN), report.stopped) == ([], [], None)
+
+
+@pytest.mark.parametrize(
+    ("make", "rules"),
+    [
+        (broken.ReserialisedBody, UNSIGNED_BODIES),
+        (broken.FailsOnBadBase64, MALFORMED),
+        (broken.AcceptsOldTimestamps, {"time.stale", "time.day-old"}),
+    ],
+)
+def test_broken_verification_fails_the_rule_that_it_breaks_and_no_other(
+    make: Callable[[Secret], SoundReceiver], rules: set[str]
+) -> None:
+    with serving(make(SECRET)) as url:
+        report = grade(f"{url}/hooks", only=[*REQUESTS, "rotation.*", "trace.*"])
+    assert set(report.rules(Grade.FAIL)) == rules
+    assert not report.passes(strict=False)
+
+
+@pytest.mark.parametrize(
+    ("make", "rules"),
+    [
+        (broken.AnswersBeforeCommit, {"commit.before-answer"}),
+        (broken.GoesBackwards, {"order.stale"}),
+        (broken.ConflictIsDone, {"conflict.refused"}),
+        (broken.LooksThenInserts, {"concurrent.once"}),
+    ],
+)
+def test_broken_inbox_fails_the_rule_that_it_breaks_and_no_other(
+    make: Callable[[Secret], SoundReceiver], rules: set[str]
+) -> None:
+    with serving(make(SECRET)) as url:
+        report = grade(f"{url}/hooks", skip=[*REQUESTS, "slow.*"])
+    assert set(report.rules(Grade.FAIL)) == rules
+    assert not report.passes(strict=False)
+
+
+def test_receiver_that_forgets_keys_is_found_by_patience_alone() -> None:
+    forgetful = broken.KeepsKeysBriefly(SECRET, keep_seconds=KEEP_SECONDS)
+    with serving(forgetful) as url:
+        report = grade(f"{url}/hooks", only=["keys.*"], patient_seconds=KEEP_SECONDS * 1.5)
+    assert report.rules(Grade.FAIL) == ["keys.kept"]
+    with serving(broken.KeepsKeysBriefly(SECRET)) as url:
+        hasty = grade(f"{url}/hooks", only=["keys.*"])
+    assert (hasty.rules(Grade.FAIL), hasty.rules(Grade.WARN)) == ([], ["keys.kept"])
+
+
+def test_bare_answers_are_warnings_without_a_probe_and_graded_with_one() -> None:
+    with serving(BareReceiver(SECRET)) as url:
+        unseen = grade(f"{url}/hooks", only=[*UNSEEN])
+        assert (set(unseen.rules(Grade.WARN)), unseen.rules(Grade.FAIL)) == (UNSEEN, [])
+        assert unseen.passes(strict=False)
+        assert not unseen.passes(strict=True)
+        seen = grade(f"{url}/hooks", f"{url}/applied/{{key}}", seed=8, only=[*UNSEEN])
+    left = {"good.outcome", "duplicate.same-answer", "order.stale-again", "keys.kept"}
+    assert (set(seen.rules(Grade.WARN)), seen.rules(Grade.FAIL)) == (left, [])
+
+
+def test_probe_finds_what_bare_answers_hide() -> None:
+    class Bare(BareReceiver, broken.LooksThenInserts):
+        """Applies twice under concurrency, and does not say so."""
+
+    class Queue(broken.AnswersBeforeCommit):
+        """Answers a bare 200, also while the job is queued."""
+
+        def compose(self, receipt: Any, delivery: Any) -> Any:
+            return BareReceiver.compose(self, receipt, delivery)  # type: ignore[arg-type]
+
+    for make, rule in ((Bare, "concurrent.once"), (Queue, "commit.before-answer")):
+        with serving(make(SECRET)) as url:
+            only = ["concurrent.once", "commit.before-answer"]
+            report = grade(f"{url}/hooks", f"{url}/applied/{{key}}", only=only)
+        assert report.rules(Grade.FAIL) == [rule]
+
+
+def test_other_contract_is_fired_as_it_is_given() -> None:
+    receiver = SoundReceiver(SECRET)
+    data = b'{"account":"{subject}","amount_minor":1200,"tags":["{subject}/x"]}'
+    with serving(receiver) as url:
+        report = grade(f"{url}/hooks", type_="refund.granted", data=data)
+    assert (report.rules(Grade.FAIL), report.rules(Grade.WARN)) == ([], [])
+    assert all(subject.startswith("conform-7-") for subject in receiver.fences)
+
+
+def test_refused_good_delivery_ends_the_run_and_says_so() -> None:
+    with serving(SoundReceiver(OTHER_SECRET)) as url:
+        report = grade(f"{url}/hooks")
+    assert report.rules(Grade.FAIL) == ["good.applied", "raw.spaced"]
+    assert report.stopped == "a good delivery was refused, so nothing else can be told"
+    assert not report.passes(strict=False)
+
+
+def test_certificate_is_checked_and_a_private_authority_can_be_named(tmp_path: Path) -> None:
+    authority = Authority()
+    only = ["good.applied", "slow.others"]
+    with serving(SoundReceiver(SECRET), authority.server()) as url:
+        with pytest.raises(Unreachable, match="certificate verify failed"):
+            grade(f"{url}/hooks")
+        report = grade(f"{url}/hooks", only=only, skip=[], ca_file=authority.file(tmp_path))
+    assert report.rules(Grade.PASS) == only
+
+
+def test_seed_that_was_used_before_is_told_from_a_fault() -> None:
+    with serving(SoundReceiver(SECRET)) as url:
+        grade(f"{url}/hooks", only=["good.*"])
+        report = grade(f"{url}/hooks", only=["good.*"])
+    (verdict,) = report.verdicts
+    assert "--seed was used before" in verdict.detail

@@ -1,0 +1,94 @@
+"""Endpoints that nothing limits are claimed from in the message that asks whether anything does."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from dispatcher.core.values import Lane, Wanted
+from dispatcher.store.postgres import PostgresStore
+from sink.contract.states import Outcome
+from tests.integration.dispatcher.test_store import judged
+from tests.support.decisions import Decisions
+from tests.support.delivery import lanes, stored
+from tests.support.dispatching import add_endpoint
+from tests.support.fault_proxy import FaultProxy
+from tests.support.line_faults import Line, Way
+
+URL = "http://127.0.0.1:1/"
+LIMITS = {
+    "breaker": """
+        UPDATE holdfast.endpoint_pace
+        SET breaker = 'open', breaker_since = now(), breaker_until = now() + interval '1 hour'
+        WHERE endpoint_id = %s
+    """,
+    "hold": """
+        UPDATE holdfast.endpoint_pace
+        SET held_until = now() + interval '1 hour', held_by = 'answered 429'
+        WHERE endpoint_id = %s
+    """,
+    "rate": "UPDATE holdfast.endpoint SET rate_per_second = 10 WHERE id = %s",
+}
+
+
+async def claimed(store: PostgresStore, *endpoints: int) -> Sequence[Lane]:
+    claim = await store.claim(Wanted(dict.fromkeys(endpoints, 100), uuid4(), 30, 8), 0)
+    return claim.lanes
+
+
+@pytest.mark.parametrize(("limit", "leased"), [("breaker", 0), ("hold", 0), ("rate", 5)])
+def test_limit_that_came_since_the_last_claim_holds(
+    dsn: str, db: psycopg.Connection, decisions: Decisions, limit: str, leased: int
+) -> None:
+    free, limited = add_endpoint(db, URL, name="free"), add_endpoint(db, URL, name="limited")
+    decisions.write("m_0")
+
+    async def work(store: PostgresStore) -> None:
+        await store.route(16)
+        before = await claimed(store, free, limited)
+        await store.settle([judged(lane, Outcome.DELIVERED) for lane in before], repeated=False)
+        decisions.write(*(f"m_{n}" for n in range(1, 9)))
+        await store.route(16)
+        db.execute(LIMITS[limit].encode(), [limited])
+        counts = Counter(lane.endpoint_id for lane in await claimed(store, free, limited))
+        assert (counts[free], counts[limited]) == (8, leased)
+        # What one claim found out, the next one knows.
+        assert await claimed(store, free) == []
+
+    asyncio.run(stored(dsn, work))
+    rows = db.execute("SELECT endpoint_id, count(token) FROM holdfast.lane GROUP BY 1").fetchall()
+    assert dict(rows) == {free: 8, limited: leased}
+
+
+def test_decision_waits_for_the_database_four_times_before_it_is_sent(
+    dsn: str, db: psycopg.Connection, decisions: Decisions
+) -> None:
+    """Two for routing and two for its claim: each is one message there and one back."""
+    endpoint_id = add_endpoint(db, URL)
+    turns = [0]
+    last = [Way.DOWN]
+
+    async def counting(way: Way, data: bytes, _line: Line) -> bytes:
+        turns[0] += last[0] is Way.UP and way is Way.DOWN
+        last[0] = way
+        return data
+
+    async def work(store: PostgresStore) -> None:
+        for _ in range(2):  # what a connection does for the first time takes longer
+            decisions.write("m_1")
+            await store.route(16)
+            for lane in await claimed(store, endpoint_id):
+                await store.settle([judged(lane, Outcome.DELIVERED)], repeated=False)
+        decisions.write("m_1")
+        proxy.bend(counting)
+        await store.route(16)
+        routed = turns[0]
+        assert len(await claimed(store, endpoint_id)) == 1
+        assert (routed, turns[0] - routed) == (2, 2)
+
+    with FaultProxy.before_postgres(dsn) as proxy:
+        asyncio.run(stored(proxy.dsn_of(dsn), work))
+    assert lanes(db)["m_1"].delivered == 2

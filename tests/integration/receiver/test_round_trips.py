@@ -1,0 +1,325 @@
+"""A delivery on psycopg's connections: how many messages it takes, and what sessions do to it."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import psycopg
+import pytest
+from psycopg.pq import TransactionStatus
+
+from dispatcher.receiver import Delivery, Inbox, Receipt, Secret, TakenBack, answer, verify
+from dispatcher.receiver.one_trip import Texts
+from sink.contract.wire import ReceiptOutcome
+from tests.support.pgbouncer import PgBouncer
+from tests.support.sender import KEY_BYTES, Sent
+
+SECRET = Secret(KEY_BYTES)
+APPLIED, DUPLICATE = ReceiptOutcome.APPLIED, ReceiptOutcome.DUPLICATE
+KEPT = "SELECT count(*) FROM payouts.inbox"
+NAMES = "SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'holdfast_claim_%'"
+
+
+def delivery(sequence: int = 1, subject: str = "m_482") -> Delivery:
+    sent = Sent.of(subject, "block", sequence)
+    return verify(sent.headers, sent.content, [SECRET])
+
+
+def receive(connection: psycopg.Connection, given: Delivery, subject: str = "m_482") -> Receipt:
+    with Inbox().receive_sync(connection, given, subject=subject) as receipt:
+        return receipt
+
+
+@pytest.fixture
+def connection(payouts_dsn: str) -> Iterator[psycopg.Connection]:
+    """Of a service that commits each statement by itself where it opens no transaction."""
+    with psycopg.connect(payouts_dsn, autocommit=True) as connection:
+        yield connection
+
+
+def count(connection: psycopg.Connection, query: str = KEPT) -> int:
+    row = connection.execute(query.encode(), prepare=False).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+@pytest.mark.parametrize("threshold", [None, 0, 2])
+def test_claims_are_the_same_before_and_after_the_session_keeps_the_statement(
+    payouts_dsn: str, threshold: int | None
+) -> None:
+    with psycopg.connect(payouts_dsn, autocommit=True, prepare_threshold=threshold) as connection:
+        for sequence in range(1, 6):
+            assert receive(connection, delivery(sequence)).outcome is APPLIED
+            assert receive(connection, delivery(sequence)).outcome is DUPLICATE
+        assert count(connection, NAMES) == (threshold is not None)
+
+
+@pytest.mark.parametrize("autocommit", [True, False])
+def test_session_that_lost_the_statement_gets_it_again(
+    payouts_dsn: str, *, autocommit: bool
+) -> None:
+    with psycopg.connect(payouts_dsn, autocommit=autocommit, prepare_threshold=0) as connection:
+        assert receive(connection, delivery(1)).outcome is APPLIED
+        with connection.transaction():
+            connection.execute("CREATE TABLE payouts.kept AS SELECT 1 AS one", prepare=False)
+            connection.execute("DEALLOCATE ALL", prepare=False)
+            assert receive(connection, delivery(2)).outcome is APPLIED
+        assert count(connection, NAMES) == 1
+        assert count(connection, "SELECT one FROM payouts.kept") == 1
+
+
+def test_session_that_has_the_statement_already_is_no_obstacle(payouts_dsn: str) -> None:
+    with psycopg.connect(payouts_dsn, autocommit=True, prepare_threshold=0) as connection:
+        connection.execute(Texts("payouts").prepare, prepare=False)
+        for sequence in (1, 2):
+            assert receive(connection, delivery(sequence)).outcome is APPLIED
+        assert count(connection, NAMES) == 1
+
+
+def test_pooler_in_transaction_mode_changes_nothing(payouts_dsn: str) -> None:
+    """Each transaction may get another session: with the statement, or without it."""
+    with PgBouncer(payouts_dsn, pool=2) as pooler, ExitStack() as stack:
+        services = [
+            stack.enter_context(psycopg.connect(pooler.dsn, autocommit=True, prepare_threshold=1))
+            for _ in range(3)
+        ]
+        for sequence in range(1, 13):
+            one, other, third = services[sequence % 3 :] + services[: sequence % 3]
+            with other.transaction():
+                other.execute("SELECT 1", prepare=False)  # holds one of the two sessions
+                assert receive(one, delivery(sequence)).outcome is APPLIED
+            assert receive(third, delivery(sequence)).outcome is DUPLICATE
+        assert count(services[0]) == 12
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        "o'neill",
+        'a"b\\',
+        "\\'; DROP TABLE payouts.inbox; --",
+        "händler 商人",
+        "%s {0} $1",
+        "",
+        "\n",
+    ],
+)
+@pytest.mark.parametrize("encoding", ["UTF8", "LATIN1"])
+def test_any_text_is_a_subject_and_is_kept_as_it_is(
+    connection: psycopg.Connection, subject: str, encoding: str
+) -> None:
+    connection.execute("SET standard_conforming_strings = off")
+    connection.execute("SET escape_string_warning = off")
+    connection.execute(f"SET client_encoding = {encoding}".encode())
+    connection.prepare_threshold = 1
+    for sequence in (1, 2):
+        assert receive(connection, delivery(sequence), subject).outcome is APPLIED
+    kept = connection.execute(
+        "SELECT encode(convert_to(subject, 'UTF8'), 'hex') FROM payouts.inbox"
+    )
+    assert kept.fetchall() == [(subject.encode().hex(),)] * 2
+
+
+@pytest.mark.parametrize("subject", ["m_482", "händler"])
+def test_fence_of_any_subject_is_found_by_its_index(
+    connection: psycopg.Connection, subject: str
+) -> None:
+    """A text that was bytes has another collation than the columns, unless it is given theirs."""
+    given = delivery()
+    parameters = {
+        "schema": "payouts",
+        "key": given.key,
+        "subject": subject,
+        "sequence": 1,
+        "body_sha256": bytes(32),
+    }
+    connection.execute("SET enable_seqscan = off")
+    claim = Texts("payouts").plain("claim", parameters)
+    lines = connection.execute(b"EXPLAIN " + claim, prepare=False).fetchall()
+    plan = "\n".join(line for (line,) in lines)
+    assert "using pk_inbox_subject" in plan
+    assert "Seq Scan" not in plan
+
+
+def test_subject_that_postgres_cannot_hold_is_refused_and_nothing_is_kept(
+    connection: psycopg.Connection,
+) -> None:
+    with pytest.raises(psycopg.DataError):
+        receive(connection, delivery(), "m\x00482")
+    assert connection.info.transaction_status is TransactionStatus.IDLE
+    assert count(connection) == 0
+
+
+def test_times_and_results_do_not_depend_on_how_the_session_writes_them(
+    connection: psycopg.Connection,
+) -> None:
+    connection.execute("SET TimeZone = 'Asia/Kathmandu'")
+    connection.execute("SET DateStyle = 'SQL, DMY'")
+    connection.execute("SET bytea_output = 'escape'")
+    with Inbox().receive_sync(connection, delivery(), subject="m_482") as first:
+        first.result = {"wer": "Müller"}
+    again = receive(connection, delivery())
+    assert (again.outcome, again.result) == (DUPLICATE, {"wer": "Müller"})
+    assert again.applied_at == first.applied_at is not None
+    connection.execute("SET DateStyle = 'ISO'")  # the only one that the driver itself reads
+    shown = connection.execute("SELECT received_at FROM payouts.inbox").fetchone()
+    assert shown == (first.applied_at,)
+
+
+def test_connections_own_isolation_level_is_that_of_the_transaction(
+    connection: psycopg.Connection,
+) -> None:
+    connection.isolation_level = psycopg.IsolationLevel.SERIALIZABLE
+    connection.deferrable = True
+    with Inbox().receive_sync(connection, delivery(), subject="m_482"):
+        row = connection.execute(
+            "SELECT current_setting('transaction_isolation'),"
+            " current_setting('transaction_deferrable')"
+        ).fetchone()
+    assert row == ("serializable", "on")
+    connection.read_only = True
+    with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+        receive(connection, delivery(2))
+    assert connection.info.transaction_status is TransactionStatus.IDLE
+
+
+@pytest.mark.parametrize("ending", ["commit", "rollback"])
+def test_driver_refuses_to_end_the_transaction_inside_the_block(
+    connection: psycopg.Connection, ending: str
+) -> None:
+    with (
+        pytest.raises(psycopg.ProgrammingError, match="forbidden within a Transaction"),
+        Inbox().receive_sync(connection, delivery(), subject="m_482"),
+    ):
+        getattr(connection, ending)()
+    assert count(connection) == 0
+    assert receive(connection, delivery()).outcome is APPLIED
+    connection.commit()
+
+
+def test_drivers_own_transactions_nest_around_and_inside_of_the_block(
+    connection: psycopg.Connection,
+) -> None:
+    with connection.transaction(), Inbox().receive_sync(connection, delivery(), subject="m_482"):
+        with connection.transaction(force_rollback=True):
+            connection.execute("CREATE TABLE payouts.undone ()")
+        with connection.transaction():
+            connection.execute("CREATE TABLE payouts.done ()")
+    assert count(connection) == 1
+    found = connection.execute("SELECT to_regclass('payouts.done'), to_regclass('payouts.undone')")
+    assert found.fetchone() == ("payouts.done", None)
+
+
+@pytest.mark.parametrize("autocommit", [True, False])
+@pytest.mark.parametrize("end", ["commit", "rollback", "close"])
+def test_block_that_ends_the_transaction_itself_is_no_answer(
+    payouts_dsn: str, end: str, *, autocommit: bool
+) -> None:
+    with psycopg.connect(payouts_dsn, autocommit=autocommit) as connection, ExitStack() as stack:
+        block = Inbox().receive_sync(connection, delivery(), subject="m_482")
+        receipt = stack.enter_context(block)
+        if end == "close":
+            connection.close()
+        else:
+            connection.execute(end.encode())
+            connection.execute("SELECT 1")  # begins another one where there is no autocommit
+        with pytest.raises(TakenBack):
+            stack.close()
+        with pytest.raises(TakenBack):
+            answer(receipt, SECRET)
+
+
+@pytest.mark.parametrize("outer", [True, False])
+def test_block_that_hides_a_failed_statement_is_no_answer(
+    connection: psycopg.Connection, *, outer: bool
+) -> None:
+    """COMMIT would end such a transaction without an error, and keep nothing."""
+    with ExitStack() as stack:
+        if outer:
+            stack.enter_context(connection.transaction())
+            connection.execute("CREATE TABLE payouts.kept ()")
+        block = ExitStack()
+        receipt = block.enter_context(Inbox().receive_sync(connection, delivery(), subject="m_482"))
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            connection.execute("SELECT 1 / 0")
+        with pytest.raises(TakenBack):
+            block.close()
+        with pytest.raises(TakenBack):
+            answer(receipt, SECRET)
+    assert count(connection) == 0
+    assert count(connection, "SELECT count(to_regclass('payouts.kept'))") == outer
+
+
+def test_one_that_fails_takes_back_itself_and_not_the_one_around_it(
+    connection: psycopg.Connection,
+) -> None:
+    with Inbox().receive_sync(connection, delivery(1), subject="m_482") as outer:
+        with (
+            pytest.raises(ZeroDivisionError),
+            Inbox().receive_sync(connection, delivery(1, "m_7"), subject="m_7"),
+        ):
+            raise ZeroDivisionError
+        with Inbox().receive_sync(connection, delivery(1, "m_8"), subject="m_8") as inner:
+            assert inner.outcome is APPLIED
+    assert outer.outcome is APPLIED
+    rows = connection.execute("SELECT subject FROM payouts.inbox ORDER BY 1").fetchall()
+    assert rows == [("m_482",), ("m_8",)]
+
+
+def test_result_that_the_table_refuses_takes_the_action_back(
+    connection: psycopg.Connection,
+) -> None:
+    connection.execute("ALTER TABLE payouts.inbox ADD CHECK (result IS NULL)")
+    with (
+        pytest.raises(psycopg.errors.CheckViolation),
+        Inbox().receive_sync(connection, delivery(), subject="m_482") as receipt,
+    ):
+        receipt.result = {"hold": 7}
+    assert connection.info.transaction_status is TransactionStatus.IDLE
+    assert count(connection) == 0
+    with pytest.raises(TakenBack):
+        answer(receipt, SECRET)
+
+
+async def _cancelled_after(
+    connection: psycopg.AsyncConnection, sequence: int, steps: int
+) -> TransactionStatus:
+    async def receive() -> None:
+        async with Inbox().receive(connection, delivery(sequence), subject="m_482"):
+            pass
+
+    task = asyncio.create_task(receive())
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    return connection.info.transaction_status
+
+
+def test_cancelled_delivery_leaves_its_connection_without_a_transaction(payouts_dsn: str) -> None:
+    async def each() -> list[TransactionStatus]:
+        async with await psycopg.AsyncConnection.connect(
+            payouts_dsn, autocommit=True, prepare_threshold=3
+        ) as connection:
+            return [await _cancelled_after(connection, steps + 1, steps) for steps in range(30)]
+
+    assert set(asyncio.run(each())) == {TransactionStatus.IDLE}
+
+
+def test_lost_connection_is_the_drivers_error_and_no_answer(
+    connection: psycopg.Connection, payouts_dsn: str
+) -> None:
+    kept: list[Receipt] = []
+
+    def lose() -> None:
+        with Inbox().receive_sync(connection, delivery(), subject="m_482") as receipt:
+            kept.append(receipt)
+            with psycopg.connect(payouts_dsn, autocommit=True) as other:
+                other.execute(
+                    "SELECT pg_terminate_backend(%s, 10000)", [connection.info.backend_pid]
+                )
+
+    with pytest.raises(psycopg.OperationalError):
+        lose()
+    with pytest.raises(TakenBack):
+        answer(kept[0], SECRET)

@@ -1,0 +1,167 @@
+"""The inbox in a transaction of SQLAlchemy's: it joins what the service has and never ends it."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+from dispatcher.receiver import Delivery, Secret, SqlAlchemyInbox, UnsupportedDriver, verify
+from sink.contract.wire import ReceiptOutcome
+from tests.support.inboxes import async_engine_of, engine_of, on_a_connection
+from tests.support.sender import KEY_BYTES, Sent
+
+SUBJECT = "m_482"
+INBOX = SqlAlchemyInbox()
+APPLIED, DUPLICATE = ReceiptOutcome.APPLIED, ReceiptOutcome.DUPLICATE
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Hold(Base):
+    __tablename__ = "orm_hold"
+    __table_args__ = {"schema": "payouts"}  # noqa: RUF012 - SQLAlchemy's own form
+
+    merchant: Mapped[str] = mapped_column(primary_key=True)
+
+
+def delivery(sequence: int = 1) -> Delivery:
+    sent = Sent.of(SUBJECT, "block", sequence)
+    return verify(sent.headers, sent.content, [Secret(KEY_BYTES)])
+
+
+@pytest.fixture
+def holds(payouts_dsn: str) -> str:
+    """DSN of a database with the inbox and a table of the service's own."""
+    Base.metadata.create_all(engine_of(payouts_dsn))
+    return payouts_dsn
+
+
+@pytest.fixture
+def session(holds: str) -> Iterator[Session]:
+    with Session(engine_of(holds)) as session:
+        yield session
+
+
+def rows(dsn: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(dsn) as connection:
+        return connection.execute(
+            "SELECT (SELECT count(*) FROM payouts.inbox), (SELECT count(*) FROM payouts.orm_hold)"
+        ).fetchall()
+
+
+def test_nothing_is_committed_before_the_service_commits(
+    session: Session, payouts_dsn: str
+) -> None:
+    with INBOX.receive(session, delivery(), subject=SUBJECT) as receipt:
+        assert receipt.outcome is APPLIED
+        session.add(Hold(merchant=SUBJECT))
+    assert rows(payouts_dsn) == [(0, 0)]
+    session.commit()
+    assert rows(payouts_dsn) == [(1, 1)]
+
+
+def test_rollback_of_the_service_takes_key_and_action_back(
+    session: Session, payouts_dsn: str
+) -> None:
+    with INBOX.receive(session, delivery(), subject=SUBJECT):
+        session.add(Hold(merchant=SUBJECT))
+    session.rollback()
+    assert rows(payouts_dsn) == [(0, 0)]
+    with INBOX.receive(session, delivery(), subject=SUBJECT) as receipt:
+        assert receipt.outcome is APPLIED
+
+
+def test_action_that_fails_leaves_what_the_service_did_before(
+    session: Session, payouts_dsn: str
+) -> None:
+    def failing() -> None:
+        with INBOX.receive(session, delivery(), subject=SUBJECT):
+            session.add(Hold(merchant="inside"))
+            raise ZeroDivisionError
+
+    session.add(Hold(merchant="before"))
+    with pytest.raises(ZeroDivisionError):
+        failing()
+    session.commit()
+    assert rows(payouts_dsn) == [(0, 1)]
+    assert session.get(Hold, "before") is not None
+
+
+def test_asynchronous_action_that_fails_leaves_what_the_service_did_before(
+    holds: str,
+) -> None:
+    async def run() -> None:
+        async with AsyncSession(async_engine_of(holds)) as session:
+            session.add(Hold(merchant="before"))
+            with suppress(ZeroDivisionError):
+                async with INBOX.receive_async(session, delivery(), subject=SUBJECT):
+                    session.add(Hold(merchant="inside"))
+                    raise ZeroDivisionError
+            await session.commit()
+
+    asyncio.run(run())
+    assert rows(holds) == [(0, 1)]
+
+
+def test_bare_connection_is_joined_as_a_session_is(holds: str) -> None:
+    with engine_of(holds).connect() as connection:
+        assert on_a_connection(connection, delivery(), SUBJECT).outcome is APPLIED
+        connection.rollback()
+        assert on_a_connection(connection, delivery(), SUBJECT).outcome is APPLIED
+        connection.commit()
+        assert on_a_connection(connection, delivery(), SUBJECT).outcome is DUPLICATE
+    assert rows(holds) == [(1, 0)]
+
+
+def test_key_is_found_and_forgotten_in_both_forms(session: Session, payouts_dsn: str) -> None:
+    given = delivery()
+    assert INBOX.inquire(session, given.key) is None
+    with INBOX.receive(session, given, subject=SUBJECT) as receipt:
+        receipt.result = {"hold": 7}
+    found = INBOX.inquire(session, given.key)
+    assert found is not None
+    assert (found.outcome, found.applied_at, found.result) == (
+        APPLIED,
+        receipt.applied_at,
+        {"hold": 7},
+    )
+    session.execute(text("UPDATE payouts.inbox SET received_at = now() - interval '46 days'"))
+    assert (INBOX.prune(session), INBOX.prune(session)) == (1, 0)
+    session.rollback()
+
+    async def both() -> tuple[Any, int]:
+        async with AsyncSession(async_engine_of(payouts_dsn)) as asynchronous:
+            async with INBOX.receive_async(asynchronous, given, subject=SUBJECT):
+                pass
+            found = await INBOX.inquire_async(await asynchronous.connection(), given.key)
+            return found, await INBOX.prune_async(asynchronous)
+
+    found, pruned = asyncio.run(both())
+    assert (found.key, found.outcome, pruned) == (given.key, APPLIED, 0)
+    assert rows(payouts_dsn) == [(0, 0)]
+
+
+def test_other_databases_are_refused_before_anything_is_written() -> None:
+    with (
+        create_engine("sqlite://").connect() as connection,
+        pytest.raises(UnsupportedDriver, match=r"not on sqlite\+pysqlite"),
+    ):
+        on_a_connection(connection, delivery(), SUBJECT)
+
+
+def test_connection_that_commits_each_statement_is_refused(holds: str) -> None:
+    engine = engine_of(holds, isolation_level="AUTOCOMMIT")
+    with (
+        engine.connect() as connection,
+        pytest.raises(UnsupportedDriver, match="AUTOCOMMIT"),
+    ):
+        on_a_connection(connection, delivery(), SUBJECT)
+    assert rows(holds) == [(0, 0)]

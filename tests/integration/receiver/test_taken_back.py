@@ -1,0 +1,226 @@
+"""What was not kept is never answered, and a cancelled claim leaves a connection as it was."""
+
+import asyncio
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.pq import PipelineStatus
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+from dispatcher.receiver import (
+    Delivery,
+    Inbox,
+    Receipt,
+    Secret,
+    SqlAlchemyInbox,
+    TakenBack,
+    answer,
+    verify,
+)
+from tests.support.inboxes import DRIVERS, Driver, async_engine_of, engine_of
+from tests.support.sender import KEY_BYTES, Sent
+
+SUBJECT = "m_482"
+SECRET = Secret(KEY_BYTES)
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Kept(Base):
+    __tablename__ = "orm_kept"
+    __table_args__ = {"schema": "payouts"}  # noqa: RUF012 - SQLAlchemy's own form
+
+    merchant: Mapped[str] = mapped_column(primary_key=True)
+
+
+def delivery(sequence: int = 1) -> Delivery:
+    sent = Sent.of(SUBJECT, "block", sequence)
+    return verify(sent.headers, sent.content, [SECRET])
+
+
+def test_receipt_of_a_block_that_rolled_back_is_no_answer(payouts_dsn: str) -> None:
+    with psycopg.connect(payouts_dsn) as connection, connection.transaction():
+        with Inbox().receive_sync(connection, delivery(), subject=SUBJECT) as receipt:
+            raise psycopg.Rollback  # psycopg swallows it at the end of the block
+        with pytest.raises(TakenBack):
+            answer(receipt, SECRET)
+
+
+@pytest.mark.parametrize("end", ["rollback", "commit", "close"])
+def test_block_that_ends_the_transaction_of_its_session_is_refused(
+    payouts_dsn: str, end: str
+) -> None:
+    with Session(engine_of(payouts_dsn)) as session, ExitStack() as stack:
+        block = SqlAlchemyInbox().receive(session, delivery(), subject=SUBJECT)
+        receipt = stack.enter_context(block)
+        getattr(session, end)()
+        with pytest.raises(TakenBack):
+            stack.close()
+        with pytest.raises(TakenBack):
+            answer(receipt, SECRET)
+
+
+async def _cancelled_after(dsn: str, steps: int) -> PipelineStatus:
+    connection = await psycopg.AsyncConnection.connect(dsn, autocommit=True)
+
+    async def receive() -> None:
+        async with Inbox().receive(connection, delivery(steps + 1), subject=SUBJECT):
+            pass
+
+    task = asyncio.create_task(receive())
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    status = PipelineStatus(connection.pgconn.pipeline_status)
+    await connection.close()
+    return status
+
+
+def test_cancelled_claim_leaves_no_pipeline_on_its_connection(payouts_dsn: str) -> None:
+    async def each() -> set[PipelineStatus]:
+        return {await _cancelled_after(payouts_dsn, steps) for steps in range(40)}
+
+    assert asyncio.run(each()) == {PipelineStatus.OFF}
+
+
+def test_subject_that_is_no_text_is_a_fault_and_not_in_progress(payouts_dsn: str) -> None:
+    with (
+        psycopg.connect(payouts_dsn) as connection,
+        pytest.raises(TypeError),
+        Inbox().receive_sync(connection, delivery(), subject=None),  # type: ignore[arg-type]
+    ):
+        pass
+
+
+def test_subject_that_is_no_text_is_refused_before_anything_is_kept(payouts_dsn: str) -> None:
+    subject: Any = None
+    with (
+        psycopg.connect(payouts_dsn) as connection,
+        pytest.raises(TypeError, match="a subject is a text, not NoneType"),
+        Inbox().receive_sync(connection, delivery(), subject=subject),
+    ):
+        pass
+
+
+def held(dsn: str) -> int:
+    """Make the table that holds `SUBJECT` already; how many keys the inbox has."""
+    with psycopg.connect(dsn) as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS payouts.orm_kept (merchant text UNIQUE)")
+        connection.execute(
+            "INSERT INTO payouts.orm_kept VALUES (%s) ON CONFLICT DO NOTHING", [SUBJECT]
+        )
+        row = connection.execute("SELECT count(*) FROM payouts.inbox").fetchone()
+    return int(row[0]) if row else -1
+
+
+def is_answered(receipt: Receipt) -> bool:
+    try:
+        answer(receipt, SECRET)
+    except TakenBack:
+        return False
+    return True
+
+
+def test_row_that_fails_behind_the_block_takes_the_answer_back(payouts_dsn: str) -> None:
+    """A session writes at the end of the savepoint: behind the block, before the `with` is left."""
+    assert held(payouts_dsn) == 0
+    with Session(engine_of(payouts_dsn)) as session, session.begin():
+        with (
+            suppress(IntegrityError),
+            SqlAlchemyInbox().receive(session, delivery(), subject=SUBJECT) as receipt,
+        ):
+            session.add(Kept(merchant=SUBJECT))
+        assert not is_answered(receipt)
+    assert held(payouts_dsn) == 0
+
+
+def test_row_that_fails_behind_an_asynchronous_block_takes_the_answer_back(
+    payouts_dsn: str,
+) -> None:
+    async def run() -> Receipt:
+        async with AsyncSession(async_engine_of(payouts_dsn)) as session, session.begin():
+            with suppress(IntegrityError):
+                async with SqlAlchemyInbox().receive_async(
+                    session, delivery(), subject=SUBJECT
+                ) as receipt:
+                    session.add(Kept(merchant=SUBJECT))
+        return receipt
+
+    assert held(payouts_dsn) == 0
+    assert not is_answered(asyncio.run(run()))
+    assert held(payouts_dsn) == 0
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [["SELECT 1 / 0"], ["ROLLBACK"], ["ROLLBACK", "BEGIN"]],
+    ids=["broke it", "ended it", "is in another one"],
+)
+def test_block_that_hides_what_it_did_to_its_transaction_is_refused(
+    payouts_dsn: str, statements: list[str]
+) -> None:
+    receipts = []
+
+    def act(receipt: Receipt) -> None:
+        receipts.append(receipt)
+        for statement in statements:
+            with suppress(DBAPIError):
+                session.execute(text(statement))
+
+    with Session(engine_of(payouts_dsn)) as session:
+        with (
+            pytest.raises(TakenBack),
+            SqlAlchemyInbox().receive(session, delivery(), subject=SUBJECT) as receipt,
+        ):
+            act(receipt)
+        session.rollback()
+    assert [is_answered(each) for each in receipts] == [False]
+    assert held(payouts_dsn) == 0
+
+
+def test_asynchronous_block_that_hides_a_failed_statement_is_refused(payouts_dsn: str) -> None:
+    receipts = []
+
+    async def receive(session: AsyncSession) -> None:
+        inbox, given = SqlAlchemyInbox(), delivery()
+        async with inbox.receive_async(session, given, subject=SUBJECT) as receipt:
+            receipts.append(receipt)
+            with suppress(DBAPIError):
+                await session.execute(text("SELECT 1 / 0"))
+
+    async def run() -> None:
+        async with AsyncSession(async_engine_of(payouts_dsn)) as session:
+            with pytest.raises(TakenBack):
+                await receive(session)
+            await session.rollback()
+
+    asyncio.run(run())
+    assert [is_answered(each) for each in receipts] == [False]
+    assert held(payouts_dsn) == 0
+
+
+@pytest.mark.parametrize("driver", list(DRIVERS.values()), ids=list(DRIVERS))
+@pytest.mark.parametrize(
+    ("result", "error"), [(object(), TypeError), (float("nan"), ValueError), ("\0", ValueError)]
+)
+def test_result_that_cannot_be_kept_takes_the_delivery_back(
+    payouts_dsn: str, driver: Driver, result: Any, error: type[Exception]
+) -> None:
+    receipts = []
+
+    def act(receipt: Receipt) -> None:
+        receipts.append(receipt)
+        receipt.result = {"x": result}
+
+    with pytest.raises(error, match="cannot be kept as JSON"):
+        driver(payouts_dsn, delivery(), act, SUBJECT)
+    assert [is_answered(each) for each in receipts] == [False]
+    assert held(payouts_dsn) == 0

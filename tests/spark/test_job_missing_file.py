@@ -1,0 +1,96 @@
+"""An event file that is gone when its batch comes stops the job; it is never read as empty."""
+
+from contextlib import closing
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING
+
+import psycopg
+import pyarrow as pa
+import pytest
+from tenacity import wait_none
+
+from sink import OutboxSink
+from sink.batch import BatchInput
+from spark_app.turn import Turn
+from tests.support.driver import PATIENT
+from tests.support.jobs import Play, event, order, put
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_app.failure import Failure
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_file_that_is_gone_before_its_batch_stops_the_job_until_it_is_back(
+    spark: "SparkSession", dsn: str, db: psycopg.Connection, tmp_path: Path
+) -> None:
+    from spark_app import companions, output, session
+    from spark_app.attempt import Trigger, attempt
+    from spark_app.failure import Cause
+    from spark_app.supervisor import supervise
+
+    events, archive = tmp_path / "events", tmp_path / "archive"
+    archive.mkdir()
+    for number, amount in enumerate([1, 20, 300]):
+        put(events, number, [event(f"e{number}", "12:01", amount)])
+    put(events, 3, [event("last", "12:20", 0, merchant="m_2")])
+    # Each batch has a file too which Spark takes for a pattern, and then has the other one twice.
+    for number in range(4):
+        pattern = events / f"[{number}].json"
+        pattern.touch()
+        order(pattern, number)
+    missed: list[Failure] = []
+    listed = ["001.json", "002.json"]
+
+    def archive_next(blobs: pa.Table) -> BatchInput:
+        """Spark has listed all files in the first batch of a run, and planned those of one."""
+        if listed:
+            name = listed.pop(0)
+            (events / name).rename(archive / name)
+        return output.select(blobs)
+
+    def mend(failure: "Failure") -> None:
+        if failure.cause is not Cause.FILE:
+            return
+        missed.append(failure)
+        written = db.execute("SELECT count(*) FROM holdfast.batch").fetchone()
+        # The first time in the run that listed it, the second time as a batch that was planned.
+        if len(missed) <= 2:
+            assert written == (1,)
+        if len(missed) == 2:
+            (archive / "001.json").rename(events / "001.json")
+        if len(missed) == 3:
+            (events / "002.json").touch()
+            order(events / "002.json", 2)
+
+    job = Play(spark, dsn, tmp_path).job(max_files_per_trigger=2)
+    own, turn, now = session.fix(spark.newSession()), Turn("payouts"), Trigger(available_now=True)
+    with closing(
+        OutboxSink(
+            dsn,
+            stream="payouts",
+            checkpoint=job.checkpoint,
+            select=archive_next,
+            also=companions.writer("payouts"),
+            suppress_repeats=True,
+            timeouts=PATIENT,
+        )
+    ) as sink:
+        supervise(
+            lambda: attempt(own, job, sink, now, Event(), turn=turn),
+            stop=Event(),
+            pause=wait_none(),
+            on_restart=mend,
+        )
+    assert [failure.said for failure in missed] == [
+        f"{events / name} is gone, and batch {batch} was planned to read it. Nothing of the batch"
+        " was written now, and nothing is lost: put it back under its name and start again. Only"
+        " where the events shall never be read, put an empty file in its place."
+        for name, batch in (("001.json", 1), ("001.json", 1), ("002.json", 2))
+    ]
+    windows = db.execute("SELECT merchant_id, exposure_minor FROM holdfast.exposure_window")
+    # Without the file in whose place an empty one was put, and with the one that came back.
+    assert windows.fetchall() == [("m_1", 21)]

@@ -1,0 +1,48 @@
+"""How long keys are kept, and how it is said."""
+
+from datetime import timedelta
+
+import pytest
+
+from dispatcher.receiver import KEY_WINDOW_DEFAULT, Inbox, Receipt, Secret, answer
+from dispatcher.receiver.window import key_window_text, prune_parameters
+from sink.contract.wire import KEY_WINDOW, ReceiptOutcome
+from tests.support.sender import KEY_BYTES, key_of
+
+RETRIES_MAX = timedelta(days=30)
+"""The longest budget that an endpoint may have."""
+
+
+def test_default_outlasts_the_longest_retries_by_two_weeks() -> None:
+    assert RETRIES_MAX + timedelta(days=14) <= KEY_WINDOW_DEFAULT
+    assert key_window_text(KEY_WINDOW_DEFAULT) == "3888000"
+
+
+def test_keys_that_are_kept_for_ever_are_said_to_be() -> None:
+    assert key_window_text(None) == "forever"
+    with pytest.raises(ValueError, match="for ever"):
+        prune_parameters(None, 10)
+
+
+@pytest.mark.parametrize("days", [-1, 0, 3, 6.99, 40_000])
+def test_window_shorter_than_the_retries_is_refused(days: float) -> None:
+    with pytest.raises(ValueError, match="retries for days"):
+        Inbox(window=timedelta(days=days))
+
+
+def test_nothing_is_not_a_piece_to_prune() -> None:
+    with pytest.raises(ValueError, match="at least one key"):
+        prune_parameters(KEY_WINDOW_DEFAULT, 0)
+
+
+def test_answer_of_an_inbox_carries_the_window_and_any_other_answer_none() -> None:
+    receipt = Receipt(key_of("m", 1), ReceiptOutcome.IN_PROGRESS, key_window="forever")
+    assert answer(receipt, Secret(KEY_BYTES)).headers[KEY_WINDOW] == "forever"
+    made = Receipt(key_of("m", 1), ReceiptOutcome.IN_PROGRESS)
+    assert KEY_WINDOW not in answer(made, Secret(KEY_BYTES)).headers
+
+
+@pytest.mark.parametrize("name", ["", "a\x00b"])
+def test_schema_without_a_name_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="no name of a schema"):
+        Inbox(name)

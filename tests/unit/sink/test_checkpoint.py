@@ -1,0 +1,60 @@
+"""Where a checkpoint lies: as Spark reads its location, and which locations are refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from dispatcher.cli.checkpoint import query_id_in
+from sink import OutboxSink
+from sink.contract.checkpoint import local_folder
+
+DSN = "postgresql://app@db/holdfast"
+
+
+@pytest.mark.parametrize(
+    ("location", "folder"),
+    [
+        ("/a/b", "/a/b"),
+        ("/a%20b/c:d", "/a%20b/c:d"),
+        ("a/b", "a/b"),
+        ("file:/a", "/a"),
+        ("file:///a%20b", "/a%20b"),
+        ("file:///a b/c?d#e", "/a b/c?d#e"),
+        ("s3a://bucket/a", None),
+        ("dbfs:/a", None),
+        ("file://host/a", None),
+        ("file:a", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_location_is_read_as_spark_reads_it(location: str | None, folder: str | None) -> None:
+    assert local_folder(location) == (None if folder is None else Path(folder))
+
+
+def test_query_id_is_found_where_spark_put_it(tmp_path: Path) -> None:
+    query_id = uuid4()
+    (tmp_path / "cp%20x").mkdir()
+    (tmp_path / "cp%20x" / "metadata").write_text(json.dumps({"id": str(query_id)}))
+    assert query_id_in(f"file://{tmp_path}/cp%20x") == query_id
+    assert query_id_in(f"{tmp_path}/cp%20x") == query_id
+    assert query_id_in(f"file://{tmp_path}/cp x") is None
+    assert query_id_in("file://[x/tmp") is None
+    assert query_id_in(f"{tmp_path}\x00") is None
+
+
+def test_path_object_is_taken_for_its_text() -> None:
+    sink = OutboxSink(DSN, stream="payouts", checkpoint=Path("/checkpoints/payouts"))
+    assert sink._settings["checkpoint"] == "/checkpoints/payouts"
+    assert sink._checkpoint == sink._writer._checkpoint == "/checkpoints/payouts"
+
+
+@pytest.mark.parametrize(
+    "location", ["", "file://[x/tmp", "file://host/tmp", "file:tmp", "/a\x00b", "/\udcff", b"/a", 5]
+)
+def test_location_that_spark_cannot_mean_is_refused_in_words(location: Any) -> None:
+    with pytest.raises(ValueError, match="is not the location of a checkpoint: expected a path"):
+        OutboxSink(DSN, stream="payouts", checkpoint=location)
