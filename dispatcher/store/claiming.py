@@ -14,9 +14,10 @@ from dispatcher.core.lease import SETTLE_SECONDS
 from dispatcher.core.pace import BEGIN_SECONDS, Allowance, Pace, allowance, claimed, warmed
 from dispatcher.core.values import Claim, Entry, Gap, Lane, Wanted
 from dispatcher.store.looks import WHOLE_SECONDS, Look, Marks, Whole
+from dispatcher.store.messages import Plans, begin, begin_bare, run_bare
 from dispatcher.store.pacing import Taken, paces_of, taking, write
 from dispatcher.store.pool import Connection
-from dispatcher.store.session import Sessions, begin, begin_bare, run_bare
+from dispatcher.store.session import Sessions
 from sink.contract.envelope import BODY_BYTES_MAX
 from sink.contract.failpoints import failpoint
 from sink.contract.states import BreakerState
@@ -156,7 +157,7 @@ class Claimer:
         steps = [taking(wanted.lanes.keys(), free_too=False)]
         if asked:
             steps.append(("lane_priorities", {"endpoint_ids": asked}))
-        pace_rows, *priorities = await begin(connection, *steps)
+        pace_rows, *priorities = await begin(connection, *steps, plans=Plans.KEPT)
         for row in chain.from_iterable(priorities):
             self._marks.know(row["endpoint_id"], row["priority"])
         paces = paces_of(pace_rows)

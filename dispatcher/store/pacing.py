@@ -12,8 +12,8 @@ from dispatcher.core.lease import attempt_seconds
 from dispatcher.core.pace import Limits, Pace
 from dispatcher.core.pace_results import settled
 from dispatcher.core.values import PaceChange, Settlement
+from dispatcher.store.messages import Step, run
 from dispatcher.store.pool import Connection
-from dispatcher.store.session import Step, run
 from sink.contract.states import BreakerState, Outcome
 
 

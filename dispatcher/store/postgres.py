@@ -22,9 +22,10 @@ from dispatcher.outage import Outage
 from dispatcher.ports import Instance, OldDays, Pruned, Routed
 from dispatcher.store import looks
 from dispatcher.store.claiming import Claimer
+from dispatcher.store.messages import Plans, begin, finish, run
 from dispatcher.store.pool import Connection
 from dispatcher.store.replaying import claim_items, rescue_items, settle_items
-from dispatcher.store.session import CONNECTIONS_MAX, Sessions, begin, finish, run
+from dispatcher.store.session import CONNECTIONS_MAX, Sessions
 from dispatcher.store.settlement import settle
 from dispatcher.store.warm import warm
 from dispatcher.telemetry import Telemetry
@@ -80,7 +81,10 @@ class PostgresStore:
 
         async def work(connection: Connection) -> Routed:
             _, rows = await begin(
-                connection, ("route_lock_shared", None), ("batch_take", {"batches": batches})
+                connection,
+                ("route_lock_shared", None),
+                ("batch_take", {"batches": batches}),
+                plans=Plans.KEPT,
             )
             if not rows:
                 return Routed(0, 0)
@@ -91,9 +95,9 @@ class PostgresStore:
                 "first_written_at": min(moments),
                 "last_written_at": max(moments),
             }
-            few = sum(row["entry_count"] for row in taken) <= PLANNED_ENTRIES_MIN
-            planning = ("plan_once" if few else "plan_anew", None)
-            lanes = await finish(connection, planning, ("lane_route", parameters))
+            many = sum(row["entry_count"] for row in taken) > PLANNED_ENTRIES_MIN
+            planning = [("plan_anew", None)] * many
+            lanes = await finish(connection, *planning, ("lane_route", parameters))
             return Routed(len(taken), lanes)
 
         return await self._sessions.transaction(work, within=PATIENCE_SECONDS, begins=True)

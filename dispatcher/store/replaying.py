@@ -24,9 +24,9 @@ from dispatcher.core.replays import (
     paid,
 )
 from dispatcher.core.values import Entry, Lane, Rescued, Settled, Settlement
+from dispatcher.store.messages import run
 from dispatcher.store.pacing import Taken, concerned, paces_of, settle_paces, taking, write
 from dispatcher.store.pool import Connection
-from dispatcher.store.session import run
 from dispatcher.store.settlement import add_attempts, claim_of, claimed_row, stored_before
 from sink.contract.failpoints import failpoint
 from sink.contract.states import ReplayKind

@@ -8,7 +8,7 @@ times as long as running it.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ from weakref import WeakSet
 import psycopg
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.rows import DictRow, dict_row, tuple_row
+from psycopg.rows import DictRow, dict_row
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 from psycopg_pool import PoolTimeout
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random
@@ -25,8 +25,8 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt,
 from dispatcher.core.text import one_line
 from dispatcher.errors import StoreUnavailableError
 from dispatcher.outage import Outage
+from dispatcher.store.messages import Plans, begin, run
 from dispatcher.store.pool import Connection, Pool
-from dispatcher.store.statements import statement
 from sink.contract.dsn import redact
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.roles import DISPATCHER
@@ -34,8 +34,6 @@ from sink.contract.schema import SCHEMA_REVISION
 
 T = TypeVar("T")
 
-Step = tuple[str, Mapping[str, Any] | None]
-"""The name of a statement and its parameters."""
 
 DEFAULTS: dict[str, str | int | None] = {
     "application_name": "holdfast-dispatcher",
@@ -154,7 +152,7 @@ class Sessions:
         if self._warm is not None:
             # What is not warm is only slower at first.
             with suppress(psycopg.Error):
-                await begin(connection)
+                await begin(connection, plans=Plans.KEPT)
                 await self._warm(connection)
                 # A ROLLBACK would have psycopg prepare everything again.
                 await connection.commit()
@@ -179,9 +177,13 @@ class Sessions:
         when the database is away; whether the transaction stands is then not known.
         """
         async with self._watched():
+            # Almost none of many a second is run again, and setting that up takes its time, too.
+            with suppress(*_CONFLICT):
+                async with self._begun(within, begins=begins) as connection:
+                    return await work(connection)
             async for attempt in AsyncRetrying(
                 retry=retry_if_exception_type(_CONFLICT),
-                stop=stop_after_attempt(3),
+                stop=stop_after_attempt(2),
                 wait=wait_random(0, 0.05),
                 reraise=True,
             ):
@@ -247,89 +249,6 @@ async def translated() -> AsyncIterator[None]:
         if _CHANGED_PLAN not in str(error):
             raise
         raise StoreUnavailableError(one_line(str(error))) from None
-
-
-async def begin(connection: Connection, *steps: Step) -> list[list[DictRow]]:
-    """Open a transaction and take its first steps, all in one message; returns the rows of each.
-
-    Each step has a snapshot of its own.
-    """
-    async with _in_one_message(connection):
-        cursors = await _begin(connection, steps)
-    return [await cursor.fetchall() for cursor in cursors]
-
-
-async def begin_bare(
-    connection: Connection, step: Step, last: Step
-) -> tuple[list[DictRow], list[Any]]:
-    """Do as `begin`, with a last step whose rows are as `run_bare` returns them."""
-    async with connection.cursor(binary=True, row_factory=tuple_row) as many:
-        async with _in_one_message(connection):
-            (cursor,) = await _begin(connection, [step])
-            await many.execute(statement(last[0]), last[1])
-        return await cursor.fetchall(), await many.fetchall()
-
-
-async def _begin(
-    connection: Connection, steps: Sequence[Step]
-) -> list[psycopg.AsyncCursor[DictRow]]:
-    await connection.execute(b"BEGIN")
-    await connection.execute(statement("session"))
-    return [
-        await connection.execute(statement(name), parameters, binary=True)
-        for name, parameters in steps
-    ]
-
-
-async def finish(connection: Connection, *steps: Step) -> int:
-    """Run the last steps and COMMIT, all in one message; returns how many rows the last changed."""
-    async with _in_one_message(connection):
-        for name, parameters in steps:
-            cursor = await connection.execute(statement(name), parameters)
-        await connection.execute(b"COMMIT")
-    return cursor.rowcount
-
-
-async def run_bare(connection: Connection, name: str, parameters: dict[str, Any]) -> list[Any]:
-    """Run a statement that returns many rows; they are plain tuples, which are made quickest."""
-    async with connection.cursor(binary=True, row_factory=tuple_row) as cursor:
-        await cursor.execute(statement(name), parameters)
-        return await cursor.fetchall()
-
-
-@asynccontextmanager
-async def _in_one_message(connection: Connection) -> AsyncIterator[None]:
-    """Send what is executed in the block together, and wait for all of it at its end."""
-    ended = ""
-
-    def heard(notice: errors.Diagnostic) -> None:
-        nonlocal ended
-        if notice.severity_nonlocalized == "FATAL":
-            ended = notice.message_primary or ""
-
-    connection.add_notice_handler(heard)
-    try:
-        async with connection.pipeline():
-            yield
-    except asyncio.CancelledError:
-        # It stops in the middle of what it has sent: nobody else can use it.
-        await connection.close()
-        raise
-    except psycopg.OperationalError as error:
-        # Why the server ended the session before it was asked is no answer to what was sent.
-        if error.sqlstate is None and ended:
-            raise psycopg.OperationalError(ended) from None
-        raise
-    finally:
-        connection.remove_notice_handler(heard)
-
-
-async def run(
-    connection: Connection, name: str, parameters: Mapping[str, Any] | None = None
-) -> list[DictRow]:
-    """Run the statement `name`; returns its rows, or an empty list for one that has none."""
-    cursor = await connection.execute(statement(name), parameters, binary=True)
-    return await cursor.fetchall() if cursor.description else []
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from psycopg.rows import DictRow
 from dispatcher.core.lifecycle import stops
 from dispatcher.core.values import Settled, Settlement
 from dispatcher.store.attempt_rows import attempt_rows
+from dispatcher.store.messages import Plans, begin, run
 from dispatcher.store.pacing import concerned, settle_paces
 from dispatcher.store.pool import Connection
-from dispatcher.store.session import begin, run
 from dispatcher.store.statements import statement
 from sink.contract.failpoints import failpoint
 
@@ -26,7 +26,7 @@ async def settle(
     Nothing of a lost lease is stored. Its rescue has booked the same attempts as `unknown`; a
     second row for one of them would count it twice.
     """
-    (ended,) = await begin(connection, ("lane_settle", _lanes(settlements)))
+    (ended,) = await begin(connection, ("lane_settle", _lanes(settlements)), plans=Plans.KEPT)
     rows = {claimed_row(row): row for row in ended}
     failpoint("D15")
     held = [each for each in settlements if claim_of(each) in rows]

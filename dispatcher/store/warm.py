@@ -8,8 +8,8 @@ from typing import Any
 from uuid import UUID
 
 from dispatcher.store.looks import BEGINNING, END
+from dispatcher.store.messages import run, run_bare
 from dispatcher.store.pool import Connection
-from dispatcher.store.session import run, run_bare
 from sink.contract.envelope import BODY_BYTES_MAX
 
 _NOBODY = [0]
@@ -55,6 +55,4 @@ async def warm(connection: Connection) -> None:
     await run(connection, "pace_take", {"endpoint_ids": _NOBODY, "free_too": False})
     await run_bare(connection, "lane_claim", _CLAIM)
     await run(connection, "lane_settle", _SETTLE)
-    # Last: plans that are made before there is anything to deliver are not for every day.
-    await run(connection, "plan_once")
     await run(connection, "lane_route", _ROUTE)

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import psycopg
 from psycopg.rows import dict_row
 
+from dispatcher.store.messages import run
 from dispatcher.store.pool import Connection
-from dispatcher.store.session import Sessions, run, translated
+from dispatcher.store.session import Sessions, translated
 from sink.contract.schema import SCHEMA_REVISION
 
 

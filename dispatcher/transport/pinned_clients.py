@@ -8,7 +8,7 @@ import asyncio
 import os
 import ssl
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from threading import Lock
 
@@ -19,7 +19,7 @@ from pyreqwest.http import Url
 from dispatcher.clock import seconds
 from dispatcher.core.target import Target, url_fault
 from dispatcher.transport.certificates import extend, identity, trust
-from dispatcher.transport.guard import Guard, Resolve, ResolveError
+from dispatcher.transport.guard import AddressRefusedError, Guard, Resolve, ResolveError
 
 KEEP_ALIVE_SECONDS = 15.0
 """How long an idle connection is kept; servers mostly keep it longer, so few close as we write."""
@@ -96,6 +96,7 @@ class PinnedClients:
         self._connect_seconds = target.connect_timeout
         self._fresh_until = 0.0
         self._changing = asyncio.Lock()
+        self._preparing: asyncio.Task[None] | None = None
         if target.encrypted:
             extend(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), target)
             build(self._builder())
@@ -117,6 +118,15 @@ class PinnedClients:
                 self._fresh_until = seconds() + RESOLVED_SECONDS
             return client
 
+    def prepare(self) -> None:
+        """Have the first client made, unless that was begun before; a failure is the request's."""
+        if self._preparing is None:
+            self._preparing = asyncio.create_task(self._prepare())
+
+    async def _prepare(self) -> None:
+        with suppress(ResolveError, AddressRefusedError, BuilderError):
+            await self.first(self._target.connect_timeout / CONNECT_SHARE)
+
     async def after(self, failed: Client) -> Client | None:
         """Return a client for the address behind that of `failed`, or None at the last.
 
@@ -133,6 +143,9 @@ class PinnedClients:
 
     async def close(self) -> None:
         """Close every connection."""
+        if self._preparing is not None:
+            self._preparing.cancel()
+            await asyncio.wait({self._preparing})
         self._fresh_until = 0.0
         while self._clients:
             await self._clients.popitem()[1].close()

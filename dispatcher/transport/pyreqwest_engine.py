@@ -109,11 +109,17 @@ class PyreqwestTransport:
         return exchange.answer("no status line")
 
     async def retain(self, targets: Collection[Target]) -> None:
-        """Close the connections of targets that are not in `targets` and not in use any more."""
+        """Close the connections of targets that are not in `targets` and not in use any more.
+
+        Those of `targets` that have had no client yet get one meanwhile: a decision need not wait
+        until the authorities are read and the name is resolved.
+        """
         for target in self._channels.keys() - set(targets):
             if not self._channels[target].in_use:
                 self._newest.pop(target.endpoint_id, None)
                 await self._channels.pop(target).close()
+        for channel in self._channels.values():
+            channel.prepare()
 
     async def close(self) -> None:
         """Close every connection."""

@@ -1,4 +1,4 @@
-"""The dispatcher's pool of connections, when the task that returns one is cancelled."""
+"""The dispatcher's pool: whom it lends first, and a return whose task is cancelled."""
 
 import asyncio
 
@@ -36,3 +36,25 @@ def test_connection_whose_return_is_cancelled_is_lent_again(dsn: str) -> None:
             await pool.close()
 
     asyncio.run(work())
+
+
+def test_connection_that_came_back_last_is_lent_first(dsn: str) -> None:
+    async def work() -> list[int]:
+        pool = Pool(dsn, min_size=3, max_size=3, timeout=10, open=False)
+        await pool.open(wait=True)
+        lent = []
+        try:
+            async with pool.connection(), pool.connection() as second:
+                lent.append(second.info.backend_pid)
+            async with pool.connection() as first:
+                lent += [first.info.backend_pid]
+            for _ in range(4):
+                async with pool.connection() as connection:
+                    lent.append(connection.info.backend_pid)
+        finally:
+            await pool.close()
+        return lent
+
+    second, *others = asyncio.run(work())
+    assert len(set(others)) == 1
+    assert second not in others

@@ -324,7 +324,7 @@ def test_claim_walks_indexes_however_wrong_the_statistics_are(
     asyncio.run(stored(dsn, work))
     db.execute("ANALYZE holdfast.lane, holdfast.entry, holdfast.attempt")
     with db.transaction():
-        db.execute((SQL / "session.sql").read_bytes())
+        db.execute((SQL / "session.sql").read_bytes(), {"plans": "auto"})
         plan = db.execute(
             b"EXPLAIN " + (SQL / "lane_claim.sql").read_bytes(),
             {

@@ -9,9 +9,10 @@ import pytest
 from dispatcher.errors import StoreUnavailableError
 from dispatcher.ports import Routed
 from dispatcher.store import session
+from dispatcher.store.messages import run
 from dispatcher.store.pool import Connection
 from dispatcher.store.postgres import PostgresStore
-from dispatcher.store.session import Sessions, run
+from dispatcher.store.session import Sessions
 from tests.support.decisions import Decisions
 from tests.support.dispatching import add_endpoint
 from tests.support.waiting import eventually

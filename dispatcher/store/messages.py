@@ -1,0 +1,113 @@
+"""Statements of a transaction, as many of them in one message as do not need each other's answers.
+
+Most of what a small transaction costs is the way to the server and back.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from enum import Enum
+from typing import Any
+
+import psycopg
+from psycopg import errors
+from psycopg.rows import DictRow, tuple_row
+
+from dispatcher.store.pool import Connection
+from dispatcher.store.statements import statement
+
+Step = tuple[str, Mapping[str, Any] | None]
+"""The name of a statement and its parameters."""
+
+
+class Plans(Enum):
+    """How the statements of a transaction are planned: values of `plan_cache_mode`."""
+
+    AUTO = "auto"
+    KEPT = "force_generic_plan"
+    """By plans that a session makes once and keeps, for what is run many times a second."""
+
+
+async def begin(
+    connection: Connection, *steps: Step, plans: Plans = Plans.AUTO
+) -> list[list[DictRow]]:
+    """Open a transaction and take its first steps, all in one message; returns the rows of each.
+
+    Each step has a snapshot of its own. `plans` holds for the whole transaction.
+    """
+    async with _in_one_message(connection):
+        cursors = await _begin(connection, steps, plans)
+    return [await cursor.fetchall() for cursor in cursors]
+
+
+async def begin_bare(
+    connection: Connection, step: Step, last: Step
+) -> tuple[list[DictRow], list[Any]]:
+    """Do as `begin` on kept plans, with a last step whose rows are as `run_bare` returns them."""
+    async with connection.cursor(binary=True, row_factory=tuple_row) as many:
+        async with _in_one_message(connection):
+            (cursor,) = await _begin(connection, [step], Plans.KEPT)
+            await many.execute(statement(last[0]), last[1])
+        return await cursor.fetchall(), await many.fetchall()
+
+
+async def _begin(
+    connection: Connection, steps: Sequence[Step], plans: Plans
+) -> list[psycopg.AsyncCursor[DictRow]]:
+    await connection.execute(b"BEGIN")
+    await connection.execute(statement("session"), {"plans": plans.value})
+    return [
+        await connection.execute(statement(name), parameters, binary=True)
+        for name, parameters in steps
+    ]
+
+
+async def finish(connection: Connection, *steps: Step) -> int:
+    """Run the last steps and COMMIT, all in one message; returns how many rows the last changed."""
+    async with _in_one_message(connection):
+        for name, parameters in steps:
+            cursor = await connection.execute(statement(name), parameters)
+        await connection.execute(b"COMMIT")
+    return cursor.rowcount
+
+
+async def run_bare(connection: Connection, name: str, parameters: dict[str, Any]) -> list[Any]:
+    """Run a statement that returns many rows; they are plain tuples, which are made quickest."""
+    async with connection.cursor(binary=True, row_factory=tuple_row) as cursor:
+        await cursor.execute(statement(name), parameters)
+        return await cursor.fetchall()
+
+
+@asynccontextmanager
+async def _in_one_message(connection: Connection) -> AsyncIterator[None]:
+    """Send what is executed in the block together, and wait for all of it at its end."""
+    ended = ""
+
+    def heard(notice: errors.Diagnostic) -> None:
+        nonlocal ended
+        if notice.severity_nonlocalized == "FATAL":
+            ended = notice.message_primary or ""
+
+    connection.add_notice_handler(heard)
+    try:
+        async with connection.pipeline():
+            yield
+    except asyncio.CancelledError:
+        # It stops in the middle of what it has sent: nobody else can use it.
+        await connection.close()
+        raise
+    except psycopg.OperationalError as error:
+        # Why the server ended the session before it was asked is no answer to what was sent.
+        if error.sqlstate is None and ended:
+            raise psycopg.OperationalError(ended) from None
+        raise
+    finally:
+        connection.remove_notice_handler(heard)
+
+
+async def run(
+    connection: Connection, name: str, parameters: Mapping[str, Any] | None = None
+) -> list[DictRow]:
+    """Run the statement `name`; returns its rows, or an empty list for one that has none."""
+    cursor = await connection.execute(statement(name), parameters, binary=True)
+    return await cursor.fetchall() if cursor.description else []
