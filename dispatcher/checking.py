@@ -21,6 +21,9 @@ SUBJECTS_AT_FIRST = 1_000
 ENTRIES_AT_ONCE_MAX = 500_000
 """A piece's hashes stay in memory."""
 
+COUNTED = (Finding.AGREED, Finding.UNDELIVERED_HERE, Finding.NO_RECEIPT, Finding.OVERTAKEN)
+"""What violates nothing and is counted all the same."""
+
 PIECE_SECONDS = 3.0
 """What a piece should take, and so how long a snapshot is held."""
 
@@ -65,7 +68,7 @@ def compare_receipts(
     for finding, rule in OF_RECEIPTS.items():
         rows = [_difference(rule, endpoint, each) for each in tally.kept.get(finding, [])]
         checked.found(rule, tally.findings[finding], rows)
-    for finding in (Finding.AGREED, Finding.UNDELIVERED_HERE, Finding.NO_RECEIPT):
+    for finding in COUNTED:
         checked.count(f"receiver_{finding.value}", tally.findings[finding])
 
 

@@ -99,6 +99,8 @@ def _why(each: Row) -> str:
             said = f"it is being sent right now, by a lease until {_at(each)}"
         case Stage.DUE:
             said = f"it is due at {_at(each)}, and sent without this; see `holdfast why`"
+        case Stage.BEHIND if each["behind_sequence"] is None:
+            said = "the endpoint takes its type no more"
         case Stage.BEHIND:
             said = f"it is sent in its turn, behind sequence {each['behind_sequence']}"
         case Stage.STOPPED:

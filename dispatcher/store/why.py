@@ -171,7 +171,9 @@ class Why(Attempts):
         answer = None
         if not here:
             said = "no endpoint exists, so nothing is sent anywhere"
-            answer = Answer(Verdict.NO_ENDPOINT, said, "holdfast endpoint add")
+            answer = Answer(
+                Verdict.NO_ENDPOINT, said, "holdfast endpoint add NAME --url URL --secret-ref REF"
+            )
         holder = snapshot_holder(around.sessions)
         notes = [words.snapshot(holder)] if holder is not None else []
         return Explained(None if entry is None else _shown(entry), here, answer, notes)

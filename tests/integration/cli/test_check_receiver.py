@@ -52,6 +52,7 @@ def test_receiver_that_did_what_it_was_told_holds_and_a_lost_answer_violates_not
     found = checked(sides, "env:THEIRS", ExitCode.OK)
     assert found["counted"]["receiver_agreed"] == len(DELIVERED)
     assert found["counted"]["receiver_undelivered_here"] == 1
+    assert found["counted"]["receiver_overtaken"] == 0
     assert found["counted"]["unknown_outcomes"] == 1
     with payouts(sides.receiver_dsn) as service:
         assert checked(sides, service.url, ExitCode.OK)["counted"] == found["counted"]

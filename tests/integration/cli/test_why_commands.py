@@ -195,6 +195,19 @@ def test_entry_that_was_tried_and_is_wanted_no_more_is_no_gap(
     assert f"the endpoint takes {RELEASE}, not {BLOCK}" in found["sentence"]
     shown = holdfast("entries", "show", key, dsn=dsn).stdout
     assert "the endpoint takes its type no more" in shown
+    again = holdfast("redeliver", key, "--reason", "asked", "--yes", dsn=dsn)
+    assert again.returncode == ExitCode.NOTHING_MATCHED
+    assert "the endpoint takes its type no more" in again.stdout
+    assert "None" not in again.stdout
+
+
+def test_entry_where_no_endpoint_exists_is_explained_with_the_command_that_makes_one(
+    dsn: str, decisions: Decisions
+) -> None:
+    row = decisions.row("m_1")
+    decisions.write_rows([row])
+    answer = why(dsn, Key.of(row["key"]).text, code=ExitCode.DEGRADED)["answer"]
+    assert answer["command"] == "holdfast endpoint add NAME --url URL --secret-ref REF"
 
 
 def test_what_is_no_entry_is_said_with_what_is_known_of_it(
