@@ -11,8 +11,10 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 
 from dispatcher.clock import seconds
+from dispatcher.core.pace import BEGIN_SECONDS
 from dispatcher.core.replays import spare
 from dispatcher.core.values import Lane
 from dispatcher.endpoints import Ready
@@ -20,6 +22,8 @@ from dispatcher.endpoints import Ready
 WORTH_SHARE = 2
 """While lanes of an endpoint wait here, more are claimed when so much of what it may have is free:
 each claim costs the same, however few lanes it takes."""
+
+NOT_PACED: Mapping[int, int] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -50,7 +54,11 @@ class _Berths:
     asked: int = 0
     """The number of the last claim that had room for this endpoint."""
     hungry: bool = False
-    """Whether the last claim took all it was allowed to, so that more may be due."""
+    """Whether the last claim took all there was room for, so that more may be due."""
+    paced: bool = False
+    """Whether it is sent to at a rate."""
+    pressed: bool = False
+    """Whether the last claim took all that the rate allowed, so that more may be due."""
     waiting: deque[Lane] = field(default_factory=deque)
     pace: _Pace = field(default_factory=_Pace)
 
@@ -115,8 +123,13 @@ class Flow:
                 berths.asked = self._asked
         return wanted
 
-    def take(self, lanes: Iterable[Lane], wanted: Mapping[int, int]) -> None:
-        """Accept what a claim of `wanted` returned, and start what there are berths for."""
+    def take(
+        self, lanes: Iterable[Lane], wanted: Mapping[int, int], paced: Mapping[int, int] = NOT_PACED
+    ) -> None:
+        """Accept what a claim of `wanted` returned, and start what there are berths for.
+
+        `paced` are the endpoints that have a rate, with how many lanes it allowed.
+        """
         counts = dict.fromkeys(wanted, 0)
         for lane in lanes:
             berths = self._at(lane.endpoint_id)
@@ -124,8 +137,13 @@ class Flow:
             berths.held += 1
             counts[lane.endpoint_id] += 1
         for id_, count in counts.items():
-            self._at(id_).hungry = count == wanted[id_]
-            self._start(self._at(id_))
+            berths = self._at(id_)
+            berths.hungry = count == wanted[id_]
+            berths.paced = id_ in paced
+            # A rate that allowed none does not tell whether something was due.
+            if (most := paced.get(id_)) != 0:
+                berths.pressed = most is not None and count >= most
+            self._start(berths)
 
     def settled(self, lane_endpoint_id: int) -> None:
         """Forget a lane that is settled, or whose result is given up."""
@@ -143,7 +161,7 @@ class Flow:
         for id_, each in ready.items():
             berths = self._at(id_)
             limit = min(share, each.endpoint.concurrency)
-            if not berths.hungry and not berths.waiting:
+            if not berths.hungry and not berths.pressed and not berths.waiting:
                 free[id_] = spare(limit - berths.held, limit)
         return {id_: count for id_, count in free.items() if count}
 
@@ -183,7 +201,9 @@ class Flow:
 
     def _free(self, berths: _Berths, second: int) -> int:
         """Return how many lanes may be claimed; none while it would not be worth a claim."""
-        most = berths.limit + berths.pace.turn(second)
+        ahead = berths.pace.turn(second)
+        # Under a rate, what is not begun soon is given back.
+        most = berths.limit + (int(ahead * BEGIN_SECONDS) if berths.paced else ahead)
         free = max(0, most - berths.held)
         worth = not berths.waiting or free >= min(most, self._claim_lanes) // WORTH_SHARE
         return free if worth else 0

@@ -1,5 +1,6 @@
 """The steps that a dispatcher takes over and over. Each says whether it found something to do."""
 
+import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 from uuid import uuid4
@@ -74,7 +75,10 @@ class Steps:
             self._telemetry.breaker_closed(self._endpoints.name(id_))
         if claim.lanes:
             failpoint("D2")
-        self._flow.take(claim.lanes, wanted)
+        self._flow.take(claim.lanes, wanted, claim.paced)
+        if not claim.lanes and claim.again_seconds is not None:
+            # Looking at times of its own, a loop would be late for what a rate allows.
+            asyncio.get_running_loop().call_later(claim.again_seconds, self._flow.look)
         return bool(claim.lanes)
 
     async def rescue(self) -> bool:

@@ -53,7 +53,10 @@ Concurrency = Annotated[
 Rate = Annotated[
     int | None,
     typer.Option(
-        "--rate", min=0, max=2**31 - 1, help="Requests a second, of all dispatchers; 0: no limit."
+        "--rate",
+        min=0,
+        max=2**31 - 1,
+        help="Requests in any second, of all dispatchers; 0: no limit.",
     ),
 ]
 Schedule = Annotated[

@@ -12,12 +12,13 @@ from uuid import UUID
 from dispatcher.core.breaker import Event, after
 from sink.contract.states import BreakerState
 
-BEGIN_SECONDS = 0.5
-"""How long after its claim a paced entry may be begun; then it is given back.
+BEGIN_SECONDS = 0.1
+"""How long after its claim came back a paced entry may be begun; then it is given back: what was
+claimed and not begun cannot pile up behind a slow receiver. Not from the beginning of the claim:
+nothing would be begun while claims take longer."""
 
-Half a second's worth of entries in the bucket and this half second are together the burst of one
-second that is promised: what was claimed and not begun cannot pile up behind a slow receiver.
-"""
+BUCKET_SECONDS = 0.05
+"""How long an idle endpoint gathers what may then be claimed at once; one entry in any case."""
 
 RAMP_PER_SECOND = 4.0
 RAMP_DOUBLINGS = 10
@@ -96,6 +97,23 @@ def allowance(pace: Pace, limits: Limits, lanes: int, entries: int, at: datetime
             assert_never(pace.breaker)
 
 
+def sustained(rate_per_second: int) -> float:
+    """Return the entries a second that are claimed where so many may be begun in any second.
+
+    Within a second as many are begun as were claimed in it and in `BEGIN_SECONDS` before it, and a
+    bucket that was full: of a lower rate these are together what the operator allows.
+
+    >>> sustained(115)
+    100.0
+    """
+    return rate_per_second / (1 + BEGIN_SECONDS + BUCKET_SECONDS)
+
+
+def next_seconds(pace: Pace, rate: float, at: datetime) -> float:
+    """Return how long it is from `at` until something may be claimed at this rate."""
+    return max(0.0, (pace.paid_until - at).total_seconds() - (_bucket(rate) - 1) / rate)
+
+
 def warmed(pace: Pace, at: datetime) -> Pace:
     """Return the row with its breaker closed, if the time of its slow start is over."""
     if pace.breaker is not BreakerState.SLOW_START or starts_slowly(pace, at):
@@ -105,15 +123,16 @@ def warmed(pace: Pace, at: datetime) -> Pace:
 
 def rate_of(pace: Pace, limits: Limits, at: datetime) -> float | None:
     """Return the entries a second that hold at `at`, or None without a limit."""
+    limit = None if limits.rate_per_second is None else sustained(limits.rate_per_second)
     if pace.breaker_until is None or not starts_slowly(pace, at):
-        return limits.rate_per_second
+        return limit
     # By the time that was set when it began: an operator may have set another one since.
     whole = (pace.breaker_until - pace.breaker_since).total_seconds()
     # No length: none is wanted, but this transaction may be older than the one that began it.
     begun = (at - pace.breaker_since).total_seconds() / whole if whole > 0 else 1.0
     share = min(1.0, max(0.0, begun))
     ramp: float = RAMP_PER_SECOND * 2.0 ** (RAMP_DOUBLINGS * share)
-    return min(ramp, limits.rate_per_second or ramp)
+    return min(ramp, limit or ramp)
 
 
 def claimed(
@@ -139,7 +158,11 @@ def claimed(
 def _free(pace: Pace, rate: float, at: datetime) -> int:
     owed = max(0.0, (pace.paid_until - at).total_seconds())
     # What is a millionth short of a whole entry is one: times are stored in microseconds.
-    return max(0, int(max(1.0, rate * BEGIN_SECONDS) - owed * rate + 1e-3))
+    return max(0, int(_bucket(rate) - owed * rate + 1e-3))
+
+
+def _bucket(rate: float) -> float:
+    return max(1.0, rate * BUCKET_SECONDS)
 
 
 def moved(pace: Pace, event: Event, at: datetime) -> Pace:

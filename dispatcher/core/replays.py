@@ -8,7 +8,7 @@ from uuid import UUID
 
 from dispatcher.core.decide import detail_of
 from dispatcher.core.lifecycle import Move
-from dispatcher.core.pace import BEGIN_SECONDS, Allowance
+from dispatcher.core.pace import BUCKET_SECONDS, Allowance, sustained
 from dispatcher.core.values import Lane, Settlement
 from sink.contract.states import Outcome
 
@@ -74,7 +74,7 @@ def drain_seconds(
 
     `rates` are those of the endpoints, `rate` that of the whole replay; all in items a second.
     """
-    bounds = [count / each for name, count in items.items() if (each := rates.get(name))]
+    bounds = [count / sustained(each) for name, count in items.items() if (each := rates.get(name))]
     if rate:
         bounds.append(sum(items.values()) / rate)
     return max(bounds, default=None)
@@ -87,7 +87,7 @@ def allowed_beside(allowance: Allowance) -> int:
     """
     if allowance.rate is None:
         return allowance.lanes
-    return spare(allowance.lanes, max(1, int(allowance.rate * BEGIN_SECONDS)))
+    return spare(allowance.lanes, max(1, int(allowance.rate * BUCKET_SECONDS)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,6 +117,10 @@ class Claim:
     """Endpoints that nothing may be sent to now, by their breaker or by Retry-After."""
     closed: Sequence[int] = ()
     """Endpoints whose slow start is over: the claim closed their breaker."""
+    paced: Mapping[int, int] = field(default_factory=dict)
+    """Endpoints that are sent to at a rate now, with how many lanes it allowed."""
+    again_seconds: float | None = None
+    """When a rate allows the next lane, where one allowed none."""
 
 
 @value

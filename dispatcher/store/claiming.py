@@ -10,8 +10,17 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from dispatcher.clock import seconds
 from dispatcher.core.lease import SETTLE_SECONDS
-from dispatcher.core.pace import BEGIN_SECONDS, Allowance, Pace, allowance, claimed, warmed
+from dispatcher.core.pace import (
+    BEGIN_SECONDS,
+    Allowance,
+    Pace,
+    allowance,
+    claimed,
+    next_seconds,
+    warmed,
+)
 from dispatcher.core.values import Claim, Entry, Gap, Lane, Wanted
 from dispatcher.store.looks import WHOLE_SECONDS, Look, Marks, Whole
 from dispatcher.store.messages import Plans, begin, begin_bare, run_bare
@@ -102,7 +111,8 @@ class Claimer:
         ]
         held = tuple(id_ for id_, (each, allowed) in paced.items() if _holds(each, allowed))
         warm = tuple(id_ for id_, (each, _) in paced.items() if each.pace != _warm(each))
-        return Claim(lanes, gaps, held, warm)
+        rated = {id_: allowed.lanes for id_, (_, allowed) in paced.items() if allowed.rate}
+        return Claim(lanes, gaps, held, warm, rated, _again(paced))
 
     async def _leased(self, wanted: Wanted) -> tuple[list[_Found], _Paced]:
         ahead = AHEAD
@@ -267,6 +277,18 @@ def _holds(taken: Taken, allowed: Allowance) -> bool:
     return not allowed.lanes and allowed.rate is None and not probing
 
 
+def _again(paced: _Paced) -> float | None:
+    """Return when the first of the rates that allow nothing now will, if there is one."""
+    return min(
+        (
+            next_seconds(_warm(each), allowed.rate, each.at)
+            for each, allowed in paced.values()
+            if allowed.rate and not allowed.lanes
+        ),
+        default=None,
+    )
+
+
 def _empty(lanes: Sequence[_Head]) -> dict[str, object]:
     return {
         "endpoint_ids": [lane.endpoint_id for lane in lanes],
@@ -290,7 +312,7 @@ def _lane(
     until = trusted = started + wanted.lease_seconds
     if paced is not None and paced[1].rate is not None:
         longest = paced[0].limits.attempt_seconds
-        trusted = min(until, started + BEGIN_SECONDS + longest + SETTLE_SECONDS)
+        trusted = min(until, seconds() + BEGIN_SECONDS + longest + SETTLE_SECONDS)
     head = found.head
     return Lane(
         endpoint_id=head.endpoint_id,

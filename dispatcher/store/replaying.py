@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 
 from psycopg.rows import DictRow
 
+from dispatcher.clock import seconds
 from dispatcher.core.lease import SETTLE_SECONDS
 from dispatcher.core.pace import BEGIN_SECONDS, Allowance, allowance, claimed, warmed
 from dispatcher.core.replays import (
@@ -210,7 +211,7 @@ def _lane(row: DictRow, token: UUID, room: _Room, wanted: ReplayWanted, started:
     until = trusted = started + wanted.lease_seconds
     if room.taken is not None and room.allowed.rate is not None:
         longest = room.taken.limits.attempt_seconds
-        trusted = min(until, started + BEGIN_SECONDS + longest + SETTLE_SECONDS)
+        trusted = min(until, seconds() + BEGIN_SECONDS + longest + SETTLE_SECONDS)
     entry = Entry(
         sequence=row["sequence"],
         number=row["number"] + 1,

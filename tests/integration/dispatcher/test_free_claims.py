@@ -30,7 +30,7 @@ LIMITS = {
         SET held_until = now() + interval '1 hour', held_by = 'answered 429'
         WHERE endpoint_id = %s
     """,
-    "rate": "UPDATE holdfast.endpoint SET rate_per_second = 10 WHERE id = %s",
+    "rate": "UPDATE holdfast.endpoint SET rate_per_second = 115 WHERE id = %s",
 }
 
 

@@ -1,5 +1,6 @@
 """Berths that live lanes can do without, and what is lent of them."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -43,6 +44,23 @@ def test_nothing_is_lent_while_more_lanes_may_be_due() -> None:
     assert given.spare(ready(8)) == {}
     given.take([], wanted)
     assert given.spare(ready(8)) == {1: 4}
+
+
+def test_nothing_is_lent_while_a_rate_is_used_up_by_lanes() -> None:
+    async def inside() -> None:
+        given = flow()
+        wanted = given.wanted(ready(8))
+        given.take([lane(1)], wanted, {1: 1})
+        await given.quiet()
+        given.settled(1)
+        assert given.spare(ready(8)) == {}
+        # That the rate allowed none says nothing about what is due.
+        given.take([], wanted, {1: 0})
+        assert given.spare(ready(8)) == {}
+        given.take([], wanted, {1: 2})
+        assert given.spare(ready(8)) == {1: 4}
+
+    asyncio.run(inside())
 
 
 def test_closed_flow_lends_nothing() -> None:

@@ -57,12 +57,12 @@ def test_live_traffic_keeps_half_of_an_endpoints_bucket() -> None:
     assert allowed_beside(Allowance(0, 0)) == 0
     assert allowed_beside(Allowance(10, 1)) == 10
     assert allowed_beside(Allowance(1, 1, probe=True)) == 1
-    assert [allowed_beside(Allowance(n, 1, rate=40.0)) for n in (20, 11, 10, 0)] == [10, 1, 0, 0]
+    assert [allowed_beside(Allowance(n, 1, rate=400.0)) for n in (20, 11, 10, 0)] == [10, 1, 0, 0]
     assert allowed_beside(Allowance(1, 1, rate=1.0)) == 1
 
 
 def test_drain_takes_as_long_as_the_slowest_rate_lets_it() -> None:
-    assert drain_seconds({"a": 100, "b": 10}, {"a": 10, "b": None}, None) == 10
+    assert drain_seconds({"a": 100, "b": 10}, {"a": 10, "b": None}, None) == 11.5
     assert drain_seconds({"a": 100, "b": 10}, {"a": 10, "b": None}, 5) == 22
     assert drain_seconds({"a": 100}, {"a": None}, None) is None
 
