@@ -14,6 +14,13 @@ NAMESPACE = "reissue/v1"
 ORDINALS_MAX = 1000
 
 
+def never_sent_again(new_key: str) -> str:
+    """Say of an entry that was reissued as `new_key` why it is not sent under its own."""
+    return (
+        f"never arrived, and was reissued as {new_key}: sent as well, the action would happen twice"
+    )
+
+
 def parts_of(key: Key, ordinal: int) -> list[str]:
     """Return the parts of the key under which an entry is reissued for the n-th time, from 1.
 

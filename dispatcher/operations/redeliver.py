@@ -1,10 +1,11 @@
 """Single entries sent again under their old keys: a plan of these keys, and what it leaves out."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
 from dispatcher.core.entry_delivery import Stage
+from dispatcher.core.reissue import never_sent_again
 from dispatcher.core.replay_filter import ReplayFilter
 from dispatcher.core.words import MEANS, visible
 from dispatcher.operations.replay import planned
@@ -57,7 +58,7 @@ def plan_of_keys(
     wanted = ReplayFilter(endpoint=endpoint, keys=keys)
     row = planned(store, id_, wanted, reason=reason, rate=rate, outside_window=outside_window)
     items = [_item(each) for each in store.items(id_, limit=row["item_count"] or 1)]
-    return Redelivery(row, items, _nothing(standing, items, endpoint))
+    return Redelivery(row, items, _nothing(standing, items, endpoint, store.reissued(keys)))
 
 
 def redelivered_before(plan: Redelivery) -> bool:
@@ -75,7 +76,12 @@ def _item(item: Row) -> Row:
     }
 
 
-def _nothing(standing: Sequence[Row], items: Sequence[Row], endpoint: str | None) -> list[Row]:
+def _nothing(
+    standing: Sequence[Row],
+    items: Sequence[Row],
+    endpoint: str | None,
+    reissued: Mapping[str, str],
+) -> list[Row]:
     """Return where nothing is done about an entry, with the reason."""
     done = {(item["key"], item["endpoint"]) for item in items}
     found = []
@@ -83,14 +89,19 @@ def _nothing(standing: Sequence[Row], items: Sequence[Row], endpoint: str | None
         at = [each for each in entry["delivery"] if endpoint in (None, each["endpoint"])]
         left = [each for each in at if (entry["key"], each["endpoint"]) not in done]
         found += [
-            {"key": entry["key"], "endpoint": each["endpoint"], "why": _why(each)} for each in left
+            {
+                "key": entry["key"],
+                "endpoint": each["endpoint"],
+                "why": _why(each, reissued.get(entry["key"])),
+            }
+            for each in left
         ]
         if not at:
             found.append({"key": entry["key"], "endpoint": None, "why": "no endpoint wants it"})
     return found
 
 
-def _why(each: Row) -> str:
+def _why(each: Row, new_key: str | None) -> str:
     held = f" ({each['held_up']})" if each["held_up"] else ""
     match Stage(each["state"]):
         case Stage.UNROUTED:
@@ -105,6 +116,8 @@ def _why(each: Row) -> str:
             said = f"it is sent in its turn, behind sequence {each['behind_sequence']}"
         case Stage.STOPPED:
             said = "its lane waits for a person"
+        case Stage.DEAD | Stage.PASSED if new_key is not None:
+            said = f"it {never_sent_again(new_key)}"
         case Stage.DELIVERED | Stage.DEAD | Stage.PASSED:
             said = "another replay that is under way sends it"
     return said + held

@@ -15,6 +15,7 @@ from uuid import UUID, uuid4
 from psycopg.types.json import Jsonb
 
 from dispatcher.core.obstacles import obstacles
+from dispatcher.core.reissue import never_sent_again
 from dispatcher.core.replay_counts import plan_counts
 from dispatcher.core.replay_filter import ReplayFilter, ReplayFilterError, filter_stored
 from dispatcher.core.replays import drain_seconds
@@ -74,6 +75,11 @@ class ReplayStore(ReissueSettling):
                     raise _nothing_found(wanted)
                 self._add(id_, wanted, found, reason, rate, limit, outside_window=outside_window)
         return self.show(id_)
+
+    def reissued(self, keys: Sequence[UUID]) -> dict[str, str]:
+        """Return the newest key under which each was decided anew, where it was."""
+        rows = self._all("reissue_of_keys", {"keys": list(keys)})
+        return {Key(row["key"]).text: Key(row["new_key"]).text for row in rows}
 
     def find(self, text: str) -> UUID:
         """Return the id that `text` names, whole or by its first 8 hex digits or more.
@@ -297,11 +303,10 @@ class ReplayStore(ReissueSettling):
 
     def _not_reissued(self, wanted: ReplayFilter) -> None:
         """Raise `CommandError` where nothing was found because it was decided anew."""
-        for row in self._all("reissue_of_keys", {"keys": list(wanted.keys)}):
-            key, new_key = Key(row["key"]).text, Key(row["new_key"]).text
+        for key, new_key in self.reissued(wanted.keys).items():
             raise CommandError(
-                f"{key} never arrived, and was reissued as {new_key}: sent as well, the action"
-                f" would happen twice. Nothing was planned; see `holdfast why {new_key}`.",
+                f"{key} {never_sent_again(new_key)}. Nothing was planned; see"
+                f" `holdfast why {new_key}`.",
                 ExitCode.NOTHING_MATCHED,
             )
 

@@ -1,8 +1,7 @@
--- Under which keys entries were decided anew, one of them.
+-- Under which keys entries were decided anew, the newest of each.
 -- Reads the whole of replay, which people make, so there are few; uses pk_replay_item.
-SELECT i.key, i.new_key
+SELECT DISTINCT ON (i.key) i.key, i.new_key
 FROM holdfast.replay y
 JOIN holdfast.replay_item i ON i.replay_id = y.id
 WHERE y.verb = 'reissue' AND i.settled_at IS NOT NULL AND i.key = ANY (%(keys)s::uuid[])
-ORDER BY y.created_at DESC
-LIMIT 1
+ORDER BY i.key, y.created_at DESC

@@ -205,8 +205,13 @@ def test_what_never_arrived_and_was_reissued_is_not_sent_again_under_its_own_key
     refused = holdfast("redeliver", dead, *WHY, "--yes", dsn=dsn)
     assert refused.returncode == ExitCode.NOTHING_MATCHED
     assert f"was reissued as {Key.of(parts_of(Key.parse(dead), 1)).text}" in refused.stderr
-    done = holdfast("redeliver", fine, *WHY, "--yes", dsn=dsn)
+    done = holdfast("redeliver", dead, fine, *WHY, "--yes", "--json", dsn=dsn)
     assert done.returncode == ExitCode.OK, done.stderr
+    said = json.loads(done.stdout)
+    assert [item["key"] for item in said["items"]] == [fine]
+    [left] = said["nothing"]
+    assert left["key"] == dead
+    assert f"was reissued as {Key.of(parts_of(Key.parse(dead), 1)).text}" in left["why"]
     drain(dsn)
     assert [seen.header("webhook-id") for seen in receiver.seen].count(dead) == 1
 
