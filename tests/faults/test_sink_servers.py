@@ -7,8 +7,6 @@ compared with those of a run that nothing happened to.
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from signal import SIGINT
 
 import psutil
 import psycopg
@@ -19,65 +17,17 @@ import sink.driver_path
 import sink.transaction
 import sink.writer
 from deploy.local.account import account_for
-from deploy.local.postgres import EmbeddedPostgres
-from deploy.local.process import keep, remove_stale_lock_file
-from migrations.upgrade import upgrade
 from sink import Written
 from sink.database import Timeouts
 from sink.errors import AccessDenied
 from tests.support.driver import PATIENT, Driver
-from tests.support.embedded import processes_on, server_directory
+from tests.support.embedded import server_directory
 from tests.support.entries import BLOCK, decision
+from tests.support.killable_server import Server
 from tests.support.outbox import contents
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.faults
-
-
-class Server:
-    """An embedded server that can be killed and started on the same address."""
-
-    def __init__(self, directory: Path) -> None:
-        self._embedded = EmbeddedPostgres(directory)
-        self._embedded.start()
-        self.dsn = self._embedded.make_database("holdfast")
-        self._postmaster = self._process()
-        self._command = self._postmaster.cmdline()
-        known = self._embedded.cluster
-        assert known is not None
-        self.data = known.data
-        self._log = known.log
-        upgrade(self.dsn)
-
-    def kill(self) -> None:
-        """SIGKILL the postmaster, and wait until none of its children is left."""
-        self._postmaster.kill()
-        eventually(lambda: not processes_on(self.data))
-        remove_stale_lock_file(self.data)
-
-    def start(self) -> None:
-        """Start again as it was started, on the same socket."""
-        with self._log.open("ab") as log:
-            keep(account_for(self.data).spawn(self._command, log))
-        eventually(self._answers)
-        self._postmaster = self._process()
-
-    def stop(self) -> None:
-        """Shut down in order, without waiting for clients."""
-        self._postmaster.send_signal(SIGINT)
-        eventually(lambda: not processes_on(self.data))
-
-    def _process(self) -> psutil.Process:
-        running = self._embedded.running
-        assert running is not None
-        return running.process
-
-    def _answers(self) -> bool:
-        try:
-            with psycopg.connect(self.dsn, connect_timeout=2):
-                return True
-        except psycopg.OperationalError:
-            return False
 
 
 @pytest.fixture(scope="module")
