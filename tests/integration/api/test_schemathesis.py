@@ -23,6 +23,12 @@ from dispatcher.api.settings import ApiSettings
 from tests.support.admin_api import Api
 from tests.support.api_world import DEAD, key_text, world
 
+# The server is a thread of this process: when its pool opens a connection while a request is made
+# up, Hypothesis takes the pool's draw from `random` for the strategy's.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Do not use the .random. module:hypothesis.errors.HypothesisDeprecationWarning"
+)
+
 EXAMPLES = 6
 """Requests for each operation: such that fit its description, and such that do not."""
 
