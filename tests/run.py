@@ -26,6 +26,7 @@ PARTS = (
     ),
     ("tests/e2e",),
     ("tests/integration/dispatcher",),
+    ("tests/integration/cli",),
     ("tests/unit",),
     ("tests/migrations", "tests/contract", "tests/e2e/runbook"),
     ("tests/browser",),
