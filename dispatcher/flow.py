@@ -2,8 +2,8 @@
 
 Each endpoint has its own berths, so a receiver that hangs takes up its own and nobody else's. The
 process's concurrency is divided among the endpoints. Beyond its berths, an endpoint's lanes are
-claimed ahead only as far as it got through within the last second: a slow receiver's lanes stay in
-the database, where another dispatcher can take them.
+claimed ahead only as far as it got through within the last second, or under a rate within a tenth
+of it: a slow receiver's lanes stay in the database, where another dispatcher can take them.
 """
 
 import asyncio
@@ -140,9 +140,11 @@ class Flow:
             berths = self._at(id_)
             berths.hungry = count == wanted[id_]
             berths.paced = id_ in paced
-            # A rate that allowed none does not tell whether something was due.
-            if (most := paced.get(id_)) != 0:
-                berths.pressed = most is not None and count >= most
+            allowed = paced.get(id_)
+            if allowed is None:
+                berths.pressed = False
+            elif allowed:  # a rate that allowed none does not tell whether something was due
+                berths.pressed = count >= allowed
             self._start(berths)
 
     def settled(self, lane_endpoint_id: int) -> None:

@@ -96,7 +96,7 @@ class PostgresStore:
                 "last_written_at": max(moments),
             }
             many = sum(row["entry_count"] for row in taken) > PLANNED_ENTRIES_MIN
-            planning = [("plan_anew", None)] * many
+            planning = [("plan_anew", None)] if many else []
             lanes = await finish(connection, *planning, ("lane_route", parameters))
             return Routed(len(taken), lanes)
 

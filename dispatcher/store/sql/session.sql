@@ -1,6 +1,7 @@
 -- Takes on the dispatcher's role and bounds everything that could hang, of this transaction only: a session may be a
 -- pooler's, and the next transaction somebody else's. Plans are kept to index walks: these tables change faster than
--- their statistics, and a plan that flips to scanning a queue is an outage. The parameter says whether each session keeps its plans. Needs no index.
+-- their statistics, and a plan that flips to scanning a queue is an outage. The parameter says whether a session keeps them.
+-- Needs no index.
 SELECT
     pg_catalog.set_config('role', 'holdfast_dispatcher', true),
     pg_catalog.set_config('statement_timeout', '30s', true),

@@ -83,6 +83,27 @@ def test_entries_that_were_not_sent_are_paid_back(
     asyncio.run(stored(dsn, work))
 
 
+def test_claim_says_when_a_rate_that_allows_nothing_will_allow_more(
+    dsn: str, db: psycopg.Connection, decisions: Decisions
+) -> None:
+    add_endpoint(db, URL, rate_per_second=1)
+    free = add_endpoint(db, URL, name="free")
+    decisions.write("m_1", "m_2")
+
+    async def work(store: PostgresStore) -> None:
+        await store.route(16)
+        first = await store.claim(wanted(), seconds())
+        assert (len(first.lanes), first.paced, first.again_seconds) == (1, {1: 1}, None)
+        again = await store.claim(wanted(), seconds())
+        assert (again.lanes, again.paced) == ([], {1: 0})
+        assert again.again_seconds is not None
+        assert 0 < again.again_seconds <= 1 / sustained(1)
+        other = await store.claim(Wanted({free: 9}, uuid4(), 30, 8), seconds())
+        assert (len(other.lanes), other.paced, other.again_seconds) == (2, {}, None)
+
+    asyncio.run(stored(dsn, work))
+
+
 def test_paced_lane_is_begun_soon_or_given_back_but_its_result_is_kept_for_its_lease(
     dsn: str, db: psycopg.Connection, decisions: Decisions
 ) -> None:

@@ -66,6 +66,10 @@ class Bench:
             await asyncio.sleep(0)
 
 
+def room(bench: Bench) -> int:
+    return bench.flow.wanted({1: ready(1, 4)})[1]
+
+
 def run(work: Callable[[Bench], object], bench: Callable[[], Bench] = Bench) -> None:
     async def inside() -> None:
         await work(bench())  # type: ignore[misc]  # every test passes a coroutine function
@@ -185,5 +189,20 @@ def test_fault_while_sending_is_heard_of_and_frees_its_place() -> None:
         assert bench.faults == [fault]
         assert (bench.flow.held, bench.flow.sending) == (1, 1)
         await bench.settle(1)
+
+    run(work)
+
+
+def test_under_a_rate_lanes_are_claimed_ahead_for_a_tenth_of_a_second_alone() -> None:
+    async def work(bench: Bench) -> None:
+        assert room(bench) == 4
+        bench.flow.take(lanes(1, 40), {1: 40})
+        for _ in range(10):
+            await bench.settle(4)
+        assert room(bench) == 4 + 40
+        bench.flow.take([], {1: 1}, {1: 1})
+        assert room(bench) == 4 + 4
+        bench.flow.take([], {1: 1})
+        assert room(bench) == 4 + 40
 
     run(work)
