@@ -31,7 +31,7 @@ SETTINGS = {
     "listen_addresses": "",  # no TCP: a socket in a private folder is the only way in
     "unix_socket_permissions": "0700",
     "max_connections": "100",
-    "shared_buffers": "64MB",
+    "shared_buffers": "256MB",
     "work_mem": "8MB",
     "maintenance_work_mem": "64MB",
     "max_wal_size": "512MB",

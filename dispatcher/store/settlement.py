@@ -26,7 +26,10 @@ async def settle(
     Nothing of a lost lease is stored. Its rescue has booked the same attempts as `unknown`; a
     second row for one of them would count it twice.
     """
-    (ended,) = await begin(connection, ("lane_settle", _lanes(settlements)), plans=Plans.KEPT)
+    lanes = _lanes(settlements)
+    _, ended = await begin(
+        connection, ("lane_hold", lanes), ("lane_settle", lanes), plans=Plans.KEPT
+    )
     rows = {claimed_row(row): row for row in ended}
     failpoint("D15")
     held = [each for each in settlements if claim_of(each) in rows]

@@ -54,5 +54,6 @@ async def warm(connection: Connection) -> None:
     await run(connection, "lane_expired", {"since": END})
     await run(connection, "pace_take", {"endpoint_ids": _NOBODY, "free_too": False})
     await run_bare(connection, "lane_claim", _CLAIM)
+    await run(connection, "lane_hold", _SETTLE)
     await run(connection, "lane_settle", _SETTLE)
     await run(connection, "lane_route", _ROUTE)

@@ -8,6 +8,7 @@ from threading import Barrier
 import psycopg
 import pytest
 
+from migrations.upgrade import downgrade, upgrade
 from sink.contract.roles import DISPATCHER, JANITOR, SINK
 from tests.support.aging import partition_days
 from tests.support.decisions import Decisions
@@ -38,6 +39,32 @@ def test_ensure_partitions_makes_what_is_missing_and_then_nothing(
     assert _make(sink, 30) > 0
     assert _make(sink, 30) == 0
     assert _make(sink, 3) == 0
+
+
+def test_days_of_entries_are_vacuumed_by_rows_whenever_they_were_made(
+    dsn: str, db: psycopg.Connection, sink: psycopg.Connection
+) -> None:
+    """Routing reads every page of a day that no VACUUM has seen yet."""
+    by_rows = {
+        "autovacuum_vacuum_insert_scale_factor=0",
+        "autovacuum_vacuum_insert_threshold=20000",
+    }
+    assert _make(sink, 9) > 0
+    assert _options(db) == {frozenset(by_rows)}
+    downgrade(dsn, "0020")
+    assert _options(db) == {frozenset()}
+    upgrade(dsn)
+    assert _options(db) == {frozenset(by_rows)}
+
+
+def _options(db: psycopg.Connection) -> set[frozenset[str]]:
+    """Return the different sets of options that days of entries have."""
+    rows = db.execute("""
+        SELECT coalesce(reloptions, '{}')
+        FROM pg_inherits JOIN pg_class ON oid = inhrelid
+        WHERE inhparent = 'holdfast.entry'::regclass
+    """)
+    return {frozenset(options) for (options,) in rows}
 
 
 def test_ensure_partitions_from_many_sessions_at_once_makes_each_once(

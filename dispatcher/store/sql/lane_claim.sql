@@ -2,7 +2,7 @@
 -- missing (gap), is not leased and comes back as one row. Uses ix_lane_due, pk_lane, pk_entry, pk_attempt. A look is one
 -- range of ix_lane_due: lanes of one priority whose retry is not yet due, or that others have, are in none and cost nothing.
 WITH due AS MATERIALIZED (
-    SELECT l.endpoint_id, l.subject_id, l.delivered_sequence, l.last_sequence, l.claimed_sequence,
+    SELECT l.version, l.endpoint_id, l.subject_id, l.delivered_sequence, l.last_sequence, l.claimed_sequence,
            l.attempt, l.rescued, l.head_created_at, l.priority, l.due_at, p.types, w.entries, r.key_window_seconds,
            -- The endpoint's running clock, less what it was when the head was first tried.
            greatest(0, (extract(epoch FROM CASE
@@ -19,7 +19,7 @@ WITH due AS MATERIALIZED (
                     %(look_from)s::timestamptz[], %(look_to)s::timestamptz[])
                  AS look (endpoint_id, priority, due_from, due_to)
         CROSS JOIN LATERAL (
-            SELECT lane.*
+            SELECT lane.*, lane.ctid AS version
             FROM holdfast.lane
             WHERE lane.endpoint_id = look.endpoint_id AND lane.priority = look.priority
               AND lane.token IS NULL AND lane.due_at >= look.due_from
@@ -34,7 +34,7 @@ WITH due AS MATERIALIZED (
     ) l
 ),
 taken AS MATERIALIZED (
-    SELECT d.endpoint_id, d.subject_id, d.delivered_sequence, d.last_sequence,
+    SELECT d.version, d.endpoint_id, d.subject_id, d.delivered_sequence, d.last_sequence,
            d.priority, d.due_at, d.key_window_seconds, n.sequence, n.created_at, n.key, n.traceparent, n.body, n.place,
            CASE WHEN n.sequence > d.claimed_sequence THEN 0 ELSE d.tried_us END AS tried_us,
            -- An endpoint that takes every type takes every sequence: one that is not there is missing.
@@ -88,7 +88,7 @@ held_back AS (
     UPDATE holdfast.lane
     SET due_at = now() + interval '60 seconds'
     FROM taken t
-    WHERE t.gap AND lane.endpoint_id = t.endpoint_id AND lane.subject_id = t.subject_id
+    WHERE t.gap AND lane.ctid = t.version
 ),
 leased AS (
     UPDATE holdfast.lane
@@ -100,15 +100,19 @@ leased AS (
         claimed_sequence = greatest(lane.claimed_sequence, h.last_sequence),
         head_created_at = h.created_at
     FROM (
-        SELECT endpoint_id, subject_id, min(sequence) AS sequence, max(sequence) AS last_sequence,
+        SELECT version, min(sequence) AS sequence, max(sequence) AS last_sequence,
                min(number) FILTER (WHERE place = 1) AS number,
                min(rescued) FILTER (WHERE place = 1) AS rescued,
                min(created_at) FILTER (WHERE place = 1) AS created_at
         FROM taken
         WHERE sequence IS NOT NULL AND NOT gap
-        GROUP BY endpoint_id, subject_id
+        GROUP BY version
     ) h
-    WHERE lane.endpoint_id = h.endpoint_id AND lane.subject_id = h.subject_id
+    -- In its place: the way through pk_lane passes every version that an old snapshot keeps, and a plan made while the table was
+    -- small would pass every lane. One that somebody changed between our snapshot and our lock is not there for us; it is left to
+    -- the next claim, as those are that others lock.
+    WHERE lane.ctid = h.version
+    RETURNING lane.endpoint_id, lane.subject_id
 )
 SELECT endpoint_id, subject_id, delivered_sequence, last_sequence, priority,
        -- Of a lane's first row alone: reading a moment is what takes longest.
@@ -131,4 +135,5 @@ SELECT endpoint_id, subject_id, delivered_sequence, last_sequence, priority,
              AND d.sequence = taken.sequence AND d.window_waived
        ) ELSE false END AS forgotten
 FROM taken
+WHERE gap OR sequence IS NULL OR (endpoint_id, subject_id) IN (SELECT endpoint_id, subject_id FROM leased)
 ORDER BY endpoint_id, subject_id, sequence

@@ -1,7 +1,8 @@
 -- Ends leases where the token is still the lane's, and returns those lanes; a lane that is not returned had been taken over.
--- Uses pk_lane, in whose order the rows are locked, as routing does, so that the two cannot deadlock.
+-- They are locked (lane_hold.sql), so their versions are the newest, and are changed in their places: another way through
+-- pk_lane would pass every version that an old snapshot keeps. Uses pk_lane, backwards as there.
 WITH held AS MATERIALIZED (
-    SELECT r.*,
+    SELECT r.*, l.version,
            -- The endpoint's running clock.
            (extract(epoch FROM CASE
                WHEN p.stalled_since IS NULL THEN now()
@@ -13,12 +14,16 @@ WITH held AS MATERIALIZED (
         %(delivered)s::bigint[], %(attempts)s::integer[], %(rescued)s::integer[],
         %(delays_us)s::bigint[], %(stopped)s::boolean[]
     ) AS r (endpoint_id, subject_id, token, delivered_sequence, attempt, rescued, delay_us, stopped)
-    JOIN holdfast.lane l
-      ON l.endpoint_id = r.endpoint_id AND l.subject_id = r.subject_id AND l.token = r.token
+    CROSS JOIN LATERAL (
+        SELECT lane.ctid AS version, lane.token
+        FROM holdfast.lane
+        WHERE lane.endpoint_id = r.endpoint_id AND lane.subject_id BETWEEN r.subject_id AND r.subject_id
+        ORDER BY lane.subject_id DESC
+        LIMIT 1
+    ) l
     JOIN holdfast.endpoint_pace p ON p.endpoint_id = r.endpoint_id
     JOIN holdfast.endpoint e ON e.id = r.endpoint_id
-    ORDER BY r.endpoint_id, r.subject_id
-    FOR NO KEY UPDATE OF l
+    WHERE l.token = r.token
 )
 UPDATE holdfast.lane
 SET delivered_sequence = held.delivered_sequence,
@@ -38,6 +43,6 @@ SET delivered_sequence = held.delivered_sequence,
         WHEN held.delivered_sequence < lane.last_sequence THEN now()
     END
 FROM held
-WHERE lane.endpoint_id = held.endpoint_id AND lane.subject_id = held.subject_id
+WHERE lane.ctid = held.version AND lane.token = held.token
 RETURNING lane.endpoint_id, lane.subject_id, held.token, lane.due_at, now() AS settled_at,
           held.paced
