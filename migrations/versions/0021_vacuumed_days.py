@@ -15,12 +15,12 @@ _DEFAULT = "autovacuum_vacuum_insert_scale_factor, autovacuum_vacuum_insert_thre
 
 
 def upgrade() -> None:
-    op.execute(_ensure_partitions(_EVERY))
+    op.execute(_ensure_partitions(f"WITH ({_EVERY})"))
     op.execute(_of_days(f"SET ({_EVERY})"))
 
 
 def downgrade() -> None:
-    op.execute(_ensure_partitions(None))
+    op.execute(_ensure_partitions(""))
     op.execute(_of_days(f"RESET ({_DEFAULT})"))
 
 
@@ -40,14 +40,8 @@ def _of_days(change: str) -> str:
     """
 
 
-def _ensure_partitions(entry_options: str | None) -> str:
-    """Return the function of revision 0006, with options for the days of entries."""
-    options = ""
-    if entry_options is not None:
-        options = f"""
-                        IF parent = 'entry' THEN
-                            EXECUTE format('ALTER TABLE holdfast.%I SET ({entry_options})', name);
-                        END IF;"""
+def _ensure_partitions(of_entries: str) -> str:
+    """Return the function of revision 0006, with what is said of the days of entries alone."""
     return f"""
         CREATE OR REPLACE FUNCTION holdfast.ensure_partitions(days_ahead integer DEFAULT 7)
         RETURNS integer
@@ -70,7 +64,8 @@ def _ensure_partitions(entry_options: str | None) -> str:
                     IF to_regclass(format('holdfast.%I', name)) IS NULL THEN
                         EXECUTE format(
                             'CREATE TABLE holdfast.%I (LIKE holdfast.%I'
-                            ' INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', name, parent);{options}
+                            ' INCLUDING DEFAULTS INCLUDING CONSTRAINTS) %s', name, parent,
+                            CASE parent WHEN 'entry' THEN '{of_entries}' END);
                         EXECUTE format(
                             'ALTER TABLE holdfast.%I ATTACH PARTITION holdfast.%I'
                             ' FOR VALUES FROM (%L) TO (%L)', parent, name,

@@ -112,7 +112,7 @@ leased AS (
     -- small would pass every lane. One that somebody changed between our snapshot and our lock is not there for us; it is left to
     -- the next claim, as those are that others lock.
     WHERE lane.ctid = h.version
-    RETURNING lane.endpoint_id, lane.subject_id
+    RETURNING h.version
 )
 SELECT endpoint_id, subject_id, delivered_sequence, last_sequence, priority,
        -- Of a lane's first row alone: reading a moment is what takes longest.
@@ -135,5 +135,5 @@ SELECT endpoint_id, subject_id, delivered_sequence, last_sequence, priority,
              AND d.sequence = taken.sequence AND d.window_waived
        ) ELSE false END AS forgotten
 FROM taken
-WHERE gap OR sequence IS NULL OR (endpoint_id, subject_id) IN (SELECT endpoint_id, subject_id FROM leased)
+WHERE gap OR sequence IS NULL OR version IN (SELECT version FROM leased)
 ORDER BY endpoint_id, subject_id, sequence

@@ -7,15 +7,14 @@ from typing import Any
 from uuid import uuid4
 
 import psycopg
-import pytest
 
 import dispatcher.store
 from dispatcher.core.lifecycle import LaneState
-from dispatcher.core.values import Lane
-from dispatcher.store.looks import BEGINNING, END
+from dispatcher.core.values import Settled
 from dispatcher.store.postgres import PostgresStore
 from sink.contract.states import Outcome
-from tests.integration.dispatcher.test_store import judged, wanted
+from tests.integration.dispatcher.test_interleavings import claimed
+from tests.integration.dispatcher.test_store import judged
 from tests.support.decisions import Decisions
 from tests.support.delivery import attempts, lanes, stored
 from tests.support.dispatching import add_endpoint
@@ -32,15 +31,16 @@ CLOSED = f"""
         USING (current_query() NOT LIKE '%leased AS%'
                OR pg_advisory_xact_lock_shared({GATE})::text IS NOT NULL)
 """
-WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+WAITING = """
+    SELECT count(*) FROM pg_stat_activity
+    WHERE wait_event_type = 'Lock' AND datname = current_database()
+"""
 CHANGE = """
     UPDATE holdfast.lane SET priority = priority
     WHERE subject_id = (SELECT id FROM holdfast.subject WHERE name = %s)
 """
-ROUTED = """
-    UPDATE holdfast.lane SET last_sequence = last_sequence + 1
-    WHERE subject_id = (SELECT id FROM holdfast.subject WHERE name = %s)
-"""
+ROUTED = "UPDATE holdfast.lane SET last_sequence = last_sequence + 1"
+RESCUED = "UPDATE holdfast.lane SET token = NULL, lease_until = NULL"
 GIVEN: dict[str, Any] = {
     "endpoint_ids": [1],
     "subject_ids": [1],
@@ -51,31 +51,12 @@ GIVEN: dict[str, Any] = {
     "delays_us": [None],
     "stopped": [False],
 }
-LOOK: dict[str, Any] = {
-    "batch_nos": [1],
-    "first_written_at": BEGINNING,
-    "last_written_at": END,
-    "lanes": [256],
-    "entries": [8],
-    "token": uuid4(),
-    "lease_seconds": 30.0,
-    "bytes": 262_144,
-    "ahead": "1 hour",
-    "look_endpoint_ids": [1],
-    "look_priorities": [0],
-    "look_from": [BEGINNING],
-    "look_to": [END],
-}
 LANES = 60
 VERSIONS = 100
 
 
 async def waits(db: psycopg.Connection) -> None:
     await asyncio.to_thread(eventually, lambda: db.execute(WAITING).fetchone() == (1,))
-
-
-async def claimed(store: PostgresStore, endpoint_id: int) -> list[Lane]:
-    return list((await store.claim(wanted(endpoint_id), 0)).lanes)
 
 
 def test_lane_that_changes_between_snapshot_and_lock_is_left_to_the_next_claim(
@@ -107,49 +88,42 @@ def test_lane_that_changes_between_snapshot_and_lock_is_left_to_the_next_claim(
     assert sorted(row[:3] for row in attempts(db)) == [("m_1", 1, 1), ("m_2", 1, 1)]
 
 
-def test_settlement_that_waited_for_routing_leaves_what_was_routed_due(
-    dsn: str, db: psycopg.Connection, decisions: Decisions
-) -> None:
+def settled_behind(change: str, dsn: str, db: psycopg.Connection) -> list[Settled]:
+    """Deliver the one lane, while somebody changes it and commits before the result is stored."""
     endpoint_id = add_endpoint(db, URL)
-    decisions.write("m_1")
+    settled: list[Settled] = []
 
     async def work(store: PostgresStore) -> None:
         await store.route(16)
         (lane,) = await claimed(store, endpoint_id)
-        with psycopg.connect(dsn) as routing:
-            routing.execute(ROUTED, ["m_1"])
+        with psycopg.connect(dsn) as other:
+            other.execute(change.encode())
             settling = asyncio.create_task(
                 store.settle([judged(lane, Outcome.DELIVERED)], repeated=False)
             )
             await waits(db)
-            routing.commit()
-            (settled,) = await settling
-        assert settled.due_at is not None
-        assert lanes(db)["m_1"] == (1, 2, 0, LaneState.DUE, None)
+            other.commit()
+            settled.extend(await settling)
 
     asyncio.run(stored(dsn, work))
+    return settled
+
+
+def test_settlement_that_waited_for_routing_leaves_what_was_routed_due(
+    dsn: str, db: psycopg.Connection, decisions: Decisions
+) -> None:
+    decisions.write("m_1")
+    (settled,) = settled_behind(ROUTED, dsn, db)
+    assert settled.due_at is not None
+    assert lanes(db)["m_1"] == (1, 2, 0, LaneState.DUE, None)
 
 
 def test_settlement_that_waited_for_a_rescue_stores_nothing(
     dsn: str, db: psycopg.Connection, decisions: Decisions
 ) -> None:
-    endpoint_id = add_endpoint(db, URL)
     decisions.write("m_1")
-
-    async def work(store: PostgresStore) -> None:
-        await store.route(16)
-        (lane,) = await claimed(store, endpoint_id)
-        with psycopg.connect(dsn) as rescue:
-            rescue.execute("UPDATE holdfast.lane SET token = NULL, lease_until = NULL")
-            settling = asyncio.create_task(
-                store.settle([judged(lane, Outcome.DELIVERED)], repeated=False)
-            )
-            await waits(db)
-            rescue.commit()
-            assert await settling == []
-        assert lanes(db)["m_1"] == (0, 1, 1, LaneState.DUE, None)
-
-    asyncio.run(stored(dsn, work))
+    assert settled_behind(RESCUED, dsn, db) == []
+    assert lanes(db)["m_1"] == (0, 1, 1, LaneState.DUE, None)
     assert attempts(db) == []
 
 
@@ -175,37 +149,14 @@ def test_settlement_meets_the_newest_version_of_a_lane_first(
             assert pages(db, text, endpoint_id) < VERSIONS / 10
 
 
-@pytest.mark.parametrize("statement", ["lane_route", "lane_claim", "lane_hold", "lane_settle"])
-def test_plan_that_was_made_while_tables_were_empty_never_walks_over_all_lanes(
-    db: psycopg.Connection, statement: str
-) -> None:
-    """Plans are kept: until somebody analyzes the table, this one is used for a million lanes."""
-    add_endpoint(db, URL)
-    db.execute("VACUUM (ANALYZE) holdfast.lane, holdfast.endpoint, holdfast.endpoint_pace")
-    with db.transaction(force_rollback=True):
-        db.execute((SQL / "session.sql").read_bytes(), {"plans": "force_generic_plan"})
-        plan = explained(db, "EXPLAIN", (SQL / f"{statement}.sql").read_text(), {**GIVEN, **LOOK})
-    lane = re.compile(r"(?<!Subquery) Scan .*on lane\b")
-    scans = [at for at, line in enumerate(plan) if lane.search(line)]
-    assert scans
-    for at in scans:
-        assert re.search("(Index|TID) Cond", plan[at + 1]), "\n".join(plan)
-
-
 def pages(db: psycopg.Connection, statement: str, endpoint_id: int) -> int:
     """Return how many pages a statement of one settlement reads on its way to the lane."""
     given = GIVEN | {"endpoint_ids": [endpoint_id], "subject_ids": [LANES // 2]}
     with db.transaction(force_rollback=True):
         db.execute((SQL / "session.sql").read_bytes(), {"plans": "auto"})
-        explain = "EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF)"
-        plan = "\n".join(explained(db, explain, statement, given))
+        explain = "EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF) "
+        rows = db.execute((explain + statement).encode(), given).fetchall()
+    plan = "\n".join(line for (line,) in rows)
     found = re.search(r"using pk_lane.*?Buffers: shared hit=(\d+)", plan, re.DOTALL)
     assert found, plan
     return int(found[1])
-
-
-def explained(
-    db: psycopg.Connection, explain: str, statement: str, given: dict[str, Any]
-) -> list[str]:
-    rows = db.execute(f"{explain} {statement}".encode(), given, prepare=True).fetchall()
-    return [line for (line,) in rows]

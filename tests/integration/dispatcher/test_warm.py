@@ -1,11 +1,13 @@
 """A new connection has read and planned the statements of every day before it is lent."""
 
 import asyncio
+import re
 from pathlib import Path
 
 import psycopg
 
 import dispatcher.store
+from dispatcher.store.messages import Plans, begin
 from dispatcher.store.pool import Connection
 from dispatcher.store.postgres import PostgresStore
 from sink.contract.states import Outcome
@@ -16,6 +18,13 @@ from tests.support.dispatching import add_endpoint
 SQL = Path(dispatcher.store.__file__).parent / "sql"
 NOT_WARM = {"lane_priorities", "route_lock_shared"}
 """What is asked every second at most, and what may have to wait."""
+ON_LANES = ("lane_route", "lane_claim", "lane_hold", "lane_settle")
+LANE_SCAN = re.compile(r"(?<!Subquery) Scan .*on lane\b")
+KEPT = """
+    SELECT format('EXPLAIN EXECUTE %%I(%%s)', name, array_to_string(
+               array_fill('NULL'::text, ARRAY[cardinality(parameter_types)]), ', ')) AS explain
+    FROM pg_prepared_statements WHERE starts_with(statement, %s)
+"""
 
 
 async def _prepared(connection: Connection) -> dict[str, int]:
@@ -55,7 +64,41 @@ def test_delivery_prepares_nothing_on_a_connection_that_was_just_made(
         assert {name: after[name] - before[name] for name in kept} == dict.fromkeys(kept, 0), (
             "planned for each decision"
         )
-        assert {"lane_route", "lane_claim", "lane_settle", "pace_take"} <= kept
+        assert {*ON_LANES, "pace_take"} <= kept
         await store.close()
 
     asyncio.run(work())
+
+
+def test_plan_that_was_kept_from_an_empty_table_never_walks_over_all_lanes(
+    dsn: str, db: psycopg.Connection
+) -> None:
+    """Until somebody analyzes the table, this is the plan for a million of them."""
+    add_endpoint(db, "http://127.0.0.1:1/")
+    db.execute("VACUUM (ANALYZE) holdfast.lane, holdfast.endpoint, holdfast.endpoint_pace")
+
+    async def work() -> None:
+        store = PostgresStore(dsn, connections_max=1)
+        await store.open()
+        plans = await store._sessions.transaction(_kept_plans, begins=True)
+        await store.close()
+        for name, plan in plans.items():
+            scans = [at for at, line in enumerate(plan) if LANE_SCAN.search(line)]
+            assert scans, name
+            for at in scans:
+                assert re.search("(Index|TID) Cond", plan[at + 1]), "\n".join(plan)
+
+    asyncio.run(work())
+
+
+async def _kept_plans(connection: Connection) -> dict[str, list[str]]:
+    """Return the plans by which a connection runs what it does with lanes, by statement."""
+    await begin(connection, plans=Plans.KEPT)
+    plans = {}
+    for name in ON_LANES:
+        first_line = (SQL / f"{name}.sql").read_text().split("\n", 1)[0]
+        cursor = await connection.execute(KEPT, [first_line], prepare=False)
+        (row,) = await cursor.fetchall()
+        cursor = await connection.execute(row["explain"].encode(), prepare=False)
+        plans[name] = [line["QUERY PLAN"] for line in await cursor.fetchall()]
+    return plans
