@@ -15,6 +15,7 @@ from sink.contract.states import QuarantineReason
 from sink.digest import digest
 from sink.errors import BatchTooLarge
 from sink.evidence import detail_text, readable, storable
+from sink.hashes import contents
 from sink.order import settle
 from sink.prepared import PreparedBatch, QuarantinedRow, quarantine_table
 from sink.rows import read_rows
@@ -60,17 +61,20 @@ def prepare(batch: BatchInput) -> PreparedBatch:
         check_companion(name, table)
 
     rows = read_rows(batch.entries)
+    # One after another, beside what this thread and then the server do meanwhile.
+    pool = ThreadPoolExecutor(1, "holdfast-hash")
+    content = pool.submit(contents, rows.entries)
     settled = settle(rows.entries)
-    quarantined = [*rows.refused, *settled.conflicting, *_handed_in(batch.refused)]
-    # From here on, so that it is computed while the server works on the keys.
-    pool = ThreadPoolExecutor(1, "holdfast-digest")
+    ordered = pool.submit(lambda: content.result().take(settled.places))
     hashing = pool.submit(digest, tables)
     pool.shutdown(wait=False)
+    quarantined = [*rows.refused, *settled.conflicting, *_handed_in(batch.refused)]
     return PreparedBatch(
         entries=settled.entries,
         quarantined=quarantine_table(quarantined),
         duplicate_count=settled.duplicate_count,
         row_count=row_count,
+        content=ordered,
         hashing=hashing,
     )
 

@@ -10,11 +10,8 @@ import pyarrow as pa
 
 from sink.numbering import Numbered
 
-ARRIVED = ("subject", "type", "key", "content", "occurred_at")
-"""The columns of `prepared.ENTRIES` that decide what is written."""
-
 SHOWN = ("subject", "type", "occurred_at", "head", "tail")
-"""Those that a person compares."""
+"""The columns of `prepared.ENTRIES` that a person compares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +19,7 @@ class Arrived:
     """What came; with `duplicates` and `quarantined`, all rows of the batch."""
 
     entries: pa.Table
-    """The columns ARRIVED, in the order in which entries are numbered. Keys differ."""
+    """`prepared.ARRIVED`, in the order in which entries are numbered. Keys differ."""
 
     duplicates: int
     """Rows that repeat another row's key with the same content."""

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sink.content import ARRIVED, SHOWN, Arrived, Stamp
+from sink.content import SHOWN, Arrived, Stamp
 from sink.contract.canonical import rfc3339
 from sink.contract.failpoints import failpoint
 from sink.copy_binary import HEADER, TRAILER, moments, one_chunk, rows, uuids
@@ -34,7 +35,7 @@ class InDriver:
 
     def arrive(self, connection: psycopg.Connection) -> Arrived:  # noqa: ARG002 - it is all here
         return Arrived(
-            self.batch.entries.select(ARRIVED),
+            self.batch.arrived,
             self.batch.duplicate_count,
             self.batch.quarantined.num_rows,
         )
@@ -48,21 +49,17 @@ class InDriver:
 
     def add_entries(self, connection: psycopg.Connection, numbered: Numbered, stamp: Stamp) -> None:
         middle = len(numbered.rows) // 2
-        with fitting(), connection.cursor().copy(statement("copy_entries")) as copy:
-            copy.write(HEADER)
-            for piece in self._rows(numbered, 0, middle, stamp):
+        pieces = chain(_pieces(numbered, 0, middle), _pieces(numbered, middle, len(numbered.rows)))
+        made = ahead((first, _entries(self.batch.entries, rows, stamp)) for first, rows in pieces)
+        for first, piece in made:
+            # Each in a COPY of its own: Postgres lets one have 16 MB of its buffers at a time, and
+            # one that goes on has to write them out itself, its log before them, to go on.
+            with fitting(), connection.cursor().copy(statement("copy_entries")) as copy:
+                copy.write(HEADER)
+                if first == middle:
+                    failpoint("S4")
                 copy.write(piece)
-            failpoint("S4")
-            for piece in self._rows(numbered, middle, len(numbered.rows), stamp):
-                copy.write(piece)
-            copy.write(TRAILER)
-
-    def _rows(
-        self, numbered: Numbered, start: int, stop: int, stamp: Stamp
-    ) -> Iterator[memoryview]:
-        return ahead(
-            _entries(self.batch.entries, piece, stamp) for piece in _pieces(numbered, start, stop)
-        )
+                copy.write(TRAILER)
 
     def add_quarantined(self, connection: psycopg.Connection, stamp: Stamp) -> None:
         add_quarantined(connection, self.batch.quarantined, stamp)
@@ -80,16 +77,18 @@ def add_quarantined(connection: psycopg.Connection, rows: pa.Table, stamp: Stamp
             copy.write(piece)
 
 
-def _pieces(numbered: Numbered, start: int, stop: int) -> Iterator[pa.Table]:
+def _pieces(numbered: Numbered, start: int, stop: int) -> Iterator[tuple[int, pa.Table]]:
+    """Return rows `start` to `stop` in pieces, each after the number of its first row."""
     for first in range(start, stop, COPY_ROWS):
         piece = slice(first, min(first + COPY_ROWS, stop))
-        yield pa.table(
+        rows = pa.table(
             {
                 "row": numbered.rows[piece],
                 "subject_id": numbered.subject_id[piece],
                 "sequence": numbered.sequence[piece],
             }
         )
+        yield first, rows
 
 
 def _entries(entries: pa.Table, piece: pa.Table, stamp: Stamp) -> memoryview:

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from sink.contract.states import QuarantineReason
 from sink.copy_binary import one_chunk, uuids
 from sink.evidence import detail_text, entry_text
+from sink.hashes import contents
 from sink.prepared import QuarantinedRow
 
 # What follows the key settles what is left between entries of one key: input order never counts.
@@ -21,6 +22,9 @@ class Settled(NamedTuple):
     entries: pa.Table
     """ENTRIES in the order in which they are numbered. Keys differ."""
 
+    places: pa.Array
+    """Where each of them was in the input, from 0."""
+
     conflicting: list[QuarantinedRow]
     duplicate_count: int
 
@@ -30,12 +34,13 @@ def settle(entries: pa.Table) -> Settled:
 
     A later one is a duplicate if its subject, type, time and data are the same, else a conflict.
     """
-    ordered = entries.take(pc.sort_indices(entries, [(name, "ascending") for name in _ORDER]))
+    places = pc.sort_indices(entries, [(name, "ascending") for name in _ORDER])
+    ordered = entries.take(places)
     if _differ(ordered["key"]):
-        return Settled(ordered, [], 0)
+        return Settled(ordered, places, [], 0)
     key = _codes(ordered["key"])
     _, first, code = np.unique(key, return_index=True, return_inverse=True)
-    content, subject = _codes(ordered["content"]), _codes(ordered["subject"])
+    content, subject = _codes(contents(ordered)), _codes(ordered["subject"])
     first_of = first[code]
     again = first_of != np.arange(len(key))
     same = (content == content[first_of]) & (subject == subject[first_of])
@@ -43,6 +48,7 @@ def settle(entries: pa.Table) -> Settled:
     conflicting = ordered.filter(pa.array(differs)).to_pylist()
     return Settled(
         ordered.filter(pa.array(~again)),
+        places.filter(pa.array(~again)),
         [conflict(row) for row in conflicting],
         int(again.sum() - differs.sum()),
     )

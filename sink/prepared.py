@@ -15,7 +15,6 @@ ENTRIES = pa.schema(
         "type": pa.string(),
         "key_text": pa.large_string(),
         "key": pa.string(),
-        "content": pa.string(),
         "occurred_at": pa.timestamp("us", "UTC"),
         "priority": pa.int16(),
         "traceparent": pa.string(),
@@ -24,8 +23,19 @@ ENTRIES = pa.schema(
     }
 )
 """An entry without its sequence, which only the transaction knows. `key_text` is the canonical JSON
-of the key's parts; `key` and `content` are 32 hex digits; the body is `head`, the sequence, `tail`.
+of the key's parts; `key` is 32 hex digits; the body is `head`, the sequence, `tail`.
 """
+
+ARRIVED = pa.schema(
+    {
+        "subject": pa.large_string(),
+        "type": pa.string(),
+        "key": pa.string(),
+        "content": pa.string(),
+        "occurred_at": pa.timestamp("us", "UTC"),
+    }
+)
+"""What decides what is written of an entry; `content` is `hashes.contents`, 32 hex digits."""
 
 QUARANTINED = pa.schema({"reason": pa.string(), "detail": pa.string(), "row": pa.large_string()})
 """A row that was set aside: a `QuarantineReason`, one line for a person, the row as JSON text."""
@@ -63,8 +73,17 @@ class PreparedBatch:
 
     row_count: int
 
+    content: Future[pa.ChunkedArray]
+    """ARRIVED's, in the order of `entries`: hashed while they are put in order."""
+
     hashing: Future[bytes]
     """The digest, which most transactions need last."""
+
+    @property
+    def arrived(self) -> pa.Table:
+        """ARRIVED, in the order of `entries`."""
+        given = self.entries.append_column("content", self.content.result())
+        return given.select(ARRIVED.names)
 
     @property
     def digest(self) -> bytes:

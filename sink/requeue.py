@@ -18,7 +18,6 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from sink import ledger
 from sink.batch import BatchInput, prepare
-from sink.content import ARRIVED
 from sink.contract.exits import CommandError
 from sink.contract.requeue import REQUEUED, Requeued
 from sink.database import execute
@@ -171,20 +170,21 @@ def _foresee(
     """
     if ledger.read(connection, target.run, quarantine_id) is not None:
         return
+    arrived = batch.arrived
     known = execute(
         connection,
         "known_keys",
-        keys=array_literal(batch.entries["key"]),
-        contents=array_literal(batch.entries["content"]),
+        keys=array_literal(arrived["key"]),
+        contents=array_literal(arrived["content"]),
         batch_no=-1,
     ).fetchone()
     if known is not None:
         raise _NothingNew(_why(suppressed=False, differing=known["differs"]))
-    [subject] = batch.entries["subject"].to_pylist()
+    [subject] = arrived["subject"].to_pylist()
     found = execute(connection, "read_subject", subject=subject).fetchall()
     if found and target.suppress_repeats:
-        entries, subjects = batch.entries.select(ARRIVED), pa.Table.from_pylist(found, SUBJECTS)
-        if number(entries, subjects, np.ones(1, bool), suppress=True).suppressed:
+        subjects = pa.Table.from_pylist(found, SUBJECTS)
+        if number(arrived, subjects, np.ones(1, bool), suppress=True).suppressed:
             raise _NothingNew(_why(suppressed=True, differing=False))
 
 

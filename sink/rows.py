@@ -5,11 +5,9 @@ is the definition; a property test compares the two. A column that cannot be rea
 halved until the culprit is found, so that one bad row costs its neighbours little.
 """
 
-import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -31,6 +29,7 @@ from sink.entry import (
     entry_of,
 )
 from sink.evidence import detail_text, row_text
+from sink.hashes import hashes
 from sink.plain import Malformed, Mask, joined, json_of, pieces_of, text_of, times_of, true
 from sink.prepared import ENTRIES, QuarantinedRow
 
@@ -40,9 +39,6 @@ THREADS = 2
 """More would wait for each other: half of the work holds the interpreter."""
 
 _TEXT = pa.large_string()
-_HASH_BYTES = 16
-_DIGITS = np.frombuffer(bytes(range(256)).hex().encode(), np.uint16)
-"""The two hex digits of each byte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +112,7 @@ def _plain(batch: pa.RecordBatch) -> tuple[pa.Table, Mask]:
     odd |= odd_key | odd_time | odd_data | odd_priority
 
     count = batch.num_rows
-    key = _hashes(key_text)
+    key = hashes(key_text)
     head = joined('{"type":"', types, '","timestamp":"', time, '","sequence":', count=count)
     tail = joined(',"key":"hf_', key, '","data":', *data, "}", count=count)
     size = pc.add(pc.binary_length(head), pc.binary_length(tail))
@@ -126,7 +122,6 @@ def _plain(batch: pa.RecordBatch) -> tuple[pa.Table, Mask]:
         "type": types,
         "key_text": key_text,
         "key": key,
-        "content": _hashes(tail, head),
         "occurred_at": batch.column("occurred_at"),
         "priority": priority,
         "traceparent": _traceparents(batch),
@@ -178,37 +173,6 @@ def _not_within(texts: pa.Array, least: int, most: int) -> Mask:
     return ~true(pc.and_(pc.greater_equal(size, least), pc.less_equal(size, most)))
 
 
-def _hashes(texts: pa.Array, heads: pa.Array | None = None) -> pa.Array:
-    """Return the first 128 bits of each text's SHA-256 in hex digits; null is read as empty.
-
-    Of a text with what stands in front of it, where `heads` are given.
-    """
-    count, size = len(texts), 2 * _HASH_BYTES
-    found = []
-    # A copy of a hash that was begun costs less than a new one, and few heads differ.
-    for begun, text in zip(_begun(heads, count), _plain_bytes(texts), strict=True):
-        hashed = begun.copy()
-        hashed.update(text)
-        found.append(hashed.digest())
-    hashes = np.frombuffer(b"".join(found), np.uint8)
-    digits = _DIGITS[hashes.reshape(count, -1)[:, :_HASH_BYTES]]
-    offsets = np.arange(0, (count + 1) * size, size, dtype=np.int64)
-    return pa.Array.from_buffers(_TEXT, count, [None, pa.py_buffer(offsets), pa.py_buffer(digits)])
-
-
-def _begun(heads: pa.Array | None, count: int) -> "Iterable[hashlib._Hash]":
-    if heads is None:
-        return repeat(hashlib.sha256(), count)
-    coded = pc.fill_null(heads, "").dictionary_encode()
-    begun = [hashlib.sha256(head) for head in _plain_bytes(coded.dictionary)]
-    return map(begun.__getitem__, coded.indices.to_pylist())
-
-
-def _plain_bytes(texts: pa.Array) -> list[bytes]:
-    plain: list[bytes] = pc.fill_null(texts, "").cast(pa.large_binary()).to_pylist()
-    return plain
-
-
 def read_singly(batch: pa.RecordBatch) -> Rows:
     entries: list[PreparedEntry] = []
     refused: list[QuarantinedRow] = []
@@ -247,7 +211,6 @@ def _table(entries: list[PreparedEntry]) -> pa.Table:
         "type": [entry.type for entry in entries],
         "key_text": [entry.key_text for entry in entries],
         "key": [entry.key.digest.hex for entry in entries],
-        "content": [entry.envelope.content.hex for entry in entries],
         "occurred_at": [entry.occurred_at for entry in entries],
         "priority": [entry.priority for entry in entries],
         "traceparent": [entry.traceparent for entry in entries],

@@ -35,6 +35,10 @@ SETTINGS = {
     "work_mem": "8MB",
     "maintenance_work_mem": "64MB",
     "max_wal_size": "512MB",
+    # A batch is tens of megabytes of log. With room for it the process that writes the log does so
+    # meanwhile, on another core, and COPY does not stop for each page.
+    "wal_buffers": "64MB",
+    "wal_writer_delay": "10ms",
     "timezone": "UTC",
     "log_timezone": "UTC",
 }

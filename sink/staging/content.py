@@ -9,7 +9,7 @@ import pyarrow as pa
 from psycopg.rows import dict_row
 
 from sink import transaction
-from sink.content import ARRIVED, SHOWN, Arrived, Stamp
+from sink.content import SHOWN, Arrived, Stamp
 from sink.contract.failpoints import failpoint
 from sink.copy_format import COPY_ROWS, csv, read_csv
 from sink.database import execute, statement
@@ -18,11 +18,10 @@ from sink.driver_path import add_quarantined
 from sink.ledger import Run
 from sink.numbering import Numbered
 from sink.order import conflict
-from sink.prepared import ENTRIES, QuarantinedRow, quarantine_table
+from sink.prepared import ARRIVED, ENTRIES, QuarantinedRow, quarantine_table
 from sink.staging.stage import Stage, StageLost
 from sink.staging.task import Summary
 
-_ARRIVED = pa.schema([ENTRIES.field(name) for name in ARRIVED])
 _SHOWN = pa.schema([ENTRIES.field(name) for name in SHOWN])
 
 
@@ -62,7 +61,7 @@ class StagedContent:
             found = run(connection, "count_stage_conflicts", attempts=self.attempts).fetchone()
             conflicts = found["count"] if found else 0
         with connection.cursor().copy(statement("read_staged")) as copy:
-            entries = read_csv(b"".join(copy), _ARRIVED)
+            entries = read_csv(b"".join(copy), ARRIVED)
         return Arrived(entries, again - conflicts, self.refused_count + conflicts)
 
     def rows_at(self, connection: psycopg.Connection, positions: Sequence[int]) -> pa.Table:

@@ -16,6 +16,7 @@ from sink.copy_format import csv
 from sink.database import cut_after, said, transaction
 from sink.digest import row_hashes
 from sink.errors import SinkUnavailable
+from sink.hashes import contents
 from sink.prepared import ENTRIES, QUARANTINED, quarantine_table
 from sink.retry import is_transient
 from sink.rows import read_rows
@@ -28,7 +29,7 @@ PIECE_ROWS = 20_000
 PIECE_BYTES = 8 << 20
 """Most of a partition that is held as entries at once; as text they are several times as large."""
 
-_ENTRY = [name for name in ENTRIES.names if name != "key_text"] + ["key_text"]
+_ENTRY = [*(name for name in ENTRIES.names if name != "key_text"), "key_text", "content"]
 _SUMMARY = "attempt long, row_count long, refused_count long, byte_count long"
 _SUMMARY_ARROW = pa.schema(
     {name: pa.int64() for name in ("attempt", "row_count", "refused_count", "byte_count")}
@@ -131,7 +132,8 @@ def _copy(connection: psycopg.Connection, stage: Stage, attempt: int, piece: pa.
     # Which row has which hash does not matter: what is compared are all of a batch, sorted.
     hashes = [rf"\x{found.hex()}" for found in row_hashes(piece)]
     count = rows.entries.num_rows
-    entries = _tagged(rows.entries.select(_ENTRY), attempt, hashes[:count])
+    entries = rows.entries.append_column("content", contents(rows.entries))
+    entries = _tagged(entries.select(_ENTRY), attempt, hashes[:count])
     refused = _tagged(
         quarantine_table(rows.refused).select(QUARANTINED.names), attempt, hashes[count:]
     )

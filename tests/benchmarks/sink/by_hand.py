@@ -7,15 +7,19 @@ import psycopg
 import pyarrow as pa
 from psycopg.conninfo import conninfo_to_dict
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as sql
 
 from sink.copy_format import csv
 from tests.benchmarks.common.runs import Missing
 from tests.benchmarks.sink.query import play
-from tests.benchmarks.sink.rows import FILES, FINISHED_DDL, batch_count, read_batch
+from tests.benchmarks.sink.rows import DECISIONS_DDL, FILES, FINISHED_DDL, batch_count, read_batch
 from tests.benchmarks.sink.stopwatch import Lap, Stopwatch
 
 DRIVER = "org.postgresql:postgresql:42.7.8"
 TABLE = "by_hand"
+DECISIONS_TABLE = (
+    "(id text PRIMARY KEY, subject text, type text, occurred_at timestamptz, body text)"
+)
 
 
 def jdbc(*, key: bool, rewrite: bool) -> Callable[[str, Path], list[Lap]]:
@@ -36,6 +40,28 @@ def jdbc(*, key: bool, rewrite: bool) -> Callable[[str, Path], list[Lap]]:
         return watch.laps
 
     return run
+
+
+def jdbc_decisions(dsn: str, folder: Path) -> list[Lap]:
+    """`df.write.jdbc` of the rows that the sink gets, as texts: JDBC knows no structs."""
+    url, properties = _jdbc(dsn, rewrite=False)
+    with psycopg.connect(dsn) as connection:
+        connection.execute(f"CREATE TABLE {TABLE} {DECISIONS_TABLE}".encode())
+    watch = Stopwatch()
+
+    def each(df: DataFrame, _batch_id: int) -> None:
+        with watch.lap():
+            rows = df.select(
+                sql.concat_ws(":", "key").alias("id"),
+                "subject",
+                "type",
+                "occurred_at",
+                sql.to_json("data").alias("body"),
+            )
+            rows.write.jdbc(url, TABLE, mode="append", properties=properties)
+
+    play(folder / "decisions", DECISIONS_DDL, each, DRIVER)
+    return watch.laps
 
 
 def executemany(dsn: str, folder: Path) -> list[Lap]:

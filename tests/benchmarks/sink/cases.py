@@ -45,6 +45,7 @@ CASES: Final = {
     "staged": _STAGED,
     "staged_many": _many(_STAGED),
     "jdbc": _by_hand("c", "df.write.jdbc", by_hand.jdbc(key=True, rewrite=False)),
+    "jdbc_decisions": _by_hand("c", "df.write.jdbc, same rows", by_hand.jdbc_decisions),
     "jdbc_no_key": _by_hand("c", "df.write.jdbc, no key", by_hand.jdbc(key=False, rewrite=False)),
     "jdbc_rewrite": _by_hand("c", "jdbc, rewritten", by_hand.jdbc(key=True, rewrite=True)),
     "jdbc_rewrite_no_key": _by_hand(
@@ -56,6 +57,7 @@ CASES: Final = {
 
 RATIOS: Final = {
     "vs_jdbc": ("sink", "jdbc"),
+    "vs_jdbc_decisions": ("sink", "jdbc_decisions"),
     "vs_jdbc_no_key": ("sink", "jdbc_no_key"),
     "vs_jdbc_rewrite": ("sink", "jdbc_rewrite"),
     "vs_jdbc_rewrite_no_key": ("sink", "jdbc_rewrite_no_key"),

@@ -4,7 +4,6 @@ import psycopg
 import pytest
 
 from sink.batch import BatchInput, prepare
-from sink.content import ARRIVED
 from sink.keys import add_keys
 from tests.support.entries import decision, table
 
@@ -17,7 +16,7 @@ def test_a_known_key_is_found_and_the_others_are_recorded(
 ) -> None:
     def entries(*minors: int) -> object:
         rows = [decision(f"m_{n}", minor=minor) for n, minor in enumerate(minors)]
-        return prepare(BatchInput(table(*rows))).entries.select(ARRIVED)
+        return prepare(BatchInput(table(*rows))).arrived
 
     connection = psycopg.connect(db.info.dsn, password=db.info.password, autocommit=True)
     with connection, connection.transaction():
@@ -30,7 +29,7 @@ def test_a_known_key_is_found_and_the_others_are_recorded(
 
 
 def test_no_key_is_no_work(db: psycopg.Connection) -> None:
-    none = prepare(BatchInput(table())).entries.select(ARRIVED)
+    none = prepare(BatchInput(table())).arrived
     connection = psycopg.connect(db.info.dsn, password=db.info.password, autocommit=True)
     with connection, connection.transaction():
         assert add_keys(connection, none, FIRST, expect_known=False).fresh.tolist() == []
