@@ -3,6 +3,8 @@
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sink.copy_format import has_zone, utc_texts
+
 _TEXT = pa.large_string()
 
 
@@ -12,7 +14,8 @@ def array_literal(column: pa.ChunkedArray) -> str:
     >>> array_literal(pa.chunked_array([["a", None, 'q"']]))
     '{"a",NULL,"q\\\\""}'
     """
-    texts = column.cast(_TEXT).combine_chunks()
+    given = utc_texts(column) if has_zone(column.type) else column.cast(_TEXT)
+    texts = given.combine_chunks()
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         for character in ("\\", '"'):
             texts = pc.replace_substring(texts, character, f"\\{character}")

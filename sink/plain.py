@@ -15,9 +15,7 @@ import pyarrow.compute as pc
 from sink.contract.canonical import (
     DEPTH_MAX,
     INTEGER_MAX,
-    NotCanonical,
     canonical_json,
-    rfc3339_from_micros,
 )
 
 Mask: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.bool_]]"
@@ -25,6 +23,9 @@ Bytes: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint8]]"
 
 _TEXT = pa.large_string()
 _NOTHING = pa.scalar("", _TEXT)
+_YEAR_1, _YEAR_9999_ENDS = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""In microseconds since 1970."""
+
 _ESCAPES = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\t", "\\t"), ("\r", "\\r"))
 
 
@@ -87,8 +88,7 @@ def text_of(values: pa.Array) -> tuple[pa.Array, Mask]:
 def times_of(values: pa.Array) -> Texts:
     """Return timestamps as RFC 3339 in UTC, without quotes; nulls are null."""
     coded = values.cast(pa.int64()).dictionary_encode()
-    texts = [_moment(micros) for micros in coded.dictionary.to_pylist()]
-    found = pa.array(texts, _TEXT).take(coded.indices)
+    found = _moments(coded.dictionary).take(coded.indices)
     return Texts(found, np.asarray(pc.and_(values.is_valid(), found.is_null())))
 
 
@@ -202,11 +202,15 @@ def _framed(parts: "list[pa.Array | str]", count: int) -> tuple[str, pa.Array, s
     return "", joined(*parts, count=count), ""
 
 
-def _moment(micros: int | None) -> str | None:
-    try:
-        return None if micros is None else rfc3339_from_micros(micros)
-    except (OverflowError, NotCanonical):
-        return None
+def _moments(micros: pa.Array) -> pa.Array:
+    """As `canonical.rfc3339_from_micros`; null where a year is not 1 to 9999."""
+    within = pc.and_(pc.greater_equal(micros, _YEAR_1), pc.less_equal(micros, _YEAR_9999_ENDS))
+    moments = pc.if_else(within, micros, None).cast(pa.timestamp("us"))
+    seconds = moments.cast(pa.timestamp("s"), safe=False)
+    whole = pc.equal(seconds.cast(pa.timestamp("us")), moments)
+    texts = pc.if_else(whole, seconds.cast(_TEXT), moments.cast(_TEXT))
+    day, time = (pc.utf8_slice_codeunits(texts, *place) for place in ((0, 10), (11, None)))
+    return joined(day, "T", time, "Z", count=len(micros))
 
 
 def _data(texts: pa.Array) -> Bytes:

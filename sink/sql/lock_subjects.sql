@@ -1,6 +1,7 @@
 -- Locks every subject of the batch until COMMIT, in name order as add_subjects: whoever holds the
--- row numbers the subject's entries, so sequences have no gap. One CSV text for all of them, by
--- position from 1. Index: uq_subject_name.
+-- row numbers the subject's entries, so sequences have no gap. Names come in that order, and their
+-- positions are sorted sooner. One CSV text for all of them, by position from 1.
+-- Index: uq_subject_name.
 SELECT string_agg(
     concat_ws(
         ',', position, id, last_sequence, coalesce(last_type, ''),
@@ -14,6 +15,6 @@ FROM (
         subject.last_occurred_at, subject.last_created_at
     FROM unnest(%(names)s::text[]) WITH ORDINALITY AS given (name, position)
     JOIN holdfast.subject USING (name)
-    ORDER BY subject.name COLLATE "C"
+    ORDER BY given.position
     FOR NO KEY UPDATE OF subject
 ) AS locked
