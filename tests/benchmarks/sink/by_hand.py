@@ -26,47 +26,21 @@ def jdbc(*, key: bool, rewrite: bool) -> Callable[[str, Path], list[Lap]]:
     """`df.write.jdbc`: a connection and a transaction for each of two partitions."""
 
     def run(dsn: str, folder: Path) -> list[Lap]:
-        url, properties = _jdbc(dsn, rewrite=rewrite)
-        _create(dsn, key=key)
-        watch = Stopwatch()
-
-        def each(df: DataFrame, _batch_id: int) -> None:
-            if (partitions := df.rdd.getNumPartitions()) != FILES:
-                raise RuntimeError(f"the batch has {partitions} partitions, not {FILES}")
-            with watch.lap():
-                df.write.jdbc(url, TABLE, mode="append", properties=properties)
-
-        play(folder / "finished", FINISHED_DDL, each, DRIVER)
-        return watch.laps
+        _create(dsn, _finished(key=key))
+        return _append(dsn, folder / "finished", FINISHED_DDL, lambda df: df, rewrite=rewrite)
 
     return run
 
 
 def jdbc_decisions(dsn: str, folder: Path) -> list[Lap]:
     """`df.write.jdbc` of the rows that the sink gets, as texts: JDBC knows no structs."""
-    url, properties = _jdbc(dsn, rewrite=False)
-    with psycopg.connect(dsn) as connection:
-        connection.execute(f"CREATE TABLE {TABLE} {DECISIONS_TABLE}".encode())
-    watch = Stopwatch()
-
-    def each(df: DataFrame, _batch_id: int) -> None:
-        with watch.lap():
-            rows = df.select(
-                sql.concat_ws(":", "key").alias("id"),
-                "subject",
-                "type",
-                "occurred_at",
-                sql.to_json("data").alias("body"),
-            )
-            rows.write.jdbc(url, TABLE, mode="append", properties=properties)
-
-    play(folder / "decisions", DECISIONS_DDL, each, DRIVER)
-    return watch.laps
+    _create(dsn, DECISIONS_TABLE)
+    return _append(dsn, folder / "decisions", DECISIONS_DDL, _as_texts, rewrite=False)
 
 
 def executemany(dsn: str, folder: Path) -> list[Lap]:
     """psycopg in foreachBatch: rows to the driver, one transaction, repeats ignored."""
-    _create(dsn, key=True)
+    _create(dsn, _finished(key=True))
     connection, watch = psycopg.connect(dsn, autocommit=True), Stopwatch()
 
     def each(df: DataFrame, _batch_id: int) -> None:
@@ -85,7 +59,7 @@ def executemany(dsn: str, folder: Path) -> list[Lap]:
 
 def bare_copy(dsn: str, folder: Path) -> list[Lap]:
     """COPY of bytes that are ready, into a table without index or constraint."""
-    _create(dsn, key=False)
+    _create(dsn, _finished(key=False))
     watch = Stopwatch()
     with psycopg.connect(dsn, autocommit=True) as connection:
         for number in range(batch_count(folder / "finished")):
@@ -97,10 +71,35 @@ def bare_copy(dsn: str, folder: Path) -> list[Lap]:
     return watch.laps
 
 
-def _create(dsn: str, *, key: bool) -> None:
+def _append(
+    dsn: str, folder: Path, ddl: str, made: Callable[[DataFrame], DataFrame], *, rewrite: bool
+) -> list[Lap]:
+    url, properties = _jdbc(dsn, rewrite=rewrite)
+    watch = Stopwatch()
+
+    def each(df: DataFrame, _batch_id: int) -> None:
+        if (partitions := df.rdd.getNumPartitions()) != FILES:
+            raise RuntimeError(f"the batch has {partitions} partitions, not {FILES}")
+        with watch.lap():
+            made(df).write.jdbc(url, TABLE, mode="append", properties=properties)
+
+    play(folder, ddl, each, DRIVER)
+    return watch.laps
+
+
+def _as_texts(decisions: DataFrame) -> DataFrame:
+    key, body = sql.concat_ws(":", "key").alias("id"), sql.to_json("data").alias("body")
+    return decisions.select(key, "subject", "type", "occurred_at", body)
+
+
+def _finished(*, key: bool) -> str:
     id_ = "id text PRIMARY KEY" if key else "id text"
+    return f"({id_}, subject text, body text)"
+
+
+def _create(dsn: str, columns: str) -> None:
     with psycopg.connect(dsn) as connection:
-        connection.execute(f"CREATE TABLE {TABLE} ({id_}, subject text, body text)".encode())
+        connection.execute(f"CREATE TABLE {TABLE} {columns}".encode())
 
 
 def _jdbc(dsn: str, *, rewrite: bool) -> tuple[str, dict[str, str]]:

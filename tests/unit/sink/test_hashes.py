@@ -42,10 +42,7 @@ def test_a_hash_of_a_key_is_the_key() -> None:
 def test_what_arrives_has_the_content_of_its_own_row() -> None:
     """Contents are hashed in the order of the input, and entries are put in order meanwhile."""
     rows = [*alternating("m_1", range(9)), *alternating("m_2", range(9))]
-    rows += [
-        rows[3],
-        decision("m_1", 3, minor=9_000_000),
-    ]  # a duplicate, and a key with other content
+    rows += [rows[3], decision("m_1", 3, minor=9_000_000)]  # the same, and with other content
     prepared = prepare(BatchInput(table(*rows[::-1])))
     assert (prepared.duplicate_count, prepared.quarantined.num_rows) == (1, 1)
     assert prepared.arrived.schema == ARRIVED
