@@ -10,7 +10,7 @@ from dispatcher.core.values import Endpoint, EndpointRow
 from sink.contract.states import OrderPolicy
 
 PACKAGES = (
-    *("psycopg", "typer", "httpx", "pyreqwest", "uvloop", "structlog", "alembic", "sqlalchemy"),
+    *("psycopg", "typer", "httpx", "httptools", "uvloop", "structlog", "alembic", "sqlalchemy"),
     *("fastapi", "uvicorn", "pyspark", "pyarrow", "numpy"),
 )
 """What decides how the parts behave; each belongs to an extra."""
@@ -32,8 +32,9 @@ def engine() -> tuple[str | None, str | None]:
     from dispatcher.transport.engines import open_transport  # noqa: PLC0415 - as above
 
     # Neither engine connects to anything before it sends, so there is nothing to close.
-    name = "httpx" if isinstance(open_transport(), HttpxTransport) else "pyreqwest"
-    return f"{name} {_version(name)}", None
+    if isinstance(open_transport(), HttpxTransport):
+        return f"httpx {_version('httpx')}", None
+    return f"asyncio, httptools {_version('httptools')}", None
 
 
 def references(rows: Sequence[Mapping[str, Any]]) -> list[References]:

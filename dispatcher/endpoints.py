@@ -168,6 +168,7 @@ def _target(endpoint: Endpoint, material: Material) -> Target:
         url=endpoint.url,
         allowed=endpoint.allowed,
         connect_timeout=endpoint.connect_timeout,
+        total_timeout=endpoint.total_timeout,
         ca_pem=material.ca_pem,
         client_cert_pem=material.client_cert_pem,
         client_key_pem=material.client_key_pem,

@@ -45,6 +45,7 @@ class Inquirer:
             url=urlunsplit((*parts[:2], "/", "", "")),
             allowed=endpoint.allowed,
             connect_timeout=endpoint.connect_timeout,
+            total_timeout=endpoint.total_timeout,
             ca_pem=material.ca_pem,
             client_cert_pem=material.client_cert_pem if own else None,
             client_key_pem=material.client_key_pem if own else None,

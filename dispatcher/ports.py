@@ -33,10 +33,8 @@ class Transport(Protocol):
         """Return why this engine cannot send to `target`, or None."""
         ...
 
-    async def send(
-        self, target: Target, request: Request, total_timeout: float, progress: Progress
-    ) -> Answer:
-        """Make one attempt that takes no longer than `total_timeout` seconds."""
+    async def send(self, target: Target, request: Request, progress: Progress) -> Answer:
+        """Make one attempt that takes no longer than the `total_timeout` of its target."""
         ...
 
     async def retain(self, targets: Collection[Target]) -> None:

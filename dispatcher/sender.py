@@ -178,10 +178,9 @@ class Sender:
         if isinstance(request, Refused):
             return request
         failpoint("D3")
-        timeout = ready.endpoint.total_timeout
-        if not may_send(seconds(), lane.trusted_until, timeout):
+        if not may_send(seconds(), lane.trusted_until, ready.target.total_timeout):
             return None
-        return await self._transport.send(ready.target, request, timeout, progress)
+        return await self._transport.send(ready.target, request, progress)
 
     def _learn(self, ready: Ready, said: str) -> None:
         window = parse_key_window(said)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 LEASE_SECONDS_MAX = 600
-EngineName = Literal["auto", "httpx", "pyreqwest"]
+EngineName = Literal["auto", "asyncio", "httpx"]
 ENGINES = get_args(EngineName)
 
 

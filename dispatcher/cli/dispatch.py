@@ -131,6 +131,7 @@ def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 async def _deliver(settings: "Settings") -> "Report":
     from dispatcher.asking import Asker  # noqa: PLC0415 - see above
     from dispatcher.errors import StoreUnavailableError  # noqa: PLC0415 - see above
+    from dispatcher.interpreter import tuned_for_deliveries  # noqa: PLC0415 - see above
     from dispatcher.metrics import DispatcherCollector  # noqa: PLC0415 - see above
     from dispatcher.service import Dispatcher  # noqa: PLC0415 - see above
     from dispatcher.store.postgres import PostgresStore  # noqa: PLC0415 - see above
@@ -158,6 +159,7 @@ async def _deliver(settings: "Settings") -> "Report":
             in_flight=dispatcher.in_flight,
             pool=pools,
         )
+        stack.enter_context(tuned_for_deliveries())
         stack.enter_context(served(settings.listen, dispatcher.health, collector))
         try:
             await _present(store.open)

@@ -44,10 +44,9 @@ def way_to_url(
         raise usage(f"--allow-cidr: {error}.") from None
     connect_timeout = min(CONNECT_SECONDS, total_timeout)
     return Way(
-        Target(0, url, allowed, connect_timeout),
+        Target(0, url, allowed, connect_timeout, total_timeout),
         tuple(secrets_of(references)),
         Composer(USER_AGENT),
-        total_timeout,
     )
 
 
@@ -93,11 +92,12 @@ def way_to_endpoint(name: str, dsn: str | None) -> tuple["Way", str]:
         endpoint.url,
         endpoint.allowed,
         endpoint.connect_timeout,
+        endpoint.total_timeout,
         material.ca_pem,
         material.client_cert_pem,
         material.client_key_pem,
     )
     composer = Composer(USER_AGENT, endpoint.envelope, material.headers)
     hidden = frozenset(header for header, _ in material.headers)
-    way = Way(target, material.secrets, composer, endpoint.total_timeout, hidden)
+    way = Way(target, material.secrets, composer, hidden)
     return way, str(row["state"])

@@ -17,6 +17,8 @@ class Target:
     url: str
     allowed: tuple[Network, ...]
     connect_timeout: float
+    total_timeout: float
+    """Seconds that a request may take, with connecting; the connections keep this deadline."""
     ca_pem: bytes | None = field(default=None, repr=False)
     """Certificate authorities of this target, besides those that are trusted anyway."""
     client_cert_pem: bytes | None = field(default=None, repr=False)

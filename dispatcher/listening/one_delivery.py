@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from dispatcher.core.outcome import CONFLICT, Answer, NotSent, Response, classify
+from dispatcher.core.outcome import CONFLICT, Answer, Response, classify
 from dispatcher.core.request import Composer, Headers, Request
 from dispatcher.core.retry_after import parse_retry_after
 from dispatcher.core.target import Target
@@ -48,7 +48,6 @@ class Way:
     target: Target
     secrets: tuple[Secret, ...] = field(repr=False)
     composer: Composer = field(repr=False)
-    total_timeout: float
     hidden: frozenset[str] = frozenset()
     """Lower-case names of headers whose value is a secret."""
 
@@ -76,12 +75,8 @@ def send(
 ) -> Sent:
     """Make one attempt. Faults of the other side are part of the result.
 
-    `auto` is httpx: the threads of pyreqwest may still be at work when a command that sends once
-    has ended, and then Python aborts the process. Only where httpx does not trust a certificate,
-    and so has sent nothing, it is what a dispatcher takes, which knows the system's authorities.
     Raises what `open_transport` raises, and `ValueError` when this engine cannot send there.
     """
-    chosen: EngineName = "httpx" if engine == "auto" else engine
     timestamp, key = int(time.time()), specimen.key.text
     request = way.composer.compose(
         key=key,
@@ -91,9 +86,7 @@ def send(
         traceparent=None,
         body=specimen.body,
     )
-    answer, seconds = asyncio.run(_exchange(way, request, chosen, ca_file))
-    if engine == "auto" and isinstance(answer, NotSent) and _NOT_TRUSTED in answer.error:
-        answer, seconds = asyncio.run(_exchange(way, request, engine, ca_file))
+    answer, seconds = asyncio.run(_exchange(way, request, engine, ca_file))
     return _judged(way, specimen, request, answer, round(seconds * 1000))
 
 
@@ -106,7 +99,7 @@ async def _exchange(
         if fault := transport.fault(way.target):
             raise ValueError(fault)
         started = time.monotonic()
-        answer = await transport.send(way.target, request, way.total_timeout, Progress())
+        answer = await transport.send(way.target, request, Progress())
         return answer, time.monotonic() - started
     finally:
         await transport.close()

@@ -1,13 +1,36 @@
 """The certificates of a target: which authorities it trusts, and who we are to it."""
 
 import ssl
+from pathlib import Path
 from tempfile import NamedTemporaryFile
+
+import httpx
 
 from dispatcher.core.target import Target
 
 
 class UnusablePemError(ValueError):
     """A certificate or a key cannot be used; the message holds nothing of either."""
+
+
+def authorities(ca_pem: bytes | None) -> ssl.SSLContext:
+    """Return a context for TLS 1.2 and later that trusts the system's authorities and `ca_pem`'s.
+
+    Where OpenSSL was built to look for them, whatever the environment says; where the system has
+    none there, those that httpx brings. Raises `UnusablePemError`.
+    """
+    paths = ssl.get_default_verify_paths()
+    file, folder = Path(paths.openssl_cafile), Path(paths.openssl_capath)
+    files = folder.is_dir() and list(folder.iterdir())
+    if file.is_file() or files:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(file if file.is_file() else None, folder if files else None)
+    else:
+        context = httpx.create_ssl_context(trust_env=False)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if ca_pem is not None:
+        trust(context, ca_pem)
+    return context
 
 
 def extend(context: ssl.SSLContext, target: Target) -> None:

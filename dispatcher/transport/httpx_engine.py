@@ -61,9 +61,7 @@ class HttpxTransport:
             return str(error)
         return None
 
-    async def send(
-        self, target: Target, request: Request, total_timeout: float, progress: Progress
-    ) -> Answer:
+    async def send(self, target: Target, request: Request, progress: Progress) -> Answer:
         """Make one attempt; see `dispatcher.ports.Transport.send`."""
         try:
             channel = self._channel(target)
@@ -71,10 +69,10 @@ class HttpxTransport:
             return Refused(one_line(str(error)))
         exchange = _Exchange(channel, target, request, progress)
         try:
-            async with asyncio.timeout(total_timeout):
-                await exchange.run(total_timeout)
+            async with asyncio.timeout(target.total_timeout):
+                await exchange.run()
         except (httpx.HTTPError, ssl.SSLError, TimeoutError) as error:
-            return exchange.answer(_fault(error, total_timeout))
+            return exchange.answer(_fault(error, target.total_timeout))
         except ResolveError as error:
             return NotSent(one_line(str(error)))
         except AddressRefusedError as error:
@@ -140,13 +138,14 @@ class _Exchange:
         self._key_window: str | None = None
         self._body = bytearray()
 
-    async def run(self, total_timeout: float) -> None:
+    async def run(self) -> None:
         """Send, read the status line, then as much of the body as is looked at."""
+        total = self._target.total_timeout
         timeouts = {
-            "connect": min(self._target.connect_timeout, total_timeout),
-            "pool": total_timeout,
-            "read": total_timeout,
-            "write": total_timeout,
+            "connect": min(self._target.connect_timeout, total),
+            "pool": total,
+            "read": total,
+            "write": total,
         }
         request = httpx.Request(
             "POST",

@@ -58,11 +58,11 @@ def test_clock_that_jumps_while_requests_run_moves_no_lease_and_no_retry(
     assert scene.unknown() == 0
 
 
-@pytest.mark.parametrize(("engine", "ahead"), [("httpx", ""), ("pyreqwest", "-,")])
+@pytest.mark.parametrize(("engine", "ahead"), [("httpx", ""), ("asyncio", "-,")])
 def test_name_that_is_unknown_or_not_resolved_in_time_costs_retries_and_nothing_else(
     scene: Scene, engine: EngineName, ahead: str
 ) -> None:
-    # pyreqwest asks once before there is anything to send; that it fails is nobody's attempt.
+    # asyncio asks once before there is anything to send; that it fails is nobody's attempt.
     scene.endpoint(f"http://payouts.test:{scene.receiver.port}/payouts")
     scene.decisions.write("m_1", "m_1")
     bends = ("--resolve", f"payouts.test={ahead}-,hang,127.0.0.1")
@@ -74,7 +74,7 @@ def test_name_that_is_unknown_or_not_resolved_in_time_costs_retries_and_nothing_
     scene.check()
 
 
-@pytest.mark.parametrize("engine", ["httpx", "pyreqwest"])
+@pytest.mark.parametrize("engine", ["httpx", "asyncio"])
 def test_name_that_becomes_a_metadata_address_is_not_connected_to(
     scene: Scene, engine: EngineName
 ) -> None:

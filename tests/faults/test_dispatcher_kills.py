@@ -22,17 +22,17 @@ pytestmark = pytest.mark.faults
 SUBJECTS = [f"m_{n}" for n in range(4)]
 ALL_THREE = {name: {1, 2, 3} for name in SUBJECTS}
 
-# pyreqwest writes a request in one go, so there is nothing between its headers and its body.
 IN_ENGINES: list[tuple[str, EngineName]] = [
     ("D4=kill", "httpx"),
-    ("D4=kill", "pyreqwest"),
+    ("D4=kill", "asyncio"),
     ("D5=kill", "httpx"),
-    ("D5=kill", "pyreqwest"),
+    ("D5=kill", "asyncio"),
     ("D7=kill@3", "httpx"),
+    ("D7=kill@3", "asyncio"),
     ("D8=kill@3", "httpx"),
-    ("D8=kill@3", "pyreqwest"),
+    ("D8=kill@3", "asyncio"),
     ("D9=kill@3", "httpx"),
-    ("D9=kill@3", "pyreqwest"),
+    ("D9=kill@3", "asyncio"),
 ]
 ELSEWHERE = ["D1=kill", "D2=kill", "D3=kill@3", "D10=kill@3", "D11=kill"]
 
@@ -66,7 +66,7 @@ def test_dispatcher_killed_within_a_request_repeats_only_the_unknown(
     assert {name: set(scene.receiver.sequences(name)) for name in SUBJECTS} == ALL_THREE
 
 
-@pytest.mark.parametrize("engine", ["httpx", "pyreqwest"])
+@pytest.mark.parametrize("engine", ["httpx", "asyncio"])
 def test_dispatcher_killed_before_the_handshake_has_sent_nothing(
     scene: Scene, engine: EngineName
 ) -> None:

@@ -2,7 +2,7 @@
 
 Real: dispatchers in this process, Postgres, a proxy on the receiver's socket, the payouts service
 as a process. Asserted: the invariants, the recorded outcomes, the holds. On both engines:
-HOLDFAST_TEST_ENGINES=httpx,pyreqwest.
+HOLDFAST_TEST_ENGINES=httpx,asyncio.
 """
 
 import os
@@ -36,7 +36,7 @@ from tests.support.scene import Scene
 from tests.support.sender import hold
 from tests.support.webhooks import answer
 
-ENGINES = os.environ.get("HOLDFAST_TEST_ENGINES", "pyreqwest").split(",")
+ENGINES = os.environ.get("HOLDFAST_TEST_ENGINES", "asyncio").split(",")
 """The default one: the conformance suite runs each engine against each fault by itself."""
 
 pytestmark = [pytest.mark.faults, pytest.mark.parametrize("engine", ENGINES)]

@@ -41,7 +41,7 @@ SECONDS = float(os.environ.get("SOAK_DISPATCH_SECONDS", "60"))
 
 SUBJECTS = [f"m_{n}" for n in range(40)]
 RSS_MAX = 300 * 2**20
-ENGINES = ("httpx", "pyreqwest")
+ENGINES = ("httpx", "asyncio")
 
 BEFORE_RECEIVER = (
     faults.delay(0.05, 0.3),
@@ -107,7 +107,7 @@ class Soak:
                 f"{self._starts}-{engine}.log",
                 *("--lease-seconds", str(LEASE_SECONDS), "--stop-seconds", "2"),
                 dsn=self._base.dsn_of(self._scene.dsn),
-                engine="httpx" if engine == "httpx" else "pyreqwest",
+                engine="httpx" if engine == "httpx" else "asyncio",
             )
         )
         self._running[engine] = stack, process

@@ -25,10 +25,10 @@ SAMPLE_S = 0.01
 async def flood(engine: EngineName, port: str) -> list[Answer]:
     """Send all at once; returns their answers."""
     transport = open_transport(engine)
-    target = Target(1, f"http://127.0.0.1:{port}/", (ip_network("127.0.0.0/8"),), 30)
+    target = Target(1, f"http://127.0.0.1:{port}/", (ip_network("127.0.0.0/8"),), 30, 60)
     request = Request((("content-type", "application/json"),), body())
     answers = await asyncio.gather(
-        *(transport.send(target, request, 60, Progress()) for _ in range(REQUESTS))
+        *(transport.send(target, request, Progress()) for _ in range(REQUESTS))
     )
     await transport.close()
     return answers

@@ -4,23 +4,25 @@
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+import uvloop
 
 from dispatcher.core.outcome import Answer
 from dispatcher.core.request import Request
 from dispatcher.core.target import Target
 from dispatcher.ports import Progress, Transport
+from dispatcher.transport.asyncio_engine import AsyncioTransport
 from dispatcher.transport.guard import Resolve, system_addresses
 from dispatcher.transport.httpx_engine import HttpxTransport
-from dispatcher.transport.pyreqwest_engine import PyreqwestTransport
 from tests.support.sender import body
 
+Found = TypeVar("Found")
 LOOPBACK = (ip_network("127.0.0.0/8"),)
 CONTENT = body("m_482")
 REQUEST = Request(
@@ -32,8 +34,17 @@ REQUEST = Request(
 class Sending:
     """Sends requests one after another over one transport; returns the only answer, or all."""
 
-    def __init__(self, engine: Callable[[Path | None, Resolve], Transport]) -> None:
+    def __init__(
+        self,
+        engine: Callable[[Path | None, Resolve], Transport],
+        loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
+    ) -> None:
         self._engine = engine
+        self._loop = loop
+
+    def run(self, work: Coroutine[Any, Any, Found]) -> Found:
+        with asyncio.Runner(loop_factory=self._loop) as runner:
+            return runner.run(work)
 
     def open(self, ca_file: Path | None = None, resolve: Resolve = system_addresses) -> Transport:
         return self._engine(ca_file, resolve)
@@ -52,18 +63,16 @@ class Sending:
         resolve: Resolve = system_addresses,
         **columns: Any,
     ) -> list[Answer]:
-        target = replace(Target(1, url, LOOPBACK, min(5, total)), **columns)
+        target = replace(Target(1, url, LOOPBACK, min(5, total), total), **columns)
 
         async def work() -> list[Answer]:
             transport = self.open(ca_file, resolve)
             try:
-                return [
-                    await transport.send(target, REQUEST, total, Progress()) for _ in range(times)
-                ]
+                return [await transport.send(target, REQUEST, Progress()) for _ in range(times)]
             finally:
                 await transport.close()
 
-        return asyncio.run(work())
+        return self.run(work())
 
     def fault(self, target: Target) -> str | None:
         async def work() -> str | None:
@@ -73,16 +82,21 @@ class Sending:
             finally:
                 await transport.close()
 
-        return asyncio.run(work())
+        return self.run(work())
 
 
 ENGINES: dict[str, Callable[[Path | None, Resolve], Transport]] = {
     "httpx": HttpxTransport,
-    "pyreqwest": PyreqwestTransport,
+    "asyncio": AsyncioTransport,
 }
 each_engine = pytest.mark.parametrize(
-    "send", [pytest.param(Sending(engine), id=name) for name, engine in ENGINES.items()]
+    "send",
+    [
+        *(pytest.param(Sending(engine), id=name) for name, engine in ENGINES.items()),
+        pytest.param(Sending(AsyncioTransport, uvloop.new_event_loop), id="asyncio-uvloop"),
+    ],
 )
+"""The asyncio engine on uvloop, too: a dispatcher's loop, whose transports differ."""
 
 
 def answering(*answers: Sequence[str]) -> Resolve:

@@ -32,6 +32,7 @@ CASES: Final = {
     "holdfast": Case("ours", "holdfast dispatch, default engine"),
     "holdfast_doorbell": Case("ours", "the same with --doorbell", doorbell=True),
     "holdfast_httpx": Case("ours", "holdfast dispatch --engine httpx", option="httpx"),
+    "loop_asyncio": Case("loop", "bare loop, the asyncio engine", "bare_engine.py", "asyncio"),
     "loop_pyreqwest": Case("loop", "bare loop, pyreqwest", "bare_loop.py", "pyreqwest"),
     "loop_aiohttp": Case("loop", "bare loop, aiohttp", "bare_loop.py", "aiohttp"),
     "loop_httpx": Case("loop", "bare loop, httpx", "bare_loop.py", "httpx"),
@@ -56,8 +57,7 @@ ORDERED_PEERS: Final = ("graphile_queues", "pgboss_fifo", "procrastinate_lock")
 UNORDERED_PEERS: Final = ("graphile", "pgboss", "pgqueuer", "procrastinate", "naive_aiohttp")
 
 BARE_CLIENT: Final = {
-    "pyreqwest": "loop_pyreqwest",
-    "aiohttp": "loop_aiohttp",
+    "asyncio": "loop_asyncio",
     "httpx": "loop_httpx",
 }
 """The bare loop on the client of each engine."""

@@ -20,6 +20,8 @@ from tests.benchmarks.dispatch.cases import Case
 HERE: Final = Path(__file__).parent / "peers"
 FOLDER: Final = Path(".holdfast/bench").absolute()
 REQUIREMENTS: Final = HERE / "requirements.txt"
+OUR_LOOP: Final = "bare_engine.py"
+"""A loop of our own client, in our own environment."""
 
 NODE_PACKAGES: Final = {
     "graphile-worker": "0.18.0",
@@ -39,7 +41,8 @@ def command(case: Case) -> list[str]:
     if case.kind == "node":
         node, folder = _node()
         return [str(node), str(folder / case.program)]
-    return [str(python()), str(HERE / case.program)]
+    interpreter = sys.executable if case.program == OUR_LOOP else str(python())
+    return [interpreter, str(HERE / case.program)]
 
 
 @cache

@@ -126,7 +126,7 @@ def test_settings_are_shown_with_their_source_and_without_passwords(dsn: str) ->
     assert content["versions"]["holdfast"]
     assert content["versions"]["pyspark"]
     assert content["database"]["schema_revision"] == SCHEMA_REVISION
-    assert content["engine"].startswith("pyreqwest ")
+    assert content["engine"].startswith("asyncio, httptools ")
     by_option = shown(None, "--dsn", dsn)["settings"][0]
     assert (by_option["name"], by_option["from"]) == ("HOLDFAST_DSN", "option")
 

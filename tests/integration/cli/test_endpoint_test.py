@@ -99,7 +99,7 @@ def test_receiver_that_keeps_to_the_protocol_accepts_the_signature_and_acts_on_n
     dsn: str, db: psycopg.Connection, receiver: Receiver
 ) -> None:
     add_endpoint(db, receiver.url, state="paused")
-    for engine in ("httpx", "pyreqwest"):
+    for engine in ("httpx", "asyncio"):
         code, content = probed(dsn, "--engine", engine)
         assert (code, content["verdict"]) == (ExitCode.OK, "verified")
         assert (content["request"]["status"], content["request"]["reason"]) == (400, "unknown_type")
@@ -203,7 +203,7 @@ def test_a_receiver_that_takes_everything_proves_itself_by_its_receipt(
     assert everything.heard[0].type == "holdfast.test"
 
 
-@pytest.mark.parametrize("engine", ["httpx", "pyreqwest"])
+@pytest.mark.parametrize("engine", ["httpx", "asyncio"])
 def test_certificate_is_judged_as_the_engine_judges_it(
     dsn: str, db: psycopg.Connection, engine: str, tmp_path: Path
 ) -> None:

@@ -74,25 +74,11 @@ def test_other_data_under_the_same_key_is_rejected_as_a_conflict(receiver: Liste
     assert '"outcome":"conflict"' in result.stdout
 
 
-def test_one_delivery_is_sent_by_httpx_unless_another_engine_is_named() -> None:
-    """No thread of the client's outlives the command; pyreqwest is known by a field it adds."""
-    with webhooks.listening() as receiver:
-        receiver.script = lambda _seen: answer(200, b"")
-        for arguments in ((), ("--engine", "auto"), ("--engine", "pyreqwest")):
-            assert to(receiver.url, *arguments).exit_code == ExitCode.OK
-    assert ["accept" in dict(each.headers) for each in receiver.seen] == [False, False, True]
-
-
-def test_certificate_that_httpx_does_not_trust_is_left_to_what_a_dispatcher_takes() -> None:
-    """Which knows the system's authorities; this one it does not know either."""
+def test_certificate_that_nobody_vouches_for_is_sent_nothing_by_any_engine() -> None:
     with webhooks.listening(Authority().server()) as receiver:
-        found = [
-            json.loads(to(receiver.url, "--json", "--engine", engine).stdout)
-            for engine in ("httpx", "pyreqwest", "auto")
-        ]
-    httpx, pyreqwest, auto = (each["error"] for each in found)
-    assert "CERTIFICATE_VERIFY_FAILED" in httpx
-    assert auto == pyreqwest != httpx
+        for engine in ("httpx", "asyncio", "auto"):
+            found = json.loads(to(receiver.url, "--json", "--engine", engine).stdout)
+            assert "CERTIFICATE_VERIFY_FAILED" in found["error"]
     assert receiver.seen == []
 
 

@@ -11,9 +11,9 @@ import pytest
 from dispatcher.core.outcome import Answer, NoAnswer, NotSent, Response
 from dispatcher.core.target import Target
 from dispatcher.ports import Progress
+from dispatcher.transport.asyncio_engine import AsyncioTransport
 from dispatcher.transport.engines import EngineName, open_transport
 from dispatcher.transport.httpx_engine import HttpxTransport
-from dispatcher.transport.pyreqwest_engine import PyreqwestTransport
 from tests.support import webhooks
 from tests.support.transports import CONTENT, LOOPBACK, REQUEST, Sending, each_engine
 from tests.support.waiting import eventually
@@ -51,11 +51,11 @@ def test_two_targets_never_share_a_connection(send: Sending, receiver: WebhookRe
     async def work() -> None:
         transport = send.open()
         for endpoint_id in (1, 2, 1, 2):
-            target = Target(endpoint_id, receiver.url, LOOPBACK, 5)
-            await transport.send(target, REQUEST, 5, Progress())
+            target = Target(endpoint_id, receiver.url, LOOPBACK, 5, 5)
+            await transport.send(target, REQUEST, Progress())
         await transport.close()
 
-    asyncio.run(work())
+    send.run(work())
     assert receiver.connections == 2
 
 
@@ -102,16 +102,16 @@ def test_connection_that_was_closed_while_idle_harms_nothing(
     send: Sending, receiver: WebhookReceiver
 ) -> None:
     async def work() -> list[Answer]:
-        transport, target = send.open(), Target(1, receiver.url, LOOPBACK, 5)
-        first = await transport.send(target, REQUEST, 5, Progress())
+        transport, target = send.open(), Target(1, receiver.url, LOOPBACK, 5, 5)
+        first = await transport.send(target, REQUEST, Progress())
         await asyncio.to_thread(receiver.stop)
-        second = await transport.send(target, REQUEST, 5, Progress())
+        second = await transport.send(target, REQUEST, Progress())
         await asyncio.to_thread(receiver.start)
-        third = await transport.send(target, REQUEST, 5, Progress())
+        third = await transport.send(target, REQUEST, Progress())
         await transport.close()
         return [first, second, third]
 
-    first, second, third = asyncio.run(work())
+    first, second, third = send.run(work())
     assert (first, third) == (Response(200), Response(200))
     assert isinstance(second, NotSent | NoAnswer)
     assert len(receiver.seen) == 2
@@ -136,8 +136,8 @@ def test_cancelled_request_tells_that_it_was_sent(send: Sending, receiver: Webho
 
     async def work() -> bool:
         transport, progress = send.open(), Progress()
-        target = Target(1, receiver.url, LOOPBACK, 5)
-        task = asyncio.create_task(transport.send(target, REQUEST, 30, progress))
+        target = Target(1, receiver.url, LOOPBACK, 5, 30)
+        task = asyncio.create_task(transport.send(target, REQUEST, progress))
         await asyncio.to_thread(eventually, lambda: receiver.seen)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -145,7 +145,7 @@ def test_cancelled_request_tells_that_it_was_sent(send: Sending, receiver: Webho
         await transport.close()
         return progress.sent
 
-    assert asyncio.run(work()) is True
+    assert send.run(work()) is True
 
 
 @each_engine
@@ -156,11 +156,11 @@ def test_request_that_could_not_connect_tells_that_it_was_not_sent(
 
     async def work() -> bool:
         transport, progress = send.open(), Progress()
-        await transport.send(Target(1, receiver.url, LOOPBACK, 5), REQUEST, 5, progress)
+        await transport.send(Target(1, receiver.url, LOOPBACK, 5, 5), REQUEST, progress)
         await transport.close()
         return progress.sent
 
-    assert asyncio.run(work()) is False
+    assert send.run(work()) is False
 
 
 @each_engine
@@ -177,11 +177,11 @@ def test_request_that_ran_out_of_time_is_over_for_the_receiver_too(
 
     async def work() -> None:
         transport = send.open()
-        await transport.send(Target(1, receiver.url, LOOPBACK, 5), REQUEST, 0.3, Progress())
+        await transport.send(Target(1, receiver.url, LOOPBACK, 5, 0.3), REQUEST, Progress())
         await asyncio.to_thread(eventually, lambda: ended, 5)
         await transport.close()
 
-    asyncio.run(work())
+    send.run(work())
     assert len(ended) == 1
 
 
@@ -191,15 +191,15 @@ def test_connections_of_a_target_that_is_gone_are_closed(
 ) -> None:
     async def work() -> None:
         transport = send.open()
-        target = Target(1, receiver.url, LOOPBACK, 5)
-        await transport.send(target, REQUEST, 5, Progress())
+        target = Target(1, receiver.url, LOOPBACK, 5, 5)
+        await transport.send(target, REQUEST, Progress())
         await transport.retain([target])
-        await transport.send(target, REQUEST, 5, Progress())
+        await transport.send(target, REQUEST, Progress())
         await transport.retain([])
-        await transport.send(target, REQUEST, 5, Progress())
+        await transport.send(target, REQUEST, Progress())
         await transport.close()
 
-    asyncio.run(work())
+    send.run(work())
     assert receiver.connections == 2
 
 
@@ -208,14 +208,14 @@ def test_many_at_once_are_answered_each(send: Sending, receiver: WebhookReceiver
     receiver.script = lambda _seen: webhooks.meeting(receiver, 32)
 
     async def work() -> list[Answer]:
-        transport, target = send.open(), Target(1, receiver.url, LOOPBACK, 5)
+        transport, target = send.open(), Target(1, receiver.url, LOOPBACK, 5, 20)
         answers = await asyncio.gather(
-            *(transport.send(target, REQUEST, 20, Progress()) for _ in range(32))
+            *(transport.send(target, REQUEST, Progress()) for _ in range(32))
         )
         await transport.close()
         return answers
 
-    assert asyncio.run(work()) == [Response(200)] * 32
+    assert send.run(work()) == [Response(200)] * 32
 
 
 @each_engine
@@ -223,17 +223,17 @@ def test_process_without_file_descriptors_left_has_not_sent(
     send: Sending, receiver: WebhookReceiver
 ) -> None:
     async def work() -> tuple[Answer, Answer]:
-        transport, target = send.open(), Target(1, receiver.url, LOOPBACK, 5)
-        gone = Target(2, receiver.url, LOOPBACK, 5)
-        before = await transport.send(target, REQUEST, 5, Progress())
+        transport, target = send.open(), Target(1, receiver.url, LOOPBACK, 5, 5)
+        gone = Target(2, receiver.url, LOOPBACK, 5, 5)
+        before = await transport.send(target, REQUEST, Progress())
         receiver.script = lambda _seen: answer(200, connection="close")
-        await transport.send(target, REQUEST, 5, Progress())
+        await transport.send(target, REQUEST, Progress())
         with _no_descriptors():
-            without = await transport.send(gone, REQUEST, 5, Progress())
+            without = await transport.send(gone, REQUEST, Progress())
         await transport.close()
         return before, without
 
-    before, without = asyncio.run(work())
+    before, without = send.run(work())
     assert before == Response(200)
     assert isinstance(without, NotSent), without
 
@@ -250,7 +250,7 @@ def _no_descriptors() -> Iterator[None]:
 
 @pytest.mark.parametrize(
     ("name", "engine"),
-    [("auto", PyreqwestTransport), ("pyreqwest", PyreqwestTransport), ("httpx", HttpxTransport)],
+    [("auto", AsyncioTransport), ("asyncio", AsyncioTransport), ("httpx", HttpxTransport)],
 )
 def test_engine_is_the_fastest_or_the_one_that_was_named(
     name: EngineName, engine: type[object]
@@ -268,11 +268,11 @@ def test_request_that_is_no_http_is_never_written(send: Sending, receiver: Webho
     receiver.script = lambda _seen: raw(b"")
 
     async def work() -> Answer:
-        transport, target = send.open(), Target(1, receiver.url, LOOPBACK, 5)
+        transport, target = send.open(), Target(1, receiver.url, LOOPBACK, 5, 2)
         broken = type(REQUEST)((*REQUEST.headers, ("x", "a\r\nb: c")), CONTENT)
-        found = await transport.send(target, broken, 2, Progress())
+        found = await transport.send(target, broken, Progress())
         await transport.close()
         return found
 
-    assert not isinstance(asyncio.run(work()), Response)
+    assert not isinstance(send.run(work()), Response)
     assert receiver.seen == []

@@ -51,7 +51,7 @@ def test_private_address_is_refused_in_every_disguise(send: Sending, host: str) 
     ],
 )
 def test_url_that_cannot_be_sent_to_is_a_fault_and_is_refused(send: Sending, url: str) -> None:
-    assert send.fault(Target(1, url, LOOPBACK, 5)) is not None
+    assert send.fault(Target(1, url, LOOPBACK, 5, 5)) is not None
     assert isinstance(send(url), Refused)
 
 
@@ -100,14 +100,14 @@ def test_name_that_is_rebound_is_never_followed_to_a_private_address(send: Sendi
 
             async def work() -> list[Answer]:
                 transport = send.open(None, resolve)
-                target = Target(1, url, SECOND, 2)
-                answers = [await transport.send(target, REQUEST, 5, Progress())]
+                target = Target(1, url, SECOND, 2, 5)
+                answers = [await transport.send(target, REQUEST, Progress())]
                 await asyncio.to_thread(second.stop)  # so that a new connection is needed
-                answers += [await transport.send(target, REQUEST, 5, Progress()) for _ in range(4)]
+                answers += [await transport.send(target, REQUEST, Progress()) for _ in range(4)]
                 await transport.close()
                 return answers
 
-            answers = asyncio.run(work())
+            answers = send.run(work())
             assert first.seen == []
     assert answers[0] == Response(200)
     assert isinstance(answers[-1], Refused), answers
@@ -176,12 +176,12 @@ def test_network_that_is_allowed_elsewhere_is_not_allowed_here(
     async def work() -> list[Answer]:
         transport = send.open()
         answers = [
-            await transport.send(Target(1, receiver.url, allowed, 5), REQUEST, 5, Progress())
+            await transport.send(Target(1, receiver.url, allowed, 5, 5), REQUEST, Progress())
             for allowed in (LOOPBACK, ())
         ]
         await transport.close()
         return answers
 
-    allowed, other = asyncio.run(work())
+    allowed, other = send.run(work())
     assert allowed == Response(200)
     assert isinstance(other, Refused)

@@ -117,7 +117,7 @@ async def _late(_seen: Seen, wire: Wire) -> None:
 LATE: dict[str, Behaviour] = {
     "silence": webhooks.silence,
     "after the deadline": _late,
-    "a byte at a time": drip(b"", b"H"),
+    "a byte at a time": drip(b"HTTP/1.1 200 ", b"O"),
     "headers for ever": drip(OK, b"x: y\r\n"),
     "early hints for ever": drip(b"", written(103)),
 }

@@ -1,4 +1,4 @@
-"""The pyreqwest engine makes the client of an endpoint when that is loaded, before it is needed."""
+"""The asyncio engine resolves the name of an endpoint when that is loaded, before it is needed."""
 
 import asyncio
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dispatcher.core.outcome import Answer, NotSent, Response
 from dispatcher.core.target import Target
 from dispatcher.ports import Progress
-from dispatcher.transport.pyreqwest_engine import PyreqwestTransport
+from dispatcher.transport.asyncio_engine import AsyncioTransport
 from tests.support.transports import LOOPBACK, REQUEST
 from tests.support.waiting import eventually
 from tests.support.webhooks import WebhookReceiver
@@ -30,12 +30,12 @@ class Names:
         return ["127.0.0.1"]
 
 
-def _named(receiver: WebhookReceiver) -> Target:
-    return Target(1, receiver.url.replace(receiver.host, NAME), LOOPBACK, 5)
+def _named(receiver: WebhookReceiver, total: float = 10) -> Target:
+    return Target(1, receiver.url.replace(receiver.host, NAME), LOOPBACK, 5, total)
 
 
-async def _loaded(names: Names, target: Target) -> PyreqwestTransport:
-    transport = PyreqwestTransport(resolve=names)
+async def _loaded(names: Names, target: Target) -> AsyncioTransport:
+    transport = AsyncioTransport(resolve=names)
     assert transport.fault(target) is None
     for _ in range(2):  # loads of endpoints, a second apart
         await transport.retain([target])
@@ -48,8 +48,8 @@ def test_first_request_finds_a_client_whose_name_is_resolved(receiver: WebhookRe
         transport = await _loaded(names, _named(receiver))
         names.answers.set()
         channel = transport._channel(_named(receiver))
-        await asyncio.to_thread(eventually, lambda: channel.ready() is not None)
-        assert await transport.send(_named(receiver), REQUEST, 10, Progress()) == Response(200)
+        await asyncio.to_thread(eventually, lambda: channel.dialer.fresh)
+        assert await transport.send(_named(receiver), REQUEST, Progress()) == Response(200)
         assert names.asked == 1
         await transport.close()
 
@@ -60,7 +60,7 @@ def test_request_that_comes_meanwhile_waits_for_the_same_client(receiver: Webhoo
     async def work() -> None:
         names = Names()
         transport = await _loaded(names, _named(receiver))
-        sending = asyncio.create_task(transport.send(_named(receiver), REQUEST, 10, Progress()))
+        sending = asyncio.create_task(transport.send(_named(receiver), REQUEST, Progress()))
         await asyncio.to_thread(eventually, lambda: names.asked == 1)
         names.answers.set()
         assert await sending == Response(200)
@@ -78,7 +78,7 @@ def test_name_that_could_not_be_resolved_yet_is_resolved_for_the_request(
         names.answers.set()
         transport = await _loaded(names, _named(receiver))
         await asyncio.to_thread(eventually, lambda: names.asked == 1)
-        answers = [await transport.send(_named(receiver), REQUEST, 10, Progress())]
+        answers = [await transport.send(_named(receiver), REQUEST, Progress())]
         assert names.asked == 2
         await transport.close()
         return answers
@@ -93,7 +93,7 @@ def test_transport_is_closed_while_a_name_is_being_resolved(receiver: WebhookRec
         await asyncio.to_thread(eventually, lambda: names.asked == 1)
         async with asyncio.timeout(60):
             await transport.close()
-        answer = await transport.send(_named(receiver), REQUEST, 0.2, Progress())
+        answer = await transport.send(_named(receiver, 0.2), REQUEST, Progress())
         assert isinstance(answer, NotSent)
         await transport.close()
 

@@ -135,9 +135,9 @@ def test_client_without_the_demanded_certificate_gets_no_answer(send: Sending, k
 
 def test_pem_that_can_be_used_is_no_fault(send: Sending) -> None:
     certificate, key = AUTHORITY.client()
-    target = Target(1, "https://localhost/", LOOPBACK, 5, AUTHORITY.pem, certificate, key)
+    target = Target(1, "https://localhost/", LOOPBACK, 5, 5, AUTHORITY.pem, certificate, key)
     assert send.fault(target) is None
-    assert send.fault(Target(1, "https://localhost/", LOOPBACK, 5)) is None
+    assert send.fault(Target(1, "https://localhost/", LOOPBACK, 5, 5)) is None
 
 
 CERTIFICATE, KEY = AUTHORITY.client()
@@ -161,7 +161,7 @@ def test_pem_that_cannot_be_used_is_a_fault_in_words(
     send: Sending, pems: tuple[bytes | None, bytes | None, bytes | None]
 ) -> None:
     ca, certificate, key = pems
-    fault = send.fault(Target(1, "https://localhost/", LOOPBACK, 5, ca, certificate, key))
+    fault = send.fault(Target(1, "https://localhost/", LOOPBACK, 5, 5, ca, certificate, key))
     assert fault is not None
     assert "certificate" in fault
     assert not any(word in fault for word in ("secret words", "AAAA", "BEGIN", "holdfast-"))
@@ -173,7 +173,7 @@ def test_key_is_left_nowhere(
     send: Sending, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    target = Target(1, "https://localhost/", LOOPBACK, 5, None, CERTIFICATE, KEY)
+    target = Target(1, "https://localhost/", LOOPBACK, 5, 5, None, CERTIFICATE, KEY)
     assert send.fault(target) is None
     assert list(tmp_path.iterdir()) == []
     assert KEY.decode()[40:60] not in repr(target)

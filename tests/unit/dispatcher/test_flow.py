@@ -16,7 +16,7 @@ def ready(endpoint_id: int, concurrency: int) -> Ready:
     endpoint = Endpoint(
         endpoint_id, f"e{endpoint_id}", "https://x/", (), 1, 2, concurrency, (5,), OrderPolicy.STOP
     )
-    return Ready(endpoint, Target(endpoint_id, "https://x/", (), 1), (), Signer(()))
+    return Ready(endpoint, Target(endpoint_id, "https://x/", (), 1, 1), (), Signer(()))
 
 
 def lanes(endpoint_id: int, count: int) -> list[Lane]:

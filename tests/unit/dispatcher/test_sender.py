@@ -27,7 +27,7 @@ SECRETS = (Secret(bytes(32)),)
 ENDPOINT = Endpoint(
     1, "e", URL, (), 1, 30.0, 1, (5,), OrderPolicy.STOP, inquiry_path="/holdfast/keys/"
 )
-READY = Ready(ENDPOINT, Target(1, URL, (), 1), SECRETS, Signer(SECRETS))
+READY = Ready(ENDPOINT, Target(1, URL, (), 1, 1), SECRETS, Signer(SECRETS))
 
 
 @dataclass

@@ -1,0 +1,225 @@
+"""The asyncio engine: connections of its own on the dispatcher's event loop, parsed by llhttp.
+
+Nothing of a request leaves the thread that settles it, which is why it is the fast one: a client
+with a thread of its own needs the interpreter for each answer, and waits for it.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+
+from dispatcher.clock import seconds
+from dispatcher.core.outcome import Answer, NoAnswer, NotSent, Refused, Response
+from dispatcher.core.request import Request
+from dispatcher.core.target import Target, url_fault
+from dispatcher.core.text import one_line
+from dispatcher.ports import Progress
+from dispatcher.transport.certificates import UnusablePemError, authorities, extend
+from dispatcher.transport.dialing import Dialer, NotConnectedError
+from dispatcher.transport.guard import (
+    AddressRefusedError,
+    Guard,
+    Resolve,
+    ResolveError,
+    system_addresses,
+)
+from dispatcher.transport.http_connection import Connection, Reply
+from sink.contract.failpoints import ENVIRONMENT, failpoint
+
+KEEP_ALIVE_SECONDS = 15.0
+"""How long an idle connection is kept; servers mostly keep it longer, so few close as we write."""
+
+_NONE = (None, None)
+
+
+class AsyncioTransport:
+    """The transport of a dispatcher: connections of its own for each target."""
+
+    def __init__(self, ca_file: Path | None = None, resolve: Resolve = system_addresses) -> None:
+        """`ca_file` holds further certificate authorities to trust, as PEM.
+
+        Raises `OSError` when it cannot be read and `UnusablePemError` when it holds none.
+        """
+        self._ca_pem = None if ca_file is None else ca_file.read_bytes()
+        self._tls = authorities(self._ca_pem)
+        self._resolve = resolve
+        self._channels: dict[Target, _Channel] = {}
+        # Targets are compared by all that they hold, which takes as long as building a request.
+        self._newest: dict[int, tuple[Target, _Channel]] = {}
+        self._passed: Callable[[str], None] | None = (
+            failpoint if os.environ.get(ENVIRONMENT) else None
+        )
+
+    def fault(self, target: Target) -> str | None:
+        """Return why the target's URL or certificates cannot be used, or None."""
+        try:
+            self._channel(target)
+        except httpx.InvalidURL as error:
+            return f"its URL cannot be used: {one_line(str(error))}"
+        except UnusablePemError as error:
+            return str(error)
+        return None
+
+    async def send(self, target: Target, request: Request, progress: Progress) -> Answer:
+        """Make one attempt; see `dispatcher.ports.Transport.send`."""
+        end = seconds() + target.total_timeout
+        try:
+            newest, channel = self._newest.get(target.endpoint_id, _NONE)
+            if newest is not target or channel is None:
+                channel = self._channel(target)
+            head = channel.head(request)
+        except (httpx.InvalidURL, ValueError) as error:
+            return Refused(one_line(str(error)))
+        channel.in_use += 1
+        try:
+            connection = channel.idle()
+            if connection is None:
+                async with asyncio.timeout(target.total_timeout):
+                    connection = await channel.opened()
+            progress.sent = True
+            reply = await connection.exchange(head, request.body, end - seconds(), self._passed)
+            channel.give_back(connection)
+        except (NotConnectedError, ResolveError) as error:
+            return NotSent(one_line(str(error)))
+        except AddressRefusedError as error:
+            return Refused(one_line(str(error)))
+        except TimeoutError:
+            return NotSent(f"no connection within {target.total_timeout:g} s")
+        finally:
+            channel.in_use -= 1
+        if self._passed is not None and reply.status is not None:
+            self._passed("D9")
+        return _answer(reply)
+
+    async def retain(self, targets: Collection[Target]) -> None:
+        """Close the connections of targets that are not in `targets` and not in use any more.
+
+        The names of the others are resolved meanwhile: a decision need not wait for that.
+        """
+        for target in self._channels.keys() - set(targets):
+            if not self._channels[target].in_use:
+                self._newest.pop(target.endpoint_id, None)
+                await self._channels.pop(target).close()
+        for channel in self._channels.values():
+            channel.prepare()
+            channel.close_expired()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        self._newest.clear()
+        while self._channels:
+            await self._channels.popitem()[1].close()
+        await asyncio.sleep(0)  # a turn of the loop, in which they are
+
+    def _channel(self, target: Target) -> "_Channel":
+        channel = self._channels.get(target)
+        if channel is None:
+            if fault := url_fault(target.url):
+                raise httpx.InvalidURL(fault)
+            tls = self._tls
+            if (target.ca_pem, target.client_cert_pem, target.client_key_pem) != (None, None, None):
+                tls = authorities(self._ca_pem)
+                extend(tls, target)
+            url = httpx.URL(target.url)
+            guard = Guard(target.allowed, encrypted=target.encrypted, resolve=self._resolve)
+            dialer = Dialer(target, url, guard, tls if target.encrypted else None)
+            channel = self._channels[target] = _Channel(url, dialer)
+        self._newest[target.endpoint_id] = (target, channel)
+        return channel
+
+
+class _Channel:
+    """The connections to one target: a stack of idle ones, no queue."""
+
+    def __init__(self, url: httpx.URL, dialer: Dialer) -> None:
+        self.in_use = 0
+        """How many requests are under way."""
+        self.dialer = dialer
+        self._start = f"POST {url.raw_path.decode('ascii')} HTTP/1.1\r\nhost: {_authority(url)}\r\n"
+        self._idle: list[Connection] = []
+        self._preparing: asyncio.Task[None] | None = None
+
+    def head(self, request: Request) -> bytes:
+        """Return all of a request that comes before its body.
+
+        Raises `ValueError` for what would end a field early, or is not ASCII.
+        """
+        fields = [f"{name}: {value}" for name, value in request.headers]
+        if not "".join(fields).isprintable():
+            raise ValueError("the request cannot be written: a control character in its headers")
+        lines = "\r\n".join(fields)
+        try:
+            return f"{self._start}{lines}\r\ncontent-length: {len(request.body)}\r\n\r\n".encode(
+                "ascii"
+            )
+        except UnicodeEncodeError:
+            raise ValueError("the request cannot be written: its headers are not ASCII") from None
+
+    def idle(self) -> Connection | None:
+        """Return a connection that can be used at once: the one used last, others may expire."""
+        if not self.dialer.fresh:
+            return None
+        expired = seconds() - KEEP_ALIVE_SECONDS
+        while self._idle:
+            connection = self._idle.pop()
+            if (
+                connection.usable
+                and connection.idle_since > expired
+                and connection.address in self.dialer.addresses
+            ):
+                return connection
+            connection.close()
+        return None
+
+    async def opened(self) -> Connection:
+        """Return a connection, after resolving the name if that is due."""
+        await self.dialer.look_up()
+        return self.idle() or await self.dialer.dial()
+
+    def give_back(self, connection: Connection) -> None:
+        """Keep a connection whose answer came to its end, and close any other."""
+        if connection.usable:
+            connection.idle_since = seconds()
+            self._idle.append(connection)
+        else:
+            connection.abort()
+
+    def close_expired(self) -> None:
+        """Close what has been idle for too long, or was closed by the other side."""
+        expired = seconds() - KEEP_ALIVE_SECONDS
+        for connection in self._idle:
+            if connection.idle_since <= expired:
+                connection.close()
+        self._idle = [connection for connection in self._idle if connection.usable]
+
+    def prepare(self) -> None:
+        """Have the name resolved, unless that was begun before; a failure is the request's."""
+        if self._preparing is None:
+            self._preparing = asyncio.create_task(self._prepare())
+
+    async def _prepare(self) -> None:
+        with suppress(ResolveError, AddressRefusedError):
+            await self.dialer.look_up()
+
+    async def close(self) -> None:
+        """Close every connection that nothing is under way on."""
+        if self._preparing is not None:
+            self._preparing.cancel()
+            await asyncio.wait({self._preparing})
+        while self._idle:
+            self._idle.pop().abort()
+
+
+def _authority(url: httpx.URL) -> str:
+    return url.netloc.decode("ascii")
+
+
+def _answer(reply: Reply) -> Answer:
+    """Return what came of it: the status line decides, whatever happened to the body."""
+    if reply.status is None:
+        return NoAnswer(one_line(reply.fault))
+    return Response(reply.status, reply.retry_after, reply.body, reply.key_window)

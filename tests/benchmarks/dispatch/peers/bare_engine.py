@@ -1,0 +1,37 @@
+"""The limit of our own client: it posts what was signed before, and does nothing else."""
+
+import asyncio
+from ipaddress import ip_network
+
+import wire
+
+from dispatcher.core.outcome import Response
+from dispatcher.core.request import Request
+from dispatcher.core.target import Target
+from dispatcher.ports import Progress
+from dispatcher.transport.asyncio_engine import AsyncioTransport
+
+
+async def work() -> None:
+    """Post every job on 64 connections."""
+    target = Target(1, wire.URL, (ip_network("127.0.0.0/8"),), wire.TOTAL_S, wire.TOTAL_S)
+    prepared = [
+        Request(tuple(wire.headers(job.key, job.body).items()), job.body.encode())
+        for job in wire.jobs()
+    ]
+    requests = iter(prepared)
+    transport = AsyncioTransport()
+
+    async def one() -> None:
+        for request in requests:
+            answer = await transport.send(target, request, Progress())
+            if not isinstance(answer, Response) or answer.status != 200:
+                raise RuntimeError(f"the receiver answered {answer}")
+
+    wire.ready()
+    await asyncio.gather(*(one() for _ in range(wire.CONNECTIONS)))
+    await transport.close()
+
+
+if __name__ == "__main__":
+    wire.main(work=work)
