@@ -27,7 +27,7 @@ class Target:
     @property
     def encrypted(self) -> bool:
         """Whether the URL is https."""
-        return self.url.startswith("https:")
+        return self.url[:6].lower() == "https:"
 
 
 def url_fault(url: str) -> str | None:

@@ -27,7 +27,7 @@ from dispatcher.transport.guard import (
     ResolveError,
     system_addresses,
 )
-from dispatcher.transport.http_connection import Connection, Reply
+from dispatcher.transport.http_connection import TIME_IS_UP, Connection, Reply
 from sink.contract.failpoints import ENVIRONMENT, failpoint
 
 KEEP_ALIVE_SECONDS = 15.0
@@ -74,12 +74,16 @@ class AsyncioTransport:
             head = channel.head(request)
         except (httpx.InvalidURL, ValueError) as error:
             return Refused(one_line(str(error)))
+        except OSError as error:  # no descriptor left to read a certificate by
+            return NotSent(one_line(str(error)))
         channel.in_use += 1
         try:
             connection = channel.idle()
             if connection is None:
                 async with asyncio.timeout(target.total_timeout):
                     connection = await channel.opened()
+            if not connection.usable:
+                return NotSent("the receiver closed the connection before the request")
             progress.sent = True
             reply = await connection.exchange(head, request.body, end - seconds(), self._passed)
             channel.give_back(connection)
@@ -93,18 +97,21 @@ class AsyncioTransport:
             channel.in_use -= 1
         if self._passed is not None and reply.status is not None:
             self._passed("D9")
-        return _answer(reply)
+        return _answer(reply, target.total_timeout)
 
     async def retain(self, targets: Collection[Target]) -> None:
         """Close the connections of targets that are not in `targets` and not in use any more.
 
         The names of the others are resolved meanwhile: a decision need not wait for that.
         """
-        for target in self._channels.keys() - set(targets):
-            if not self._channels[target].in_use:
+        kept = set(targets)
+        gone = {target: each for target, each in self._channels.items() if target not in kept}
+        for target, channel in gone.items():
+            if not channel.in_use:
                 self._newest.pop(target.endpoint_id, None)
-                await self._channels.pop(target).close()
-        for channel in self._channels.values():
+                self._channels.pop(target, None)
+                await channel.close()
+        for channel in tuple(self._channels.values()):
             channel.prepare()
             channel.close_expired()
 
@@ -141,6 +148,7 @@ class _Channel:
         self.dialer = dialer
         self._start = f"POST {url.raw_path.decode('ascii')} HTTP/1.1\r\nhost: {_authority(url)}\r\n"
         self._idle: list[Connection] = []
+        self._closed = False
         self._preparing: asyncio.Task[None] | None = None
 
     def head(self, request: Request) -> bytes:
@@ -167,12 +175,12 @@ class _Channel:
         while self._idle:
             connection = self._idle.pop()
             if (
-                connection.usable
-                and connection.idle_since > expired
+                connection.idle_since > expired
                 and connection.address in self.dialer.addresses
+                and connection.is_quiet()
             ):
                 return connection
-            connection.close()
+            connection.abort()
         return None
 
     async def opened(self) -> Connection:
@@ -182,7 +190,7 @@ class _Channel:
 
     def give_back(self, connection: Connection) -> None:
         """Keep a connection whose answer came to its end, and close any other."""
-        if connection.usable:
+        if connection.usable and not self._closed:
             connection.idle_since = seconds()
             self._idle.append(connection)
         else:
@@ -193,7 +201,7 @@ class _Channel:
         expired = seconds() - KEEP_ALIVE_SECONDS
         for connection in self._idle:
             if connection.idle_since <= expired:
-                connection.close()
+                connection.abort()
         self._idle = [connection for connection in self._idle if connection.usable]
 
     def prepare(self) -> None:
@@ -206,20 +214,22 @@ class _Channel:
             await self.dialer.look_up()
 
     async def close(self) -> None:
-        """Close every connection that nothing is under way on."""
+        """Close every connection, those with a request under way when it has ended."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().abort()
         if self._preparing is not None:
             self._preparing.cancel()
             await asyncio.wait({self._preparing})
-        while self._idle:
-            self._idle.pop().abort()
 
 
 def _authority(url: httpx.URL) -> str:
     return url.netloc.decode("ascii")
 
 
-def _answer(reply: Reply) -> Answer:
+def _answer(reply: Reply, total_timeout: float) -> Answer:
     """Return what came of it: the status line decides, whatever happened to the body."""
     if reply.status is None:
-        return NoAnswer(one_line(reply.fault))
+        late = reply.fault is TIME_IS_UP
+        return NoAnswer(f"no answer within {total_timeout:g} s" if late else one_line(reply.fault))
     return Response(reply.status, reply.retry_after, reply.body, reply.key_window)

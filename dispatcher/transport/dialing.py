@@ -38,7 +38,7 @@ class Dialer:
         self._target = target
         # As it stands in the URL, in ASCII: a name goes to the resolver, an address comes back.
         self._host = url.raw_host.decode("ascii")
-        self._port = url.port or _PORTS[url.scheme]
+        self._port = _PORTS[url.scheme] if url.port is None else url.port
         self._guard = guard
         self._tls = tls
         self._first = 0
@@ -104,19 +104,24 @@ class Dialer:
             address, self._port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
         )
         opened = socket.socket(family, kind, protocol)
+        connection = Connection(address)
         try:
             opened.setblocking(False)
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await loop.sock_connect(opened, place)
             if self._tls is not None:
                 failpoint("D6")
-            _, connection = await loop.create_connection(
-                lambda: Connection(address),
+            encrypted = self._tls is not None
+            await loop.create_connection(
+                lambda: connection,
                 sock=opened,
                 ssl=self._tls,
-                server_hostname=self._host if self._tls is not None else None,
+                server_hostname=self._host if encrypted else None,
+                ssl_handshake_timeout=self._target.connect_timeout if encrypted else None,
             )
         except BaseException:
+            # What holds the socket by now must end before its number is somebody else's.
+            connection.abort()
             opened.close()
             raise
         return connection

@@ -5,6 +5,7 @@ what ends an answer, and whether the connection may carry another request.
 """
 
 import asyncio
+import select
 from collections.abc import Callable
 from typing import cast
 
@@ -19,15 +20,23 @@ HEAD_BYTES_MAX = 64 * 1024
 ANSWER_BYTES_MAX = 256 * 1024
 """How much is read of one answer, whatever little of it is body: chunks and trailers are not."""
 
+TIME_IS_UP = "time is up"
+
 _RETRY_AFTER = b"retry-after"
 _KEY_WINDOW = KEY_WINDOW.encode()
 _LENGTHS = frozenset({len(_RETRY_AFTER), len(_KEY_WINDOW)})
-_SWITCHING = 101
-_FINAL = 200
+_FIELDS_MAX = 16
+"""How many fields of one name are kept."""
+
+_INTERIM, _SWITCHING, _FINAL = 100, 101, 200
 
 
 class _SurplusError(Exception):
     """There are bytes behind an answer."""
+
+
+class _StatusError(Exception):
+    """The status line has a number that is no status."""
 
 
 class Reply:
@@ -53,8 +62,11 @@ class Connection(asyncio.Protocol):
         self.idle_since = 0.0
         self.usable = False
         """Whether another request may be written."""
-        self._parser = HttpResponseParser(self)
+        self._parser: HttpResponseParser | None = HttpResponseParser(self)
+        # Or an interim answer that says `close` would be taken for the last one.
+        self._parser.set_dangerous_leniencies(lenient_keep_alive=True)
         self._transport: asyncio.Transport | None = None
+        self._unread = select.poll()
         self._done: asyncio.Future[None] | None = None
         self._reply = Reply()
         self._read = 0
@@ -70,7 +82,7 @@ class Connection(asyncio.Protocol):
         reply = self._reply = Reply()
         self._read = 0
         done = self._done = loop.create_future()
-        timer = loop.call_later(left, self._end, "time is up")
+        timer = loop.call_later(left, self._end, TIME_IS_UP)
         try:
             if passed is None:
                 self._write(head + body)
@@ -84,11 +96,12 @@ class Connection(asyncio.Protocol):
             timer.cancel()
         return reply
 
-    def close(self) -> None:
-        """Close a connection that nothing is under way on."""
-        self.usable = False
-        if self._transport is not None:
-            self._transport.close()
+    def is_quiet(self) -> bool:
+        """Return whether it can be used and nothing lies unread, not even that it was closed.
+
+        The loop may not have looked since; and what nobody asked for must not become an answer.
+        """
+        return self.usable and not self._unread.poll(0)
 
     def abort(self) -> None:
         """Close at once, whatever is under way."""
@@ -100,28 +113,44 @@ class Connection(asyncio.Protocol):
         """Begin; asyncio calls this."""
         # What TCP and TLS have, though uvloop's does not say so.
         self._transport = cast("asyncio.Transport", transport)
+        self._unread.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
         self.usable = True
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End; asyncio calls this."""
         self.usable = False
         self._end(f"connection lost: {exc}" if exc else "connection closed by the receiver")
+        # They refer to each other, and an answer is large: none of it waits to be found as garbage.
+        self._parser = self._transport = None
+        self._reply = Reply()
 
     def data_received(self, data: bytes) -> None:
         """Read what came; asyncio calls this."""
         if self._done is None or self._done.done():
             self.abort()  # nobody asked: it must not become the answer to the next request
             return
+        room = HEAD_BYTES_MAX - self._read
         self._read += len(data)
+        if self._reply.status is None and len(data) > room:
+            self._feed(data[:room])
+            data = data[room:]
+            if self._reply.status is None:
+                self._end("more was sent than is read before a status")
+        self._feed(data)
+        if self._read > ANSWER_BYTES_MAX:
+            self._end("more was sent than is read of an answer")
+
+    def _feed(self, data: bytes) -> None:
+        if self._parser is None or self._done is None or self._done.done():
+            self.usable = False
+            return
         try:
             self._parser.feed_data(data)
         except HttpParserUpgrade:
             self._end("")
         except HttpParserError as error:
             self.usable = False
-            self._end(f"no HTTP that can be read: {error}")
-        if self._read > (HEAD_BYTES_MAX if self._reply.status is None else ANSWER_BYTES_MAX):
-            self._end("more was sent than is read of an answer")
+            self._end(f"no HTTP that can be read: {error.__context__ or error}")
 
     def on_message_begin(self) -> None:
         """Begin an answer, or bytes behind one; the parser calls this and what follows."""
@@ -134,20 +163,26 @@ class Connection(asyncio.Protocol):
         if reply.status is not None or len(name) not in _LENGTHS:
             return
         name = name.lower()
-        if name == _RETRY_AFTER:
+        if name == _RETRY_AFTER and len(reply.retry_after) < _FIELDS_MAX:
             reply.retry_after = (*reply.retry_after, _text(value))
         elif name == _KEY_WINDOW and reply.key_window is None:
             reply.key_window = _text(value)
 
     def on_headers_complete(self) -> None:
         """Take the status, unless it is an interim one."""
+        if self._parser is None:
+            return
         status = self._parser.get_status_code()
+        if status < _INTERIM:
+            raise _StatusError(f"status {status}")
         if status >= _FINAL or status == _SWITCHING:
             self._reply.status = status
 
     def on_body(self, chunk: bytes) -> None:
         """Keep the first part of the body; the rest takes the connection along."""
         reply = self._reply
+        if reply.status is None:
+            return
         reply.body += chunk[: RESPONSE_BYTES_READ_MAX - len(reply.body)]
         if len(reply.body) >= RESPONSE_BYTES_READ_MAX:
             self._end("")
@@ -158,10 +193,16 @@ class Connection(asyncio.Protocol):
         if reply.status is None:
             reply.retry_after, reply.key_window = (), None
         elif self._done is not None and not self._done.done():
-            written = self._transport is not None and not self._transport.get_write_buffer_size()
-            keeps = written and self.usable and self._parser.should_keep_alive()
+            keeps = reply.status != _SWITCHING and self._is_kept()
             self._end("")
             self.usable = keeps
+
+    def _is_kept(self) -> bool:
+        """Return whether another request may follow the one that was answered."""
+        if self._transport is None or self._parser is None:
+            return False
+        written = not self._transport.get_write_buffer_size()
+        return self.usable and written and bool(self._parser.should_keep_alive())
 
     def _write(self, data: bytes) -> None:
         if self._transport is None or self._transport.is_closing():
@@ -184,4 +225,4 @@ class Connection(asyncio.Protocol):
 
 
 def _text(value: bytes) -> str:
-    return value.decode("ascii", "replace")
+    return value.strip(b" \t").decode("ascii", "replace")
