@@ -16,10 +16,17 @@ def _cases(**medians: float) -> dict[str, object]:
 
 def test_ratios_compare_with_the_best_peer_of_each_kind() -> None:
     found = _cases(
-        holdfast=200, loop_asyncio=250, pgboss_fifo=100, graphile_queues=80, pgqueuer=160
+        holdfast=200,
+        loop_asyncio=250,
+        loop_aiohttp=50,
+        loop_pyreqwest=160,
+        pgboss_fifo=100,
+        graphile_queues=80,
+        pgqueuer=160,
     )
     assert report.ratios(found, "asyncio") == {
         "vs_bare_client": 0.8,
+        "vs_library_client": 1.25,
         "vs_best_ordered_peer": 2.0,
         "vs_best_unordered_peer": 1.25,
     }

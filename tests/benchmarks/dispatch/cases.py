@@ -61,3 +61,6 @@ BARE_CLIENT: Final = {
     "httpx": "loop_httpx",
 }
 """The bare loop on the client of each engine."""
+
+LIBRARY_CLIENTS: Final = ("loop_pyreqwest", "loop_aiohttp", "loop_httpx")
+"""The bare loops on clients of others."""

@@ -4,7 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.benchmarks.common.tables import table
-from tests.benchmarks.dispatch.cases import BARE_CLIENT, CASES, ORDERED_PEERS, UNORDERED_PEERS
+from tests.benchmarks.dispatch.cases import (
+    BARE_CLIENT,
+    CASES,
+    LIBRARY_CLIENTS,
+    ORDERED_PEERS,
+    UNORDERED_PEERS,
+)
 
 MB = 1e6
 
@@ -19,6 +25,7 @@ def ratios(found: Mapping[str, Any], engine: str) -> dict[str, float]:
     medians = {name: case["median"] for name, case in found["cases"].items()}
     wanted = {
         "vs_bare_client": ("holdfast", BARE_CLIENT[engine]),
+        "vs_library_client": ("holdfast", _best(medians, LIBRARY_CLIENTS)),
         "vs_best_ordered_peer": ("holdfast", _best(medians, ORDERED_PEERS)),
         "vs_best_unordered_peer": ("holdfast", _best(medians, UNORDERED_PEERS)),
         "httpx_vs_bare_client": ("holdfast_httpx", "loop_httpx"),
