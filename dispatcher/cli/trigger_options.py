@@ -40,7 +40,6 @@ CaFile = Annotated[
     Path | None, typer.Option("--ca-file", help="Further certificate authorities (PEM).")
 ]
 Engine = Annotated[
-    EngineName,
-    typer.Option("--engine", help="What sends; auto is httpx, also where a dispatcher's is not."),
+    EngineName, typer.Option("--engine", help="What sends; auto is what a dispatcher takes.")
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Send also to another machine: it acts there.")]
