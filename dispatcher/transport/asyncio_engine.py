@@ -7,7 +7,6 @@ with a thread of its own needs the interpreter for each answer, and waits for it
 import asyncio
 import os
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -19,6 +18,7 @@ from dispatcher.core.target import Target, url_fault
 from dispatcher.core.text import one_line
 from dispatcher.ports import Progress
 from dispatcher.transport.certificates import UnusablePemError, authorities, extend
+from dispatcher.transport.channel import Channel
 from dispatcher.transport.dialing import Dialer, NotConnectedError
 from dispatcher.transport.guard import (
     AddressRefusedError,
@@ -27,11 +27,8 @@ from dispatcher.transport.guard import (
     ResolveError,
     system_addresses,
 )
-from dispatcher.transport.http_connection import TIME_IS_UP, Connection, Reply
+from dispatcher.transport.http_connection import TIME_IS_UP, Reply
 from sink.contract.failpoints import ENVIRONMENT, failpoint
-
-KEEP_ALIVE_SECONDS = 15.0
-"""How long an idle connection is kept; servers mostly keep it longer, so few close as we write."""
 
 _NONE = (None, None)
 
@@ -47,9 +44,9 @@ class AsyncioTransport:
         self._ca_pem = None if ca_file is None else ca_file.read_bytes()
         self._tls = authorities(self._ca_pem)
         self._resolve = resolve
-        self._channels: dict[Target, _Channel] = {}
+        self._channels: dict[Target, Channel] = {}
         # Targets are compared by all that they hold, which takes as long as building a request.
-        self._newest: dict[int, tuple[Target, _Channel]] = {}
+        self._newest: dict[int, tuple[Target, Channel]] = {}
         self._passed: Callable[[str], None] | None = (
             failpoint if os.environ.get(ENVIRONMENT) else None
         )
@@ -122,7 +119,7 @@ class AsyncioTransport:
             await self._channels.popitem()[1].close()
         await asyncio.sleep(0)  # a turn of the loop, in which they are
 
-    def _channel(self, target: Target) -> "_Channel":
+    def _channel(self, target: Target) -> Channel:
         channel = self._channels.get(target)
         if channel is None:
             if fault := url_fault(target.url):
@@ -134,97 +131,9 @@ class AsyncioTransport:
             url = httpx.URL(target.url)
             guard = Guard(target.allowed, encrypted=target.encrypted, resolve=self._resolve)
             dialer = Dialer(target, url, guard, tls if target.encrypted else None)
-            channel = self._channels[target] = _Channel(url, dialer)
+            channel = self._channels[target] = Channel(url, dialer)
         self._newest[target.endpoint_id] = (target, channel)
         return channel
-
-
-class _Channel:
-    """The connections to one target: a stack of idle ones, no queue."""
-
-    def __init__(self, url: httpx.URL, dialer: Dialer) -> None:
-        self.in_use = 0
-        """How many requests are under way."""
-        self.dialer = dialer
-        self._start = f"POST {url.raw_path.decode('ascii')} HTTP/1.1\r\nhost: {_authority(url)}\r\n"
-        self._idle: list[Connection] = []
-        self._closed = False
-        self._preparing: asyncio.Task[None] | None = None
-
-    def head(self, request: Request) -> bytes:
-        """Return all of a request that comes before its body.
-
-        Raises `ValueError` for what would end a field early, or is not ASCII.
-        """
-        fields = [f"{name}: {value}" for name, value in request.headers]
-        if not "".join(fields).isprintable():
-            raise ValueError("the request cannot be written: a control character in its headers")
-        lines = "\r\n".join(fields)
-        try:
-            return f"{self._start}{lines}\r\ncontent-length: {len(request.body)}\r\n\r\n".encode(
-                "ascii"
-            )
-        except UnicodeEncodeError:
-            raise ValueError("the request cannot be written: its headers are not ASCII") from None
-
-    def idle(self) -> Connection | None:
-        """Return a connection that can be used at once: the one used last, others may expire."""
-        if not self.dialer.fresh:
-            return None
-        expired = seconds() - KEEP_ALIVE_SECONDS
-        while self._idle:
-            connection = self._idle.pop()
-            if (
-                connection.idle_since > expired
-                and connection.address in self.dialer.addresses
-                and connection.is_quiet()
-            ):
-                return connection
-            connection.abort()
-        return None
-
-    async def opened(self) -> Connection:
-        """Return a connection, after resolving the name if that is due."""
-        await self.dialer.look_up()
-        return self.idle() or await self.dialer.dial()
-
-    def give_back(self, connection: Connection) -> None:
-        """Keep a connection whose answer came to its end, and close any other."""
-        if connection.usable and not self._closed:
-            connection.idle_since = seconds()
-            self._idle.append(connection)
-        else:
-            connection.abort()
-
-    def close_expired(self) -> None:
-        """Close what has been idle for too long, or was closed by the other side."""
-        expired = seconds() - KEEP_ALIVE_SECONDS
-        for connection in self._idle:
-            if connection.idle_since <= expired:
-                connection.abort()
-        self._idle = [connection for connection in self._idle if connection.usable]
-
-    def prepare(self) -> None:
-        """Have the name resolved, unless that was begun before; a failure is the request's."""
-        if self._preparing is None:
-            self._preparing = asyncio.create_task(self._prepare())
-
-    async def _prepare(self) -> None:
-        with suppress(ResolveError, AddressRefusedError):
-            await self.dialer.look_up()
-
-    async def close(self) -> None:
-        """Close every connection, those with a request under way when it has ended."""
-        self._closed = True
-        while self._idle:
-            self._idle.pop().abort()
-        if self._preparing is not None:
-            self._preparing.cancel()
-            await asyncio.wait({self._preparing})
-
-
-def _authority(url: httpx.URL) -> str:
-    return url.netloc.decode("ascii")
 
 
 def _answer(reply: Reply, total_timeout: float) -> Answer:

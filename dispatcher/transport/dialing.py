@@ -79,7 +79,7 @@ class Dialer:
         `NotConnectedError`.
         """
         end = seconds() + self._target.connect_timeout
-        addresses = self.addresses[self._first :]
+        addresses, fault = self.addresses[self._first :], "no address"
         for place, address in enumerate(addresses):
             # An address that swallows packets leaves a share of the time to those behind it.
             share = max(0.001, (end - seconds()) / (len(addresses) - place))
@@ -89,7 +89,7 @@ class Dialer:
             except (OSError, ValueError) as error:
                 fault = f"no connection within {share:g} s" if _is_late(error) else str(error)
                 self._failed(address)
-        raise NotConnectedError(f"{self._host}: {fault}" if addresses else f"{self._host}: none")
+        raise NotConnectedError(f"{self._host}: {fault}")
 
     def _failed(self, address: str) -> None:
         if address in self.addresses:
@@ -98,7 +98,7 @@ class Dialer:
             self._first, self._fresh_until = 0, 0.0
 
     async def _open(self, address: str) -> Connection:
-        loop = asyncio.get_running_loop()
+        loop, encrypted = asyncio.get_running_loop(), self._tls is not None
         failpoint("D5")
         ((family, kind, protocol, _, place),) = socket.getaddrinfo(
             address, self._port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
@@ -109,9 +109,8 @@ class Dialer:
             opened.setblocking(False)
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await loop.sock_connect(opened, place)
-            if self._tls is not None:
+            if encrypted:
                 failpoint("D6")
-            encrypted = self._tls is not None
             await loop.create_connection(
                 lambda: connection,
                 sock=opened,

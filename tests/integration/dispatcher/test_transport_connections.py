@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import random
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 
@@ -21,6 +22,7 @@ from tests.support.waiting import eventually
 from tests.support.webhooks import Seen, WebhookReceiver, Wire, answer, raw, response
 
 AUTHORITY = Authority()
+Loop = Callable[[], asyncio.AbstractEventLoop] | None
 
 
 @each_engine
@@ -109,13 +111,13 @@ def test_requests_that_end_within_a_handshake_harm_no_other(send: Sending, tmp_p
 
 
 @pytest.mark.parametrize("loop", [None, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def test_connection_that_ended_is_no_garbage(receiver: WebhookReceiver, loop: object) -> None:
+def test_connection_that_ended_is_no_garbage(receiver: WebhookReceiver, loop: Loop) -> None:
     """The dispatcher rarely has garbage looked for, and an answer can be large."""
     receiver.script = lambda _seen: answer(200, b"x" * 15_000, connection="close")
     gc.collect()
     gc.disable()
     try:
-        found = Sending(AsyncioTransport, loop).often(receiver.url, 20)  # type: ignore[arg-type] # either is one
+        found = Sending(AsyncioTransport, loop).often(receiver.url, 20)
         left = [each for each in gc.get_objects() if isinstance(each, Connection)]
     finally:
         gc.enable()
@@ -125,7 +127,7 @@ def test_connection_that_ended_is_no_garbage(receiver: WebhookReceiver, loop: ob
 
 @pytest.mark.parametrize("loop", [None, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def test_request_that_is_under_way_at_the_end_takes_its_connection_along(
-    receiver: WebhookReceiver, loop: object
+    receiver: WebhookReceiver, loop: Loop
 ) -> None:
     gate, hung_up = webhooks.Gate(answer(200)), Event()
 
@@ -135,7 +137,7 @@ def test_request_that_is_under_way_at_the_end_takes_its_connection_along(
         hung_up.set()
 
     receiver.script = lambda _seen: behave
-    sending = Sending(AsyncioTransport, loop)  # type: ignore[arg-type] # either is one
+    sending = Sending(AsyncioTransport, loop)
 
     async def work() -> Answer:
         transport, target = sending.open(), Target(1, receiver.url, LOOPBACK, 5, 10)
