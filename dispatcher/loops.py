@@ -1,12 +1,12 @@
 """The steps that a dispatcher takes over and over. Each says whether it found something to do."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from uuid import uuid4
 
 from dispatcher.clock import seconds
-from dispatcher.core.values import Wanted
+from dispatcher.core.values import Claim, Wanted
 from dispatcher.endpoints import Endpoints
 from dispatcher.errors import DrainFailedError, StoreUnavailableError
 from dispatcher.flow import Flow
@@ -51,6 +51,16 @@ class Steps:
         self._entries_per_lane = entries_per_lane
         self._answered = seconds()
         self._asked = False
+        self._news = self._had_news = False
+
+    def hear_of_news(self) -> bool:
+        """Take down that a batch was written; returns whether the next claim routes it as well.
+
+        That is quicker, and done while nothing else is under way. Not twice in a row, or what
+        became due meanwhile would wait as long as batches keep coming.
+        """
+        self._news = not self._flow.held and not self._had_news
+        return self._news
 
     async def route(self, routed: Callable[[], None]) -> bool:
         """Turn new batches into lanes; `routed` hears that there are some."""
@@ -59,15 +69,37 @@ class Steps:
             routed()
         return result.batches > 0
 
-    async def claim(self) -> bool:
-        """Take lanes as far as there is room for them."""
-        wanted = self._flow.wanted(self._endpoints.ready)
-        if not wanted:
+    async def claim(self, look_for_batches: Callable[[], None]) -> bool:
+        """Take lanes as far as there is room for them.
+
+        `look_for_batches` hears when there was news, and routing it is left to `route`.
+        """
+        news, self._news = self._news, False
+        counts = {
+            id_: count
+            for id_, count in self._flow.wanted(self._endpoints.ready).items()
+            if not self._holds.waits(id_)
+        }
+        if not counts:
+            if news:
+                look_for_batches()
             return False
-        started = seconds()
-        claim = await self._store.claim(
-            Wanted(wanted, uuid4(), self._endpoints.lease_seconds, self._entries_per_lane), started
-        )
+        started, lease = seconds(), self._endpoints.lease_seconds
+        wanted = Wanted(counts, uuid4(), lease, self._entries_per_lane)
+        self._had_news = news
+        if not news:
+            return self._take(await self._store.claim(wanted, started), counts)
+        done = await self._store.route_and_claim(wanted, started)
+        if done is None or not done[0].batches:
+            look_for_batches()
+        if done is None:
+            return False
+        if done[0].lanes and not done[1].lanes:
+            self._flow.look()
+        return self._take(done[1], counts)
+
+    def _take(self, claim: Claim, wanted: Mapping[int, int]) -> bool:
+        """Send what came; returns whether anything did."""
         for gap in claim.gaps:
             self._telemetry.gap(self._endpoints.name(gap.endpoint_id), gap)
         self._holds.found(claim.held)

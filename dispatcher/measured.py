@@ -73,12 +73,16 @@ class MeasuredStore:
         """Measure how long a claim takes, and how much."""
         before = seconds()
         claim = await self._store.claim(wanted, started)
-        self._measures.claim_seconds.observe(seconds() - before)
-        self._measures.claim_lanes.observe(len(claim.lanes))
-        self._forget(before)
-        for lane in claim.lanes:
-            self._claimed[lane.endpoint_id, lane.subject_id, lane.token] = lane
+        self._came(claim, before)
         return claim
+
+    async def route_and_claim(self, wanted: Wanted, started: float) -> tuple[Routed, Claim] | None:
+        """Measure it as a claim, if it was one."""
+        before = seconds()
+        done = await self._store.route_and_claim(wanted, started)
+        if done is not None:
+            self._came(done[1], before)
+        return done
 
     async def settle(self, settlements: Sequence[Settlement], *, repeated: bool) -> list[Settled]:
         """Measure how long settling takes, and count what is now on record."""
@@ -118,6 +122,13 @@ class MeasuredStore:
     async def rescue(self, lanes: int) -> list[Rescued]:
         """Count what ended with its lease."""
         return self._rescued(await self._store.rescue(lanes))
+
+    def _came(self, claim: Claim, before: float) -> None:
+        self._measures.claim_seconds.observe(seconds() - before)
+        self._measures.claim_lanes.observe(len(claim.lanes))
+        self._forget(before)
+        for lane in claim.lanes:
+            self._claimed[lane.endpoint_id, lane.subject_id, lane.token] = lane
 
     def _rescued(self, rescued: list[Rescued]) -> list[Rescued]:
         for each in rescued:

@@ -5,7 +5,7 @@ knows no database and no retry (`dispatcher.transport`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Protocol
 from uuid import UUID
@@ -52,6 +52,8 @@ class Routed:
 
     batches: int
     lanes: int
+    priorities: Sequence[Sequence[int]] = field(default=(), compare=False)
+    """Endpoints with priorities of these lanes: where a claim has to look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,14 @@ class Store(Results, Protocol):
         """Lease due lanes. `started` is this process's clock from before the call.
 
         A lane whose next entry is missing is not leased: it is due again a minute later.
+        """
+        ...
+
+    async def route_and_claim(self, wanted: Wanted, started: float) -> tuple[Routed, Claim] | None:
+        """Route new batches and lease what is due then, sooner than `route` and `claim` do.
+
+        None where these have many entries, where an endpoint's pace has to be looked at, or where
+        somebody would have to be waited for: then nothing is done.
         """
         ...
 

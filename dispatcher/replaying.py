@@ -60,6 +60,7 @@ class Replayer:
         self._endpoints = endpoints
         self._telemetry = telemetry
         self._flow = flow
+        self._holds = holds
         self._settler = Settler(
             _Items(store),
             endpoints,
@@ -81,7 +82,11 @@ class Replayer:
         started = seconds()
         if started < self._not_before:
             return False
-        room = self._flow.spare(self._endpoints.ready)
+        room = {
+            id_: berths
+            for id_, berths in self._flow.spare(self._endpoints.ready).items()
+            if not self._holds.waits(id_)
+        }
         wanted = ReplayWanted(room, uuid4(), self._endpoints.lease_seconds)
         turn = await self._store.claim_replays(wanted, started)
         if turn.lanes:

@@ -101,7 +101,9 @@ class Sender:
             self.release(lane)
         else:
             draw = random.random()  # noqa: S311 - jitter, not a secret
-            self._settle(settle(lane, attempts, endpoint, draw=draw))
+            settlement = settle(lane, attempts, endpoint, draw=draw)
+            self._holds.tried(settlement, endpoint)
+            self._settle(settlement)
         return bool(attempts)
 
     async def _traced(

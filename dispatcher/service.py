@@ -207,7 +207,7 @@ class Dispatcher:
         steps = self._steps
         loops: dict[str, tuple[Callable[[], Awaitable[bool]], Pulse]] = {
             "route": (partial(steps.route, self._claiming.ring), self._routing),
-            "claim": (steps.claim, self._claiming),
+            "claim": (partial(steps.claim, self._routing.ring), self._claiming),
             "rescue": (steps.rescue, Pulse(0.05, 1.0)),
             "replay": (self._replayer.step, Pulse(0.02, REPLAY_SECONDS)),
             "load": (steps.load, self._loading),
@@ -233,8 +233,7 @@ class Dispatcher:
             lookout = Lookout(self._watch, self.measures, self.health)
             work.append(loop("look", lookout.look, Pulse(LOOK_SECONDS / 10, LOOK_SECONDS)))
         if self._watch is not None and self._settings.doorbell:
-            # Routing wakes the claims where it found something; one before would be in its way.
-            work.append(Doorbell(self._watch, self._telemetry, self._routing.ring).run())
+            work.append(Doorbell(self._watch, self._telemetry, self._heard).run())
         return [tasks.create_task(each) for each in work]
 
     async def _wind_down(
@@ -287,6 +286,11 @@ class Dispatcher:
         counts = dict(self._telemetry.counts)
         self._telemetry.say(Line.STOPPED, unsettled=self._flow.held, **counts)
         return Report(counts, waiting, self._supervisor.failure)
+
+    def _heard(self) -> None:
+        # Routing wakes the claims where it found something; one before would be in its way.
+        pulse = self._claiming if self._steps.hear_of_news() else self._routing
+        pulse.ring()
 
     def _settled(self, settlement: Settlement) -> None:
         self._flow.settled(settlement.endpoint_id)

@@ -47,8 +47,8 @@ class Settler:
     ) -> None:
         """`done` hears of each result that left memory, `due` that lanes are due again at once.
 
-        `holds` hears of endpoints that nothing may be sent to any more for a while. `pause` waits
-        so many seconds.
+        `holds` hears of endpoints that nothing may be sent to any more for a while, and of each
+        result that is stored. `pause` waits so many seconds.
         """
         self._pause = pause
         self._store = store
@@ -109,7 +109,7 @@ class Settler:
         for settlement in batch:
             if settlement.trusted_until <= now:
                 self._telemetry.result_dropped(self._name(settlement), settlement)
-                self._done(settlement)
+                self._left(settlement)
         return [settlement for settlement in batch if settlement.trusted_until > now]
 
     def _report(self, batch: list[Settlement], settled: list[Settled]) -> None:
@@ -123,9 +123,14 @@ class Settler:
         for settlement in batch:
             if id(settlement) not in stored:
                 self._telemetry.lease_lost(self._name(settlement), settlement)
-            self._done(settlement)
+            self._left(settlement)
         if any(each.due_at and each.settlement.delay_us is None for each in settled):
             self._due()
+
+    def _left(self, settlement: Settlement) -> None:
+        if self._holds.stored(settlement):
+            self._due()
+        self._done(settlement)
 
     def _name(self, settlement: Settlement) -> str:
         return self._endpoints.name(settlement.endpoint_id)

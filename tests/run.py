@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PARTS = (
+    ("tests/integration/dispatcher",),
     ("tests/integration",),
     ("tests/spark",),
     ("tests/faults",),
@@ -25,7 +26,6 @@ PARTS = (
         "tests/spark/test_job_restart.py",
     ),
     ("tests/e2e",),
-    ("tests/integration/dispatcher",),
     ("tests/integration/cli",),
     ("tests/unit",),
     ("tests/migrations", "tests/contract", "tests/e2e/runbook"),

@@ -107,7 +107,8 @@ MEANING: dict[Rule, str] = {
         f" Dismiss it. {_DEFECT}"
     ),
     Rule.LANE_STATE: (
-        f"The columns of a lane contradict each other. {_DEFECT} Pause the endpoint until then."
+        "The columns of a lane contradict each other, or it is there more than once or may come to"
+        f" be. {_DEFECT} Pause the endpoint until then."
     ),
     Rule.ATTEMPT_GAP: (
         f"The attempts of an entry are not numbered one by one: some are not on record. {_DEFECT}"

@@ -31,6 +31,18 @@ def settled(
     return pace
 
 
+def failures_after(failures: int, attempt: Attempt) -> int:
+    """Return how many attempts in a row have failed after `attempt`, of `failures` before it.
+
+    What a receiver rejects is an answer; faults of ours and rescues say nothing about it.
+    """
+    if attempt.ours:
+        return failures
+    if attempt.outcome in _ANSWERS:
+        return 0
+    return failures + 1 if attempt.outcome in _FAILURES else failures
+
+
 def _given_back(
     pace: Pace, settlements: Sequence[Settlement], limits: Limits, at: datetime
 ) -> Pace:
@@ -54,15 +66,13 @@ def _held(pace: Pace, attempt: Attempt, at: datetime) -> Pace:
 
 def _counted(pace: Pace, settlement: Settlement, limits: Limits, at: datetime, draw: float) -> Pace:
     for attempt in settlement.attempts:
-        if attempt.ours:
+        before, after_it = pace.failures, failures_after(pace.failures, attempt)
+        if after_it > before and not limits.breaker_threshold:
             continue
-        if attempt.outcome in _ANSWERS:
-            pace = replace(pace, failures=0)
-        elif attempt.outcome in _FAILURES and limits.breaker_threshold > 0:
-            pace = replace(pace, failures=pace.failures + 1)
-            if pace.failures >= limits.breaker_threshold:
-                why = f"{pace.failures} failures in a row, the last one {_said(attempt)}"
-                return _opened(pace, Event.TRIP, at, draw, why)
+        pace = replace(pace, failures=after_it)
+        if after_it > before and after_it >= limits.breaker_threshold:
+            why = f"{after_it} failures in a row, the last one {_said(attempt)}"
+            return _opened(pace, Event.TRIP, at, draw, why)
     return pace
 
 

@@ -2,13 +2,12 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from itertools import chain, groupby
-from operator import itemgetter
-from typing import Any, NamedTuple
-from uuid import UUID
+from itertools import chain
+from typing import Any
+
+from psycopg import errors
 
 from dispatcher.clock import seconds
 from dispatcher.core.lease import SETTLE_SECONDS
@@ -21,57 +20,25 @@ from dispatcher.core.pace import (
     next_seconds,
     warmed,
 )
-from dispatcher.core.values import Claim, Entry, Gap, Lane, Wanted
-from dispatcher.store.looks import WHOLE_SECONDS, Look, Marks, Whole
-from dispatcher.store.messages import Plans, begin, begin_bare, run_bare
+from dispatcher.core.values import Claim, Lane, Wanted
+from dispatcher.ports import Routed
+from dispatcher.store.claimed_rows import (
+    AHEAD,
+    AHEAD_FAR,
+    Found,
+    emptying,
+    found_in,
+    gap_of,
+    leasing,
+)
+from dispatcher.store.looks import WHOLE_SECONDS, Marks, Whole
+from dispatcher.store.messages import Plans, Step, begin, finish_bare, run_bare
 from dispatcher.store.pacing import Taken, paces_of, taking, write
 from dispatcher.store.pool import Connection
+from dispatcher.store.routing import take_few
 from dispatcher.store.session import Sessions
-from sink.contract.envelope import BODY_BYTES_MAX
 from sink.contract.failpoints import failpoint
 from sink.contract.states import BreakerState
-
-AHEAD, AHEAD_FAR = "1 hour", "100 years"
-"""How far in the database's future a claim looks for entries, and where it found one missing."""
-
-
-class _Head(NamedTuple):
-    """The first row of a lane, as `lane_claim` returns it. From `sequence` on it is an `Entry`."""
-
-    endpoint_id: int
-    subject_id: int
-    delivered_sequence: int
-    last_sequence: int
-    priority: int
-    due_at: datetime
-    tried_us: int
-    gap: bool
-    sequence: int | None
-    number: int | None
-    key: UUID | None
-    created_at: datetime | None
-    traceparent: str | None
-    body: bytes | None
-    rescued: int | None
-    forgotten: bool | None
-
-
-_LANE = itemgetter(0, 1)
-_ENTRY = slice(_Head._fields.index("sequence"), None)
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A due lane, and what a claim found in it."""
-
-    head: _Head
-    entries: tuple[Entry, ...]
-
-    @property
-    def whole(self) -> bool:
-        """Whether it is leased: its next entry is there."""
-        return self.head.sequence is not None and not self.head.gap
-
 
 _Paced = dict[int, tuple[Taken, Allowance]]
 """Endpoints that are not sent to freely: their pace under its lock, and what it allows."""
@@ -79,10 +46,6 @@ _Paced = dict[int, tuple[Taken, Allowance]]
 
 class _MissingError(Exception):
     """An entry was not found within `AHEAD`; the claim is rolled back."""
-
-
-class _PacedError(Exception):
-    """An endpoint is not sent to freely any more; the claim is rolled back."""
 
 
 class Claimer:
@@ -95,15 +58,42 @@ class Claimer:
         self._whole = Whole(WHOLE_SECONDS)
         self._free: set[int] = set()
         """Endpoints that were sent to freely when they were last looked at."""
+        self._missed: set[int] = set()
+        """Endpoints with lanes that were found and that only `_lease_paced` can judge."""
 
     async def claim(self, wanted: Wanted, started: float) -> Claim:
         """Lease due lanes; those that turn out to have nothing for their endpoint become idle."""
         found, paced = await self._leased(wanted)
+        return await self._came(found, paced, wanted, started)
+
+    async def route_and_claim(self, wanted: Wanted, started: float) -> tuple[Routed, Claim] | None:
+        """Route new batches and lease what is due then, in one transaction.
+
+        None where these are not few, or some endpoint is not sent to freely; nothing is done then.
+        """
+        if not self._may_be_free(wanted):
+            return None
+        work = partial(self._route_and_lease, wanted=wanted)
+        done = await self._sessions.transaction(work, begins=True)
+        if done is None:
+            return None
+        routed, found = done
+        self.know(routed)
+        return routed, await self._came(found, {}, wanted, started)
+
+    def know(self, routed: Routed) -> None:
+        """Look from now on where lanes were routed to; otherwise `lane_priorities` tells, later."""
+        for endpoint_id, priority in routed.priorities:
+            self._marks.know(endpoint_id, priority)
+
+    async def _came(
+        self, found: Sequence[Found], paced: _Paced, wanted: Wanted, started: float
+    ) -> Claim:
         empty = [each.head for each in found if each.head.sequence is None]
-        gaps = [_gap(each.head._asdict()) for each in found if each.head.gap]
+        gaps = [gap_of(each.head._asdict()) for each in found if each.head.gap]
         if empty:
-            emptied = await self._sessions.rows("lane_empty", _empty(empty))
-            gaps += [_gap(row) for row in emptied if row["gap"]]
+            emptied = await self._sessions.rows(*emptying(empty))
+            gaps += [gap_of(row) for row in emptied if row["gap"]]
         lanes = [
             _lane(each, wanted, paced.get(each.head.endpoint_id), started)
             for each in found
@@ -114,46 +104,79 @@ class Claimer:
         rated = {id_: allowed.lanes for id_, (_, allowed) in paced.items() if allowed.rate}
         return Claim(lanes, gaps, held, warm, rated, _again(paced))
 
-    async def _leased(self, wanted: Wanted) -> tuple[list[_Found], _Paced]:
+    async def _leased(self, wanted: Wanted) -> tuple[list[Found], _Paced]:
         ahead = AHEAD
         while True:
             try:
-                return await self._sessions.transaction(
+                leased = await self._sessions.transaction(
                     partial(self._lease, wanted=wanted, ahead=ahead), begins=True
                 )
             except _MissingError:
                 ahead = AHEAD_FAR
-            except _PacedError:
-                self._free.clear()
+            else:
+                if leased is not None:
+                    return leased
 
     async def _lease(
         self, connection: Connection, wanted: Wanted, ahead: str
-    ) -> tuple[list[_Found], _Paced]:
-        whole = self._whole.begin()
+    ) -> tuple[list[Found], _Paced] | None:
+        whole = self._whole.begin() or self._has_missed(wanted)
+        if not whole and self._may_be_free(wanted):
+            found = await self._lease_freely(connection, wanted)
+            return None if found is None else (found, {})
         asked = [id_ for id_ in wanted.lanes if whole or not self._marks.knows(id_)]
-        paced: _Paced = {}
-        if not asked and wanted.lanes.keys() <= self._free:
-            found = await self._lease_freely(connection, wanted, ahead)
-        else:
-            found, paced = await self._lease_paced(connection, wanted, asked, ahead, whole=whole)
-        if found:
-            failpoint("D1")
-        return found, paced
+        return await self._lease_paced(connection, wanted, asked, ahead, whole=whole)
 
-    async def _lease_freely(
-        self, connection: Connection, wanted: Wanted, ahead: str
-    ) -> list[_Found]:
-        """Claim in the message that asks whether anything limits it: as a rule nothing does."""
+    def _may_be_free(self, wanted: Wanted) -> bool:
+        """Return whether every endpoint was sent to freely, and it is known where to look."""
+        return wanted.lanes.keys() <= self._free and all(map(self._marks.knows, wanted.lanes))
+
+    def _has_missed(self, wanted: Wanted) -> bool:
+        return not self._missed.isdisjoint(wanted.lanes)
+
+    async def _lease_freely(self, connection: Connection, wanted: Wanted) -> list[Found] | None:
+        """Claim and COMMIT in one message, which as a rule is all there is to say.
+
+        The statement leaves alone what has to be looked at first: that is for the next claim, or
+        for another one at once where there was nothing else (None).
+        """
+        taken = taking(wanted.lanes.keys(), free_too=False)
+        (paces,), rows = await finish_bare(
+            connection, taken, last=self._claiming_freely(wanted), begins=True
+        )
+        self._free -= paces_of(paces).keys()
+        leased = self._leased_freely(rows)
+        return leased or (None if paces or self._has_missed(wanted) else [])
+
+    async def _route_and_lease(
+        self, connection: Connection, wanted: Wanted
+    ) -> tuple[Routed, list[Found]] | None:
+        try:
+            # Paces before lanes, as everybody locks them.
+            paces, few = await take_few(connection, taking(wanted.lanes.keys(), free_too=False))
+            self._free -= paces_of(paces).keys()
+            if few is None or not self._may_be_free(wanted):
+                return None
+            failpoint("D18")
+            steps = (*few.before, few.route, *few.after)
+            last = self._claiming_freely(wanted)
+            answers, rows = await finish_bare(connection, *steps, last=last)
+        except errors.LockNotAvailable:
+            return None
+        return Routed(**answers[len(few.before)][0]), self._leased_freely(rows)
+
+    def _claiming_freely(self, wanted: Wanted) -> Step:
         allowed = {id_: Allowance(n, wanted.entries_per_lane) for id_, n in wanted.lanes.items()}
         looks = self._marks.looks(dict.fromkeys(allowed), whole=False)
-        paces, rows = await begin_bare(
-            connection,
-            taking(wanted.lanes.keys(), free_too=False),
-            ("lane_claim", _leasing(wanted, allowed, ahead) | _looking(looks)),
-        )
-        if paces:
-            raise _PacedError
-        return self._taken_down(rows, allowed, ahead, whole=False)
+        return leasing(wanted, allowed, looks, free=True)
+
+    def _leased_freely(self, rows: list[Any]) -> list[Found]:
+        found = found_in(rows)
+        leased = [each for each in found if each.whole]
+        # Until a look at the whole has judged them: the next look may begin behind them.
+        self._missed.update(each.head.endpoint_id for each in found if not each.whole)
+        self._note(leased, {}, whole=False)
+        return leased
 
     async def _lease_paced(
         self,
@@ -163,7 +186,7 @@ class Claimer:
         ahead: str,
         *,
         whole: bool,
-    ) -> tuple[list[_Found], _Paced]:
+    ) -> tuple[list[Found], _Paced]:
         steps = [taking(wanted.lanes.keys(), free_too=False)]
         if asked:
             steps.append(("lane_priorities", {"endpoint_ids": asked}))
@@ -187,34 +210,34 @@ class Claimer:
         }
         allowed = {id_: each for id_, each in allowed.items() if each.lanes}
         looks = self._marks.looks(_fresh(allowed), whole=whole)
-        rows = []
+        found: list[Found] = []
         if looks:
-            parameters = _leasing(wanted, allowed, ahead) | _looking(looks)
-            rows = await run_bare(connection, "lane_claim", parameters)
-        found = self._taken_down(rows, allowed, ahead, whole=whole)
-        await _charge(connection, wanted, paced, found)
-        return found, paced
-
-    def _taken_down(
-        self, rows: list[Any], allowed: Mapping[int, Allowance], ahead: str, *, whole: bool
-    ) -> list[_Found]:
-        """Note up to where was claimed, and return what was."""
-        found = _found(rows)
+            step = leasing(wanted, allowed, looks, ahead, free=False)
+            found = found_in(await run_bare(connection, *step))
         if ahead != AHEAD_FAR and not all(each.whole for each in found):
             raise _MissingError
-        fresh = _fresh(allowed)
+        self._missed -= wanted.lanes.keys()
+        self._note(found, _fresh(allowed), whole=whole)
+        await _charge(connection, wanted, paced, found)
+        if found:
+            failpoint("D1")
+        return found, paced
+
+    def _note(
+        self, found: Sequence[Found], fresh: Mapping[int, datetime | None], *, whole: bool
+    ) -> None:
+        """Take down up to where was claimed; `fresh` as of the looks."""
         self._marks.found(
             (
                 (each.head.endpoint_id, each.head.priority, each.head.due_at)
                 for each in found
                 # Where a look began elsewhere, it does not say what lies before it.
-                if fresh[each.head.endpoint_id] is None
+                if fresh.get(each.head.endpoint_id) is None
             ),
             whole=whole,
         )
         if whole:
             self._whole.done()
-        return found
 
 
 def _fresh(allowed: Mapping[int, Allowance]) -> dict[int, datetime | None]:
@@ -225,7 +248,7 @@ async def _charge(
     connection: Connection,
     wanted: Wanted,
     paced: _Paced,
-    found: Sequence[_Found],
+    found: Sequence[Found],
 ) -> None:
     counts: Counter[int] = Counter()
     for lane in found if paced else ():
@@ -235,36 +258,6 @@ async def _charge(
             _warm(each), allowed, counts[id_], each.at, wanted.token, wanted.lease_seconds
         )
         await write(connection, each.pace, after)
-
-
-def _found(rows: list[Any]) -> list[_Found]:
-    found = []
-    for _, of_lane in groupby(rows, key=_LANE):
-        lane = list(of_lane)
-        # By position: names take as long again, and there are thousands a second.
-        found.append(_Found(_Head._make(lane[0]), tuple([Entry(*row[_ENTRY]) for row in lane])))
-    return found
-
-
-def _leasing(wanted: Wanted, allowed: dict[int, Allowance], ahead: str) -> dict[str, object]:
-    return {
-        "endpoint_ids": list(allowed),
-        "lanes": [each.lanes for each in allowed.values()],
-        "entries": [each.entries for each in allowed.values()],
-        "token": wanted.token,
-        "lease_seconds": float(wanted.lease_seconds),
-        "ahead": ahead,
-        "bytes": BODY_BYTES_MAX,
-    }
-
-
-def _looking(looks: Sequence[Look]) -> dict[str, object]:
-    return {
-        "look_endpoint_ids": [look.endpoint_id for look in looks],
-        "look_priorities": [look.priority for look in looks],
-        "look_from": [look.due_from for look in looks],
-        "look_to": [look.due_to for look in looks],
-    }
 
 
 def _warm(taken: Taken) -> Pace:
@@ -289,25 +282,8 @@ def _again(paced: _Paced) -> float | None:
     )
 
 
-def _empty(lanes: Sequence[_Head]) -> dict[str, object]:
-    return {
-        "endpoint_ids": [lane.endpoint_id for lane in lanes],
-        "subject_ids": [lane.subject_id for lane in lanes],
-        "last_sequences": [lane.last_sequence for lane in lanes],
-    }
-
-
-def _gap(row: Mapping[str, Any]) -> Gap:
-    return Gap(
-        endpoint_id=row["endpoint_id"],
-        subject_id=row["subject_id"],
-        delivered_sequence=row["delivered_sequence"],
-        found=row.get("sequence"),
-    )
-
-
 def _lane(
-    found: _Found, wanted: Wanted, paced: tuple[Taken, Allowance] | None, started: float
+    found: Found, wanted: Wanted, paced: tuple[Taken, Allowance] | None, started: float
 ) -> Lane:
     until = trusted = started + wanted.lease_seconds
     if paced is not None and paced[1].rate is not None:

@@ -26,6 +26,8 @@ class Plans(Enum):
     AUTO = "auto"
     KEPT = "force_generic_plan"
     """By plans that a session makes once and keeps, for what is run many times a second."""
+    ANEW = "force_custom_plan"
+    """By a plan for the very parameters, each time."""
 
 
 async def begin(
@@ -36,42 +38,52 @@ async def begin(
     Each step has a snapshot of its own. `plans` holds for the whole transaction.
     """
     async with _in_one_message(connection):
-        cursors = await _begin(connection, steps, plans)
+        await _begin(connection, plans)
+        cursors = await _run(connection, steps)
     return [await cursor.fetchall() for cursor in cursors]
 
 
-async def begin_bare(
-    connection: Connection, step: Step, last: Step
-) -> tuple[list[DictRow], list[Any]]:
-    """Do as `begin` on kept plans, with a last step whose rows are as `run_bare` returns them."""
+async def finish_bare(
+    connection: Connection, *steps: Step, last: Step, begins: bool = False
+) -> tuple[list[list[DictRow]], list[Any]]:
+    """Run the last steps and COMMIT, all in one message; returns the rows of each step.
+
+    Those of the very last are as `run_bare` returns them. With `begins` it is a whole transaction,
+    on kept plans.
+    """
     async with connection.cursor(binary=True, row_factory=tuple_row) as many:
         async with _in_one_message(connection):
-            (cursor,) = await _begin(connection, [step], Plans.KEPT)
+            if begins:
+                await _begin(connection, Plans.KEPT)
+            cursors = await _run(connection, steps)
             await many.execute(statement(last[0]), last[1])
-        return await cursor.fetchall(), await many.fetchall()
+            await connection.execute(b"COMMIT")
+        return [await cursor.fetchall() for cursor in cursors], await many.fetchall()
 
 
-async def _begin(
-    connection: Connection, steps: Sequence[Step], plans: Plans
-) -> list[psycopg.AsyncCursor[DictRow]]:
+async def _begin(connection: Connection, plans: Plans) -> None:
     await connection.execute(b"BEGIN")
     await connection.execute(statement("session"), {"plans": plans.value})
+
+
+async def _run(connection: Connection, steps: Sequence[Step]) -> list[psycopg.AsyncCursor[DictRow]]:
     return [
         await connection.execute(statement(name), parameters, binary=True)
         for name, parameters in steps
     ]
 
 
-async def finish(connection: Connection, *steps: Step) -> int:
-    """Run the last steps and COMMIT, all in one message; returns how many rows the last changed."""
+async def finish(connection: Connection, *steps: Step) -> list[DictRow]:
+    """Run the last steps and COMMIT, all in one message; returns the rows of the last."""
     async with _in_one_message(connection):
-        for name, parameters in steps:
-            cursor = await connection.execute(statement(name), parameters)
+        *_, cursor = await _run(connection, steps)
         await connection.execute(b"COMMIT")
-    return cursor.rowcount
+    return await cursor.fetchall()
 
 
-async def run_bare(connection: Connection, name: str, parameters: dict[str, Any]) -> list[Any]:
+async def run_bare(
+    connection: Connection, name: str, parameters: Mapping[str, Any] | None = None
+) -> list[Any]:
     """Run a statement that returns many rows; they are plain tuples, which are made quickest."""
     async with connection.cursor(binary=True, row_factory=tuple_row) as cursor:
         await cursor.execute(statement(name), parameters)

@@ -6,7 +6,7 @@ from typing import NoReturn
 import psycopg
 from psycopg.types.json import Jsonb
 
-from dispatcher.store.operator_session import STATEMENT_SECONDS, OperatorSession, Row
+from dispatcher.store.operator_session import STATEMENT_SECONDS, OperatorSession, Row, cause
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import EndpointState, EnvelopeStyle, OrderPolicy
 
@@ -61,7 +61,14 @@ class EndpointStore(OperatorSession):
                 _refused(error)
             self._audit("endpoint.add", settings["name"], reason, settings)
         if from_beginning:
-            self.backfill(settings["name"])
+            try:
+                self.backfill(settings["name"])
+            except psycopg.Error as error:
+                raise CommandError(
+                    f"endpoint {settings['name']!r} was added, but not everything that is stored"
+                    f" already waits for it: {cause(error)}. Nothing is lost: run `holdfast"
+                    f" endpoint backfill {settings['name']}`."
+                ) from None
         return row
 
     def backfill(self, name: str) -> int:
@@ -79,8 +86,13 @@ class EndpointStore(OperatorSession):
                     " changed. See `holdfast endpoint list`.",
                     ExitCode.NOTHING_MATCHED,
                 )
-            self._take_time()
-            return self._run("endpoint_backfill", {"endpoint_id": found["id"]}).rowcount
+        lanes = 0
+        # Each by itself: routing locks lanes that are there before it makes new ones.
+        for step in ("endpoint_backfill_add", "endpoint_backfill"):
+            with self._transaction():
+                self._take_time()
+                lanes += self._run(step, {"endpoint_id": found["id"]}).rowcount
+        return lanes
 
     def endpoints(self) -> list[Row]:
         """Return every endpoint with its backlog: lanes and dead letters are counted to 10,000."""
@@ -171,6 +183,8 @@ class EndpointStore(OperatorSession):
         self._take_time()
         self._run("endpoint_retype_waiting", {**found, "before": before, "after": wanted})
         if before and not (wanted and set(wanted) <= set(before)):
+            self._run("endpoint_retype_add", found)
+            self._run("endpoint_hold", found)
             self._run("endpoint_retype_rest", found)
         # A claim that began before the endpoint was paused may have come between.
         self._must_be_quiet(found)

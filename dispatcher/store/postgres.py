@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import date, datetime, timedelta
-from itertools import accumulate
 
 from psycopg.rows import DictRow
 
@@ -22,24 +21,16 @@ from dispatcher.outage import Outage
 from dispatcher.ports import Instance, OldDays, Pruned, Routed
 from dispatcher.store import looks
 from dispatcher.store.claiming import Claimer
-from dispatcher.store.messages import Plans, begin, finish, run
+from dispatcher.store.messages import run
 from dispatcher.store.pool import Connection
 from dispatcher.store.replaying import claim_items, rescue_items, settle_items
+from dispatcher.store.routing import PATIENCE_SECONDS, route
 from dispatcher.store.session import CONNECTIONS_MAX, Sessions
 from dispatcher.store.settlement import settle
 from dispatcher.store.warm import warm
 from dispatcher.telemetry import Telemetry
 from sink.contract.failpoints import failpoint
 from sink.contract.states import BreakerState, EndpointState, EnvelopeStyle, OrderPolicy
-
-PATIENCE_SECONDS = 630.0
-"""For what the server allows ten minutes: routing a large batch, dropping a day."""
-
-ROUTED_ENTRIES_MAX = 50_000
-"""Entries of the batches that one transaction routes; a larger batch is routed alone."""
-
-PLANNED_ENTRIES_MIN = 16
-"""Entries for which routing is not worth a plan of its own."""
 
 RESCUE_SECONDS = 2.0
 """The time between two rescues that look at leases of any age, at least."""
@@ -78,33 +69,17 @@ class PostgresStore:
 
     async def route(self, batches: int) -> Routed:
         """Route the oldest batches that no other dispatcher is routing."""
-
-        async def work(connection: Connection) -> Routed:
-            _, rows = await begin(
-                connection,
-                ("route_lock_shared", None),
-                ("batch_take", {"batches": batches}),
-                plans=Plans.KEPT,
-            )
-            if not rows:
-                return Routed(0, 0)
-            taken = _bounded(rows)
-            moments = [row["written_at"] for row in taken]
-            parameters = {
-                "batch_nos": [row["batch_no"] for row in taken],
-                "first_written_at": min(moments),
-                "last_written_at": max(moments),
-            }
-            many = sum(row["entry_count"] for row in taken) > PLANNED_ENTRIES_MIN
-            planning = [("plan_anew", None)] if many else []
-            lanes = await finish(connection, *planning, ("lane_route", parameters))
-            return Routed(len(taken), lanes)
-
-        return await self._sessions.transaction(work, within=PATIENCE_SECONDS, begins=True)
+        routed = await route(self._sessions, batches)
+        self._claimer.know(routed)
+        return routed
 
     async def claim(self, wanted: Wanted, started: float) -> Claim:
         """Lease due lanes, as many as the pace of their endpoints allows."""
         return await self._claimer.claim(wanted, started)
+
+    async def route_and_claim(self, wanted: Wanted, started: float) -> tuple[Routed, Claim] | None:
+        """Route a few entries and lease what is due then."""
+        return await self._claimer.route_and_claim(wanted, started)
 
     async def settle(self, settlements: Sequence[Settlement], *, repeated: bool) -> list[Settled]:
         """Store results where the lease is still held."""
@@ -207,16 +182,6 @@ class PostgresStore:
     async def leave(self, instance: Instance) -> None:
         """Remove the instance's row."""
         await self._sessions.rows("instance_leave", {"id": instance.id})
-
-
-def _bounded(batches: Sequence[DictRow]) -> list[DictRow]:
-    """Return the first batches that together have few enough entries, but at least one."""
-    entries = accumulate(row["entry_count"] for row in batches)
-    return [
-        row
-        for place, (row, total) in enumerate(zip(batches, entries, strict=True))
-        if place == 0 or total <= ROUTED_ENTRIES_MAX
-    ]
 
 
 def _endpoint(row: DictRow) -> EndpointRow:

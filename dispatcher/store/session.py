@@ -8,7 +8,7 @@ times as long as running it.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -192,7 +192,7 @@ class Sessions:
                         return await work(connection)
         raise AssertionError("tenacity ends by returning or raising")
 
-    async def rows(self, name: str, parameters: dict[str, Any] | None = None) -> list[DictRow]:
+    async def rows(self, name: str, parameters: Mapping[str, Any] | None = None) -> list[DictRow]:
         """Run one statement as a transaction of its own, which holds no lock between two calls."""
         async with self._watched(), self._begun() as connection:
             return await run(connection, name, parameters)

@@ -27,10 +27,14 @@ async def settle(
     second row for one of them would count it twice.
     """
     lanes = _lanes(settlements)
-    _, ended = await begin(
-        connection, ("lane_hold", lanes), ("lane_settle", lanes), plans=Plans.KEPT
-    )
+    (ended,) = await begin(connection, ("lane_settle", lanes), plans=Plans.KEPT)
     rows = {claimed_row(row): row for row in ended}
+    # Lost, or changed meanwhile: a lane that is locked stays as the same statement sees it.
+    if missing := [each for each in settlements if claim_of(each) not in rows]:
+        lanes = _lanes(missing)
+        await run(connection, "lane_hold", lanes)
+        ended = await run(connection, "lane_settle", lanes)
+        rows |= {claimed_row(row): row for row in ended}
     failpoint("D15")
     held = [each for each in settlements if claim_of(each) in rows]
     await add_attempts(connection, held, rows)

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from dispatcher.store.looks import BEGINNING, END
-from dispatcher.store.messages import run, run_bare
+from dispatcher.store.messages import Plans, run, run_bare
 from dispatcher.store.pool import Connection
 from sink.contract.envelope import BODY_BYTES_MAX
 
@@ -18,6 +18,7 @@ _NOBODY = [0]
 _TOKEN = UUID(int=0)
 
 _CLAIM: dict[str, Any] = {
+    "free": True,
     "endpoint_ids": _NOBODY,
     "lanes": [1],
     "entries": [1],
@@ -46,14 +47,18 @@ _SETTLE = {
 async def warm(connection: Connection) -> None:
     """Run the statements of routing, claiming and settling for nobody, in an open transaction.
 
-    None of them that may have to wait: the lock of routing is another one's for a while. Where a
-    table is locked, it gives up: whoever waits for a connection may not need that table.
+    None of them that may have to wait, as for the lock of routing. Where a table is locked, it
+    gives up: whoever waits for a connection may not need that table.
     """
     await run(connection, "warm_patience")
+    await run(connection, "route_patience")
+    await run(connection, "route_lock_try")
     await run(connection, "batch_take", {"batches": 0})
+    await run(connection, "plan_mode", {"plans": Plans.KEPT.value})
     await run(connection, "lane_expired", {"since": END})
     await run(connection, "pace_take", {"endpoint_ids": _NOBODY, "free_too": False})
     await run_bare(connection, "lane_claim", _CLAIM)
     await run(connection, "lane_hold", _SETTLE)
     await run(connection, "lane_settle", _SETTLE)
+    await run(connection, "lane_route_hold", _ROUTE)
     await run(connection, "lane_route", _ROUTE)

@@ -15,6 +15,7 @@ from dispatcher.transport.engines import EngineName
 from tests.support import webhooks
 from tests.support.delivery import expire_leases
 from tests.support.scene import SHORT, Scene
+from tests.support.waiting import eventually
 from tests.support.webhooks import Gate, answer
 
 pytestmark = pytest.mark.faults
@@ -53,6 +54,32 @@ def test_killed_dispatcher_loses_nothing_and_repeats_only_the_unknown(
     _die(scene, point)
     scene.heal()
     assert {name: set(scene.receiver.sequences(name)) for name in SUBJECTS} == ALL_THREE
+
+
+@pytest.mark.parametrize(("point", "routed"), [("D18=kill", False), ("D2=kill@2", True)])
+def test_dispatcher_killed_as_it_routes_and_claims_at_once_loses_nothing(
+    scene: Scene, point: str, routed: bool
+) -> None:
+    """Batches come one by one, rung, while nothing else is under way."""
+    scene.endpoint()
+    scene.decisions._writer._doorbell = True
+    query = "SELECT routed_at IS NOT NULL FROM holdfast.batch ORDER BY batch_no DESC LIMIT 1"
+    written = 0
+    with scene.dispatch("dying", "--doorbell", failpoints=point) as dying:
+        dying.says("dispatcher.started")
+        while dying.process.poll() is None:
+            written += 1
+            scene.decisions.write("m_1")
+            eventually(
+                lambda done=written: (
+                    dying.process.poll() is not None
+                    or scene.value("SELECT max(delivered_sequence) FROM holdfast.lane") == done
+                )
+            )
+        assert dying.ends() == -signal.SIGKILL, dying.text()
+    assert scene.value(query) is routed
+    scene.heal()
+    assert set(scene.receiver.sequences("m_1")) == set(range(1, written + 1))
 
 
 @pytest.mark.parametrize(("point", "engine"), IN_ENGINES)

@@ -29,7 +29,6 @@ LANE = """
     INSERT INTO holdfast.lane (endpoint_id, subject_id, delivered_sequence, last_sequence, priority,
         head_created_at)
     SELECT id, 1, 0, 1, 0, now() FROM holdfast.endpoint
-    ON CONFLICT (endpoint_id, subject_id) DO UPDATE SET last_sequence = excluded.last_sequence
 """
 ATTEMPT = """
     INSERT INTO holdfast.attempt (endpoint_id, subject_id, sequence, number, finished_at, token,
@@ -79,6 +78,7 @@ FORBIDDEN = {
         "DELETE FROM holdfast.divergence_row",
         "DELETE FROM holdfast.exposure_window",
         "SELECT FROM holdfast.lane",
+        "SELECT FROM holdfast.lane_key",
         "UPDATE holdfast.lane SET due_at = NULL",
         "SELECT FROM holdfast.endpoint",
         "SELECT FROM holdfast.attempt",
@@ -107,6 +107,10 @@ FORBIDDEN = {
         "UPDATE holdfast.dead_letter SET reason = 'rejected'",
         "DELETE FROM holdfast.dead_letter",
         "DELETE FROM holdfast.lane",
+        "UPDATE holdfast.lane SET subject_id = 2",
+        "UPDATE holdfast.lane SET endpoint_id = 2",
+        "INSERT INTO holdfast.lane_key VALUES (1, 2)",
+        "DELETE FROM holdfast.lane_key",
         "UPDATE holdfast.endpoint SET url = url",
         "INSERT INTO holdfast.endpoint_pace (endpoint_id) VALUES (2)",
         "DELETE FROM holdfast.endpoint_pace",

@@ -1,5 +1,5 @@
 -- I6, I9: a lane's columns agree with one of its states, it stands still only for a dead letter, its times are near (I16).
--- Uses pk_lane, pk_subject, uq_dead_letter_open.
+-- Uses pk_lane, pk_lane_key, pk_subject, uq_dead_letter_open.
 WITH found AS MATERIALIZED (
     SELECT l.*, s.name, s.last_sequence AS subject_sequence,
            (l.delivered_sequence > l.last_sequence OR l.delivered_sequence < 0
@@ -10,9 +10,12 @@ WITH found AS MATERIALIZED (
             OR (l.token IS NOT NULL OR l.due_at IS NOT NULL) AND l.delivered_sequence = l.last_sequence
             OR l.token IS NULL AND l.due_at IS NULL AND l.delivered_sequence < l.last_sequence
             OR l.lease_until > now() + interval '1 hour'
-            OR l.due_at > now() + interval '31 days') AS suspect
-    FROM holdfast.lane l
+            OR l.due_at > now() + interval '31 days'
+            OR k.subject_id IS NULL OR l.lanes > 1) AS suspect,
+           k.subject_id IS NULL AS keyless
+    FROM (SELECT *, count(*) OVER (PARTITION BY endpoint_id, subject_id) AS lanes FROM holdfast.lane) l
     JOIN holdfast.subject s ON s.id = l.subject_id
+    LEFT JOIN holdfast.lane_key k ON k.endpoint_id = l.endpoint_id AND k.subject_id = l.subject_id
     WHERE l.endpoint_id = %(endpoint_id)s AND l.subject_id BETWEEN %(first_subject)s AND %(last_subject)s
 ),
 violations AS (
@@ -30,6 +33,8 @@ violations AS (
          format('%%s attempts, of which %%s were rescued', f.attempt, f.rescued)),
         ('lane_state', (f.token IS NOT NULL OR f.due_at IS NOT NULL) AND f.delivered_sequence = f.last_sequence,
          'due or leased, with nothing to deliver'),
+        ('lane_state', f.lanes > 1, format('is there %%s times', f.lanes)),
+        ('lane_state', f.keyless, 'nothing keeps it from being there twice'),
         ('lane_stopped', CASE WHEN f.token IS NULL AND f.due_at IS NULL AND f.delivered_sequence < f.last_sequence
                               THEN NOT EXISTS (
                                   SELECT FROM holdfast.dead_letter d

@@ -1,19 +1,27 @@
--- Makes or advances the lanes of an endpoint for entries that were routed before it existed; runs after it is
--- committed, so that routing takes care of every batch from there on. Uses pk_lane; reads all partitions of entry.
-INSERT INTO holdfast.lane AS lane (
-    endpoint_id, subject_id, delivered_sequence, last_sequence, priority, due_at, head_created_at
+-- Advances the lanes of an endpoint, which are there and committed (endpoint_backfill_add.sql), to the last entry that is stored. Those
+-- that are behind are locked in the order of pk_lane, as everywhere, and only after everything is read. Uses pk_lane; reads all
+-- partitions of entry.
+WITH stored AS MATERIALIZED (
+    SELECT e.subject_id, max(e.sequence) AS last_sequence, min(e.priority) AS priority
+    FROM holdfast.endpoint p
+    JOIN holdfast.entry e ON p.types = '{}' OR e.type = ANY (p.types)
+    WHERE p.id = %(endpoint_id)s
+    GROUP BY e.subject_id
+),
+behind AS MATERIALIZED (
+    SELECT lane.endpoint_id, stored.*
+    FROM stored
+    JOIN holdfast.lane ON lane.endpoint_id = %(endpoint_id)s AND lane.subject_id = stored.subject_id
+    WHERE lane.last_sequence < stored.last_sequence
+    ORDER BY lane.subject_id
+    FOR NO KEY UPDATE OF lane
 )
-SELECT p.id, e.subject_id, min(e.sequence) - 1, max(e.sequence), min(e.priority),
-       clock_timestamp(), min(e.created_at)
-FROM holdfast.endpoint p
-JOIN holdfast.entry e ON p.types = '{}' OR e.type = ANY (p.types)
-WHERE p.id = %(endpoint_id)s
-GROUP BY p.id, e.subject_id
-ORDER BY e.subject_id
-ON CONFLICT (endpoint_id, subject_id) DO UPDATE
-SET last_sequence = excluded.last_sequence,
-    priority = CASE WHEN lane.delivered_sequence = lane.last_sequence THEN excluded.priority
-                    ELSE least(lane.priority, excluded.priority) END,
-    due_at = CASE WHEN lane.delivered_sequence = lane.last_sequence THEN excluded.due_at
+UPDATE holdfast.lane
+SET last_sequence = behind.last_sequence,
+    priority = CASE WHEN lane.delivered_sequence = lane.last_sequence THEN behind.priority
+                    ELSE least(lane.priority, behind.priority) END,
+    due_at = CASE WHEN lane.delivered_sequence = lane.last_sequence THEN clock_timestamp()
                   ELSE lane.due_at END
-WHERE lane.last_sequence < excluded.last_sequence
+FROM behind
+WHERE lane.endpoint_id = behind.endpoint_id AND lane.subject_id = behind.subject_id
+  AND lane.last_sequence < behind.last_sequence

@@ -1,9 +1,14 @@
 -- Leases due lanes of each endpoint and returns their next entries in order. A lane without an entry, or whose next entry is
 -- missing (gap), is not leased and comes back as one row. Uses ix_lane_due, pk_lane, pk_entry, pk_attempt. A look is one
 -- range of ix_lane_due: lanes of one priority whose retry is not yet due, or that others have, are in none and cost nothing.
+-- With `free`, endpoints that are not sent to freely (as in pace_take.sql) have no lanes, and one that is not leased stays as
+-- it is: nobody looks at the answer before COMMIT.
 WITH due AS MATERIALIZED (
     SELECT l.version, l.endpoint_id, l.subject_id, l.delivered_sequence, l.last_sequence, l.claimed_sequence,
            l.attempt, l.rescued, l.head_created_at, l.priority, l.due_at, p.types, w.entries, r.key_window_seconds,
+           -- Of this row, as the lower bound is: Postgres 18 gives memory back twice ("pfree called with invalid pointer") where
+           -- a bound that is known from the start meets a locked row that somebody changed.
+           now() + %(ahead)s::interval AS latest_created_at,
            -- The endpoint's running clock, less what it was when the head was first tried.
            greatest(0, (extract(epoch FROM CASE
                WHEN r.stalled_since IS NULL THEN now()
@@ -13,6 +18,8 @@ WITH due AS MATERIALIZED (
              AS w (endpoint_id, lanes, entries)
     JOIN holdfast.endpoint p ON p.id = w.endpoint_id AND p.state = 'active'
     JOIN holdfast.endpoint_pace r ON r.endpoint_id = w.endpoint_id
+     AND (NOT %(free)s OR p.rate_per_second IS NULL AND r.breaker = 'closed'
+                          AND coalesce(r.held_until <= now(), true))
     CROSS JOIN LATERAL (
         SELECT found.*
         FROM unnest(%(look_endpoint_ids)s::integer[], %(look_priorities)s::smallint[],
@@ -63,7 +70,7 @@ taken AS MATERIALIZED (
           -- next one's. Where a database clock was set back, entries stand in its future: whoever
           -- finds none asks again without this bound.
           AND e.created_at >= d.head_created_at - interval '1 hour'
-          AND e.created_at <= now() + %(ahead)s::interval
+          AND e.created_at <= d.latest_created_at
           AND (d.types = '{}' OR e.type = ANY (d.types))
         ORDER BY e.sequence
         LIMIT d.entries
@@ -88,11 +95,12 @@ held_back AS (
     UPDATE holdfast.lane
     SET due_at = now() + interval '60 seconds'
     FROM taken t
-    WHERE t.gap AND lane.ctid = t.version
+    WHERE t.gap AND NOT %(free)s AND lane.ctid = t.version
 ),
 leased AS (
     UPDATE holdfast.lane
     SET token = %(token)s,
+        turn = lane.turn + 1,
         lease_until = now() + %(lease_seconds)s * interval '1 second',
         attempt = h.number,
         rescued = h.rescued,

@@ -13,7 +13,7 @@ CROSS JOIN LATERAL (
     FROM holdfast.lane
     WHERE lane.endpoint_id = given.endpoint_id
       AND lane.subject_id BETWEEN given.subject_id AND given.subject_id
-    ORDER BY lane.subject_id DESC
+    ORDER BY lane.subject_id DESC, lane.turn DESC
     LIMIT 1
     FOR NO KEY UPDATE
 ) lane

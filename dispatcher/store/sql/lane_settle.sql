@@ -1,6 +1,6 @@
--- Ends leases where the token is still the lane's, and returns those lanes; a lane that is not returned had been taken over.
--- They are locked (lane_hold.sql), so their versions are the newest, and are changed in their places: another way through
--- pk_lane would pass every version that an old snapshot keeps. Uses pk_lane, backwards as there.
+-- Ends leases where the token is still the lane's, and returns those lanes. One that is not returned had been taken over, or was changed
+-- between our snapshot and our lock; the second is found by locking it first (lane_hold.sql). Each is changed in its place: another
+-- way through pk_lane would pass every version that an old snapshot keeps. Uses pk_lane, backwards as there.
 WITH held AS MATERIALIZED (
     SELECT r.*, l.version,
            -- The endpoint's running clock.
@@ -18,12 +18,14 @@ WITH held AS MATERIALIZED (
         SELECT lane.ctid AS version, lane.token
         FROM holdfast.lane
         WHERE lane.endpoint_id = r.endpoint_id AND lane.subject_id BETWEEN r.subject_id AND r.subject_id
-        ORDER BY lane.subject_id DESC
+        ORDER BY lane.subject_id DESC, lane.turn DESC
         LIMIT 1
     ) l
     JOIN holdfast.endpoint_pace p ON p.endpoint_id = r.endpoint_id
     JOIN holdfast.endpoint e ON e.id = r.endpoint_id
     WHERE l.token = r.token
+    -- In which lanes are locked, as everywhere, so that two that want the same do not deadlock.
+    ORDER BY r.endpoint_id, r.subject_id
 )
 UPDATE holdfast.lane
 SET delivered_sequence = held.delivered_sequence,
@@ -31,6 +33,7 @@ SET delivered_sequence = held.delivered_sequence,
     rescued = held.rescued,
     token = NULL,
     lease_until = NULL,
+    turn = lane.turn + 1,
     tried_since_us = CASE
         WHEN held.attempt = 0 THEN NULL
         WHEN held.delivered_sequence = lane.delivered_sequence

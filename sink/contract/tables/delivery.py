@@ -129,7 +129,8 @@ lane = Table(
     Column("lease_until", TIME),
     needed("head_created_at", TIME),
     Column("tried_since_us", BigInteger),
-    PrimaryKeyConstraint("endpoint_id", "subject_id"),
+    needed("turn", BigInteger, "0"),
+    PrimaryKeyConstraint("endpoint_id", "subject_id", "turn"),
     check("sequences", "0 <= delivered_sequence AND delivered_sequence <= last_sequence"),
     check("attempt", "attempt >= 0"),
     check("rescued", "rescued BETWEEN 0 AND attempt"),
@@ -142,6 +143,14 @@ lane = Table(
         postgresql_where=text("due_at IS NOT NULL AND token IS NULL"),
     ),
     Index("ix_lane_leased", "lease_until", postgresql_where=text("token IS NOT NULL")),
+)
+
+lane_key = Table(
+    "lane_key",
+    metadata,
+    needed("endpoint_id", Integer),
+    needed("subject_id", BigInteger),
+    PrimaryKeyConstraint("endpoint_id", "subject_id"),
 )
 
 attempt = Table(

@@ -4,9 +4,10 @@ By entries that wait (`growth`), and while another session holds an old snapshot
 """
 
 import asyncio
+import itertools
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import uuid4
@@ -20,6 +21,7 @@ from dispatcher.store.postgres import PostgresStore
 from sink.contract.states import Outcome
 from tests.benchmarks.common.database import fresh
 from tests.benchmarks.common.runs import spread
+from tests.benchmarks.dispatch import jobs
 from tests.benchmarks.dispatch.sizes import Sizes
 from tests.benchmarks.dispatch.waiting import fill, table_bytes
 from tests.benchmarks.sink.rounds import checkpoint
@@ -34,28 +36,6 @@ HOT_SUBJECTS: Final = 5_000
 FEED_S: Final = 1.0
 """How often new entries come in while a snapshot is held."""
 FEED_ENTRIES: Final = 1_000
-
-_FEED: Final = """
-WITH next AS (
-    SELECT lane.endpoint_id, lane.subject_id, lane.last_sequence + 1 AS sequence
-    FROM holdfast.lane
-    WHERE subject_id BETWEEN %(first)s AND %(last)s
-    ORDER BY 1, 2
-    FOR NO KEY UPDATE
-), added AS (
-    INSERT INTO holdfast.entry (
-        subject_id, sequence, created_at, key, type, occurred_at, priority, batch_no, body
-    )
-    SELECT subject_id, sequence, now(), md5(subject_id || '/' || sequence)::uuid,
-        'payout_hold.block', now(), 0, 1, convert_to(rpad('{}', 400), 'UTF8')
-    FROM next
-)
-UPDATE holdfast.lane
-SET last_sequence = next.sequence,
-    due_at = CASE WHEN delivered_sequence = last_sequence THEN now() ELSE due_at END
-FROM next
-WHERE lane.endpoint_id = next.endpoint_id AND lane.subject_id = next.subject_id
-"""
 
 
 @dataclass
@@ -133,7 +113,8 @@ async def _under_load(dsn: str, length_s: float) -> list[Turn]:
     """Claim and settle for so long, while new entries come in at a steady pace."""
     store, turns = PostgresStore(dsn), []
     await store.open()
-    feeding = asyncio.create_task(_feed(dsn))
+    over = asyncio.Event()
+    feeding = asyncio.create_task(_feed(dsn, store, over))
     try:
         (row,) = await store.endpoints()
         end = seconds() + length_s
@@ -144,20 +125,28 @@ async def _under_load(dsn: str, length_s: float) -> list[Turn]:
             else:
                 await asyncio.sleep(0.01)
     finally:
-        feeding.cancel()
-        await asyncio.gather(feeding, return_exceptions=True)
-        await store.close()
+        over.set()
+        try:
+            await feeding
+        finally:
+            await store.close()
     return turns
 
 
-async def _feed(dsn: str) -> None:
-    first = 1
-    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as db:
-        while True:
-            place = {"first": first, "last": first + FEED_ENTRIES - 1}
-            await db.execute(_FEED, place)
-            first = 1 if place["last"] >= HOT_SUBJECTS else place["last"] + 1
-            await asyncio.sleep(FEED_S)
+async def _feed(dsn: str, store: PostgresStore, over: asyncio.Event) -> None:
+    """Write a batch every second, as a job does, and route it, until it is `over`."""
+    outbox = jobs.Outbox(dsn)
+    try:
+        for number in itertools.count():
+            if over.is_set():
+                return
+            first = number * FEED_ENTRIES % HOT_SUBJECTS
+            await asyncio.to_thread(outbox.write, range(first, first + FEED_ENTRIES))
+            await store.route(1)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(over.wait(), FEED_S)
+    finally:
+        outbox.close()
 
 
 async def _turn(store: PostgresStore, endpoint: Endpoint) -> Turn | None:

@@ -20,7 +20,7 @@ from tests.benchmarks.common.runs import last_line, ratios
 from tests.benchmarks.sink import growth, memory, plot, report, rounds
 from tests.benchmarks.sink.by_hand import DRIVER
 from tests.benchmarks.sink.cases import CASES, RATIOS
-from tests.benchmarks.sink.server import Server, server, version
+from tests.benchmarks.sink.server import Server, server, sized, version
 from tests.benchmarks.sink.sizes import Sizes
 
 FOLDER = Path(".holdfast/bench")
@@ -77,12 +77,26 @@ def _throughput(
 
 
 def _growth(
+    found: dict[str, Any], sizes: Sizes, _running: Server, folder: Path, _wanted: set[str]
+) -> None:
+    settings = sized()
+    with server(folder / "sized", settings) as large:
+        _grow("growth", found, sizes, large)
+        # A server that was given is as it is.
+        found["parameters"]["growth_server"] = settings if large.pid else "HOLDFAST_DSN"
+
+
+def _growth_embedded(
     found: dict[str, Any], sizes: Sizes, running: Server, _folder: Path, _wanted: set[str]
 ) -> None:
-    print("growth: filling the tables", flush=True)
-    found["growth"] = growth.measure(sizes, running)
-    first, *_, last = found["growth"]
-    found["ratios"]["growth"] = last["us_per_row"]["median"] / first["us_per_row"]["median"]
+    _grow("growth_embedded", found, sizes, running)
+
+
+def _grow(name: str, found: dict[str, Any], sizes: Sizes, running: Server) -> None:
+    print(f"{name}: filling the tables", flush=True)
+    points = found[name] = growth.measure(sizes, running)
+    first, *_, last = points
+    found["ratios"][name] = last["us_per_row"]["median"] / first["us_per_row"]["median"]
 
 
 def _memory(
@@ -101,6 +115,7 @@ def _memory(
 _PARTS: dict[tuple[str, ...], Callable[[dict[str, Any], Sizes, Server, Path, set[str]], None]] = {
     ("a", "b", "c", "d", "e", *CASES): _throughput,
     ("growth",): _growth,
+    ("growth_embedded",): _growth_embedded,
     ("memory",): _memory,
 }
 
@@ -111,7 +126,9 @@ def _show(found: dict[str, Any]) -> None:
     for name, ratio in found["ratios"].items():
         print(f"{name}: {ratio:.2f}")
     if "growth" in found:
-        print(report.growth(found["growth"]))
+        print(report.growth(found["growth"], str(found["parameters"]["growth_server"])))
+    if "growth_embedded" in found:
+        print(report.growth(found["growth_embedded"], "the embedded server"))
     if found.get("memory"):
         print(report.memory(found["memory"]))
     for name, reason in found["missing"].items():

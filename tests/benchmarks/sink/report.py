@@ -28,10 +28,10 @@ def cases(found: dict[str, dict[str, Any]], parameters: dict[str, Any]) -> str:
     )
 
 
-def growth(points: list[dict[str, Any]]) -> str:
-    """The cost of a row by stored rows."""
+def growth(points: list[dict[str, Any]], where: str) -> str:
+    """The cost of a row by stored rows, on the server that `where` names."""
     return table(
-        "Microseconds a row by rows already stored, library part of the driver path",
+        f"Microseconds a row by rows already stored, library part of the driver path; {where}",
         ("stored", "median", "min", "max", "of processor"),
         [
             (

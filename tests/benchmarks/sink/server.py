@@ -6,7 +6,7 @@ same cluster, with the same settings, and one more way in; every case takes that
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,9 +32,18 @@ class Server:
     pid: int | None
 
 
+def sized() -> dict[str, str]:
+    """Return settings for large tables, by the usual rules: buffers, and few checkpoints."""
+    quarter = psutil.virtual_memory().total // 4
+    return {"shared_buffers": f"{quarter >> 20}MB", "max_wal_size": "16GB"}
+
+
 @contextmanager
-def server(folder: Path) -> Iterator[Server]:
-    """Yield the server; an embedded one is stopped and deleted at the end."""
+def server(folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[Server]:
+    """Yield the server; an embedded one is stopped and deleted at the end.
+
+    `settings` are an embedded server's, in place of those it comes with.
+    """
     given = os.environ.get("HOLDFAST_DSN")
     if given:
         yield Server(given, None)
@@ -45,7 +54,7 @@ def server(folder: Path) -> Iterator[Server]:
             known = embedded.cluster
         if known is None:
             raise RuntimeError(f"no cluster in {folder}")
-        with _listening(known) as running:
+        with _listening(known, settings or {}) as running:
             yield running
     finally:
         embedded.remove()
@@ -58,12 +67,13 @@ def version(dsn: str) -> str:
 
 
 @contextmanager
-def _listening(known: Cluster) -> Iterator[Server]:
+def _listening(known: Cluster, settings: Mapping[str, str]) -> Iterator[Server]:
     account = account_for(known.data)
     programs = binaries.reachable(binaries.shipped(known.major), account)
     port = _free_port()
     command: list[str | Path] = [programs.postgres, "-D", known.data, "-p", str(port)]
     command += ["-c", f"listen_addresses={HOST}", "-c", "unix_socket_directories="]
+    command += [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
     dsn = make_conninfo(
         host=HOST, port=port, user=SUPERUSER, password=known.password, dbname="postgres"
     )

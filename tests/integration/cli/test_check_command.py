@@ -21,7 +21,7 @@ from tests.support.webhooks import Behaviour, Seen, answer
 
 TABLES = (
     *("stream", "batch", "entry_key", "subject", "entry", "quarantine", "endpoint", "lane"),
-    *("attempt", "dead_letter", "replay", "replay_item", "operator_action"),
+    *("lane_key", "attempt", "dead_letter", "replay", "replay_item", "operator_action"),
 )
 REFUSING = (
     ("batch", "ck_batch_counts"),
@@ -34,6 +34,11 @@ REFUSING = (
 _OF = "subject_id = (SELECT id FROM holdfast.subject WHERE name = '{}') AND sequence = {}"
 _AT = " AND endpoint_id = 1 AND " + _OF
 LANE = "UPDATE holdfast.lane SET {} WHERE endpoint_id = 1 AND subject_id = 1"
+TWICE = """DELETE FROM holdfast.lane_key;
+    INSERT INTO holdfast.lane SELECT (jsonb_populate_record(lane, '{"turn": 99}')).*
+        FROM holdfast.lane WHERE endpoint_id = 1 AND subject_id = 1;
+    INSERT INTO holdfast.lane_key SELECT DISTINCT endpoint_id, subject_id FROM holdfast.lane
+        ON CONFLICT DO NOTHING"""
 TRIED = """
     INSERT INTO holdfast.attempt
         (endpoint_id, subject_id, sequence, number, finished_at, token, outcome, status)
@@ -138,6 +143,8 @@ BENDS: tuple[tuple[Rule, str, str | int | None], ...] = (
     (Rule.LANE_STATE, LANE.format("rescued = 2"), "m_1 4"),
     (Rule.LANE_STATE, LANE.format("due_at = now()"), "m_1 4"),
     (Rule.LANE_STATE, LANE.format("last_sequence = 4, delivered_sequence = 4"), "m_1 5"),
+    (Rule.LANE_STATE, TWICE, "m_1 4"),
+    (Rule.LANE_STATE, "DELETE FROM holdfast.lane_key WHERE subject_id = 1", "m_1 4"),
     (
         Rule.ATTEMPT_GAP,
         "UPDATE holdfast.attempt SET number = 2 WHERE true" + _AT.format("m_2", 2),

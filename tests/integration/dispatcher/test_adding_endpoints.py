@@ -14,6 +14,7 @@ from dispatcher.core.values import Wanted
 from dispatcher.ports import Routed
 from dispatcher.store.operator import OperatorStore, operator_store
 from dispatcher.store.postgres import PostgresStore
+from sink.contract.exits import CommandError
 from tests.support.decisions import Decisions
 from tests.support.delivery import lanes, stored
 from tests.support.waiting import eventually
@@ -138,3 +139,21 @@ def test_backfill_adds_what_was_routed_before_an_older_batch(
         assert lanes(db)["m_1"][:2] == (0, 1)
         assert (store.backfill("payouts"), store.backfill("payouts")) == (1, 0)
     assert claimed(dsn) == [1, 2]
+
+
+def test_endpoint_that_was_added_without_all_of_its_lanes_says_how_to_make_them(
+    dsn: str, db: psycopg.Connection, decisions: Decisions
+) -> None:
+    decisions.write("m_1")
+    db.execute("REVOKE INSERT ON holdfast.lane FROM holdfast_operator")
+    with (
+        operator_store(dsn) as store,
+        pytest.raises(
+            CommandError, match=r"was added, but.*Nothing is lost: run `holdfast endpoint"
+        ),
+    ):
+        store.add_endpoint(SETTINGS, from_beginning=True, reason="test")
+    db.execute("GRANT INSERT ON holdfast.lane TO holdfast_operator")
+    with operator_store(dsn) as store:
+        assert store.backfill("payouts") == 1
+    assert lanes(db)["m_1"][:2] == (0, 1)

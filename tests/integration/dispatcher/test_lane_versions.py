@@ -2,16 +2,22 @@
 
 import asyncio
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import psycopg
+import pytest
 
 import dispatcher.store
 from dispatcher.core.lifecycle import LaneState
 from dispatcher.core.values import Settled
+from dispatcher.ports import Routed
+from dispatcher.store.looks import BEGINNING, END
 from dispatcher.store.postgres import PostgresStore
+from sink.contract.envelope import BODY_BYTES_MAX
 from sink.contract.states import Outcome
 from tests.integration.dispatcher.test_interleavings import claimed
 from tests.integration.dispatcher.test_store import judged
@@ -40,6 +46,11 @@ CHANGE = """
     WHERE subject_id = (SELECT id FROM holdfast.subject WHERE name = %s)
 """
 ROUTED = "UPDATE holdfast.lane SET last_sequence = last_sequence + 1"
+DELIVERED = """
+    UPDATE holdfast.lane SET delivered_sequence = last_sequence, due_at = NULL, turn = turn + 1
+"""
+VERSION = "UPDATE holdfast.lane SET due_at = clock_timestamp(), turn = turn + 1"
+UNCOUNTED = "UPDATE holdfast.lane SET due_at = clock_timestamp()"
 RESCUED = "UPDATE holdfast.lane SET token = NULL, lease_until = NULL"
 GIVEN: dict[str, Any] = {
     "endpoint_ids": [1],
@@ -50,6 +61,18 @@ GIVEN: dict[str, Any] = {
     "rescued": [0],
     "delays_us": [None],
     "stopped": [False],
+}
+CLAIM: dict[str, Any] = {
+    "free": True,
+    "lanes": [1],
+    "entries": [1],
+    "token": uuid4(),
+    "lease_seconds": 30.0,
+    "ahead": "1 hour",
+    "bytes": BODY_BYTES_MAX,
+    "look_priorities": [0],
+    "look_from": [BEGINNING],
+    "look_to": [END],
 }
 LANES = 60
 VERSIONS = 100
@@ -127,10 +150,44 @@ def test_settlement_that_waited_for_a_rescue_stores_nothing(
     assert attempts(db) == []
 
 
-def test_settlement_meets_the_newest_version_of_a_lane_first(
+def test_routing_that_waited_for_another_change_advances_the_lane_all_the_same(
     dsn: str, db: psycopg.Connection, decisions: Decisions
 ) -> None:
-    """An old snapshot keeps all of them, in as many pages; their number grows by the minute."""
+    add_endpoint(db, URL)
+    decisions.write("m_1")
+
+    async def work(store: PostgresStore) -> None:
+        await store.route(16)
+        decisions.write("m_1", "m_2")
+        with psycopg.connect(dsn) as other:
+            other.execute(DELIVERED)
+            routing = asyncio.create_task(store.route(16))
+            await waits(db)
+            other.commit()
+            assert await routing == Routed(1, 2)
+        assert await store.route(16) == Routed(0, 0)
+
+    asyncio.run(stored(dsn, work))
+    assert lanes(db) == {
+        "m_1": (1, 2, 0, LaneState.DUE, None),
+        "m_2": (0, 1, 0, LaneState.DUE, None),
+    }
+
+
+@contextmanager
+def every_version_kept(dsn: str, db: psycopg.Connection, change: str) -> Iterator[None]:
+    """Hold a snapshot from before many changes of all lanes."""
+    with psycopg.connect(dsn) as old:
+        old.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        old.execute("SELECT count(*) FROM holdfast.lane")
+        for _ in range(VERSIONS):
+            db.execute(change.encode())
+        yield
+
+
+@pytest.fixture
+def routed(dsn: str, db: psycopg.Connection, decisions: Decisions) -> dict[str, Any]:
+    """Many lanes, and what statements need to know of one of them."""
     endpoint_id = add_endpoint(db, URL)
     decisions.write(*(f"m_{n}" for n in range(LANES)))
 
@@ -138,25 +195,65 @@ def test_settlement_meets_the_newest_version_of_a_lane_first(
         await store.route(16)
 
     asyncio.run(stored(dsn, work))
-    with psycopg.connect(dsn) as old:
-        old.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-        old.execute("SELECT count(*) FROM holdfast.lane")
-        for _ in range(VERSIONS):
-            db.execute("UPDATE holdfast.lane SET due_at = clock_timestamp()")
-        for statement in ("lane_hold", "lane_settle"):
-            text = (SQL / f"{statement}.sql").read_text()
-            assert pages(db, text.replace("DESC", "ASC"), endpoint_id) > VERSIONS / 2
-            assert pages(db, text, endpoint_id) < VERSIONS / 10
+    decisions.write("m_30")
+    row = db.execute("SELECT max(batch_no), max(written_at) FROM holdfast.batch").fetchone()
+    assert row is not None
+    batch = {"batch_nos": [row[0]], "first_written_at": row[1], "last_written_at": row[1]}
+    subject = db.execute("SELECT id FROM holdfast.subject WHERE name = 'm_30'").fetchone()
+    assert subject is not None
+    place = {"endpoint_ids": [endpoint_id], "subject_ids": [subject[0]]}
+    return GIVEN | CLAIM | batch | place | {"look_endpoint_ids": [endpoint_id]}
 
 
-def pages(db: psycopg.Connection, statement: str, endpoint_id: int) -> int:
-    """Return how many pages a statement of one settlement reads on its way to the lane."""
-    given = GIVEN | {"endpoint_ids": [endpoint_id], "subject_ids": [LANES // 2]}
+@pytest.mark.parametrize("name", ["lane_hold", "lane_settle", "lane_route_hold", "lane_route"])
+def test_statement_of_one_lane_meets_its_newest_version_first(
+    name: str, dsn: str, db: psycopg.Connection, routed: dict[str, Any]
+) -> None:
+    """An old snapshot keeps all of them, in as many pages; their number grows by the minute."""
+    text = (SQL / f"{name}.sql").read_text()
+    with every_version_kept(dsn, db, VERSION):
+        assert pages(db, text.replace("DESC", "ASC"), routed, "using pk_lane") > VERSIONS / 2
+        assert pages(db, text, routed, "using pk_lane") < VERSIONS / 10
+
+
+@pytest.mark.parametrize(
+    ("name", "node"),
+    [
+        ("lane_settle", "Update on lane"),
+        ("lane_route", "Update on lane"),
+        ("lane_claim", "CTE leased.*?Update on lane"),
+    ],
+)
+@pytest.mark.parametrize(("change", "fewest", "most"), [(VERSION, 0, 40), (UNCOUNTED, 60, 999)])
+def test_new_version_of_a_lane_passes_no_old_one_where_turns_are_counted(
+    change: str,
+    fewest: int,
+    most: int,
+    name: str,
+    node: str,
+    dsn: str,
+    db: psycopg.Connection,
+    routed: dict[str, Any],
+) -> None:
+    """A unique index looks at every version of its key, dead ones too, before it takes another."""
+    text = (SQL / f"{name}.sql").read_text()
+    if change == UNCOUNTED:
+        text = text.replace("turn = lane.turn + 1", "turn = lane.turn")
+    with every_version_kept(dsn, db, change):
+        if name == "lane_settle":
+            db.execute("UPDATE holdfast.lane SET token = %s, lease_until = now()", routed["tokens"])
+        if name == "lane_route":
+            db.execute("UPDATE holdfast.lane SET delivered_sequence = 1, due_at = NULL")
+        assert fewest <= pages(db, text, routed, node) <= most
+
+
+def pages(db: psycopg.Connection, statement: str, given: dict[str, Any], node: str) -> int:
+    """Return how many pages a statement about one lane reads in a node of its plan."""
     with db.transaction(force_rollback=True):
         db.execute((SQL / "session.sql").read_bytes(), {"plans": "auto"})
         explain = "EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF) "
         rows = db.execute((explain + statement).encode(), given).fetchall()
     plan = "\n".join(line for (line,) in rows)
-    found = re.search(r"using pk_lane.*?Buffers: shared hit=(\d+)", plan, re.DOTALL)
+    found = re.search(f"{node}.*?Buffers: shared hit=(\\d+)", plan, re.DOTALL)
     assert found, plan
     return int(found[1])

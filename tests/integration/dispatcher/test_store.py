@@ -328,6 +328,7 @@ def test_claim_walks_indexes_however_wrong_the_statistics_are(
         plan = db.execute(
             b"EXPLAIN " + (SQL / "lane_claim.sql").read_bytes(),
             {
+                "free": False,
                 "endpoint_ids": [endpoint_id],
                 "lanes": [256],
                 "entries": [8],
