@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from tests.support.asynchronous import end_every_task, refuse
 from tests.support.line_faults import Fault, Line, Way, honest
 
 CHUNK = 65536
@@ -117,7 +118,7 @@ class FaultProxy:
 
     async def _shut(self) -> None:
         if self._server is not None:
-            self._server.close()
+            await refuse(self._server)
             self._server = None
         await self._cut(self._lines)
 
@@ -127,10 +128,7 @@ class FaultProxy:
 
     async def _end(self) -> None:
         await self._shut()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_every_task()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1

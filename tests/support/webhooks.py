@@ -18,6 +18,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from tests.support.asynchronous import end_every_task, refuse
+
 REASONS = {200: "OK", 204: "No Content"}
 
 
@@ -202,12 +204,9 @@ class WebhookReceiver:
 
     async def _shut(self) -> None:
         if self._server is not None:
-            self._server.close()
+            await refuse(self._server)
             self._server = None
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_every_task()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1

@@ -1,0 +1,40 @@
+"""The servers of the tests end with nothing left open, whatever is under way."""
+
+import gc
+import socket
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
+
+import pytest
+
+from tests.support.certificates import Authority
+from tests.support.fault_proxy import FaultProxy
+from tests.support.webhooks import WebhookReceiver, listening
+
+Server = AbstractContextManager[WebhookReceiver | FaultProxy]
+ROUNDS = 30
+"""Whether a connection is lost depends on where the end falls between two steps of the loop."""
+
+
+def _proxy() -> Server:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        return FaultProxy.before_port(unused.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    "server",
+    [listening, lambda: listening(Authority().server()), _proxy],
+    ids=["receiver", "receiver with TLS", "proxy"],
+)
+def test_connection_of_the_last_moment_is_closed(server: Callable[[], Server]) -> None:
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", ResourceWarning)
+        for _ in range(ROUNDS):
+            with (
+                server() as running,
+                closing(socket.create_connection(("127.0.0.1", running.port))),
+            ):
+                pass
+            gc.collect()
+    assert [str(warning.message) for warning in warned] == []
