@@ -6,8 +6,8 @@
 WITH due AS MATERIALIZED (
     SELECT l.version, l.endpoint_id, l.subject_id, l.delivered_sequence, l.last_sequence, l.claimed_sequence,
            l.attempt, l.rescued, l.head_created_at, l.priority, l.due_at, p.types, w.entries, r.key_window_seconds,
-           -- Of this row, as the lower bound is: Postgres 18 gives memory back twice ("pfree called with invalid pointer") where
-           -- a bound that is known from the start meets a locked row that somebody changed.
+           -- Of this row, as the lower bound is: where a bound that is known from the start stands beside one of a row, Postgres 18
+           -- confuses the partitions when somebody changed a row that is locked here ("pfree called with invalid pointer").
            now() + %(ahead)s::interval AS latest_created_at,
            -- The endpoint's running clock, less what it was when the head was first tried.
            greatest(0, (extract(epoch FROM CASE
