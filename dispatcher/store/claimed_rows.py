@@ -10,16 +10,30 @@ from uuid import UUID
 
 from dispatcher.core.pace import Allowance
 from dispatcher.core.values import Entry, Gap, Wanted
-from dispatcher.store.looks import Look
+from dispatcher.store.looks import BEGINNING, END, Look
 from dispatcher.store.messages import Step
 from sink.contract.envelope import BODY_BYTES_MAX
 
-AHEAD, AHEAD_FAR = "1 hour", "100 years"
-"""How far in the database's future a claim looks for entries, and where it found one missing."""
+
+class Range(NamedTuple):
+    """When the entries that a claim looks at were written, by the database's clock."""
+
+    since: datetime
+    """And within the last day."""
+    ahead: str
+    """How far in its future: it may have been set back."""
+
+
+NEAR, ANY_TIME = Range(END, "1 hour"), Range(BEGINNING, "100 years")
+"""What is looked at first, and where an entry was missing."""
 
 
 class Head(NamedTuple):
-    """The first row of a lane, as `lane_claim` returns it. From `sequence` on it is an `Entry`."""
+    """The first row of a lane, as `lane_claim` returns it. From `sequence` on it is an `Entry`.
+
+    `created_at` of a lane without an entry says where its entries begin, if that lies before the
+    range that was looked at.
+    """
 
     endpoint_id: int
     subject_id: int
@@ -55,12 +69,17 @@ class Found:
         """Whether it is leased: its next entry is there."""
         return self.head.sequence is not None and not self.head.gap
 
+    @property
+    def since(self) -> datetime | None:
+        """The moment from which on to look for its entries, where the range began later."""
+        return self.head.created_at if self.head.sequence is None else None
+
 
 def leasing(
     wanted: Wanted,
     allowed: Mapping[int, Allowance],
     looks: Sequence[Look],
-    ahead: str = AHEAD,
+    range_: Range = NEAR,
     *,
     free: bool,
 ) -> Step:
@@ -75,7 +94,8 @@ def leasing(
         "entries": [each.entries for each in allowed.values()],
         "token": wanted.token,
         "lease_seconds": float(wanted.lease_seconds),
-        "ahead": ahead,
+        "since": range_.since,
+        "ahead": range_.ahead,
         "bytes": BODY_BYTES_MAX,
         "look_endpoint_ids": [look.endpoint_id for look in looks],
         "look_priorities": [look.priority for look in looks],

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -23,9 +23,10 @@ from dispatcher.core.pace import (
 from dispatcher.core.values import Claim, Lane, Wanted
 from dispatcher.ports import Routed
 from dispatcher.store.claimed_rows import (
-    AHEAD,
-    AHEAD_FAR,
+    ANY_TIME,
+    NEAR,
     Found,
+    Range,
     emptying,
     found_in,
     gap_of,
@@ -45,7 +46,11 @@ _Paced = dict[int, tuple[Taken, Allowance]]
 
 
 class _MissingError(Exception):
-    """An entry was not found within `AHEAD`; the claim is rolled back."""
+    """An entry was not found within a range; the claim is rolled back."""
+
+    def __init__(self, wider: Range) -> None:
+        """`wider` is where to look for it."""
+        self.wider = wider
 
 
 class Claimer:
@@ -60,6 +65,8 @@ class Claimer:
         """Endpoints that were sent to freely when they were last looked at."""
         self._missed: set[int] = set()
         """Endpoints with lanes that were found and that only `_lease_paced` can judge."""
+        self._range = NEAR
+        """Wider where lanes have older entries, until the next look at the whole."""
 
     async def claim(self, wanted: Wanted, started: float) -> Claim:
         """Lease due lanes; those that turn out to have nothing for their endpoint become idle."""
@@ -105,27 +112,29 @@ class Claimer:
         return Claim(lanes, gaps, held, warm, rated, _again(paced))
 
     async def _leased(self, wanted: Wanted) -> tuple[list[Found], _Paced]:
-        ahead = AHEAD
+        if whole := self._whole.begin():
+            self._range = NEAR
+        range_ = self._range
         while True:
             try:
                 leased = await self._sessions.transaction(
-                    partial(self._lease, wanted=wanted, ahead=ahead), begins=True
+                    partial(self._lease, wanted=wanted, range_=range_, whole=whole), begins=True
                 )
-            except _MissingError:
-                ahead = AHEAD_FAR
+            except _MissingError as missing:
+                range_ = missing.wider
             else:
                 if leased is not None:
                     return leased
 
     async def _lease(
-        self, connection: Connection, wanted: Wanted, ahead: str
+        self, connection: Connection, wanted: Wanted, range_: Range, *, whole: bool
     ) -> tuple[list[Found], _Paced] | None:
-        whole = self._whole.begin() or self._has_missed(wanted)
+        whole = whole or self._has_missed(wanted)
         if not whole and self._may_be_free(wanted):
             found = await self._lease_freely(connection, wanted)
             return None if found is None else (found, {})
         asked = [id_ for id_ in wanted.lanes if whole or not self._marks.knows(id_)]
-        return await self._lease_paced(connection, wanted, asked, ahead, whole=whole)
+        return await self._lease_paced(connection, wanted, asked, range_, whole=whole)
 
     def _may_be_free(self, wanted: Wanted) -> bool:
         """Return whether every endpoint was sent to freely, and it is known where to look."""
@@ -168,7 +177,7 @@ class Claimer:
     def _claiming_freely(self, wanted: Wanted) -> Step:
         allowed = {id_: Allowance(n, wanted.entries_per_lane) for id_, n in wanted.lanes.items()}
         looks = self._marks.looks(dict.fromkeys(allowed), whole=False)
-        return leasing(wanted, allowed, looks, free=True)
+        return leasing(wanted, allowed, looks, self._range, free=True)
 
     def _leased_freely(self, rows: list[Any]) -> list[Found]:
         found = found_in(rows)
@@ -183,7 +192,7 @@ class Claimer:
         connection: Connection,
         wanted: Wanted,
         asked: Sequence[int],
-        ahead: str,
+        range_: Range,
         *,
         whole: bool,
     ) -> tuple[list[Found], _Paced]:
@@ -212,16 +221,26 @@ class Claimer:
         looks = self._marks.looks(_fresh(allowed), whole=whole)
         found: list[Found] = []
         if looks:
-            step = leasing(wanted, allowed, looks, ahead, free=False)
+            step = leasing(wanted, allowed, looks, range_, free=False)
             found = found_in(await run_bare(connection, *step))
-        if ahead != AHEAD_FAR and not all(each.whole for each in found):
-            raise _MissingError
+        if range_ != ANY_TIME and not all(each.whole for each in found):
+            raise _MissingError(self._wider(found))
         self._missed -= wanted.lanes.keys()
         self._note(found, _fresh(allowed), whole=whole)
         await _charge(connection, wanted, paced, found)
         if found:
             failpoint("D1")
         return found, paced
+
+    def _wider(self, found: Sequence[Found]) -> Range:
+        """Return where to look for what was not found; older entries are seldom alone."""
+        earlier = [each.since for each in found if each.since is not None]
+        if not earlier:
+            return ANY_TIME
+        # Partitions are days.
+        day = min(earlier).astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        self._range = NEAR._replace(since=day)
+        return self._range
 
     def _note(
         self, found: Sequence[Found], fresh: Mapping[int, datetime | None], *, whole: bool

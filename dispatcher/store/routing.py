@@ -8,6 +8,7 @@ from typing import NamedTuple
 from psycopg.rows import DictRow
 
 from dispatcher.ports import Routed
+from dispatcher.store.looks import BEGINNING, END
 from dispatcher.store.messages import Plans, Step, begin, finish
 from dispatcher.store.pool import Connection
 from dispatcher.store.session import Sessions
@@ -33,7 +34,8 @@ async def route(sessions: Sessions, batches: int) -> Routed:
     """
     lanes = 0
     priorities: list[Sequence[int]] = []
-    for held in (False, True):
+    # The first may leave new lanes to the second, and somebody make one of these at that moment.
+    for held in (False, True, True):
         work = partial(_route, batches=batches, held=held)
         found, routed = await sessions.transaction(work, within=PATIENCE_SECONDS, begins=True)
         lanes += routed.lanes
@@ -46,9 +48,9 @@ async def route(sessions: Sessions, batches: int) -> Routed:
 async def _route(connection: Connection, batches: int, *, held: bool) -> tuple[bool, Routed]:
     """Return whether batches were found, and what was done.
 
-    None is routed if one of their lanes was changed or made after the statement began. What was
-    done for their other lanes stands. With `held` lanes are locked first, which costs as much
-    again.
+    None is routed if one of their lanes was changed or made after the statement began, or where a
+    few entries need a look at the past. What was done for their other lanes stands. With `held`
+    lanes are locked first, which costs as much again, and the past is looked at.
     """
     _, rows = await begin(
         connection,
@@ -59,9 +61,10 @@ async def _route(connection: Connection, batches: int, *, held: bool) -> tuple[b
     if not rows:
         return False, Routed(0, 0)
     taken = _bounded(rows)
-    given = _given(taken)
+    planned = _entries(taken) > PLANNED_ENTRIES_MIN
+    given = _given(taken, past=held or planned)
     steps: list[Step] = [("route_patience", None)]
-    if _entries(taken) > PLANNED_ENTRIES_MIN:
+    if planned:
         steps.append(("plan_mode", {"plans": Plans.ANEW.value}))
     if held:
         steps.append(("lane_route_hold", given))
@@ -98,16 +101,17 @@ async def take_few(connection: Connection, then: Step) -> tuple[list[DictRow], F
         return found, None
     anew, kept = (("plan_mode", {"plans": each.value}) for each in (Plans.ANEW, Plans.KEPT))
     planned = entries > PLANNED_ENTRIES_MIN
-    route_them = ("lane_route", _given(rows))
+    route_them = ("lane_route", _given(rows, past=planned))
     return found, Few([anew] if planned else [], route_them, [kept] if planned else [])
 
 
-def _given(batches: Sequence[DictRow]) -> dict[str, object]:
+def _given(batches: Sequence[DictRow], *, past: bool) -> dict[str, object]:
     moments = [row["written_at"] for row in batches]
     return {
         "batch_nos": [row["batch_no"] for row in batches],
         "first_written_at": min(moments),
         "last_written_at": max(moments),
+        "past": BEGINNING if past else END,
     }
 
 

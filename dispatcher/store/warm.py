@@ -24,6 +24,7 @@ _CLAIM: dict[str, Any] = {
     "entries": [1],
     "token": _TOKEN,
     "lease_seconds": 1.0,
+    "since": END,
     "ahead": "1 hour",
     "bytes": BODY_BYTES_MAX,
     "look_endpoint_ids": _NOBODY,
@@ -31,7 +32,12 @@ _CLAIM: dict[str, Any] = {
     "look_from": [BEGINNING],
     "look_to": [END],
 }
-_ROUTE = {"batch_nos": _NOBODY, "first_written_at": BEGINNING, "last_written_at": BEGINNING}
+_ROUTE = {
+    "batch_nos": _NOBODY,
+    "first_written_at": BEGINNING,
+    "last_written_at": BEGINNING,
+    "past": END,
+}
 _SETTLE = {
     "endpoint_ids": _NOBODY,
     "subject_ids": _NOBODY,

@@ -32,6 +32,14 @@ def age(db: psycopg.Connection, days: int) -> date:
     return today - by
 
 
+def add_days(db: psycopg.Connection, count: int) -> None:
+    """Make the partitions of the last days, as if the database had been used for so long."""
+    today = datetime.now(UTC).date()
+    for table in ("entry", "attempt"):
+        for ago in range(1, count + 1):
+            _make(db, table, today - timedelta(days=ago))
+
+
 def partition_days(db: psycopg.Connection, table: str) -> set[date]:
     """The days of which `table` has a partition."""
     rows = db.execute(

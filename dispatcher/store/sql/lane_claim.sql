@@ -3,12 +3,15 @@
 -- range of ix_lane_due: lanes of one priority whose retry is not yet due, or that others have, are in none and cost nothing.
 -- With `free`, endpoints that are not sent to freely (as in pace_take.sql) have no lanes, and one that is not leased stays as
 -- it is: nobody looks at the answer before COMMIT.
+-- Partitions are pruned once, when the statement begins: bounds of a row would have it open those of every day that is stored.
+-- Entries written before both a day ago and `since` are in none of those; a lane that may have some is not leased, and its row
+-- says from when on to look. Nor can there be bounds of both kinds where rows are locked: Postgres 18 confuses the partitions
+-- when somebody changed a row meanwhile ("pfree called with invalid pointer").
 WITH due AS MATERIALIZED (
     SELECT l.version, l.endpoint_id, l.subject_id, l.delivered_sequence, l.last_sequence, l.claimed_sequence,
            l.attempt, l.rescued, l.head_created_at, l.priority, l.due_at, p.types, w.entries, r.key_window_seconds,
-           -- Of this row, as the lower bound is: where a bound that is known from the start stands beside one of a row, Postgres 18
-           -- confuses the partitions when somebody changed a row that is locked here ("pfree called with invalid pointer").
-           now() + %(ahead)s::interval AS latest_created_at,
+           -- A subject's created_at never falls, so the last head's bounds the next one's.
+           l.head_created_at - interval '1 hour' < least(%(since)s::timestamptz, now() - interval '1 day') AS earlier,
            -- The endpoint's running clock, less what it was when the head was first tried.
            greatest(0, (extract(epoch FROM CASE
                WHEN r.stalled_since IS NULL THEN now()
@@ -42,7 +45,8 @@ WITH due AS MATERIALIZED (
 ),
 taken AS MATERIALIZED (
     SELECT d.version, d.endpoint_id, d.subject_id, d.delivered_sequence, d.last_sequence,
-           d.priority, d.due_at, d.key_window_seconds, n.sequence, n.created_at, n.key, n.traceparent, n.body, n.place,
+           d.priority, d.due_at, d.key_window_seconds, n.sequence, n.key, n.traceparent, n.body, n.place,
+           coalesce(n.created_at, CASE WHEN d.earlier THEN d.head_created_at - interval '1 hour' END) AS created_at,
            CASE WHEN n.sequence > d.claimed_sequence THEN 0 ELSE d.tried_us END AS tried_us,
            -- An endpoint that takes every type takes every sequence: one that is not there is missing.
            coalesce(d.types = '{}' AND n.sequence > d.delivered_sequence + n.place, false) AS gap,
@@ -66,11 +70,10 @@ taken AS MATERIALIZED (
         FROM holdfast.entry e
         WHERE e.subject_id = d.subject_id
           AND e.sequence > d.delivered_sequence AND e.sequence <= d.last_sequence
-          -- These prune partitions. A subject's created_at never falls, so the last head's bounds the
-          -- next one's. Where a database clock was set back, entries stand in its future: whoever
-          -- finds none asks again without this bound.
-          AND e.created_at >= d.head_created_at - interval '1 hour'
-          AND e.created_at <= d.latest_created_at
+          AND NOT d.earlier
+          AND e.created_at >= least(%(since)s::timestamptz, now() - interval '1 day')
+          -- Where a database clock was set back, entries stand in its future: whoever finds none asks again without these bounds.
+          AND e.created_at <= now() + %(ahead)s::interval
           AND (d.types = '{}' OR e.type = ANY (d.types))
         ORDER BY e.sequence
         LIMIT d.entries
@@ -85,8 +88,7 @@ taken AS MATERIALIZED (
             FROM holdfast.attempt a
             WHERE a.endpoint_id = d.endpoint_id AND a.subject_id = d.subject_id
               AND a.sequence = n.sequence
-              AND a.finished_at >= CASE WHEN n.created_at > now() THEN '-infinity'
-                                        ELSE n.created_at - interval '1 hour' END
+              AND a.finished_at >= least(%(since)s::timestamptz, now() - interval '1 day') - interval '1 hour'
         ) END AS counts
         OFFSET 0
     ) tried
@@ -137,6 +139,7 @@ SELECT endpoint_id, subject_id, delivered_sequence, last_sequence, priority,
            FROM holdfast.attempt a
            WHERE a.endpoint_id = taken.endpoint_id AND a.subject_id = taken.subject_id
              AND a.sequence = taken.sequence
+             AND a.finished_at >= least(%(since)s::timestamptz, now() - interval '1 day') - interval '1 hour'
        ), false) AND NOT EXISTS (
            SELECT FROM holdfast.dead_letter d
            WHERE d.endpoint_id = taken.endpoint_id AND d.subject_id = taken.subject_id

@@ -1,7 +1,8 @@
 -- Makes or advances the lanes of the given batches, and marks these as routed: unless somebody changed or made one of the lanes since
 -- our snapshot. That one is left as it is, and all batches to another turn; what was done for the others stands. Lanes that are
--- there first, then new ones, both in the order of pk_lane, so that two routers cannot deadlock. Uses ix_entry_batch_no, pk_lane,
--- pk_entry, uq_batch_batch_no.
+-- there first, then new ones, both in the order of pk_lane, so that two routers cannot deadlock. New lanes of subjects that had
+-- entries before are made where `past` lies before the batches: then all days from there on are looked at. Uses ix_entry_batch_no,
+-- pk_lane, pk_entry, uq_batch_batch_no, ix_batch_unrouted.
 WITH coming AS MATERIALIZED (
     SELECT m.*, l.version
     FROM (
@@ -42,6 +43,11 @@ advanced AS (
         due_at = CASE WHEN lane.delivered_sequence = lane.last_sequence THEN now()
                       WHEN coming.priority < lane.priority AND lane.token IS NULL AND lane.due_at <= now() THEN now()
                       ELSE lane.due_at END,
+        -- What is to come for an idle lane is in batches that nobody has routed yet.
+        head_created_at = CASE WHEN lane.delivered_sequence < lane.last_sequence THEN lane.head_created_at
+                               ELSE greatest(lane.head_created_at, least(coming.first_created_at, (
+                                   SELECT min(b.written_at) FROM holdfast.batch b WHERE b.routed_at IS NULL
+                               ))) END,
         turn = lane.turn + 1
     FROM coming
     WHERE lane.ctid = coming.version
@@ -61,15 +67,16 @@ added AS (
     LEFT JOIN LATERAL (
         SELECT e.sequence, e.created_at
         FROM holdfast.entry e
-        -- Nothing stands before a subject's first. A subject's created_at never falls, which prunes partitions.
+        -- Nothing stands before a subject's first.
         WHERE m.first_sequence > 1
           AND e.subject_id = m.subject_id
-          AND e.created_at >= coalesce(m.starts_at, '-infinity')
-          AND e.created_at <= m.first_created_at
+          -- No bound of a row prunes partitions here, as in lane_claim.sql: so this one must not look like one.
+          AND (e.created_at >= m.starts_at) IS NOT FALSE
+          AND e.created_at BETWEEN %(past)s AND %(last_written_at)s
         ORDER BY e.sequence
         LIMIT 1
     ) f ON true
-    WHERE m.version IS NULL
+    WHERE m.version IS NULL AND (m.first_sequence = 1 OR %(past)s < %(last_written_at)s)
     ORDER BY m.endpoint_id, m.subject_id
     RETURNING endpoint_id, priority
 ),

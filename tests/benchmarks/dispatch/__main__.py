@@ -122,7 +122,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     given = _options()
     sizes = Sizes.quick() if given.quick else Sizes.full()
-    sizes = sizes.changed(given.jobs, given.rounds, given.minutes)
+    sizes = sizes.changed(given.jobs, given.rounds, given.minutes, given.days)
     only = [part for part in PARTS if part in given.only.split(",")]
     found = _begun(sizes, quick=given.quick)
     with (
@@ -201,6 +201,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, help="deliveries of a run")
     parser.add_argument("--rounds", type=int, help="runs of each case")
     parser.add_argument("--minutes", type=float, help="how long an old snapshot is held")
+    parser.add_argument("--days", type=int, default=0, help="stored behind, of latency and shapes")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works")
     return parser.parse_args()
 

@@ -15,6 +15,7 @@ from sink.batch import BatchInput, prepare
 from sink.contract.key import Key
 from sink.driver_path import InDriver
 from sink.writer import Writer
+from tests.support.aging import add_days
 
 STREAM: Final = "bench"
 START: Final = datetime(2026, 11, 2, 12, 15, tzinfo=UTC)
@@ -104,9 +105,10 @@ class Outbox:
         }
 
 
-def add_endpoint(dsn: str, connections: int) -> None:
-    """Add the one endpoint; it gets its port when a run begins."""
+def add_endpoint(dsn: str, connections: int, days: int = 0) -> None:
+    """Add the one endpoint, which gets its port when a run begins, and the days behind."""
     with psycopg.connect(dsn, autocommit=True) as db:
+        add_days(db, days)
         db.execute(_ENDPOINT, [[f"env:{SECRET_NAME}"], connections])
 
 

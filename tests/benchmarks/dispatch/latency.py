@@ -68,7 +68,7 @@ def _ours(
 ) -> Mapping[str, float]:
     draw, committed = random.Random(1), {}  # noqa: S311 - pauses, not a secret
     with fresh(server.dsn) as dsn:
-        jobs.add_endpoint(dsn, sizes.connections)
+        jobs.add_endpoint(dsn, sizes.connections, sizes.days)
         outbox = jobs.Outbox(dsn)
         with working(case, dsn, to, sizes.connections, folder):
             time.sleep(SETTLE_S)

@@ -126,7 +126,7 @@ def _outbox(
     server: Server, shape: str, subjects: Sequence[int], sizes: Sizes, folder: Path
 ) -> Iterator[str]:
     with fresh(server.dsn) as dsn:
-        jobs.add_endpoint(dsn, sizes.connections)
+        jobs.add_endpoint(dsn, sizes.connections, sizes.days)
         jobs.write(dsn, subjects, SHAPES[shape].ours)
         jobs.export(dsn, subjects, folder / "jobs.jsonl")
         yield dsn

@@ -34,6 +34,8 @@ class Sizes:
     memory_entries: int
     memory_seconds: float
     """How long the dispatcher's memory is watched."""
+    days: int = 0
+    """Days behind that have partitions, as retention leaves them."""
 
     @classmethod
     def full(cls) -> Self:
@@ -79,9 +81,11 @@ class Sizes:
             memory_seconds=3,
         )
 
-    def changed(self, jobs: int | None, rounds: int | None, minutes: float | None) -> Self:
+    def changed(
+        self, jobs: int | None, rounds: int | None, minutes: float | None, days: int
+    ) -> Self:
         """Other numbers from the command line; subjects stay in proportion."""
-        changed = self
+        changed = replace(self, days=days)
         if jobs is not None:
             changed = replace(
                 changed,

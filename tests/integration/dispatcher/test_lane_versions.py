@@ -68,6 +68,7 @@ CLAIM: dict[str, Any] = {
     "entries": [1],
     "token": uuid4(),
     "lease_seconds": 30.0,
+    "since": END,
     "ahead": "1 hour",
     "bytes": BODY_BYTES_MAX,
     "look_priorities": [0],
@@ -198,7 +199,8 @@ def routed(dsn: str, db: psycopg.Connection, decisions: Decisions) -> dict[str, 
     decisions.write("m_30")
     row = db.execute("SELECT max(batch_no), max(written_at) FROM holdfast.batch").fetchone()
     assert row is not None
-    batch = {"batch_nos": [row[0]], "first_written_at": row[1], "last_written_at": row[1]}
+    moments = {"first_written_at": row[1], "last_written_at": row[1], "past": END}
+    batch = {"batch_nos": [row[0]], **moments}
     subject = db.execute("SELECT id FROM holdfast.subject WHERE name = 'm_30'").fetchone()
     assert subject is not None
     place = {"endpoint_ids": [endpoint_id], "subject_ids": [subject[0]]}

@@ -335,6 +335,7 @@ def test_claim_walks_indexes_however_wrong_the_statistics_are(
                 "token": uuid4(),
                 "lease_seconds": 30.0,
                 "bytes": 262_144,
+                "since": END,
                 "ahead": "1 hour",
                 "look_endpoint_ids": [endpoint_id],
                 "look_priorities": [0],
