@@ -108,6 +108,9 @@ async def settle_items(
 
 async def rescue_items(connection: Connection, items: int) -> list[Rescued]:
     """Book expired leases of items as `unknown`, in the caller's transaction."""
+    (look,) = await run(connection, "replay_expired")
+    if not look["expired"]:
+        return []
     return [Rescued(**row) for row in await run(connection, "replay_rescue", {"items": items})]
 
 
