@@ -154,7 +154,7 @@ class Claimer:
             connection, taken, last=self._claiming_freely(wanted), begins=True
         )
         self._free -= paces_of(paces).keys()
-        leased = self._leased_freely(rows)
+        leased = self._leased_freely(rows, wanted)
         return leased or (None if paces or self._has_missed(wanted) else [])
 
     async def _route_and_lease(
@@ -172,18 +172,20 @@ class Claimer:
             answers, rows = await finish_bare(connection, *steps, last=last)
         except errors.LockNotAvailable:
             return None
-        return Routed(**answers[len(few.before)][0]), self._leased_freely(rows)
+        return Routed(**answers[len(few.before)][0]), self._leased_freely(rows, wanted)
 
     def _claiming_freely(self, wanted: Wanted) -> Step:
         allowed = {id_: Allowance(n, wanted.entries_per_lane) for id_, n in wanted.lanes.items()}
         looks = self._marks.looks(dict.fromkeys(allowed), whole=False)
         return leasing(wanted, allowed, looks, self._range, free=True)
 
-    def _leased_freely(self, rows: list[Any]) -> list[Found]:
+    def _leased_freely(self, rows: list[Any], wanted: Wanted) -> list[Found]:
         found = found_in(rows)
         leased = [each for each in found if each.whole]
+        missed = {each.head.endpoint_id for each in found if not each.whole}
         # Until a look at the whole has judged them: the next look may begin behind them.
-        self._missed.update(each.head.endpoint_id for each in found if not each.whole)
+        self._missed |= missed
+        self._marks.end_turn(wanted.lanes.keys() - missed)
         self._note(leased, {}, whole=False)
         return leased
 
@@ -226,6 +228,7 @@ class Claimer:
         if range_ != ANY_TIME and not all(each.whole for each in found):
             raise _MissingError(self._wider(found))
         self._missed -= wanted.lanes.keys()
+        self._marks.end_turn(allowed)
         self._note(found, _fresh(allowed), whole=whole)
         await _charge(connection, wanted, paced, found)
         if found:

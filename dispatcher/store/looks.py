@@ -90,8 +90,7 @@ class Marks:
         for endpoint_id, fresh in fresh_from.items():
             marks = self._marks[endpoint_id]
             order = sorted(marks)
-            self._claims[endpoint_id] += 1
-            turn, rest = divmod(self._claims[endpoint_id], FAIR_EVERY)
+            turn, rest = divmod(self._claims[endpoint_id] + 1, FAIR_EVERY)
             if rest == 0 and len(order) > 1:
                 # Each of the less urgent in turn, or those between would wait for ever.
                 order.insert(0, order.pop(-1 - turn % (len(order) - 1)))
@@ -101,6 +100,10 @@ class Marks:
             end = END if fresh is None else fresh
             looks += [Look(endpoint_id, each, begin[each], end) for each in order]
         return looks
+
+    def end_turn(self, endpoint_ids: Iterable[int]) -> None:
+        """Take down that a claim is done; one that has to be made again has the same looks."""
+        self._claims.update(dict.fromkeys(endpoint_ids, 1))
 
     def found(self, rows: Iterable[tuple[int, int, datetime]], *, whole: bool) -> None:
         """Take down what a claim found: endpoint, priority and when each lane became due."""

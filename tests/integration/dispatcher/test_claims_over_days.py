@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
+from dispatcher.store.looks import FAIR_EVERY, Whole
 from dispatcher.store.operator import operator_store
 from dispatcher.store.postgres import PostgresStore
 from sink.contract.states import Outcome
@@ -137,6 +138,34 @@ def test_subject_that_had_nothing_for_long_costs_no_look_at_all_days(
         with operator_store(dsn) as operator:
             assert operator.totals()["oldest_waiting_seconds"] < 3600
         assert await all_of(store, endpoint_id) == {number_of(db, "m_1"): [(2, 1)]}
+
+    asyncio.run(stored(dsn, work))
+
+
+@pytest.mark.parametrize("whole", [0.0, 1e6], ids=["each a look at the whole", "none"])
+@pytest.mark.parametrize("rate", [None, 1_000_000], ids=["free", "at a rate"])
+def test_release_of_days_ago_is_not_kept_out_by_blocks_that_fill_each_claim(
+    dsn: str, db: psycopg.Connection, decisions: Decisions, rate: int | None, whole: float
+) -> None:
+    endpoint_id = add_endpoint(db, URL, rate_per_second=rate)
+    decisions.write("m_0")
+
+    async def work(store: PostgresStore) -> None:
+        await deliver(store, endpoint_id)
+        decisions.write("m_1", type_=RELEASE)
+        await store.route(16)
+        age(db, DAYS)
+        db.execute("UPDATE holdfast.lane SET priority = 100")
+        store._claimer._marks.know(endpoint_id, 100)
+        decisions.write(*(f"m_{n}" for n in range(2, 4 * FAIR_EVERY)))
+        await store.route(16)
+        store._claimer._whole = Whole(whole)
+        found = []
+        for _ in range(2 * FAIR_EVERY + 2):
+            claim = await store.claim(wanted(endpoint_id, count=1), 0)
+            found += [lane.subject_id for lane in claim.lanes]
+        assert number_of(db, "m_1") in found
+        assert len(found) > FAIR_EVERY
 
     asyncio.run(stored(dsn, work))
 

@@ -33,9 +33,25 @@ def test_look_at_the_whole_begins_at_the_front_and_may_move_the_mark_back() -> N
     assert marks.looks({1: None}, whole=False) == [Look(1, 0, NOON - SLACK, END)]
 
 
+def first(marks: Marks, endpoint_id: int) -> int:
+    """Return the priority that a claim looks at first, and end its turn."""
+    looks = marks.looks({endpoint_id: None}, whole=False)
+    marks.end_turn([endpoint_id])
+    return looks[0].priority
+
+
+def test_claim_that_is_made_again_looks_as_it_did() -> None:
+    marks = known(0, 100)
+    for _ in range(FAIR_EVERY - 1):
+        first(marks, 1)
+    for _ in range(2):
+        assert marks.looks({1: None}, whole=False)[0].priority == 100
+    assert [first(marks, 1), first(marks, 1)] == [100, 0]
+
+
 def test_urgent_lanes_come_first_except_in_each_eighth_claim_when_all_others_take_turns() -> None:
     marks = known(0, 1, 100)
-    firsts = Counter(marks.looks({1: None}, whole=False)[0].priority for _ in range(4 * FAIR_EVERY))
+    firsts = Counter(first(marks, 1) for _ in range(4 * FAIR_EVERY))
     assert firsts == {0: 4 * (FAIR_EVERY - 1), 1: 2, 100: 2}
 
 
@@ -44,9 +60,7 @@ def test_less_urgent_lanes_come_first_at_each_endpoint_however_claims_alternate(
     for priority in (0, 100):
         marks.know(2, priority)
     firsts = Counter(
-        (endpoint, marks.looks({endpoint: None}, whole=False)[0].priority)
-        for _ in range(2 * FAIR_EVERY)
-        for endpoint in (1, 2)
+        (endpoint, first(marks, endpoint)) for _ in range(2 * FAIR_EVERY) for endpoint in (1, 2)
     )
     assert firsts[1, 100] == firsts[2, 100] == 2
 
