@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -32,7 +32,7 @@ from dispatcher.store.claimed_rows import (
     gap_of,
     leasing,
 )
-from dispatcher.store.looks import WHOLE_SECONDS, Marks, Whole
+from dispatcher.store.looks import BEGINNING, WHOLE_SECONDS, Marks, Whole
 from dispatcher.store.messages import Plans, Step, begin, finish_bare, run_bare
 from dispatcher.store.pacing import Taken, paces_of, taking, write
 from dispatcher.store.pool import Connection
@@ -40,6 +40,9 @@ from dispatcher.store.routing import take_few
 from dispatcher.store.session import Sessions
 from sink.contract.failpoints import failpoint
 from sink.contract.states import BreakerState
+
+OLD = timedelta(hours=22)
+"""Less than `lane_claim` looks back by itself, so that a range is not made narrow too soon."""
 
 _Paced = dict[int, tuple[Taken, Allowance]]
 """Endpoints that are not sent to freely: their pace under its lock, and what it allows."""
@@ -66,7 +69,7 @@ class Claimer:
         self._missed: set[int] = set()
         """Endpoints with lanes that were found and that only `_lease_paced` can judge."""
         self._range = NEAR
-        """Wider where lanes have older entries, until the next look at the whole."""
+        """Wider where lanes have older entries, until a look at the whole meets none."""
 
     async def claim(self, wanted: Wanted, started: float) -> Claim:
         """Lease due lanes; those that turn out to have nothing for their endpoint become idle."""
@@ -112,13 +115,13 @@ class Claimer:
         return Claim(lanes, gaps, held, warm, rated, _again(paced))
 
     async def _leased(self, wanted: Wanted) -> tuple[list[Found], _Paced]:
-        if whole := self._whole.begin():
-            self._range = NEAR
-        range_ = self._range
+        whole = self._whole.begin()
+        range_: Range | None = None
         while True:
             try:
                 leased = await self._sessions.transaction(
-                    partial(self._lease, wanted=wanted, range_=range_, whole=whole), begins=True
+                    partial(self._lease, wanted=wanted, range_=range_ or self._range, whole=whole),
+                    begins=True,
                 )
             except _MissingError as missing:
                 range_ = missing.wider
@@ -185,6 +188,8 @@ class Claimer:
         missed = {each.head.endpoint_id for each in found if not each.whole}
         # Until a look at the whole has judged them: the next look may begin behind them.
         self._missed |= missed
+        if any(each.since for each in found):
+            self._wider(found)
         self._marks.end_turn(wanted.lanes.keys() - missed)
         self._note(leased, {}, whole=False)
         return leased
@@ -230,6 +235,8 @@ class Claimer:
         self._missed -= wanted.lanes.keys()
         self._marks.end_turn(allowed)
         self._note(found, _fresh(allowed), whole=whole)
+        if whole and not any(map(_is_old, found)):
+            self._range = NEAR
         await _charge(connection, wanted, paced, found)
         if found:
             failpoint("D1")
@@ -240,9 +247,10 @@ class Claimer:
         earlier = [each.since for each in found if each.since is not None]
         if not earlier:
             return ANY_TIME
-        # Partitions are days.
-        day = min(earlier).astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-        self._range = NEAR._replace(since=day)
+        # As far again, or a backlog of many days would be widened to day by day.
+        oldest = min(earlier)
+        further = max(datetime.now(UTC) - oldest, timedelta(0))
+        self._range = NEAR._replace(since=oldest - min(further, oldest - BEGINNING))
         return self._range
 
     def _note(
@@ -260,6 +268,12 @@ class Claimer:
         )
         if whole:
             self._whole.done()
+
+
+def _is_old(found: Found) -> bool:
+    """Return whether a lane's entries may begin before `NEAR`; a guess, for speed alone."""
+    created_at = found.head.created_at
+    return created_at is not None and created_at < datetime.now(UTC) - OLD
 
 
 def _fresh(allowed: Mapping[int, Allowance]) -> dict[int, datetime | None]:
