@@ -10,22 +10,10 @@ from uuid import UUID
 
 from dispatcher.core.pace import Allowance
 from dispatcher.core.values import Entry, Gap, Wanted
-from dispatcher.store.looks import BEGINNING, END, Look
+from dispatcher.store.days import NEAR, Range
+from dispatcher.store.looks import Look
 from dispatcher.store.messages import Step
 from sink.contract.envelope import BODY_BYTES_MAX
-
-
-class Range(NamedTuple):
-    """When the entries that a claim looks at were written, by the database's clock."""
-
-    since: datetime
-    """And within the last day."""
-    ahead: str
-    """How far in its future: it may have been set back."""
-
-
-NEAR, ANY_TIME = Range(END, "1 hour"), Range(BEGINNING, "100 years")
-"""What is looked at first, and where an entry was missing."""
 
 
 class Head(NamedTuple):

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -23,16 +23,14 @@ from dispatcher.core.pace import (
 from dispatcher.core.values import Claim, Lane, Wanted
 from dispatcher.ports import Routed
 from dispatcher.store.claimed_rows import (
-    ANY_TIME,
-    NEAR,
     Found,
-    Range,
     emptying,
     found_in,
     gap_of,
     leasing,
 )
-from dispatcher.store.looks import BEGINNING, WHOLE_SECONDS, Marks, Whole
+from dispatcher.store.days import ANY_TIME, Days, Range
+from dispatcher.store.looks import WHOLE_SECONDS, Marks, Whole
 from dispatcher.store.messages import Plans, Step, begin, finish_bare, run_bare
 from dispatcher.store.pacing import Taken, paces_of, taking, write
 from dispatcher.store.pool import Connection
@@ -40,9 +38,6 @@ from dispatcher.store.routing import take_few
 from dispatcher.store.session import Sessions
 from sink.contract.failpoints import failpoint
 from sink.contract.states import BreakerState
-
-OLD = timedelta(hours=22)
-"""Less than `lane_claim` looks back by itself, so that a range is not made narrow too soon."""
 
 _Paced = dict[int, tuple[Taken, Allowance]]
 """Endpoints that are not sent to freely: their pace under its lock, and what it allows."""
@@ -68,8 +63,7 @@ class Claimer:
         """Endpoints that were sent to freely when they were last looked at."""
         self._missed: set[int] = set()
         """Endpoints with lanes that were found and that only `_lease_paced` can judge."""
-        self._range = NEAR
-        """Wider where lanes have older entries, until a look at the whole meets none."""
+        self._days = Days()
 
     async def claim(self, wanted: Wanted, started: float) -> Claim:
         """Lease due lanes; those that turn out to have nothing for their endpoint become idle."""
@@ -120,7 +114,9 @@ class Claimer:
         while True:
             try:
                 leased = await self._sessions.transaction(
-                    partial(self._lease, wanted=wanted, range_=range_ or self._range, whole=whole),
+                    partial(
+                        self._lease, wanted=wanted, range_=range_ or self._days.range, whole=whole
+                    ),
                     begins=True,
                 )
             except _MissingError as missing:
@@ -180,7 +176,7 @@ class Claimer:
     def _claiming_freely(self, wanted: Wanted) -> Step:
         allowed = {id_: Allowance(n, wanted.entries_per_lane) for id_, n in wanted.lanes.items()}
         looks = self._marks.looks(dict.fromkeys(allowed), whole=False)
-        return leasing(wanted, allowed, looks, self._range, free=True)
+        return leasing(wanted, allowed, looks, self._days.range, free=True)
 
     def _leased_freely(self, rows: list[Any], wanted: Wanted) -> list[Found]:
         found = found_in(rows)
@@ -188,8 +184,8 @@ class Claimer:
         missed = {each.head.endpoint_id for each in found if not each.whole}
         # Until a look at the whole has judged them: the next look may begin behind them.
         self._missed |= missed
-        if any(each.since for each in found):
-            self._wider(found)
+        if begins := _begins(found):
+            self._days.widen(begins)
         self._marks.end_turn(wanted.lanes.keys() - missed)
         self._note(leased, {}, whole=False)
         return leased
@@ -231,27 +227,16 @@ class Claimer:
             step = leasing(wanted, allowed, looks, range_, free=False)
             found = found_in(await run_bare(connection, *step))
         if range_ != ANY_TIME and not all(each.whole for each in found):
-            raise _MissingError(self._wider(found))
+            raise _MissingError(self._days.widen(_begins(found)))
         self._missed -= wanted.lanes.keys()
         self._marks.end_turn(allowed)
         self._note(found, _fresh(allowed), whole=whole)
-        if whole and not any(map(_is_old, found)):
-            self._range = NEAR
+        if whole:
+            self._days.narrow(each.head.created_at for each in found)
         await _charge(connection, wanted, paced, found)
         if found:
             failpoint("D1")
         return found, paced
-
-    def _wider(self, found: Sequence[Found]) -> Range:
-        """Return where to look for what was not found; older entries are seldom alone."""
-        earlier = [each.since for each in found if each.since is not None]
-        if not earlier:
-            return ANY_TIME
-        # As far again, or a backlog of many days would be widened to day by day.
-        oldest = min(earlier)
-        further = max(datetime.now(UTC) - oldest, timedelta(0))
-        self._range = NEAR._replace(since=oldest - min(further, oldest - BEGINNING))
-        return self._range
 
     def _note(
         self, found: Sequence[Found], fresh: Mapping[int, datetime | None], *, whole: bool
@@ -270,10 +255,8 @@ class Claimer:
             self._whole.done()
 
 
-def _is_old(found: Found) -> bool:
-    """Return whether a lane's entries may begin before `NEAR`; a guess, for speed alone."""
-    created_at = found.head.created_at
-    return created_at is not None and created_at < datetime.now(UTC) - OLD
+def _begins(found: Sequence[Found]) -> list[datetime]:
+    return [each.since for each in found if each.since is not None]
 
 
 def _fresh(allowed: Mapping[int, Allowance]) -> dict[int, datetime | None]:
