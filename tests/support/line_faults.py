@@ -61,6 +61,19 @@ async def honest(_way: Way, data: bytes, _line: Line) -> bytes:
     return data
 
 
+class Turns:
+    """Pass everything on, and count how often the server was asked and answered."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._last = Way.DOWN
+
+    async def __call__(self, way: Way, data: bytes, _line: Line) -> bytes:
+        self.count += self._last is Way.UP and way is Way.DOWN
+        self._last = way
+        return data
+
+
 async def half_open(_way: Way, data: bytes, line: Line) -> bytes:
     """Take every byte and pass none on; neither side learns that the other is gone."""
     line.lossy = line.lossy or bool(data)

@@ -19,7 +19,7 @@ from tests.support.delivery import expire_leases, lanes, make_due, stored
 from tests.support.dispatching import add_endpoint
 from tests.support.entries import BLOCK, RELEASE
 from tests.support.fault_proxy import FaultProxy
-from tests.support.line_faults import Line, Way
+from tests.support.line_faults import Turns
 
 URL = "http://127.0.0.1:1/"
 DAYS = 5
@@ -96,24 +96,19 @@ def test_days_of_a_backlog_are_not_looked_for_with_each_claim(
 ) -> None:
     endpoint_id = add_endpoint(db, URL, types=types)
     decisions.write("m_0")
-    turns, last = [0], [Way.DOWN]
-
-    async def counting(way: Way, data: bytes, _line: Line) -> bytes:
-        turns[0] += last[0] is Way.UP and way is Way.DOWN
-        last[0] = way
-        return data
+    turns = Turns()
 
     async def work(store: PostgresStore) -> None:
         await deliver(store, endpoint_id)
         decisions.write(*(f"m_{n}" for n in range(1, 13)))
         await store.route(16)
         age(db, DAYS)
-        proxy.bend(counting)
+        proxy.bend(turns)
         each = []
         for _ in range(12):
-            before = turns[0]
+            before = turns.count
             (lane,) = (await store.claim(wanted(endpoint_id, count=1), 0)).lanes
-            each.append(turns[0] - before)
+            each.append(turns.count - before)
             await store.settle([judged(lane, Outcome.DELIVERED)], repeated=False)
         # Some may be a look at the whole, once a second.
         assert each.count(1) > len(each) / 2, each

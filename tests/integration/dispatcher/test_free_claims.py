@@ -16,7 +16,7 @@ from tests.support.decisions import Decisions
 from tests.support.delivery import lanes, stored
 from tests.support.dispatching import add_endpoint
 from tests.support.fault_proxy import FaultProxy
-from tests.support.line_faults import Line, Way
+from tests.support.line_faults import Turns
 
 URL = "http://127.0.0.1:1/"
 LIMITS = {
@@ -67,13 +67,7 @@ def test_decision_waits_for_the_database_three_times_before_it_is_sent(
 ) -> None:
     """Two for routing and one for its claim, or two for both: each is a message and its answer."""
     endpoint_id = add_endpoint(db, URL)
-    turns = [0]
-    last = [Way.DOWN]
-
-    async def counting(way: Way, data: bytes, _line: Line) -> bytes:
-        turns[0] += last[0] is Way.UP and way is Way.DOWN
-        last[0] = way
-        return data
+    turns = Turns()
 
     async def work(store: PostgresStore) -> None:
         for _ in range(2):  # what a connection does for the first time takes longer
@@ -82,16 +76,16 @@ def test_decision_waits_for_the_database_three_times_before_it_is_sent(
             for lane in await claimed(store, endpoint_id):
                 await store.settle([judged(lane, Outcome.DELIVERED)], repeated=False)
         decisions.write("m_1")
-        proxy.bend(counting)
+        proxy.bend(turns)
         await store.route(16)
-        routed = turns[0]
+        routed = turns.count
         assert len(await claimed(store, endpoint_id)) == 1
-        assert (routed, turns[0] - routed) == (2, 1)
+        assert (routed, turns.count - routed) == (2, 1)
         decisions.write("m_2")
-        before = turns[0]
+        before = turns.count
         wanted = Wanted({endpoint_id: 100}, uuid4(), 30, 8)
         assert await store.route_and_claim(wanted, 0) is not None
-        assert turns[0] - before == 2
+        assert turns.count - before == 2
 
     with FaultProxy.before_postgres(dsn) as proxy:
         asyncio.run(stored(proxy.dsn_of(dsn), work))
