@@ -15,18 +15,13 @@ class Kind(StrEnum):
     DECISIONS = "decisions"
     LATE = "late"
     REFUSED = "refused"
-    REPLAYED = "replayed"
 
-
-REPLAYED = pa.schema([pa.field("rows", pa.int64(), nullable=False)])
-"""How many events a key group passed over because their windows were settled: one row."""
 
 SCHEMAS = {
     Kind.WINDOWS: WINDOWS,
     Kind.DECISIONS: DECISIONS,
     Kind.LATE: LATE,
     Kind.REFUSED: REFUSED,
-    Kind.REPLAYED: REPLAYED,
 }
 
 OUTPUT_DDL = "kind string, blob binary"

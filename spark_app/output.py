@@ -38,9 +38,6 @@ class Output:
     decisions: pa.Table
     late: pa.Table
     refused: pa.Table
-    replayed: int
-    """How many events fell in windows that were settled before this checkpoint: they were judged
-    then, and are not recorded one by one again."""
 
 
 def unpack(blobs: pa.Table) -> Output:
@@ -51,8 +48,7 @@ def unpack(blobs: pa.Table) -> Output:
     tables = {
         kind.value: pa.Table.from_batches(found[kind], schema) for kind, schema in SCHEMAS.items()
     }
-    replayed = pc.sum(tables.pop(Kind.REPLAYED.value)["rows"]).as_py()
-    return Output(**tables, replayed=replayed or 0)
+    return Output(**tables)
 
 
 def select(blobs: pa.Table) -> BatchInput:

@@ -24,7 +24,7 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 from spark_app import stored
-from spark_app.blobs import REPLAYED, Kind, from_blob, to_blob
+from spark_app.blobs import Kind, from_blob, to_blob
 from spark_app.exposure.codec import decode_part
 from spark_app.exposure.policy import Policy
 from spark_app.exposure.resume import resumed
@@ -195,6 +195,3 @@ def _blobs(output: StepOutput) -> Iterator[Row]:
     ):
         if table.num_rows:
             yield Row(kind=kind.value, blob=to_blob(table))
-    if output.replayed:
-        count = pa.table([[output.replayed]], schema=REPLAYED)
-        yield Row(kind=Kind.REPLAYED.value, blob=to_blob(count))

@@ -9,7 +9,7 @@ from sink.contract.exits import CommandError
 from spark_app.batches import Batches
 from spark_app.metrics import Metrics
 from spark_app.reported import batches_after, dropped_rows, watermark
-from spark_app.tally import SETTLED, Done
+from spark_app.tally import Done
 
 
 class Progress:
@@ -67,7 +67,7 @@ def line(progress: StreamingQueryProgress, done: Done) -> str:
         "late": tally.late["late"],
         "future_dated": tally.late["future_dated"],
         "repeated": tally.late["duplicate"],
-        "settled": tally.late[SETTLED],
+        "settled": tally.late["settled"],
         "watermark": "none" if watermark(progress) is None else progress.eventTime["watermark"],
         "ms": progress.durationMs.get("triggerExecution", 0),
     }

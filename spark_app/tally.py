@@ -11,12 +11,9 @@ from sink.batch import BatchInput
 from sink.contract.states import LateReason
 from sink.writer import Replayed, Written
 from spark_app import output
-from spark_app.blobs import SCHEMAS, Kind, from_blob
+from spark_app.blobs import Kind
 
-SETTLED = "replayed"
-"""The reason of an event whose window was settled before this checkpoint began."""
-
-LATE_REASONS = (*(reason.value for reason in LateReason), SETTLED)
+LATE_REASONS = tuple(reason.value for reason in LateReason)
 """Why an event may not be applied."""
 
 
@@ -54,9 +51,6 @@ class Accounts:
         """Return what the sink writes of the operator's blobs."""
         batch = output.select(blobs)
         late = _by_reason(batch.companions[Kind.LATE.value])
-        settled = _settled(blobs)
-        if settled:
-            late[SETTLED] = settled
         windows = batch.companions[Kind.WINDOWS.value].num_rows
         self._open = Tally(windows, late, _by_reason(batch.refused))
         return batch
@@ -77,10 +71,3 @@ def _by_reason(rows: pa.Table | None) -> Counter[str]:
             for found in pc.value_counts(rows["reason"])
         }
     )
-
-
-def _settled(blobs: pa.Table) -> int:
-    """Return how many rows were settled before: the one blob that the sink's tables leave out."""
-    those = blobs.filter(pc.equal(blobs["kind"], Kind.REPLAYED.value))["blob"].to_pylist()
-    batches = [from_blob(blob, SCHEMAS[Kind.REPLAYED]) for blob in those]
-    return sum(batch.column("rows")[0].as_py() for batch in batches)

@@ -99,6 +99,8 @@ class LateReason(StrEnum):
     LATE = "late"
     FUTURE_DATED = "future_dated"
     DUPLICATE = "duplicate"
+    SETTLED = "settled"
+    """Its window was published before this checkpoint began, which has no ids of it."""
 
 
 class ReplayVerb(StrEnum):

@@ -3,7 +3,7 @@
 A row is, the first that is true,
     future_dated   flagged so before the step
     late           its window is settled, and the cutoff after its end is not after the watermark
-    replayed       its window is settled: published before this checkpoint began (`resume`)
+    settled        its window is settled: published before this checkpoint began (`resume`)
     duplicate      its merchant absorbed its event id before: in any window still held in state, or
                    from an earlier row of this batch
     late           the cutoff after its window's end is not after the watermark
@@ -28,14 +28,13 @@ _ADDED = ["merchant_id", "event_id", "amount_minor"]
 
 
 class Fate(IntEnum):
-    """What becomes of a row; the names in lower case are the reasons of `schema.LATE`. A row that
-    is replayed is not among those: it was judged when its window was published."""
+    """What becomes of a row; the names in lower case are the reasons of `schema.LATE`."""
 
     APPLIED = 0
     LATE = 1
     FUTURE_DATED = 2
     DUPLICATE = 3
-    REPLAYED = 4
+    SETTLED = 4
 
 
 Fates = npt.NDArray[np.int8]
@@ -55,7 +54,7 @@ def fates(batch: Batch, ends: Int64s, absorbed: pa.Table, closed_us: int, settle
     fate = np.full(len(ends), Fate.APPLIED, np.int8)
     fate[late] = Fate.LATE
     fate[known] = Fate.DUPLICATE
-    fate[settled] = np.where(late[settled], Fate.LATE, Fate.REPLAYED)
+    fate[settled] = np.where(late[settled], Fate.LATE, Fate.SETTLED)
     fate[future] = Fate.FUTURE_DATED
 
     encoded = ids.dictionary_encode()

@@ -34,8 +34,6 @@ class StepOutput:
     late: pa.Table
     absorbed: pa.Table
     """The ids that the step added to the state: `schema.STATE_ABSORBED`."""
-    replayed: int
-    """How many rows fell in windows that were settled before this checkpoint."""
 
     @classmethod
     def empty(cls) -> Self:
@@ -45,7 +43,6 @@ class StepOutput:
             decisions=DECISIONS.empty_table(),
             late=LATE.empty_table(),
             absorbed=STATE_ABSORBED.empty_table(),
-            replayed=0,
         )
 
 
@@ -96,7 +93,7 @@ def decision_table(
 
 def late_table(batch: Batch, fate: Fates, watermark_us: int) -> pa.Table:
     """The rows that were refused, as `schema.LATE`."""
-    refused = np.flatnonzero((fate != Fate.APPLIED) & (fate != Fate.REPLAYED))
+    refused = np.flatnonzero(fate != Fate.APPLIED)
     if not len(refused):
         return LATE.empty_table()
     rows = batch.table.take(pa.array(batch.order[refused]))

@@ -91,7 +91,7 @@ DECISIONS: Final = _columns(
 
 LATE: Final = pa.schema(
     [
-        pa.field("reason", pa.string(), nullable=False),  # late, future_dated, duplicate
+        pa.field("reason", pa.string(), nullable=False),  # of `LateReason`
         pa.field("event_id", pa.string(), nullable=False),
         pa.field("merchant_id", pa.string(), nullable=False),
         pa.field("type", pa.string(), nullable=False),

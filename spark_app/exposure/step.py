@@ -7,7 +7,7 @@ chunking of the rows. Nothing in here knows about Spark, files or clocks.
 import numpy as np
 import pyarrow as pa
 
-from spark_app.exposure.absorb import Fate, absorb, fates
+from spark_app.exposure.absorb import absorb, fates
 from spark_app.exposure.book import Book
 from spark_app.exposure.emit import emit, forget
 from spark_app.exposure.output import StepOutput, decision_table, late_table, window_table
@@ -59,7 +59,6 @@ def step(
         decisions=decision_table(book.names, emissions, policy, settings.window_us),
         late=late_table(batch, fate, watermark),
         absorbed=absorbed,
-        replayed=int(np.count_nonzero(fate == Fate.REPLAYED)),
     )
     # Once settled windows are late by the ordinary rule, nothing has to be known of them.
     return book.close(ids, settled if settled > closed else None), output

@@ -67,7 +67,7 @@ class Decision(NamedTuple):
 
 
 class Late(NamedTuple):
-    """An event that was recorded and not applied: `late`, `future_dated` or `duplicate`."""
+    """An event that was recorded and not applied; `reason` says why."""
 
     reason: str
     event_id: str
@@ -104,7 +104,10 @@ class _Merchant:
 
 
 class Reference:
-    """Recomputes a stream batch by batch; `policy_path` is the job's policy file."""
+    """Recomputes a stream batch by batch; `policy_path` is the job's policy file.
+
+    Windows that end by `settled_until_us` were published before, by another checkpoint.
+    """
 
     def __init__(
         self,
@@ -112,11 +115,13 @@ class Reference:
         *,
         window_us: int = WINDOW_US,
         late_cutoff_us: int = LATE_CUTOFF_US,
+        settled_until_us: int | None = None,
     ) -> None:
         self._policy = tomllib.loads(policy_path.read_text(encoding="utf-8"))
         self._version: str = self._policy["version"]
         self._window_us = window_us
         self._cutoff_us = late_cutoff_us
+        self._settled_us = settled_until_us
         self._merchants: dict[str, _Merchant] = {}
 
     def batch(self, rows: list[Event], watermark_us: int | None) -> BatchResult:
@@ -155,6 +160,8 @@ class Reference:
         reason = None
         if event.future_dated:
             reason = "future_dated"
+        elif self._settled_us is not None and end <= self._settled_us:
+            reason = "late" if self._expired(end, watermark) else "settled"
         elif any(event.event_id in window.absorbed for window in merchant.windows.values()):
             reason = "duplicate"
         elif self._expired(end, watermark):

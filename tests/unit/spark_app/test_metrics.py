@@ -122,7 +122,7 @@ def test_every_counter_is_there_before_it_counts() -> None:
     assert len(counters) == 9
     assert all(family.samples for family in counters)
     assert {reason for family in counters for reason in _reasons(family)} >= {
-        *("late", "future_dated", "duplicate", "replayed", "malformed")
+        *("late", "future_dated", "duplicate", "settled", "malformed")
     }
 
 

@@ -101,10 +101,3 @@ def test_a_batch_without_blobs_is_a_batch_without_rows() -> None:
     blobs = _blobs()
     assert prepare(select(blobs)).row_count == 0
     assert unpack(blobs).windows.num_rows == 0
-
-
-def test_rows_passed_over_are_counted_and_no_part_of_the_batch() -> None:
-    blobs = _blobs((Kind.REPLAYED, [{"rows": 3}]), (Kind.REPLAYED, [{"rows": 4}]))
-    assert unpack(blobs).replayed == 7
-    assert unpack(_blobs()).replayed == 0
-    assert prepare(select(blobs)).digest == prepare(select(_blobs())).digest

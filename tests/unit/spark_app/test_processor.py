@@ -220,12 +220,18 @@ def test_a_checkpoint_that_begins_with_holds_waits_for_their_empty_windows() -> 
     assert _moments(put_out, "decisions", "window_end", "action") == [(12 * 60 + 30, "release")]
 
 
-def test_rows_of_settled_windows_are_counted_and_change_nothing() -> None:
+def test_rows_of_settled_windows_are_put_out_whole_and_change_nothing() -> None:
     operator = Operator(_held(("m", "12:15"), settled="12:15"))
     put_out = operator.rows(
         table(row("a", "12:01", OVER), row("b", "11:00", 1, "other"), row("c", "12:16", 5))
     )
-    assert put_out == [("replayed", [{"rows": 2}])]
+    assert [kind for kind, _ in put_out] == ["late"]
+    kept = [
+        (row["reason"], row["merchant_id"], row["event_id"], row["amount_minor"])
+        for row in put_out[0][1]
+    ]
+    assert kept == [("settled", "m", "a", OVER), ("settled", "other", "b", 1)]
+    assert [row["occurred_at"].strftime("%H:%M") for row in put_out[0][1]] == ["12:01", "11:00"]
     assert set(operator.kept.windows) == {at("12:30")}
 
 

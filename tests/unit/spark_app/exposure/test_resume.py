@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploy.local.demo.reference import BatchResult, Decision, Emission
+from deploy.local.demo.reference import BatchResult, Decision, Emission, Late, Reference
 from spark_app.exposure.errors import StateError
 from spark_app.exposure.policy import Policy
 from spark_app.exposure.resume import resumed
@@ -16,7 +16,17 @@ from spark_app.exposure.schema import STATE_MERCHANTS
 from spark_app.exposure.settings import Settings
 from spark_app.exposure.state import GroupState
 from tests.support.exposure import Group, at, row
-from tests.support.exposure_runs import WINDOW, Batch, apply, plain, policies, splits
+from tests.support.exposure_runs import (
+    WINDOW,
+    Batch,
+    Run,
+    apply,
+    moments,
+    plain,
+    policies,
+    runs,
+    splits,
+)
 
 SETTINGS = Settings()
 OVER = 6_000_000
@@ -34,17 +44,14 @@ def _resumed(frontier: str | None, *holds: tuple[str, str]) -> Group:
     return group
 
 
-def _feed(
-    state: GroupState, batches: Sequence[Batch], policy: Policy
-) -> tuple[list[BatchResult], int]:
-    """What came out of each batch, and how many rows were passed over."""
-    results, replayed = [], 0
+def _feed(state: GroupState, batches: Sequence[Batch], policy: Policy) -> list[BatchResult]:
+    """What came out of each batch."""
+    results = []
     for batch in batches:
         state, output = apply(state, batch, policy, SETTINGS)
         results.append(plain(output))
-        replayed += output.replayed
     assert not state.merchants.num_rows
-    return results, replayed
+    return results
 
 
 def _published(results: Sequence[BatchResult]) -> tuple[list[Emission], list[Decision]]:
@@ -61,7 +68,7 @@ def test_a_stream_that_lost_its_checkpoint_goes_on_as_if_it_had_not(
 ) -> None:
     before, after = split
     policy = Policy.parse(text)
-    undisturbed, _ = _feed(GroupState.empty(), before, policy)
+    undisturbed = _feed(GroupState.empty(), before, policy)
 
     lost_after = data.draw(st.integers(0, len(before)))
     windows, decisions = _published(undisturbed[:lost_after])
@@ -74,7 +81,7 @@ def test_a_stream_that_lost_its_checkpoint_goes_on_as_if_it_had_not(
     holds = [(m, newest[m]) for m, action in last.items() if action == "block"]
 
     state = resumed(frontier, _holds(*holds), SETTINGS)
-    results, replayed = _feed(state, after, policy)
+    results = _feed(state, after, policy)
     again = _published(results)
 
     assert all(frontier is None or w.window_end > frontier for rows in again for w in rows)
@@ -82,30 +89,52 @@ def test_a_stream_that_lost_its_checkpoint_goes_on_as_if_it_had_not(
     assert Counter([*windows, *again[0]]) == Counter(whole_windows)
     assert Counter([*decisions, *again[1]]) == Counter(whole_decisions)
     settled = [
-        row
+        (row.merchant_id, row.event_id, row.amount_minor, row.occurred_at_us)
         for batch in after
         for row in batch.rows
         if frontier is not None and row.occurred_at_us < frontier
     ]
-    assert replayed == len(settled)
-    assert not [late for result in results for late in result.late if late[0] != "duplicate"]
+    refused = [Late(*late) for result in results for late in result.late]
+    assert {late.reason for late in refused} <= {"duplicate", "settled"}
+    kept = [
+        (late.merchant_id, late.event_id, late.amount_minor, late.occurred_at)
+        for late in refused
+        if late.reason == "settled"
+    ]
+    assert Counter(kept) == Counter(settled)
+
+
+@given(runs(), moments(-25, 60))
+@settings(max_examples=150, deadline=None)
+def test_a_run_that_begins_settled_equals_the_reference(
+    tmp_path_factory: pytest.TempPathFactory, run: Run, moment: int
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "settled.toml"
+    path.write_text(run.policy)
+    until, policy = moment // WINDOW * WINDOW, Policy.parse(run.policy)
+    cutoff = run.settings.late_cutoff_us
+    naive = Reference(path, late_cutoff_us=cutoff, settled_until_us=until)
+    state = resumed(until, _holds(), run.settings)
+    for batch in run.batches:
+        state, output = apply(state, batch, policy, run.settings)
+        assert plain(output) == naive.batch(list(batch.rows), batch.watermark)
 
 
 def test_a_row_of_a_settled_window_is_late_by_the_ordinary_rule_first() -> None:
     group = _resumed("12:15")
     group.batch("12:16:59", row("a", "12:01", 1), row("b", "11:59", 1))
-    assert (group.refused, group.output.replayed) == ([("late", "b")], 1)
+    assert group.refused == [("late", "b"), ("settled", "a")]
     group.batch("12:16:59", row("a", "12:01", 1, future_dated=True))
-    assert (group.refused, group.output.replayed) == ([("future_dated", "a")], 0)
+    assert group.refused == [("future_dated", "a")]
     group.batch("12:17", row("a", "12:01", 1))
-    assert (group.refused, group.output.replayed) == ([("late", "a")], 0)
+    assert group.refused == [("late", "a")]
     assert group.state.is_empty
 
 
-def test_a_row_of_a_settled_window_is_passed_over_although_its_id_is_known() -> None:
+def test_a_row_of_a_settled_window_is_kept_as_such_although_its_id_is_known() -> None:
     group = _resumed("12:15").batch(None, row("a", "12:16", 1))
     group.batch(None, row("a", "12:01", 1))
-    assert (group.refused, group.output.replayed) == ([], 1)
+    assert group.refused == [("settled", "a")]
 
 
 def test_windows_after_the_frontier_begin_anew() -> None:

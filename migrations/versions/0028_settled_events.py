@@ -1,0 +1,28 @@
+"""Events of windows that are settled are kept as rows.
+
+A checkpoint that takes over a stream passes over events of windows that were published before it,
+and they were only counted.
+"""
+
+from alembic import op
+
+revision = "0028"
+down_revision = "0022"
+
+_BEFORE = "'late', 'future_dated', 'duplicate'"
+
+
+def upgrade() -> None:
+    op.execute("ALTER TYPE holdfast.late_reason ADD VALUE IF NOT EXISTS 'settled'")
+
+
+def downgrade() -> None:
+    # The version before calls an event of such a window late once its cutoff has passed.
+    op.execute("ALTER TYPE holdfast.late_reason RENAME TO late_reason_with_settled")
+    op.execute(f"CREATE TYPE holdfast.late_reason AS ENUM ({_BEFORE})")
+    op.execute("""
+        ALTER TABLE holdfast.late_event ALTER COLUMN reason TYPE holdfast.late_reason
+        USING (CASE reason::text WHEN 'settled' THEN 'late' ELSE reason::text END)
+            ::holdfast.late_reason
+    """)
+    op.execute("DROP TYPE holdfast.late_reason_with_settled")
