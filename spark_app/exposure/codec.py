@@ -7,24 +7,22 @@ Arrow reads a stream that was cut between two messages as a shorter table, and a
 another amount; the frame turns both into errors. Parts are framed one by one, so that they are
 stored apart and only the changed ones are written again.
 
-    version  absorbed                              windows
-    1        merchant_id, window_end, event_id     with window_end
-    2        merchant_id (dictionary), event_id    without: the window end is the key of the frame
+Frames of windows and of absorbed ids are without window end: it is the key of the frame.
 """
 
 import struct
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from spark_app.exposure.errors import StateError, StateTooNew
 from spark_app.exposure.schema import STATE_ABSORBED, STATE_MERCHANTS, STATE_WINDOWS
 
 VERSION: Final = 2
-"""Of the columns. Raise it with every change of a schema in `PARTS`, and add to `UPGRADES`."""
+"""Of the columns. Raise it with every change of a schema in `PARTS`, and `shape.LAYOUT` with
+it: a checkpoint of another layout is refused before its state is read."""
 
 WINDOW_END: Final = "window_end"
 
@@ -56,29 +54,6 @@ PARTS: Final[Mapping[str, pa.Schema]] = {
 """The columns of each part. Frames of windows and of ids belong to one window end, their key."""
 
 
-def _of_one_end(table: pa.Table) -> pa.Table:
-    ends = table[WINDOW_END]
-    if len(ends) and pc.count_distinct(ends).as_py() > 1:
-        raise StateError(
-            "A part of the stored state holds several windows, and was stored as that of one. "
-            f"{_ADVICE}"
-        )
-    return table.drop_columns(WINDOW_END)
-
-
-def _with_dictionary(table: pa.Table) -> pa.Table:
-    merchants = table["merchant_id"].dictionary_encode()
-    return table.set_column(0, PARTS["absorbed"].field(0), merchants)
-
-
-UPGRADES: Final[Mapping[tuple[str, int], Callable[[pa.Table], pa.Table]]] = {
-    ("windows", 1): _of_one_end,
-    ("absorbed", 1): lambda table: _with_dictionary(_of_one_end(table)),
-}
-"""By part and version: makes a table of the next version of it. A part that is not named did not
-change with that version."""
-
-
 def encode_part(name: str, table: pa.Table) -> bytes:
     """A part of the state (columns of `PARTS`) as one frame."""
     schema = PARTS[name].with_metadata({_PART: name, _VERSION: str(VERSION)})
@@ -91,7 +66,7 @@ def encode_part(name: str, table: pa.Table) -> bytes:
 
 
 def decode_part(name: str, frame: bytes) -> pa.Table:
-    """Read what `encode_part` wrote, now or in an older version; the table lies in `frame`.
+    """Read what `encode_part` wrote, in this version; the table lies in `frame`.
 
     Raises StateTooNew when a newer version wrote it, StateError when it is not one whole frame of
     this part.
@@ -134,13 +109,9 @@ def _table(name: str, stream: pa.Buffer) -> pa.Table:
             f"The stored state has version {version} and this Holdfast reads up to "
             f"{VERSION}. Nothing was written; run the newer version again."
         )
-    if found == name:
-        for older in range(version, VERSION):
-            upgrade = UPGRADES.get((name, older))
-            table = table if upgrade is None else upgrade(table)
-    if found != name or version < 1 or not table.schema.equals(PARTS[name]):
+    if found != name or version != VERSION or not table.schema.equals(PARTS[name]):
         raise StateError(
-            f"Expected part {name} of version 1 to {VERSION} of the state, found part "
+            f"Expected part {name} of version {VERSION} of the state, found part "
             f"{found or '?'} of version {version}. {_ADVICE}"
         )
     return table

@@ -1,9 +1,4 @@
-"""Parts of the state as bytes: restored exactly, also from version 1, and refused in words."""
-
-import base64
-import json
-from pathlib import Path
-from typing import Any
+"""Parts of the state as bytes: restored exactly, or refused in words."""
 
 import pyarrow as pa
 import pytest
@@ -12,8 +7,6 @@ from spark_app.exposure import codec
 from spark_app.exposure.codec import PARTS, decode_part, encode_part
 from spark_app.exposure.errors import StateError, StateTooNew
 from tests.support.exposure import Group, row
-
-GOLDEN = json.loads((Path(__file__).parent / "golden" / "state_v1.json").read_text())
 
 
 def _parts(group: Group) -> dict[str, pa.Table]:
@@ -93,7 +86,7 @@ def test_bytes_behind_a_frame_are_refused(name: str, frame: bytes) -> None:
 def test_another_part_is_refused() -> None:
     frame = encode_part("merchants", PARTS["merchants"].empty_table())
     with pytest.raises(
-        StateError, match=r"Expected part windows of version 1 to 2 .* found part merchants"
+        StateError, match=r"Expected part windows of version 2 .* found part merchants"
     ):
         decode_part("windows", frame)
 
@@ -121,31 +114,11 @@ def test_other_columns_under_the_same_version_are_refused(
         decode_part(name, frame)
 
 
-def _golden(part: str, *, of_one_window: bool) -> tuple[bytes, list[dict[str, Any]]]:
-    for entry in GOLDEN:
-        ends = {row.get("window_end") for row in entry["rows"]}
-        if entry["part"] == part and (len(ends) == 1) is of_one_window:
-            return base64.b64decode(entry["frame"]), entry["rows"]
-    raise AssertionError(part)
-
-
-def test_a_part_of_version_1_is_read(name: str) -> None:
-    frame, rows = _golden(name, of_one_window=True)
-    restored = decode_part(name, frame)
-    assert restored.schema.equals(PARTS[name])
-    found = restored.to_pylist()
-    expected = [{key: value for key, value in row.items() if key in found[0]} for row in rows]
-    if name == "merchants":
-        found = restored.set_column(
-            2, "latest_end", restored["latest_end"].cast(pa.int64())
-        ).to_pylist()
-    assert len(found) > 1
-    assert found == expected
-    assert decode_part(name, encode_part(name, restored)).equals(restored)
-
-
-@pytest.mark.parametrize("name", ["windows", "absorbed"])
-def test_a_part_of_version_1_with_several_windows_is_not_taken_for_one(name: str) -> None:
-    frame, _ = _golden(name, of_one_window=False)
-    with pytest.raises(StateError, match="holds several windows"):
+def test_an_older_version_is_refused(
+    name: str, part: pa.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(codec, "VERSION", 1)
+        frame = encode_part(name, part)
+    with pytest.raises(StateError, match=f"Expected part {name} of version 2 .* of version 1"):
         decode_part(name, frame)
