@@ -58,6 +58,7 @@ def test_alert_names_only_what_there_is(rule: dict[str, Any]) -> None:
     plain = [word for word in words if re.fullmatch(r"[a-z]+", word)]
     told_of = holdfast(*plain[:2], "--help")
     assert told_of.returncode == ExitCode.OK, notes["run"]
+    assert "COMMAND [ARGS]" not in told_of.stdout, f"{notes['run']} prints help"
     for option in (word for word in words if word.startswith("--")):
         assert option in told_of.stdout, notes["run"]
 
