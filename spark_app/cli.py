@@ -148,7 +148,7 @@ def _run_files(*, trigger: dict[str, Any], running: dict[str, Any], **job: Any) 
     except ModuleNotFoundError as error:
         raise CommandError(
             f"`job run` needs the package {error.name}, which is not installed:"
-            " pip install 'holdfast[spark]'.",
+            " pip install '/path/to/holdfast[spark]'.",
             ExitCode.USAGE,
         ) from error
     run_files(trigger=Trigger(**trigger), running=Running(**running), **job)

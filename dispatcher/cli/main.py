@@ -139,7 +139,7 @@ def _load(point: EntryPoint, *, wanted: bool) -> typer.Typer:
         if wanted:
             raise CommandError(
                 f"`holdfast {point.name}` needs the package {missing}, which is not installed:"
-                " pip install 'holdfast[local]' installs every part.",
+                " pip install '/path/to/holdfast[local]' installs every part.",
                 ExitCode.USAGE,
             ) from None
         return typer.Typer(help=f"(not installed: needs {missing})", callback=lambda: None)

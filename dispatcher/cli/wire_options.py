@@ -46,7 +46,7 @@ def installed(command: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         raise CommandError(
             f"`holdfast {command}` needs the package {error.name}, which is not installed:"
-            " pip install 'holdfast[dispatcher]'.",
+            " pip install '/path/to/holdfast[dispatcher]'.",
             ExitCode.USAGE,
         ) from None
 

@@ -116,7 +116,7 @@ def _engine(name: str | None, fault: str | None) -> Check:
             "engine",
             Level.WARN,
             f"nothing can be sent from here: {fault}",
-            "where a dispatcher runs: pip install 'holdfast[dispatcher]'",
+            "where a dispatcher runs: pip install '/path/to/holdfast[dispatcher]'",
         )
     return Check("engine", Level.OK, name)
 

@@ -63,12 +63,12 @@ def writer() -> Requeue:
         except ModuleNotFoundError as error:
             raise CommandError(
                 f"writing entries needs the package {error.name}, which is not installed:"
-                " pip install 'holdfast[sink]'. Nothing was changed.",
+                " pip install '/path/to/holdfast[sink]'. Nothing was changed.",
                 ExitCode.USAGE,
             ) from None
         return found
     raise CommandError(
         "this installation has nothing that writes entries: install Holdfast again with"
-        " pip install 'holdfast[sink]'. Nothing was changed.",
+        " pip install '/path/to/holdfast[sink]'. Nothing was changed.",
         ExitCode.USAGE,
     )

@@ -45,7 +45,7 @@ def inspect(
     except ModuleNotFoundError as error:
         raise CommandError(
             f"`job inspect` needs the package {error.name}, which is not installed:"
-            " pip install 'holdfast[spark]'.",
+            " pip install '/path/to/holdfast[spark]'.",
             ExitCode.USAGE,
         ) from error
     answer.run(answer.Question(checkpoint, merchant, batch, diff), as_json=as_json)
