@@ -6,7 +6,7 @@ and they were only counted.
 
 from alembic import op
 
-revision = "0028"
+revision = "0023"
 down_revision = "0022"
 
 _BEFORE = "'late', 'future_dated', 'duplicate'"
