@@ -12,6 +12,9 @@ import yaml
 
 from sink.contract.exits import ExitCode
 from tests.support.command import holdfast
+from tests.support.decisions import Decisions
+
+ANSWERED = {ExitCode.OK, ExitCode.NOTHING_MATCHED, ExitCode.DEGRADED}
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy" / "prometheus" / "holdfast.yml"
@@ -54,13 +57,27 @@ def test_alert_names_only_what_there_is(rule: dict[str, Any]) -> None:
     assert notes.keys() >= {"summary", "description", "run"}
     if "runbook" in notes:
         assert (ROOT / notes["runbook"]).is_file()
-    _, *words = notes["run"].split()
-    plain = [word for word in words if re.fullmatch(r"[a-z]+", word)]
-    told_of = holdfast(*plain[:2], "--help")
-    assert told_of.returncode == ExitCode.OK, notes["run"]
-    assert "COMMAND [ARGS]" not in told_of.stdout, f"{notes['run']} prints help"
-    for option in (word for word in words if word.startswith("--")):
-        assert option in told_of.stdout, notes["run"]
+
+
+def test_command_of_each_alert_answers(dsn: str) -> None:
+    """On a database with the stream and the endpoint that the labels name."""
+    with Decisions(dsn, "payouts") as decisions:
+        decisions.write("m_1")
+    add = [
+        "endpoint",
+        "add",
+        "payouts",
+        "--url",
+        "https://payouts.example",
+        "--secret-ref",
+        "env:S",
+    ]
+    assert holdfast(*add, dsn=dsn).returncode == ExitCode.OK
+    for command in sorted({rule["annotations"]["run"] for rule in _rules()}):
+        _, *words = re.sub(r"{{ \$labels\.(endpoint|stream) }}", "payouts", command).split()
+        answer = holdfast(*words, dsn=dsn)
+        assert answer.returncode in ANSWERED, f"{command}: {answer.stdout}{answer.stderr}"
+        assert "Usage:" not in answer.stdout, f"{command} prints its help"
 
 
 def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
