@@ -2,8 +2,8 @@
 
 A row is, the first that is true,
     future_dated   flagged so before the step
-    late           its window is settled, and the cutoff after its end is not after the watermark
-    settled        its window is settled: published before this checkpoint began (`resume`)
+    settled        its window was published before this checkpoint began (`resume`), and the cutoff
+                   after its end is after the watermark
     duplicate      its merchant absorbed its event id before: in any window still held in state, or
                    from an earlier row of this batch
     late           the cutoff after its window's end is not after the watermark
@@ -49,12 +49,12 @@ def fates(batch: Batch, ends: Int64s, absorbed: pa.Table, closed_us: int, settle
     future = batch.table["future_dated"].to_numpy()[batch.order]
     known = _absorbed_before(absorbed, batch.table)[batch.order]
     late = ends <= closed_us
-    settled = ends <= settled_us
+    settled = (ends <= settled_us) & ~late
 
     fate = np.full(len(ends), Fate.APPLIED, np.int8)
     fate[late] = Fate.LATE
     fate[known] = Fate.DUPLICATE
-    fate[settled] = np.where(late[settled], Fate.LATE, Fate.SETTLED)
+    fate[settled] = Fate.SETTLED
     fate[future] = Fate.FUTURE_DATED
 
     encoded = ids.dictionary_encode()

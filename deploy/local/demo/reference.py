@@ -115,7 +115,7 @@ class Reference:
         *,
         window_us: int = WINDOW_US,
         late_cutoff_us: int = LATE_CUTOFF_US,
-        settled_until_us: int | None = None,
+        settled_until_us: int = 0,
     ) -> None:
         self._policy = tomllib.loads(policy_path.read_text(encoding="utf-8"))
         self._version: str = self._policy["version"]
@@ -160,8 +160,8 @@ class Reference:
         reason = None
         if event.future_dated:
             reason = "future_dated"
-        elif self._settled_us is not None and end <= self._settled_us:
-            reason = "late" if self._expired(end, watermark) else "settled"
+        elif end <= self._settled_us and not self._expired(end, watermark):
+            reason = "settled"
         elif any(event.event_id in window.absorbed for window in merchant.windows.values()):
             reason = "duplicate"
         elif self._expired(end, watermark):

@@ -137,6 +137,14 @@ def test_a_row_of_a_settled_window_is_kept_as_such_although_its_id_is_known() ->
     assert group.refused == [("settled", "a")]
 
 
+def test_a_repeated_id_is_a_duplicate_once_the_cutoff_of_the_settled_window_is_over() -> None:
+    group = _resumed("12:15").batch(None, row("a", "12:16", 1))
+    group.batch("12:17", row("a", "12:01", 1))
+    assert group.refused == [("duplicate", "a")]
+    group.batch("12:17", row("a", "12:01", 1))
+    assert group.refused == [("duplicate", "a")]
+
+
 def test_windows_after_the_frontier_begin_anew() -> None:
     group = _resumed("12:15").batch(None, row("a", "12:16", OVER)).batch("12:30")
     assert group.decided == [("m", "block", "12:30", 1, OVER)]
