@@ -96,7 +96,7 @@ def _as_file(content: bytes) -> Iterator[str]:
 
 
 def _memory() -> int | None:
-    """Return a file in memory that can be opened by a path, or None where there is no such thing."""
+    """Return a file in memory that has a path, or None where there is no such thing."""
     try:
         return os.memfd_create("holdfast-client-key") if _DESCRIPTORS.is_dir() else None
     except (AttributeError, OSError):  # not Linux, or forbidden here
