@@ -76,11 +76,13 @@ class Client:
 
     def _open(self) -> httpx.AsyncClient:
         # No redirects, no proxies of the environment, no cookies kept: what is asked is graded.
+        # No connection is kept either: a receiver that leaves a body unread would take it for the
+        # beginning of the next request, and its answer to that would be graded.
         return httpx.AsyncClient(
             trust_env=False,
             verify=self._tls,
             timeout=None,  # noqa: S113 - the deadline around each request is the limit
-            limits=httpx.Limits(max_connections=CONNECTIONS_MAX),
+            limits=httpx.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=0),
         )
 
     async def _send(

@@ -53,6 +53,11 @@ class Refused:
 Answer = Response | NotSent | NoAnswer | Refused
 
 
+def too_late(total_timeout: float) -> str:
+    """Return why a request was not sent whose time was over before its first byte."""
+    return f"its time of {total_timeout:g} s was over before the request could be written"
+
+
 def classify(answer: Answer) -> Outcome:
     """Return the outcome of `answer`."""
     match answer:

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 
 from dispatcher.clock import seconds
-from dispatcher.core.outcome import Answer, NoAnswer, NotSent, Refused, Response
+from dispatcher.core.outcome import Answer, NoAnswer, NotSent, Refused, Response, too_late
 from dispatcher.core.request import Request
 from dispatcher.core.target import Target, url_fault
 from dispatcher.core.text import one_line
@@ -81,8 +81,12 @@ class AsyncioTransport:
                     connection = await channel.opened()
             if not connection.usable:
                 return NotSent("the receiver closed the connection before the request")
+            left = end - seconds()
+            if left <= 0:
+                channel.give_back(connection)
+                return NotSent(too_late(target.total_timeout))
             progress.sent = True
-            reply = await connection.exchange(head, request.body, end - seconds(), self._passed)
+            reply = await connection.exchange(head, request.body, left, self._passed)
             channel.give_back(connection)
         except (NotConnectedError, ResolveError) as error:
             return NotSent(one_line(str(error)))

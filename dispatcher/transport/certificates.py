@@ -1,12 +1,17 @@
 """The certificates of a target: which authorities it trusts, and who we are to it."""
 
+import os
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 import httpx
 
 from dispatcher.core.target import Target
+
+_DESCRIPTORS = Path("/proc/self/fd")
 
 
 class UnusablePemError(ValueError):
@@ -56,26 +61,46 @@ def trust(context: ssl.SSLContext, ca_pem: bytes) -> None:
         raise UnusablePemError("its CA certificates are no PEM that can be read") from None
 
 
-def identity(target: Target) -> bytes | None:
-    """Return the client's certificate and key as one PEM, or None where there are none."""
-    if target.client_cert_pem is None or target.client_key_pem is None:
-        return None
-    return target.client_cert_pem.rstrip() + b"\n" + target.client_key_pem
-
-
 def _identify(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    # Python loads a chain from a file alone. This one is readable by its owner and is gone at once.
-    with NamedTemporaryFile(prefix="holdfast-") as file:
-        file.write(certificate.rstrip() + b"\n" + key)
-        file.flush()
+    # Python loads a chain from a file alone.
+    with _as_file(certificate.rstrip() + b"\n" + key) as path:
         try:
-            context.load_cert_chain(file.name, password=_no_password)
+            context.load_cert_chain(path, password=_no_password)
         except (ssl.SSLError, OSError, ValueError) as error:
             reason = getattr(error, "reason", None) or "no PEM that can be read"
             words = str(reason).replace("_", " ").lower()
             raise UnusablePemError(
                 f"its client certificate and key cannot be used: {words}"
             ) from None
+
+
+@contextmanager
+def _as_file(content: bytes) -> Iterator[str]:
+    """Yield the path of a file that holds `content`.
+
+    On Linux the file is in memory, has no name in any folder and ends with this process, however
+    it ends. Elsewhere it is a temporary file that its owner alone may read; it is removed when the
+    block ends, and a process that is killed within the block leaves it behind.
+    """
+    descriptor = _memory()
+    if descriptor is None:
+        with NamedTemporaryFile(prefix="holdfast-") as file:
+            file.write(content)
+            file.flush()
+            yield file.name
+        return
+    with os.fdopen(descriptor, "wb") as memory:
+        memory.write(content)
+        memory.flush()
+        yield f"{_DESCRIPTORS}/{descriptor}"
+
+
+def _memory() -> int | None:
+    """Return a file in memory that has a path, or None where there is no such thing."""
+    try:
+        return os.memfd_create("holdfast-client-key") if _DESCRIPTORS.is_dir() else None
+    except (AttributeError, OSError):  # not Linux, or forbidden here
+        return None
 
 
 def _no_password() -> str:

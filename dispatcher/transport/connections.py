@@ -3,6 +3,10 @@
 httpcore's own pool looks at every connection for every request, which at 64 connections costs
 ten times the request itself. The dispatcher already limits how many requests run at once, so all
 that is left to do is to take an idle connection or to open one.
+
+One carries another request behind a 2xx that came after the whole request had left: a receiver that
+answers without reading takes the rest for the beginning of the next request, and its answer to that
+would be booked as the next one's. httpcore keeps it whatever the status is.
 """
 
 import ssl
@@ -10,6 +14,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import httpcore
+
+from dispatcher.transport.kernel import unacknowledged
+
+_SUCCESS, _REDIRECTION = 200, 300
 
 KEEP_ALIVE_SECONDS = 15.0
 """How long an idle connection is kept; servers mostly keep it longer, so few close as we write."""
@@ -45,17 +53,24 @@ class Connections(httpcore.AsyncConnectionPool):
             self._busy.discard(connection)
             await connection.aclose()
             raise
+        stream: httpcore.AsyncNetworkStream = response.extensions["network_stream"]
+        # httpcore reads when the loop's transport holds nothing any more; the kernel may still.
+        sent = not unacknowledged(stream.get_extra_info("socket").fileno())
+        keeps = _SUCCESS <= response.status < _REDIRECTION and sent
         return httpcore.Response(
             status=response.status,
             headers=response.headers,
-            content=_Body(self, connection, response),
+            content=_Body(self, connection, response, keeps=keeps),
             extensions=response.extensions,
         )
 
-    async def give_back(self, connection: httpcore.AsyncHTTPConnection) -> None:
-        """Keep a connection whose response was read to its end, and close any other."""
+    async def give_back(self, connection: httpcore.AsyncHTTPConnection, *, keeps: bool) -> None:
+        """Keep a connection whose response was read to its end, and close any other.
+
+        `keeps` says that status and time of the response allow for it.
+        """
         self._busy.discard(connection)
-        if connection.is_idle() and not connection.is_closed() and not _surplus(connection):
+        if keeps and connection.is_idle() and not _surplus(connection):
             self._idle.append(connection)
         else:
             await connection.aclose()
@@ -91,8 +106,11 @@ class _Body:
         owner: Connections,
         connection: httpcore.AsyncHTTPConnection,
         response: httpcore.Response,
+        *,
+        keeps: bool,
     ) -> None:
         self._owner = owner
+        self._keeps = keeps
         self._connection = connection
         self._response = response
 
@@ -105,14 +123,24 @@ class _Body:
         try:
             await self._response.aclose()
         finally:
-            await self._owner.give_back(self._connection)
+            await self._owner.give_back(self._connection, keeps=self._keeps)
 
 
-def _surplus(connection: httpcore.AsyncHTTPConnection) -> bytes:
-    """Return what was read behind the response: it must not become the answer to another request.
+def _surplus(connection: httpcore.AsyncHTTPConnection) -> bool:
+    """Return whether anything was read behind the response: it must not answer another request.
 
     httpcore has no public way to it, and would take it for the next response.
     """
     http: Any = connection._connection  # noqa: SLF001
-    data: bytes = http._h11_state.trailing_data[0]  # noqa: SLF001
-    return data
+    if http._h11_state.trailing_data[0]:  # noqa: SLF001
+        return True
+    tls: ssl.SSLObject | None = http._network_stream.get_extra_info("ssl_object")  # noqa: SLF001
+    if tls is None:
+        return False
+    try:
+        tls.read(1)  # further records that came along with the response
+    except ssl.SSLWantReadError:
+        return False
+    except ssl.SSLError:
+        return True
+    return True

@@ -7,6 +7,7 @@ judged is what is connected to. The certificate is checked against the name of t
 import asyncio
 import socket
 import ssl
+from typing import cast
 
 import httpx
 
@@ -98,7 +99,7 @@ class Dialer:
             self._first, self._fresh_until = 0, 0.0
 
     async def _open(self, address: str) -> Connection:
-        loop, encrypted = asyncio.get_running_loop(), self._tls is not None
+        loop = asyncio.get_running_loop()
         failpoint("D5")
         ((family, kind, protocol, _, place),) = socket.getaddrinfo(
             address, self._port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
@@ -109,15 +110,18 @@ class Dialer:
             opened.setblocking(False)
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await loop.sock_connect(opened, place)
-            if encrypted:
+            transport, _ = await loop.create_connection(lambda: connection, sock=opened)
+            if self._tls is not None:
                 failpoint("D6")
-            await loop.create_connection(
-                lambda: connection,
-                sock=opened,
-                ssl=self._tls,
-                server_hostname=self._host if encrypted else None,
-                ssl_handshake_timeout=self._target.connect_timeout if encrypted else None,
-            )
+                # In two steps: `create_connection` would keep the transport below to itself.
+                encrypted = await loop.start_tls(
+                    transport,
+                    connection,
+                    self._tls,
+                    server_hostname=self._host,
+                    ssl_handshake_timeout=self._target.connect_timeout,
+                )
+                connection.encrypted(cast("asyncio.Transport", encrypted))
         except BaseException:
             # What holds the socket by now must end before its number is somebody else's.
             connection.abort()

@@ -1,7 +1,9 @@
 """One HTTP/1.1 connection: a request at a time, and of its answer as much as is looked at.
 
 The parser is llhttp, by `httptools`. What it leaves to its caller is here: how much may be read,
-what ends an answer, and whether the connection may carry another request.
+what ends an answer, and whether the connection may carry another request. It may behind a 2xx that
+came after the whole request had left: a receiver that answers without reading takes the rest for
+the beginning of the next request, and its answer to that would be booked as the next one's.
 """
 
 import asyncio
@@ -12,6 +14,7 @@ from typing import cast
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from dispatcher.core.outcome import RESPONSE_BYTES_READ_MAX
+from dispatcher.transport.kernel import unacknowledged
 from sink.contract.wire import KEY_WINDOW
 
 HEAD_BYTES_MAX = 64 * 1024
@@ -28,7 +31,7 @@ _LENGTHS = frozenset({len(_RETRY_AFTER), len(_KEY_WINDOW)})
 _FIELDS_MAX = 16
 """How many fields of one name are kept."""
 
-_INTERIM, _SWITCHING, _FINAL = 100, 101, 200
+_INTERIM, _SWITCHING, _FINAL, _REDIRECTION = 100, 101, 200, 300
 
 
 class _SurplusError(Exception):
@@ -66,15 +69,18 @@ class Connection(asyncio.Protocol):
         # Or an interim answer that says `close` would be taken for the last one.
         self._parser.set_dangerous_leniencies(lenient_keep_alive=True)
         self._transport: asyncio.Transport | None = None
+        self._below: asyncio.Transport | None = None
+        self._descriptor = -1
         self._unread = select.poll()
         self._done: asyncio.Future[None] | None = None
         self._reply = Reply()
         self._read = 0
+        self._early = False
 
     async def exchange(
         self, head: bytes, body: bytes, left: float, passed: Callable[[str], None] | None
     ) -> Reply:
-        """Write a request and read its answer, for the `left` seconds at most.
+        """Write a request and read its answer, for the `left` seconds at most: more than 0.
 
         `passed` hears of D7 and D8. A cancellation ends the connection.
         """
@@ -113,15 +119,21 @@ class Connection(asyncio.Protocol):
         """Begin; asyncio calls this."""
         # What TCP and TLS have, though uvloop's does not say so.
         self._transport = cast("asyncio.Transport", transport)
-        self._unread.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+        self._descriptor = transport.get_extra_info("socket").fileno()
+        self._unread.register(self._descriptor, select.POLLIN)
         self.usable = True
+
+    def encrypted(self, transport: asyncio.Transport) -> None:
+        """Go on by the TLS of `transport`, which stands on the one before."""
+        if self._transport is not None:
+            self._transport, self._below = transport, self._transport
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End; asyncio calls this."""
         self.usable = False
         self._end(f"connection lost: {exc}" if exc else "connection closed by the receiver")
         # They refer to each other, and an answer is large: none of it waits to be found as garbage.
-        self._parser = self._transport = None
+        self._parser = self._transport = self._below = None
         self._reply = Reply()
 
     def data_received(self, data: bytes) -> None:
@@ -177,6 +189,7 @@ class Connection(asyncio.Protocol):
             raise _StatusError(f"status {status}")
         if status >= _FINAL or status == _SWITCHING:
             self._reply.status = status
+            self._early = self._is_unsent()
 
     def on_body(self, chunk: bytes) -> None:
         """Keep the first part of the body; the rest takes the connection along."""
@@ -193,16 +206,28 @@ class Connection(asyncio.Protocol):
         if reply.status is None:
             reply.retry_after, reply.key_window = (), None
         elif self._done is not None and not self._done.done():
-            keeps = reply.status != _SWITCHING and self._is_kept()
+            keeps = _FINAL <= reply.status < _REDIRECTION and self._is_kept()
             self._end("")
             self.usable = keeps
 
     def _is_kept(self) -> bool:
         """Return whether another request may follow the one that was answered."""
-        if self._transport is None or self._parser is None:
+        if self._parser is None:
             return False
-        written = not self._transport.get_write_buffer_size()
-        return self.usable and written and bool(self._parser.should_keep_alive())
+        return self.usable and not self._early and bool(self._parser.should_keep_alive())
+
+    def _is_unsent(self) -> bool:
+        """Return whether a byte of the request is still here.
+
+        Each layer keeps some and says nothing of the one below: TLS, TCP's transport, the kernel.
+        """
+        if self._transport is None:
+            return True
+        return bool(
+            self._transport.get_write_buffer_size()
+            or (self._below is not None and self._below.get_write_buffer_size())
+            or unacknowledged(self._descriptor)
+        )
 
     def _write(self, data: bytes) -> None:
         if self._transport is None or self._transport.is_closing():

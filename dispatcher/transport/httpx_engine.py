@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 
+from dispatcher.clock import seconds
 from dispatcher.core.outcome import (
     RESPONSE_BYTES_READ_MAX,
     Answer,
@@ -19,6 +20,7 @@ from dispatcher.core.outcome import (
     NotSent,
     Refused,
     Response,
+    too_late,
 )
 from dispatcher.core.request import Request
 from dispatcher.core.target import Target, url_fault
@@ -36,6 +38,10 @@ from dispatcher.transport.guard import (
 from dispatcher.transport.guarded_backend import GuardedBackend
 from sink.contract.failpoints import failpoint
 from sink.contract.wire import KEY_WINDOW
+
+
+class _TooLateError(Exception):
+    """The time of a request was over before its first byte."""
 
 
 class HttpxTransport:
@@ -63,16 +69,19 @@ class HttpxTransport:
 
     async def send(self, target: Target, request: Request, progress: Progress) -> Answer:
         """Make one attempt; see `dispatcher.ports.Transport.send`."""
+        end = seconds() + target.total_timeout
         try:
             channel = self._channel(target)
         except (httpx.InvalidURL, UnusablePemError) as error:
             return Refused(one_line(str(error)))
-        exchange = _Exchange(channel, target, request, progress)
+        exchange = _Exchange(channel, target, request, progress, end)
         try:
-            async with asyncio.timeout(target.total_timeout):
+            async with asyncio.timeout(end - seconds()):
                 await exchange.run()
         except (httpx.HTTPError, ssl.SSLError, TimeoutError) as error:
             return exchange.answer(_fault(error, target.total_timeout))
+        except _TooLateError:
+            return NotSent(too_late(target.total_timeout))
         except ResolveError as error:
             return NotSent(one_line(str(error)))
         except AddressRefusedError as error:
@@ -127,8 +136,15 @@ class _Exchange:
     """One request on its way, and what is known of the response so far."""
 
     def __init__(
-        self, channel: _Channel, target: Target, request: Request, progress: Progress
+        self,
+        channel: _Channel,
+        target: Target,
+        request: Request,
+        progress: Progress,
+        end: float,
     ) -> None:
+        """`end` is when its time is over, by this process's clock."""
+        self._end = end
         self._channel = channel
         self._target = target
         self._request = request
@@ -177,6 +193,8 @@ class _Exchange:
     async def _trace(self, name: str, _info: Any) -> None:
         match name:
             case "http11.send_request_headers.started":
+                if seconds() >= self._end:
+                    raise _TooLateError
                 self._progress.sent = True
             case "http11.send_request_headers.complete":
                 failpoint("D7")

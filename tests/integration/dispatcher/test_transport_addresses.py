@@ -60,7 +60,13 @@ def test_long_url_arrives_as_it_is(send: Sending, receiver: WebhookReceiver) -> 
     assert receiver.seen[0].target == "/webhooks?q=" + "a" * 4000
 
 
-@pytest.mark.parametrize("address", ["169.254.169.254", "fe80::1", "fd00:ec2::254"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("169.254.169.254", "fe80::1", "fd00:ec2::254", "fd20:ce::254", "168.63.129.16"),
+        *("100.100.100.200", "::ffff:0:a9fe:a9fe", "64:ff9b::a9fe:a9fe", "64:ff9b:1::a9fe:a9fe"),
+    ],
+)
 def test_metadata_address_is_refused_whatever_is_allowed(send: Sending, address: str) -> None:
     everything = (ip_network("0.0.0.0/0"), ip_network("::/0"))
     found = send(f"http://{NAME}/", allowed=everything, resolve=answering([address]))

@@ -1,0 +1,21 @@
+"""The kit's client: each answer is graded as that of its own request."""
+
+import asyncio
+
+from dispatcher.conformance.client import Client
+from dispatcher.conformance.shot import Shot
+from tests.support.hasty import hasty
+from tests.support.webhooks import response
+
+SHOT = Shot("hf_0", ((b"content-type", b"application/json"),), b'{"type":"payout_hold"}')
+
+
+def test_body_that_is_left_unread_never_spoils_the_next_answer() -> None:
+    with hasty(response(401)) as receiver:
+        receiver.goes_on.set()
+
+        async def work() -> list[int | None]:
+            async with Client(receiver.url, 10) as client:
+                return [(await client.send(SHOT)).status for _ in range(2)]
+
+        assert asyncio.run(work()) == [401, 200]
