@@ -9,6 +9,11 @@ from alembic import op
 revision = "0026"
 down_revision = "0023"
 
+_CHANGED = (
+    "state, applied_at, finished_at, counts, approved_by, approved_at, cancelled_by, cancelled_at"
+)
+"""What becomes of a replay; what was planned, and by whom, stays."""
+
 
 def upgrade() -> None:
     op.execute("ALTER TABLE holdfast.access_token ADD COLUMN owner text")
@@ -34,6 +39,8 @@ def upgrade() -> None:
     """)
     op.execute("ALTER TABLE holdfast.replay ADD COLUMN person text")
     op.execute("UPDATE holdfast.replay SET person = lower(regexp_replace(actor, '^token ', ''))")
+    op.execute("REVOKE UPDATE ON holdfast.replay FROM holdfast_operator")
+    op.execute(f"GRANT UPDATE ({_CHANGED}) ON holdfast.replay TO holdfast_operator")
     op.execute("""
         CREATE TABLE holdfast.proposal (
             id                 uuid        NOT NULL,
@@ -80,6 +87,8 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.execute("DROP TABLE holdfast.proposal")
+    op.execute(f"REVOKE UPDATE ({_CHANGED}) ON holdfast.replay FROM holdfast_operator")
+    op.execute("GRANT UPDATE ON holdfast.replay TO holdfast_operator")
     op.execute("ALTER TABLE holdfast.replay DROP COLUMN person")
     op.execute("DROP TRIGGER token_owner ON holdfast.access_token")
     op.execute("DROP FUNCTION holdfast.token_owner()")
