@@ -169,3 +169,17 @@ def test_plan_that_was_cancelled_before_anything_of_it_was_written_is_not_counte
         plan = store.plan([store.look(Key.parse(keys[0]))], "a test", limit=1)
     assert holdfast("replay", "cancel", plan.hex, *WHY, dsn=dsn).returncode == ExitCode.OK
     assert _reissue(dsn, keys[1:], "--limit", "1")["approve"] is None
+
+
+def test_keys_that_are_forgotten_only_after_the_plan_began_are_not_sent(
+    dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
+) -> None:
+    keys = _written(decisions, dsn, 11)
+    arguments = (*keys, *WHY, "--outside-window", "--yes", "--json")
+    told = json.loads(holdfast("redeliver", *arguments, dsn=dsn).stdout)
+    assert (told["approve"], told["replay"]["state"]) == (None, "applying")
+    _forgotten(db)
+    drain(dsn)
+    assert len(receiver.seen) == 11
+    outcomes = db.execute("SELECT DISTINCT outcome::text FROM holdfast.replay_item").fetchall()
+    assert outcomes == [("refused",)]
