@@ -52,7 +52,7 @@ class Tokens(OperatorSession):
         schema refuses.
         """
         secret = TOKEN_PREFIX + secrets.token_urlsafe(SECRET_BYTES)
-        whose = _owner(owner if owner is not None else name)
+        whose = name if owner is None else _owner(owner)
         try:
             with self._transaction():
                 row = self._add(name, role, secret, timedelta(days=days), None, whose)

@@ -47,7 +47,7 @@ class PutBack(Given):
         ]
         | None
     ) = Field(None, description="The corrected entry, as JSON text; null: as it was kept.")
-    proposal: UUID | None = Field(
+    proposal: Annotated[UUID, Field(strict=False)] | None = Field(
         None, description="Write what was approved; then `row` is null and this row the only one."
     )
 
