@@ -55,7 +55,7 @@ class Session:
 
     def open(self, store: type[Store]) -> AbstractContextManager[Store]:
         """Lend a store in which this somebody acts; see `OperatorPool.lend`."""
-        return self.pool.lend(store, self.holder.actor)
+        return self.pool.lend(store, self.holder.actor, self.holder.owner)
 
     def may(self, role: AccessRole) -> bool:
         """Return whether the holder has this role, or a higher one."""

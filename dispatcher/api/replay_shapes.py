@@ -24,10 +24,12 @@ class Replay(Shown):
     rate_per_second: int | None
     counts: Json = Field(
         description="What the plan found: entries, kinds, endpoints, no_op_there (delivered with a"
-        " signed receipt), outside_window, taken, overlaps, beyond_limit, drain_seconds."
+        " signed receipt), outside_window, taken, overlaps, beyond_limit, drain_seconds; repeats,"
+        " the business actions that it may repeat, and needs_approval, by a second person."
     )
     plan_sha256: str | None
     outside_window: bool = Field(description="Keys may be sent that the receiver may have lost.")
+    person: str = Field(description="Who planned it, whatever token or login they used.")
     approved_by: str | None
     approved_at: Time | None
     cancelled_by: str | None

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.operations.reissue import ALONE_MAX
+from dispatcher.core.person import ALONE_MAX
 from sink.contract.exits import CommandError, ExitCode
 
 app = typer.Typer(no_args_is_help=True, help="The admin API and the operators' console.")
@@ -33,7 +33,7 @@ def serve(
             envvar="HOLDFAST_REISSUE_LIMIT",
             min=0,
             max=1000,
-            help="More reissues than so many at once need a second person's approval.",
+            help="More repeated actions of one person in 24 hours need a second person's approval.",
         ),
     ] = ALONE_MAX,
     dsn: Annotated[

@@ -44,6 +44,7 @@ COMMANDS = {
     "quarantine": "quarantine:app",
     "dead": "dead:app",
     "replay": "replay:app",
+    "proposal": "proposals:app",
     "config": "config:app",
     "api": "api:app",
     "token": "tokens:app",

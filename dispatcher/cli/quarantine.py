@@ -7,11 +7,12 @@ from typing import Annotated
 import typer
 
 from dispatcher.cli.export import json_value, opened, watched
-from dispatcher.cli.quarantine_requeue import ADVICE, put_lines, texts_of
+from dispatcher.cli.quarantine_requeue import ADVICE, PutBack, put_back, put_back_approved
 from dispatcher.cli.shared import AsJson, Dsn, Reason, print_json, print_rows
 from dispatcher.cli.shown import counted, plain, reason_of, shortened, visible
 from dispatcher.core.quarantine import what_helps
-from dispatcher.operations.quarantine import WHY, open_among, put_entries, resolved_text
+from dispatcher.operations.by_hand import Way
+from dispatcher.operations.quarantine import WHY, open_among, resolved_text
 from dispatcher.store.operator_session import Row
 from dispatcher.store.quarantine import Filter, quarantine
 from sink.contract.exits import CommandError, ExitCode
@@ -140,43 +141,57 @@ def requeue(
             help="Refuse an entry that is older than its subject's newest, or repeats its type.",
         ),
     ] = True,
+    proposal: Annotated[
+        str | None,
+        typer.Option("--proposal", help="Write what a second person approved, and nothing else."),
+    ] = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
     """Put rows back: entries into the outbox, source lines to the job that refused them.
 
-    Running it twice puts a row back once. A row that is refused again stays open. Exit 4: some
-    were refused; exit 1: all of them.
+    A corrected row with another subject, key, type or time, or where the kept one cannot be read,
+    is only proposed: a second person approves it, and --proposal writes it. Running it twice puts
+    a row back once; one that is refused again stays open. Exit 4: some were refused, or wait for a
+    second person; exit 1: all were refused.
     """
     why = reason_of(reason)
-    refused: list[Row] = []
+    way = Way(suppress_repeats=suppress_repeats, into=str(into.absolute()) if into else None)
+    if proposal is not None and (len(ids) != 1 or row is not None or way != Way()):
+        raise CommandError(
+            "--proposal takes one row and no other option: what was approved says the rest."
+            " Nothing was changed.",
+            ExitCode.USAGE,
+        )
     with quarantine(dsn) as store:
-        open_rows, before = open_among(store, ids)
-        texts = texts_of(open_rows, row, lines=into is not None)
-        if into is not None:
-            paths = put_lines(store, texts, into, why, before)
-            done = [{"id": each, "detail": f"in {path}"} for each, path in paths.items()]
+        if proposal is None:
+            told = put_back(dsn, store, ids, row, way, why)
         else:
-            done, refused = put_entries(
-                dsn or "",
-                store,
-                open_rows,
-                texts,
-                why,
-                suppress_repeats=suppress_repeats,
-                before=before,
-            )
+            told = put_back_approved(dsn, store, ids[0], store.find_proposal(proposal), why)
     if as_json:
-        told = {"requeued": done, "refused": refused, "resolved_before": before}
-        print_json({**told, "advice": ADVICE} if refused else told)
+        names = {"requeued": told.done, "refused": told.refused, "proposed": told.proposed}
+        said = {**names, "resolved_before": told.before}
+        print_json({**said, "advice": ADVICE} if told.refused else said)
     else:
-        _tell("put back", done)
-        _tell("refused again, and still open", refused)
-        if refused:
-            typer.echo(ADVICE)
-        _tell("nothing done", [{"id": e["id"], "detail": resolved_text(e)} for e in before])
-    if refused:
-        raise typer.Exit(ExitCode.DEGRADED if done else ExitCode.FAILED)
+        _tell_put_back(told)
+    if told.refused or told.proposed:
+        some = told.done or told.proposed
+        raise typer.Exit(ExitCode.DEGRADED if some else ExitCode.FAILED)
+
+
+def _tell_put_back(told: PutBack) -> None:
+    _tell("put back", told.done)
+    _tell("refused again, and still open", told.refused)
+    if told.refused:
+        typer.echo(ADVICE)
+    for each in told.proposed:
+        names = ", ".join(differing["member"] for differing in each["differs"])
+        typer.echo(
+            f"row {each['id']} is only proposed: it is another decision than the kept one"
+            f" ({names}), or the kept one cannot be read. Nothing of it was written. A second"
+            f" person says\n  {each['approve']}\nand then anybody\n  {each['apply']}"
+        )
+    _tell("nothing done", [{"id": e["id"], "detail": resolved_text(e)} for e in told.before])
 
 
 @app.command()

@@ -43,8 +43,17 @@ def write_lines(directory: Path, lines: Mapping[int, str]) -> list[Path]:
     """Write each line, by its row's number, into a file of `directory` of its own.
 
     The name follows from the row and the line. Doing it again, alone or together with others,
-    changes nothing, so that a job which has read a file does not read the row again. Raises
-    `CommandError` for a directory that is not there, or that a job of Parquet files reads.
+    changes nothing, so that a job which has read a file does not read the row again. Raises what
+    `takes_lines` does.
+    """
+    takes_lines(directory)
+    return [_write_line(directory, number, line) for number, line in lines.items()]
+
+
+def takes_lines(directory: Path) -> None:
+    """Raise `CommandError` (usage) unless this is the directory of a job that reads lines.
+
+    It is not where it is not there, or where a job of Parquet files reads it.
     """
     if not directory.is_dir():
         raise CommandError(
@@ -58,7 +67,6 @@ def write_lines(directory: Path, lines: Mapping[int, str]) -> list[Path]:
             " Nothing was changed; name the directory of a job that reads JSON lines.",
             ExitCode.USAGE,
         )
-    return [_write_line(directory, number, line) for number, line in lines.items()]
 
 
 def _write_line(directory: Path, number: int, line: str) -> Path:

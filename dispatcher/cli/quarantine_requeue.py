@@ -2,12 +2,22 @@
 
 import re
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
 
 from dispatcher.cli.quarantine_corrected import corrected
-from dispatcher.cli.quarantine_files import write_lines
+from dispatcher.cli.quarantine_files import takes_lines, write_lines
 from dispatcher.core.quarantine import is_entry
-from dispatcher.operations.quarantine import all_resolved, can_go_back, resolved_among
+from dispatcher.operations.by_hand import Way, allowed, planned, proposed
+from dispatcher.operations.quarantine import (
+    all_resolved,
+    can_go_back,
+    open_among,
+    put_entries,
+    resolved_among,
+)
 from dispatcher.store.operator_session import Row
 from dispatcher.store.quarantine import Quarantine
 from sink.contract.exits import CommandError, ExitCode
@@ -20,6 +30,69 @@ ADVICE = (
 """What helps a row that was refused again."""
 
 _LINE_BREAKS = re.compile(r"[\r\n]+")
+
+
+class PutBack(NamedTuple):
+    """What became of rows."""
+
+    done: list[Row]
+    refused: list[Row]
+    proposed: list[Row]
+    """Decided by hand: nothing was written of them, and a second person has to approve it."""
+
+    before: list[Row]
+    """Resolved before."""
+
+
+def put_back(
+    dsn: str | None, store: Quarantine, ids: list[int], file: Path | None, way: Way, reason: str
+) -> PutBack:
+    """Put rows back, as they were kept or as `file` corrects them; propose what is by hand."""
+    rows, before = open_among(store, ids)
+    texts = texts_of(rows, file, lines=way.into is not None)
+    if way.into is not None:
+        takes_lines(Path(way.into))
+    waiting = proposed(store, rows, texts, reason, way)
+    names = {each["id"] for each in waiting}
+    left = [row for row in rows if row["id"] not in names]
+    done, refused = _written(dsn, store, left, texts, way, reason, before) if left else ([], [])
+    return PutBack(done, refused, waiting, before)
+
+
+def put_back_approved(
+    dsn: str | None, store: Quarantine, number: int, proposal: UUID, reason: str
+) -> PutBack:
+    """Put the row back that a second person has approved, with the text that was approved."""
+    rows, before = open_among(store, [number])
+    text, way = planned(store, proposal, number)
+    done, refused = _written(dsn, store, rows, {number: text}, way, reason, before, proposal)
+    return PutBack(done, refused, [], before)
+
+
+def _written(
+    dsn: str | None,
+    store: Quarantine,
+    rows: list[Row],
+    texts: Mapping[int, str],
+    way: Way,
+    reason: str,
+    before: list[Row],
+    proposal: UUID | None = None,
+) -> tuple[list[Row], list[Row]]:
+    if way.into is not None:
+        mine = {row["id"]: texts[row["id"]] for row in rows}
+        paths = put_lines(store, mine, Path(way.into), reason, before, proposal)
+        return [{"id": each, "detail": f"in {path}"} for each, path in paths.items()], []
+    return put_entries(
+        dsn or "",
+        store,
+        rows,
+        texts,
+        reason,
+        suppress_repeats=way.suppress_repeats,
+        before=before,
+        proposal=proposal,
+    )
 
 
 def texts_of(rows: list[Row], file: Path | None, *, lines: bool) -> dict[int, str]:
@@ -40,22 +113,36 @@ def texts_of(rows: list[Row], file: Path | None, *, lines: bool) -> dict[int, st
 
 
 def put_lines(
-    store: Quarantine, texts: Mapping[int, str], directory: Path, reason: str, before: list[Row]
+    store: Quarantine,
+    texts: Mapping[int, str],
+    directory: Path,
+    reason: str,
+    before: list[Row],
+    proposal: UUID | None = None,
 ) -> dict[int, Path]:
     """Write source lines for the job, a file each, and mark their rows; returns the files.
 
-    A row that somebody else resolved meanwhile is not written, and is added to `before`. Raises
+    A text of another event than the kept row's is written only by an approved `proposal` of exactly
+    it. A row that somebody else resolved meanwhile is not written, and is added to `before`. Raises
     `CommandError` where all were.
     """
+    way = Way(into=str(directory.absolute()))
     with store.alone(list(texts)) as rows:
-        left = [row["id"] for row in rows if row["resolution"] is None]
+        left = [row for row in rows if row["resolution"] is None]
         if not left:
             raise all_resolved(rows)
-        paths = write_lines(directory, {number: texts[number] for number in left})
-        files = {"files": [str(path.absolute()) for path in paths]}
-        store.resolve(left, QuarantineResolution.REQUEUED, reason, files)
+        ids = [row["id"] for row in left]
+        with ExitStack() as stack:
+            said = [
+                stack.enter_context(allowed(store, row, texts[row["id"]], way, proposal))
+                for row in left
+            ]
+            paths = write_lines(directory, {number: texts[number] for number in ids})
+            for number, path, each in zip(ids, paths, said, strict=True):
+                detail = {"files": [str(path.absolute())], **each}
+                store.resolve([number], QuarantineResolution.REQUEUED, reason, detail)
     before += resolved_among(rows)
-    return dict(zip(left, paths, strict=True))
+    return dict(zip(ids, paths, strict=True))
 
 
 def _other_way(row: Row, *, lines: bool) -> str:

@@ -8,7 +8,7 @@ import typer
 
 from dispatcher.cli.confirm import askable, confirm
 from dispatcher.cli.replay_options import Keys, OutsideWindow, Rate
-from dispatcher.cli.replay_shown import exit_code, short, show_progress
+from dispatcher.cli.replay_shown import approving, exit_code, short, show_progress
 from dispatcher.cli.replay_watch import watch
 from dispatcher.cli.shared import AsJson, Dsn, Reason, print_json, print_rows
 from dispatcher.cli.shown import counted, reason_of, visible
@@ -46,7 +46,8 @@ def redeliver(
 ) -> None:
     """Send entries again: the same key, the same bytes. Safe where the receiver honours the key.
 
-    It is `replay plan` and `replay apply` of these keys. Exit 3: nothing is to be done, and why.
+    It is `replay plan` and `replay apply` of these keys; with --outside-window only a plan, where a
+    second person has to approve it. Exit 3: nothing is to be done, and why.
     """
     why, wanted = reason_of(reason), few_keys_of(keys)
     askable(yes=yes)
@@ -70,18 +71,26 @@ def redeliver(
             if as_json:
                 print_json({"replay": None, "items": [], "nothing": nothing})
             raise typer.Exit(ExitCode.NOTHING_MATCHED)
-        row = _applied(store, row, yes=yes)
-        if wait:
-            row = watch(store, row["id"])
+        approve = approving(row)
+        if approve is None:
+            row = _applied(store, row, yes=yes)
+            if wait:
+                row = watch(store, row["id"])
     if as_json:
-        print_json({"replay": row, "items": items, "nothing": nothing})
+        print_json({"replay": row, "items": items, "nothing": nothing, "approve": approve})
+    elif approve is not None:
+        typer.echo(
+            "nothing was sent yet: receivers may have forgotten these keys, and more actions would"
+            f" be repeated in 24 hours than one person may. A second person has to say\n  {approve}"
+            f"\nand then anybody\n  holdfast replay apply {short(row)}"
+        )
     elif wait:
         show_progress(row)
     else:
         typer.echo(
             f"replay {short(row)} is {row['state']}: holdfast replay status {short(row)} --wait"
         )
-    if wait:
+    if wait and approve is None:
         raise typer.Exit(exit_code(row))
 
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from typing import Annotated
+from uuid import uuid4
 
 import typer
 
@@ -10,8 +11,9 @@ from dispatcher.cli.confirm import askable, confirm
 from dispatcher.cli.replay_options import Keys
 from dispatcher.cli.shared import AsJson, Dsn, Reason, print_json
 from dispatcher.cli.shown import counted, plain, reason_of, shortened, visible
+from dispatcher.core.person import ALONE_MAX
 from dispatcher.operations.keys import keys_of
-from dispatcher.operations.reissue import ALONE_MAX, write_all
+from dispatcher.operations.reissue import write_all
 from dispatcher.store.operator_session import Row
 from dispatcher.store.reissue import reissues
 from sink.contract.key import Key
@@ -25,7 +27,8 @@ Limit = Annotated[
         envvar="HOLDFAST_REISSUE_LIMIT",
         min=0,
         max=1000,
-        help="More than so many at once need a second person's approval.",
+        help="More actions than so many, with those of the last 24 hours, need a second person's"
+        f" approval; {ALONE_MAX} at most, as nobody raises their own limit.",
     ),
 ]
 
@@ -45,10 +48,10 @@ def reissue(
 ) -> None:
     """Decide entries anew, under new keys: the business action is REPEATED at every receiver.
 
-    An old one that is dead is given up, and its lane goes on. With more keys than --limit only a
-    plan is written, which a second person has to approve.
+    An old one that is dead is given up, and its lane goes on. Where one person would repeat more
+    actions in 24 hours than --limit, only a plan is written, which a second person has to approve.
     """
-    why, wanted = reason_of(reason), keys_of(keys)
+    why, wanted, limit = reason_of(reason), keys_of(keys), min(limit, ALONE_MAX)
     needs_approval = len(wanted) > limit
     if not needs_approval:
         askable(yes=yes)
@@ -57,9 +60,13 @@ def reissue(
         looks = [store.look(Key(key)) for key in wanted]
         if not as_json:
             _show(looks)
+        id_ = uuid4()
+        needs_approval = needs_approval or store.needs_second(len(looks), limit, id_)
         if not needs_approval:
             confirm(f"Repeat {counted(len(looks), 'business action')}?", yes=yes)
-        id_ = store.plan(looks, why, needs_approval=needs_approval)
+        store.plan(looks, why, limit=limit, needs_approval=needs_approval, id_=id_)
+        # Somebody's plan may have come in between, and used up the rest.
+        needs_approval = store.waits(id_)
         done = [] if needs_approval else write_all(dsn, store, id_)
     short = id_.hex[:8]
     approve = f"holdfast replay approve {short} --reason TEXT" if needs_approval else None
@@ -69,8 +76,9 @@ def reissue(
     tell(done)
     if approve is not None:
         typer.echo(
-            f"nothing was written yet: {counted(len(looks), 'action')} at once are more than"
-            f" {limit}, so a second person has to say\n  {approve}\nand then anybody\n"
+            f"nothing was written yet: {counted(len(looks), 'action')}, with those of the last 24"
+            f" hours, are more than {limit}, so a second person has to say\n  {approve}\nand then"
+            " anybody\n"
             f"  holdfast replay apply {short}"
         )
 

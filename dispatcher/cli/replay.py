@@ -23,6 +23,7 @@ from dispatcher.cli.replay_options import (
     filter_of,
 )
 from dispatcher.cli.replay_shown import (
+    approving,
     exit_code,
     failures,
     short,
@@ -88,9 +89,8 @@ def plan(
     with replays(dsn) as store:
         row = store.plan(wanted, reason=why, rate=rate, outside_window=outside_window, limit=limit)
     if as_json:
-        print_json(
-            {**row, "apply": f"holdfast replay apply {short(row)}" if row["item_count"] else None}
-        )
+        apply_ = f"holdfast replay apply {short(row)}" if row["item_count"] else None
+        print_json({**row, "apply": apply_, "approve": approving(row)})
     else:
         show_plan(row)
 
@@ -152,14 +152,21 @@ def apply(
 
 
 @app.command()
-def approve(replay: ReplayId, reason: Reason, dsn: Dsn = None) -> None:
-    """Agree, as a second person, to a reissue that somebody else planned; look at it before."""
+def approve(replay: ReplayId, reason: Reason, dsn: Dsn = None, as_json: AsJson = False) -> None:
+    """Agree, as a second person, to what somebody else planned and may repeat actions.
+
+    That is a reissue, or a replay that was planned with --outside-window. Look at it before.
+    """
     why = reason_of(reason)
     with replays(dsn) as store:
         id_ = store.find(replay)
-    with reissues(dsn) as store_of_reissues:
-        store_of_reissues.approve(id_, why)
-    typer.echo(f"approved. To repeat the actions:\n  holdfast replay apply {id_.hex[:8]}")
+        store.approve(id_, why)
+        row = store.show(id_)
+    apply_ = f"holdfast replay apply {id_.hex[:8]}"
+    if as_json:
+        print_json({**row, "apply": apply_})
+    else:
+        typer.echo(f"approved. To repeat the actions:\n  {apply_}")
 
 
 @app.command()

@@ -9,6 +9,7 @@ import typer
 
 from dispatcher.cli.shared import print_rows
 from dispatcher.cli.shown import counted, plain, visible
+from dispatcher.core.person import lacks_approval
 from dispatcher.core.words import MEANS
 from dispatcher.store.operator_session import Row
 from sink.contract.exits import ExitCode
@@ -64,6 +65,11 @@ def show_progress(row: Row) -> None:
     print_rows(endpoints, _ENDPOINTS, "At each endpoint")
     if done["failed"]:
         typer.echo(f"what failed, and why: holdfast replay show {id_} --items --json")
+
+
+def approving(row: Row) -> str | None:
+    """Return what a second person has to say before a plan is applied; None where nobody has to."""
+    return f"holdfast replay approve {short(row)} --reason TEXT" if lacks_approval(row) else None
 
 
 def show_list(rows: Iterator[Row] | list[Row]) -> None:
@@ -150,18 +156,14 @@ def _next(row: Row) -> str:
     match ReplayState(row["state"]):
         case ReplayState.PLANNED if not row["item_count"]:
             return "nothing to do: what matches is sent in any case, or by another replay"
-        case ReplayState.PLANNED if _lacks_approval(row):
-            return f"a second person has to say\n  holdfast replay approve {id_} --reason TEXT"
+        case ReplayState.PLANNED if (approve := approving(row)) is not None:
+            return f"a second person has to say\n  {approve}"
         case ReplayState.PLANNED:
             return f"nothing was sent yet. To do it:\n  holdfast replay apply {id_}"
         case ReplayState.APPLYING:
             return f"it is under way: holdfast replay status {id_}"
         case ReplayState.APPLIED | ReplayState.CANCELLED as state:
             return f"it is {state}: holdfast replay status {id_}"
-
-
-def _lacks_approval(row: Row) -> bool:
-    return bool(row["counts"].get("needs_approval")) and row["approved_by"] is None
 
 
 def _lasting(row: Row, what: str) -> str:

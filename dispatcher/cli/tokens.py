@@ -13,7 +13,7 @@ from sink.contract.states import AccessRole
 
 app = typer.Typer(no_args_is_help=True, help="Tokens of the admin API: add, list, revoke.")
 
-COLUMNS = ("name", "role", "state", "expires_at", "last_used_at", "logins", "created_by")
+COLUMNS = ("name", "owner", "role", "state", "expires_at", "last_used_at", "logins", "created_by")
 
 Named = Annotated[str, typer.Argument(metavar="NAME", help="Of the token, in the audit trail.")]
 
@@ -22,20 +22,29 @@ Named = Annotated[str, typer.Argument(metavar="NAME", help="Of the token, in the
 def add(
     name: Named,
     role: Annotated[AccessRole, typer.Option("--role", help="What its holder may do.")],
+    owner: Annotated[
+        str | None,
+        typer.Option("--owner", help="Whose it is: a person's login name; NAME, if none is given."),
+    ] = None,
     days: Annotated[int, typer.Option("--days", min=1, max=3650, help="How long it lasts.")] = 90,
     reason: Reason = "added",
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a token. It is printed this once; only its hash is kept."""
+    """Make a token. It is printed this once; only its hash is kept.
+
+    All tokens of one owner, and the login of that name, are one person where a second is needed.
+    """
     with operator_connection(dsn) as connection:
-        row = Tokens(connection).add(name, role, days=days, reason=reason_of(reason))
+        tokens = Tokens(connection)
+        row = tokens.add(name, role, days=days, reason=reason_of(reason), owner=owner)
     if as_json:
         print_json(row)
         return
     typer.echo(row["secret"])
     typer.echo(
-        f"the token {name} ({role}) lasts for {days} days; keep it safe: it is not shown again.",
+        f"the token {name} ({role}) of {row['owner']} lasts for {days} days; keep it safe: it is"
+        " not shown again.",
         err=True,
     )
 

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from uuid import UUID
 
 from dispatcher.core.quarantine import is_entry, why_not_as_kept
 from dispatcher.core.words import visible
+from dispatcher.operations.by_hand import Way, allowed
 from dispatcher.store.operator_session import Row
 from dispatcher.store.quarantine import Quarantine
 from sink.contract.canonical import rfc3339
@@ -14,6 +16,10 @@ from sink.contract.states import QuarantineResolution
 
 WHY = ("resolution", "resolved_at", "resolved_by", "resolution_reason")
 """What is told of a row that was resolved before."""
+
+
+class _RefusedAgain(Exception):
+    """The row stays open, and so does its proposal."""
 
 
 def open_among(store: Quarantine, ids: Sequence[int]) -> tuple[list[Row], list[Row]]:
@@ -80,16 +86,20 @@ def put_entries(
     *,
     suppress_repeats: bool,
     before: list[Row] | None = None,
+    proposal: UUID | None = None,
 ) -> tuple[list[Row], list[Row]]:
     """Write rows as entries, one after another, each locked until it is written and booked.
 
-    Returns those that were put back and those that were refused again, each as `id`, `detail`. One
-    that somebody else resolved meanwhile is not written; it is added to `before`, the second list
-    of `open_among`, or to the refused without one. Raises `CommandError` where a row cannot be
-    written or booked, which says what was done before it, and where all were resolved meanwhile.
+    A text that is another decision than the kept row is written only by an approved `proposal` of
+    exactly it. Returns those that were put back and those that were refused again, each as `id`,
+    `detail`. One that somebody else resolved meanwhile is not written; it is added to `before`, the
+    second list of `open_among`, or to the refused without one. Raises `CommandError` where a row
+    cannot be written or booked, which says what was done before it, and where all were resolved
+    meanwhile.
     """
     store.try_audit()
     write = partial(writer(), dsn, suppress_repeats=suppress_repeats)
+    way = Way(suppress_repeats=suppress_repeats)
     done: list[Row] = []
     refused: list[Row] = []
     meanwhile: list[Row] = []
@@ -100,13 +110,20 @@ def put_entries(
                 if now["resolution"] is not None:
                     meanwhile.append(now)
                     continue
-                outcome = _put_back(store, write, row, texts[number])
-                if outcome.written:
-                    detail = {"detail": outcome.detail}
-                    store.resolve([number], QuarantineResolution.REQUEUED, reason, detail)
+                now["put_back"] = store.put_back([number]).get(number)
+                with allowed(store, now, texts[number], way, proposal) as said:
+                    detail = _put_back(write, now, texts[number])
+                    if now["put_back"] and texts[number] == now["row"]:
+                        said["written"] = None  # What is there may be of a corrected row.
+                    store.resolve(
+                        [number], QuarantineResolution.REQUEUED, reason, {"detail": detail, **said}
+                    )
+        except _RefusedAgain as again:
+            refused.append({"id": number, "detail": str(again)})
+            continue
         except CommandError as error:
             raise _stopped(error, number, done, rows) from None
-        (done if outcome.written else refused).append({"id": number, "detail": outcome.detail})
+        done.append({"id": number, "detail": detail})
     if rows and len(meanwhile) == len(rows):
         raise all_resolved(meanwhile)
     if before is None:
@@ -116,17 +133,20 @@ def put_entries(
     return done, refused
 
 
-def _put_back(
-    store: Quarantine, write: Callable[..., Iterator[Requeued]], row: Row, text: str
-) -> Requeued:
-    """Write a row that nobody else can resolve, or find that it is written."""
+def _put_back(write: Callable[..., Iterator[Requeued]], row: Row, text: str) -> str:
+    """Write a row that nobody else can resolve, or find that it is written; returns how.
+
+    Raises `_RefusedAgain`.
+    """
     number = row["id"]
-    stream = store.put_back([number]).get(number)
+    stream = row["put_back"]
     if stream is not None and text == row["row"]:
         # Nobody corrected it this time: the entry may be of a corrected row that is not at hand.
-        return Requeued(number, written=True, detail=f"was written before in stream {stream}")
+        return f"was written before in stream {stream}"
     [outcome] = write(str(row["stream"]), {number: text})
-    return outcome
+    if not outcome.written:
+        raise _RefusedAgain(outcome.detail)
+    return outcome.detail
 
 
 def _stopped(error: CommandError, number: int, done: list[Row], rows: list[Row]) -> CommandError:

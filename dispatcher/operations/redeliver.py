@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from dispatcher.core.entry_delivery import Stage
+from dispatcher.core.person import ALONE_MAX
 from dispatcher.core.reissue import never_sent_again
 from dispatcher.core.replay_filter import ReplayFilter
 from dispatcher.core.words import MEANS, visible
@@ -49,6 +50,7 @@ def plan_of_keys(
     reason: str,
     rate: int | None,
     outside_window: bool,
+    alone: int = ALONE_MAX,
 ) -> Redelivery:
     """Plan to send these entries again; a plan that is there under this id is returned.
 
@@ -56,7 +58,15 @@ def plan_of_keys(
     """
     keys = tuple(Key.parse(each["key"]).digest for each in standing)
     wanted = ReplayFilter(endpoint=endpoint, keys=keys)
-    row = planned(store, id_, wanted, reason=reason, rate=rate, outside_window=outside_window)
+    row = planned(
+        store,
+        id_,
+        wanted,
+        reason=reason,
+        rate=rate,
+        outside_window=outside_window,
+        alone=alone,
+    )
     items = [_item(each) for each in store.items(id_, limit=row["item_count"] or 1)]
     return Redelivery(row, items, _nothing(standing, items, endpoint, store.reissued(keys)))
 

@@ -13,9 +13,6 @@ from sink.contract.key import Key
 from sink.contract.requeue import REISSUED, writer
 from sink.contract.states import ReplayState, ReplayVerb
 
-ALONE_MAX = 10
-"""Decisions that one person may reissue at once, where nothing else was configured."""
-
 
 def planned_before(store: ReplayStore, id_: UUID, keys: Sequence[UUID], reason: str) -> Row | None:
     """Return the reissue that was planned under this id, if one was, as `ReplayStore.show` does.

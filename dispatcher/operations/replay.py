@@ -2,6 +2,7 @@
 
 from uuid import UUID
 
+from dispatcher.core.person import ALONE_MAX
 from dispatcher.core.replay_filter import ReplayFilter
 from dispatcher.store.operator_session import Row
 from dispatcher.store.replays import ReplayStore
@@ -18,13 +19,20 @@ def planned(
     rate: int | None = None,
     outside_window: bool = False,
     limit: int | None = None,
+    alone: int = ALONE_MAX,
 ) -> Row:
     """Write a plan under the id that its caller made, or return the one that is there.
 
     Raises `CommandError` where the plan that is there is another, and what `ReplayStore.plan` does.
     """
     row = store.plan(
-        wanted, reason=reason, rate=rate, outside_window=outside_window, limit=limit, id_=id_
+        wanted,
+        reason=reason,
+        rate=rate,
+        outside_window=outside_window,
+        limit=limit,
+        id_=id_,
+        alone=alone,
     )
     asked = (ReplayVerb.REDELIVER, wanted.stored(), reason, rate, outside_window, limit)
     there = (row["verb"], row["filter"], row["reason"], row["rate_per_second"])

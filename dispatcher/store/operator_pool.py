@@ -78,14 +78,15 @@ class OperatorPool:
         return PoolCounts(*(found.get(name, 0) for name in names))
 
     @contextmanager
-    def lend(self, store: type[Store], actor: str) -> Iterator[Store]:
-        """Lend a store in which `actor` acts.
+    def lend(self, store: type[Store], actor: str, person: str | None = None) -> Iterator[Store]:
+        """Lend a store in which `actor` acts; see `acting_as`.
 
         Raises `StoreUnavailableError` where the database is away or busy, and `CommandError` for
         what it refuses.
         """
         try:
-            with self._pool.connection() as connection, acting_as(actor), _answers(), refusals():
+            acting = acting_as(actor, person)
+            with self._pool.connection() as connection, acting, _answers(), refusals():
                 yield store(connection)
         except (PoolTimeout, TooManyRequests) as error:
             raise StoreUnavailableError(

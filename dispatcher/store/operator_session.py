@@ -3,8 +3,8 @@
 A change and its audit row commit together.
 """
 
-import getpass
 import os
+import pwd
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
@@ -15,6 +15,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
+from dispatcher.core.person import person_of
 from dispatcher.store.statements import statement
 from sink.contract import roles
 from sink.contract.dsn import redact
@@ -29,7 +30,8 @@ STATEMENT_SECONDS = 30
 STREAMS_NAMED_MAX = 10
 """As many are named to somebody who named another."""
 
-_ACTOR: ContextVar[str | None] = ContextVar("actor", default=None)
+_ACTOR: ContextVar[tuple[str, str] | None] = ContextVar("actor", default=None)
+"""The name in the audit trail, and the person."""
 
 
 class OperatorSession:
@@ -131,9 +133,12 @@ def cause(error: Exception) -> str:
 
 
 @contextmanager
-def acting_as(name: str) -> Iterator[None]:
-    """Name whoever acts in this block otherwise than by the login of this process."""
-    token = _ACTOR.set(name)
+def acting_as(name: str, person: str | None = None) -> Iterator[None]:
+    """Name whoever acts in this block otherwise than by the login of this process.
+
+    `person` is who that is, where the name alone does not say it.
+    """
+    token = _ACTOR.set((name, person or person_of(name)))
     try:
         yield
     finally:
@@ -143,14 +148,21 @@ def acting_as(name: str) -> Iterator[None]:
 def actor() -> str:
     """Who acts, for the audit trail: the login name, or the number of a user without one.
 
+    The operating system says whose process this is; the environment, which anybody sets, does not.
     Inside of `acting_as` it is the name that was given there.
     """
     if (named := _ACTOR.get()) is not None:
-        return named
+        return named[0]
     try:
-        return getpass.getuser()
-    except (KeyError, OSError):
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
         return f"uid {os.getuid()}"
+
+
+def person() -> str:
+    """Who acts, whatever token or login they act by: the same text for the same person."""
+    named = _ACTOR.get()
+    return person_of(actor()) if named is None else named[1]
 
 
 def _noted(value: Any) -> Any:

@@ -6,13 +6,8 @@ from dataclasses import asdict, dataclass
 
 import psycopg
 
-from dispatcher.store.operator_session import (
-    OperatorSession,
-    Row,
-    actor,
-    cause,
-    operator_connection,
-)
+from dispatcher.store.operator_session import Row, actor, cause, operator_connection
+from dispatcher.store.proposals import Proposals
 from dispatcher.store.statements import statement
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import QuarantineReason, QuarantineResolution
@@ -39,7 +34,7 @@ class Filter:
     """Only rows that somebody has resolved."""
 
 
-class Quarantine(OperatorSession):
+class Quarantine(Proposals):
     """The quarantine; use `quarantine(dsn)` to get it."""
 
     def newest(self, wanted: Filter, *, limit: int, before: int | None = None) -> list[Row]:
@@ -98,12 +93,13 @@ class Quarantine(OperatorSession):
     def alone(self, ids: Sequence[int]) -> Iterator[list[Row]]:
         """Let nobody else resolve rows while the block puts them back and resolves them.
 
-        Yields what became of them until now, as `take` does, without their texts. Raises
-        `CommandError` for what the database refuses: nothing of the block is booked then.
+        Yields what they are now, as `take` does. Raises `CommandError` for what the database
+        refuses: nothing of the block is booked then.
         """
         try:
             with self._transaction():
-                yield self._with_reasons(self._all("quarantine_lock", {"ids": list(ids)}))
+                self._run("quarantine_lock", {"ids": list(ids)})
+                yield self._with_reasons(self._all("quarantine_take", {"ids": list(ids)}))
         except psycopg.Error as error:
             raise CommandError(
                 f"the database refused: {cause(error)}. Nothing of it was booked: the same command"

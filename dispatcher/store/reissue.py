@@ -11,19 +11,21 @@ from uuid import UUID, uuid4
 from psycopg.types.json import Jsonb
 
 from dispatcher.core.entry_delivery import Stage
+from dispatcher.core.person import ALONE_MAX, lacks_approval
 from dispatcher.core.reissue import parts_of
 from dispatcher.store.entries import Entries
-from dispatcher.store.operator_session import Row, actor, operator_connection
+from dispatcher.store.operator_session import Row, actor, operator_connection, person
 from dispatcher.store.reissue_settling import ReissueSettling
+from dispatcher.store.repeats import Repeats, second_person
 from sink.contract.canonical import rfc3339
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
-from sink.contract.states import ReplayKind, ReplayState, ReplayVerb
+from sink.contract.states import ReplayKind, ReplayState
 
 _SETTLED = (Stage.DELIVERED, Stage.DEAD, Stage.PASSED)
 
 
-class Reissues(Entries, ReissueSettling):
+class Reissues(Entries, ReissueSettling, Repeats):
     """Reissues; use `reissues(dsn)` to get it. A change and its audit row commit together."""
 
     def look(self, key: Key) -> Row:
@@ -66,12 +68,15 @@ class Reissues(Entries, ReissueSettling):
         looks: Sequence[Row],
         reason: str,
         *,
-        needs_approval: bool,
+        limit: int = ALONE_MAX,
+        needs_approval: bool = False,
         id_: UUID | None = None,
     ) -> UUID:
         """Write down what is to be reissued, from `look`; nothing of it is written yet.
 
-        Raises `CommandError` where another replay has this `id_`.
+        It needs a second person where `needs_approval` says so, or where this person may repeat
+        more than `limit` actions in 24 hours with it. Raises `CommandError` where another replay
+        has this `id_`.
         """
         id_, keys = id_ or uuid4(), [look["key"] for look in looks]
         with self._transaction():
@@ -81,6 +86,7 @@ class Reissues(Entries, ReissueSettling):
                     f"there is a replay {id_.hex[:8]} already. Nothing was changed; look at it with"
                     f" `holdfast replay show {id_.hex[:8]}`."
                 )
+            needs_approval = needs_approval or self.needs_second(len(looks), limit, id_)
             self._run(
                 "reissue_add",
                 {
@@ -89,11 +95,13 @@ class Reissues(Entries, ReissueSettling):
                     "item_count": sum(len(look["endpoints"]) for look in looks),
                     "reason": reason,
                     "actor": actor(),
+                    "person": person(),
                     "counts": Jsonb(
                         {
                             "entries": len(looks),
                             "kinds": {ReplayKind.REISSUE.value: len(looks)},
                             "needs_approval": needs_approval,
+                            "repeats": len(looks),
                         }
                     ),
                 },
@@ -105,15 +113,6 @@ class Reissues(Entries, ReissueSettling):
             self._audit("reissue.plan", f"replay {id_}", reason, detail)
         return id_
 
-    def approve(self, id_: UUID, reason: str) -> None:
-        """Let a planned reissue happen; raises `CommandError` unless a second person says so."""
-        with self._transaction():
-            row = self._one("replay_show", {"id": id_})
-            alone = _person(row["actor"]) == _person(actor())
-            if alone or self._maybe("reissue_approve", {"id": id_, "actor": actor()}) is None:
-                raise CommandError(f"{_not_approved(row)} Nothing was changed.")
-            self._audit("reissue.approve", f"replay {id_}", reason, {"planned_by": row["actor"]})
-
     def left(self, id_: UUID) -> list[Row]:
         """Return what is still to be written, an entry a row.
 
@@ -122,12 +121,8 @@ class Reissues(Entries, ReissueSettling):
         """
         row = self._one("replay_show", {"id": id_})
         self._planned(row)
-        if row["counts"].get("needs_approval") and row["approved_by"] is None:
-            raise CommandError(
-                f"reissue {id_.hex[:8]} repeats {row['counts']['entries']} actions, which needs a"
-                f" second person: somebody other than {row['actor']} says `holdfast replay approve"
-                f" {id_.hex[:8]} --reason TEXT`. Nothing was changed."
-            )
+        if lacks_approval(row):
+            raise second_person(row, row["counts"]["entries"])
         left = self._all("reissue_items", {"id": id_})
         left = [{**item, "planned_at": row["created_at"]} for item in left]
         for item in left:
@@ -208,22 +203,3 @@ def reissues(dsn: str | None) -> Iterator[Reissues]:
     """Connect in the operator's role; raises `CommandError` when that is not possible."""
     with operator_connection(dsn) as connection:
         yield Reissues(connection)
-
-
-def _person(name: str) -> str:
-    """Return who acts under this name: somebody's token is that somebody, if it bears the name."""
-    return name.removeprefix("token ")
-
-
-def _not_approved(row: Row) -> str:
-    id_ = row["id"].hex[:8]
-    if row["verb"] != ReplayVerb.REISSUE:
-        return f"replay {id_} keeps its keys, which is safe: it needs nobody's approval."
-    if row["state"] != ReplayState.PLANNED:
-        return f"reissue {id_} is {row['state']} already."
-    if row["approved_by"] is not None:
-        return f"reissue {id_} is approved already, by {row['approved_by']}."
-    return (
-        f"reissue {id_} was planned by {row['actor']}, and that is you: somebody else has to look"
-        " at it."
-    )

@@ -15,12 +15,14 @@ from uuid import UUID, uuid4
 from psycopg.types.json import Jsonb
 
 from dispatcher.core.obstacles import obstacles
+from dispatcher.core.person import ALONE_MAX, lacks_approval
 from dispatcher.core.reissue import never_sent_again
 from dispatcher.core.replay_counts import plan_counts
 from dispatcher.core.replay_filter import ReplayFilter, ReplayFilterError, filter_stored
 from dispatcher.core.replays import drain_seconds
-from dispatcher.store.operator_session import Row, actor, operator_connection
+from dispatcher.store.operator_session import Row, actor, operator_connection, person
 from dispatcher.store.reissue_settling import ReissueSettling
+from dispatcher.store.repeats import Repeats, second_person
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.failpoints import failpoint
 from sink.contract.key import Key
@@ -44,7 +46,7 @@ class _Found:
     sha256: bytes
 
 
-class ReplayStore(ReissueSettling):
+class ReplayStore(ReissueSettling, Repeats):
     """Replays; use `replays(dsn)` to get it. Every change is one transaction with its audit row."""
 
     def plan(
@@ -56,11 +58,13 @@ class ReplayStore(ReissueSettling):
         outside_window: bool = False,
         limit: int | None = None,
         id_: UUID | None = None,
+        alone: int = ALONE_MAX,
     ) -> Row:
         """Write a plan and return it as `show` does.
 
         `rate` is in items a second over all endpoints, `limit` keeps the first so many items, and
-        `outside_window` says that keys may be sent that the receiver may have forgotten. With the
+        `outside_window` says that keys may be sent that the receiver may have forgotten: a plan
+        with such keys needs a second person beyond `alone` actions of one in 24 hours. With the
         `id_` of a plan that is there already, that one is returned. Raises `CommandError` for a
         filter that cannot be used (usage) or that finds nothing at all (nothing matched).
         """
@@ -73,6 +77,10 @@ class ReplayStore(ReissueSettling):
                 if not found.counts["entries"]:
                     self._not_reissued(wanted)
                     raise _nothing_found(wanted)
+                if outside_window:
+                    repeats = found.items if found.counts["outside_window"] else 0
+                    found.counts["repeats"], found.counts["alone_max"] = repeats, alone
+                    found.counts["needs_approval"] = self.needs_second(repeats, alone, id_)
                 self._add(id_, wanted, found, reason, rate, limit, outside_window=outside_window)
         return self.show(id_)
 
@@ -173,8 +181,8 @@ class ReplayStore(ReissueSettling):
                         " `holdfast replay plan`."
                     )
             shown = self.show(id_)
-            self._still(shown)
-            self._run("replay_apply", {"id": id_})
+            counts = self._repeats(shown, self._still(shown))
+            self._run("replay_apply", {"id": id_, "counts": Jsonb(counts)})
             why, items = reason or shown["reason"], {"items": shown["item_count"]}
             self._audit("replay.apply", f"replay {id_}", why, items)
         return self.show(id_)
@@ -288,6 +296,7 @@ class ReplayStore(ReissueSettling):
                 "item_count": found.items,
                 "reason": reason,
                 "actor": actor(),
+                "person": person(),
                 "rate": rate,
                 "counts": Jsonb(counts),
                 "sha256": found.sha256,
@@ -310,8 +319,25 @@ class ReplayStore(ReissueSettling):
                 ExitCode.NOTHING_MATCHED,
             )
 
-    def _still(self, shown: Row) -> None:
-        """Raise `CommandError` unless the plan is still what its filter finds."""
+    def _repeats(self, shown: Row, forgotten: int) -> Row:
+        """Return how many actions a plan may repeat now; raises where that needs a second person.
+
+        Keys are forgotten while a plan waits, so what was counted when it was made is not enough.
+        """
+        if not shown["outside_window"]:
+            return {}
+        repeats, limit = shown["item_count"] if forgotten else 0, shown["counts"].get("alone_max")
+        limit = ALONE_MAX if limit is None else limit
+        more = self.needs_second(repeats, limit, shown["id"], shown["person"])
+        if lacks_approval(shown) or (more and shown["approved_by"] is None):
+            raise second_person(shown, repeats or shown["counts"]["repeats"])
+        return {"repeats": repeats}
+
+    def _still(self, shown: Row) -> int:
+        """Return how many entries receivers may have forgotten.
+
+        Raises `CommandError` unless the plan is still what its filter finds.
+        """
         id_ = shown["id"]
         if not shown["item_count"]:
             raise CommandError(
@@ -336,6 +362,7 @@ class ReplayStore(ReissueSettling):
                 " sending them again could repeat the action. Nothing was sent; compare with"
                 " `holdfast receipts`, or plan again with --outside-window."
             )
+        return int(forgotten)
 
 
 def _nothing_found(wanted: ReplayFilter) -> CommandError:

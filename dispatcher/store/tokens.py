@@ -1,4 +1,7 @@
-"""Tokens of the admin API, and logins of its console. Only hashes are kept."""
+"""Tokens of the admin API, and logins of its console. Only hashes are kept.
+
+A token belongs to a person, its owner: two tokens of one owner are one person.
+"""
 
 import hashlib
 import secrets
@@ -8,6 +11,7 @@ from uuid import UUID, uuid4
 
 import psycopg
 
+from dispatcher.core.person import OWNER, person_of
 from dispatcher.store.operator_session import OperatorSession, Row, actor
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import AccessRole
@@ -26,6 +30,8 @@ class Holder:
     name: str
     role: AccessRole
     is_login: bool
+    owner: str
+    """The person whose token it is."""
 
     @property
     def actor(self) -> str:
@@ -36,17 +42,22 @@ class Holder:
 class Tokens(OperatorSession):
     """Tokens on an open connection."""
 
-    def add(self, name: str, role: AccessRole, *, days: int, reason: str) -> Row:
+    def add(
+        self, name: str, role: AccessRole, *, days: int, reason: str, owner: str | None = None
+    ) -> Row:
         """Make a token; returns its row and, this once, its `secret`.
 
-        Raises `CommandError` when a living token has this name, and for a name that the schema
-        refuses.
+        Its `owner` is a person, by login name where there is one; the name's, if none is given.
+        Raises `CommandError` when a living token has this name, and for a name or an owner that the
+        schema refuses.
         """
         secret = TOKEN_PREFIX + secrets.token_urlsafe(SECRET_BYTES)
+        whose = name if owner is None else _owner(owner)
         try:
             with self._transaction():
-                row = self._add(name, role, secret, timedelta(days=days), None)
-                self._audit("token.add", name, reason, {"role": role.value, "days": days})
+                row = self._add(name, role, secret, timedelta(days=days), None, whose)
+                detail = {"role": role.value, "days": days, "owner": whose}
+                self._audit("token.add", name, reason, detail)
         except psycopg.errors.UniqueViolation:
             raise CommandError(
                 f"there is a token {name!r} already. Nothing was changed; revoke it first, or take"
@@ -84,7 +95,8 @@ class Tokens(OperatorSession):
             return None
         if row["stale"]:
             self._run("token_used", {"id": row["id"]})
-        return Holder(row["id"], row["name"], AccessRole(row["role"]), row["is_login"])
+        role = AccessRole(row["role"])
+        return Holder(row["id"], row["name"], role, row["is_login"], row["owner"])
 
     def login(self, holder: Holder) -> str:
         """Begin a login of a token's holder; returns its secret, which a cookie may carry."""
@@ -92,7 +104,7 @@ class Tokens(OperatorSession):
         lasts = timedelta(hours=LOGIN_HOURS)
         with self._transaction():
             self._run("token_forget")
-            self._add(holder.name, holder.role, secret, lasts, holder.id)
+            self._add(holder.name, holder.role, secret, lasts, holder.id, holder.owner)
             self._audit("login", holder.name, "console", {"hours": LOGIN_HOURS})
         return secret
 
@@ -101,7 +113,13 @@ class Tokens(OperatorSession):
         self._run("token_logout", {"id": holder.id})
 
     def _add(
-        self, name: str, role: AccessRole, secret: str, lasts: timedelta, login_of: UUID | None
+        self,
+        name: str,
+        role: AccessRole,
+        secret: str,
+        lasts: timedelta,
+        login_of: UUID | None,
+        owner: str,
     ) -> Row:
         return self._one(
             "token_add",
@@ -113,8 +131,20 @@ class Tokens(OperatorSession):
                 "actor": actor(),
                 "lasts": lasts,
                 "login_of": login_of,
+                "owner": owner,
             },
         )
+
+
+def _owner(text: str) -> str:
+    owner = person_of(text)
+    if not OWNER.fullmatch(owner):
+        raise CommandError(
+            f"{text!r} is no owner of a token: a login name of 1 to 127 of a-z, 0-9, '.', '_', '-',"
+            " '@', '+', beginning with a letter or digit. Nothing was changed.",
+            ExitCode.USAGE,
+        )
+    return owner
 
 
 def _hash(secret: str) -> bytes:

@@ -30,6 +30,7 @@ _HERE = frozenset(
         "endpoint",
         "entries",
         "overview",
+        "proposal",
         "quarantine",
         "receipts",
         "redeliver",

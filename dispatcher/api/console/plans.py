@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from dispatcher.api.console.filters import clock, counted
+from dispatcher.core.person import lacks_approval
 from dispatcher.core.spans import span
 from dispatcher.core.words import MEANS
 from sink.contract.states import ReplayKind, ReplayState, ReplayVerb
@@ -124,6 +125,7 @@ def can_apply(row: Row) -> bool:
         and row["state"] == ReplayState.PLANNED
         and row["item_count"] > 0
         and (row["outside_window"] or not row["counts"].get("outside_window"))
+        and not lacks_approval(row)
     )
 
 

@@ -5,6 +5,7 @@ from fastapi import APIRouter
 from dispatcher.api.routes import (
     dead_letters_changes,
     endpoints_changes,
+    proposals,
     quarantine_changes,
     redeliveries,
     reissues,
@@ -18,6 +19,7 @@ CHANGES: tuple[APIRouter, ...] = (
     endpoints_changes.router,
     redeliveries.router,
     replays_changes.router,
+    proposals.router,
     dead_letters_changes.router,
     quarantine_changes.router,
     reissues.router,

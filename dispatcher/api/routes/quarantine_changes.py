@@ -1,6 +1,7 @@
 """Rows that were set aside: put back as entries, or dismissed."""
 
 from typing import Annotated
+from uuid import UUID
 
 from fastapi import APIRouter, Request
 from pydantic import AfterValidator, Field, StringConstraints
@@ -8,7 +9,9 @@ from pydantic import AfterValidator, Field, StringConstraints
 from dispatcher.api.access import Operator
 from dispatcher.api.models import Given, Ids, Reason
 from dispatcher.api.shapes import Shown, Time
+from dispatcher.operations.by_hand import Way, planned, proposed
 from dispatcher.operations.quarantine import can_go_back, only_entries, open_among, put_entries
+from dispatcher.store.operator_session import Row
 from dispatcher.store.quarantine import Quarantine
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import QuarantineResolution
@@ -44,6 +47,9 @@ class PutBack(Given):
         ]
         | None
     ) = Field(None, description="The corrected entry, as JSON text; null: as it was kept.")
+    proposal: Annotated[UUID, Field(strict=False)] | None = Field(
+        None, description="Write what was approved; then `row` is null and this row the only one."
+    )
 
 
 class RowsToPutBack(Given):
@@ -80,11 +86,30 @@ class RowOutcome(Shown):
     detail: str
 
 
+class Differing(Shown):
+    """A member that a corrected row has otherwise than the kept one."""
+
+    member: str
+    kept: str | list[str] | None = Field(description="Null where it cannot be read.")
+    given: str | list[str] | None
+
+
+class ProposedRow(Shown):
+    """A row of which nothing was written: an administrator, not its planner, has to approve it."""
+
+    id: int
+    proposal: UUID
+    planned_by: str
+    approved_by: str | None
+    differs: list[Differing]
+
+
 class RowsPutBack(Shown):
     """What was put back, what was refused again and is still open, what was resolved before."""
 
     requeued: list[RowOutcome]
     refused: list[RowOutcome]
+    proposed: list[ProposedRow] = Field(description="Corrected to another decision.")
     resolved_before: list[ResolvedRow]
 
 
@@ -100,24 +125,53 @@ def dismiss_rows(session: Operator, given: RowsToDismiss) -> RowsDismissed:
 
 @router.post("/requeue", summary="Put rows back, as entries of the outbox.")
 def requeue_rows(request: Request, session: Operator, given: RowsToPutBack) -> RowsPutBack:
-    """Each is put back once, however often it is asked for. Rows of a source go by the command."""
+    """Each is put back once, however often it is asked for. Rows of a source go by the command.
+
+    One that is corrected to another subject, key, type or time, or whose kept row cannot be read,
+    is only proposed.
+    """
     corrected = {each.id: each.row for each in given.rows}
     if len(corrected) < len(given.rows):
         raise CommandError("a row is there twice. Nothing was changed.", ExitCode.USAGE)
+    proposal = _proposal(given)
+    way = Way(suppress_repeats=given.suppress_repeats)
+    waiting: list[Row] = []
+    done: list[Row] = []
+    refused: list[Row] = []
     with session.open(Quarantine) as store:
         rows, before = open_among(store, list(corrected))
         only_entries(rows)
-        texts = {row["id"]: corrected[row["id"]] or row["row"] for row in rows}
-        can_go_back(rows, texts)
-        done, refused = put_entries(
-            request.app.state.settings.dsn,
-            store,
-            rows,
-            texts,
-            given.reason,
-            suppress_repeats=given.suppress_repeats,
-            before=before,
-        )
+        if proposal is not None:
+            [number] = corrected
+            text, way = planned(store, proposal, number)
+            texts = {number: text}
+        else:
+            texts = {row["id"]: corrected[row["id"]] or row["row"] for row in rows}
+            can_go_back(rows, texts)
+            waiting = proposed(store, rows, texts, given.reason, way)
+        names = {each["id"] for each in waiting}
+        if left := [row for row in rows if row["id"] not in names]:
+            done, refused = put_entries(
+                request.app.state.settings.dsn,
+                store,
+                left,
+                texts,
+                given.reason,
+                suppress_repeats=way.suppress_repeats,
+                before=before,
+                proposal=proposal,
+            )
     return RowsPutBack.model_validate(
-        {"requeued": done, "refused": refused, "resolved_before": before}
+        {"requeued": done, "refused": refused, "proposed": waiting, "resolved_before": before}
     )
+
+
+def _proposal(given: RowsToPutBack) -> UUID | None:
+    """Return the proposal that is to be applied; raises `CommandError` (usage)."""
+    found = [each.proposal for each in given.rows if each.proposal is not None]
+    if found and (len(given.rows) > 1 or given.rows[0].row is not None):
+        raise CommandError(
+            "a proposal is applied alone, and without a row of its own. Nothing was changed.",
+            ExitCode.USAGE,
+        )
+    return found[0] if found else None

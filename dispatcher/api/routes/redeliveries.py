@@ -3,7 +3,7 @@
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Request
 from pydantic import Field
 
 from dispatcher.api.access import Operator
@@ -12,6 +12,7 @@ from dispatcher.api.paging import Text
 from dispatcher.api.replay_shapes import ReplayProgress
 from dispatcher.api.routes.replays_changes import OutsideWindow, Rate
 from dispatcher.api.shapes import Shown
+from dispatcher.core.person import lacks_approval
 from dispatcher.operations.keys import few_keys_of
 from dispatcher.operations.redeliver import (
     NOT_APPLIED,
@@ -63,10 +64,15 @@ class RedeliveryAnswer(Shown):
     replay: ReplayProgress | None
     items: list[RedeliveredItem]
     nothing: list[LeftAlone]
+    needs_approval: bool = Field(
+        description="Nothing is sent: an administrator, not its planner, has to approve the replay,"
+        " and then somebody applies it."
+    )
 
 
 @router.put("/{replay_id}", summary="Send entries again, under their old keys.")
 def redeliver(
+    request: Request,
     session: Operator,
     replay_id: Annotated[UUID, Path(description="Of the replay; made by the caller, random.")],
     given: NewRedelivery,
@@ -84,11 +90,15 @@ def redeliver(
             reason=given.reason,
             rate=given.rate,
             outside_window=given.outside_window,
+            alone=request.app.state.settings.reissue_limit,
         )
+        waits = lacks_approval(plan.row)
         if not plan.items:
             if not redelivered_before(plan):
                 store.cancel(replay_id, NOTHING_TO_DO)
             shown = None
+        elif waits:
+            shown = store.status(replay_id)
         else:
             try:
                 shown = applied(store, replay_id)
@@ -97,5 +107,10 @@ def redeliver(
                     store.cancel(replay_id, NOT_APPLIED)
                 raise
     return RedeliveryAnswer.model_validate(
-        {"replay": shown, "items": plan.items, "nothing": plan.nothing}
+        {
+            "replay": shown,
+            "items": plan.items,
+            "nothing": plan.nothing,
+            "needs_approval": waits and shown is not None,
+        }
     )

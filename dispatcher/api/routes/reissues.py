@@ -11,6 +11,7 @@ from dispatcher.api.access import Admin, Operator
 from dispatcher.api.models import Because, Given, Keys, Reason
 from dispatcher.api.replay_shapes import Replay
 from dispatcher.api.shapes import Shown
+from dispatcher.core.person import lacks_approval
 from dispatcher.operations.keys import few_keys_of
 from dispatcher.operations.reissue import planned_before, write_all, written_before
 from dispatcher.store.operator_session import Row
@@ -63,18 +64,16 @@ def plan_reissue(
         row = planned_before(replays, replay_id, wanted, given.reason)
     if row is None:
         limit = request.app.state.settings.reissue_limit
-        row = _plan(session, replay_id, wanted, given.reason, needs_approval=len(wanted) > limit)
-    needs = bool(row["counts"].get("needs_approval")) and row["approved_by"] is None
-    return ReissuePlan(replay=Replay.model_validate(row), needs_approval=needs)
+        row = _plan(session, replay_id, wanted, given.reason, limit)
+    return ReissuePlan(replay=Replay.model_validate(row), needs_approval=lacks_approval(row))
 
 
 @router.post("/{replay_id}/approve", summary="Agree to a reissue that somebody else planned.")
 def approve_reissue(session: Admin, replay_id: PlanId, given: Because) -> Replay:
-    """Agree as a second person. A token and its logins are one person."""
+    """Agree as a second person. All tokens of one owner, and their logins, are one person."""
     with session.open(ReplayStore) as replays:
         replays.show(replay_id)
-    with session.open(Reissues) as store:
-        store.approve(replay_id, given.reason)
+        replays.approve(replay_id, given.reason)
     return _shown(session, replay_id)
 
 
@@ -93,12 +92,10 @@ def apply_reissue(
     return ReissueAnswer.model_validate({"replay": _shown(session, replay_id), "reissued": done})
 
 
-def _plan(
-    session: Operator, id_: UUID, wanted: Sequence[UUID], reason: str, *, needs_approval: bool
-) -> Row:
+def _plan(session: Operator, id_: UUID, wanted: Sequence[UUID], reason: str, limit: int) -> Row:
     with session.open(Reissues) as store:
         looks = [store.look(Key(key)) for key in wanted]
-        store.plan(looks, reason, needs_approval=needs_approval, id_=id_)
+        store.plan(looks, reason, limit=limit, id_=id_)
     with session.open(ReplayStore) as replays:
         return replays.show(id_)
 

@@ -8,11 +8,11 @@ from http import HTTPStatus
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Request
 from pydantic import Field
 from starlette.exceptions import HTTPException
 
-from dispatcher.api.access import Operator, Session
+from dispatcher.api.access import Admin, Operator, Session
 from dispatcher.api.models import Because, Given, Keys, Reason
 from dispatcher.api.paging import NUMBER_MAX, Moment, Text
 from dispatcher.api.replay_shapes import Replay, ReplayProgress
@@ -82,7 +82,7 @@ class NewReplay(Given):
 
 
 @router.put("/{replay_id}", summary="Plan to send entries again, under their old keys.")
-def plan_replay(session: Operator, replay_id: PlanId, given: NewReplay) -> Replay:
+def plan_replay(request: Request, session: Operator, replay_id: PlanId, given: NewReplay) -> Replay:
     """Find what would be sent, and write it down. The same request again returns the same plan."""
     with session.open(ReplayStore) as store:
         row = planned(
@@ -93,6 +93,7 @@ def plan_replay(session: Operator, replay_id: PlanId, given: NewReplay) -> Repla
             rate=given.rate,
             outside_window=given.outside_window,
             limit=given.limit,
+            alone=request.app.state.settings.reissue_limit,
         )
     return Replay.model_validate(row)
 
@@ -103,6 +104,15 @@ def apply_replay(session: Operator, replay_id: PlanId, given: Because) -> Replay
     with session.open(ReplayStore) as store:
         not_too_many(session, store.show(replay_id)["item_count"])
         return ReplayProgress.model_validate(applied(store, replay_id, given.reason))
+
+
+@router.post("/{replay_id}/approve", summary="Agree to a replay that somebody else planned.")
+def approve_replay(session: Admin, replay_id: PlanId, given: Because) -> Replay:
+    """Agree as a second person to one that sends keys which receivers may have forgotten."""
+    with session.open(ReplayStore) as store:
+        store.show(replay_id)
+        store.approve(replay_id, given.reason)
+        return Replay.model_validate(store.show(replay_id))
 
 
 @router.post("/{replay_id}/cancel", summary="End a replay: nothing more of it is sent.")

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 
 from dispatcher.api.access import Admin
 from dispatcher.api.models import Because, Given, Name, Reason
+from dispatcher.api.paging import Text
 from dispatcher.store.tokens import Tokens
 from sink.contract.states import AccessRole
 
@@ -22,6 +23,7 @@ class Token(BaseModel):
 
     id: UUID
     name: str
+    owner: str = Field(description="The person whose token it is.")
     role: AccessRole
     state: str
     logins: int
@@ -43,6 +45,7 @@ class NewToken(Given):
 
     name: Name
     role: Annotated[AccessRole, Field(strict=False)]
+    owner: Text | None = Field(None, description="Whose it is, by login name; null: as `name`.")
     days: int = Field(ge=1, le=DAYS_MAX, description="How long it lasts.")
     reason: Reason
 
@@ -52,6 +55,7 @@ class MadeToken(BaseModel):
 
     id: UUID
     name: str
+    owner: str
     role: AccessRole
     secret: str
     created_at: datetime
@@ -78,7 +82,9 @@ def list_tokens(session: Admin) -> TokenList:
 def add_token(session: Admin, given: NewToken) -> MadeToken:
     """Make a token; its secret is in this answer and nowhere else."""
     with session.open(Tokens) as tokens:
-        row = tokens.add(given.name, given.role, days=given.days, reason=given.reason)
+        row = tokens.add(
+            given.name, given.role, days=given.days, reason=given.reason, owner=given.owner
+        )
     return MadeToken.model_validate(row)
 
 

@@ -1,5 +1,5 @@
 -- Lets dispatchers begin with a planned replay.
 -- Uses pk_replay.
 UPDATE holdfast.replay
-SET state = 'applying', applied_at = now()
+SET state = 'applying', applied_at = now(), counts = counts || %(counts)s
 WHERE id = %(id)s

@@ -9,7 +9,9 @@ WITH open AS (
       AND (e.held_until IS NULL OR e.held_until <= now())
       AND (e.breaker NOT IN ('open', 'half_open') OR e.breaker_until <= now())
 )
-SELECT y.id, y.rate_per_second, y.paid_until, y.outside_window, y.actor, now() AS at
+SELECT y.id, y.rate_per_second, y.paid_until,
+       -- A plan that had nothing outside of a window when it was applied repeats nothing later either.
+       y.outside_window AND coalesce((y.counts ->> 'repeats')::bigint, 1) > 0 AS outside_window, y.actor, now() AS at
 FROM holdfast.replay y
 WHERE y.state = 'applying' AND y.verb = 'redeliver' AND (
     EXISTS (

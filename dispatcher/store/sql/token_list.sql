@@ -1,6 +1,6 @@
 -- Every token with its logins that last; revoked and expired ones too, for the audit trail names them.
 -- Reads the whole table, which is small.
-SELECT t.id, t.name, t.role, t.created_at, t.created_by, t.expires_at, t.revoked_at,
+SELECT t.id, t.name, t.owner, t.role, t.created_at, t.created_by, t.expires_at, t.revoked_at,
     greatest(t.last_used_at, max(l.last_used_at)) AS last_used_at,
     count(l.id) FILTER (WHERE l.expires_at > now() AND l.revoked_at IS NULL) AS logins,
     CASE WHEN t.revoked_at IS NOT NULL THEN 'revoked'

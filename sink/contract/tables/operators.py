@@ -50,6 +50,7 @@ replay = Table(
     Column("finished_at", TIME),
     Column("item_limit", BigInteger),
     Column("paid_until", TIME),
+    Column("person", Text),
     check("filter", "filter <> '{}'::jsonb"),
     check("reason", "length(reason) BETWEEN 1 AND 2000"),
     check("item_count", "item_count >= 0"),
@@ -122,7 +123,9 @@ access_token = Table(
     Column("last_used_at", TIME),
     Column("revoked_at", TIME),
     Column("login_of", UUID, ForeignKey("holdfast.access_token.id")),
+    needed("owner", Text),
     check("name", NAME_RULE),
+    check("owner", "owner ~ '^[a-z0-9][a-z0-9_.@+-]{0,126}$'"),
     check("sha256", "octet_length(sha256) = 32"),
     Index("uq_access_token_sha256", "sha256", unique=True),
     Index(
@@ -132,4 +135,40 @@ access_token = Table(
         postgresql_where=text("login_of IS NULL AND revoked_at IS NULL"),
     ),
     Index("ix_access_token_login_of", "login_of"),
+)
+
+proposal = Table(
+    "proposal",
+    metadata,
+    Column("id", UUID, primary_key=True),
+    *every(Text, "verb", "target"),
+    needed("detail", JSONB),
+    needed("sha256", LargeBinary),
+    *every(Text, "reason", "actor", "person"),
+    now("created_at"),
+    Column("approved_by", Text),
+    Column("approved_by_person", Text),
+    Column("approved_at", TIME),
+    Column("applied_by", Text),
+    Column("applied_at", TIME),
+    Column("cancelled_by", Text),
+    Column("cancelled_at", TIME),
+    check("sha256", "octet_length(sha256) = 32"),
+    check("reason", "length(reason) BETWEEN 1 AND 2000"),
+    check(
+        "second_person",
+        "(approved_at IS NULL) = (approved_by_person IS NULL)"
+        " AND (approved_at IS NULL) = (approved_by IS NULL)"
+        " AND approved_by_person IS DISTINCT FROM person",
+    ),
+    check("applied", "applied_at IS NULL OR (approved_at IS NOT NULL AND cancelled_at IS NULL)"),
+    Index(
+        "uq_proposal_open",
+        "verb",
+        "target",
+        "sha256",
+        unique=True,
+        postgresql_where=text("applied_at IS NULL AND cancelled_at IS NULL"),
+    ),
+    Index("ix_proposal_created_at", "created_at", "id"),
 )

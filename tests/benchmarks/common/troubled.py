@@ -140,7 +140,12 @@ PEOPLE = """
     FROM generate_series(1, least(100000, (SELECT count(*) FROM holdfast.subject))) n;
     INSERT INTO holdfast.dispatcher_instance (id, host, pid, version, heartbeat_at, in_flight)
     SELECT md5(n::text)::uuid, 'host-' || n, 100 + n, '0', now() - n * interval '20 seconds', 12
-    FROM generate_series(1, 8) n
+    FROM generate_series(1, 8) n;
+    INSERT INTO holdfast.proposal (id, verb, target, detail, sha256, reason, actor, person,
+        created_at)
+    SELECT md5(n || 'proposal')::uuid, 'quarantine.requeue', 'quarantine ' || n, '{}',
+        sha256(n::text::bytea), 'as agreed', 'a', 'a', now() - n * interval '1 minute'
+    FROM generate_series(1, 1000) n
 """
 STEPS = (ENDPOINTS, RARE, DEAD, HELD_UP, BEHIND, SET_ASIDE, DIVERGED, PEOPLE)
 

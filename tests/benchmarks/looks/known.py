@@ -24,6 +24,7 @@ NUMBERS = """
         (SELECT max(id) FROM holdfast.quarantine WHERE resolution IS NULL) AS quarantined,
         (SELECT (min(id) + max(id)) / 2 FROM holdfast.quarantine) AS quarantine_middle,
         (SELECT (min(id) + max(id)) / 2 FROM holdfast.operator_action) AS action_middle,
+        (SELECT id FROM holdfast.proposal ORDER BY created_at LIMIT 1) AS proposal,
         (SELECT b.batch_id FROM holdfast.divergence v JOIN holdfast.batch b USING (batch_no)
             ORDER BY v.id DESC LIMIT 1) AS diverged,
         (SELECT s.name FROM holdfast.dead_letter d JOIN holdfast.subject s ON s.id = d.subject_id
@@ -55,6 +56,7 @@ class Known:
     quarantined: str
     quarantine_middle: str
     action_middle: str
+    proposal: str
     planned: str
     applying: str
     applied: str
@@ -90,6 +92,7 @@ def known(dsn: str) -> Known:
         quarantined=str(found["quarantined"]),
         quarantine_middle=str(found["quarantine_middle"]),
         action_middle=str(found["action_middle"]),
+        proposal=str(found["proposal"]),
         planned=str(replays["planned"]["id"]),
         applying=str(replays["applying"]["id"]),
         applied=str(replays["applied"]["id"]),

@@ -93,6 +93,9 @@ def _delivery(known: Known) -> Iterator[Look]:
         yield from _read(f"/replays/{id_}", {})
         yield from _read(f"/replays/{id_}/status", {})
         yield from _read(f"/replays/{id_}/items", {}, {"after": "50000", "limit": "500"})
+    yield from _read("/proposals", {}, {"open": "false", "before": known.until})
+    yield from _read("/proposals", {"target": f"quarantine {known.quarantined}"})
+    yield from _read(f"/proposals/{known.proposal}", {})
     yield from _read("/endpoints", {})
     for name in ("payouts", "archive", "partner-1"):
         yield from _read(f"/endpoints/{name}", {})

@@ -26,11 +26,12 @@ LEAST = {
             /attempts /audit /batches /batches/{stream}/{batch_id}
             /batches/{stream}/{batch_id}/diff /check /database /dead-letters
             /dead-letters/{number} /dispatchers /endpoints /endpoints/{name} /entries /entries/{key}
-            /entries/{key}/attempts /entries/{key}/trace /entries/{key}/why /overview /quarantine
-            /quarantine/{number} /receipts /replays /replays/{id} /replays/{id}/items
+            /entries/{key}/attempts /entries/{key}/trace /entries/{key}/why /overview /proposals
+            /quarantine /quarantine/{number} /receipts /replays /replays/{id} /replays/{id}/items
             /replays/{id}/status /status /streams /streams/{name} /subjects /subjects/named
             /subjects/named/why
         """,
+        OPERATOR: "/proposals/{proposal_id}",
         ADMIN: "/tokens",
     },
     "PUT": {OPERATOR: "/redeliveries/{replay_id} /reissues/{replay_id} /replays/{replay_id}"},
@@ -38,12 +39,14 @@ LEAST = {
     "POST": {
         OPERATOR: """
             /dead-letters/dismiss /endpoints/{name}/pause /endpoints/{name}/resume
-            /quarantine/dismiss /quarantine/requeue /reissues/{replay_id}/apply
+            /proposals/{proposal_id}/cancel /quarantine/dismiss /quarantine/requeue
+            /reissues/{replay_id}/apply
             /replays/{replay_id}/apply /replays/{replay_id}/cancel /subjects/pass
         """,
         ADMIN: """
             /endpoints /endpoints/{name}/disable /endpoints/{name}/rotate-secret
-            /reissues/{replay_id}/approve /streams/{name}/adopt /tokens /tokens/{name}/revoke
+            /proposals/{proposal_id}/approve /reissues/{replay_id}/approve
+            /replays/{replay_id}/approve /streams/{name}/adopt /tokens /tokens/{name}/revoke
         """,
     },
 }

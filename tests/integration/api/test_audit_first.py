@@ -25,7 +25,7 @@ from tests.support.sender import secret_text
 from tests.support.webhooks import answer
 
 WHY = {"reason": "a test"}
-PLAN, REISSUE, APPROVED, NEW = (uuid4() for _ in range(4))
+PLAN, REISSUE, APPROVED, WAIVED, NEW = (uuid4() for _ in range(5))
 OTHER_QUERY = "11111111-2222-3333-4444-555555555555"
 FIRST, SECOND, THIRD = (
     {"keys": [Key.of(decision(each, 1, BLOCK)["key"]).text]} for each in ("m_1", "m_2", "m_3")
@@ -52,6 +52,9 @@ API: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {
     ("PUT", "/replays/{replay_id}"): (str(NEW), {"filter": {"endpoint": "payouts"}}),
     ("POST", "/replays/{replay_id}/apply"): (str(PLAN), {}),
     ("POST", "/replays/{replay_id}/cancel"): (str(PLAN), {}),
+    ("POST", "/replays/{replay_id}/approve"): (str(WAIVED), {}),
+    ("POST", "/proposals/{proposal_id}/approve"): ("", {}),
+    ("POST", "/proposals/{proposal_id}/cancel"): ("", {}),
     ("POST", "/dead-letters/dismiss"): ("", {"ids": [1], "skip": True}),
     ("POST", "/subjects/pass"): ("", {"subject": "m_gap", "endpoint": "payouts"}),
     ("POST", "/quarantine/dismiss"): ("", {"ids": [1]}),
@@ -112,6 +115,7 @@ def _set_aside(dsn: str) -> None:
 def _plan(api: Api) -> None:
     for path, given in (
         (f"/replays/{PLAN}", {"filter": {"subject": "m_1"}}),
+        (f"/replays/{WAIVED}", {"filter": {"subject": "m_2"}, "outside_window": True}),
         (f"/reissues/{REISSUE}", SECOND),
         (f"/reissues/{APPROVED}", THIRD),
     ):
@@ -119,6 +123,9 @@ def _plan(api: Api) -> None:
         assert planned.status_code == 200, planned.text
     agreed = api.ask("POST", f"/reissues/{APPROVED}/approve", json=WHY)
     assert agreed.status_code == 200, agreed.text
+    forged = {"id": 2, "row": ROW.replace("m_9", "m_8")}
+    proposed = api.ask("POST", "/quarantine/requeue", "operator", json={"rows": [forged], **WHY})
+    assert len(proposed.json()["proposed"]) == 1, proposed.text
 
 
 @pytest.fixture
@@ -171,8 +178,10 @@ def test_change_of_the_api_that_cannot_be_audited_is_not_made(
 ) -> None:
     name, given = API[method, path]
     before = _tables(mute)
+    [proposal] = mute.rows("SELECT id::text FROM holdfast.proposal")
     for placeholder in ("{name}", "{replay_id}"):
         path = path.replace(placeholder, name)
+    path = path.replace("{proposal_id}", proposal["id"])
     _assert_refused(mute, mute.ask(method, path, json={**given, **WHY}), before)
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from dispatcher.api.routes import replays_changes
+from dispatcher.store.operator_session import acting_as
 from sink import BatchInput
 from sink.contract.key import Key
 from tests.support import webhooks
@@ -241,12 +242,10 @@ def test_many_reissues_need_an_administrator_who_is_not_their_planner(world: Wor
     assert (alone.status_code, "that is you" in alone.json()["detail"]) == (409, True)
     lesser = world.api.ask("POST", f"{path}/approve", OPERATOR, json=WHY)
     assert lesser.status_code == 403
-    same = {"LOGNAME": "admin"}
-    by_command = holdfast(
-        *("replay", "approve", path[10:], "--reason", "me again"),
-        dsn=world.api.dsn,
-        environment=same,
-    )
+    with acting_as("admin"):
+        by_command = holdfast(
+            *("replay", "approve", path[10:], "--reason", "me again"), dsn=world.api.dsn
+        )
     assert (by_command.returncode, "that is you" in by_command.stderr) == (1, True)
 
     made = world.api.ask(
@@ -309,7 +308,7 @@ def test_rows_of_the_quarantine_are_put_back_once_or_dismissed(world: World) -> 
 def _set_aside(api: Api) -> tuple[int, int, int]:
     """Set three rows aside: a bad entry, a bad line of a source, and another bad entry."""
     rows = [
-        ("bad_type", json.dumps(GOOD | {"type": "a b"})),
+        ("bad_data", json.dumps(GOOD | {"data": {"exposure_minor": 1.5}})),
         ("malformed", "{"),
         ("bad_subject", json.dumps(GOOD | {"subject": ""})),
     ]

@@ -7,6 +7,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
+from dispatcher.store.operator_session import acting_as
 from sink import BatchInput
 from sink.contract.exits import ExitCode
 from sink.contract.key import Key
@@ -22,6 +23,7 @@ GOOD: dict[str, Any] = {
     "occurred_at": "2026-11-02T12:15:00Z",
     "data": {"merchant_id": "m_9", "exposure_minor": 1, "tags": [{"a": None}]},
 }
+BAD = GOOD | {"data": {"merchant_id": "m_9", "exposure_minor": 1.5}}
 CUT = json.dumps({"cut": True, "bytes": 70_000, "beginning": "{"})
 
 RESOLVED = "SELECT id, resolution::text FROM holdfast.quarantine ORDER BY id"
@@ -56,7 +58,7 @@ def _file(directory: Path, row: object) -> Path:
 def test_corrected_row_becomes_an_entry_once(
     dsn: str, db: psycopg.Connection, tmp_path: Path
 ) -> None:
-    [number] = _set_aside(dsn, ("bad_type", json.dumps(GOOD | {"type": "a b"})))
+    [number] = _set_aside(dsn, ("bad_data", json.dumps(BAD)))
     corrected = _file(tmp_path, GOOD)
     code, told, _ = _requeue(dsn, number, "--row", corrected)
     assert code == ExitCode.OK
@@ -79,15 +81,15 @@ def test_corrected_row_becomes_an_entry_once(
 def test_line_that_export_wrote_is_put_back_with_its_row_corrected(
     dsn: str, db: psycopg.Connection, tmp_path: Path
 ) -> None:
-    wrong = [GOOD | {"subject": f"m_{n}", "key": [f"k{n}"], "type": "a b"} for n in range(3)]
-    numbers = _set_aside(dsn, *(("bad_type", json.dumps(row)) for row in wrong))
+    wrong = [BAD | {"subject": f"m_{n}", "key": [f"k{n}"]} for n in range(3)]
+    numbers = _set_aside(dsn, *(("bad_data", json.dumps(row)) for row in wrong))
     code, told, _ = _requeue(dsn, *numbers)
     assert code == ExitCode.FAILED
     assert "--row FILE" in told["advice"]
     lines = holdfast("quarantine", "export", dsn=dsn).stdout.splitlines()
     first, second, _ = (json.loads(line) for line in lines)
-    first["row"] = first["row"].replace("a b", BLOCK)
-    second["row"] = json.loads(second["row"]) | {"type": BLOCK}
+    first["row"] = first["row"].replace("1.5", "1")
+    second["row"] = json.loads(second["row"]) | {"data": GOOD["data"]}
     file = tmp_path / "rows.jsonl"
     file.write_text(f"{json.dumps(first)}\n\n{json.dumps(second)}\n")
     code, _, error = _requeue(dsn, *numbers, "--row", file)
@@ -96,7 +98,7 @@ def test_line_that_export_wrote_is_put_back_with_its_row_corrected(
     assert _requeue(dsn, *numbers[:2], "--row", file)[0] == ExitCode.OK
 
     shown = json.loads(holdfast("quarantine", "show", str(numbers[2]), "--json", dsn=dsn).stdout)
-    shown["row"] = shown["row"].replace("a b", BLOCK)
+    shown["row"] = shown["row"].replace("1.5", "1")
     assert _requeue(dsn, numbers[2], "--row", _file(tmp_path, shown))[0] == ExitCode.OK
     assert [row[0] for row in contents(db)["entry"]] == ["m_0", "m_1", "m_2"]
 
@@ -125,7 +127,7 @@ def test_other_row_for_a_number_that_was_put_back_is_refused(
     db.execute(
         "UPDATE holdfast.quarantine SET resolution = NULL, resolved_at = NULL, resolved_by = NULL"
     )
-    other = _file(tmp_path, GOOD | {"key": ["another"]})
+    other = _file(tmp_path, GOOD | {"data": {"merchant_id": "m_9", "exposure_minor": 2}})
     code, told, _ = _requeue(dsn, number, "--row", other)
     assert code == ExitCode.FAILED
     assert "another row was put back" in told["refused"][0]["detail"]
@@ -137,14 +139,14 @@ def test_row_that_is_refused_again_stays_open_and_its_number_is_not_spent(
 ) -> None:
     numbers = _set_aside(
         dsn,
-        ("bad_subject", json.dumps(GOOD | {"subject": ""})),
+        ("bad_data", json.dumps(BAD | {"subject": "m_8", "key": ["m_8"]})),
         ("bad_data", json.dumps(GOOD)),
     )
     code, told, _ = _requeue(dsn, *numbers)
     assert code == ExitCode.DEGRADED
     assert [row["id"] for row in told["requeued"]] == [numbers[1]]
     assert [row["id"] for row in told["refused"]] == [numbers[0]]
-    assert "bad_subject: subject '' is not" in told["refused"][0]["detail"]
+    assert "1.5 is not whole" in told["refused"][0]["detail"]
     assert db.execute(RESOLVED).fetchall() == [(numbers[0], None), (numbers[1], "requeued")]
 
     assert _requeue(dsn, numbers[0])[0] == ExitCode.FAILED
@@ -218,9 +220,9 @@ def test_source_lines_go_back_to_the_job_once_in_whatever_company(
 
 
 def test_corrected_source_line_is_written_on_one_line(dsn: str, tmp_path: Path) -> None:
-    [number] = _set_aside(dsn, ("wrong_currency", "{"))
+    event = {"event_id": "e1", "merchant_id": "m_1", "currency": "USD"}
+    [number] = _set_aside(dsn, ("wrong_currency", json.dumps(event | {"currency": "EUR"})))
     (tmp_path / "in").mkdir()
-    event = {"event_id": "e1", "currency": "USD"}
     arguments = ("--row", _file(tmp_path, event), "--into", tmp_path / "in")
     assert _requeue(dsn, number, *arguments)[0] == ExitCode.OK
     [path] = (tmp_path / "in").iterdir()
@@ -250,11 +252,15 @@ def test_row_that_cannot_go_that_way_is_refused_before_anything_happens(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_whole_row_may_be_given_for_one_that_was_cut(
+def test_whole_row_may_be_given_by_two_for_one_that_was_cut(
     dsn: str, db: psycopg.Connection, tmp_path: Path
 ) -> None:
     [number] = _set_aside(dsn, ("bad_data", CUT))
-    assert _requeue(dsn, number, "--row", _file(tmp_path, GOOD))[0] == ExitCode.OK
+    _, told, _ = _requeue(dsn, number, "--row", _file(tmp_path, GOOD))
+    id_ = told["proposed"][0]["proposal"]
+    with acting_as("second"):
+        assert holdfast("proposal", "approve", id_, "--reason", "x", dsn=dsn).returncode == 0
+    assert _requeue(dsn, number, "--proposal", id_)[0] == ExitCode.OK
     assert sequences(db, "m_9") == [1]
 
 

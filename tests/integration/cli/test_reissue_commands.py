@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from dispatcher.core.reissue import parts_of
+from dispatcher.store.operator_session import acting_as
 from dispatcher.store.reissue import Reissues, reissues
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
@@ -134,8 +135,8 @@ def test_many_at_once_need_a_second_person(
     alone = holdfast("replay", "approve", short, *WHY, dsn=dsn)
     assert (alone.returncode, "that is you" in alone.stderr) == (ExitCode.FAILED, True)
 
-    other = {"LOGNAME": "second"}
-    approved = holdfast("replay", "approve", short, *WHY, dsn=dsn, environment=other)
+    with acting_as("second"):
+        approved = holdfast("replay", "approve", short, *WHY, dsn=dsn)
     assert approved.returncode == ExitCode.OK, approved.stderr
     done = holdfast("replay", "apply", short, "--yes", dsn=dsn)
     assert done.returncode == ExitCode.OK, done.stderr

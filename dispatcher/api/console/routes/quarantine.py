@@ -22,6 +22,7 @@ from dispatcher.api.console.screens import (
 from dispatcher.api.console.templates_setup import link
 from dispatcher.api.strict import no_others
 from dispatcher.core.quarantine import is_entry, why_not_as_kept
+from dispatcher.operations.by_hand import target
 from dispatcher.operations.quarantine import (
     can_go_back,
     only_entries,
@@ -112,6 +113,7 @@ def show_row(request: Request, person: Person, number: Number, text: str = "") -
     """Show one row; its text to operators who ask, which is noted."""
     with person.session.open(Quarantine) as store:
         [row] = store.take([number])
+        waiting = store.proposals(limit=ROWS, target=target(number))
     asked = shows(request, person, text)
     if asked:
         bodies.note(person.session, "quarantine.read", f"quarantine {number}")
@@ -123,6 +125,7 @@ def show_row(request: Request, person: Person, number: Number, text: str = "") -
         asked=asked,
         as_entry=is_entry(row),
         not_as_kept=why_not_as_kept(row),
+        proposals=waiting,
         acts=acts(person),
     )
 

@@ -12,6 +12,7 @@ from dispatcher.api.console.guard import Acting, Form, Login, Person
 from dispatcher.api.console.pages import away
 from dispatcher.api.console.routes.entries import KeyText, key_of
 from dispatcher.api.strict import no_others
+from dispatcher.core.person import lacks_approval
 from dispatcher.core.words import MEANS
 from dispatcher.operations.redeliver import NOTHING_TO_DO, plan_of_keys, standing_of
 from dispatcher.operations.replay import applied
@@ -72,6 +73,7 @@ def plan(request: Request, person: Actor, key: KeyText, form: Form) -> Response:
             reason=reason,
             rate=None,
             outside_window=form.get(OUTSIDE_WINDOW) == "yes",
+            alone=request.app.state.settings.reissue_limit,
         )
         if not made.items:
             replays.cancel(made.row["id"], NOTHING_TO_DO)
@@ -98,6 +100,9 @@ def ask_whether(request: Request, person: Person, key: KeyText, id_: UUID) -> Re
     with person.session.open(ReplayStore) as replays:
         row = _of(replays, id_, wanted)
         items = replays.items(id_, limit=row["item_count"])
+    if lacks_approval(row):
+        said = "Planned. A second person has to agree before anything is sent."
+        return away(request, person, f"/replays/{id_}", said, tone="wait")
     if row["state"] != ReplayState.PLANNED:
         return away(request, person, f"/replays/{id_}", f"It is {row['state']} already.")
     count = len(items)

@@ -21,6 +21,7 @@ from dispatcher.api.console.templates_setup import link
 from dispatcher.api.problems import STATUS
 from dispatcher.api.routes.replays_changes import not_too_many
 from dispatcher.api.strict import no_others
+from dispatcher.core.person import lacks_approval
 from dispatcher.core.replay_filter import ReplayScope
 from dispatcher.operations.replay import applied, planned
 from dispatcher.shown.replayed import item_row
@@ -100,6 +101,7 @@ def plan(request: Request, person: Operator, form: Form) -> Response:
                 rate=rate_of(given),
                 outside_window=bool(given.outside_window),
                 limit=limit_of(given),
+                alone=request.app.state.settings.reissue_limit,
             )
     except CommandError as refused:
         return _form(request, person, given, refused)
@@ -140,6 +142,7 @@ def show_replay(request: Request, person: Person, id: ReplayId, after: str = "")
         first=f"/replays/{id_}" if place else None,
         further=link(f"/replays/{id_}", after=further) if further else None,
         under_way=row["state"] == ReplayState.APPLYING,
+        waits=lacks_approval(row),
         can_apply=acts(person) and plans.can_apply(row),
         can_cancel=acts(person) and plans.can_cancel(row),
     )

@@ -1,0 +1,90 @@
+"""Proposals: what one person plans, an administrator approves as a second one, and then is done."""
+
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Path, Query
+from pydantic import Field
+
+from dispatcher.api import bodies
+from dispatcher.api.access import Admin, Operator, Viewer
+from dispatcher.api.models import Because
+from dispatcher.api.paging import Limit, Moment, Text
+from dispatcher.api.shapes import Json, Shown, Time
+from dispatcher.store.proposals import Proposals
+
+router = APIRouter(prefix="/proposals", tags=["proposals"])
+
+ProposalId = Annotated[UUID, Path(description="Of a proposal.")]
+
+
+class ListedProposal(Shown):
+    """What somebody wants to be done."""
+
+    id: UUID
+    verb: str = Field(description="What is done, as the audit trail names it.")
+    target: str
+    state: str = Field(description="planned, approved, applied or cancelled.")
+    sha256: str = Field(description="Of verb, target and detail as canonical JSON, in hex.")
+    reason: str
+    actor: str
+    person: str = Field(description="Who proposed it, whatever token or login they used.")
+    created_at: Time
+    approved_by: str | None
+    approved_by_person: str | None
+    approved_at: Time | None
+    applied_by: str | None
+    applied_at: Time | None
+    cancelled_by: str | None
+    cancelled_at: Time | None
+
+
+class Proposal(ListedProposal):
+    """What somebody wants to be done, with exactly what that is."""
+
+    detail: Json = Field(description="Exactly what is done once it is approved; never changes.")
+
+
+class ProposalPage(Shown):
+    """Proposals, the newest first."""
+
+    proposals: list[ListedProposal]
+    next_before: Time | None
+
+
+@router.get("", summary="List what waits for a second person.")
+def list_proposals(
+    session: Viewer,
+    target: Annotated[Text | None, Query(description="Only about this.")] = None,
+    open: Annotated[bool, Query(description="Only what has not ended; false: all.")] = True,  # noqa: A002 - the parameter's name
+    limit: Limit = 50,
+    before: Annotated[Moment | None, Query(description="Only made before then.")] = None,
+) -> ProposalPage:
+    """Return proposals without their details, the newest first."""
+    with session.open(Proposals) as store:
+        rows = store.proposals(limit=limit, before=before, target=target, open_=open)
+    older = rows[-1]["created_at"] if len(rows) == limit else None
+    return ProposalPage.model_validate({"proposals": rows, "next_before": older})
+
+
+@router.get("/{proposal_id}", summary="Show a proposal with what would be done.")
+def show_proposal(session: Operator, proposal_id: ProposalId) -> Proposal:
+    """Return exactly what would be done; that it was read is kept in the audit trail."""
+    with session.open(Proposals) as store:
+        row = store.proposal(proposal_id)
+    bodies.note(session, "proposal.read", row["target"], proposal=proposal_id)
+    return Proposal.model_validate(row)
+
+
+@router.post("/{proposal_id}/approve", summary="Agree to what somebody else proposed.")
+def approve_proposal(session: Admin, proposal_id: ProposalId, given: Because) -> ListedProposal:
+    """Agree as a second person. All tokens of one owner, and their logins, are one person."""
+    with session.open(Proposals) as store:
+        return ListedProposal.model_validate(store.approve(proposal_id, given.reason))
+
+
+@router.post("/{proposal_id}/cancel", summary="End a proposal: it is not done any more.")
+def cancel_proposal(session: Operator, proposal_id: ProposalId, given: Because) -> ListedProposal:
+    """End it, approved or not."""
+    with session.open(Proposals) as store:
+        return ListedProposal.model_validate(store.cancel(proposal_id, given.reason))

@@ -1,0 +1,5 @@
+-- Records the second person's word.
+-- Uses pk_proposal.
+UPDATE holdfast.proposal
+SET approved_by = %(actor)s, approved_by_person = %(person)s, approved_at = now()
+WHERE id = %(id)s

@@ -1,0 +1,5 @@
+-- Ends a proposal of which nothing was done.
+-- Uses pk_proposal.
+UPDATE holdfast.proposal
+SET cancelled_by = %(actor)s, cancelled_at = now()
+WHERE id = %(id)s

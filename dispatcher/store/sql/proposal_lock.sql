@@ -1,0 +1,6 @@
+-- Keeps a proposal as it is until COMMIT.
+-- Uses pk_proposal.
+SELECT id
+FROM holdfast.proposal
+WHERE id = %(id)s
+FOR UPDATE

@@ -1,0 +1,6 @@
+-- The proposals whose id begins with some hex digits: two rows at most, to see whether there is more than one.
+-- Uses pk_proposal.
+SELECT id
+FROM holdfast.proposal
+WHERE id BETWEEN rpad(%(digits)s::text, 32, '0')::uuid AND rpad(%(digits)s::text, 32, 'f')::uuid
+LIMIT 2

@@ -1,0 +1,6 @@
+-- The open proposal of exactly this.
+-- Uses uq_proposal_open.
+SELECT id
+FROM holdfast.proposal
+WHERE verb = %(verb)s AND target = %(target)s AND sha256 = %(sha256)s
+  AND applied_at IS NULL AND cancelled_at IS NULL

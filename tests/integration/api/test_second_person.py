@@ -1,0 +1,170 @@
+"""By the API: what needs a second person, and who is one."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import psycopg
+import pyarrow as pa
+import pytest
+
+from dispatcher.store.operator_session import acting_as
+from sink import BatchInput
+from sink.contract.key import Key
+from tests.support import webhooks
+from tests.support.admin_api import Api, serving
+from tests.support.command import holdfast
+from tests.support.console import logged_in, text_of
+from tests.support.databases import copy_of
+from tests.support.decisions import Decisions
+from tests.support.dispatching import SECRET, add_endpoint, drain
+from tests.support.driver import Driver
+from tests.support.entries import BLOCK, REFUSED
+from tests.support.sender import secret_text
+
+WHY = {"reason": "a test"}
+GOOD: dict[str, Any] = {
+    "subject": "m_9",
+    "type": BLOCK,
+    "key": ["payout-hold/v1", "m_9", "2026-11-02T12:15:00Z", "block", "1"],
+    "occurred_at": "2026-11-02T12:15:00Z",
+    "data": {"merchant_id": "m_9", "exposure_minor": 1},
+}
+ENTRIES = "SELECT count(*) AS n FROM holdfast.entry"
+
+
+@pytest.fixture
+def api(server_dsn: str, template_database: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
+    with (
+        copy_of(server_dsn, template_database) as dsn,
+        serving(dsn, reissue_limit=1) as api,
+        webhooks.listening() as receiver,
+    ):
+        monkeypatch.setenv(SECRET, secret_text())
+        with psycopg.connect(dsn, autocommit=True) as db:
+            add_endpoint(db, receiver.url)
+        yield api
+
+
+def _delivered(api: Api, count: int) -> list[str]:
+    with Decisions(api.dsn) as decisions:
+        rows = [decisions.row(f"m_{number}") for number in range(count)]
+        decisions.write_rows(rows)
+    drain(api.dsn)
+    return [Key.of(row["key"]).text for row in rows]
+
+
+def _set_aside(api: Api, row: dict[str, Any]) -> int:
+    refused = [{"reason": "bad_data", "detail": "d", "row": json.dumps(row)}]
+    table = pa.Table.from_pylist(refused, REFUSED)
+    spark = Driver(api.dsn, select=lambda entries: BatchInput(entries, table))
+    spark.batch(0)
+    spark.sink.close()
+    [found] = api.rows("SELECT max(id) AS id FROM holdfast.quarantine")
+    return int(found["id"])
+
+
+def _token(api: Api, name: str, owner: str | None, role: str = "admin") -> httpx.Response:
+    given = {"name": name, "role": role, "days": 1, "owner": owner, **WHY}
+    made = api.ask("POST", "/tokens", json=given)
+    if made.status_code == 201:
+        api.secrets[name] = made.json()["secret"]
+    return made
+
+
+def _requeue(api: Api, who: str, number: int, **more: Any) -> httpx.Response:
+    given = {"rows": [{"id": number, **more}], **WHY}
+    return api.ask("POST", "/quarantine/requeue", who, json=given)
+
+
+def test_operator_cannot_write_another_decision_and_an_administrator_not_alone(api: Api) -> None:
+    number = _set_aside(api, GOOD)
+    forged = json.dumps(GOOD | {"subject": "m_1", "key": ["m_1"]})
+    planned = _requeue(api, "operator", number, row=forged)
+    assert api.rows(ENTRIES) == [{"n": 0}]
+    assert planned.status_code == 200, planned.text
+    assert planned.json()["requeued"] == []
+    [proposed] = planned.json()["proposed"]
+    assert [each["member"] for each in proposed["differs"]] == ["subject", "key"]
+    path = f"/proposals/{proposed['proposal']}"
+    assert _requeue(api, "operator", number, row=forged).json()["proposed"] == [proposed]
+    early = _requeue(api, "admin", number, proposal=proposed["proposal"])
+    assert (early.status_code, "second person" in early.json()["detail"]) == (409, True)
+    assert api.ask("POST", f"{path}/approve", "operator", json=WHY).status_code == 403
+    assert _token(api, "operator-2", " Operator ").status_code == 201
+    alone = api.ask("POST", f"{path}/approve", "operator-2", json=WHY)
+    assert (alone.status_code, "that is you" in alone.json()["detail"]) == (409, True)
+    assert api.ask("GET", path, "viewer").status_code == 403
+    assert api.ask("GET", path, "operator").json()["detail"]["text"] == forged
+    approved = api.ask("POST", f"{path}/approve", "admin", json=WHY)
+    assert (approved.status_code, approved.json()["state"]) == (200, "approved"), approved.text
+
+    other = json.dumps(GOOD | {"subject": "m_2"})
+    both = _requeue(api, "operator", number, row=other, proposal=proposed["proposal"])
+    assert both.status_code == 422
+    assert api.rows(ENTRIES) == [{"n": 0}]
+    done = _requeue(api, "operator", number, proposal=proposed["proposal"])
+    assert [row["id"] for row in done.json()["requeued"]] == [number], done.text
+    again = _requeue(api, "operator", number, proposal=proposed["proposal"])
+    assert again.status_code == 404
+    assert api.rows(ENTRIES) == [{"n": 1}]
+    [listed] = api.ask("GET", "/proposals?open=false", "viewer").json()["proposals"]
+    assert (listed["state"], listed["applied_by"]) == ("applied", "token operator")
+
+
+def test_console_shows_what_waits_for_a_second_person(api: Api) -> None:
+    number = _set_aside(api, GOOD)
+    row = json.dumps(GOOD | {"subject": "m_1"})
+    [proposed] = _requeue(api, "operator", number, row=row).json()["proposed"]
+    with logged_in(api, "operator") as browser:
+        page = text_of(browser.get(f"/quarantine/{number}"))
+    assert f"holdfast proposal approve {proposed['proposal'][:8]}" in page
+
+
+def test_two_tokens_of_one_person_are_one_person(api: Api) -> None:
+    keys = _delivered(api, 4)
+    for name, owner in (("alice-1", "alice"), ("alice-2", " ALICE\t"), ("bob", None)):
+        assert _token(api, name, owner).status_code == 201
+    assert _token(api, "odd", "\u0430lice").status_code == 422  # a Cyrillic letter
+    owners = {each["name"]: each["owner"] for each in api.ask("GET", "/tokens").json()["tokens"]}
+    assert (owners["alice-1"], owners["alice-2"], owners["bob"]) == ("alice", "alice", "bob")
+
+    plans = [f"/reissues/{uuid4()}" for _ in keys]
+    needs = [
+        api.ask("PUT", path, who, json={"keys": [key], **WHY}).json()["needs_approval"]
+        for path, key, who in zip(
+            plans, keys, ("alice-1", "alice-2", "bob", "alice-1"), strict=True
+        )
+    ]
+    assert needs == [False, True, False, True]
+    assert api.ask("POST", f"{plans[1]}/approve", "alice-1", json=WHY).status_code == 409
+    with acting_as("alice"):
+        done = holdfast("replay", "approve", plans[1][10:], "--reason", "x", dsn=api.dsn)
+    assert (done.returncode, "that is you" in done.stderr) == (1, True)
+    # Who planned it was written down: a token that is somebody else's later changes nothing.
+    assert api.ask("POST", "/tokens/alice-1/revoke", json=WHY).status_code == 200
+    assert _token(api, "alice-1", "carol").status_code == 201
+    assert api.ask("POST", f"{plans[3]}/approve", "alice-2", json=WHY).status_code == 409
+    assert api.ask("POST", f"{plans[3]}/approve", "alice-1", json=WHY).status_code == 200
+
+
+def test_redelivery_of_forgotten_keys_waits_for_an_administrator(api: Api) -> None:
+    keys = _delivered(api, 2)
+    forget = "UPDATE holdfast.endpoint_pace SET key_window_seconds=0, key_window_seen_at=now()"
+    with psycopg.connect(api.dsn, autocommit=True) as db:
+        db.execute(forget)
+    id_ = uuid4()
+    given = {"keys": keys, "outside_window": True, **WHY}
+    told = api.ask("PUT", f"/redeliveries/{id_}", "operator", json=given).json()
+    assert (told["needs_approval"], told["replay"]["state"]) == (True, "planned")
+    refused = api.ask("POST", f"/replays/{id_}/apply", "operator", json=WHY)
+    assert (refused.status_code, "second person" in refused.json()["detail"]) == (409, True)
+    assert api.ask("POST", f"/replays/{id_}/approve", "operator", json=WHY).status_code == 403
+    with logged_in(api, "operator") as browser:
+        assert "replay approve" in text_of(browser.get(f"/replays/{id_}"))
+    approved = api.ask("POST", f"/replays/{id_}/approve", "admin", json=WHY)
+    assert approved.json()["approved_by"] == "token admin", approved.text
+    done = api.ask("POST", f"/replays/{id_}/apply", "operator", json=WHY)
+    assert (done.status_code, done.json()["state"]) == (200, "applying")

@@ -1,0 +1,102 @@
+"""Which corrected rows are the kept row's own decision, and who is the same person."""
+
+import json
+from typing import Any
+
+import pytest
+
+from dispatcher.core.corrected import differences, identity
+from dispatcher.core.person import needs_approval, person_of
+
+ENTRY: dict[str, Any] = {
+    "subject": "m_1",
+    "type": "payout_hold.block",
+    "key": ["k", "1"],
+    "occurred_at": "2026-11-02T12:15:00Z",
+    "data": {"x": 1},
+}
+EVENT: dict[str, Any] = {
+    "event_id": "e1",
+    "merchant_id": "m_1",
+    "occurred_at": "2026-11-02 12:15:00",
+}
+
+
+def _differ(reason: str, kept: object, given: object) -> list[str]:
+    row = {"reason": reason, "row": kept if isinstance(kept, str) else json.dumps(kept)}
+    text = given if isinstance(given, str) else json.dumps(given)
+    return [each.member for each in differences(row, text)]
+
+
+@pytest.mark.parametrize(
+    ("given", "member"),
+    [
+        (ENTRY | {"subject": "m_1 "}, "subject"),
+        (ENTRY | {"subject": "M_1"}, "subject"),
+        (ENTRY | {"key": ["k", "2"]}, "key"),
+        (ENTRY | {"key": ["k"]}, "key"),
+        (ENTRY | {"type": "payout_hold.release"}, "type"),
+        (ENTRY | {"occurred_at": "2026-11-02T12:15:00.000001Z"}, "occurred_at"),
+        (ENTRY | {"occurred_at": None}, "occurred_at"),
+    ],
+)
+def test_other_member_is_another_decision(given: dict[str, Any], member: str) -> None:
+    assert _differ("bad_data", ENTRY, given) == [member]
+
+
+def test_data_priority_and_spelling_are_no_other_decision() -> None:
+    given = ENTRY | {"data": {"x": 2}, "priority": 5, "occurred_at": "2026-11-02T13:15:00+01:00"}
+    assert _differ("bad_data", ENTRY, given) == []
+    assert _differ("key_conflict", ENTRY, json.dumps(ENTRY, indent=1)) == []
+
+
+def test_key_conflict_with_another_key_is_another_decision() -> None:
+    assert _differ("key_conflict", ENTRY, ENTRY | {"key": ["k", "2"]}) == ["key"]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "1", '{"cut": true, "bytes": 9, "beginning": "{"}'])
+def test_text_that_cannot_be_read_differs_in_all_but_the_time(text: str) -> None:
+    assert _differ("bad_data", text, ENTRY) == ["subject", "type", "key"]
+    row = {"reason": "bad_data", "row": text}
+    assert identity(row, text)["subject"] is None
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        ENTRY | {"subject": "m\\xff"},
+        ENTRY | {"subject": "m\ud800"},
+        ENTRY | {"subject": ""},
+        ENTRY | {"subject": None},
+        ENTRY | {"subject": 1},
+        '{"subject": "m_2", ' + json.dumps(ENTRY)[1:],
+    ],
+)
+def test_subject_that_is_unreadable_never_equals_anything(kept: object) -> None:
+    given = ENTRY | {"subject": kept["subject"]} if isinstance(kept, dict) else ENTRY
+    assert "subject" in _differ("bad_subject", kept, {**given, "data": {"x": 2}})
+
+
+def test_event_of_a_source_is_its_merchant_its_id_and_its_time() -> None:
+    assert _differ("wrong_currency", EVENT, EVENT | {"amount_minor": 1}) == []
+    assert _differ("wrong_currency", EVENT, EVENT | {"merchant_id": "m_2"}) == ["merchant_id"]
+    assert _differ("wrong_currency", EVENT, EVENT | {"event_id": "e2"}) == ["event_id"]
+    same = EVENT | {"occurred_at": "2026-11-02T12:15:00Z", "x": 1}
+    assert _differ("wrong_currency", EVENT, same) == []
+    later = EVENT | {"occurred_at": "2026-11-02T12:30:00Z"}
+    assert _differ("wrong_currency", EVENT, later) == ["occurred_at"]
+    assert _differ("time_out_of_range", EVENT, later) == []
+
+
+def test_text_as_it_was_kept_is_the_decision_itself() -> None:
+    assert _differ("malformed", "{", "{") == []
+
+
+def test_person_has_one_spelling_and_ten_are_not_eleven() -> None:
+    assert {person_of(each) for each in ("alice", "token alice", " Alice\t")} == {"alice"}
+    assert [needs_approval(*each, 10) for each in ((10, 0), (10, 1), (11, 0), (0, 99))] == [
+        False,
+        True,
+        True,
+        False,
+    ]
