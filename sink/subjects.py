@@ -83,7 +83,7 @@ def advance_subjects(
     )
     execute(
         connection,
-        "add_transitions",
+        "move_transitions",
         stream=stream,
         ids=ids,
         types=array_literal(moved["last_type"]),

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import date, timedelta
+from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
@@ -83,11 +84,15 @@ class Writer:
         self.stream = stream
         self._dsn = dsn
         self._checkpoint = checkpoint
-        self._suppress_repeats = suppress_repeats
-        self._quarantine_limit = quarantine_limit or QuarantineLimit()
+        self._write = partial(
+            transaction.write,
+            suppress_repeats=suppress_repeats,
+            future_tolerance=future_tolerance,
+            quarantine_limit=quarantine_limit or QuarantineLimit(),
+        )
+        self._accept = partial(ledger.accept, future_tolerance=future_tolerance)
         self._timeouts = timeouts or Timeouts()
         self._doorbell = doorbell
-        self._future_tolerance = future_tolerance
         self._connection: psycopg.Connection | None = None
         self._run: Run | None = None
         self._partitions_of: date | None = None
@@ -184,27 +189,18 @@ class Writer:
                 acts_for = transaction.lock(connection, run, batch_id)
                 recorded = ledger.read(connection, run, batch_id)
                 if recorded is not None:
-                    return ledger.accept(
-                        connection,
-                        run,
-                        batch_id,
-                        batch,
-                        recorded,
-                        commit_unknown=commit_unknown,
-                        future_tolerance=self._future_tolerance,
+                    return self._accept(
+                        connection, run, batch_id, batch, recorded, commit_unknown=commit_unknown
                     )
                 commit_unknown = False
                 self._require_newest(connection, run, batch_id)
-                written = transaction.write(
+                written = self._write(
                     connection,
                     run,
                     batch_id,
                     batch,
                     acts_for=acts_for,
                     source_offsets=source_offsets,
-                    suppress_repeats=self._suppress_repeats,
-                    future_tolerance=self._future_tolerance,
-                    quarantine_limit=self._quarantine_limit,
                     traceparent=traceparent,
                     expect_known=self._expect_known,
                     also=also,
