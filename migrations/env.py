@@ -8,7 +8,7 @@ from alembic.util.exc import CommandError
 
 from sink.contract.tables import SCHEMA, metadata
 
-_PARTITION = re.compile(r"(entry|attempt)_\d{8}|stage_\d+")
+_PARTITION = re.compile(r"(entry|attempt|suppressed)_\d{8}|stage_\d+")
 
 
 def _ours(name: str | None, kind: str, _parents: Any) -> bool:

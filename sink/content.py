@@ -8,10 +8,7 @@ from typing import Protocol
 import psycopg
 import pyarrow as pa
 
-from sink.numbering import Numbered
-
-SHOWN = ("subject", "type", "occurred_at", "head", "tail")
-"""The columns of `prepared.ENTRIES` that a person compares."""
+from sink.numbering import Numbered, Suppressed
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +49,15 @@ class Content(Protocol):
         """Return what decides; nothing of the outbox is locked or changed yet."""
 
     def rows_at(self, connection: psycopg.Connection, positions: Sequence[int]) -> pa.Table:
-        """Return the columns SHOWN of some entries, by their positions in what arrived."""
+        """Return some of the entries as `prepared.ENTRIES`, by their positions in what arrived."""
 
     def add_entries(self, connection: psycopg.Connection, numbered: Numbered, stamp: Stamp) -> None:
         """Write the numbered entries with their final bodies. Failpoint S4 is in its middle."""
+
+    def add_suppressed(
+        self, connection: psycopg.Connection, suppressed: Suppressed, stamp: Stamp
+    ) -> None:
+        """Keep what is recorded and not written."""
 
     def add_quarantined(self, connection: psycopg.Connection, stamp: Stamp) -> None:
         """Write the rows that were set aside."""

@@ -13,6 +13,7 @@ from uuid import UUID
 import psycopg
 from psycopg.rows import DictRow
 
+from sink import future
 from sink.content import Content
 from sink.contract.key import Key
 from sink.contract.states import DivergenceSide
@@ -67,18 +68,25 @@ def compare(
     run_id: UUID,
     rows_then: int,
     quarantined_then: int,
+    limit_then: datetime,
 ) -> Comparison:
-    """Compare a replay with what batch `batch_no` recorded."""
+    """Compare a replay with what batch `batch_no` recorded.
+
+    `limit_then` is the latest time that an entry might be dated then.
+    """
     arrived = batch.arrive(connection)
+    entries, places, beyond = future.split(arrived.entries, limit_then)
     counts: dict[DivergenceSide, int] = {}
     found = execute(
         connection,
         "compare_keys",
         batch_no=batch_no,
-        keys=array_literal(arrived.entries["key"]),
-        contents=array_literal(arrived.entries["content"]),
+        keys=array_literal(entries["key"]),
+        contents=array_literal(entries["content"]),
     ).fetchall()
     for row in found:
+        if row["position"] is not None:
+            row["position"] = int(places[row["position"]])
         counts[DivergenceSide(row["side"])] = row["count"]
     rows = _rows(connection, batch, found)
 
@@ -90,7 +98,7 @@ def compare(
         rows_then=rows_then,
         rows_now=batch.row_count,
         quarantined_then=quarantined_then,
-        quarantined_now=arrived.quarantined,
+        quarantined_now=arrived.quarantined + len(beyond),
         only_in_ledger=difference(DivergenceSide.ONLY_IN_LEDGER),
         only_in_replay=difference(DivergenceSide.ONLY_IN_REPLAY),
         changed=difference(DivergenceSide.CHANGED),

@@ -9,13 +9,15 @@ import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sink.content import SHOWN, Arrived, Stamp
+from sink.content import Arrived, Stamp
 from sink.contract.canonical import rfc3339
 from sink.contract.failpoints import failpoint
-from sink.copy_binary import HEADER, TRAILER, moments, one_chunk, rows, uuids
+from sink.contract.states import SuppressedCause
+from sink.copy_binary import HEADER, TRAILER, Fixed, moments, one_chunk, rows, uuids
 from sink.copy_format import COPY_ROWS, ahead, csv
 from sink.database import fitting, statement
-from sink.numbering import Numbered
+from sink.evidence import BEFORE_DATA_LENGTH
+from sink.numbering import Numbered, Suppressed
 from sink.prepared import PreparedBatch
 
 
@@ -45,7 +47,7 @@ class InDriver:
         connection: psycopg.Connection,  # noqa: ARG002 - it is all here
         positions: Sequence[int],
     ) -> pa.Table:
-        return self.batch.entries.select(SHOWN).take(pa.array(positions, pa.int64()))
+        return self.batch.entries.take(pa.array(positions, pa.int64()))
 
     def add_entries(self, connection: psycopg.Connection, numbered: Numbered, stamp: Stamp) -> None:
         middle = len(numbered.rows) // 2
@@ -60,6 +62,18 @@ class InDriver:
                     failpoint("S4")
                 copy.write(piece)
                 copy.write(TRAILER)
+
+    def add_suppressed(
+        self, connection: psycopg.Connection, suppressed: Suppressed, stamp: Stamp
+    ) -> None:
+        if not len(suppressed.rows):
+            return
+        with fitting(), connection.cursor().copy(statement("copy_suppressed")) as copy:
+            copy.write(HEADER)
+            for first in range(0, len(suppressed.rows), COPY_ROWS):
+                piece = suppressed.piece(first, COPY_ROWS)
+                copy.write(_suppressed(self.batch.entries, piece, stamp))
+            copy.write(TRAILER)
 
     def add_quarantined(self, connection: psycopg.Connection, stamp: Stamp) -> None:
         add_quarantined(connection, self.batch.quarantined, stamp)
@@ -93,24 +107,55 @@ def _pieces(numbered: Numbered, start: int, stop: int) -> Iterator[tuple[int, pa
 
 def _entries(entries: pa.Table, piece: pa.Table, stamp: Stamp) -> memoryview:
     """Return rows in the columns of copy_entries.sql."""
-    found, count = entries.take(piece["row"]).combine_chunks(), piece.num_rows
-    column = {name: one_chunk(found[name]) for name in found.column_names}
+    column, count = _columns(entries, piece["row"], stamp), piece.num_rows
     sequence = one_chunk(piece["sequence"])
-    traceparent = column["traceparent"]
-    if stamp.traceparent is not None:
-        traceparent = pc.fill_null(traceparent, stamp.traceparent)
-    created_at = pa.repeat(pa.scalar(stamp.written_at, pa.timestamp("us", "UTC")), count)
     return rows(
         [
             np.asarray(piece["subject_id"]).astype(">i8"),
             np.asarray(sequence).astype(">i8"),
-            moments(created_at),
+            _written_at(stamp, count),
             uuids(column["key"]),
             column["type"],
             moments(column["occurred_at"]),
             np.asarray(column["priority"]).astype(">i2"),
             np.full(count, stamp.batch_no, ">i8"),
-            traceparent,
+            column["traceparent"],
             [column["head"], sequence.cast(pa.large_string()), column["tail"]],
         ]
     )
+
+
+def _suppressed(entries: pa.Table, piece: Suppressed, stamp: Stamp) -> memoryview:
+    """Return rows in the columns of copy_suppressed.sql."""
+    column, count = _columns(entries, pa.array(piece.rows), stamp), len(piece.rows)
+    tail = column["tail"].cast(pa.large_binary())
+    return rows(
+        [
+            np.full(count, stamp.batch_no, ">i8"),
+            _written_at(stamp, count),
+            piece.subject_id.astype(">i8"),
+            uuids(column["key"]),
+            moments(column["occurred_at"]),
+            np.asarray(column["priority"]).astype(">i2"),
+            column["type"],
+            pc.if_else(
+                pa.array(piece.overtaken), SuppressedCause.OVERTAKEN, SuppressedCause.REPEATED
+            ),
+            column["traceparent"],
+            column["key_text"],
+            pc.binary_slice(tail, BEFORE_DATA_LENGTH, -1),
+        ]
+    )
+
+
+def _columns(entries: pa.Table, places: pa.Array, stamp: Stamp) -> dict[str, pa.Array]:
+    """Return ENTRIES at some places, by column; one without a traceparent has the batch's."""
+    found = entries.take(places).combine_chunks()
+    column = {name: one_chunk(found[name]) for name in found.column_names}
+    if stamp.traceparent is not None:
+        column["traceparent"] = pc.fill_null(column["traceparent"], stamp.traceparent)
+    return column
+
+
+def _written_at(stamp: Stamp, count: int) -> Fixed:
+    return moments(pa.repeat(pa.scalar(stamp.written_at, pa.timestamp("us", "UTC")), count))

@@ -15,6 +15,8 @@ ROW_BYTES_MAX = 64 * 1024
 DETAIL_LENGTH_MAX = 1000
 
 _BEFORE_DATA = ',"key":"hf_{}","data":'
+BEFORE_DATA_LENGTH = len(_BEFORE_DATA.format(32 * "0"))
+"""Of a tail, so many characters come before `data`, and one behind it."""
 
 
 def row_text(row: Mapping[str, pa.Scalar]) -> str:

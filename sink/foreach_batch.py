@@ -8,6 +8,7 @@ the stateful stage again, or fail the batch.
 import logging
 import time
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -22,6 +23,7 @@ from sink.contract.dsn import redact
 from sink.contract.failpoints import failpoint
 from sink.driver_path import InDriver
 from sink.errors import BatchTooLarge, NotStreaming
+from sink.future import TOLERANCE
 from sink.ledger import Run
 from sink.limits import QuarantineLimit
 from sink.lineage import location, source_offsets
@@ -72,7 +74,11 @@ class OutboxSink:
 
     With `suppress_repeats` an entry is a transition of its subject: it is counted and *not written*
     when its subject has its type already (it changes nothing) or has an entry that occurred later
-    (it was overtaken). Its key counts as used.
+    (it was overtaken). Only the stream's own entries count, and those written by hand for it. Its
+    key counts as used, and `holdfast suppressed` shows it.
+
+    A row dated later than the database's clock and `future_tolerance` is quarantined
+    (`future_dated`): as an entry it would overtake all that its subject does until then.
 
     With `doorbell`, dispatchers that listen (`holdfast dispatch --doorbell`) are told of each batch
     after its COMMIT; where that fails it is a warning, and they find the batch by looking.
@@ -99,8 +105,9 @@ class OutboxSink:
         path: WritePath = "auto",
         timeouts: Timeouts | None = None,
         doorbell: bool = False,
+        future_tolerance: timedelta = TOLERANCE,
     ) -> None:
-        """Raises `ValueError` for a DSN, a name, a location or a path that cannot be right."""
+        """Raises `ValueError` for a setting that cannot be right."""
         where = location(checkpoint)
         self._settings: dict[str, Any] = {
             "stream": stream,
@@ -112,6 +119,7 @@ class OutboxSink:
             "path": path,
             "timeouts": timeouts,
             "doorbell": doorbell,
+            "future_tolerance": future_tolerance,
         }
         self._path = PathChoice(path, rows_in_driver=bool(select or also))
         self._stage = Stage(dsn, stream, timeouts or Timeouts())
@@ -127,6 +135,7 @@ class OutboxSink:
             quarantine_limit=quarantine_limit,
             timeouts=timeouts,
             doorbell=doorbell,
+            future_tolerance=future_tolerance,
         )
         self._run: Run | None = None
         self.last: Written | Replayed | None = None

@@ -4,7 +4,7 @@ The caller holds the stream's lock, so an answer stays true until its COMMIT.
 """
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import psycopg
@@ -121,13 +121,14 @@ def accept(
     recorded: Recorded,
     *,
     commit_unknown: bool,
+    future_tolerance: timedelta,
 ) -> Written | Replayed:
     """Answer a batch that the ledger has: with `commit_unknown` this run's own row is `Written`.
 
     Raises `ReplayDiverged` when the content is not the recorded one.
     """
     if recorded.digest != batch.digest:
-        raise _diverged(connection, run, batch_id, batch, recorded)
+        raise _diverged(connection, run, batch_id, batch, recorded, future_tolerance)
     ours = commit_unknown and (recorded.run_id, recorded.epoch) == (run.run_id, run.epoch)
     outcome = Written if ours else Replayed
     return outcome(run.stream, batch_id, recorded.batch_no, recorded.written_at, recorded.counts)
@@ -139,6 +140,7 @@ def _diverged(
     batch_id: int,
     batch: Content,
     recorded: Recorded,
+    future_tolerance: timedelta,
 ) -> ReplayDiverged:
     difference = compare(
         connection,
@@ -147,6 +149,7 @@ def _diverged(
         run_id=run.run_id,
         rows_then=recorded.counts.rows,
         quarantined_then=recorded.counts.quarantined,
+        limit_then=recorded.written_at + future_tolerance,
     )
     return ReplayDiverged(
         f"stream {run.stream!r}: batch {batch_id} of query {run.query_id} came back with other"

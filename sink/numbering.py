@@ -28,6 +28,23 @@ _NEVER = np.iinfo(np.int64).min
 _NO_TYPE = -1
 
 
+class Suppressed(NamedTuple):
+    """What is recorded of a batch and not written."""
+
+    rows: Integers
+    """Positions in the batch's entries, in their order."""
+
+    subject_id: Integers
+    overtaken: Mask
+    """As long as `rows`: whether an entry is older than its subject's newest one; the others repeat
+    their subject's type."""
+
+    def piece(self, first: int, count: int) -> "Suppressed":
+        """Return `count` of them from `first` on, or as many as there are."""
+        some = slice(first, first + count)
+        return Suppressed(self.rows[some], self.subject_id[some], self.overtaken[some])
+
+
 class Numbered(NamedTuple):
     """What is written of a batch."""
 
@@ -38,12 +55,15 @@ class Numbered(NamedTuple):
     sequence: Integers
     """As long as `rows`."""
 
-    suppressed: int
-    overtaken: int
-    """Those of the suppressed that are older than their subject's newest entry."""
+    suppressed: Suppressed
 
     moved: pa.Table
     """SUBJECTS after the batch, of those that have new entries."""
+
+    def at(self, places: Integers) -> "Numbered":
+        """Return it with positions in a larger table, where the batch's entries have `places`."""
+        suppressed = self.suppressed._replace(rows=places[self.suppressed.rows])
+        return self._replace(rows=places[self.rows], suppressed=suppressed)
 
 
 def number(entries: pa.Table, subjects: pa.Table, fresh: Mask, *, suppress: bool) -> Numbered:
@@ -56,12 +76,12 @@ def number(entries: pa.Table, subjects: pa.Table, fresh: Mask, *, suppress: bool
     types = entries["type"].combine_chunks().dictionary_encode()
     type_ = np.asarray(types.indices).astype(np.int64)
     occurred = _micros(entries["occurred_at"])
-    kept, overtaken = np.flatnonzero(fresh), 0
+    identity = _integers(subjects["id"])
+    kept, late = np.flatnonzero(fresh), np.zeros(len(fresh), bool)
     if suppress:
         newest = _micros(subjects["last_occurred_at"])
-        in_time = occurred[kept] >= newest[subject[kept]]
-        overtaken = len(kept) - int(in_time.sum())
-        kept = kept[in_time]
+        late = fresh & (occurred < newest[subject])
+        kept = np.flatnonzero(fresh & ~late)
         last = pc.fill_null(
             pc.index_in(subjects["last_type"].combine_chunks(), types.dictionary), _NO_TYPE
         )
@@ -73,14 +93,15 @@ def number(entries: pa.Table, subjects: pa.Table, fresh: Mask, *, suppress: bool
     first = np.flatnonzero(_first(of))
     rank = np.arange(len(kept)) - np.repeat(first, np.diff(np.append(first, len(kept))))
     sequence = _integers(subjects["last_sequence"])[of] + rank + 1
-    identity = _integers(subjects["id"])[of]
-    order = np.lexsort((sequence, identity))
+    written = np.zeros(len(fresh), bool)
+    written[kept] = True
+    set_aside = np.flatnonzero(fresh & ~written)
+    order = np.lexsort((sequence, identity[of]))
     return Numbered(
         rows=kept[order],
-        subject_id=identity[order],
+        subject_id=identity[of][order],
         sequence=sequence[order],
-        suppressed=int(fresh.sum()) - len(kept),
-        overtaken=overtaken,
+        suppressed=Suppressed(set_aside, identity[subject[set_aside]], late[set_aside]),
         moved=_moved(entries, subjects, kept, of, sequence),
     )
 

@@ -3,7 +3,8 @@
 They are written in a stream of their own, because the stream that they come from belongs to its
 query: rows of the quarantine in `<stream>.requeue`, what is decided anew in `<stream>.reissue`. Its
 query id follows from the stream's name and the batch id is the entry's number, for a row that in
-the quarantine, so the ledger knows what was written before.
+the quarantine, so the ledger knows what was written before. It acts for the stream that they come
+from and shares its transition states: a block put back makes the job's next block a repeat.
 """
 
 import hashlib
@@ -16,10 +17,11 @@ import numpy as np
 import pyarrow as pa
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
-from sink import ledger
+from sink import future, ledger
 from sink.batch import BatchInput, prepare
 from sink.contract.exits import CommandError
 from sink.contract.requeue import REQUEUED, Requeued
+from sink.contract.states import QuarantineReason
 from sink.database import execute
 from sink.driver_path import InDriver
 from sink.errors import BatchTooLarge, Fenced, ReplayDiverged, SchemaMismatch, SinkError
@@ -58,11 +60,13 @@ class _Target:
     """Epoch 0 as long as it has not begun."""
 
     suppress_repeats: bool
+    acts_for: str
 
     def begin(self) -> None:
         """Take the stream, which makes it where it is new: only for a row that can be written."""
         if not self.run.epoch:
-            epoch = self.writer.begin_run(self.run.query_id, self.run.run_id)
+            run = self.run
+            epoch = self.writer.begin_run(run.query_id, run.run_id, acts_for=self.acts_for)
             self.run = replace(self.run, epoch=epoch)
 
     def begin_anew(self) -> None:
@@ -87,7 +91,8 @@ def requeue(
     except ValueError as error:
         raise CommandError(f"{error}. Nothing was changed.") from None
     try:
-        target = _Target(writer, run, suppress_repeats)
+        acts_for = writer.read(lambda connection: _acts_for(connection, stream))
+        target = _Target(writer, run, suppress_repeats, acts_for)
         for number, text in rows.items():
             yield _requeue(target, number, text)
     except SinkError as error:
@@ -109,6 +114,12 @@ def stream_of(stream: str, suffix: str = REQUEUED) -> str:
         return stream + suffix
     short = hashlib.sha256(stream.encode()).hexdigest()[:16]
     return f"{stream[: STREAM_CHARACTERS_MAX - len(suffix) - 17]}-{short}{suffix}"
+
+
+def _acts_for(connection: "psycopg.Connection", stream: str) -> str:
+    """Return whose transition states count for what was written in `stream`."""
+    found = execute(connection, "acts_for", stream=stream).fetchone()
+    return stream if found is None else found["acts_for"]
 
 
 def _requeue(target: _Target, quarantine_id: int, text: str) -> Requeued:
@@ -171,6 +182,12 @@ def _foresee(
     if ledger.read(connection, target.run, quarantine_id) is not None:
         return
     arrived = batch.arrived
+    limit = future.latest(connection, future.TOLERANCE)
+    for occurred_at in arrived["occurred_at"].to_pylist():
+        if occurred_at > limit:
+            raise _NothingNew(
+                f"{QuarantineReason.FUTURE_DATED}: {future.detail(occurred_at, limit)}"
+            )
     known = execute(
         connection,
         "known_keys",
@@ -181,10 +198,11 @@ def _foresee(
     if known is not None:
         raise _NothingNew(_why(suppressed=False, differing=known["differs"]))
     [subject] = arrived["subject"].to_pylist()
-    found = execute(connection, "read_subject", subject=subject).fetchall()
+    given = {"subject": subject, "stream": target.acts_for}
+    found = execute(connection, "read_subject", **given).fetchall()
     if found and target.suppress_repeats:
         subjects = pa.Table.from_pylist(found, SUBJECTS)
-        if number(arrived, subjects, np.ones(1, bool), suppress=True).suppressed:
+        if number(arrived, subjects, np.ones(1, bool), suppress=True).suppressed.rows.size:
             raise _NothingNew(_why(suppressed=True, differing=False))
 
 
@@ -193,6 +211,8 @@ def _insist(connection: "psycopg.Connection", run: Run, quarantine_id: int) -> N
     recorded = ledger.read(connection, run, quarantine_id)
     if recorded is None or not recorded.counts.entries:
         counts = recorded.counts if recorded else None
+        if counts is not None and counts.quarantined:
+            raise _NothingNew(f"{QuarantineReason.FUTURE_DATED}: it is dated beyond what is taken")
         raise _NothingNew(
             _why(
                 suppressed=counts is not None and counts.suppressed > 0,

@@ -1,33 +1,39 @@
 """THE transaction, in order. Every function here runs inside it, on the caller's connection.
 
     lock the stream -> fence -> ledger -> lock subjects -> record keys -> number -> ledger row
-    -> entries -> subjects -> quarantine -> `also` -> (the caller commits)
+    -> entries -> subjects -> suppressed -> quarantine -> `also` -> (the caller commits)
 
 Locks are taken in one order everywhere (the stream, then subjects by name, then keys by value), so
 two streams that decide about the same subjects wait for each other and never deadlock.
 """
 
 import logging
+from datetime import timedelta
 from uuid import UUID
 
 import psycopg
 
+from sink import future
 from sink.companion import Also, accompany
 from sink.content import Content, Stamp
 from sink.contract.failpoints import failpoint
 from sink.database import execute, one_row
+from sink.driver_path import add_quarantined
 from sink.errors import Fenced, UnadoptedCheckpoint
 from sink.keys import add_keys
 from sink.ledger import Counts, Run, Written
 from sink.limits import QuarantineLimit
-from sink.numbering import number
-from sink.subjects import advance_subjects, lock_subjects
+from sink.numbering import Numbered, number
+from sink.subjects import advance_subjects, lock_subjects, with_transitions
 
 _log = logging.getLogger(__name__)
 
 
-def lock(connection: psycopg.Connection, run: Run, batch_id: int) -> None:
-    """Lock the stream; raises `Fenced` or `UnadoptedCheckpoint` where this run may not write."""
+def lock(connection: psycopg.Connection, run: Run, batch_id: int) -> str:
+    """Lock the stream; raises `Fenced` or `UnadoptedCheckpoint` where this run may not write.
+
+    Returns the stream whose transition states count: itself, or the one that it acts for.
+    """
     found = execute(connection, "lock_stream", stream=run.stream).fetchone()
     if found is None or found["epoch"] != run.epoch:
         newest = "the stream is gone" if found is None else _newest(found)
@@ -39,6 +45,8 @@ def lock(connection: psycopg.Connection, run: Run, batch_id: int) -> None:
         )
     if found["query_id"] != run.query_id:
         raise unadopted(run.stream, run.query_id, found["query_id"])
+    acts_for: str = found["acts_for"]
+    return acts_for
 
 
 def unadopted(stream: str, query_id: UUID, adopted: UUID) -> UnadoptedCheckpoint:
@@ -59,54 +67,68 @@ def write(
     batch_id: int,
     batch: Content,
     *,
+    acts_for: str,
     source_offsets: str | None,
     suppress_repeats: bool,
+    future_tolerance: timedelta,
     quarantine_limit: QuarantineLimit,
     traceparent: str | None,
     expect_known: bool,
     also: Also | None,
 ) -> Written:
-    """Write a batch that the ledger does not have. The stream is locked.
+    """Write a batch that the ledger does not have. The stream is locked; `acts_for` is `lock`'s.
 
     `expect_known` is a hint, which costs time where it is wrong: that keys are known already.
     Raises `TooManyRefused`, `CompanionFailed` and whatever `also` raises.
     """
     arrived = batch.arrive(connection)
-    quarantine_limit.check(
-        f"stream {run.stream!r}: batch {batch_id}", arrived.quarantined, batch.row_count
-    )
-    locked = lock_subjects(connection, arrived.entries["subject"].unique())
+    limit = future.latest(connection, future_tolerance)
+    entries, places, beyond = future.split(arrived.entries, limit)
+    quarantined = arrived.quarantined + len(beyond)
+    quarantine_limit.check(f"stream {run.stream!r}: batch {batch_id}", quarantined, batch.row_count)
+    locked = lock_subjects(connection, entries["subject"].unique())
+    if suppress_repeats:
+        locked = with_transitions(connection, locked, acts_for)
     reserved = one_row(connection, "reserve_batch", last_created_at=locked.newest)
     stamp = Stamp(reserved["batch_no"], reserved["written_at"], traceparent)
-    keys = add_keys(connection, arrived.entries, stamp.batch_no, expect_known=expect_known)
-    numbered = number(arrived.entries, locked.subjects, keys.fresh, suppress=suppress_repeats)
-    if numbered.overtaken:
-        _log.warning(
-            "stream=%s batch=%d overtaken=%d: entries older than their subject's newest one are"
-            " recorded and not written",
-            run.stream,
-            batch_id,
-            numbered.overtaken,
-        )
+    keys = add_keys(connection, entries, stamp.batch_no, expect_known=expect_known)
+    numbered = number(entries, locked.subjects, keys.fresh, suppress=suppress_repeats).at(places)
+    _report_overtaken(run.stream, batch_id, numbered)
     known = len(keys.fresh) - int(keys.fresh.sum())
     counts = Counts(
         rows=batch.row_count,
         entries=len(numbered.rows),
         duplicates=arrived.duplicates + known,
         differing=keys.differing,
-        suppressed=numbered.suppressed,
-        quarantined=arrived.quarantined,
+        suppressed=len(numbered.suppressed.rows),
+        quarantined=quarantined,
     )
     _record(connection, run, batch_id, batch.digest, counts, stamp, source_offsets)
     failpoint("S3")
     batch.add_entries(connection, numbered, stamp)
     failpoint("S5")
-    advance_subjects(connection, numbered.moved, stamp)
+    advance_subjects(connection, numbered.moved, acts_for, stamp)
+    batch.add_suppressed(connection, numbered.suppressed, stamp)
     batch.add_quarantined(connection, stamp)
+    for rows in future.quarantined(connection, batch, beyond, limit):
+        add_quarantined(connection, rows, stamp)
     failpoint("S6")
     if also is not None:
         accompany(connection, run, batch_id, reserved["transaction_id"], also)
     return Written(run.stream, batch_id, stamp.batch_no, stamp.written_at, counts)
+
+
+def _report_overtaken(stream: str, batch_id: int, numbered: Numbered) -> None:
+    overtaken = int(numbered.suppressed.overtaken.sum())
+    if overtaken:
+        _log.warning(
+            "stream=%s batch=%d overtaken=%d: entries older than their subject's newest one are"
+            " recorded and not written: see `holdfast suppressed list --stream %s`",
+            stream,
+            batch_id,
+            overtaken,
+            stream,
+        )
 
 
 def _record(

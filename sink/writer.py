@@ -8,14 +8,15 @@ import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import date
+from datetime import date, timedelta
+from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from sink import database, ledger, lineage, transaction
+from sink import database, future, ledger, lineage, transaction
 from sink.companion import Also
 from sink.content import Content
 from sink.contract.failpoints import failpoint
@@ -55,8 +56,9 @@ class Writer:
         quarantine_limit: QuarantineLimit | None = None,
         timeouts: Timeouts | None = None,
         doorbell: bool = False,
+        future_tolerance: timedelta = future.TOLERANCE,
     ) -> None:
-        """Raises `ValueError` for a DSN or a name that cannot be right; nothing connects yet.
+        """Raises `ValueError` for a setting that cannot be right; nothing connects yet.
 
         With `doorbell`, dispatchers that listen hear of each batch that is written.
         """
@@ -65,6 +67,7 @@ class Writer:
                 f"{stream!r} is not a stream name: expected 1 to 63 of a-z 0-9 _ . - , the first a"
                 " letter or a digit"
             )
+        future.check_tolerance(future_tolerance)
         if not dsn:
             raise ValueError(
                 "there is no DSN: expected postgresql://user@host/database, often from the variable"
@@ -81,8 +84,13 @@ class Writer:
         self.stream = stream
         self._dsn = dsn
         self._checkpoint = checkpoint
-        self._suppress_repeats = suppress_repeats
-        self._quarantine_limit = quarantine_limit or QuarantineLimit()
+        self._write = partial(
+            transaction.write,
+            suppress_repeats=suppress_repeats,
+            future_tolerance=future_tolerance,
+            quarantine_limit=quarantine_limit or QuarantineLimit(),
+        )
+        self._accept = partial(ledger.accept, future_tolerance=future_tolerance)
         self._timeouts = timeouts or Timeouts()
         self._doorbell = doorbell
         self._connection: psycopg.Connection | None = None
@@ -118,9 +126,11 @@ class Writer:
 
         return self._persist(attempt, lambda: "nothing was read. Start again when it is there.")
 
-    def begin_run(self, query_id: UUID, run_id: UUID) -> int:
+    def begin_run(self, query_id: UUID, run_id: UUID, *, acts_for: str | None = None) -> int:
         """Take the stream for a run and return its epoch; every older run is fenced from here on.
 
+        A new stream acts for the stream `acts_for`, where one is given: they share their transition
+        states.
         The first query id of a new stream is adopted. Raises before the epoch moves:
         `UnadoptedCheckpoint` for another one, and `CheckpointBehind` or `LedgerBehind` where a
         local checkpoint and the ledger are not of one moment; also `SchemaMismatch` and
@@ -129,7 +139,7 @@ class Writer:
 
         def begin(connection: psycopg.Connection) -> int:
             with self._transaction(connection):
-                execute(connection, "add_stream", stream=self.stream)
+                execute(connection, "add_stream", stream=self.stream, acts_for=acts_for)
                 found = one_row(connection, "lock_stream", stream=self.stream)
                 if found["query_id"] not in (None, query_id):
                     raise transaction.unadopted(self.stream, query_id, found["query_id"])
@@ -176,22 +186,21 @@ class Writer:
             nonlocal commit_unknown
             with self._transaction(connection):
                 failpoint("S2")
-                transaction.lock(connection, run, batch_id)
+                acts_for = transaction.lock(connection, run, batch_id)
                 recorded = ledger.read(connection, run, batch_id)
                 if recorded is not None:
-                    return ledger.accept(
+                    return self._accept(
                         connection, run, batch_id, batch, recorded, commit_unknown=commit_unknown
                     )
                 commit_unknown = False
                 self._require_newest(connection, run, batch_id)
-                written = transaction.write(
+                written = self._write(
                     connection,
                     run,
                     batch_id,
                     batch,
+                    acts_for=acts_for,
                     source_offsets=source_offsets,
-                    suppress_repeats=self._suppress_repeats,
-                    quarantine_limit=self._quarantine_limit,
                     traceparent=traceparent,
                     expect_known=self._expect_known,
                     also=also,

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from sink.contract.exits import CommandError, ExitCode
 from sink.errors import SinkError
 from sink.foreach_batch import OutboxSink
+from sink.future import TOLERANCE, TOLERANCE_MAX
 from sink.limits import REFUSED_ROWS, QuarantineLimit
 from spark_app import companions, logs, session
 from spark_app.attempt import Trigger, attempt
@@ -143,6 +145,10 @@ def _sink(job: Job, dsn: str, accounts: Accounts, running: Running) -> OutboxSin
             # No share: what the sink counts are decisions and refused lines, not all lines.
             quarantine_limit=QuarantineLimit(rows=running.refused_rows, share=1),
             doorbell=running.doorbell,
+            # A decision is dated by its window's end, which no event may pass by more than this.
+            future_tolerance=min(
+                TOLERANCE + timedelta(microseconds=job.settings.future_tolerance_us), TOLERANCE_MAX
+            ),
         )
         sink.check()
     except ValueError as error:

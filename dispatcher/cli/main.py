@@ -42,6 +42,7 @@ COMMANDS = {
     "dispatchers": "dispatchers:app",
     "audit": "audit:app",
     "quarantine": "quarantine:app",
+    "suppressed": "suppressed:app",
     "dead": "dead:app",
     "replay": "replay:app",
     "proposal": "proposals:app",

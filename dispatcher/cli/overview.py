@@ -7,6 +7,7 @@ import typer
 from dispatcher.cli.database_shown import told
 from dispatcher.cli.shared import AsJson, Dsn, print_json, print_rows
 from dispatcher.cli.shown import counted, plain
+from dispatcher.cli.suppressed_shown import told_overtaken
 from dispatcher.core.spans import span
 from dispatcher.store.operator_session import Row
 from dispatcher.store.overview import MINUTES_MAX, overview
@@ -61,6 +62,7 @@ def _show(found: Row) -> None:
     ]
     print_rows(endpoints, _ENDPOINTS, "Endpoints")
     print_rows(found["batches"], _BATCHES, "Last batches")
+    told_overtaken(found)
     told(found["needs"])
     if not found["needs"]:
         typer.echo("nothing needs a person")

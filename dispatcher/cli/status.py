@@ -5,6 +5,7 @@ import typer
 from dispatcher.cli.database_shown import told
 from dispatcher.cli.shared import AsJson, Dsn, console, print_json, print_rows
 from dispatcher.cli.shown import counted
+from dispatcher.cli.suppressed_shown import told_overtaken
 from dispatcher.shown.standing import standing
 from dispatcher.store.operator import Row, operator_store
 from sink.contract.exits import ExitCode
@@ -44,6 +45,7 @@ def _show(report: Row) -> None:
         f" {counted(report['dead_letters'], 'dead letter')},"
         f" {counted(report['diverged_replays'], 'diverged replay')}"
     )
+    told_overtaken(report)
     print_rows(report["streams"], STREAM_COLUMNS, "Streams")
     print_rows(report["endpoints"], ENDPOINT_COLUMNS, "Endpoints")
     print_rows(report["dispatchers"], DISPATCHER_COLUMNS, "Dispatchers")

@@ -28,6 +28,12 @@ def list_(
             "--held", help="Only those of which a lane is held up in this way, or in any."
         ),
     ] = None,
+    silenced: Annotated[
+        bool,
+        typer.Option(
+            "--silenced", help="Only those that a date more than a day ahead of the clock silences."
+        ),
+    ] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="As many at most.")] = 50,
     after: Annotated[
         str | None, typer.Option("--after", help="Only names behind this one.")
@@ -43,7 +49,8 @@ def list_(
     for text in (prefix, after or ""):
         _sound(text)
     with subjects(dsn) as store:
-        rows, further = store.subjects(WantedSubjects(prefix, held), limit=limit, after=after)
+        wanted = WantedSubjects(prefix, held, silenced)
+        rows, further = store.subjects(wanted, limit=limit, after=after)
     if not rows and further is None:
         raise CommandError(
             "no subject matches. Nothing was changed; names are compared to the letter.",

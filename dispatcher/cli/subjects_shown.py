@@ -19,6 +19,7 @@ _LANES = (
     *("endpoint", "state", "held", "delivered", "last", "waiting", "head", "attempt"),
     *("due_at", "lease_until", "stopped_by", "kept_by"),
 )
+_TRANSITIONS = ("stream", "last_type", "last_occurred_at", "updated_at", "ahead")
 _ENTRIES = ("sequence", "key", "type", "occurred_at", "created_at", "stream", "batch_id")
 
 
@@ -36,6 +37,7 @@ def shown(found: Row) -> None:
     typer.echo(f"subject {visible(found['name'])}")
     for fact in _FACTS:
         typer.echo(f"  {fact.replace('_', ' '):<17} {plain(found[fact])}")
+    print_rows(found["transitions"], _TRANSITIONS, "Transition states")
     if found["lanes"]:
         print_rows([_lane(lane) for lane in found["lanes"]], _LANES, "Lanes")
     else:

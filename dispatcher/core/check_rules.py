@@ -38,6 +38,7 @@ class Rule(StrEnum):
     RECEIVER_ORDER = "receiver_order"
     BATCH_ROWS = "batch_rows"
     BATCH_QUARANTINED = "batch_quarantined"
+    BATCH_SUPPRESSED = "batch_suppressed"
     UNAUDITED = "unaudited"
     TIME_BACKWARDS = "time_backwards"
     TIME_FUTURE = "time_future"
@@ -132,6 +133,10 @@ MEANING: dict[Rule, str] = {
     Rule.BATCH_QUARANTINED: (
         f"A batch set aside other rows than there are: refused rows are lost. {_RESTORE}"
     ),
+    Rule.BATCH_SUPPRESSED: (
+        "A batch suppressed other decisions than there are rows of: what was not written can no"
+        f" longer be looked at. {_RESTORE}"
+    ),
     Rule.UNAUDITED: (
         "Something that only a person changes was changed without an audit row: by hand, in the"
         " database. Find out who has the right to do that."
@@ -185,6 +190,7 @@ _RULES_OF = {
     "I12": (
         Rule.BATCH_ROWS,
         Rule.BATCH_QUARANTINED,
+        Rule.BATCH_SUPPRESSED,
     ),
     "I15": (Rule.UNAUDITED,),
     "I16": (

@@ -34,6 +34,7 @@ class NeedKind(StrEnum):
     PARTITIONS = "partitions"
     STOPPED_LANES = "stopped_lanes"
     DEAD_LETTERS = "dead_letters"
+    SILENCED_SUBJECTS = "silenced_subjects"
     DISABLED_ENDPOINTS = "disabled_endpoints"
     BREAKERS_OPEN = "breakers_open"
     DIVERGED_REPLAYS = "diverged_replays"
@@ -148,6 +149,13 @@ def _people(found: Mapping[str, Any]) -> Iterator[Need]:
         )
         command = f"holdfast stream show {found['diverged_streams'][0]}"
         yield Need(NeedKind.DIVERGED_REPLAYS, diverged, said, command)
+    if silenced := found["silenced"]:
+        said = (
+            f"{_some(silenced, 'subject is', 'subjects are')} silenced by a decision dated more"
+            " than a day ahead: each later decision of its stream counts as overtaken until then"
+        )
+        command = "holdfast subjects list --silenced"
+        yield Need(NeedKind.SILENCED_SUBJECTS, silenced, said, command)
     if rows := found["quarantined"]:
         said = f"{_some(rows, 'row was', 'rows were')} set aside, and nobody has decided"
         yield Need(NeedKind.QUARANTINE, rows, said, "holdfast quarantine list")

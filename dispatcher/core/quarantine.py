@@ -16,6 +16,7 @@ ENTRY_REASONS = frozenset(
         QuarantineReason.BAD_DATA,
         QuarantineReason.KEY_CONFLICT,
         QuarantineReason.BODY_TOO_LARGE,
+        QuarantineReason.FUTURE_DATED,
     }
 )
 """Reasons of rows that were refused as entries; all others are of rows of a source."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from dispatcher.core.spans import since, span
 from dispatcher.core.text import last_word, one_line
 from sink.contract.canonical import rfc3339
+from sink.contract.states import SuppressedCause
 
 if TYPE_CHECKING:
     from dispatcher.core.holding import Holder
@@ -247,11 +248,18 @@ def not_claimed(row: "Facts", at: datetime) -> str:
     )
 
 
-def suppressed(batch: "Facts") -> str:
-    """Say that a decision was counted and not written."""
+_CAUSES = {
+    SuppressedCause.REPEATED: "the decision repeated its subject's last type",
+    SuppressedCause.OVERTAKEN: "a later decision of its subject had overtaken it",
+}
+
+
+def suppressed(batch: "Facts", cause: str | None = None) -> str:
+    """Say that a decision was recorded and not written; without a cause, why it may be so."""
+    causes = _CAUSES.values() if cause is None else [_CAUSES[SuppressedCause(cause)]]
     return (
-        f"{_batch(batch)} recorded the key {_at(batch['written_at'])} and wrote no entry: the"
-        " decision repeated its subject's last type, or a later one had overtaken it"
+        f"{_batch(batch)} recorded the key {_at(batch['written_at'])} and wrote no entry:"
+        f" {', or '.join(causes)}"
     )
 
 

@@ -39,6 +39,7 @@ class Range:
     entries_since: datetime
     attempts_since: datetime
     delivery_since: datetime
+    suppressed_since: datetime
     attempts_kept: datetime
     """Where the attempts that are kept begin, whatever the range."""
 
@@ -64,6 +65,7 @@ class Range:
             "entries_since": self.entries_since,
             "attempts_since": self.attempts_since,
             "delivery_since": self.delivery_since,
+            "suppressed_since": self.suppressed_since,
             "attempts_kept": self.attempts_kept,
             "dropped": self.dropped,
             "stream": self.stream,
@@ -113,6 +115,7 @@ class Checks(OperatorSession):
             entries_since=entries,
             attempts_since=max(times["since"], kept),
             delivery_since=max(entries, kept),
+            suppressed_since=unbroken_since(days["suppressed_days"]),
             attempts_kept=kept,
             dropped=days["dropped"],
             endpoints=tuple(endpoints),

@@ -11,6 +11,7 @@ from uuid import UUID
 from dispatcher.core.entry_delivery import Stage, standing
 from dispatcher.store.lineage import Lineage
 from dispatcher.store.operator_session import Row, operator_connection
+from sink.contract.canonical import rfc3339
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
 
@@ -88,10 +89,17 @@ class Entries(Lineage):
             )
         found = self._maybe("entry_find", {**batch, "key": key.digest})
         if found is None:
+            found = self._maybe("suppressed_cause", {**batch, "key": key.digest})
+            became = "it was suppressed, or its day was dropped"
+            if found is not None:
+                became = (
+                    f"it was suppressed ({found['cause']}): `holdfast suppressed show {key.text}`"
+                )
             raise CommandError(
                 f"the key {key.text} was used by batch {batch['batch_id']} of stream"
-                f" {batch['stream']!r} (query {batch['query_id']}), and no entry of it is stored:"
-                " it was suppressed, or its day was dropped. Nothing was changed.",
+                f" {batch['stream']!r} (query {batch['query_id']}),"
+                f" {rfc3339(batch['written_at'])}, and no entry of it is stored: {became}. Nothing"
+                " was changed.",
                 ExitCode.NOTHING_MATCHED,
             )
         delivery = [_standing(row, found["sequence"]) for row in self._all("entry_delivery", found)]

@@ -49,7 +49,7 @@ class Overview(NeedsSession):
         - `batches`: the last 10 of all streams: `stream`, `query_id`, `batch_id`, `batch_no`,
           `written_at`, `routed_at`, `row_count`, `entry_count`, `duplicate_count`,
           `suppressed_count`, `quarantined_count`;
-        - `dispatchers_alive`, `unrouted_batches`;
+        - `dispatchers_alive`, `unrouted_batches`, `overtaken_rows` (stored ones, 100,000 at most);
         - `needs`: what needs a person, the most urgent first: `kind` (a `NeedKind`), `count`
           (100,000 at most; lanes that are stopped by the first 2,000 dead letters), `sentence`,
           `command`.
@@ -87,6 +87,7 @@ class Overview(NeedsSession):
             "batches": batches,
             "dispatchers_alive": counts["dispatchers_alive"],
             "unrouted_batches": counts["unrouted_batches"],
+            "overtaken_rows": counts["overtaken"],
             "needs": needs,
         }
 

@@ -50,6 +50,9 @@ class WantedSubjects:
     held: Held | None = None
     """Only those of which a lane is held up in this way; None: all of them."""
 
+    silenced: bool = False
+    """Only those with a transition state more than a day ahead of the clock; 4,000 at most."""
+
 
 class Subjects(Entries):
     """Reads of subjects; use `subjects(dsn)` to get it."""
@@ -74,7 +77,15 @@ class Subjects(Entries):
             "limit": limit + 1,
         }
         until: str | None = None
-        if wanted.held is None:
+        if wanted.silenced and wanted.held is not None:
+            raise CommandError(
+                "held and silenced are two lists: ask for one of them. Nothing was changed.",
+                ExitCode.USAGE,
+            )
+        if wanted.silenced:
+            found = self._one("subject_silenced_ids", {"most": HELD_MAX})
+            rows = self._all("subject_list_of", {**given, **found})
+        elif wanted.held is None:
             rows = self._all("subject_list", given)
         else:
             ids, until = self._held(wanted.held, given)
@@ -86,6 +97,9 @@ class Subjects(Entries):
     def subject(self, name: str) -> Row:
         """Return a subject with its `lanes` and, the newest first, its last 20 `entries`.
 
+        `last_type` and `last_occurred_at` are those of the state that was moved last, of all
+        `transitions`: one for each stream that writes it, with `stream`, `last_type`,
+        `last_occurred_at`, `updated_at` and whether it is `ahead` of the clock by more than a day.
         A lane has `endpoint`, `endpoint_state`, `order_policy`, `state` (a `LaneState`), `held` (a
         `Held`, or None), `delivered_sequence`, `last_sequence`, `waiting` (entries, 1,001 at most),
         its head (`head_sequence`, `head_key`, `head_type`, `head_created_at`), the head's `attempt`
@@ -106,6 +120,7 @@ class Subjects(Entries):
         entries, _ = self.newest(Wanted(subject=name), limit=ENTRIES_SHOWN)
         return {
             **found,
+            "transitions": self._all("subject_transitions", {"subject_id": subject_id}),
             "lanes": [{**lane, "head_key": _text(lane["head_key"])} for lane in lanes],
             "entries": entries,
         }

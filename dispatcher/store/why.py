@@ -74,11 +74,18 @@ class Why(Attempts):
                 return self._unseen(key.text, [key.text, named])
             found = self._maybe("entry_find", {**batch, "key": key.digest})
             if found is None:
-                stored = self._one("why_day", {"at": batch["written_at"]})["stored"]
-                verdict = Verdict.SUPPRESSED if stored else Verdict.PRUNED
-                said = words.suppressed(batch) if stored else words.pruned(batch)
-                return Explained(None, [], Answer(verdict, said))
+                return Explained(None, [], self._unwritten(key, batch))
             return self._entry(found["subject_id"], found["sequence"], endpoint)
+
+    def _unwritten(self, key: Key, batch: Row) -> Answer:
+        """Say what became of a key of which no entry is stored."""
+        found = self._maybe("suppressed_cause", {**batch, "key": key.digest})
+        if found is not None:
+            command = f"holdfast suppressed show {key.text}"
+            return Answer(Verdict.SUPPRESSED, words.suppressed(batch, found["cause"]), command)
+        if self._one("why_day", {"at": batch["written_at"]})["stored"]:
+            return Answer(Verdict.SUPPRESSED, words.suppressed(batch))
+        return Answer(Verdict.PRUNED, words.pruned(batch))
 
     def explain_sequence(
         self, subject: str, sequence: int, endpoint: str | None = None

@@ -76,6 +76,8 @@ class QuarantineReason(StrEnum):
     BAD_DATA = "bad_data"
     KEY_CONFLICT = "key_conflict"
     BODY_TOO_LARGE = "body_too_large"
+    FUTURE_DATED = "future_dated"
+    """Dated beyond the database's now and the sink's tolerance."""
 
 
 class QuarantineResolution(StrEnum):
@@ -83,6 +85,16 @@ class QuarantineResolution(StrEnum):
 
     REQUEUED = "requeued"
     DISMISSED = "dismissed"
+
+
+class SuppressedCause(StrEnum):
+    """Why a decision was recorded and not written."""
+
+    REPEATED = "repeated"
+    """Its subject had this type already."""
+
+    OVERTAKEN = "overtaken"
+    """It occurred before the newest decision of its subject."""
 
 
 class DivergenceSide(StrEnum):

@@ -1,3 +1,3 @@
--- Makes the stream's row where there is none; two first runs at once make one row.
+-- Makes the row of a stream where there is none; two first runs at once make one row. What an older one acts for stays.
 -- Index: pk_stream.
-INSERT INTO holdfast.stream (name) VALUES (%(stream)s) ON CONFLICT (name) DO NOTHING
+INSERT INTO holdfast.stream (name, acts_for) VALUES (%(stream)s, %(acts_for)s) ON CONFLICT (name) DO NOTHING

@@ -3,16 +3,10 @@
 -- positions are sorted sooner. One CSV text for all of them, by position from 1.
 -- Index: uq_subject_name.
 SELECT string_agg(
-    concat_ws(
-        ',', position, id, last_sequence, coalesce(last_type, ''),
-        coalesce(last_occurred_at::text, ''), coalesce(last_created_at::text, '')
-    ),
-    E'\n'
+    concat_ws(',', position, id, last_sequence, coalesce(last_created_at::text, '')), E'\n'
 ) AS found
 FROM (
-    SELECT
-        given.position, subject.id, subject.last_sequence, subject.last_type,
-        subject.last_occurred_at, subject.last_created_at
+    SELECT given.position, subject.id, subject.last_sequence, subject.last_created_at
     FROM unnest(%(names)s::text[]) WITH ORDINALITY AS given (name, position)
     JOIN holdfast.subject USING (name)
     ORDER BY given.position

@@ -1,3 +1,6 @@
--- What is known of a subject before a batch, as numbering.SUBJECTS; no row where it is new. Locks nothing.
--- Index: uq_subject_name.
-SELECT id, last_sequence, last_type, last_occurred_at FROM holdfast.subject WHERE name = %(subject)s
+-- What is known of a subject before a batch of one stream, as numbering.SUBJECTS; no row where it is new. Locks nothing.
+-- Index: uq_subject_name, pk_transition.
+SELECT id, last_sequence, last_type, last_occurred_at
+FROM holdfast.subject
+LEFT JOIN holdfast.transition ON transition.subject_id = subject.id AND transition.stream = %(stream)s
+WHERE name = %(subject)s

@@ -1,6 +1,18 @@
--- Some staged entries as a person compares them, in the order asked for.
--- No index: it reads all of the table.
-SELECT subject, type, occurred_at, head, tail
-FROM unnest(%(ordinals)s::bigint[]) WITH ORDINALITY AS wanted (ordinal, place)
-JOIN pg_temp.holdfast_staged USING (ordinal)
-ORDER BY wanted.place
+-- Some staged entries as rows of `prepared.ENTRIES`, in the order asked for.
+-- No index: it reads all of both tables.
+WITH wanted AS (
+    SELECT staged.*, given.place
+    FROM unnest(%(ordinals)s::bigint[]) WITH ORDINALITY AS given (ordinal, place)
+    JOIN pg_temp.holdfast_staged AS staged USING (ordinal)
+),
+named AS (
+    SELECT key, min(stage.key_text) AS key_text
+    FROM {stage} AS stage
+    JOIN (SELECT DISTINCT key FROM wanted) AS keys USING (key)
+    WHERE stage.attempt = ANY(%(attempts)s::bigint[]) AND stage.reason IS NULL
+    GROUP BY key
+)
+SELECT subject, type, key_text, replace(key::text, '-', '') AS key, occurred_at, priority, traceparent, head, tail
+FROM wanted
+JOIN named USING (key)
+ORDER BY place

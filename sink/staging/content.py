@@ -9,20 +9,20 @@ import pyarrow as pa
 from psycopg.rows import dict_row
 
 from sink import transaction
-from sink.content import SHOWN, Arrived, Stamp
+from sink.content import Arrived, Stamp
 from sink.contract.failpoints import failpoint
 from sink.copy_format import COPY_ROWS, csv, read_csv
 from sink.database import execute, statement
 from sink.digest import digest_of_parts, header
 from sink.driver_path import add_quarantined
+from sink.evidence import BEFORE_DATA_LENGTH
 from sink.ledger import Run
-from sink.numbering import Numbered
+from sink.literals import array_literal
+from sink.numbering import Numbered, Suppressed
 from sink.order import conflict
 from sink.prepared import ARRIVED, ENTRIES, QuarantinedRow, quarantine_table
 from sink.staging.stage import Stage, StageLost
 from sink.staging.task import Summary
-
-_SHOWN = pa.schema([ENTRIES.field(name) for name in SHOWN])
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,11 @@ class StagedContent:
         return Arrived(entries, again - conflicts, self.refused_count + conflicts)
 
     def rows_at(self, connection: psycopg.Connection, positions: Sequence[int]) -> pa.Table:
-        found = execute(connection, "show_staged", ordinals=list(positions)).fetchall()
-        return pa.Table.from_pylist(found, _SHOWN)
+        if not positions:
+            return ENTRIES.empty_table()
+        given = {"ordinals": list(positions), "attempts": self.attempts}
+        found = self.stage.execute(connection, "show_staged", **given).fetchall()
+        return pa.Table.from_pylist(found, ENTRIES)
 
     def add_entries(self, connection: psycopg.Connection, numbered: Numbered, stamp: Stamp) -> None:
         execute(connection, "create_numbered")
@@ -90,6 +93,24 @@ class StagedContent:
             batch_no=stamp.batch_no,
             written_at=stamp.written_at,
             traceparent=stamp.traceparent,
+        )
+
+    def add_suppressed(
+        self, connection: psycopg.Connection, suppressed: Suppressed, stamp: Stamp
+    ) -> None:
+        if not len(suppressed.rows):
+            return
+        self.stage.execute(
+            connection,
+            "suppress_staged",
+            attempts=self.attempts,
+            ordinals=array_literal(pa.chunked_array([suppressed.rows])),
+            subject_ids=array_literal(pa.chunked_array([suppressed.subject_id])),
+            overtaken=array_literal(pa.chunked_array([suppressed.overtaken])),
+            batch_no=stamp.batch_no,
+            at=stamp.written_at,
+            traceparent=stamp.traceparent,
+            before_data=BEFORE_DATA_LENGTH,
         )
 
     def add_quarantined(self, connection: psycopg.Connection, stamp: Stamp) -> None:

@@ -1,7 +1,8 @@
 -- The merchants that the stream holds, each with the newest window it has published of them. A block commits with
--- its window, so a subject without one is another stream's. Index: pk_exposure_window; subject is read as a whole.
+-- its window. Index: pk_exposure_window, pk_subject; transition is read as a whole.
 SELECT subject.name, (extract(epoch FROM newest.window_end) * 1000000)::bigint
-FROM holdfast.subject
+FROM holdfast.transition
+JOIN holdfast.subject ON subject.id = transition.subject_id
 CROSS JOIN LATERAL (
     SELECT window_end
     FROM holdfast.exposure_window
@@ -9,4 +10,4 @@ CROSS JOIN LATERAL (
     ORDER BY window_end DESC
     LIMIT 1
 ) AS newest
-WHERE subject.last_type = %(block)s
+WHERE transition.stream = %(stream)s AND transition.last_type = %(block)s

@@ -130,7 +130,7 @@ def test_entry_of_a_day_without_partition_is_refused_not_lost(sink: psycopg.Conn
 
 def _drop_from_today(db: psycopg.Connection) -> None:
     today = datetime.now(UTC).date()
-    for table in ("entry", "attempt"):
+    for table in ("entry", "attempt", "suppressed"):
         for day in partition_days(db, table):
             if day >= today:
                 db.execute(f"DROP TABLE holdfast.{table}_{day:%Y%m%d}".encode())

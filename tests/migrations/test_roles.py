@@ -220,8 +220,8 @@ NEEDED = {
         ),
         (
             "INSERT INTO holdfast.subject (name) VALUES ('m') ON CONFLICT (name)"
-            " DO UPDATE SET last_sequence = subject.last_sequence + 1, last_type = 't',"
-            " last_occurred_at = now(), last_created_at = now() RETURNING id"
+            " DO UPDATE SET last_sequence = subject.last_sequence + 1,"
+            " last_created_at = now() RETURNING id"
         ),
         ENTRY,
         QUARANTINED,
@@ -244,7 +244,7 @@ NEEDED = {
         "SELECT max(window_end) FROM holdfast.exposure_window WHERE stream = 's'",
         (
             "SELECT FROM holdfast.subject JOIN holdfast.exposure_window ON merchant_id = name"
-            " WHERE last_type = 't'"
+            " JOIN holdfast.transition ON subject_id = id WHERE last_type = 't'"
         ),
         "SELECT FROM holdfast.batch WHERE query_id = gen_random_uuid()",
         "SELECT holdfast.ensure_partitions()",

@@ -80,7 +80,8 @@ def _outcome(db: psycopg.Connection) -> dict[str, list[tuple[Any, ...]]]:
             ORDER BY 1, 2
         """).fetchall(),
         "subjects": db.execute(
-            "SELECT name, last_sequence, last_type FROM holdfast.subject ORDER BY 1"
+            "SELECT name, last_sequence, last_type FROM holdfast.subject"
+            " JOIN holdfast.transition ON subject_id = id ORDER BY 1"
         ).fetchall(),
         "windows": db.execute("""
             SELECT merchant_id, window_end, revision, exposure_minor, policy_version
@@ -168,10 +169,10 @@ def test_the_first_batch_comes_again_from_what_the_checkpoint_keeps(
     written = db.execute(digests).fetchall()
 
     _forget_batches(play.folder / "checkpoint", db)
-    db.execute("UPDATE holdfast.subject SET last_type = 'payout_hold.release'")
+    db.execute("UPDATE holdfast.transition SET last_type = 'payout_hold.release'")
     play.command()
     assert _kept(play) == kept
-    db.execute("UPDATE holdfast.subject SET last_type = 'payout_hold.block'")
+    db.execute("UPDATE holdfast.transition SET last_type = 'payout_hold.block'")
     assert (_outcome(db), db.execute(digests).fetchall()) == (before, written)
 
     # It is the kept state that makes them equal: to a batch from nothing, e1 comes twice.

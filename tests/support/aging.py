@@ -10,9 +10,11 @@ OLD = 100
 
 MOVE = (
     "UPDATE holdfast.entry SET created_at = created_at - %(by)s",
+    "UPDATE holdfast.suppressed SET suppressed_at = suppressed_at - %(by)s",
     "UPDATE holdfast.attempt SET finished_at = finished_at - %(by)s",
     "UPDATE holdfast.batch SET written_at = written_at - %(by)s",
     "UPDATE holdfast.subject SET last_created_at = last_created_at - %(by)s",
+    "UPDATE holdfast.transition SET updated_at = updated_at - %(by)s",
     "UPDATE holdfast.lane SET head_created_at = head_created_at - %(by)s",
     "UPDATE holdfast.dead_letter SET created_at = created_at - %(by)s",
 )
@@ -23,7 +25,7 @@ def age(db: psycopg.Connection, days: int) -> date:
     by = timedelta(days=days)
     today = datetime.now(UTC).date()
     with db.transaction():
-        for table in ("entry", "attempt"):
+        for table in ("entry", "attempt", "suppressed"):
             # The day before and after: what was written around midnight.
             for day in {used + timedelta(days=each) for used in _used(db) for each in (-1, 0, 1)}:
                 _make(db, table, day - by)
@@ -35,7 +37,7 @@ def age(db: psycopg.Connection, days: int) -> date:
 def add_days(db: psycopg.Connection, count: int) -> None:
     """Make the partitions of the last days, as if the database had been used for so long."""
     today = datetime.now(UTC).date()
-    for table in ("entry", "attempt"):
+    for table in ("entry", "attempt", "suppressed"):
         for ago in range(1, count + 1):
             _make(db, table, today - timedelta(days=ago))
 

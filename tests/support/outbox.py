@@ -19,7 +19,20 @@ _QUERIES = {
     "entry_key": """
         SELECT key, content, batch_id FROM holdfast.entry_key
         JOIN holdfast.batch USING (batch_no) ORDER BY 1""",
-    "subject": "SELECT name, last_sequence, last_type FROM holdfast.subject ORDER BY 1",
+    "subject": """
+        SELECT name, last_sequence, (
+            SELECT last_type FROM holdfast.transition WHERE subject_id = id
+            ORDER BY updated_at DESC LIMIT 1)
+        FROM holdfast.subject ORDER BY 1""",
+    "transition": """
+        SELECT stream, name, last_type, last_occurred_at FROM holdfast.transition
+        JOIN holdfast.subject ON subject.id = subject_id ORDER BY 1, 2""",
+    "suppressed": """
+        SELECT batch_id, name, key, type, occurred_at, priority, cause::text, traceparent,
+            key_parts, data
+        FROM holdfast.suppressed
+        JOIN holdfast.subject ON subject.id = subject_id
+        JOIN holdfast.batch USING (batch_no) ORDER BY 1, 2, 3""",
     "quarantine": """
         SELECT batch_id, reason, row FROM holdfast.quarantine
         JOIN holdfast.batch USING (batch_no) ORDER BY 1, 2, 3""",

@@ -18,6 +18,7 @@ SCREENS = (
     Screen("Subjects", "/subjects", "s", "Decisions"),
     Screen("Batches", "/batches", "b", "Decisions"),
     Screen("Quarantine", "/quarantine", "q", "Decisions"),
+    Screen("Suppressed", "/suppressed", "u", "Decisions"),
     Screen("Dead letters", "/dead", "d", "Delivery"),
     Screen("Replays", "/replays", "r", "Delivery"),
     Screen("Endpoints", "/endpoints", "n", "Delivery"),

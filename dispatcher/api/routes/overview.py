@@ -105,6 +105,10 @@ class OverviewNow(Shown):
     batches: list[WrittenBatch] = Field(description="The newest 10 of all streams.")
     dispatchers_alive: Count
     unrouted_batches: Count
+    overtaken_rows: Count = Field(
+        description="Decisions not written because a later one was; see `/suppressed`. Those that"
+        " are stored, counted to 100,000."
+    )
     needs: list[Need] = Field(description="What needs a person, the most urgent first.")
 
 

@@ -19,6 +19,7 @@ from dispatcher.api.routes import (
     status,
     streams,
     subjects,
+    suppressed,
     traces,
 )
 
@@ -33,6 +34,7 @@ READS: tuple[APIRouter, ...] = (
     streams.router,
     batches.router,
     quarantine.router,
+    suppressed.router,
     dead_letters.router,
     replays.router,
     check.router,

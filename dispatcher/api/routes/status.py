@@ -51,6 +51,10 @@ class Status(Shown):
     dead_letters: Count = Field(description="That nobody has resolved; counted to 100,000.")
     quarantined_rows: Count = Field(description="Ever set aside.")
     open_quarantined_rows: Count = Field(description="Counted to 100,000.")
+    overtaken_rows: Count = Field(
+        description="Decisions not written because a later one was; see `/suppressed`. Those that"
+        " are stored, counted to 100,000."
+    )
     diverged_replays: Count
     oldest_waiting_seconds: OldestWaiting
     streams: list[ListedStream]

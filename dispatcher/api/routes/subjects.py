@@ -73,14 +73,25 @@ class Lane(Shown):
     held_until: Time | None
 
 
+class Transition(Shown):
+    """The state by which a stream's decisions about a subject repeat one, or are overtaken."""
+
+    stream: str
+    last_type: str
+    last_occurred_at: Time
+    updated_at: Time = Field(description="When its newest decision was written.")
+    ahead: bool = Field(description="More than a day ahead of the clock: it silences the subject.")
+
+
 class Subject(Shown):
     """A subject with its lanes and its newest entries."""
 
     name: str
     last_sequence: int
-    last_type: str | None
-    last_occurred_at: Time | None
+    last_type: str | None = Field(description="Of the stream that wrote it last.")
+    last_occurred_at: Time | None = Field(description="Of the stream that wrote it last.")
     last_created_at: Time | None
+    transitions: list[Transition]
     lanes: list[Lane]
     entries: list[ListedEntry] = Field(description="The newest 20.")
 
@@ -90,6 +101,10 @@ def list_subjects(
     session: Viewer,
     prefix: Annotated[Text, Query(description="What the name begins with.")] = "",
     held: Annotated[Held | None, Query(description="Only those of which a lane is so.")] = None,
+    silenced: Annotated[
+        bool,
+        Query(description="Only those that a date more than a day ahead silences; 4,000 at most."),
+    ] = False,
     limit: Limit = 50,
     after: Annotated[
         Text | None, Query(description="`next_after` of the page before this one.")
@@ -100,7 +115,9 @@ def list_subjects(
     With `held` a page may be short, or empty, though `next_after` says that names follow.
     """
     with session.open(Subjects) as store:
-        rows, further = store.subjects(WantedSubjects(prefix, held), limit=limit, after=after)
+        rows, further = store.subjects(
+            WantedSubjects(prefix, held, silenced), limit=limit, after=after
+        )
     return SubjectPage.model_validate({"subjects": rows, "next_after": further})
 
 

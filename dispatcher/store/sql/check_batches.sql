@@ -1,7 +1,8 @@
--- I2, I12: the counts of a batch add up, and as many entries, keys and quarantined rows are there as it says.
--- Uses uq_batch_batch_no, ix_entry_batch_no of the partitions of its moments, ix_entry_key_batch_no, ix_quarantine_batch_no.
+-- I2, I12: the counts of a batch add up, and as many entries, keys, suppressed and quarantined rows are there as it says.
+-- Uses uq_batch_batch_no, ix_entry_batch_no of the partitions of its moments, ix_entry_key_batch_no, ix_quarantine_batch_no, pk_suppressed.
 WITH found AS (
-    SELECT b.*, coalesce(e.rows, 0) AS entries, coalesce(k.rows, 0) AS keys, coalesce(q.rows, 0) AS quarantined
+    SELECT b.*, coalesce(e.rows, 0) AS entries, coalesce(k.rows, 0) AS keys, coalesce(q.rows, 0) AS quarantined,
+           coalesce(x.rows, 0) AS suppressed
     FROM holdfast.batch b
     LEFT JOIN (
         SELECT batch_no, count(*) AS rows
@@ -22,6 +23,13 @@ WITH found AS (
         WHERE batch_no > %(after_batch_no)s AND batch_no <= %(last_batch_no)s
         GROUP BY batch_no
     ) q USING (batch_no)
+    LEFT JOIN (
+        SELECT batch_no, count(*) AS rows
+        FROM holdfast.suppressed
+        WHERE batch_no > %(after_batch_no)s AND batch_no <= %(last_batch_no)s
+          AND suppressed_at BETWEEN %(first_written_at)s AND %(last_written_at)s
+        GROUP BY batch_no
+    ) x USING (batch_no)
     WHERE b.batch_no > %(after_batch_no)s AND b.batch_no <= %(last_batch_no)s
       AND b.written_at >= %(since)s AND b.written_at < %(until)s
       AND (%(stream)s::text IS NULL OR b.stream = %(stream)s::text)
@@ -39,7 +47,10 @@ violations AS (
         ('batch_keys', f.entry_count + f.suppressed_count <> f.keys,
          format('its ledger says %%s keys, %%s are there', f.entry_count + f.suppressed_count, f.keys)),
         ('batch_quarantined', f.quarantined_count <> f.quarantined,
-         format('its ledger says %%s quarantined rows, %%s are there', f.quarantined_count, f.quarantined))
+         format('its ledger says %%s quarantined rows, %%s are there', f.quarantined_count, f.quarantined)),
+        ('batch_suppressed',
+         f.keeps_suppressed AND f.written_at >= %(suppressed_since)s AND f.suppressed_count <> f.suppressed,
+         format('its ledger says %%s suppressed rows, %%s are there', f.suppressed_count, f.suppressed))
     ) AS v (rule, violated, detail)
     WHERE v.violated
 )

@@ -1,7 +1,8 @@
--- The days of entry and attempt that are there, by their partitions, and whether a day of entries was ever dropped.
+-- The days of entry, attempt and suppressed that are there, by their partitions, and whether a day of entries was ever dropped.
 -- Index: the catalogue's own; operator_action is read once.
 SELECT coalesce(array_agg(day ORDER BY day) FILTER (WHERE parent = 'entry'), '{}') AS entry_days,
        coalesce(array_agg(day ORDER BY day) FILTER (WHERE parent = 'attempt'), '{}') AS attempt_days,
+       coalesce(array_agg(day ORDER BY day) FILTER (WHERE parent = 'suppressed'), '{}') AS suppressed_days,
        EXISTS (SELECT FROM holdfast.operator_action
                WHERE action = 'partition.drop' AND target LIKE 'entry\_%') AS dropped
 FROM (
@@ -9,6 +10,6 @@ FROM (
     FROM pg_inherits i
     JOIN pg_class c ON c.oid = i.inhrelid
     JOIN pg_class p ON p.oid = i.inhparent
-    WHERE p.relnamespace = 'holdfast'::regnamespace AND p.relname IN ('entry', 'attempt')
+    WHERE p.relnamespace = 'holdfast'::regnamespace AND p.relname IN ('entry', 'attempt', 'suppressed')
       AND c.relname ~ ('^' || p.relname || '_[0-9]{8}$')
 ) days

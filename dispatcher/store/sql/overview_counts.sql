@@ -1,5 +1,5 @@
 -- What may need a person, each counted up to a limit. Uses ix_batch_unrouted, uq_dead_letter_open, pk_lane,
--- ix_quarantine_open, pk_batch; dispatchers, replays and diverged replays are few.
+-- ix_quarantine_open, ix_suppressed_overtaken, ix_transition_ahead, pk_batch; dispatchers, replays and diverged replays are few.
 SELECT clock_timestamp() AS at,
        (SELECT count(*) FROM holdfast.batch WHERE routed_at IS NULL) AS unrouted_batches,
        (SELECT extract(epoch FROM clock_timestamp() - min(written_at))::float8
@@ -9,6 +9,10 @@ SELECT clock_timestamp() AS at,
        (SELECT count(*) FROM (SELECT FROM holdfast.dead_letter WHERE resolution IS NULL LIMIT %(most)s) d) AS dead_letters,
        stopped.lanes AS stopped_lanes, stopped.looked_at < %(dead_looked_at)s AS stopped_complete,
        (SELECT count(*) FROM (SELECT FROM holdfast.quarantine WHERE resolution IS NULL LIMIT %(most)s) q) AS quarantined,
+       (SELECT count(*) FROM (SELECT FROM holdfast.suppressed WHERE cause = 'overtaken' LIMIT %(most)s) x) AS overtaken,
+       (SELECT count(DISTINCT t.subject_id)
+          FROM (SELECT subject_id FROM holdfast.transition
+                 WHERE ahead AND last_occurred_at > clock_timestamp() + interval '1 day' LIMIT %(most)s) t) AS silenced,
        diverged.replays AS diverged_replays, diverged.streams AS diverged_streams,
        (SELECT coalesce(array_agg(id ORDER BY created_at), '{}') FROM holdfast.replay
          WHERE state = 'planned' AND approved_by IS NULL AND counts @> '{"needs_approval": true}') AS replays_waiting

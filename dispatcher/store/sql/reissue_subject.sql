@@ -1,3 +1,12 @@
--- The newest decision of a subject: its sequence, its type, its time.
--- Uses pk_subject.
-SELECT last_sequence, last_type, last_occurred_at FROM holdfast.subject WHERE id = %(subject_id)s
+-- The newest decision of a subject, of all streams: its sequence, its type, its time.
+-- Uses pk_subject, pk_transition.
+SELECT s.last_sequence, newest.last_type, newest.last_occurred_at
+FROM holdfast.subject s
+LEFT JOIN LATERAL (
+    SELECT t.last_type, t.last_occurred_at
+    FROM holdfast.transition t
+    WHERE t.subject_id = s.id
+    ORDER BY t.updated_at DESC
+    LIMIT 1
+) newest ON true
+WHERE s.id = %(subject_id)s

@@ -1,6 +1,6 @@
 -- What needs a person and what is on its way, as of one snapshot; lanes, letters and rows are counted up to a limit. What waits
 -- for the longest is looked for among so many lanes of each endpoint that are due first, and that are due last.
--- Uses ix_batch_unrouted, ix_lane_due, ix_lane_leased, uq_dead_letter_open, ix_quarantine_open; reads batch for its sums.
+-- Uses ix_batch_unrouted, ix_lane_due, ix_lane_leased, uq_dead_letter_open, ix_quarantine_open, ix_suppressed_overtaken; reads batch for its sums.
 SELECT
     (SELECT count(*) FROM holdfast.batch WHERE routed_at IS NULL) AS unrouted_batches,
     lanes.due AS due_lanes, lanes.retrying AS retrying_lanes,
@@ -9,6 +9,7 @@ SELECT
     (SELECT coalesce(sum(quarantined_count), 0)::bigint FROM holdfast.batch) AS quarantined_rows,
     (SELECT count(*) FROM (SELECT FROM holdfast.quarantine WHERE resolution IS NULL LIMIT %(most)s) AS o)
         AS open_quarantined_rows,
+    (SELECT count(*) FROM (SELECT FROM holdfast.suppressed WHERE cause = 'overtaken' LIMIT %(most)s) AS o) AS overtaken_rows,
     (SELECT count(*) FROM holdfast.divergence v JOIN holdfast.batch b USING (batch_no)
        JOIN holdfast.stream s ON s.name = b.stream AND s.query_id = b.query_id
       WHERE NOT EXISTS (SELECT FROM holdfast.batch later WHERE later.stream = b.stream

@@ -1,5 +1,12 @@
--- A subject by its name; no row where none has it.
--- Uses uq_subject_name.
-SELECT id, name, last_sequence, last_type, last_occurred_at, last_created_at
-FROM holdfast.subject
-WHERE name = %(subject)s
+-- A subject by its name, with the transition state that was moved last; no row where none has the name.
+-- Uses uq_subject_name, pk_transition.
+SELECT s.id, s.name, s.last_sequence, newest.last_type, newest.last_occurred_at, s.last_created_at
+FROM holdfast.subject s
+LEFT JOIN LATERAL (
+    SELECT t.last_type, t.last_occurred_at
+    FROM holdfast.transition t
+    WHERE t.subject_id = s.id
+    ORDER BY t.updated_at DESC
+    LIMIT 1
+) newest ON true
+WHERE s.name = %(subject)s

@@ -1,9 +1,9 @@
 -- Subjects in the order of their names, from a prefix and behind a name, each with how its lanes stand.
--- Uses ix_subject_name, pk_lane of each endpoint.
-SELECT s.name, s.last_sequence, s.last_type, s.last_created_at,
+-- Uses ix_subject_name, pk_lane of each endpoint, pk_transition.
+SELECT s.name, s.last_sequence, newest.last_type, s.last_created_at,
        lanes.lanes, lanes.stopped, lanes.retrying, lanes.behind, lanes.undelivered, lanes.oldest_due_at
 FROM (
-    SELECT id, name, last_sequence, last_type, last_created_at
+    SELECT id, name, last_sequence, last_created_at
     FROM holdfast.subject
     WHERE name COLLATE "C" > %(after)s::text AND name COLLATE "C" >= %(prefix)s::text
       AND (%(beyond)s::text IS NULL OR name COLLATE "C" < %(beyond)s::text)
@@ -30,4 +30,11 @@ CROSS JOIN LATERAL (
         LIMIT 1
     ) l
 ) lanes
+LEFT JOIN LATERAL (
+    SELECT t.last_type
+    FROM holdfast.transition t
+    WHERE t.subject_id = s.id
+    ORDER BY t.updated_at DESC
+    LIMIT 1
+) newest ON true
 ORDER BY s.name COLLATE "C"

@@ -1,9 +1,9 @@
 -- Some subjects in the order of their names, from a prefix and behind a name, each with how its lanes stand.
--- Uses pk_subject, pk_lane of each endpoint.
-SELECT s.name, s.last_sequence, s.last_type, s.last_created_at,
+-- Uses pk_subject, pk_lane of each endpoint, pk_transition.
+SELECT s.name, s.last_sequence, newest.last_type, s.last_created_at,
        lanes.lanes, lanes.stopped, lanes.retrying, lanes.behind, lanes.undelivered, lanes.oldest_due_at
 FROM (
-    SELECT id, name, last_sequence, last_type, last_created_at
+    SELECT id, name, last_sequence, last_created_at
     FROM holdfast.subject
     WHERE id = ANY (%(ids)s::bigint[])
       AND name COLLATE "C" > %(after)s::text AND name COLLATE "C" >= %(prefix)s::text
@@ -31,4 +31,11 @@ CROSS JOIN LATERAL (
         LIMIT 1
     ) l
 ) lanes
+LEFT JOIN LATERAL (
+    SELECT t.last_type
+    FROM holdfast.transition t
+    WHERE t.subject_id = s.id
+    ORDER BY t.updated_at DESC
+    LIMIT 1
+) newest ON true
 ORDER BY s.name COLLATE "C"

@@ -39,6 +39,7 @@ ENUMS: dict[str, type[StrEnum]] = {
     "dead_resolution": states.DeadResolution,
     "quarantine_reason": states.QuarantineReason,
     "quarantine_resolution": states.QuarantineResolution,
+    "suppressed_cause": states.SuppressedCause,
     "access_role": states.AccessRole,
     "divergence_side": states.DivergenceSide,
     "late_reason": states.LateReason,

@@ -2,7 +2,9 @@
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
+    Computed,
     Identity,
     Index,
     LargeBinary,
@@ -40,6 +42,7 @@ stream = Table(
     now("created_at"),
     Column("adopted_at", TIME),
     Column("started_at", TIME),
+    Column("acts_for", Text),
     check("name", NAME_RULE),
     check("epoch", "epoch >= 0"),
 )
@@ -66,6 +69,7 @@ batch = Table(
     Column("source_offsets", Text),
     needed("written_at", TIME),
     Column("routed_at", TIME),
+    needed("keeps_suppressed", Boolean, "true"),
     PrimaryKeyConstraint("stream", "query_id", "batch_id"),
     UniqueConstraint("batch_no"),
     check("batch_id", "batch_id >= 0"),
@@ -94,13 +98,50 @@ subject = Table(
     identity(),
     Column("name", Text, nullable=False, unique=True),
     needed("last_sequence", BigInteger, "0"),
-    Column("last_type", Text),
-    Column("last_occurred_at", TIME),
     Column("last_created_at", TIME),
     check("name", "octet_length(name) BETWEEN 1 AND 1024"),
     check("last_sequence", "last_sequence >= 0"),
     # Alembic takes a column with a collation for an expression, and the server does not.
     Index("ix_subject_name", "name", postgresql_ops={"name": 'COLLATE "C"'}),
+)
+
+transition = Table(
+    "transition",
+    metadata,
+    needed("subject_id", BigInteger),
+    *every(Text, "stream", "last_type"),
+    *every(TIME, "last_occurred_at", "updated_at"),
+    Column(
+        "ahead",
+        Boolean,
+        Computed("(last_occurred_at - updated_at) > '1 day'::interval", persisted=True),
+    ),
+    PrimaryKeyConstraint("subject_id", "stream"),
+    Index("ix_transition_ahead", "subject_id", postgresql_where=text("ahead")),
+)
+
+suppressed = Table(
+    "suppressed",
+    metadata,
+    needed("batch_no", BigInteger),
+    needed("key", UUID),
+    needed("suppressed_at", TIME),
+    needed("subject_id", BigInteger),
+    needed("type", Text),
+    needed("occurred_at", TIME),
+    needed("priority", SmallInteger),
+    needed("cause", enum("suppressed_cause")),
+    Column("traceparent", Text),
+    *every(Text, "key_parts", "data"),
+    PrimaryKeyConstraint("batch_no", "key", "suppressed_at"),
+    Index("ix_suppressed_subject_id", "subject_id", "batch_no", "key"),
+    Index(
+        "ix_suppressed_overtaken",
+        "batch_no",
+        "key",
+        postgresql_where=text("cause = 'overtaken'"),
+    ),
+    postgresql_partition_by="RANGE (suppressed_at)",
 )
 
 entry = Table(

@@ -30,6 +30,13 @@ def reader(dsn: str) -> Iterator[OutboxSink]:
     sink.close()
 
 
+@pytest.fixture
+def other(dsn: str) -> Iterator[Driver]:
+    driver = Driver(dsn, stream="others")
+    yield driver
+    driver.sink.close()
+
+
 def _publish(db: psycopg.Connection, merchant: str, *clocks: str, stream: str = "payouts") -> None:
     for clock in clocks:
         db.execute(
@@ -68,11 +75,13 @@ def test_the_past_is_the_newest_window_and_who_is_held(
 
 
 def test_what_another_stream_published_or_holds_is_not_taken_over(
-    driver: Driver, db: psycopg.Connection
+    driver: Driver, other: Driver, db: psycopg.Connection
 ) -> None:
-    driver.batch(0, decision("m_1"), decision("m_2"))
+    driver.batch(0, decision("m_1"), decision("m_2"), decision("m_3", type_=RELEASE))
+    other.batch(0, decision("m_3", 2), decision("m_1", 2, RELEASE))
     _publish(db, "m_1", "12:15")
     _publish(db, "m_2", "13:00", stream="others")
+    _publish(db, "m_3", "12:15")
     found = read_past(driver.sink, "payouts", driver.query_id).initial
     assert found == Initial(micros(at("12:15")), {"m_1": micros(at("12:15"))})
 
@@ -111,12 +120,16 @@ def test_the_frontier_and_a_hold_are_found_by_their_indexes(
         {"first": at("00:00"), "merchants": MERCHANTS, "windows": WINDOWS},
     )
     db.execute(
-        "INSERT INTO holdfast.subject (name, last_type)"
-        " SELECT 'm_' || n, CASE WHEN n %% 100 = 0 THEN %s ELSE %s END"
-        " FROM generate_series(1, %s) AS n",
-        [BLOCK, RELEASE, MERCHANTS],
+        "INSERT INTO holdfast.subject (name) SELECT 'm_' || n FROM generate_series(1, %s) AS n",
+        [MERCHANTS],
     )
-    db.execute("VACUUM ANALYZE holdfast.exposure_window, holdfast.subject")
+    db.execute(
+        "INSERT INTO holdfast.transition"
+        " SELECT id, 'payouts', CASE WHEN id %% 100 = 0 THEN %s ELSE %s END, now(), now()"
+        " FROM holdfast.subject",
+        [BLOCK, RELEASE],
+    )
+    db.execute("VACUUM ANALYZE holdfast.exposure_window, holdfast.subject, holdfast.transition")
     asked = {"stream": "payouts", "query_id": uuid4(), "block": BLOCK}
     with (
         open_session(dsn, "payouts", Timeouts()) as session,

@@ -24,12 +24,11 @@ EXPECTED: list[tuple[str, dict[str, Any], set[str]]] = [
         {
             "ids": "{1,2}",
             "sequences": "{1,2}",
-            "types": "{a,b}",
-            "times": "{2026-11-02,2026-11-02}",
             "written_at": "2026-11-02",
         },
         {"pk_subject"},
     ),
+    ("read_transitions", {"ids": "{1,2}", "stream": "payouts"}, {"pk_transition"}),
     (
         "compare_keys",
         {"batch_no": LATEST, "keys": SOME_KEYS, "contents": SOME_KEYS},
@@ -48,7 +47,11 @@ def _fill(db: psycopg.Connection) -> None:
         " SELECT gen_random_uuid(), gen_random_uuid(), n / 100 FROM generate_series(1, %s) AS n",
         [KEYS],
     )
-    db.execute("VACUUM ANALYZE holdfast.subject, holdfast.entry_key")
+    db.execute(
+        "INSERT INTO holdfast.transition SELECT id, 'payouts', 'a', now(), now()"
+        " FROM holdfast.subject"
+    )
+    db.execute("VACUUM ANALYZE holdfast.subject, holdfast.entry_key, holdfast.transition")
 
 
 def test_statements_use_their_indexes(db: psycopg.Connection) -> None:
@@ -59,3 +62,4 @@ def test_statements_use_their_indexes(db: psycopg.Connection) -> None:
         assert {index for index in indexes if index in plan} == indexes, plan
         assert "Seq Scan on subject" not in plan
         assert "Seq Scan on entry_key" not in plan
+        assert "Seq Scan on transition" not in plan

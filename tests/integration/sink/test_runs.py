@@ -128,7 +128,7 @@ def test_older_decision_is_written_where_the_stream_wants_repeats(
     spark = driver(suppress_repeats=False)
     spark.batch(0, decision("m_1", 4))
     assert spark.batch(1, decision("m_1", 2, RELEASE)).counts.entries == 1
-    newest = db.execute("SELECT last_type, last_occurred_at FROM holdfast.subject").fetchone()
+    newest = db.execute("SELECT last_type, last_occurred_at FROM holdfast.transition").fetchone()
     assert newest == (RELEASE, decision("m_1", 4)["occurred_at"])
 
 

@@ -4,6 +4,7 @@ Doubled: Spark, by the function that its tasks run, called here with attempts of
 """
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
@@ -26,6 +27,7 @@ MakeDriver = Callable[..., Driver]
 Rows = list[dict[str, Any]]
 
 QUERY_ID = uuid4()
+FAR = datetime(9999, 12, 31, tzinfo=UTC)
 
 MANY = [row for n in range(40) for row in alternating(f"m_{n:02}", range(n % 7))]
 CASES: dict[str, list[Rows]] = {
@@ -48,6 +50,21 @@ CASES: dict[str, list[Rows]] = {
             for subject in ("a", "B", "é", "e\u0301", "\ufffd", "\U0001f600", "a b", "a-b")
             for key in (f"{subject}{window}", f"{subject}-{window}")
         ]
+    ],
+    "repeated and overtaken": [
+        [decision("m_1", 4), decision("m_2", 4, RELEASE)],
+        [
+            decision("m_1", 2, RELEASE, traceparent=f"00-{1:032x}-{2:016x}-01"),
+            decision("m_1", 5, priority=3),
+            decision("m_1", 6, data={"merchant_id": 'é"\\', "exposure_minor": -1}),
+            decision("m_2", 5),
+            decision("m_2", 6),
+        ]
+        * 2,
+    ],
+    "dated beyond the clock": [
+        [decision("m_1"), *(decision("m_1", n, RELEASE, occurred_at=FAR) for n in (2, 3))] * 2,
+        [decision("m_1", 4, RELEASE), decision("m_2", occurred_at=FAR)],
     ],
     "all that an entry may have": [
         [

@@ -20,7 +20,7 @@ MakeDriver = Callable[..., Driver]
 
 MISFITS = {
     "table missing": ("DROP TABLE holdfast.entry_key", "entry_key.*does not exist"),
-    "column missing": ("ALTER TABLE holdfast.subject DROP COLUMN last_type", "last_type"),
+    "column missing": ("ALTER TABLE holdfast.transition DROP COLUMN last_type", "last_type"),
     "role without INSERT": (
         "REVOKE INSERT ON holdfast.entry FROM holdfast_sink",
         "permission denied for table entry",

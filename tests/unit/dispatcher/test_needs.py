@@ -33,6 +33,7 @@ QUIET: dict[str, Any] = {
     "stopped_lanes": 0,
     "stopped_complete": True,
     "quarantined": 0,
+    "silenced": 0,
     "diverged_replays": 0,
     "diverged_streams": [],
     "replays_waiting": [],
@@ -92,6 +93,12 @@ def test_each_kind_is_said_with_its_count_and_command() -> None:
     assert _one(stopped_lanes=1200)["sentence"] == "1,200 lanes wait behind a dead letter"
     many = _one(stopped_lanes=5, stopped_complete=False)
     assert many["sentence"] == "at least 5 lanes wait behind a dead letter"
+    silenced = _one(silenced=2)
+    assert (silenced["kind"], silenced["count"], silenced["command"]) == (
+        "silenced_subjects",
+        2,
+        "holdfast subjects list --silenced",
+    )
     assert _one(quarantined=2)["command"] == "holdfast quarantine list"
     diverged = _one(diverged_replays=1, diverged_streams=["payouts"])
     assert diverged["command"] == "holdfast stream show payouts"

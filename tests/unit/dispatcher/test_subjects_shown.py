@@ -13,6 +13,7 @@ FOUND: dict[str, Any] = {
     "last_type": "payout_hold.block",
     "last_occurred_at": NOW,
     "last_created_at": NOW,
+    "transitions": [],
     "entries": [],
 }
 LANE: dict[str, Any] = {

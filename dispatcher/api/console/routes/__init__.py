@@ -17,6 +17,7 @@ from dispatcher.api.console.routes import (
     replays,
     search,
     subjects,
+    suppressed,
 )
 
 ROUTERS: tuple[APIRouter, ...] = (
@@ -28,6 +29,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     live.router,
     batches.router,
     quarantine.router,
+    suppressed.router,
     dead_letters.router,
     replays.router,
     endpoints.router,

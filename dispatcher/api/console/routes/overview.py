@@ -36,6 +36,7 @@ PLACES = {
     "partitions": "/database",
     "stopped_lanes": "/subjects?held=stopped",
     "dead_letters": "/dead",
+    "silenced_subjects": "/subjects?silenced=yes",
     "disabled_endpoints": "/endpoints",
     "breakers_open": "/endpoints",
     "diverged_replays": "/batches",

@@ -28,25 +28,33 @@ Named = Annotated[str, Query(min_length=1)]
 
 ROWS = 50
 
+SILENCED = ("yes",)
+
 
 @router.get("/subjects")
 def list_subjects(
-    request: Request, person: Person, prefix: str = "", held: str = "", after: str = ""
+    request: Request,
+    person: Person,
+    prefix: str = "",
+    held: str = "",
+    silenced: str = "",
+    after: str = "",
 ) -> Response:
     """Show a page of subjects in the order of their names."""
-    wanted = WantedSubjects(given(prefix) or "", _held(held))
+    wanted = WantedSubjects(given(prefix) or "", _held(held), _silenced(silenced))
     with person.session.open(Subjects) as store:
         rows, more = store.subjects(wanted, limit=ROWS, after=given(after))
-    asked = {"prefix": prefix, "held": held}
+    asked = {"prefix": prefix, "held": held, "silenced": silenced}
     return page(
         request,
         person,
         "subjects.html",
         rows=rows,
-        filtered=bool(prefix or held),
+        filtered=any(asked.values()),
         fields=(
             Field("prefix", "Name begins with", prefix, "m_"),
             Field("held", "Held up", held, choices=tuple(each.value for each in Held)),
+            Field("silenced", "Silenced", silenced, choices=SILENCED),
         ),
         first=link("/subjects", **asked) if after else None,
         more=link("/subjects", **asked, after=more) if more is not None else None,
@@ -118,6 +126,15 @@ def pass_missing(request: Request, person: Operator, form: Form) -> Response:
     goes_on = "nothing is left to deliver" if then is None else f"the lane goes on with {then:,}"
     said = f"{which} passed at {endpoint}; {goes_on}."
     return away(request, person, link("/subjects/show", name=name), said)
+
+
+def _silenced(text: str) -> bool:
+    if text not in ("", *SILENCED):
+        raise CommandError(
+            f"silenced is {SILENCED[0]}, or nothing. Nothing was changed; correct the address.",
+            ExitCode.USAGE,
+        )
+    return bool(text)
 
 
 def _held(text: str) -> Held | None:

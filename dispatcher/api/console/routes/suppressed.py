@@ -1,0 +1,88 @@
+"""Suppressed decisions: recorded and not written, because they repeat one or were overtaken."""
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
+
+from dispatcher.api import bodies
+from dispatcher.api.console.choosing import one_of, values
+from dispatcher.api.console.forms import Field, given, moment
+from dispatcher.api.console.guard import Person
+from dispatcher.api.console.pages import page
+from dispatcher.api.console.routes.entries import KeyText, key_of
+from dispatcher.api.console.screens import ROWS, acts, shows
+from dispatcher.api.console.templates_setup import link
+from dispatcher.api.strict import no_others
+from dispatcher.store.suppressed import Place, SuppressedDecisions, Wanted
+from sink.contract.exits import CommandError, ExitCode
+from sink.contract.states import SuppressedCause
+
+router = APIRouter(dependencies=[Depends(no_others)])
+
+
+@router.get("/suppressed")
+def list_suppressed(
+    request: Request,
+    person: Person,
+    stream: str = "",
+    subject: str = "",
+    cause: str = "",
+    since: str = "",
+    until: str = "",
+    before: str = "",
+) -> Response:
+    """Show a page of suppressed decisions, the newest first, without their content."""
+    wanted = Wanted(
+        stream=given(stream),
+        subject=given(subject),
+        cause=one_of("cause", cause, SuppressedCause),
+        since=moment("since", since),
+        until=moment("until", until),
+    )
+    place = Place.of(before) if before else None
+    none_because = None
+    with person.session.open(SuppressedDecisions) as store:
+        try:
+            rows, older = store.newest(wanted, limit=ROWS, before=place)
+        except CommandError as refused:
+            if refused.exit_code is not ExitCode.NOTHING_MATCHED:
+                raise
+            rows, older, none_because = [], None, str(refused)
+    asked = {
+        "stream": stream,
+        "subject": subject,
+        "cause": cause,
+        "since": since,
+        "until": until,
+    }
+    return page(
+        request,
+        person,
+        "suppressed.html",
+        rows=rows,
+        none_because=none_because,
+        filtered=any(asked.values()),
+        fields=(
+            Field("stream", "Stream", stream),
+            Field("subject", "Subject", subject, "m_482"),
+            Field("cause", "Cause", cause, choices=values(SuppressedCause)),
+            Field("since", "Suppressed since", since, "2026-11-02T12:15Z"),
+            Field("until", "Suppressed before", until, "2026-11-02T13:00Z"),
+        ),
+        newest=link("/suppressed", **asked) if before else None,
+        older=link("/suppressed", **asked, before=str(older)) if older else None,
+    )
+
+
+@router.get("/suppressed/{key}")
+def show_suppressed(request: Request, person: Person, key: KeyText, body: str = "") -> Response:
+    """Show one suppressed decision; its content to operators who ask, which is noted."""
+    with person.session.open(SuppressedDecisions) as store:
+        found = store.decision(key_of(key))
+    asked = shows(request, person, body)
+    if asked:
+        bodies.note(person.session, "suppressed.read", found["key"])
+    else:
+        found = bodies.without(found, "key_parts", "data")
+    return page(
+        request, person, "suppressed_decision.html", found=found, asked=asked, acts=acts(person)
+    )

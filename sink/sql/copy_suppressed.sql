@@ -1,0 +1,5 @@
+-- Streams the decisions of a batch that were suppressed, all with the batch's one moment.
+-- Index: pk_suppressed, ix_suppressed_subject_id, ix_suppressed_overtaken (of the day's partition).
+COPY holdfast.suppressed (
+    batch_no, suppressed_at, subject_id, key, occurred_at, priority, type, cause, traceparent, key_parts, data
+) FROM STDIN (FORMAT binary)
