@@ -22,7 +22,7 @@ from sink.contract.failpoints import ENVIRONMENT
 from tests.support.sender import secret_text
 from tests.support.waiting import eventually
 
-SECRET = "HOLDFAST_TEST_SECRET"
+SECRET = "HOLDFAST_SECRET_TEST"
 LOOPBACK = "127.0.0.0/8"
 
 
