@@ -22,6 +22,7 @@ MANY = [f"m_{n}" for n in range(500)]
 BUSY = ("--concurrency", "500", "--claim-lanes", "500")
 
 
+@pytest.mark.usefixtures("secret_dir")
 def test_sighup_loads_at_once_and_says_so(
     dsn: str,
     db: psycopg.Connection,
