@@ -11,7 +11,6 @@ from dispatcher.cli.shared import AsJson, Dsn, Reason, print_json, print_rows
 from dispatcher.cli.shown import reason_of, visible
 from dispatcher.configuration import references
 from dispatcher.core.headers import LITERALS
-from dispatcher.operations.endpoints import fault_shown
 from dispatcher.store.operator import operator_store
 from dispatcher.store.operator_endpoints import DEFAULTS
 from sink.contract.states import EndpointState
@@ -168,7 +167,6 @@ def show(name: str, dsn: Dsn = None, as_json: AsJson = False) -> None:
     """Show everything about one endpoint. Secrets are named, literal headers are masked."""
     with operator_store(dsn) as store:
         row = store.endpoint(name)
-    row["fault"] = fault_shown(row)
     if as_json:
         print_json(row)
         return

@@ -38,11 +38,6 @@ def refuse_references(settings: Mapping[str, Any]) -> None:
         raise _usage(fault)
 
 
-def fault_shown(settings: Mapping[str, Any]) -> str | None:
-    """Return why nothing could be sent with these settings, with the references allowed here."""
-    return fault_of(settings) or reference_fault(settings)
-
-
 def _checked(name: str, value: object) -> Any:
     if value is None:
         if name not in MAY_BE_NONE:

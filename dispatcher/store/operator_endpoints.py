@@ -6,6 +6,8 @@ from typing import NoReturn
 import psycopg
 from psycopg.types.json import Jsonb
 
+from dispatcher.configuration import reference_fault
+from dispatcher.core.endpoint_reach import fault_of
 from dispatcher.core.headers import LITERALS, joined, masked, split
 from dispatcher.store.operator_session import STATEMENT_SECONDS, OperatorSession, Row, cause
 from sink.contract.exits import CommandError, ExitCode
@@ -103,13 +105,14 @@ class EndpointStore(OperatorSession):
     def endpoint(self, name: str) -> Row:
         """Return everything about one endpoint as it is shown: literal headers are masked.
 
-        Its backlog is counted as in `endpoints`.
+        `fault` is why nothing could be sent with its settings, by the references allowed here. Its
+        backlog is counted as in `endpoints`.
 
         Stopped lanes are those of its first 10,000 open dead letters. Raises `CommandError` when
         there is none.
         """
-        shown: Row = masked(self.whole_endpoint(name))
-        return shown
+        row = self.whole_endpoint(name)
+        return {**masked(row), "fault": fault_of(row) or reference_fault(row)}
 
     def whole_endpoint(self, name: str) -> Row:
         """Return what `endpoint` does, with literal headers as they are: never to be shown."""

@@ -6,7 +6,6 @@ from pydantic import Field
 from dispatcher.api.access import Viewer
 from dispatcher.api.models import Name
 from dispatcher.api.shapes import Count, Shown, Time
-from dispatcher.operations.endpoints import fault_shown
 from dispatcher.store.operator import OperatorStore
 from sink.contract.states import BreakerState, EndpointState, EnvelopeStyle, OrderPolicy
 
@@ -82,5 +81,4 @@ def list_endpoints(session: Viewer) -> EndpointList:
 def show_endpoint(session: Viewer, name: Name) -> Endpoint:
     """Return an endpoint's settings, its pace and its backlog."""
     with session.open(OperatorStore) as store:
-        row = store.endpoint(name)
-    return Endpoint.model_validate({**row, "fault": fault_shown(row)})
+        return Endpoint.model_validate(store.endpoint(name))
