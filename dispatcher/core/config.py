@@ -8,7 +8,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from dispatcher.core.reference_rule import ALLOW_DIR, ALLOW_PREFIX, DEFAULT_DIR, DEFAULT_PREFIX
+from dispatcher.core.reference_rule import (
+    ALLOW_DIR,
+    ALLOW_PREFIX,
+    DEFAULT_DIR,
+    DEFAULT_PREFIX,
+    rule_of,
+)
 
 PREFIX = "HOLDFAST_"
 HIDDEN = "***"
@@ -46,14 +52,12 @@ SETTINGS = (
         "what names of variables with secrets of endpoints begin with, separated by `:`",
         DEFAULT_PREFIX,
         "--secret-env-prefix",
-        form="[A-Za-z_][A-Za-z0-9_]*(:[A-Za-z_][A-Za-z0-9_]*)*",
     ),
     Setting(
         ALLOW_DIR,
         "folders of files with secrets of endpoints, separated by `:`",
         DEFAULT_DIR,
         "--secret-dir",
-        form="/[^:]+(:/[^:]+)*",
     ),
     Setting("HOLDFAST_SPARK_LOG", "any value: the job shows all that Spark has to say", None),
     Setting(
@@ -121,6 +125,7 @@ def unfit(environment: Mapping[str, str]) -> list[str]:
         and (
             setting.name == FAILPOINTS
             or (setting.form is not None and not re.fullmatch(setting.form, given, re.ASCII))
+            or not _is_rule(setting.name, given)
         )
     ]
 
@@ -128,6 +133,15 @@ def unfit(environment: Mapping[str, str]) -> list[str]:
 def libpq_variables(environment: Collection[str]) -> list[str]:
     """Return the names of the variables that fill up a DSN."""
     return sorted(LIBPQ & set(environment))
+
+
+def _is_rule(name: str, given: str) -> bool:
+    """Return whether a value of `name` is a rule of references, where that is what it gives."""
+    try:
+        rule_of({name: given})
+    except ValueError:
+        return False
+    return True
 
 
 def _nearest(name: str, names: list[str]) -> str | None:
