@@ -1,12 +1,21 @@
 """What this process would work with: versions, the engine, and what endpoints refer to."""
 
+import os
 import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from dispatcher.core.config_check import References
+from dispatcher.core.reference_rule import (
+    ALLOW_DIR,
+    ALLOW_PREFIX,
+    ReferenceRule,
+    references_of,
+    rule_of,
+)
 from dispatcher.core.values import Endpoint, EndpointRow
+from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import OrderPolicy
 
 PACKAGES = (
@@ -37,31 +46,47 @@ def engine() -> tuple[str | None, str | None]:
     return f"asyncio, httptools {_version('httptools')}", None
 
 
+def reference_rule() -> ReferenceRule:
+    """Return which references this process resolves; raises `CommandError`."""
+    try:
+        return rule_of(os.environ)
+    except ValueError as error:
+        raise CommandError(
+            f"{error}. Nothing was changed; correct {ALLOW_PREFIX} or {ALLOW_DIR}, or unset it.",
+            ExitCode.USAGE,
+        ) from None
+
+
+def reference_fault(settings: Mapping[str, Any]) -> str | None:
+    """Return why a reference among the settings of an endpoint is not resolved here, or None.
+
+    Raises `CommandError`.
+    """
+    named = references_of(settings)
+    return reference_rule().fault_of(named) if named else None
+
+
 def references(rows: Sequence[Mapping[str, Any]]) -> list[References]:
     """Read what each endpoint refers to; blocks on files. Nothing that was read is returned."""
     try:
         from dispatcher.secrets import read_material  # noqa: PLC0415 - needs an extra
     except ModuleNotFoundError:
         return []
+    try:
+        rule = rule_of(os.environ)
+    except ValueError as error:
+        return [References(row["name"], str(error), ()) for row in rows]
     found = []
     for row in rows:
-        material = read_material(EndpointRow(_endpoint(row), True, tuple(row["secret_refs"])))
+        material = read_material(EndpointRow(_endpoint(row), True, tuple(row["secret_refs"])), rule)
         found.append(References(row["name"], material.fault, material.exposed))
     return found
 
 
 def variables(rows: Sequence[Mapping[str, Any]]) -> set[str]:
     """Return the names of the variables of the environment that endpoints refer to."""
-    named = [
-        reference
-        for row in rows
-        for reference in (
-            *row["secret_refs"],
-            *row["headers"].values(),
-            *(row["ca_ref"], row["client_cert_ref"], row["client_key_ref"]),
-        )
-    ]
-    return {text.removeprefix("env:") for text in named if text and text.startswith("env:")}
+    named = [each for row in rows for each in references_of(row)]
+    return {text.removeprefix("env:") for text in named if text.startswith("env:")}
 
 
 def _endpoint(row: Mapping[str, Any]) -> Endpoint:

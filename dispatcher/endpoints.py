@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from dispatcher.core.key_window import KeyWindow
 from dispatcher.core.lease import fits, lease_seconds_for
+from dispatcher.core.reference_rule import ReferenceRule
 from dispatcher.core.request import Composer, Headers
 from dispatcher.core.target import Target
 from dispatcher.core.values import Endpoint, EndpointRow
@@ -44,9 +45,15 @@ class Endpoints:
     """The endpoints that can be sent to, and what keeps the others."""
 
     def __init__(
-        self, store: Store, transport: Transport, telemetry: Telemetry, lease_seconds: float | None
+        self,
+        store: Store,
+        transport: Transport,
+        telemetry: Telemetry,
+        lease_seconds: float | None,
+        references: ReferenceRule,
     ) -> None:
         """`lease_seconds` None takes the lease from the endpoints' timeouts."""
+        self._references = references
         self._store = store
         self._transport = transport
         self._telemetry = telemetry
@@ -90,7 +97,7 @@ class Endpoints:
         """Load endpoints and what they refer to again; raises `StoreUnavailableError`."""
         await self.note_windows()
         rows = [row for row in await self._store.endpoints() if row.active]
-        materials = await asyncio.to_thread(_materials, rows)
+        materials = await asyncio.to_thread(_materials, rows, self._references)
         self.lease_seconds = self._fixed_lease_seconds or lease_seconds_for(
             [row.endpoint.attempt_seconds for row in rows]
         )
@@ -145,8 +152,8 @@ class Endpoints:
         self._exposed = exposed
 
 
-def _materials(rows: list[EndpointRow]) -> dict[int, Material]:
-    return {row.endpoint.id: read_material(row) for row in rows}
+def _materials(rows: list[EndpointRow], rule: ReferenceRule) -> dict[int, Material]:
+    return {row.endpoint.id: read_material(row, rule) for row in rows}
 
 
 def _ready(row: EndpointRow, material: Material) -> Ready:

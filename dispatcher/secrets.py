@@ -3,13 +3,18 @@
 The database holds references (`env:VAR`, `file:PATH`) to signing secrets, header values and
 certificates, and never one of them. They are read again at each load of the endpoints, so that what
 was rotated takes effect without a restart.
+
+`dispatcher.core.reference_rule` decides which references are allowed. The rule is enforced here,
+where a reference is resolved, whoever wrote it.
 """
 
 import os
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dispatcher.core.headers import headers_fault, is_reference, value_fault
+from dispatcher.core.reference_rule import ReferenceRule, is_below, is_usable_folder
 from dispatcher.core.values import EndpointRow
 from dispatcher.receiver.errors import SecretError
 from dispatcher.receiver.secret import Secret
@@ -17,6 +22,10 @@ from dispatcher.receiver.secret import Secret
 TEXT_BYTES_MAX = 4096
 """Of a secret or a header's value, with white space around it."""
 PEM_BYTES_MAX = 1024 * 1024
+
+_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
+# O_PATH needs no right to list the folder, and exists on Linux alone.
+_FOLDER = os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +47,8 @@ class _UnusableError(Exception):
     """A reference that cannot be used. Its text holds nothing of what was read."""
 
 
-def read_material(row: EndpointRow) -> Material:
-    """Read every reference. One that cannot be used is a fault of all of them.
+def read_material(row: EndpointRow, rule: ReferenceRule) -> Material:
+    """Read every reference that `rule` allows. One that cannot be used is a fault of all of them.
 
     During a rotation the receiver may know only one of two secrets, and nobody can tell here which.
     Blocks on files.
@@ -47,7 +56,7 @@ def read_material(row: EndpointRow) -> Material:
     endpoint = row.endpoint
     if fault := headers_fault(endpoint.headers):
         return Material(fault=fault)
-    reader = _Reader()
+    reader = _Reader(rule)
     try:
         return Material(
             secrets=tuple(reader.secret(reference) for reference in row.secret_refs),
@@ -64,7 +73,8 @@ def read_material(row: EndpointRow) -> Material:
 class _Reader:
     """Reads references and takes note of files that too many can read."""
 
-    def __init__(self) -> None:
+    def __init__(self, rule: ReferenceRule) -> None:
+        self._rule = rule
         self.exposed: list[str] = []
 
     def secret(self, reference: str) -> Secret:
@@ -98,11 +108,13 @@ class _Reader:
             raise _UnusableError(
                 f"a reference to a {what} is env:VAR or file:PATH, never the {what} itself"
             )
+        if fault := self._rule.fault(reference):
+            raise _UnusableError(fault)
         kind, _, name = reference.partition(":")
         if kind == "env":
             content = os.environ.get(name, "").encode(errors="surrogateescape")
         else:
-            content, mode = _file(name, most)
+            content, mode = _file(name, most, self._rule.folders)
             if private and mode & stat.S_IROTH:
                 self.exposed.append(reference)
         if not content.strip():
@@ -116,11 +128,10 @@ class _Reader:
         return content
 
 
-def _file(path: str, most: int) -> tuple[bytes, int]:
-    """Return at most one byte more than `most` of a file, and its mode."""
+def _file(path: str, most: int, folders: Sequence[str]) -> tuple[bytes, int]:
+    """Return at most one byte more than `most` of a file in one of `folders`, and its mode."""
     try:
-        # A pipe or a device could keep every endpoint waiting for a writer that never comes.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = _opened(path, folders)
         with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor, not a path
             mode = os.fstat(descriptor).st_mode
             if not stat.S_ISREG(mode):
@@ -130,3 +141,40 @@ def _file(path: str, most: int) -> tuple[bytes, int]:
         raise _UnusableError(f"file:{path}: {error.strerror or 'cannot be read'}") from None
     except ValueError:
         raise _UnusableError("a file's name cannot hold NUL") from None
+
+
+def _opened(path: str, folders: Sequence[str]) -> int:
+    """Open the file that `path` leads to; raises `_UnusableError` where that is in no folder.
+
+    Symbolic links are resolved first and the result is judged. Then it is opened from its folder
+    on, one name at a time and through no link, so that a link that is changed meanwhile leads
+    nowhere.
+    """
+    try:
+        return _walked(*_place(path, folders))
+    except OSError:
+        # A mounted secret is replaced as a whole: what was found is gone by now, and there anew.
+        return _walked(*_place(path, folders))
+
+
+def _place(path: str, folders: Sequence[str]) -> tuple[str, list[str]]:
+    real = os.path.realpath(path, strict=True)
+    for folder in map(os.path.realpath, folders):
+        if is_usable_folder(folder) and is_below(real, folder):
+            return folder, os.path.relpath(real, folder).split("/")
+    raise _UnusableError(f"file:{path} is not allowed: a link leads out of its folder")
+
+
+def _walked(folder: str, names: Sequence[str]) -> int:
+    at = os.open(folder, _FOLDER)
+    for name in names[:-1]:
+        try:
+            inner = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=at)
+        finally:
+            os.close(at)
+        at = inner
+    try:
+        # A pipe or a device could keep every endpoint waiting for a writer that never comes.
+        return os.open(names[-1], _FILE, dir_fd=at)
+    finally:
+        os.close(at)

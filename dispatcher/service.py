@@ -106,7 +106,9 @@ class Dispatcher:
         self._routing = Pulse(0.005, ROUTE_SECONDS)
         self._claiming = Pulse(0.002, CLAIM_SECONDS)
         self._loading = Pulse(LOAD_SECONDS, LOAD_SECONDS)
-        self._endpoints = Endpoints(store, transport, self._telemetry, settings.lease_seconds)
+        self._endpoints = Endpoints(
+            store, transport, self._telemetry, settings.lease_seconds, settings.references
+        )
         holds = Holds()
         self._settler = Settler(
             store,

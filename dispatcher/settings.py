@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
+from dispatcher.core.reference_rule import ReferenceRule
+
 LEASE_SECONDS_MAX = 600
 EngineName = Literal["auto", "asyncio", "httpx"]
 ENGINES = get_args(EngineName)
@@ -45,6 +47,8 @@ class Settings:
     """Whether who writes decisions may ring, so that nobody waits for the next look."""
     listen: str | None = None
     """HOST:PORT of health and metrics; None: nowhere."""
+    references: ReferenceRule = field(default_factory=ReferenceRule)
+    """Which references of endpoints this process resolves."""
 
     def __post_init__(self) -> None:
         """Check every value."""

@@ -12,6 +12,7 @@ from dispatcher.checking import Watch, check, compare_receipts, judge_order
 from dispatcher.cli.check_shown import show
 from dispatcher.cli.receiver_options import dsn_named, time_of
 from dispatcher.cli.shared import AsJson, Dsn, print_json
+from dispatcher.configuration import reference_rule
 from dispatcher.core.checks import Checked
 from dispatcher.core.values import EndpointRow
 from dispatcher.shown.checked import as_rows
@@ -106,7 +107,7 @@ def _inquire(side: Sent, row: EndpointRow, url: str, wanted: Wanted, checked: Ch
     from dispatcher.inquiry_answers import InquiryError  # noqa: PLC0415 - see above
     from dispatcher.secrets import read_material  # noqa: PLC0415 - see above
 
-    material = read_material(row)
+    material = read_material(row, reference_rule())
     if material.fault:
         raise CommandError(
             f"the receiver cannot be asked: {material.fault}. Nothing was changed; a question is"

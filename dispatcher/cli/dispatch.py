@@ -1,6 +1,7 @@
 """`holdfast dispatch`: deliver what the outbox holds."""
 
 import asyncio
+import os
 import signal
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
@@ -22,6 +23,7 @@ from sink.contract.exits import CommandError, ExitCode
 from sink.contract.retention import whole_days
 
 if TYPE_CHECKING:
+    from dispatcher.core.reference_rule import ReferenceRule
     from dispatcher.service import Dispatcher, Report
     from dispatcher.settings import Settings
 
@@ -61,6 +63,22 @@ Engine = Annotated[
 Bell = Annotated[
     bool, typer.Option("--doorbell", help="Hear who rings, on one connection that is no pooler's.")
 ]
+SecretEnvPrefix = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--secret-env-prefix",
+        help="What variables with secrets of endpoints begin with; repeatable."
+        " Default: HOLDFAST_SECRET_.",
+    ),
+]
+SecretDir = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--secret-dir",
+        help="A folder of files with secrets of endpoints; repeatable."
+        " Default: /run/secrets/holdfast.",
+    ),
+]
 Listen = Annotated[
     str | None,
     typer.Option("--listen", help="HOST:PORT of /healthz and /metrics: 127.0.0.1:9464."),
@@ -78,6 +96,8 @@ def dispatch(
     engine: Engine = "auto",
     doorbell: Bell = False,
     listen: Listen = None,
+    secret_env_prefix: SecretEnvPrefix = None,
+    secret_dir: SecretDir = None,
     dsn: Dsn = None,
 ) -> None:
     """Deliver webhooks until stopped. SIGTERM or Ctrl-C stops gracefully, a second one at once.
@@ -105,6 +125,7 @@ def dispatch(
             engine=engine,
             doorbell=doorbell,
             listen=listen,
+            references=_references(secret_env_prefix, secret_dir),
         )
     except ValueError as error:
         raise CommandError(f"{error}. Nothing was sent.", ExitCode.USAGE) from None
@@ -118,6 +139,14 @@ def dispatch(
             ExitCode.USAGE,
         ) from None
     _judge(report, drain=drain)
+
+
+def _references(prefixes: list[str] | None, folders: list[str] | None) -> "ReferenceRule":
+    """Return what the options allow, or, where there is none, the environment; may raise."""
+    from dispatcher.core.reference_rule import rule_of, rule_with  # noqa: PLC0415 - see above
+
+    given = rule_of(os.environ)
+    return rule_with(prefixes or given.env_prefixes, folders or given.folders)
 
 
 def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -10,6 +10,7 @@ from dispatcher.cli import endpoint_options as options
 from dispatcher.cli.shared import AsJson, Dsn, Reason, print_json, print_rows
 from dispatcher.cli.shown import reason_of, visible
 from dispatcher.configuration import references
+from dispatcher.core.headers import LITERALS
 from dispatcher.store.operator import operator_store
 from dispatcher.store.operator_endpoints import DEFAULTS
 from sink.contract.states import EndpointState
@@ -41,6 +42,7 @@ def add(
     type_: options.Types = None,
     allow_cidr: options.AllowCidr = None,
     header: options.Header = None,
+    header_literal: options.HeaderLiteral = None,
     envelope: options.Envelope = None,
     ca: options.Ca = None,
     client_cert: options.ClientCert = None,
@@ -82,6 +84,7 @@ def set_(
     all_types: Annotated[bool, typer.Option("--all-types", help="Deliver every type.")] = False,
     allow_cidr: options.AllowCidr = None,
     header: options.Header = None,
+    header_literal: options.HeaderLiteral = None,
     envelope: options.Envelope = None,
     ca: options.Ca = None,
     client_cert: options.ClientCert = None,
@@ -145,7 +148,7 @@ def rotate_secret(
     if to is None and not finish:
         raise checks.usage("give --to with the new secret, or --finish to drop the old one.")
     if to is not None:
-        checks.checked_secret_ref(to)
+        checks.refuse_references({"secret_refs": [checks.checked_secret_ref(to)]})
     with operator_store(dsn) as store:
         refs = store.rotate_secret(name, to, finish=finish, reason=reason_of(reason))
         row = store.endpoint(name)
@@ -161,10 +164,9 @@ def rotate_secret(
 
 @app.command()
 def show(name: str, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Show everything about one endpoint. Secrets are named, not shown."""
+    """Show everything about one endpoint. Secrets are named, literal headers are masked."""
     with operator_store(dsn) as store:
         row = store.endpoint(name)
-    row["fault"] = checks.fault_of(row)
     if as_json:
         print_json(row)
         return
@@ -229,8 +231,16 @@ def _set_state(
 
 def _merged(row: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """Return the settings `row` with `changes`; headers are changed one by one."""
-    merged = {**row, **changes}
-    if "headers" in changes:
-        headers = {**row["headers"], **changes["headers"]}
-        merged["headers"] = {header: value for header, value in headers.items() if value}
-    return merged
+    references, literals = changes.get("headers", {}), changes.get(LITERALS, {})
+    named = {*references, *literals}
+    kept = {
+        column: {header: value for header, value in row[column].items() if header not in named}
+        for column in ("headers", LITERALS)
+    }
+    set_ = {header: value for header, value in references.items() if value}
+    return {
+        **row,
+        **changes,
+        "headers": {**kept["headers"], **set_},
+        LITERALS: {**kept[LITERALS], **literals},
+    }

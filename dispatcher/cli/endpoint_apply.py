@@ -11,8 +11,10 @@ from dispatcher.cli.endpoint_checks import fault_of, usage
 from dispatcher.cli.endpoint_shown import changes, said
 from dispatcher.cli.shared import AsJson, Dsn, print_json
 from dispatcher.cli.shown import counted, reason_of, visible
+from dispatcher.configuration import reference_fault
 from dispatcher.core.endpoint_file import EndpointFileError, Settings, parse
 from dispatcher.core.endpoint_plan import Action, Step, plan
+from dispatcher.core.headers import masked
 from dispatcher.store.endpoint_apply import endpoint_apply
 from dispatcher.store.operator_endpoints import DEFAULTS
 from sink.contract.exits import CommandError, ExitCode
@@ -82,7 +84,7 @@ def _read(files: Sequence[str]) -> dict[str, Settings]:
         for endpoint, settings in found.items():
             if endpoint in wanted:
                 raise usage(f"{name}: endpoint {endpoint} is in another of the files as well.")
-            if fault := fault_of(settings):
+            if fault := fault_of(settings) or reference_fault(settings):
                 raise usage(f"{name}: [endpoint.{endpoint}]: {fault}.")
         wanted |= found
     return wanted
@@ -121,12 +123,12 @@ def _show(steps: Sequence[Step], others: Sequence[str]) -> None:
                 typer.echo(f"endpoint {step.name}: add, for what is decided from now on")
                 lines = [
                     f"{column.replace('_', ' ')}: {said(value)}"
-                    for column, value in step.after.items()
+                    for column, value in masked(step.after).items()
                     if value != DEFAULTS.get(column)
                 ]
             case Action.CHANGE:
                 typer.echo(f"endpoint {step.name}: change")
-                lines = changes(step.before, step.after)
+                lines = changes(masked(step.before), masked(step.after))
             case Action.NOTHING:
                 typer.echo(f"endpoint {step.name}: nothing, it is like this already")
                 lines = []
@@ -142,8 +144,8 @@ def _content(steps: Sequence[Step], others: Sequence[str], *, applied: bool) -> 
             {
                 "name": step.name,
                 "action": step.action.value,
-                "before": dict(step.before),
-                "after": dict(step.after),
+                "before": masked(step.before),
+                "after": masked(step.after),
                 "blocked": step.blocked,
             }
             for step in steps

@@ -10,13 +10,21 @@ from urllib.parse import urlsplit
 
 import typer
 
+from dispatcher.configuration import reference_fault
 from dispatcher.core.endpoint_reach import fault_of
-from dispatcher.core.endpoint_values import network
-from dispatcher.core.headers import is_reference
+from dispatcher.core.endpoint_values import header_fault, literal_fault, network
+from dispatcher.core.headers import LITERALS, is_reference
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.wire import INQUIRY_PATH
 
-__all__ = ["checked_secret_ref", "fault_of", "given", "usage", "whole"]
+__all__ = [
+    "checked_secret_ref",
+    "fault_of",
+    "given",
+    "refuse_references",
+    "usage",
+    "whole",
+]
 
 SCHEDULE_STEPS_MAX = 32
 TIMEOUT_SECONDS_MAX = 120
@@ -25,12 +33,14 @@ SLOW_START_SECONDS_MAX = 86_400
 KNOWN_TYPES = ("payout_hold.block", "payout_hold.release")
 NONE = "none"
 DEFAULT = "default"
+HEADER, LITERAL = "--header", "--header-literal"
 
 
 def given(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns that `options`, a command's arguments by name, set; each checked.
 
-    A header that is to be removed has an empty value. Raises `CommandError`.
+    A header that is to be removed has an empty value. Raises `CommandError`, also for a reference
+    that is not allowed here.
     """
     columns: dict[str, Any] = {}
     for name, value in options.items():
@@ -38,6 +48,7 @@ def given(options: Mapping[str, Any]) -> dict[str, Any]:
         if check is not None and value is not None and value != []:
             column, checked = check
             columns[column] = checked(value)
+    refuse_references(columns)
     return columns
 
 
@@ -53,6 +64,12 @@ def whole(settings: dict[str, Any]) -> dict[str, Any]:
 def usage(message: str) -> CommandError:
     """Return the error for an argument that makes no sense."""
     return CommandError(f"{message} Nothing was changed.", ExitCode.USAGE)
+
+
+def refuse_references(settings: Mapping[str, Any]) -> None:
+    """Raise `CommandError` where a reference among these settings is not allowed here."""
+    if fault := reference_fault(settings):
+        raise usage(f"{fault}.")
 
 
 def checked_secret_ref(ref: str) -> str:
@@ -116,15 +133,21 @@ def _cidrs(cidrs: Sequence[str]) -> list[str]:
         raise usage(f"--allow-cidr: {error}.") from None
 
 
-def _headers(options: Sequence[str]) -> dict[str, str]:
+def _headers(option: str, texts: Sequence[str]) -> dict[str, str]:
+    """Return the headers of `--header` (references, or empty to remove one) or of the literals."""
     headers: dict[str, str] = {}
-    for option in options:
-        name, separator, value = option.partition("=")
+    for text in texts:
+        given, separator, value = text.partition("=")
+        name = given.lower()
         if not separator:
-            raise usage("--header must be NAME=VALUE.")
-        if name.lower() in headers:
-            raise usage(f"--header {name.lower()} is given twice.")
-        headers[name.lower()] = value
+            raise usage(f"{option} must be NAME=VALUE.")
+        if name in headers:
+            raise usage(f"{option} {name} is given twice.")
+        fault = header_fault(name, value, LITERAL) if option == HEADER and value else None
+        fault = literal_fault(name, value) if option == LITERAL else fault
+        if fault:
+            raise usage(f"{option} {fault}.")
+        headers[name] = value
     return headers
 
 
@@ -171,7 +194,8 @@ _CHECKS: dict[str, tuple[str, Any]] = {
     "secret_ref": ("secret_refs", _secret_refs),
     "type_": ("types", _types),
     "allow_cidr": ("allow_cidrs", _cidrs),
-    "header": ("headers", _headers),
+    "header": ("headers", lambda texts: _headers(HEADER, texts)),
+    "header_literal": (LITERALS, lambda texts: _headers(LITERAL, texts)),
     "envelope": ("envelope", str),
     "ca": ("ca_ref", lambda ref: _reference("--ca", ref)),
     "client_cert": ("client_cert_ref", lambda ref: _reference("--client-cert", ref)),

@@ -20,7 +20,15 @@ Header = Annotated[
     list[str] | None,
     typer.Option(
         "--header",
-        help="NAME=VALUE in each request; repeatable. A token as NAME=env:VAR or NAME=file:PATH.",
+        help="In each request: NAME=env:VAR or NAME=file:PATH; repeatable.",
+    ),
+]
+HeaderLiteral = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--header-literal",
+        help="NAME=VALUE in each request; repeatable. Stored as it is and masked where shown: for"
+        " what is no secret.",
     ),
 ]
 Envelope = Annotated[

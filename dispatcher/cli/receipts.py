@@ -13,6 +13,7 @@ from dispatcher.cli.receipts_shown import show
 from dispatcher.cli.receiver_options import dsn_named, time_of
 from dispatcher.cli.shared import AsJson, Dsn, print_json
 from dispatcher.comparing import Watch, compare_received, compare_sent, count_receipts
+from dispatcher.configuration import reference_rule
 from dispatcher.core.receipts import Tally
 from dispatcher.core.values import EndpointRow
 from dispatcher.shown.compared import as_rows
@@ -102,7 +103,7 @@ def _inquire(
     from dispatcher.inquiry_answers import InquiryError  # noqa: PLC0415 - see above
     from dispatcher.secrets import read_material  # noqa: PLC0415 - see above
 
-    material = read_material(row)
+    material = read_material(row, reference_rule())
     if material.fault:
         raise CommandError(
             f"the receiver cannot be asked: {material.fault}. Nothing was compared; --inquiry signs"

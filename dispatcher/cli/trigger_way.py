@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from dispatcher.cli.wire_options import secrets_of, usage
+from dispatcher.configuration import reference_rule
 from dispatcher.store.operator import operator_store
 from sink.contract.exits import CommandError
 
@@ -55,6 +56,7 @@ def way_to_endpoint(name: str, dsn: str | None) -> tuple["Way", str]:
 
     Its secrets, headers and certificates are read here, as a dispatcher would read them.
     """
+    from dispatcher.core.headers import joined  # noqa: PLC0415 - as above
     from dispatcher.core.request import Composer  # noqa: PLC0415 - as above
     from dispatcher.core.target import Target  # noqa: PLC0415 - as above
     from dispatcher.core.values import Endpoint, EndpointRow  # noqa: PLC0415 - as above
@@ -64,7 +66,7 @@ def way_to_endpoint(name: str, dsn: str | None) -> tuple["Way", str]:
     from sink.contract.states import EnvelopeStyle, OrderPolicy  # noqa: PLC0415 - as above
 
     with operator_store(dsn) as store:
-        row: dict[str, Any] = store.endpoint(name)
+        row: dict[str, Any] = store.whole_endpoint(name)
     endpoint = Endpoint(
         id=row["id"],
         name=row["name"],
@@ -76,12 +78,13 @@ def way_to_endpoint(name: str, dsn: str | None) -> tuple["Way", str]:
         schedule_seconds=tuple(row["schedule_seconds"]),
         order_policy=OrderPolicy(row["order_policy"]),
         envelope=EnvelopeStyle(row["envelope"]),
-        headers=tuple(sorted(row["headers"].items())),
+        headers=tuple(sorted(joined(row).items())),
         ca_ref=row["ca_ref"],
         client_cert_ref=row["client_cert_ref"],
         client_key_ref=row["client_key_ref"],
     )
-    material = read_material(EndpointRow(endpoint, active=True, secret_refs=row["secret_refs"]))
+    rule = reference_rule()
+    material = read_material(EndpointRow(endpoint, True, row["secret_refs"]), rule)
     if material.fault:
         raise CommandError(
             f"nothing can be sent to endpoint {name} from here: {material.fault}. Nothing was sent;"

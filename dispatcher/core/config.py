@@ -8,6 +8,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from dispatcher.core.reference_rule import (
+    ALLOW_DIR,
+    ALLOW_PREFIX,
+    DEFAULT_DIR,
+    DEFAULT_PREFIX,
+    rule_of,
+)
+
 PREFIX = "HOLDFAST_"
 HIDDEN = "***"
 
@@ -38,6 +46,18 @@ SETTINGS = (
         "10",
         "--limit",
         form="[0-9]{1,3}|1000",
+    ),
+    Setting(
+        ALLOW_PREFIX,
+        "what names of variables with secrets of endpoints begin with, separated by `:`",
+        DEFAULT_PREFIX,
+        "--secret-env-prefix",
+    ),
+    Setting(
+        ALLOW_DIR,
+        "folders of files with secrets of endpoints, separated by `:`",
+        DEFAULT_DIR,
+        "--secret-dir",
     ),
     Setting("HOLDFAST_SPARK_LOG", "any value: the job shows all that Spark has to say", None),
     Setting(
@@ -81,13 +101,17 @@ def unknown(
 ) -> dict[str, str | None]:
     """Return the variables that look like ours and are read by nobody, with the nearest name.
 
-    `references` are the variables that endpoints name as `env:VAR`: those are read.
+    `references` are the variables that endpoints name as `env:VAR`: those are read. What begins
+    with `DEFAULT_PREFIX` is for references, maybe of the next rotation.
     """
     names = [setting.name for setting in SETTINGS]
     strange = sorted(
         name
         for name in environment
-        if name.startswith(PREFIX) and name not in names and name not in references
+        if name.startswith(PREFIX)
+        and not name.startswith(DEFAULT_PREFIX)
+        and name not in names
+        and name not in references
     )
     return {name: _nearest(name, names) for name in strange}
 
@@ -101,6 +125,7 @@ def unfit(environment: Mapping[str, str]) -> list[str]:
         and (
             setting.name == FAILPOINTS
             or (setting.form is not None and not re.fullmatch(setting.form, given, re.ASCII))
+            or not _is_rule(setting.name, given)
         )
     ]
 
@@ -108,6 +133,15 @@ def unfit(environment: Mapping[str, str]) -> list[str]:
 def libpq_variables(environment: Collection[str]) -> list[str]:
     """Return the names of the variables that fill up a DSN."""
     return sorted(LIBPQ & set(environment))
+
+
+def _is_rule(name: str, given: str) -> bool:
+    """Return whether a value of `name` is a rule of references, where that is what it gives."""
+    try:
+        rule_of({name: given})
+    except ValueError:
+        return False
+    return True
 
 
 def _nearest(name: str, names: list[str]) -> str | None:

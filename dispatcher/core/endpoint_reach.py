@@ -6,13 +6,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from dispatcher.core.address import is_allowed, refusal
-from dispatcher.core.headers import headers_fault
+from dispatcher.core.headers import LITERALS, headers_fault
 
 
 def fault_of(settings: Mapping[str, Any]) -> str | None:
     """Return why nothing could be sent with these settings, as far as it can be told from here."""
-    if fault := headers_fault(list(settings["headers"].items())):
+    headers, literals = settings["headers"], settings[LITERALS]
+    if fault := headers_fault([*headers.items(), *literals.items()]):
         return fault
+    if twice := headers.keys() & literals.keys():
+        return f"header {min(twice)} is named twice, with a reference and with a literal value"
     if (settings["client_cert_ref"] is None) != (settings["client_key_ref"] is None):
         return "--client-cert and --client-key go together"
     return _reach_fault(settings["url"], [str(cidr) for cidr in settings["allow_cidrs"]])

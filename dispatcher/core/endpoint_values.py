@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from dispatcher.core.headers import is_reference
+from dispatcher.core.headers import LITERALS, MASK, is_reference
 from dispatcher.core.target import url_fault
 from sink.contract.states import EnvelopeStyle, OrderPolicy
 from sink.contract.wire import INQUIRY_PATH
@@ -46,6 +46,28 @@ def network(cidr: str) -> str:
     if "%" in cidr:  # Python reads it, and the database has no place for it
         raise ValueError("a network has no zone (%)")
     return str(ipaddress.ip_network(cidr))
+
+
+def header_fault(name: str, value: str, literals: str = LITERALS) -> str | None:
+    """Return why a header cannot have this value as a reference, or None; it is not repeated."""
+    if is_reference(value):
+        return None
+    return (
+        f"must name the value of {name!a} as env:VAR or file:PATH; {literals} takes a value itself,"
+        " which is stored and masked"
+    )
+
+
+def literal_fault(name: str, value: str) -> str | None:
+    """Return why a header cannot have this value as a literal, or None; it is not repeated."""
+    if value == MASK:
+        return (
+            f"has {MASK} for {name!a}, which masks a stored literal where it is shown: give the"
+            " value itself, or better a reference"
+        )
+    if is_reference(value):
+        return f"has a reference for {name!a}, which is no literal: it stands in headers"
+    return None
 
 
 def _url(value: object) -> str:
@@ -99,12 +121,28 @@ def _cidrs(value: object) -> list[str]:
 
 def _headers(value: object) -> dict[str, str]:
     if not isinstance(value, dict):
-        raise BadValueError('must be a table such as {x-tenant = "eu"}')
+        raise BadValueError('must be a table such as {authorization = "env:NAME"}')
     headers: dict[str, str] = {}
     for name, text in value.items():
         if name.lower() in headers:
             raise BadValueError(f"has {name.lower()!a} twice")
         headers[name.lower()] = _text(text)
+    return headers
+
+
+def _header_references(value: object) -> dict[str, str]:
+    headers = _headers(value)
+    for name, text in headers.items():
+        if fault := header_fault(name, text):
+            raise BadValueError(fault)
+    return headers
+
+
+def _header_literals(value: object) -> dict[str, str]:
+    headers = _headers(value)
+    for name, text in headers.items():
+        if fault := literal_fault(name, text):
+            raise BadValueError(fault)
     return headers
 
 
@@ -160,7 +198,8 @@ CHECKS: dict[str, Callable[[object], Any]] = {
     "types": _types,
     "secret_refs": _secret_refs,
     "allow_cidrs": _cidrs,
-    "headers": _headers,
+    "headers": _header_references,
+    LITERALS: _header_literals,
     "envelope": partial(_one_of, tuple(style.value for style in EnvelopeStyle)),
     "ca_ref": _reference,
     "client_cert_ref": _reference,

@@ -1,15 +1,22 @@
 """Headers that an operator adds to every request of an endpoint, and what they may not be.
 
-They never stand in for one of ours, change how a request is framed, or end a header early. A token
-is named (`env:VAR`, `file:PATH`) and read where the dispatcher runs, so it is not in the database.
+They never stand in for one of ours, change how a request is framed, or end a header early. A value
+is a reference (`env:VAR`, `file:PATH`), read where the dispatcher runs, so it is not in the
+database. A literal is stored as it is given, and masked wherever it is shown.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 HEADERS_MAX = 16
 NAME_CHARACTERS_MAX = 64
 VALUE_CHARACTERS_MAX = 2048
+
+MASK = "***"
+"""What is shown for a literal."""
+LITERALS = "headers_literal"
+"""The setting with an endpoint's literals; `headers` has its references. Stored, they are one."""
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 # Visible ASCII with single spaces or more between: no CR, LF, NUL, tab, or space at an end.
@@ -67,6 +74,44 @@ def is_reference(value: str) -> bool:
     """Return whether `value` names where the value is: `env:VAR` or `file:PATH`."""
     kind, _, name = value.partition(":")
     return kind in ("env", "file") and bool(name)
+
+
+def split(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the stored settings of an endpoint with its literals in a setting of their own."""
+    headers = settings["headers"].items()
+    return {
+        **settings,
+        "headers": {name: value for name, value in headers if is_reference(str(value))},
+        LITERALS: {name: value for name, value in headers if not is_reference(str(value))},
+    }
+
+
+def joined(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all headers of an endpoint's settings, as they are stored."""
+    return {**settings["headers"], **settings[LITERALS]}
+
+
+def masked(value: Any) -> Any:
+    """Return settings or the detail of an audit row, of this version or an earlier one, masked.
+
+    >>> masked({"after": {"headers": {"x-a": "env:A", "x-jwt": "ey"}}})
+    {'after': {'headers': {'x-a': 'env:A', 'x-jwt': '***'}}}
+    """
+    if isinstance(value, Mapping):
+        return {
+            name: _masked_headers(each)
+            if name in ("headers", LITERALS) and isinstance(each, Mapping)
+            else masked(each)
+            for name, each in value.items()
+        }
+    return [masked(each) for each in value] if isinstance(value, list) else value
+
+
+def _masked_headers(headers: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: value if isinstance(value, str) and is_reference(value) else MASK
+        for name, value in headers.items()
+    }
 
 
 def _given_fault(name: str, value: object) -> str | None:

@@ -235,14 +235,19 @@ def due(row: "Facts", at: datetime) -> str:
 
 
 def not_claimed(row: "Facts", at: datetime) -> str:
-    """What a dispatcher that takes nothing of an endpoint may lack."""
+    """What a dispatcher that takes nothing of an endpoint lacks, or may not resolve."""
     references = [
         *row["secret_refs"],
         *(row[name] for name in ("ca_ref", "client_cert_ref", "client_key_ref") if row[name]),
     ]
-    return (
+    taken = (
         f"due since {_at(row['due_at'])} ({since(row['due_at'], at)}), and no dispatcher takes"
-        f" anything of the endpoint ({_before(row)}): one that cannot use"
+        f" anything of the endpoint ({_before(row)})"
+    )
+    if row.get("not_allowed"):
+        return f"{taken}: {one_line(row['not_allowed'])}"
+    return (
+        f"{taken}: one that cannot use"
         f" {', '.join(one_line(each) for each in references)} where it runs, or the URL, says"
         " `endpoint.waiting` with the reason in its log"
     )

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from dispatcher.configuration import reference_fault
 from dispatcher.core.endpoint_reach import fault_of
 from dispatcher.core.endpoint_values import CHECKS, BadValueError
 from dispatcher.store.operator_endpoints import DEFAULTS
@@ -21,12 +22,20 @@ def changed(settings: Mapping[str, Any], columns: Mapping[str, Any]) -> dict[str
     """Return settings with other columns; raises `CommandError` (usage)."""
     if not columns:
         raise _usage("there is nothing to set")
-    after = {**settings, **{name: _checked(name, value) for name, value in columns.items()}}
+    given = {name: _checked(name, value) for name, value in columns.items()}
+    refuse_references(given)
+    after = {**settings, **given}
     connect, total = after["connect_timeout_ms"], after["total_timeout_ms"]
     after["connect_timeout_ms"] = min(connect, total)
     if fault := fault_of(after):
         raise _usage(fault)
     return after
+
+
+def refuse_references(settings: Mapping[str, Any]) -> None:
+    """Raise `CommandError` (usage) where a reference among these settings is not allowed here."""
+    if fault := reference_fault(settings):
+        raise _usage(fault)
 
 
 def _checked(name: str, value: object) -> Any:

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
+from dispatcher.core.headers import masked
 from dispatcher.store.operator_session import OperatorSession, Row, operator_connection
 
 
@@ -35,11 +36,13 @@ class Audit(OperatorSession):
         """Return actions, the newest first, and the number before which the next page begins.
 
         A row has `id`, `acted_at`, `actor`, `action`, `target`, `reason` and `detail` (a mapping).
+        Literal headers, which earlier versions wrote into the trail, are masked.
         The number is None where nothing is left.
         """
         given = {**asdict(wanted), "before": before, "limit": limit + 1}
         rows = self._all("audit_list", given)
         more = len(rows) > limit
+        rows = [{**row, "detail": masked(row["detail"])} for row in rows]
         return rows[:limit], rows[limit - 1]["id"] if more else None
 
 

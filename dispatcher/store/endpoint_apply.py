@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from dispatcher.core.endpoint_plan import Action, Step
+from dispatcher.core.headers import split
 from dispatcher.store.operator_endpoints import EndpointStore
 from dispatcher.store.operator_session import Row, operator_connection
 from sink.contract.exits import CommandError
@@ -13,10 +14,13 @@ class EndpointApply(EndpointStore):
     """Reads what is there and applies a plan; use `endpoint_apply(dsn)` to get one."""
 
     def there(self, names: Sequence[str]) -> tuple[dict[str, Row], list[str]]:
-        """Return the endpoints of these names as they are, and the names of all the others."""
+        """Return the endpoints of these names as they are, and the names of all the others.
+
+        Their literal headers are as they are stored, and not to be shown.
+        """
         known = [row["name"] for row in self._all("endpoint_names")]
         wanted = [name for name in known if name in names]
-        found = {name: self.endpoint(name) for name in wanted}
+        found = {name: self.whole_endpoint(name) for name in wanted}
         return found, [name for name in known if name not in found]
 
     def apply(
@@ -45,7 +49,8 @@ class EndpointApply(EndpointStore):
         self.set_endpoint(step.name, lambda row: {**row, **step.after}, reason)
 
     def _take_as_shown(self, wanted: Row, shown: Row | None) -> None:
-        row = self._maybe("endpoint_take", {"name": wanted["name"]})
+        taken = self._maybe("endpoint_take", {"name": wanted["name"]})
+        row = None if taken is None else split(taken)
         columns = [column for column in wanted if column != "name"]
         same = (row is None) is (shown is None)
         if row is not None and shown is not None:

@@ -6,6 +6,9 @@ from typing import NoReturn
 import psycopg
 from psycopg.types.json import Jsonb
 
+from dispatcher.configuration import reference_fault
+from dispatcher.core.endpoint_reach import fault_of
+from dispatcher.core.headers import LITERALS, joined, masked, split
 from dispatcher.store.operator_session import STATEMENT_SECONDS, OperatorSession, Row, cause
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import EndpointState, EnvelopeStyle, OrderPolicy
@@ -14,6 +17,7 @@ DEFAULTS: Row = {
     "types": [],
     "allow_cidrs": [],
     "headers": {},
+    LITERALS: {},
     "envelope": EnvelopeStyle.STANDARD.value,
     "ca_ref": None,
     "client_cert_ref": None,
@@ -59,7 +63,7 @@ class EndpointStore(OperatorSession):
                 ) from None
             except psycopg.errors.CheckViolation as error:
                 _refused(error)
-            self._audit("endpoint.add", settings["name"], reason, settings)
+            self._audit("endpoint.add", settings["name"], reason, masked(settings))
         if from_beginning:
             try:
                 self.backfill(settings["name"])
@@ -99,15 +103,24 @@ class EndpointStore(OperatorSession):
         return self._all("endpoint_list", {"most": BACKLOG_MAX})
 
     def endpoint(self, name: str) -> Row:
-        """Return everything about one endpoint; its backlog is counted as in `endpoints`.
+        """Return everything about one endpoint as it is shown: literal headers are masked.
+
+        `fault` is why nothing could be sent with its settings, by the references allowed here. Its
+        backlog is counted as in `endpoints`.
 
         Stopped lanes are those of its first 10,000 open dead letters. Raises `CommandError` when
         there is none.
         """
-        return self._maybe("endpoint_show", {"name": name, "most": BACKLOG_MAX}) or _missing(name)
+        row = self.whole_endpoint(name)
+        return {**masked(row), "fault": fault_of(row) or reference_fault(row)}
+
+    def whole_endpoint(self, name: str) -> Row:
+        """Return what `endpoint` does, with literal headers as they are: never to be shown."""
+        row = self._maybe("endpoint_show", {"name": name, "most": BACKLOG_MAX}) or _missing(name)
+        return split(row)
 
     def set_endpoint(self, name: str, change: Callable[[Row], Row], reason: str) -> Row:
-        """Change an endpoint's settings; returns `before` and `after` of what is different.
+        """Change an endpoint's settings; returns `before` and `after` of what is different, masked.
 
         `change` gets the settings as they are and returns them as they shall be. Other types count
         from now on: an idle lane passes what was decided before, and one that waits goes on from
@@ -115,13 +128,15 @@ class EndpointStore(OperatorSession):
         endpoint, when the schema refuses a value, and for other types while the endpoint is active.
         """
         with self._transaction():
-            settings = self._maybe("endpoint_take", {"name": name}) or _missing(name)
+            settings = split(self._maybe("endpoint_take", {"name": name}) or _missing(name))
             after = change(settings)
             different = [key for key, value in settings.items() if after[key] != value]
-            done = {
-                "before": {key: settings[key] for key in different},
-                "after": {key: after[key] for key in different},
-            }
+            done: Row = masked(
+                {
+                    "before": {key: settings[key] for key in different},
+                    "after": {key: after[key] for key in different},
+                }
+            )
             if "types" in different:
                 self._retype(name, settings, after)
             if different:
@@ -139,7 +154,7 @@ class EndpointStore(OperatorSession):
         left alone. Raises `CommandError` when there is no such endpoint, or nothing to do.
         """
         with self._transaction():
-            settings = self._maybe("endpoint_take", {"name": name}) or _missing(name)
+            settings = split(self._maybe("endpoint_take", {"name": name}) or _missing(name))
             before = settings["secret_refs"]
             after = _finished(before, to) if finish else _joined(before, to or "")
             if after != before:
@@ -212,7 +227,7 @@ class EndpointStore(OperatorSession):
 
 
 def _bound(settings: Row) -> Row:
-    return {**settings, "headers": Jsonb(settings["headers"])}
+    return {**settings, "headers": Jsonb(joined(settings))}
 
 
 def _joined(before: list[str], to: str) -> list[str]:

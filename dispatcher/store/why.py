@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import psycopg
 from psycopg import IsolationLevel
 
+from dispatcher.configuration import reference_fault
 from dispatcher.core import why_words as words
 from dispatcher.core.dead_letter import without_answer
 from dispatcher.core.holding import holders, snapshot_holder, writing
@@ -149,6 +150,7 @@ class Why(Attempts):
     def _completed(self, row: Row, entry: Row) -> Row:
         row = {**row, "acted_by": None, "acted_at": None, "resolution": None, "head": None}
         row["receipt"] = None if row["receipt"] is None else json.loads(row["receipt"])
+        row["not_allowed"] = reference_fault(row)
         if not self.tells_answers and row["dead_detail"] is not None:
             row["dead_detail"] = without_answer(row["dead_detail"])
         if row["endpoint_state"] != "active":

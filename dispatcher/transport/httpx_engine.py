@@ -208,7 +208,11 @@ def _fault(error: Exception, total_timeout: float) -> str:
     name = type(error).__name__
     if isinstance(error, TimeoutError):
         return f"no answer within {total_timeout:g} s"
-    return one_line(f"{name}: {error}" if str(error) else name)
+    text = str(error)
+    if isinstance(error, httpx.RemoteProtocolError):
+        # Behind the colon it quotes the answer, which fewer people may see than a fault.
+        text = text.partition(":")[0]
+    return one_line(f"{name}: {text}" if text else name)
 
 
 def _tls_context(ca_pem: bytes | None) -> ssl.SSLContext:

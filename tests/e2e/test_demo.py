@@ -143,8 +143,8 @@ def test_demo_loses_and_repeats_nothing_though_both_halves_are_killed(
     ]
 
     assert processes_of(mark, directory) == []
-    assert (directory / "webhook.secret").stat().st_mode & 0o777 == 0o600
-    secret = (directory / "webhook.secret").read_text().strip()
+    assert (directory / "secrets" / "webhook").stat().st_mode & 0o777 == 0o600
+    secret = (directory / "secrets" / "webhook").read_text().strip()
     logs = "".join(log.read_text() for log in (directory / "logs").iterdir())
     assert secret not in output + logs
 

@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 
 from dispatcher.asking import Asker
+from dispatcher.core.reference_rule import rule_of
 from dispatcher.service import Dispatcher, Report
 from dispatcher.settings import Settings
 from dispatcher.store.postgres import PostgresStore
@@ -22,7 +23,7 @@ from sink.contract.failpoints import ENVIRONMENT
 from tests.support.sender import secret_text
 from tests.support.waiting import eventually
 
-SECRET = "HOLDFAST_TEST_SECRET"
+SECRET = "HOLDFAST_SECRET_TEST"
 LOOPBACK = "127.0.0.0/8"
 
 
@@ -58,7 +59,8 @@ _CASTS = {
 
 def settings(dsn: str, **changes: Any) -> Settings:
     """Settings of a dispatcher that drains."""
-    return Settings(**{"dsn": dsn, "drain": True, "stop_seconds": 10.0, **changes})
+    ours = {"dsn": dsn, "drain": True, "stop_seconds": 10.0, "references": rule_of(os.environ)}
+    return Settings(**{**ours, **changes})
 
 
 def drain(dsn: str, *, engine: EngineName = "auto", **changes: Any) -> Report:

@@ -14,8 +14,10 @@ from typing import Any
 
 import psycopg
 import pyarrow as pa
+import pytest
 from psycopg import sql
 
+from dispatcher.core.reference_rule import ALLOW_DIR
 from sink.contract.exits import ExitCode
 from sink.contract.failpoints import ENVIRONMENT
 from tests.support.command import holdfast
@@ -190,7 +192,8 @@ class World:
 @contextmanager
 def world(dsn: str, payouts_dsn: str, folder: Path) -> Iterator[World]:
     """Yield a world with nothing in it."""
-    with psycopg.connect(dsn, autocommit=True) as db:
+    with pytest.MonkeyPatch.context() as given, psycopg.connect(dsn, autocommit=True) as db:
+        given.setenv(ALLOW_DIR, str(folder))
         here = World(dsn, db, payouts_dsn, folder)
         try:
             yield here

@@ -40,8 +40,13 @@ class Layout:
         return self.root / "checkpoint"
 
     @property
+    def secrets(self) -> Path:
+        """The folder that references of endpoints reach."""
+        return self.root / "secrets"
+
+    @property
     def secret(self) -> Path:
-        return self.root / "webhook.secret"
+        return self.secrets / "webhook"
 
     @property
     def logs(self) -> Path:
@@ -82,14 +87,15 @@ class Layout:
 
     def clear(self) -> None:
         """Remove what an earlier run left; nothing but the demo's own names."""
-        for folder in (self.events, self.checkpoint, self.logs, self.flags):
+        for folder in (self.events, self.checkpoint, self.secrets, self.logs, self.flags):
             shutil.rmtree(folder, ignore_errors=True)
-        for file in (self.policy, self.secret, self.report):
+        for file in (self.policy, self.report):
             file.unlink(missing_ok=True)
         self.flags.mkdir(parents=True)
 
     def make_secret(self) -> None:
         """Write a fresh webhook secret that only this account can read."""
+        self.secrets.mkdir(mode=0o700)
         self.secret.touch(mode=0o600)
         text = b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
         self.secret.write_text(f"whsec_{text}\n", encoding="ascii")

@@ -53,6 +53,7 @@ def run(layout: Layout, *, seed: int, events: int, view: View) -> report.Report:
             **java,
             "JDK_JAVA_OPTIONS": f"{os.environ.get('JDK_JAVA_OPTIONS', '')} {JAVA_OPTIONS}".strip(),
             "HOLDFAST_DSN": holdfast_dsn,
+            "HOLDFAST_ALLOW_SECRET_DIR": str(layout.secrets),
             "PYTHONUNBUFFERED": "1",
         }
         processes = stack.enter_context(Processes(layout.logs, environment))

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from dispatcher.core.headers import joined
 from dispatcher.core.request import Composer, Headers
 from sink.contract.states import EnvelopeStyle
 from sink.contract.wire import WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP
@@ -24,7 +25,7 @@ class Copy(NamedTuple):
 
 def copy_of(entry: Mapping[str, Any], endpoint: Mapping[str, Any]) -> Copy:
     """Return the request of `Entries.entry` to an endpoint as `curl` would send it."""
-    custom: Headers = tuple((name, LEFT_OUT) for name in sorted(endpoint["headers"]))
+    custom: Headers = tuple((name, LEFT_OUT) for name in sorted(joined(endpoint)))
     composer = Composer("holdfast", EnvelopeStyle(endpoint["envelope"]), custom)
     request = composer.compose(
         key=entry["key"],

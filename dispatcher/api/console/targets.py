@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dispatcher.api.console.templates_setup import link
+from dispatcher.core.headers import LITERALS
 
 LEFT_OUT = "..."
 
@@ -51,7 +52,7 @@ def _told(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {
             name: dict.fromkeys(each, LEFT_OUT)
-            if name == "headers" and isinstance(each, Mapping)
+            if name in ("headers", LITERALS) and isinstance(each, Mapping)
             else _told(each)
             for name, each in value.items()
         }

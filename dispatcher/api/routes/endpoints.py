@@ -6,7 +6,6 @@ from pydantic import Field
 from dispatcher.api.access import Viewer
 from dispatcher.api.models import Name
 from dispatcher.api.shapes import Count, Shown, Time
-from dispatcher.core.endpoint_reach import fault_of
 from dispatcher.store.operator import OperatorStore
 from sink.contract.states import BreakerState, EndpointState, EnvelopeStyle, OrderPolicy
 
@@ -40,7 +39,8 @@ class Endpoint(ListedEndpoint):
 
     id: int
     envelope: EnvelopeStyle
-    headers: dict[str, str]
+    headers: dict[str, str] = Field(description="Where a dispatcher finds each value.")
+    headers_literal: dict[str, str] = Field(description="By name; each value is masked.")
     ca_ref: str | None
     client_cert_ref: str | None
     client_key_ref: str | None
@@ -81,5 +81,4 @@ def list_endpoints(session: Viewer) -> EndpointList:
 def show_endpoint(session: Viewer, name: Name) -> Endpoint:
     """Return an endpoint's settings, its pace and its backlog."""
     with session.open(OperatorStore) as store:
-        row = store.endpoint(name)
-    return Endpoint.model_validate({**row, "fault": fault_of(row)})
+        return Endpoint.model_validate(store.endpoint(name))

@@ -8,7 +8,8 @@ from pydantic import Field, StringConstraints
 from dispatcher.api.access import Admin, Operator
 from dispatcher.api.models import Because, Given, Name, Reason
 from dispatcher.api.shapes import Json, Shown
-from dispatcher.operations.endpoints import changed, made
+from dispatcher.core.headers import masked
+from dispatcher.operations.endpoints import changed, made, refuse_references
 from dispatcher.store.operator import OperatorStore
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import AccessRole, EndpointState, EnvelopeStyle, OrderPolicy
@@ -28,8 +29,10 @@ Types = Annotated[
     Field(max_length=100, description="What it gets; an empty list: every type."),
 ]
 Milliseconds = Annotated[int, Field(ge=1, le=120_000)]
-Headers = dict[
-    Annotated[str, StringConstraints(pattern="^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}$")],
+HeaderName = Annotated[str, StringConstraints(pattern="^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}$")]
+References = dict[HeaderName, Ref]
+Literals = dict[
+    HeaderName,
     Annotated[str, StringConstraints(min_length=1, max_length=2048, pattern="^[ -~]+$")],
 ]
 
@@ -41,7 +44,12 @@ class Settings(Given):
     secret_refs: Secrets | None = None
     types: Types | None = None
     allow_cidrs: list[Line] | None = Field(None, max_length=100)
-    headers: Headers | None = Field(None, max_length=100)
+    headers: References | None = Field(
+        None, max_length=100, description="All headers whose value is a reference."
+    )
+    headers_literal: Literals | None = Field(
+        None, max_length=100, description="All others. Stored as given, and never shown again."
+    )
     envelope: Annotated[EnvelopeStyle, Field(strict=False)] | None = None
     ca_ref: Ref | None = None
     client_cert_ref: Ref | None = None
@@ -125,7 +133,7 @@ def add_endpoint(session: Admin, given: NewEndpoint) -> EndpointSettings:
     settings = made(given.name, given.columns())
     with session.open(OperatorStore) as store:
         store.add_endpoint(settings, from_beginning=given.from_beginning, reason=given.reason)
-    return EndpointSettings(name=given.name, settings=settings)
+    return EndpointSettings(name=given.name, settings=masked(settings))
 
 
 @router.patch("/{name}", summary="Change what is named of an endpoint, and nothing else.")
@@ -145,6 +153,7 @@ def rotate_secret(session: Admin, name: Named, given: Rotation) -> EndpointSecre
             "say `to` with the new secret, or `finish` to drop the old one. Nothing was changed.",
             ExitCode.USAGE,
         )
+    refuse_references({"secret_refs": [given.to] if given.to else []})
     with session.open(OperatorStore) as store:
         refs = store.rotate_secret(name, given.to, finish=given.finish, reason=given.reason)
     return EndpointSecrets(name=name, secret_refs=refs)

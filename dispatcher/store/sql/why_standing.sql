@@ -2,7 +2,7 @@
 -- attempts. Uses pk_endpoint_pace, pk_lane, ix_lane_due, ix_lane_leased, uq_dead_letter_open, pk_attempt, pk_entry.
 SELECT p.id AS endpoint_id, p.name AS endpoint, p.state::text AS endpoint_state, p.state_reason, p.types, p.starts_at,
        p.created_at AS added_at, p.updated_at AS changed_at, p.order_policy::text AS order_policy, p.rate_per_second,
-       p.secret_refs, p.ca_ref, p.client_cert_ref, p.client_key_ref,
+       p.secret_refs, p.headers, p.ca_ref, p.client_cert_ref, p.client_key_ref,
        r.breaker::text AS breaker, r.breaker_until, r.breaker_reason, r.held_until, r.held_by, r.paid_until,
        l.delivered_sequence AS lane_delivered_sequence, l.last_sequence, l.attempt AS lane_attempt, l.due_at, l.lease_until,
        head.sequence AS head_sequence,

@@ -20,7 +20,7 @@ from tests.support.aging import add_days
 STREAM: Final = "bench"
 START: Final = datetime(2026, 11, 2, 12, 15, tzinfo=UTC)
 WINDOW: Final = timedelta(minutes=15)
-SECRET_NAME: Final = "HOLDFAST_BENCH_SECRET"
+SECRET_NAME: Final = "HOLDFAST_SECRET_BENCH"
 SECRET: Final = "whsec_" + "YmVuY2htYXJrLXNlY3JldC1vZi10aGlydHktdHdvLWI="
 
 _SCHEMA: Final = pa.schema(

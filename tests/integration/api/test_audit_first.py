@@ -44,7 +44,7 @@ API: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {
         {"name": "b", "url": "https://b.example/", "secret_refs": [f"env:{SECRET}"]},
     ),
     ("PATCH", "/endpoints/{name}"): ("payouts", {"concurrency": 7}),
-    ("POST", "/endpoints/{name}/rotate-secret"): ("payouts", {"to": "env:OTHER_SECRET"}),
+    ("POST", "/endpoints/{name}/rotate-secret"): ("payouts", {"to": "env:HOLDFAST_SECRET_OTHER"}),
     ("POST", "/endpoints/{name}/pause"): ("payouts", {}),
     ("POST", "/endpoints/{name}/resume"): ("asleep", {}),
     ("POST", "/endpoints/{name}/disable"): ("payouts", {}),
@@ -91,7 +91,7 @@ def api(server_dsn: str, template_database: str) -> Iterator[Api]:
         webhooks.listening() as receiver,
     ):
         patch.setenv(SECRET, secret_text())
-        patch.setenv("OTHER_SECRET", secret_text())
+        patch.setenv("HOLDFAST_SECRET_OTHER", secret_text())
         receiver.script = lambda seen: answer(400 if seen.subject == "m_dead" else 200)
         with psycopg.connect(dsn, autocommit=True) as db, Decisions(dsn) as decisions:
             add_endpoint(db, receiver.url)

@@ -12,8 +12,9 @@ from tests.support.databases import copy_of
 from tests.support.decisions import Decisions
 
 URL = "https://payouts.example/webhooks"
-NEW = {"url": URL, "secret_refs": ["env:PAYOUTS_SECRET"], "reason": "a new receiver"}
+NEW = {"url": URL, "secret_refs": ["env:HOLDFAST_SECRET_PAYOUTS"], "reason": "a new receiver"}
 WHY = {"reason": "a test"}
+NEXT = "env:HOLDFAST_SECRET_NEXT"
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +38,13 @@ def _state(api: Api, name: str) -> str:
 def test_endpoint_is_added_with_every_setting_or_its_default(api: Api) -> None:
     before = len(api.audited())
     _added(
-        api, "full", types=["b.x", "a.x"], headers={"X-Tenant": "eu"}, rate_per_second=0,
+        api, "full", types=["b.x", "a.x"], headers={"X-Token": NEXT}, rate_per_second=0,
+        headers_literal={"X-Tenant": "eu"},
         order_policy="skip", envelope="cloudevents", inquiry_path="default", concurrency=3,
         schedule_seconds=[1, 2], total_timeout_ms=1000, from_beginning=True,
     )  # fmt: skip
     [row] = api.rows("SELECT * FROM holdfast.endpoint WHERE name = 'full'")
-    assert (row["types"], row["headers"]) == (["a.x", "b.x"], {"x-tenant": "eu"})
+    assert (row["types"], row["headers"]) == (["a.x", "b.x"], {"x-tenant": "eu", "x-token": NEXT})
     assert (row["connect_timeout_ms"], row["total_timeout_ms"]) == (1000, 1000)
     assert (row["rate_per_second"], row["budget_seconds"]) == (None, 432_000)
     assert api.audited()[before:] == [
@@ -63,9 +65,16 @@ def test_endpoint_is_added_with_every_setting_or_its_default(api: Api) -> None:
         ({"url": "https://169.254.169.254/latest"}, "would be refused"),
         ({"secret_refs": ["whsec_secret-canary"]}, "faults"),
         ({"secret_refs": []}, "faults"),
-        ({"headers": {"webhook-id": "x"}}, "webhook-id"),
-        ({"headers": {"x": "a\r\nb: c"}}, "faults"),
-        ({"client_cert_ref": "file:/tls.pem"}, "go together"),
+        ({"headers": {"webhook-id": NEXT}}, "webhook-id"),
+        ({"headers": {"x-jwt": "secret-canary"}}, "faults"),
+        ({"headers": {"x": "env:HOLDFAST_DSN"}}, "HOLDFAST_SECRET_"),
+        ({"headers": {"x": "file:/proc/self/environ"}}, "/run/secrets/holdfast"),
+        ({"headers": {"x": NEXT}, "headers_literal": {"x": "1"}}, "twice"),
+        ({"headers_literal": {"x": "a\r\nb: c"}}, "faults"),
+        ({"headers_literal": {"x": "***"}}, "masks"),
+        ({"secret_refs": ["env:PGPASSWORD"]}, "HOLDFAST_SECRET_"),
+        ({"ca_ref": "file:/etc/passwd"}, "/run/secrets/holdfast"),
+        ({"client_cert_ref": NEXT}, "go together"),
         ({"url": None}, "url cannot be null"),
         ({"concurrency": 0}, "faults"),
         ({"concurrency": True}, "faults"),
@@ -74,7 +83,7 @@ def test_endpoint_is_added_with_every_setting_or_its_default(api: Api) -> None:
         ({"order_policy": "perhaps"}, "faults"),
         ({"allow_cidrs": ["10.0.0.1/8"]}, "networks"),
         ({"allow_cidrs": ["fe80::1%eth0/128"]}, "zone"),
-        ({"secret_refs": ["env:A", "env:A"]}, "two different"),
+        ({"secret_refs": [NEXT, NEXT]}, "two different"),
         ({"types": ["a.b", "a.b"]}, "twice"),
         ({"state": "active"}, "faults"),
         ({"reason": " \n "}, "faults"),
@@ -121,10 +130,11 @@ def test_secret_is_rotated_in_two_steps(api: Api) -> None:
     before = len(api.audited())
     path = "/endpoints/rotated/rotate-secret"
     for given, status, refs in (
-        ({"to": "env:NEW"}, 200, ["env:PAYOUTS_SECRET", "env:NEW"]),
-        ({"to": "env:THIRD"}, 409, None),
+        ({"to": NEXT}, 200, ["env:HOLDFAST_SECRET_PAYOUTS", NEXT]),
+        ({"to": f"{NEXT}_2"}, 409, None),
         ({}, 422, None),
-        ({"finish": True}, 200, ["env:NEW"]),
+        ({"to": "env:HOLDFAST_DSN"}, 422, None),
+        ({"finish": True}, 200, [NEXT]),
         ({"finish": True}, 404, None),
     ):
         answer = api.ask("POST", path, json={"reason": "leaked", **given})
@@ -174,3 +184,36 @@ def test_stream_adopts_what_it_has_batches_of_or_what_is_forced(api: Api) -> Non
     ] * 2
     assert api.ask("POST", "/streams/no%2Fsuch/adopt", json=asked).status_code == 404
     assert api.ask("POST", path, json={**asked, "query_id": "x"}).status_code == 422
+
+
+def test_each_kind_of_header_is_replaced_alone_and_literals_come_back_masked(api: Api) -> None:
+    _added(api, "headed", headers={"authorization": NEXT}, headers_literal={"x-tenant": "eu"})
+    more = {"headers_literal": {"x-tenant": "us", "x-region": "1"}, **WHY}
+    changed = api.ask("PATCH", "/endpoints/headed", json=more)
+    assert changed.json()["after"] == {"headers_literal": {"x-tenant": "***", "x-region": "***"}}
+    [row] = api.rows("SELECT headers FROM holdfast.endpoint WHERE name = 'headed'")
+    assert row["headers"] == {"authorization": NEXT, "x-tenant": "us", "x-region": "1"}
+    shown = api.ask("GET", "/endpoints/headed", "viewer").json()
+    assert shown["headers"] == {"authorization": NEXT}
+    assert shown["headers_literal"] == {"x-tenant": "***", "x-region": "***"}
+    api.ask("PATCH", "/endpoints/headed", json={"headers": {}, **WHY})
+    [row] = api.rows("SELECT headers FROM holdfast.endpoint WHERE name = 'headed'")
+    assert row["headers"] == {"x-tenant": "us", "x-region": "1"}
+
+
+def test_reference_of_before_that_is_not_allowed_is_shown_and_blocks_no_other_change(
+    api: Api,
+) -> None:
+    _added(api, "old")
+    api.rows(
+        "UPDATE holdfast.endpoint SET secret_refs = '{env:PAYOUTS_SECRET}' WHERE name = 'old'"
+        " RETURNING id"
+    )
+    fault = api.ask("GET", "/endpoints/old", "viewer").json()["fault"]
+    assert "env:PAYOUTS_SECRET is not allowed" in fault
+    changed = api.ask("PATCH", "/endpoints/old", json={"concurrency": 3, **WHY})
+    assert changed.status_code == 200, changed.text
+    moved = api.ask("POST", "/endpoints/old/rotate-secret", json={"to": NEXT, **WHY})
+    assert moved.json()["secret_refs"] == ["env:PAYOUTS_SECRET", NEXT]
+    api.ask("POST", "/endpoints/old/rotate-secret", json={"finish": True, **WHY})
+    assert api.ask("GET", "/endpoints/old", "viewer").json()["fault"] is None

@@ -158,7 +158,7 @@ def text_link(page: httpx.Response, words: str) -> str:
 
 def test_endpoint_names_its_secrets_and_shows_none(viewer: httpx.Client) -> None:
     said = text_of(viewer.get("/endpoints/payouts"))
-    assert "env:HOLDFAST_TEST_SECRET" in said
+    assert "env:HOLDFAST_SECRET_TEST" in said
     assert "whsec_" not in said
     listed = text_of(viewer.get("/endpoints"))
     assert "paused" in listed

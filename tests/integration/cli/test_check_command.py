@@ -341,7 +341,7 @@ def test_what_a_replay_or_a_person_did_with_its_audit_row_holds(
     for command in (
         ("pause", "payouts"),
         ("set", "releases", "--concurrency", "2"),
-        ("add", "new", "--url", "https://new.example/", "--secret-ref", "env:S"),
+        ("add", "new", "--url", "https://new.example/", "--secret-ref", "env:HOLDFAST_SECRET_S"),
     ):
         done = holdfast("endpoint", *command, "--reason", "test", dsn=ran)
         assert done.returncode == ExitCode.OK, done.stderr

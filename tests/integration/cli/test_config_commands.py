@@ -66,18 +66,26 @@ def test_sound_configuration_ends_with_0_and_says_what_was_checked(
     assert checks["schema"]["detail"] == f"revision {SCHEMA_REVISION}"
 
 
-def test_what_needs_a_person_is_a_warning(dsn: str, db: psycopg.Connection, tmp_path: Path) -> None:
+def test_what_needs_a_person_is_a_warning(
+    dsn: str, db: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_ALLOW_SECRET_DIR", str(tmp_path))
     open_to_all = tmp_path / "secret"
     open_to_all.write_text(secret_text())
     open_to_all.chmod(0o644)
     add_endpoint(db, "https://a.example/", name="a", secret_refs=[f"file:{open_to_all}"])
-    add_endpoint(db, "https://b.example/", name="b", secret_refs=["env:HOLDFAST_NOT_SET"])
-    code, checks = checked(dsn, HOLDFAST_DNS="x", HOLDFAST_FAILPOINTS="S8=raise")
+    add_endpoint(db, "https://b.example/", name="b", secret_refs=["env:HOLDFAST_SECRET_ABSENT"])
+    add_endpoint(db, "https://c.example/", name="c", secret_refs=["env:PAYOUTS_SECRET"])
+    code, checks = checked(
+        dsn, HOLDFAST_DNS="x", HOLDFAST_FAILPOINTS="S8=raise", PAYOUTS_SECRET=secret_text()
+    )
     assert code == ExitCode.DEGRADED
+    assert "env:PAYOUTS_SECRET is not allowed" in checks["secrets of c"]["detail"]
+    assert "HOLDFAST_SECRET_" in checks["secrets of c"]["detail"]
     assert "HOLDFAST_DNS (did you mean HOLDFAST_DSN?)" in checks["variables"]["detail"]
     assert "HOLDFAST_FAILPOINTS" in checks["values"]["detail"]
     assert "every user of this machine can read" in checks["secrets of a"]["detail"]
-    assert "HOLDFAST_NOT_SET" in checks["secrets of b"]["detail"]
+    assert "HOLDFAST_SECRET_ABSENT" in checks["secrets of b"]["detail"]
     open_to_all.chmod(0o600)
     assert "secrets of a" not in checked(dsn)[1]
 

@@ -17,15 +17,15 @@ from tests.support.command import holdfast
 FILE = """
 [endpoint.eu]
 url = "https://eu.example/webhooks"
-secret_refs = ["env:EU"]
+secret_refs = ["env:HOLDFAST_SECRET_EU"]
 types = ["payout_hold.block"]
 rate_per_second = 50
-headers = {x-tenant = "eu"}
+headers_literal = {x-tenant = "eu"}
 allow_cidrs = ["10.0.0.0/8"]
 
 [endpoint.us]
 url = "https://us.example/webhooks"
-secret_refs = ["env:US"]
+secret_refs = ["env:HOLDFAST_SECRET_US"]
 """
 
 
@@ -53,7 +53,7 @@ def audited(db: psycopg.Connection) -> list[tuple[str, str, str]]:
 def test_file_is_planned_applied_and_changes_nothing_a_second_time(
     dsn: str, db: psycopg.Connection, file: Path
 ) -> None:
-    other = ("--url", "https://x.example/", "--secret-ref", "env:S")
+    other = ("--url", "https://x.example/", "--secret-ref", "env:HOLDFAST_SECRET_S")
     holdfast("endpoint", "add", "other", *other, dsn=dsn)
     planned = holdfast("endpoint", "apply", str(file), "--check", dsn=dsn)
     assert planned.returncode == ExitCode.DEGRADED
@@ -129,7 +129,7 @@ def test_what_cannot_be_applied_is_said_before_anything_is_changed(
 
     why = ("--reason", "x", "--yes")
     assert "did you mean rate_per_second?" in refused(FILE.replace("rate_per", "rates_per"), *why)
-    assert "hunter2" not in refused(FILE.replace("env:EU", "whsec_hunter2"), *why)
+    assert "hunter2" not in refused(FILE.replace("env:HOLDFAST_SECRET_EU", "whsec_hunter2"), *why)
     plain = refused(FILE.replace("https://us", "http://us"), *why)
     assert "[endpoint.us]: --url is plain http://" in plain
     assert "no UTF-8" in refused(b"\xff", *why)
@@ -169,3 +169,36 @@ def test_all_of_a_file_is_applied_or_none_of_it(
     ):
         store.apply(plan(wanted, {}), wanted, {}, "x")
     assert (audited(db), db.execute("SELECT FROM holdfast.endpoint").fetchall()) == ([], [])
+
+
+def test_what_show_says_is_not_applied_as_the_literal_that_it_masks(
+    dsn: str, db: psycopg.Connection, file: Path
+) -> None:
+    assert apply(dsn, file).returncode == ExitCode.OK
+    row = shown(dsn, "eu")
+    assert (row["headers"], row["headers_literal"]) == ({}, {"x-tenant": "***"})
+    file.write_text(
+        FILE.replace('x-tenant = "eu"', f'x-tenant = "{row["headers_literal"]["x-tenant"]}"')
+    )
+    refused = apply(dsn, file)
+    assert refused.returncode == ExitCode.USAGE
+    assert "[endpoint.eu]: headers_literal has ***" in refused.stderr
+    stored = "SELECT headers FROM holdfast.endpoint WHERE name = 'eu'"
+    assert db.execute(stored).fetchone() == ({"x-tenant": "eu"},)
+    # Another value is applied, and neither is shown.
+    file.write_text(FILE.replace('x-tenant = "eu"', 'x-tenant = "canary"'))
+    done = apply(dsn, file)
+    assert "headers literal: x-tenant=*** -> x-tenant=***" in done.stdout
+    assert "canary" not in done.stdout + apply(dsn, file, "--json").stdout
+    assert db.execute(stored).fetchone() == ({"x-tenant": "canary"},)
+
+
+@pytest.mark.parametrize("reference", ["env:HOLDFAST_DSN", "env:PAYOUTS", "file:/etc/passwd"])
+def test_reference_that_is_not_allowed_is_refused_before_anything_is_changed(
+    dsn: str, db: psycopg.Connection, file: Path, reference: str
+) -> None:
+    file.write_text(FILE.replace("env:HOLDFAST_SECRET_US", reference))
+    refused = apply(dsn, file)
+    assert refused.returncode == ExitCode.USAGE
+    assert f"[endpoint.us]: {reference} is not allowed" in refused.stderr
+    assert audited(db) == []

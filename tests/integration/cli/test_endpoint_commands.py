@@ -9,14 +9,20 @@ import pytest
 from sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 
+REF = "env:HOLDFAST_SECRET_S"
+ABSENT = "env:HOLDFAST_SECRET_ABSENT"
+NEXT = "env:HOLDFAST_SECRET_T"
+THIRD = "env:HOLDFAST_SECRET_U"
+HERE = "env:HOLDFAST_SECRET_HERE"
 URL = "https://payouts.example/webhooks"
-ADD = ("endpoint", "add", "payouts", "--url", URL, "--secret-ref", "env:S")
+ADD = ("endpoint", "add", "payouts", "--url", URL, "--secret-ref", REF)
 EVERYTHING = {
-    "--header": "x-tenant=eu=1",
+    "--header": f"authorization={REF}",
+    "--header-literal": "x-tenant=eu=1",
     "--envelope": "cloudevents",
-    "--ca": "file:/etc/ca.pem",
-    "--client-cert": "file:/etc/cert.pem",
-    "--client-key": "env:KEY",
+    "--ca": "file:/run/secrets/holdfast/ca.pem",
+    "--client-cert": "file:/run/secrets/holdfast/cert.pem",
+    "--client-key": "env:HOLDFAST_SECRET_KEY",
     "--rate": "50",
     "--budget": "12h",
     "--breaker-threshold": "0",
@@ -30,11 +36,12 @@ EVERYTHING = {
     "--allow-cidr": "10.0.0.0/8",
 }
 SHOWN = {
-    "headers": {"x-tenant": "eu=1"},
+    "headers": {"authorization": REF},
+    "headers_literal": {"x-tenant": "***"},
     "envelope": "cloudevents",
-    "ca_ref": "file:/etc/ca.pem",
-    "client_cert_ref": "file:/etc/cert.pem",
-    "client_key_ref": "env:KEY",
+    "ca_ref": "file:/run/secrets/holdfast/ca.pem",
+    "client_cert_ref": "file:/run/secrets/holdfast/cert.pem",
+    "client_key_ref": "env:HOLDFAST_SECRET_KEY",
     "rate_per_second": 50,
     "budget_seconds": 43_200,
     "breaker_threshold": 0,
@@ -72,7 +79,7 @@ def test_what_is_left_out_has_the_defaults_of_the_database(
     assert holdfast(*ADD, dsn=dsn).returncode == ExitCode.OK
     db.execute(
         "INSERT INTO holdfast.endpoint (name, url, secret_refs, starts_at)"
-        " VALUES ('other', %s, '{env:S}', now())",
+        " VALUES ('other', %s, '{env:HOLDFAST_SECRET_S}', now())",
         [URL],
     )
     one, other = shown(dsn), shown(dsn, "other")
@@ -100,19 +107,36 @@ def test_every_setting_can_be_added_and_changed(dsn: str) -> None:
 def test_change_touches_what_is_named_and_is_audited_with_both_values(
     dsn: str, db: psycopg.Connection
 ) -> None:
-    holdfast(*ADD, "--header", "x-a=1", "--header", "x-b=2", dsn=dsn)
+    holdfast(*ADD, "--header", f"x-a={REF}", "--header-literal", "x-b=2", dsn=dsn)
     before = shown(dsn)
-    change = ("--rate", "50", "--header", "x-a=", "--header", "x-c=3", "--reason", "too fast")
+    change = (
+        "--rate",
+        "50",
+        "--header",
+        "x-a=",
+        "--header-literal",
+        "x-c=3",
+        "--reason",
+        "too fast",
+    )
     done = holdfast("endpoint", "set", "payouts", *change, "--json", dsn=dsn)
     assert done.returncode == ExitCode.OK, done.stderr
     said = {
-        "before": {"headers": {"x-a": "1", "x-b": "2"}, "rate_per_second": None},
-        "after": {"headers": {"x-b": "2", "x-c": "3"}, "rate_per_second": 50},
+        "before": {
+            "headers": {"x-a": REF},
+            "headers_literal": {"x-b": "***"},
+            "rate_per_second": None,
+        },
+        "after": {
+            "headers": {},
+            "headers_literal": {"x-b": "***", "x-c": "***"},
+            "rate_per_second": 50,
+        },
     }
     assert json.loads(done.stdout) == {"name": "payouts", **said}
     after = shown(dsn)
     assert {key for key in before if before[key] != after[key]} == {
-        *("headers", "rate_per_second", "updated_at")
+        *("headers", "headers_literal", "rate_per_second", "updated_at")
     }
     recorded = {**said, "after": {**said["after"], "rate_per_second": "50"}}
     assert audited(db)[1:] == [("endpoint.set", recorded)]
@@ -145,36 +169,37 @@ def test_secret_is_rotated_in_two_steps(dsn: str, db: psycopg.Connection) -> Non
         done = holdfast("endpoint", "rotate-secret", "payouts", *options, "--reason", "x", dsn=dsn)
         return done.returncode, shown(dsn)["secret_refs"]
 
-    assert rotate("--finish") == (ExitCode.NOTHING_MATCHED, ["env:S"])
-    assert rotate() == (ExitCode.USAGE, ["env:S"])
-    assert rotate("--to", "whsec_hunter2") == (ExitCode.USAGE, ["env:S"])
-    assert rotate("--to", "env:T") == (ExitCode.OK, ["env:S", "env:T"])
-    assert rotate("--to", "env:T") == (ExitCode.OK, ["env:S", "env:T"])
-    assert rotate("--to", "env:U") == (ExitCode.FAILED, ["env:S", "env:T"])
-    assert rotate("--to", "env:U", "--finish") == (ExitCode.NOTHING_MATCHED, ["env:S", "env:T"])
-    assert rotate("--finish") == (ExitCode.OK, ["env:T"])
-    assert rotate("--to", "env:U") == (ExitCode.OK, ["env:T", "env:U"])
+    assert rotate("--finish") == (ExitCode.NOTHING_MATCHED, [REF])
+    assert rotate() == (ExitCode.USAGE, [REF])
+    assert rotate("--to", "whsec_hunter2") == (ExitCode.USAGE, [REF])
+    assert rotate("--to", NEXT) == (ExitCode.OK, [REF, NEXT])
+    assert rotate("--to", NEXT) == (ExitCode.OK, [REF, NEXT])
+    assert rotate("--to", THIRD) == (ExitCode.FAILED, [REF, NEXT])
+    assert rotate("--to", THIRD, "--finish") == (ExitCode.NOTHING_MATCHED, [REF, NEXT])
+    assert rotate("--finish") == (ExitCode.OK, [NEXT])
+    assert rotate("--to", THIRD) == (ExitCode.OK, [NEXT, THIRD])
     # Back again: what stays is named.
-    assert rotate("--to", "env:T", "--finish") == (ExitCode.OK, ["env:T"])
+    assert rotate("--to", NEXT, "--finish") == (ExitCode.OK, [NEXT])
     actions = [detail for action, detail in audited(db) if action == "endpoint.rotate_secret"]
-    assert actions[0] == {"before": ["env:S"], "after": ["env:S", "env:T"]}
+    assert actions[0] == {"before": [REF], "after": [REF, NEXT]}
     assert len(actions) == 4
 
 
 def test_rotation_to_a_secret_that_is_not_here_is_said(
     dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HERE", f"whsec_{'A' * 43}=")
+    monkeypatch.setenv("HOLDFAST_SECRET_HERE", f"whsec_{'A' * 43}=")
     rotate = ("endpoint", "rotate-secret", "payouts", "--reason", "x")
-    holdfast("endpoint", "add", "payouts", "--url", URL, "--secret-ref", "env:HERE", dsn=dsn)
-    done = holdfast(*rotate, "--to", "env:ABSENT", dsn=dsn)
+    holdfast("endpoint", "add", "payouts", "--url", URL, "--secret-ref", HERE, dsn=dsn)
+    done = holdfast(*rotate, "--to", ABSENT, dsn=dsn)
     assert (done.returncode, done.stdout) == (
         ExitCode.OK,
-        "endpoint payouts signs with env:HERE and env:ABSENT\n",
+        f"endpoint payouts signs with {HERE} and {ABSENT}\n",
     )
-    assert "on this machine the environment variable ABSENT holds no signing secret" in done.stderr
+    lacking = f"environment variable {ABSENT.removeprefix('env:')} holds no signing secret"
+    assert f"on this machine the {lacking}" in done.stderr
     assert "gives nothing up" in done.stderr
-    assert holdfast(*rotate, "--to", "env:HERE", "--finish", dsn=dsn).stderr == ""
+    assert holdfast(*rotate, "--to", HERE, "--finish", dsn=dsn).stderr == ""
 
 
 @pytest.mark.parametrize(
@@ -217,7 +242,7 @@ def test_types_of_an_endpoint_that_is_sent_to_name_the_pause_as_it_is_typed(dsn:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--secret-ref", "env:T", "--secret-ref", "env:T"], "two different"),
+        (["--secret-ref", NEXT, "--secret-ref", NEXT], "two different"),
         (["--type", "a.b", "--type", "a.b"], "--type 'a.b' is given twice"),
         (["--allow-cidr", "fe80::1%eth0/128"], "zone"),
     ],

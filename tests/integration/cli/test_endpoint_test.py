@@ -205,8 +205,13 @@ def test_a_receiver_that_takes_everything_proves_itself_by_its_receipt(
 
 @pytest.mark.parametrize("engine", ["httpx", "asyncio"])
 def test_certificate_is_judged_as_the_engine_judges_it(
-    dsn: str, db: psycopg.Connection, engine: str, tmp_path: Path
+    dsn: str,
+    db: psycopg.Connection,
+    engine: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("HOLDFAST_ALLOW_SECRET_DIR", str(tmp_path))
     authority = Authority()
     with serving(Receiver(), authority.server()) as url:
         add_endpoint(db, url, connect_timeout_ms=20_000, total_timeout_ms=20_000)

@@ -16,12 +16,14 @@ from tests.support.decisions import Decisions
 from tests.support.dispatching import drain
 from tests.support.driver import Driver
 
+REF = "env:HOLDFAST_SECRET_S"
+ABSENT = "env:HOLDFAST_SECRET_ABSENT"
 ADOPT = ("stream", "adopt", "payouts", "--reason", "checkpoint lost")
 ADD = ("endpoint", "add", "payouts", "--url", "https://payouts.example/webhooks")
 
 
 def test_endpoint_is_added_with_its_audit_row(dsn: str, db: psycopg.Connection) -> None:
-    done = holdfast(*ADD, "--secret-ref", "env:S", "--type", "payout_hold.block", "--json", dsn=dsn)
+    done = holdfast(*ADD, "--secret-ref", REF, "--type", "payout_hold.block", "--json", dsn=dsn)
     assert done.returncode == ExitCode.OK, done.stderr
     assert json.loads(done.stdout)["name"] == "payouts"
     row = db.execute(
@@ -30,7 +32,7 @@ def test_endpoint_is_added_with_its_audit_row(dsn: str, db: psycopg.Connection) 
     assert row == (
         "https://payouts.example/webhooks",
         ["payout_hold.block"],
-        ["env:S"],
+        [REF],
         "active",
     )
     audit = db.execute("SELECT action, target FROM holdfast.operator_action").fetchall()
@@ -38,8 +40,8 @@ def test_endpoint_is_added_with_its_audit_row(dsn: str, db: psycopg.Connection) 
 
 
 def test_second_endpoint_of_one_name_is_refused(dsn: str, db: psycopg.Connection) -> None:
-    assert holdfast(*ADD, "--secret-ref", "env:S", dsn=dsn).returncode == ExitCode.OK
-    again = holdfast(*ADD, "--secret-ref", "env:S", dsn=dsn)
+    assert holdfast(*ADD, "--secret-ref", REF, dsn=dsn).returncode == ExitCode.OK
+    again = holdfast(*ADD, "--secret-ref", REF, dsn=dsn)
     assert again.returncode == ExitCode.FAILED
     assert "already" in again.stderr
     assert db.execute("SELECT count(*) FROM holdfast.operator_action").fetchone() == (1,)
@@ -48,20 +50,20 @@ def test_second_endpoint_of_one_name_is_refused(dsn: str, db: psycopg.Connection
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--url", "ftp://x/y", "--secret-ref", "env:S"], "http"),
-        (["--url", "https://u:p@x/y", "--secret-ref", "env:S"], "password"),
-        (["--url", "https://x:notaport/", "--secret-ref", "env:S"], "not a URL"),
-        (["--url", "https://x/ y", "--secret-ref", "env:S"], "spaces"),
+        (["--url", "ftp://x/y", "--secret-ref", REF], "http"),
+        (["--url", "https://u:p@x/y", "--secret-ref", REF], "password"),
+        (["--url", "https://x:notaport/", "--secret-ref", REF], "not a URL"),
+        (["--url", "https://x/ y", "--secret-ref", REF], "spaces"),
         (["--url", "https://x/", "--secret-ref", "whsec_c2VjcmV0"], "env:VAR"),
-        (["--url", "https://x/", "--secret-ref", "env:S", "--allow-cidr", "10.0.0.1/8"], "cidr"),
-        (["--url", "https://x/", "--secret-ref", "env:S", "--schedule", "5,x"], "schedule"),
-        (["--url", "https://x/", "--secret-ref", "env:S", "--total-timeout", "nan"], "seconds"),
-        (["--url", "https://x/", "--secret-ref", "env:S", "--connect-timeout", "inf"], "seconds"),
-        (["--url", "https://x/", "--secret-ref", "env:S", "--total-timeout", "9999"], "seconds"),
-        (["--url", "https://x/", "--secret-ref", "env:S", "--type", "a b"], "no type"),
-        (["--url", "https://127.0.0.1/", "--secret-ref", "env:S"], "private"),
-        (["--url", "http://x/", "--secret-ref", "env:S"], "--allow-cidr"),
-        (["--url", "https://\u00e9/", "--secret-ref", "env:S"], "ASCII"),
+        (["--url", "https://x/", "--secret-ref", REF, "--allow-cidr", "10.0.0.1/8"], "cidr"),
+        (["--url", "https://x/", "--secret-ref", REF, "--schedule", "5,x"], "schedule"),
+        (["--url", "https://x/", "--secret-ref", REF, "--total-timeout", "nan"], "seconds"),
+        (["--url", "https://x/", "--secret-ref", REF, "--connect-timeout", "inf"], "seconds"),
+        (["--url", "https://x/", "--secret-ref", REF, "--total-timeout", "9999"], "seconds"),
+        (["--url", "https://x/", "--secret-ref", REF, "--type", "a b"], "no type"),
+        (["--url", "https://127.0.0.1/", "--secret-ref", REF], "private"),
+        (["--url", "http://x/", "--secret-ref", REF], "--allow-cidr"),
+        (["--url", "https://\u00e9/", "--secret-ref", REF], "ASCII"),
     ],
 )
 def test_unsafe_endpoint_is_refused_in_one_line(
@@ -80,7 +82,7 @@ def test_endpoint_from_the_beginning_gets_what_was_routed_before_it_existed(
     with Decisions(dsn) as decisions:
         decisions.write("m_1", "m_1", "m_2")
     db.execute("UPDATE holdfast.batch SET routed_at = now()")
-    added = holdfast(*ADD, "--secret-ref", "env:S", "--from-beginning", dsn=dsn)
+    added = holdfast(*ADD, "--secret-ref", REF, "--from-beginning", dsn=dsn)
     assert added.returncode == ExitCode.OK, added.stderr
     query = """
         SELECT name, delivered_sequence, lane.last_sequence, due_at <= clock_timestamp()
@@ -99,7 +101,7 @@ def test_only_an_endpoint_from_the_beginning_is_backfilled(
     with Decisions(dsn) as decisions:
         decisions.write("m_1")
     db.execute("UPDATE holdfast.batch SET routed_at = now()")
-    holdfast(*ADD, "--secret-ref", "env:S", dsn=dsn)
+    holdfast(*ADD, "--secret-ref", REF, dsn=dsn)
     refused = holdfast("endpoint", "backfill", "payouts", dsn=dsn)
     assert refused.returncode == ExitCode.NOTHING_MATCHED
     assert db.execute("SELECT count(*) FROM holdfast.lane").fetchone() == (0,)
@@ -108,7 +110,7 @@ def test_only_an_endpoint_from_the_beginning_is_backfilled(
 def test_pause_and_resume_are_audited_and_unknown_names_match_nothing(
     dsn: str, db: psycopg.Connection
 ) -> None:
-    holdfast(*ADD, "--secret-ref", "env:S", dsn=dsn)
+    holdfast(*ADD, "--secret-ref", REF, dsn=dsn)
     for verb in ("pause", "resume"):
         done = holdfast("endpoint", verb, "payouts", "--reason", "maintenance", dsn=dsn)
         assert done.returncode == ExitCode.OK, done.stderr
@@ -215,7 +217,7 @@ def test_status_of_an_empty_database_is_ok_and_readable_by_machines(dsn: str) ->
 
 
 def test_status_is_degraded_while_a_dead_letter_waits(dsn: str, db: psycopg.Connection) -> None:
-    holdfast(*ADD, "--secret-ref", "env:S", dsn=dsn)
+    holdfast(*ADD, "--secret-ref", REF, dsn=dsn)
     db.execute(
         "INSERT INTO holdfast.dead_letter (endpoint_id, subject_id, sequence, key, created_at,"
         " reason, detail, attempts)"
@@ -227,7 +229,7 @@ def test_status_is_degraded_while_a_dead_letter_waits(dsn: str, db: psycopg.Conn
 def test_status_says_what_the_overview_says_needs_a_person(
     dsn: str, db: psycopg.Connection
 ) -> None:
-    holdfast(*ADD, "--secret-ref", "env:S", dsn=dsn)
+    holdfast(*ADD, "--secret-ref", REF, dsn=dsn)
     db.execute("UPDATE holdfast.endpoint SET state = 'disabled', state_reason = 'answered 410'")
     db.execute(
         "INSERT INTO holdfast.quarantine (batch_no, reason, detail, row, quarantined_at)"
@@ -245,7 +247,7 @@ def test_status_says_what_the_overview_says_needs_a_person(
 def test_status_is_degraded_where_work_waits_and_nobody_takes_it(
     dsn: str, db: psycopg.Connection
 ) -> None:
-    holdfast(*ADD, "--secret-ref", "env:ABSENT", dsn=dsn)
+    holdfast(*ADD, "--secret-ref", ABSENT, dsn=dsn)
     with Decisions(dsn) as decisions:
         decisions.write("m_1")
     assert _needs(dsn) == ["no_dispatcher"]
@@ -323,7 +325,7 @@ def test_database_without_or_with_an_old_schema_is_named(
 
 def test_names_that_look_like_markup_are_shown_as_they_are(dsn: str) -> None:
     url = "http://[fd00::1]:80/[/a]"
-    options = ("--url", url, "--secret-ref", "env:S", "--allow-cidr", "fd00::/8")
+    options = ("--url", url, "--secret-ref", REF, "--allow-cidr", "fd00::/8")
     added = holdfast("endpoint", "add", "odd", *options, dsn=dsn)
     assert added.returncode == ExitCode.OK, added.stderr
     listed = holdfast("endpoint", "list", dsn=dsn)

@@ -19,7 +19,7 @@ from tests.support.sender import secret_text
 from tests.support.webhooks import WebhookReceiver, answer
 
 BLOCK = "payout_hold.block"
-ENVIRONMENT = {"TEST_SECRET": secret_text(), "HOLDFAST_TEST_SECRET": secret_text()}
+ENVIRONMENT = {"TEST_SECRET": secret_text(), "HOLDFAST_SECRET_TEST": secret_text()}
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_endpoint_is_sent_to_with_its_own_settings(
 
 def test_endpoint_whose_secret_is_elsewhere_is_named(db: psycopg.Connection, dsn: str) -> None:
     add_endpoint(db, "http://127.0.0.1:1/")
-    error = trigger(BLOCK, "--endpoint", "payouts", "--dsn", dsn, HOLDFAST_TEST_SECRET="").exception
+    error = trigger(BLOCK, "--endpoint", "payouts", "--dsn", dsn, HOLDFAST_SECRET_TEST="").exception
     assert isinstance(error, CommandError)
     assert "run this where its dispatcher runs" in str(error)
 

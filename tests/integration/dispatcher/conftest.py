@@ -1,9 +1,11 @@
 """What the dispatcher's tests share: a receiver, a stream, a secret."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from dispatcher.core.reference_rule import ALLOW_DIR
 from tests.support import webhooks
 from tests.support.decisions import Decisions
 from tests.support.dispatching import SECRET
@@ -26,3 +28,10 @@ def decisions(dsn: str) -> Iterator[Decisions]:
 @pytest.fixture(autouse=True)
 def secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SECRET, secret_text())
+
+
+@pytest.fixture
+def secret_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The test's folder, in which references may name files."""
+    monkeypatch.setenv(ALLOW_DIR, str(tmp_path))
+    return tmp_path

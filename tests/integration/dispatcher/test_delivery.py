@@ -70,8 +70,8 @@ def test_request_is_signed_as_standard_webhooks_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Verified here with nothing but the standard library."""
-    monkeypatch.setenv("OTHER", secret_text(OTHER_KEY_BYTES))
-    add_endpoint(db, receiver.url, secret_refs=[f"env:{SECRET}", "env:OTHER"])
+    monkeypatch.setenv("HOLDFAST_SECRET_OTHER", secret_text(OTHER_KEY_BYTES))
+    add_endpoint(db, receiver.url, secret_refs=[f"env:{SECRET}", "env:HOLDFAST_SECRET_OTHER"])
     decisions.write("m_482")
     db.execute("UPDATE holdfast.entry SET traceparent = %s", [TRACE])
     drain(dsn)
@@ -382,14 +382,15 @@ def test_endpoint_that_a_drain_leaves_waiting_is_named_with_its_end(
 def test_endpoint_that_nothing_can_be_sent_to_keeps_its_decisions(
     dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
 ) -> None:
-    add_endpoint(db, receiver.url, name="secret", secret_refs=[f"env:{SECRET}", "env:NOT_SET"])
+    refs = [f"env:{SECRET}", "env:HOLDFAST_SECRET_NO"]
+    add_endpoint(db, receiver.url, name="secret", secret_refs=refs)
     add_endpoint(db, "http://127.0.0.1:1/a#b", name="url")
     add_endpoint(db, receiver.url, name="lease", total_timeout_ms=100_000)
     add_endpoint(db, receiver.url, name="fine")
     decisions.write("m_1")
     report = drain(dsn, lease_seconds=30)
     assert report.counts == {"delivered": 1}
-    reasons = {"secret": "NOT_SET", "url": "fragment", "lease": "too short"}
+    reasons = {"secret": "SECRET_NO holds no", "url": "fragment", "lease": "too short"}
     assert report.waiting.keys() == reasons.keys()
     assert all(reason in report.waiting[name] for name, reason in reasons.items())
     assert one(db, "SELECT count(*) FROM holdfast.dead_letter") == 0

@@ -40,12 +40,12 @@ def test_drain_delivers_everything_and_logs_each_attempt_once(
 def test_drain_says_which_endpoint_waits_and_why(
     dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
 ) -> None:
-    add_endpoint(db, receiver.url, secret_refs=["env:HOLDFAST_NOT_SET"])
+    add_endpoint(db, receiver.url, secret_refs=["env:HOLDFAST_SECRET_ABSENT"])
     decisions.write("m_1")
     done = holdfast("dispatch", "--drain", dsn=dsn)
     assert done.returncode == ExitCode.DEGRADED
     assert "payouts" in done.stderr.splitlines()[-1]
-    assert "HOLDFAST_NOT_SET" in done.stderr.splitlines()[-1]
+    assert "HOLDFAST_SECRET_ABSENT" in done.stderr.splitlines()[-1]
     assert receiver.seen == []
 
 
@@ -144,6 +144,7 @@ def test_second_sigterm_books_what_is_in_flight_as_unknown(
     assert lanes(db)["m_1"].token is None
 
 
+@pytest.mark.usefixtures("secret_dir")
 def test_endpoint_and_secret_are_picked_up_while_running(
     dsn: str,
     db: psycopg.Connection,

@@ -66,6 +66,7 @@ def test_cloudevents_are_headers_around_the_same_bytes(
     assert receipts.fetchone() == (4,)
 
 
+@pytest.mark.usefixtures("secret_dir")
 def test_headers_of_an_operator_arrive_and_their_tokens_are_read_anew(
     dsn: str,
     db: psycopg.Connection,
@@ -119,6 +120,7 @@ def test_headers_that_nobody_checked_keep_the_endpoint_waiting(
     assert receiver.sequences("m_1") == [1]
 
 
+@pytest.mark.usefixtures("secret_dir")
 def test_certificate_that_cannot_be_read_keeps_the_endpoint_waiting(
     dsn: str,
     db: psycopg.Connection,
@@ -142,11 +144,11 @@ def test_no_secret_or_token_is_ever_shown(
     tmp_path: Path,
 ) -> None:
     add_endpoint(db, receiver.url, schedule_seconds=[0])
-    columns(db, headers=Jsonb({"authorization": "env:TOKEN"}))
+    columns(db, headers=Jsonb({"authorization": "env:HOLDFAST_SECRET_TOKEN"}))
     # The receiver repeats everything it got, as an error page might.
     receiver.script = lambda seen: answer(500, "\n".join(map(str, seen.headers)).encode())
     decisions.write("m_1")
-    environment = {SECRET: secret_text(), "TOKEN": f"Bearer {CANARY}"}
+    environment = {SECRET: secret_text(), "HOLDFAST_SECRET_TOKEN": f"Bearer {CANARY}"}
     log = tmp_path / "log"
     with dispatching(dsn, log, "--drain", environment=environment) as running:
         running.ends()

@@ -125,7 +125,7 @@ def test_endpoint_that_is_added_from_the_beginning_begins_at_what_is_stored(
     receiver.seen.clear()
     told = holdfast(
         *("endpoint", "add", "second", "--url", receiver.url, "--secret-ref"),
-        *("env:HOLDFAST_TEST_SECRET", "--allow-cidr", "127.0.0.0/8", "--from-beginning"),
+        *("env:HOLDFAST_SECRET_TEST", "--allow-cidr", "127.0.0.0/8", "--from-beginning"),
         dsn=dsn,
     )
     assert told.returncode == ExitCode.OK, told.stderr

@@ -4,6 +4,7 @@ import threading
 from pathlib import Path
 
 import psycopg
+import pytest
 
 from dispatcher.receiver.errors import VerificationError
 from dispatcher.receiver.secret import Secret
@@ -38,6 +39,7 @@ class Verifier:
         return answer(200)
 
 
+@pytest.mark.usefixtures("secret_dir")
 def test_rotation_under_load_fails_no_verification(
     dsn: str,
     db: psycopg.Connection,

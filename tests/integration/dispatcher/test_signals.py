@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import psycopg
+import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
@@ -22,6 +23,7 @@ MANY = [f"m_{n}" for n in range(500)]
 BUSY = ("--concurrency", "500", "--claim-lanes", "500")
 
 
+@pytest.mark.usefixtures("secret_dir")
 def test_sighup_loads_at_once_and_says_so(
     dsn: str,
     db: psycopg.Connection,

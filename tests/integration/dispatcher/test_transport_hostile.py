@@ -236,3 +236,21 @@ def test_status_101_is_a_final_answer(send: Sending, receiver: WebhookReceiver) 
     receiver.script = lambda _seen: raw(b"HTTP/1.1 101 Switching Protocols\r\n\r\n")
     found = send(receiver.url, total=1)
     assert isinstance(found, NoAnswer) or found == Response(101), found
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"SSH-2.0 c4n4ry\r\n\r\n",
+        b"HTTP/1.1 200 c4n4ry\x00\r\n\r\n",
+        OK + b"c4n4ry token\r\n\r\n",
+        OK + b"x: c4n4ry\x00\r\n\r\n",
+        OK + LENGTH + b"c4n4ry\r\n\r\n",
+    ],
+)
+def test_fault_of_an_answer_that_is_none_quotes_nothing_of_it(
+    send: Sending, receiver: WebhookReceiver, said: bytes
+) -> None:
+    """The fault is stored and shown where the answer is not; a receiver may repeat what it got."""
+    receiver.script = lambda _seen: raw(said)
+    assert "c4n4ry" not in repr(send(receiver.url))

@@ -52,6 +52,8 @@ def test_every_value_says_where_it_came_from_and_hides_what_may_be_secret() -> N
     assert values == {
         "HOLDFAST_DSN": ("***", "environment"),
         "HOLDFAST_REISSUE_LIMIT": ("10", "default"),
+        "HOLDFAST_ALLOW_SECRET_ENV_PREFIX": ("HOLDFAST_SECRET_", "default"),
+        "HOLDFAST_ALLOW_SECRET_DIR": ("/run/secrets/holdfast", "default"),
         "HOLDFAST_SPARK_LOG": (None, "default"),
         "HOLDFAST_SPARK_JAVA_OPTIONS": ("***", "environment"),
         "HOLDFAST_FAILPOINTS": (None, "default"),
@@ -59,8 +61,9 @@ def test_every_value_says_where_it_came_from_and_hides_what_may_be_secret() -> N
 
 
 def test_a_variable_that_nobody_reads_is_named_with_the_nearest_one() -> None:
-    environment = ["HOLDFAST_DNS", "HOLDFAST_QQ", "HOLDFAST_SECRET", "HOLDFAST_DSN", "PATH"]
-    assert config.unknown(environment, {"HOLDFAST_SECRET"}) == {
+    ours = ["HOLDFAST_DSN", "HOLDFAST_SECRET_NEXT", "HOLDFAST_TOKEN", "PATH"]
+    environment = ["HOLDFAST_DNS", "HOLDFAST_QQ", *ours]
+    assert config.unknown(environment, {"HOLDFAST_TOKEN"}) == {
         "HOLDFAST_DNS": "HOLDFAST_DSN",
         "HOLDFAST_QQ": None,
     }
@@ -68,6 +71,9 @@ def test_a_variable_that_nobody_reads_is_named_with_the_nearest_one() -> None:
 
 def test_a_value_that_a_command_would_refuse_is_named() -> None:
     assert config.unfit({"HOLDFAST_REISSUE_LIMIT": "1000", "HOLDFAST_DSN": "x"}) == []
+    rules = ("HOLDFAST_ALLOW_SECRET_ENV_PREFIX", "HOLDFAST_ALLOW_SECRET_DIR")
+    assert config.unfit(dict.fromkeys(rules, "HOLDFAST_")) == [*rules]
+    assert config.unfit(dict(zip(rules, ("A_:B_", "/a:/b"), strict=True))) == []
     assert config.unfit({"HOLDFAST_REISSUE_LIMIT": "1001"}) == ["HOLDFAST_REISSUE_LIMIT"]
     assert config.unfit({"HOLDFAST_FAILPOINTS": "S8=kill"}) == ["HOLDFAST_FAILPOINTS"]
 

@@ -201,10 +201,12 @@ def test_copied_request_is_quoted_for_the_shell_and_tells_no_secret() -> None:
         "name": "payouts",
         "url": "https://example.com/a?b=c&d='",
         "headers": {"x-token": "env:TOKEN_NAME"},
+        "headers_literal": {"x-tenant": "***"},
         "envelope": "standard",
     }
     command = copy_of(entry, endpoint).command
     assert "x-token: REDACTED" in command
+    assert "x-tenant: REDACTED" in command
     assert "TOKEN_NAME" not in command
     assert '\'{"it\'"\'"\'s":"$(rm -rf /)"}\'' in command
     assert "'https://example.com/a?b=c&d='\"'\"''" in command

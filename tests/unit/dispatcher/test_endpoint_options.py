@@ -8,6 +8,7 @@ from dispatcher.cli.endpoint_checks import given, whole
 from dispatcher.store.operator_endpoints import DEFAULTS
 from sink.contract.exits import CommandError, ExitCode
 
+REF = "env:HOLDFAST_SECRET_A"
 SOUND = {**DEFAULTS, "url": "https://payouts.example/"}
 
 
@@ -28,7 +29,8 @@ def checked(**options: Any) -> dict[str, Any]:
         ({"inquiry": "default"}, {"inquiry_path": "/holdfast/keys/"}),
         ({"inquiry": "/v1/keys/"}, {"inquiry_path": "/v1/keys/"}),
         ({"inquiry": "none"}, {"inquiry_path": None}),
-        ({"header": ["X-A=b=c"]}, {"headers": {"x-a": "b=c"}}),
+        ({"header": [f"X-A={REF}"]}, {"headers": {"x-a": REF}}),
+        ({"header_literal": ["X-A=b=c"]}, {"headers_literal": {"x-a": "b=c"}}),
         (
             {"type_": ["payout_hold.release", "payout_hold.block"]},
             {"types": ["payout_hold.block", "payout_hold.release"]},
@@ -44,15 +46,25 @@ def test_options_become_columns(options: dict[str, Any], columns: dict[str, Any]
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"header": ["host=x"]}, "host"),
-        ({"header": ["x-a=b\r\nhost: c"]}, "visible ASCII"),
+        ({"header": [f"host={REF}"]}, "host"),
+        ({"header_literal": ["x-a=b\r\nhost: c"]}, "visible ASCII"),
         ({"header": ["authorization=Bearer hunter2"]}, "env:VAR"),
+        ({"header": ["x-jwt=hunter2"]}, "--header-literal"),
+        ({"header_literal": ["authorization=Bearer hunter2"]}, "env:VAR"),
+        ({"header_literal": ["x-a=***"]}, "masks"),
+        ({"header_literal": [f"x-a={REF}"]}, "reference"),
+        ({"header": [f"x-a={REF}"], "header_literal": ["x-a=1"]}, "twice"),
         ({"header": ["no-value"]}, "NAME=VALUE"),
         ({"header": ["x-a="]}, "visible ASCII"),
-        ({"header": ["x-a=1", "X-A=2"]}, "twice"),
-        ({"header": [f"x-{n}=1" for n in range(17)]}, "16"),
+        ({"header_literal": ["x-a="]}, "visible ASCII"),
+        ({"header": [f"x-a={REF}", f"X-A={REF}"]}, "twice"),
+        ({"header_literal": [f"x-{n}=1" for n in range(17)]}, "16"),
         ({"ca": "-----BEGIN hunter2"}, "--ca"),
-        ({"client_cert": "env:C"}, "go together"),
+        ({"client_cert": REF}, "go together"),
+        ({"client_cert": "env:HOLDFAST_DSN"}, "HOLDFAST_SECRET_"),
+        ({"ca": "file:/etc/passwd"}, "/run/secrets/holdfast"),
+        ({"header": ["x-a=env:PGPASSWORD"]}, "HOLDFAST_SECRET_"),
+        ({"secret_ref": ["env:HOME"]}, "HOLDFAST_SECRET_"),
         ({"client_key": "hunter2"}, "--client-key"),
         ({"budget": "5"}, "--budget"),
         ({"budget": "1s"}, "--budget"),

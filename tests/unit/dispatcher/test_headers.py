@@ -2,7 +2,7 @@
 
 import pytest
 
-from dispatcher.core.headers import HEADERS_MAX, headers_fault, value_fault
+from dispatcher.core.headers import HEADERS_MAX, headers_fault, joined, masked, split, value_fault
 from dispatcher.core.request import Composer
 
 CANARY = "whsec_canary"
@@ -82,3 +82,14 @@ def test_number_of_headers_is_bounded() -> None:
     headers = [(f"x-{number}", "v") for number in range(HEADERS_MAX + 1)]
     assert headers_fault(headers[1:]) is None
     assert headers_fault(headers) is not None
+
+
+def test_literals_are_masked_in_settings_and_in_audit_rows_of_any_version() -> None:
+    stored = {"headers": {"authorization": "env:T", "x-jwt": CANARY, "x-odd": 5}}
+    settings = split(stored)
+    assert joined(settings) == stored["headers"]
+    shown = {"headers": {"authorization": "env:T"}, "headers_literal": {"x-jwt": "***"}}
+    assert masked(split({"headers": {"authorization": "env:T", "x-jwt": CANARY}})) == shown
+    for detail in (stored, settings, {"before": stored, "after": [settings]}):
+        assert CANARY not in str(masked(detail))
+    assert masked({"a": ["b"], "c": None}) == {"a": ["b"], "c": None}

@@ -199,6 +199,11 @@ def _around(*sessions: dict[str, Any], dispatcher: dict[str, Any] | None = ALIVE
         ({"held_until": NOW - SECOND}, Verdict.DUE, "due since"),
         ({"due_before": 1001}, Verdict.DUE, "more than 1000 lanes due before it"),
         ({"due_at": NOW - 600 * SECOND}, Verdict.NOT_CLAIMED, "cannot use env:S where it runs"),
+        (
+            {"due_at": NOW - 600 * SECOND, "not_allowed": "env:S is not allowed: ..."},
+            Verdict.NOT_CLAIMED,
+            "lanes due before it): env:S is not allowed",
+        ),
         ({"due_at": NOW - 600 * SECOND, "leased_lanes": 1}, Verdict.DUE, "1 lane under way"),
         (
             {"due_at": NOW - 600 * SECOND, "rate_per_second": 5},

@@ -1,0 +1,158 @@
+"""Values planted in an endpoint and its answers are in nothing that anybody is shown.
+
+Planted are literal headers, stored as an earlier version stored them, an audit row of that version,
+and the values of references. Looked through: every route of the API with every role, every page of
+the console, the commands plain and as JSON, metrics, logs, the audit trail.
+"""
+
+import importlib
+import json
+import logging
+import pkgutil
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.types.json import Jsonb
+
+from dispatcher.api.console import routes
+from tests.support.admin_api import V1, Api, serving
+from tests.support.api_world import fill, key_text
+from tests.support.command import holdfast
+from tests.support.console import logged_in
+from tests.support.databases import copy_of
+from tests.support.decisions import Decisions
+from tests.support.dispatching import SECRET, add_endpoint, dispatching
+from tests.support.sender import secret_text
+from tests.support.webhooks import listening
+
+LITERAL, REFERENCED = "c4n4ry-literal", "c4n4ry-referenced"
+NAMES = ("x-jwt", "x-pwd", "x-authtoken", "x-signature", "x-functions-code", "x-tenant")
+HEADERS = {**dict.fromkeys(NAMES, LITERAL), "authorization": "env:HOLDFAST_SECRET_TOKEN"}
+OLD = {"before": {"headers": {"x-jwt": LITERAL}}, "after": {"headers": HEADERS}}
+KEY = key_text("m_1")
+WHY = ("--reason", "a test")
+
+
+@pytest.fixture(scope="module")
+def planted(
+    server_dsn: str, template_database: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Api, str]]:
+    """A server on an outbox with the values in it, and the log of a dispatcher that sent them."""
+    log = tmp_path_factory.mktemp("canaries") / "log"
+    with pytest.MonkeyPatch.context() as environment, copy_of(server_dsn, template_database) as dsn:
+        environment.setenv(SECRET, secret_text())
+        environment.setenv("HOLDFAST_SECRET_TOKEN", REFERENCED)
+        fill(dsn)
+        with listening() as receiver, psycopg.connect(dsn, autocommit=True) as db:
+            add_endpoint(db, receiver.url, name="canary", headers=Jsonb(HEADERS))
+            for action, detail in (("endpoint.set", OLD), ("endpoint.add", OLD["after"])):
+                db.execute(
+                    "INSERT INTO holdfast.operator_action (actor, action, target, reason, detail)"
+                    " VALUES ('a', %s, 'canary', 'before the upgrade', %s)",
+                    [action, Jsonb(detail)],
+                )
+            with Decisions(dsn, "other") as decisions:
+                decisions.write("m_canary")
+            with dispatching(dsn, log, "--drain") as running:
+                running.ends()
+            # What was stored before goes on being sent.
+            got = [seen for seen in receiver.seen if seen.subject == "m_canary"]
+            assert [seen.header("x-jwt") for seen in got] == [LITERAL]
+            assert [seen.header("authorization") for seen in got] == [REFERENCED]
+        with serving(dsn) as api:
+            yield api, log.read_text()
+
+
+def _filled(path: str, api: Api) -> str:
+    """Return a route's path with names of what is there."""
+    (replay,) = api.rows("SELECT id FROM holdfast.replay ORDER BY id LIMIT 1")
+    given = {"key": KEY, "id": str(replay["id"]), "number": "1", "stream": "test", "batch_id": "0"}
+    given |= {"name": "canary", "do": "pause", "replay_id": given["id"]}
+    return re.sub(r"\{(\w+)[^}]*\}", lambda found: given.get(found[1], "1"), path)
+
+
+def _hidden(everything: str) -> None:
+    for canary in (LITERAL, REFERENCED, secret_text()):
+        at = everything.find(canary)
+        assert at < 0, everything[max(0, at - 300) : at + 100]
+
+
+@pytest.mark.parametrize("role", ["viewer", "operator", "admin"])
+def test_no_route_of_the_api_shows_them(planted: tuple[Api, str], role: str) -> None:
+    api, _ = planted
+    paths = api.client.get(f"{api.url}/openapi.json").json()["paths"]
+    asked = [_filled(path, api).removeprefix(V1) for path, do in paths.items() if "get" in do]
+    asked += ["/audit?target=canary", "/subjects/named?name=m_canary", "/entries?endpoint=canary"]
+    said = {path: api.ask("GET", path, role) for path in asked if path.startswith("/")}
+    for path in ("/endpoints/canary", "/audit?target=canary", "/endpoints"):
+        assert said[path].status_code == 200
+    assert "x-jwt" in said["/endpoints/canary"].text
+    assert "x-jwt" in said["/audit?target=canary"].text
+    _hidden("\n".join(each.text for each in said.values()))
+
+
+@pytest.mark.parametrize("role", ["viewer", "operator", "admin"])
+def test_no_page_of_the_console_shows_them(planted: tuple[Api, str], role: str) -> None:
+    api, _ = planted
+    modules = [
+        importlib.import_module(f"{routes.__name__}.{each.name}")
+        for each in pkgutil.iter_modules(routes.__path__)
+    ]
+    paths = [_filled(each.path, api) for one in modules for each in one.router.routes]
+    with logged_in(api, role) as browser:
+        pages = {
+            path: browser.get(path, follow_redirects=True).text
+            for path in (*paths, "/audit?target=canary", f"/entries/{KEY}")
+            if path != "/live"
+        }
+    assert "x-jwt" in pages["/endpoints/canary"]
+    assert "x-jwt" in pages["/audit?target=canary"]
+    _hidden("\n".join(pages.values()))
+
+
+@pytest.mark.parametrize("as_json", [(), ("--json",)])
+def test_no_command_shows_them(
+    planted: tuple[Api, str], as_json: tuple[str, ...], tmp_path: Path
+) -> None:
+    api, _ = planted
+    file = tmp_path / "endpoints.toml"
+    file.write_text(
+        '[endpoint.canary]\nurl = "https://x.example/"\nsecret_refs = ["env:HOLDFAST_SECRET_A"]\n'
+    )
+    commands = [
+        *(("endpoint", "show", "canary"), ("endpoint", "list"), ("audit", "list")),
+        *(("config", "show"), ("config", "check"), ("endpoint", "apply", str(file), "--check")),
+        *(("why", "m_canary"), ("trace", KEY), ("overview",), ("status",), ("entries", "list")),
+        ("endpoint", "set", "canary", "--header", "x-tenant=", *WHY),
+        ("endpoint", "pause", "canary", *WHY),
+        ("endpoint", "rotate-secret", "canary", "--to", "env:HOLDFAST_SECRET_B", *WHY),
+    ]
+    done = [holdfast(*command, *as_json, dsn=api.dsn) for command in commands]
+    assert "x-jwt" in done[0].stdout
+    assert "x-jwt" in done[2].stdout
+    _hidden("\n".join(each.stdout + each.stderr for each in done))
+
+
+def test_no_log_and_no_metric_has_them(
+    planted: tuple[Api, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    api, log = planted
+    caplog.set_level(logging.DEBUG)
+    api.ask("GET", "/endpoints/canary")
+    _hidden(log + caplog.text + api.client.get(f"{api.url}/metrics").text)
+
+
+def test_audit_rows_that_are_written_have_no_literal(planted: tuple[Api, str]) -> None:
+    api, _ = planted
+    given = {"x-b": LITERAL}
+    changed = api.ask(
+        "PATCH", "/endpoints/canary", json={"headers_literal": given, "reason": "a test"}
+    )
+    assert changed.status_code == 200, changed.text
+    rows = api.rows(
+        "SELECT detail FROM holdfast.operator_action WHERE reason <> 'before the upgrade'"
+    )
+    _hidden(changed.text + json.dumps([row["detail"] for row in rows]))
