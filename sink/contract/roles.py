@@ -7,4 +7,7 @@ OPERATOR = "holdfast_operator"
 READER = "holdfast_reader"
 JANITOR = "holdfast_janitor"
 
+SEARCH_PATH = "pg_catalog, pg_temp"
+"""Where every session of ours finds names: what stands in another schema is never called."""
+
 ALL = (OWNER, SINK, DISPATCHER, OPERATOR, READER, JANITOR)
