@@ -1,4 +1,4 @@
-"""`holdfast db upgrade|doctor|prune`."""
+"""`holdfast db upgrade|doctor|prune|stream-role`."""
 
 import json
 import sys
@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from migrations import doctor as judgement
 from migrations import prune as retention
+from migrations import roles
 from migrations.connect import NoAnswerError, connection, one_line
 from migrations.facts import gather
 from migrations.upgrade import head, script
@@ -124,6 +125,22 @@ def prune(
     else:
         _print_pruned(pruned, days)
     raise typer.Exit(retention.exit_code(pruned))
+
+
+@app.command("stream-role")
+def stream_role(stream: str, dsn: Dsn = None, as_json: AsJson = False) -> None:
+    """Give a stream a role of its own, which alone writes it from then on.
+
+    First stop the stream's job, then grant the role to its login as printed, and start it again.
+    """
+    with connection(dsn) as session:
+        made = roles.make_stream_role(session, stream)
+    if as_json:
+        _print_json(asdict(made))
+        return
+    _print(escape(f"role {made.role}: {'made' if made.made else 'is there already'}. Next:"))
+    for grant in made.grants:
+        _print(escape(f"  {grant};"))
 
 
 def _examine(dsn: str | None) -> list[judgement.Check]:

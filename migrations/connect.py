@@ -12,6 +12,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from sink.contract.exits import CommandError, ExitCode
+from sink.contract.roles import SEARCH_PATH
 
 DEFAULTS: dict[str, str | int] = {
     "application_name": "holdfast-db",
@@ -67,6 +68,15 @@ def connection(dsn: str | None) -> Iterator[psycopg.Connection]:
             " --dsn or HOLDFAST_DSN, or start one with `holdfast local up`."
         ) from None
     with opened:
+        try:
+            # By itself: a ROLLBACK of the first transaction would take it back.
+            opened.autocommit = True
+            opened.execute(f"SET search_path = {SEARCH_PATH}".encode())
+            opened.autocommit = False
+        except psycopg.Error as error:
+            raise NoAnswerError(
+                f"the database did not answer: {one_line(error, dsn)}. Nothing was changed."
+            ) from None
         yield opened
 
 

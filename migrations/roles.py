@@ -5,11 +5,19 @@ runs before every upgrade and does nothing where everything is there. Each step 
 so that `holdfast db upgrade --sql` prints exactly what an upgrade runs.
 """
 
+import re
+from dataclasses import dataclass
+
 import psycopg
+from psycopg import sql
 
 from migrations.connect import statement
-from sink.contract.exits import CommandError
-from sink.contract.roles import ALL, OWNER, SINK
+from sink.contract.exits import CommandError, ExitCode
+from sink.contract.roles import ALL, OWNER, SINK, STREAM_PREFIX
+
+ROLE_NAME_BYTES_MAX = 63
+
+_STREAM_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 
 _EACH_ROLE = "ARRAY[" + ", ".join(f"'{role}'" for role in ALL) + "]"
 
@@ -93,6 +101,51 @@ def prepare(connection: psycopg.Connection) -> None:
                 f"the database was not prepared: {reason}. Nothing was changed; let an"
                 f" administrator run `{_filled(connection, cure)}`, then upgrade again."
             ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRole:
+    """The role of a stream, and what an administrator runs next for the login of its job."""
+
+    stream: str
+    role: str
+    made: bool
+    grants: tuple[str, ...]
+
+
+def make_stream_role(connection: psycopg.Connection, stream: str) -> StreamRole:
+    """Make the role that alone writes a stream, with the rights of holdfast_sink; once.
+
+    From then on nobody else writes it: see `grants`. Raises `CommandError` for a name that no
+    stream has, or that is too long for a role, and where the user may not make roles.
+    """
+    role = STREAM_PREFIX + stream
+    if not _STREAM_NAME.fullmatch(stream) or len(role) > ROLE_NAME_BYTES_MAX:
+        raise CommandError(
+            f"{stream!r} is not the name of a stream, or too long for a role: expected at most"
+            f" {ROLE_NAME_BYTES_MAX - len(STREAM_PREFIX)} of a-z, 0-9, '_', '.' and '-', the first"
+            " one a letter or a digit. Nothing was changed.",
+            ExitCode.USAGE,
+        )
+    name, modern = sql.Identifier(role), connection.info.server_version >= 16_00_00
+    options = sql.SQL(" WITH INHERIT TRUE, SET FALSE" if modern else "")
+    member = " WITH INHERIT FALSE, SET TRUE" if modern else ""
+    try:
+        with connection.transaction():
+            found = connection.execute(statement("role_there"), {"role": role}).fetchone()
+            if not found:
+                connection.execute(sql.SQL("CREATE ROLE {} NOLOGIN").format(name))
+            connection.execute(
+                sql.SQL("GRANT {} TO {}").format(sql.Identifier(SINK), name) + options
+            )
+    except psycopg.errors.InsufficientPrivilege as error:
+        reason = error.diag.message_primary or "permission denied"
+        raise CommandError(
+            f"the role was not made: {reason}. Nothing was changed; let an administrator run"
+            f' `CREATE ROLE "{role}" NOLOGIN; GRANT {SINK} TO "{role}"`.'
+        ) from None
+    grants = (f'GRANT "{role}" TO LOGIN{member}', f"REVOKE {SINK} FROM LOGIN")
+    return StreamRole(stream, role, not found, grants)
 
 
 def reachable(connection: psycopg.Connection) -> dict[str, bool]:

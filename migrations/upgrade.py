@@ -26,7 +26,7 @@ from sqlalchemy.pool import NullPool
 from migrations import roles
 from migrations.connect import connection, one_line, statement
 from sink.contract.exits import CommandError
-from sink.contract.roles import ALL, OWNER
+from sink.contract.roles import ALL, OWNER, SEARCH_PATH
 from sink.contract.tables import SCHEMA
 
 SERVER_VERSION_MIN = 15
@@ -92,6 +92,7 @@ def script(dsn: str | None) -> str:
             start = current(raw)
             refuse_unknown(start)
     out = io.StringIO()
+    out.write(f"SET search_path = {SEARCH_PATH};\n\n")
     for step in roles.STEPS:
         out.write(f"{step};\n\n")
     out.write(f"SET ROLE {OWNER};\n\n")

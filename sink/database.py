@@ -119,7 +119,13 @@ def said(error: BaseException) -> str:
     return redact(" ".join(str(error).split())).rstrip(".")
 
 
-def open_session(dsn: str, stream: str, timeouts: Timeouts) -> psycopg.Connection:
+class Session(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that knows which role its transactions take on: the stream's, if it has one."""
+
+    role = SINK
+
+
+def open_session(dsn: str, stream: str, timeouts: Timeouts) -> Session:
     """Connect and check server and schema; work is done in `transaction(connection, timeouts)`.
 
     Raises `psycopg.OperationalError` when nobody answers, `AccessDenied` when the server says no,
@@ -140,7 +146,9 @@ def open_session(dsn: str, stream: str, timeouts: Timeouts) -> psycopg.Connectio
             # Each statement must see what others committed while it waited for their locks.
             connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
             with connection.transaction():
-                _refuse_unfit(one_row(connection, "server"))
+                server = one_row(connection, "server", stream=stream)
+                _refuse_unfit(server)
+                connection.role = server["writer"]
                 _take_role(connection, timeouts)
                 _refuse_other_revision(connection)
     except BaseException:
@@ -149,8 +157,8 @@ def open_session(dsn: str, stream: str, timeouts: Timeouts) -> psycopg.Connectio
     return connection
 
 
-def _connect(dsn: str, stream: str, timeouts: Timeouts) -> psycopg.Connection:
-    return psycopg.connect(
+def _connect(dsn: str, stream: str, timeouts: Timeouts) -> Session:
+    return Session.connect(
         dsn,
         autocommit=True,
         connect_timeout=timeouts.connect_seconds,
@@ -237,11 +245,12 @@ def _not_primary() -> NotPrimary:
 
 
 def _take_role(connection: psycopg.Connection, timeouts: Timeouts) -> DictRow:
+    role = connection.role if isinstance(connection, Session) else SINK
     try:
         found = connection.cursor(row_factory=dict_row).execute(
             statement("session"),
             {
-                "role": SINK,
+                "role": role,
                 "lock_ms": _milliseconds(timeouts.lock_seconds),
                 "statement_ms": _milliseconds(timeouts.statement_seconds),
                 "idle_ms": _milliseconds(timeouts.idle_seconds),
@@ -249,9 +258,9 @@ def _take_role(connection: psycopg.Connection, timeouts: Timeouts) -> DictRow:
         )
     except (psycopg.errors.InvalidParameterValue, psycopg.errors.InsufficientPrivilege) as error:
         raise SchemaMismatch(
-            f"the database user {connection.info.user!r} cannot act as {SINK} ({said(error)})."
+            f"the database user {connection.info.user!r} cannot act as {role} ({said(error)})."
             f" Nothing was written; run `holdfast db upgrade`, or let an administrator run"
-            f" `GRANT {SINK} TO {connection.info.user}`."
+            f' `GRANT "{role}" TO {connection.info.user}`.'
         ) from error
     row = found.fetchone()
     if row is None:

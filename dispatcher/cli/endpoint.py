@@ -178,7 +178,10 @@ def show(name: str, dsn: Dsn = None, as_json: AsJson = False) -> None:
 
 @app.command()
 def backfill(name: str, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Finish `add --from-beginning` if it was interrupted; doing it again changes nothing."""
+    """Make the lanes that an endpoint misses: finishes `add --from-beginning`, repairs routing.
+
+    Doing it again changes nothing.
+    """
     with operator_store(dsn) as store:
         lanes = store.backfill(name)
     if as_json:

@@ -118,9 +118,9 @@ MEANING: dict[Rule, str] = {
         f"An entry was sent again after it was delivered, and no replay asked for that. {_DEFECT}"
     ),
     Rule.ENTRY_UNREACHED: (
-        "An entry is routed and no lane will come to it. Where the endpoint was added with"
-        " --from-beginning, `holdfast endpoint backfill` makes what is missing; it changes nothing"
-        " where nothing is."
+        "An entry is routed, its endpoint wants it, and no lane will come to it."
+        " `holdfast endpoint backfill NAME` makes the lanes that are missing; it changes nothing"
+        " where none is."
     ),
     Rule.LANE_STOPPED: (
         f"A lane stands still, and no open dead letter holds it: nobody looks at it. {_DEFECT}"

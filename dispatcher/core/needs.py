@@ -17,6 +17,9 @@ BREAKER_SECONDS = 600.0
 ROUTING_SECONDS = 120.0
 """How long a batch may wait to be routed without a word, with a dispatcher alive."""
 
+CLOCK_SECONDS = 60.0
+"""How far the database's clock may be behind what is stored without a word."""
+
 DAYS_AHEAD_MIN = 2
 """As `holdfast db doctor` has it."""
 
@@ -30,6 +33,7 @@ class NeedKind(StrEnum):
     NO_DISPATCHER = "no_dispatcher"
     NOT_ROUTED = "not_routed"
     NOT_CLAIMED = "not_claimed"
+    CLOCK_BEHIND = "clock_behind"
     SCHEMA = "schema"
     PARTITIONS = "partitions"
     STOPPED_LANES = "stopped_lanes"
@@ -63,7 +67,8 @@ def overview_needs(found: Mapping[str, Any]) -> list[Need]:
     `found` has the columns of that row, `endpoints` (rows of `overview_endpoints.sql`),
     `days_ahead` (the fewer of entry and attempt) and `snapshots` (of `database_snapshots.sql`).
     """
-    made = [*_delivery(found), *_people(found), *_partitions(found["days_ahead"])]
+    made = [*_delivery(found), *_clock(found), *_people(found)]
+    made += _partitions(found["days_ahead"])
     made += _snapshots(found["snapshots"])
     return _sorted(made)
 
@@ -139,6 +144,16 @@ def _not_claimed(found: Mapping[str, Any]) -> Iterator[Need]:
             " or the URL where it runs says `endpoint.waiting` with the reason in its log"
         )
         yield Need(NeedKind.NOT_CLAIMED, len(names), said, "holdfast config check")
+
+
+def _clock(found: Mapping[str, Any]) -> Iterator[Need]:
+    behind = found["clock_behind_seconds"] or 0
+    if behind > CLOCK_SECONDS:
+        said = (
+            f"the database's clock is {span(behind)} behind what it has stored: it was set back."
+            " What is due or leased by the old clock waits until then; nothing is lost"
+        )
+        yield Need(NeedKind.CLOCK_BEHIND, 1, said, "holdfast database")
 
 
 def _people(found: Mapping[str, Any]) -> Iterator[Need]:

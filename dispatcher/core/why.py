@@ -184,7 +184,7 @@ def judge(row: Facts, entry: Subject, around: Around, ahead: Ahead | None = None
     if not row["attempts"]:
         if not _taken(row, entry):
             return not_taken
-        if row["starts_at"] is not None and entry.created_at < row["starts_at"]:
+        if row["before_start"]:
             return Answer(Verdict.BEFORE_START, words.before_start(row))
     if last is None or last < entry.sequence:
         return _unrouted(row, entry, around)
@@ -228,9 +228,11 @@ def _unrouted(row: Facts, entry: Subject, around: Around) -> Answer:
         if row["starts_at"] is None and row["added_at"] > routed_at:
             said = words.not_backfilled(row)
             return Answer(Verdict.NOT_BACKFILLED, said, words.backfill(row["endpoint"]))
-        if row["changed_at"] > routed_at:
+        # An endpoint that was never changed since it was added, whatever the clock was then.
+        if row["changed_at"] > max(routed_at, row["added_at"]):
             return Answer(Verdict.NOT_TAKEN, words.not_taken_then(routed_at))
-        return Answer(Verdict.LOST_ROUTE, words.lost_route(entry.batch), "holdfast check")
+        said = words.lost_route(entry.batch)
+        return Answer(Verdict.LOST_ROUTE, said, words.backfill(row["endpoint"]))
     found = [*_nobody(around), *_locked([entry.batch["xmax"]], around)]
     if found:
         batch = words.unrouted(entry.batch, around.at)

@@ -99,7 +99,8 @@ def not_taken_then(routed_at: datetime) -> str:
 def before_start(row: "Facts") -> str:
     """Since when the endpoint is sent to."""
     return (
-        f"it is not sent there: the endpoint takes what was written from {_at(row['starts_at'])} on"
+        "it is not sent there: its batch was committed before the endpoint was added, at"
+        f" {_at(row['starts_at'])}"
     )
 
 
@@ -112,7 +113,7 @@ def not_backfilled(row: "Facts") -> str:
 
 
 def backfill(name: str) -> str:
-    """Return the command that makes the lanes of what had been routed before."""
+    """Return the command that makes the lanes that an endpoint misses."""
     return f"holdfast endpoint backfill {name}"
 
 

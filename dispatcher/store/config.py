@@ -59,6 +59,7 @@ def look(dsn: str | None) -> tuple[Database, list[Row]]:
             row_factory=dict_row,
             application_name="holdfast-config",
         ) as connection:
+            connection.execute(f"SET search_path = {roles.SEARCH_PATH}".encode())
             connection.execute(f"SET statement_timeout = '{STATEMENT_SECONDS}s'".encode())
             return _found(connection, redacted)
     except psycopg.Error as error:

@@ -102,7 +102,8 @@ class Entries(Lineage):
                 " was changed.",
                 ExitCode.NOTHING_MATCHED,
             )
-        delivery = [_standing(row, found["sequence"]) for row in self._all("entry_delivery", found)]
+        rows = self._all("entry_delivery", {**batch, **found})
+        delivery = [_standing(row, found["sequence"]) for row in rows]
         return {"key": key.text, **found, "batch": batch, "delivery": delivery}
 
     def newest(

@@ -45,10 +45,10 @@ class EndpointStore(OperatorSession):
     def add_endpoint(self, settings: Row, *, from_beginning: bool, reason: str) -> Row:
         """Insert an endpoint, by default for decisions from now on; returns its row.
 
-        It waits for routing under way, and routing waits for it: an entry created after `starts_at`
-        is routed by somebody who sees the endpoint. With `from_beginning` it gets every entry that
-        is stored; see `backfill`. Raises `CommandError` when the name is taken, a value is refused
-        by the schema, or routing takes too long.
+        It waits for routing under way, and routing waits for it: a batch that is committed after
+        it was added is routed by somebody who sees the endpoint, and no other batch is for it. With
+        `from_beginning` it gets every entry that is stored; see `backfill`. Raises `CommandError`
+        when the name is taken, a value is refused by the schema, or routing takes too long.
         """
         settings = {**DEFAULTS, **settings}
         with self._transaction():
@@ -76,20 +76,16 @@ class EndpointStore(OperatorSession):
         return row
 
     def backfill(self, name: str) -> int:
-        """Make the lanes of the entries that were routed before an endpoint existed; their number.
+        """Make the lanes that an endpoint misses for stored entries that it wants; their number.
 
-        Never in the transaction that adds the endpoint: a batch that commits and is routed between
-        its snapshot and its commit would be missed. Doing it again changes nothing. Raises
-        `CommandError` when there is no such endpoint, or when it starts later than the beginning.
+        Those are the entries that were routed before an endpoint `from_beginning` existed; of any
+        other endpoint none is missing, unless routing went wrong. Never in the transaction that
+        adds the endpoint: a batch that commits and is routed between its snapshot and its commit
+        would be missed. Doing it again changes nothing. Raises `CommandError` when there is no such
+        endpoint.
         """
         with self._transaction():
-            found = self._maybe("endpoint_from_beginning", {"name": name})
-            if found is None:
-                raise CommandError(
-                    f"there is no endpoint {name!r} that starts at the beginning; nothing was"
-                    " changed. See `holdfast endpoint list`.",
-                    ExitCode.NOTHING_MATCHED,
-                )
+            found = self._maybe("endpoint_id", {"endpoint": name}) or _missing(name)
         lanes = 0
         # Each by itself: routing locks lanes that are there before it makes new ones.
         for step in ("endpoint_backfill_add", "endpoint_backfill"):

@@ -218,6 +218,8 @@ def _connect(dsn: str) -> psycopg.Connection[Row]:
 
 def prepare(connection: psycopg.Connection[Row]) -> None:
     """Make a connection the operator's; raises `CommandError` where the schema is another."""
+    # First: a function or an operator of another schema in front of the server's is never called.
+    connection.execute(f"SET search_path = {roles.SEARCH_PATH}".encode())
     row = connection.execute(statement("schema_installed")).fetchone()
     if row is None or not row["installed"]:
         raise CommandError("this database has no Holdfast schema: run `holdfast db upgrade` first.")

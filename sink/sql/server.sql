@@ -12,4 +12,13 @@ SELECT
             ON namespace.oid OPERATOR(pg_catalog.=) class.relnamespace
         WHERE namespace.nspname OPERATOR(pg_catalog.=) 'holdfast'
             AND class.relname OPERATOR(pg_catalog.=) 'alembic_version'
-    ) AS installed
+    ) AS installed,
+    -- The role that writes the stream: its own, where there is one. As text: a name is cut off.
+    coalesce(
+        (
+            SELECT pg_catalog.max(roles.rolname::pg_catalog.text) FROM pg_catalog.pg_roles AS roles
+            WHERE roles.rolname::pg_catalog.text OPERATOR(pg_catalog.=)
+                ('holdfast_sink_' OPERATOR(pg_catalog.||) %(stream)s::pg_catalog.text)
+        ),
+        'holdfast_sink'
+    ) AS writer

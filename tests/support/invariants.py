@@ -22,7 +22,7 @@ ENTRIES = """
     FROM holdfast.entry e
     JOIN holdfast.subject s ON s.id = e.subject_id
     JOIN holdfast.endpoint p ON (p.types = '{}' OR e.type = ANY (p.types))
-        AND (p.starts_at IS NULL OR e.created_at >= p.starts_at)
+        AND (p.starts_after IS NULL OR e.batch_no > p.starts_after OR e.batch_no <@ p.starts_late)
     LEFT JOIN holdfast.lane l ON l.endpoint_id = p.id AND l.subject_id = e.subject_id
     LEFT JOIN holdfast.dead_letter d
         ON d.endpoint_id = p.id AND d.subject_id = e.subject_id AND d.sequence = e.sequence

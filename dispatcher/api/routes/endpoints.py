@@ -22,7 +22,9 @@ class ListedEndpoint(Shown):
     order_policy: OrderPolicy
     types: list[str] = Field(description="That it takes; none means all.")
     secret_refs: list[str] = Field(description="Where a dispatcher finds its secrets.")
-    starts_at: Time | None = Field(description="Older entries are not for it; null: all are.")
+    starts_at: Time | None = Field(
+        description="When it was added, if it gets what was committed since; null: it gets all."
+    )
     waiting_lanes: Count = Field(description="Counted to 10,000.")
     leased_lanes: Count
     dead_letters: Count = Field(description="That nobody has resolved; counted to 10,000.")

@@ -1,3 +1,3 @@
--- The server process behind this connection.
+-- The server process behind this connection; asked before the session keeps to pg_catalog.
 -- Needs no index.
-SELECT pg_backend_pid() AS pid
+SELECT pg_catalog.pg_backend_pid() AS pid

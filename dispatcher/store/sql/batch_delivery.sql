@@ -6,7 +6,8 @@ SELECT p.name AS endpoint, p.state::text AS state, count(*) AS entries,
        count(d.id) AS dead_letters
 FROM holdfast.entry e
 JOIN holdfast.endpoint p
-  ON (p.types = '{}' OR e.type = ANY (p.types)) AND (p.starts_at IS NULL OR e.created_at >= p.starts_at)
+  ON (p.types = '{}' OR e.type = ANY (p.types))
+ AND (p.starts_after IS NULL OR e.batch_no > p.starts_after OR e.batch_no <@ p.starts_late)
 LEFT JOIN holdfast.lane l ON l.endpoint_id = p.id AND l.subject_id = e.subject_id
 LEFT JOIN holdfast.dead_letter d
   ON d.endpoint_id = p.id AND d.subject_id = e.subject_id AND d.sequence = e.sequence AND d.resolution IS NULL

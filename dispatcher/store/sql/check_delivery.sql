@@ -3,6 +3,9 @@
 WITH found AS MATERIALIZED (
     SELECT e.subject_id, e.sequence, e.key, e.batch_no, e.created_at, l.delivered_sequence, l.last_sequence
     FROM holdfast.entry e
+    JOIN holdfast.endpoint p
+      ON p.id = %(endpoint_id)s
+     AND (p.starts_after IS NULL OR e.batch_no > p.starts_after OR e.batch_no <@ p.starts_late)
     LEFT JOIN holdfast.lane l
       ON l.endpoint_id = %(endpoint_id)s AND l.subject_id = e.subject_id
      AND l.subject_id BETWEEN %(first_subject)s AND %(last_subject)s

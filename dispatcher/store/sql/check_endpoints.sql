@@ -1,11 +1,10 @@
--- Endpoints with what each of them wants, and from when on that was so: since its types were changed last.
+-- Endpoints with what each of them wants: by type, and by batch number as routing sees it; and since when it has wanted these types.
 -- Reads every endpoint, and operator_action once.
-SELECT p.id, p.name, p.types,
-       greatest(p.starts_at, (
+SELECT p.id, p.name, p.types, (
            SELECT max(o.acted_at) + interval '1 minute'
            FROM holdfast.operator_action o
            WHERE o.target = p.name AND o.action = 'endpoint.set' AND o.detail #> '{after,types}' IS NOT NULL
-       )) AS judged_from
+       ) AS judged_from
 FROM holdfast.endpoint p
 WHERE %(endpoint)s::text IS NULL OR p.name = %(endpoint)s::text
 ORDER BY p.id

@@ -1,5 +1,5 @@
--- Adds an endpoint; without from_beginning it starts with the decisions made from now on.
--- Unique by uq_endpoint_name.
+-- Adds an endpoint; without from_beginning it starts with the batches that are committed from now on: the trigger
+-- endpoint_start notes which are there, in a snapshot of its own. Unique by uq_endpoint_name; reads uq_batch_batch_no.
 INSERT INTO holdfast.endpoint (
     name, url, types, secret_refs, allow_cidrs, headers, envelope, ca_ref, client_cert_ref, client_key_ref,
     connect_timeout_ms, total_timeout_ms, concurrency, rate_per_second, schedule_seconds, budget_seconds,

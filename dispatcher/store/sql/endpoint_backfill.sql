@@ -4,7 +4,9 @@
 WITH stored AS MATERIALIZED (
     SELECT e.subject_id, max(e.sequence) AS last_sequence, min(e.priority) AS priority
     FROM holdfast.endpoint p
-    JOIN holdfast.entry e ON p.types = '{}' OR e.type = ANY (p.types)
+    JOIN holdfast.entry e
+      ON (p.types = '{}' OR e.type = ANY (p.types))
+     AND (p.starts_after IS NULL OR e.batch_no > p.starts_after OR e.batch_no <@ p.starts_late)
     WHERE p.id = %(endpoint_id)s
     GROUP BY e.subject_id
 ),

@@ -1,5 +1,5 @@
--- Makes the lanes of an endpoint that are not there, for entries that were routed before it existed; runs after it is
--- committed, so that routing takes care of every batch from there on. Uses pk_lane_key; reads all partitions of entry.
+-- Makes the lanes of an endpoint that are not there, for stored entries that it wants; runs after it is committed, so that
+-- routing takes care of every batch from there on. Uses pk_lane_key; reads all partitions of entry.
 INSERT INTO holdfast.lane (
     endpoint_id, subject_id, delivered_sequence, last_sequence, priority, due_at, head_created_at
 )
@@ -8,7 +8,9 @@ FROM (
     SELECT p.id AS endpoint_id, e.subject_id, min(e.sequence) - 1, max(e.sequence), min(e.priority), clock_timestamp(),
            min(e.created_at)
     FROM holdfast.endpoint p
-    JOIN holdfast.entry e ON p.types = '{}' OR e.type = ANY (p.types)
+    JOIN holdfast.entry e
+      ON (p.types = '{}' OR e.type = ANY (p.types))
+     AND (p.starts_after IS NULL OR e.batch_no > p.starts_after OR e.batch_no <@ p.starts_late)
     WHERE p.id = %(endpoint_id)s
     GROUP BY p.id, e.subject_id
 ) m

@@ -30,5 +30,6 @@ CROSS JOIN LATERAL (
       AND a.finished_at >= %(created_at)s::timestamptz - interval '1 hour'
 ) tried
 WHERE tried.attempts > 0
-   OR (p.types = '{}' OR %(type)s = ANY (p.types)) AND (p.starts_at IS NULL OR %(created_at)s >= p.starts_at)
+   OR (p.types = '{}' OR %(type)s = ANY (p.types))
+      AND (p.starts_after IS NULL OR %(batch_no)s > p.starts_after OR %(batch_no)s::bigint <@ p.starts_late)
 ORDER BY p.name

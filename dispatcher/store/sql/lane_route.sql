@@ -6,14 +6,14 @@
 WITH coming AS MATERIALIZED (
     SELECT m.*, l.version
     FROM (
-        SELECT p.id AS endpoint_id, e.subject_id, p.starts_at, max(e.sequence) AS last_sequence,
+        SELECT p.id AS endpoint_id, e.subject_id, p.starts_after, p.starts_late, max(e.sequence) AS last_sequence,
                min(e.sequence) AS first_sequence, min(e.created_at) AS first_created_at,
                min(e.priority) AS priority
         FROM holdfast.entry e
         JOIN holdfast.endpoint p
           -- Whatever its state: an endpoint that is paused or disabled misses nothing.
           ON (p.types = '{}' OR e.type = ANY (p.types))
-         AND (p.starts_at IS NULL OR e.created_at >= p.starts_at)
+         AND (p.starts_after IS NULL OR e.batch_no > p.starts_after OR e.batch_no <@ p.starts_late)
         WHERE e.batch_no = ANY (%(batch_nos)s::bigint[])
           -- An entry has its batch's moment; said as a range, it prunes partitions.
           AND e.created_at BETWEEN %(first_written_at)s AND %(last_written_at)s
@@ -70,8 +70,8 @@ added AS (
         -- Nothing stands before a subject's first.
         WHERE m.first_sequence > 1
           AND e.subject_id = m.subject_id
-          -- No bound of a row prunes partitions here, as in lane_claim.sql: so this one must not look like one.
-          AND (e.created_at >= m.starts_at) IS NOT FALSE
+          AND (m.starts_after IS NULL OR e.batch_no > m.starts_after OR e.batch_no <@ m.starts_late)
+          -- No bound of a row may prune partitions here, as in lane_claim.sql.
           AND e.created_at BETWEEN %(past)s AND %(last_written_at)s
         ORDER BY e.sequence
         LIMIT 1

@@ -6,7 +6,7 @@ FROM (
     FROM holdfast.entry e
     JOIN holdfast.endpoint p
       ON (p.types = '{}' OR e.type = ANY (p.types))
-     AND (p.starts_at IS NULL OR e.created_at >= p.starts_at)
+     AND (p.starts_after IS NULL OR e.batch_no > p.starts_after OR e.batch_no <@ p.starts_late)
     WHERE e.batch_no = ANY (%(batch_nos)s::bigint[])
       AND e.created_at BETWEEN %(first_written_at)s AND %(last_written_at)s
     GROUP BY p.id, e.subject_id

@@ -1,6 +1,10 @@
--- What may need a person, each counted up to a limit. Uses ix_batch_unrouted, uq_dead_letter_open, pk_lane,
--- ix_quarantine_open, ix_suppressed_overtaken, ix_transition_ahead, pk_batch; dispatchers, replays and diverged replays are few.
+-- What may need a person, each counted up to a limit. Uses ix_batch_unrouted, uq_batch_batch_no, uq_dead_letter_open, pk_lane,
+-- ix_quarantine_open, ix_suppressed_overtaken, ix_transition_ahead, pk_batch; endpoints, dispatchers, replays and diverged replays are few.
 SELECT clock_timestamp() AS at,
+       -- How far the clock is behind the newest batches and the endpoints.
+       (SELECT extract(epoch FROM greatest(max(b.written_at), (SELECT max(created_at) FROM holdfast.endpoint))
+                                  - clock_timestamp())::float8
+         FROM (SELECT written_at FROM holdfast.batch ORDER BY batch_no DESC LIMIT 1000) b) AS clock_behind_seconds,
        (SELECT count(*) FROM holdfast.batch WHERE routed_at IS NULL) AS unrouted_batches,
        (SELECT extract(epoch FROM clock_timestamp() - min(written_at))::float8
          FROM holdfast.batch WHERE routed_at IS NULL) AS unrouted_seconds,

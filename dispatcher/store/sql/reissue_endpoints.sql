@@ -1,5 +1,5 @@
 -- The endpoints that get what is decided now of a type.
 -- Reads the whole of endpoint.
 SELECT name FROM holdfast.endpoint
-WHERE (types = '{}' OR %(type)s = ANY (types)) AND (starts_at IS NULL OR starts_at <= now())
+WHERE types = '{}' OR %(type)s = ANY (types)
 ORDER BY name

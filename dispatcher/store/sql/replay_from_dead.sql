@@ -1,7 +1,7 @@
 -- The entries of open dead letters.
 -- Uses uq_dead_letter_open (all of it), pk_entry, uq_batch_batch_no.
-INSERT INTO pg_temp.holdfast_candidate (subject_id, sequence, created_at, key, type)
-SELECT e.subject_id, e.sequence, e.created_at, e.key, e.type
+INSERT INTO pg_temp.holdfast_candidate (subject_id, sequence, created_at, key, type, batch_no)
+SELECT e.subject_id, e.sequence, e.created_at, e.key, e.type, e.batch_no
 FROM (
     SELECT DISTINCT d.subject_id, d.sequence, d.created_at
     FROM holdfast.dead_letter d

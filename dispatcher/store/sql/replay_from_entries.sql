@@ -1,7 +1,7 @@
 -- The entries of a subject, of a stream's batches, of a time, of types; of one subject alone, those of all days.
 -- Uses pk_entry of a subject, else ix_entry_batch_no or the whole of the partitions between the moments.
-INSERT INTO pg_temp.holdfast_candidate (subject_id, sequence, created_at, key, type)
-SELECT e.subject_id, e.sequence, e.created_at, e.key, e.type
+INSERT INTO pg_temp.holdfast_candidate (subject_id, sequence, created_at, key, type, batch_no)
+SELECT e.subject_id, e.sequence, e.created_at, e.key, e.type, e.batch_no
 FROM holdfast.entry e
 WHERE (%(subject)s::text IS NULL
        OR e.subject_id = (SELECT s.id FROM holdfast.subject s WHERE s.name = %(subject)s::text))

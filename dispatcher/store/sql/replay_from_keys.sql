@@ -1,7 +1,7 @@
 -- The entries of keys; a key of which no entry is stored has none.
 -- Uses pk_entry_key, uq_batch_batch_no, ix_entry_batch_no of the partition that holds the batch's moment.
-INSERT INTO pg_temp.holdfast_candidate (subject_id, sequence, created_at, key, type)
-SELECT e.subject_id, e.sequence, e.created_at, e.key, e.type
+INSERT INTO pg_temp.holdfast_candidate (subject_id, sequence, created_at, key, type, batch_no)
+SELECT e.subject_id, e.sequence, e.created_at, e.key, e.type, e.batch_no
 FROM holdfast.entry_key k
 JOIN holdfast.batch b USING (batch_no)
 JOIN holdfast.entry e ON e.batch_no = b.batch_no AND e.created_at = b.written_at AND e.key = k.key

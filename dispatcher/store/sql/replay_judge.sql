@@ -72,7 +72,8 @@ FROM (
     ) anew ON anew.endpoint_id = p.id AND anew.subject_id = c.subject_id AND anew.sequence = c.sequence
     WHERE (anew.endpoint_id IS NULL OR tried.delivered_at IS NOT NULL)
       AND (tried.attempts > 0
-           OR (p.types = '{}' OR c.type = ANY (p.types)) AND (p.starts_at IS NULL OR c.created_at >= p.starts_at))
+           OR (p.types = '{}' OR c.type = ANY (p.types))
+              AND (p.starts_after IS NULL OR c.batch_no > p.starts_after OR c.batch_no <@ p.starts_late))
 ) j
 WHERE j.standing = ANY (%(states)s::text[])
    OR cardinality(%(states)s::text[]) = 0 AND (j.standing <> 'passed' OR %(named)s)

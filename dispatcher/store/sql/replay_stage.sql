@@ -5,5 +5,6 @@ CREATE TEMPORARY TABLE holdfast_candidate (
     sequence   bigint,
     created_at timestamptz,
     key        uuid,
-    type       text
+    type       text,
+    batch_no   bigint
 ) ON COMMIT DROP

@@ -27,7 +27,7 @@ LEFT JOIN LATERAL (
     WHERE head.sequence IS NULL AND e.subject_id = %(subject_id)s AND e.sequence > coalesce(l.last_sequence, 0)
       AND e.created_at >= (SELECT min(u.written_at) FROM holdfast.batch u WHERE u.routed_at IS NULL)
       AND (p.types = '{}' OR e.type = ANY (p.types))
-      AND (p.starts_at IS NULL OR e.created_at >= p.starts_at)
+      AND (p.starts_after IS NULL OR e.batch_no > p.starts_after OR e.batch_no <@ p.starts_late)
     ORDER BY e.sequence
     LIMIT 1
 ) coming ON true

@@ -1,6 +1,7 @@
 -- Where an entry stands at each endpoint, and everything that may keep it there: endpoint and pace, lane and head, dead letter,
 -- attempts. Uses pk_endpoint_pace, pk_lane, ix_lane_due, ix_lane_leased, uq_dead_letter_open, pk_attempt, pk_entry.
 SELECT p.id AS endpoint_id, p.name AS endpoint, p.state::text AS endpoint_state, p.state_reason, p.types, p.starts_at,
+       %(batch_no)s <= p.starts_after AND NOT %(batch_no)s::bigint <@ p.starts_late AS before_start,
        p.created_at AS added_at, p.updated_at AS changed_at, p.order_policy::text AS order_policy, p.rate_per_second,
        p.secret_refs, p.headers, p.ca_ref, p.client_cert_ref, p.client_key_ref,
        r.breaker::text AS breaker, r.breaker_until, r.breaker_reason, r.held_until, r.held_by, r.paid_until,

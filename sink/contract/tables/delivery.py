@@ -13,7 +13,7 @@ from sqlalchemy import (
     Text,
     text,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, CIDR, JSONB, UUID
+from sqlalchemy.dialects.postgresql import ARRAY, CIDR, INT8MULTIRANGE, JSONB, UUID
 
 from sink.contract.tables.columns import (
     NAME_RULE,
@@ -62,6 +62,9 @@ endpoint = Table(
     needed("breaker_threshold", Integer, "10"),
     needed("slow_start_seconds", Integer, "60"),
     Column("inquiry_path", Text),
+    Column("starts_after", BigInteger),
+    needed("starts_late", INT8MULTIRANGE, "'{}'"),
+    check("start", "(starts_at IS NULL) = (starts_after IS NULL)"),
     check("name", NAME_RULE),
     check("url", "url ~ '^https?://' AND length(url) <= 2048"),
     check("secret_refs", "cardinality(secret_refs) BETWEEN 1 AND 2"),

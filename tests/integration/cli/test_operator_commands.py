@@ -95,14 +95,16 @@ def test_endpoint_from_the_beginning_gets_what_was_routed_before_it_existed(
     assert db.execute(query).fetchall() == lanes
 
 
-def test_only_an_endpoint_from_the_beginning_is_backfilled(
+def test_endpoint_that_starts_later_is_not_backfilled_with_what_was_there_before(
     dsn: str, db: psycopg.Connection
 ) -> None:
     with Decisions(dsn) as decisions:
         decisions.write("m_1")
     db.execute("UPDATE holdfast.batch SET routed_at = now()")
     holdfast(*ADD, "--secret-ref", REF, dsn=dsn)
-    refused = holdfast("endpoint", "backfill", "payouts", dsn=dsn)
+    done = holdfast("endpoint", "backfill", "payouts", "--json", dsn=dsn)
+    assert json.loads(done.stdout) == {"name": "payouts", "lanes": 0}
+    refused = holdfast("endpoint", "backfill", "other", dsn=dsn)
     assert refused.returncode == ExitCode.NOTHING_MATCHED
     assert db.execute("SELECT count(*) FROM holdfast.lane").fetchone() == (0,)
 

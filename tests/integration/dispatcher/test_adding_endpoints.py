@@ -42,6 +42,15 @@ HOLD_ROUTING = f"""
     CREATE TRIGGER hold BEFORE UPDATE ON holdfast.batch
         FOR EACH ROW EXECUTE FUNCTION holdfast.hold();
 """
+HOLD_SINK = f"""
+    CREATE FUNCTION holdfast.hold() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        PERFORM pg_advisory_xact_lock({GATE});
+        RETURN NEW;
+    END $$;
+    CREATE TRIGGER hold BEFORE INSERT ON holdfast.batch
+        FOR EACH ROW WHEN (NEW.stream = 'test') EXECUTE FUNCTION holdfast.hold();
+"""
 WAITS = """
     SELECT count(*) FROM pg_locks
     WHERE locktype = 'advisory' AND NOT granted AND objid <> %s
@@ -122,6 +131,28 @@ def test_endpoint_that_is_added_waits_for_routing_and_starts_behind_it(
     decisions.write("m_1")
     assert route(dsn) == Routed(batches=1, lanes=1)
     assert claimed(dsn) == expected
+
+
+def test_batch_that_commits_after_an_endpoint_was_added_is_for_it_whenever_it_began(
+    dsn: str, db: psycopg.Connection, decisions: Decisions, threads: ThreadPoolExecutor
+) -> None:
+    decisions.write("m_1")
+    db.execute(HOLD_SINK)
+    with psycopg.connect(dsn) as gate:
+        gate.execute("SELECT pg_advisory_xact_lock(%s)", [GATE])
+        writing = threads.submit(decisions.write, "m_1", "m_2")
+        eventually(lambda: is_waiting(db, writing))
+        # A later number is taken, and committed, before the earlier one.
+        with Decisions(dsn, "free") as other:
+            other.write("m_3")
+        with operator_store(dsn) as store:
+            store.add_endpoint(SETTINGS, from_beginning=False, reason="test")
+    assert writing.result().batch_no == 2
+    route(dsn)
+    assert {subject: row[:2] for subject, row in lanes(db).items()} == {
+        "m_1": (1, 2),
+        "m_2": (0, 1),
+    }
 
 
 def test_backfill_adds_what_was_routed_before_an_older_batch(

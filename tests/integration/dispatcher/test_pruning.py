@@ -71,7 +71,11 @@ def test_statement_that_locks_rows_prunes_at_its_start_or_by_its_rows_and_not_bo
             "a.sequence = n.sequence",
             "a.sequence = n.sequence AND a.finished_at > n.created_at",
         ),
-        ("lane_route", "(e.created_at >= m.starts_at) IS NOT FALSE", "e.created_at >= m.starts_at"),
+        (
+            "lane_route",
+            "e.subject_id = m.subject_id\n",
+            "e.subject_id = m.subject_id AND e.created_at <= m.first_created_at\n",
+        ),
     ],
 )
 def test_bound_of_a_row_beside_one_of_the_start_is_found(

@@ -5,6 +5,7 @@ from uuid import UUID
 
 from dispatcher.core.needs import (
     BREAKER_SECONDS,
+    CLOCK_SECONDS,
     ROUTING_SECONDS,
     SNAPSHOT_SECONDS,
     NeedKind,
@@ -28,6 +29,7 @@ QUIET: dict[str, Any] = {
     "endpoints": [_endpoint("payouts")],
     "unrouted_batches": 0,
     "unrouted_seconds": None,
+    "clock_behind_seconds": -5.0,
     "dispatchers_alive": 1,
     "dead_letters": 0,
     "stopped_lanes": 0,
@@ -54,6 +56,14 @@ PREPARED = {**SESSION, "kind": "prepared", "pid": None, "application": "gid-7"}
 def _one(**facts: Any) -> dict[str, Any]:
     [need] = overview_needs({**QUIET, **facts})
     return need.row()
+
+
+def test_clock_that_is_behind_what_is_stored_is_named() -> None:
+    assert overview_needs({**QUIET, "clock_behind_seconds": CLOCK_SECONDS}) == []
+    assert overview_needs({**QUIET, "clock_behind_seconds": None}) == []
+    need = _one(clock_behind_seconds=3600.0)
+    assert (need["kind"], need["command"]) == ("clock_behind", "holdfast database")
+    assert "1 h behind" in need["sentence"]
 
 
 def test_nothing_needs_anybody_where_all_is_well() -> None:

@@ -31,6 +31,7 @@ ROW: dict[str, Any] = {
     "acted_at": None,
     "types": [],
     "starts_at": None,
+    "before_start": None,
     "added_at": NOW - 3600 * SECOND,
     "changed_at": NOW - 3600 * SECOND,
     "order_policy": "stop",
@@ -143,9 +144,14 @@ def _around(*sessions: dict[str, Any], dispatcher: dict[str, Any] | None = ALIVE
             "takes other, not payout_hold.block",
         ),
         (
-            {"starts_at": NOW, "last_sequence": None, "lane_delivered_sequence": None},
+            {
+                "starts_at": NOW,
+                "before_start": True,
+                "last_sequence": None,
+                "lane_delivered_sequence": None,
+            },
             Verdict.BEFORE_START,
-            "from 2026-11-02T12:00:00Z on",
+            "added, at 2026-11-02T12:00:00Z",
         ),
         # Others go before it, and it will be passed over all the same.
         ({"types": ["other"], "head_sequence": 2}, Verdict.NOT_TAKEN, "takes other"),
