@@ -9,10 +9,12 @@ import pytest
 
 from dispatcher.core.lifecycle import LaneState
 from dispatcher.transport.engines import EngineName
+from sink.contract.exits import ExitCode
+from tests.support.command import holdfast
 from tests.support.decisions import Decisions
 from tests.support.delivery import attempts, lanes, make_due
 from tests.support.dispatching import LOOPBACK, add_endpoint, drain
-from tests.support.replaying import DELIVERED, applied, progress
+from tests.support.replaying import ALL, DELIVERED, applied, progress
 from tests.support.sender import key_of, receipt
 from tests.support.webhooks import Behaviour, Seen, WebhookReceiver, answer
 
@@ -165,3 +167,47 @@ def test_receiver_that_puts_an_entry_off_uses_up_no_step_of_its_schedule(
     assert drain(dsn).counts == {"throttled": 6, "failed": 1, "delivered": 1}
     assert progress(dsn, id_)["delivered"] == 1
     assert [row.number for row in attempts(db)] == list(range(1, 17))
+
+
+def _needs(dsn: str) -> dict[str, int]:
+    found = json.loads(holdfast("status", "--json", dsn=dsn).stdout)["needs"]
+    return {need["kind"]: need["count"] for need in found}
+
+
+def test_decision_that_is_called_stale_without_a_reason_needs_a_person_for_a_day(
+    dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
+) -> None:
+    """As of a receiver that was restored, or that somebody sent a forged sequence."""
+    add_endpoint(db, receiver.url)
+    decisions.write("m_fine", "m_stale", "m_stale")
+    receiver.script = lambda seen: said(
+        seen.header("webhook-id"), "stale" if seen.subject == "m_stale" else "applied"
+    )
+    assert drain(dsn).counts == {"delivered": 3}
+    assert _needs(dsn) == {"stale_answers": 2}
+    status = holdfast("status", dsn=dsn)
+    assert status.returncode == ExitCode.DEGRADED
+    command = "holdfast receipts --endpoint payouts"
+    assert command in status.stdout
+    shown = holdfast(*command.split()[1:], "--json", dsn=dsn)
+    assert shown.returncode == ExitCode.DEGRADED
+    assert json.loads(shown.stdout)["findings"]["stale_there"] == 2
+    db.execute("UPDATE holdfast.attempt SET finished_at = finished_at - interval '25 hours'")
+    assert _needs(dsn) == {}
+
+
+def test_stale_answer_that_a_later_decision_or_the_receipt_explains_needs_nobody(
+    dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
+) -> None:
+    add_endpoint(db, receiver.url, order_policy="skip", schedule_seconds=[0])
+    decisions.write("m_1", "m_1")
+
+    def behind(seen: Seen) -> Behaviour:
+        return answer(500) if seen.sequence == 1 else said(seen.header("webhook-id"))
+
+    receiver.script = behind
+    assert drain(dsn).counts == {"failed": 2, "dead": 1, "delivered": 1}
+    receiver.script = lambda seen: said(seen.header("webhook-id"), "stale")
+    applied(dsn, ALL)
+    assert drain(dsn).counts["delivered"] == 2
+    assert "stale_answers" not in _needs(dsn)

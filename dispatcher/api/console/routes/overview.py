@@ -36,6 +36,8 @@ PLACES = {
     "partitions": "/database",
     "stopped_lanes": "/subjects?held=stopped",
     "dead_letters": "/dead",
+    "stale_answers": "/attempts",
+    "addresses_refused": "/endpoints",
     "disabled_endpoints": "/endpoints",
     "breakers_open": "/endpoints",
     "diverged_replays": "/batches",
