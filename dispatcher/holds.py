@@ -55,7 +55,7 @@ class Holds:
         untold = self._untold.setdefault(endpoint.id, _Untold())
         for attempt in settlement.attempts:
             untold.failures = failures_after(untold.failures, attempt)
-            untold.asked |= attempt.barred or (attempt.put_off and bool(attempt.asked_seconds))
+            untold.asked |= attempt.barred or attempt.put_off
         untold.asked |= settlement.disable is not None
         untold.threshold = endpoint.breaker_threshold
         untold.unstored += _may_hold(settlement)

@@ -57,9 +57,9 @@ def _given_back(
 
 
 def _held(pace: Pace, attempt: Attempt, at: datetime) -> Pace:
-    if attempt.outcome is not Outcome.THROTTLED or not attempt.asked_seconds:
+    if not attempt.put_off:
         return pace
-    asked = min(attempt.asked_seconds, RETRY_AFTER_SECONDS_MAX)
+    asked = min(attempt.asked_seconds or 0, RETRY_AFTER_SECONDS_MAX)
     until = at + timedelta(seconds=asked)
     if pace.held_until is not None and until <= pace.held_until:
         return pace

@@ -45,7 +45,7 @@ class Endpoint:
     budget_seconds: int = 432_000
     """How long an entry may be tried, without the time in which its endpoint is not sent to."""
     breaker_threshold: int = 10
-    """Failures in a row that open the breaker; 0: it never opens."""
+    """Failures in a row that open the breaker; 0: no number of them does."""
     slow_start_seconds: int = 60
     inquiry_path: str | None = None
     """What comes before a key in the path at which its receiver says what became of it."""
@@ -149,8 +149,11 @@ class Attempt:
 
     @property
     def put_off(self) -> bool:
-        """Whether the receiver said when to come again, which is an instruction and no failure."""
-        return self.outcome is Outcome.THROTTLED and self.asked_seconds is not None
+        """Whether the receiver said when to come again, which is an instruction and no failure.
+
+        "At once" is none: an entry would be sent again and again, and never take a step.
+        """
+        return self.outcome is Outcome.THROTTLED and bool(self.asked_seconds)
 
     @property
     def takes_step(self) -> bool:

@@ -11,7 +11,7 @@ down_revision = "0023"
 
 def upgrade() -> None:
     op.execute("""
-        CREATE INDEX IF NOT EXISTS ix_attempt_stale ON holdfast.attempt (finished_at)
+        CREATE INDEX IF NOT EXISTS ix_attempt_stale ON holdfast.attempt (finished_at, endpoint_id)
         WHERE receipt LIKE '%"outcome":"stale"%'
     """)
 

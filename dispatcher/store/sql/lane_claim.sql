@@ -83,9 +83,8 @@ taken AS MATERIALIZED (
     CROSS JOIN LATERAL (
         -- A subquery in a CASE, which is not even begun where nothing was handed out before.
         SELECT CASE WHEN n.sequence <= d.claimed_sequence AND NOT (n.place = 1 AND d.attempt > 0) THEN (
-            -- What took no step of the schedule: a rescue has no duration. Of a 429 it is not on record whether it named a time.
-            SELECT ARRAY[max(a.number), count(*) FILTER (
-                WHERE a.duration_ms IS NULL OR a.outcome IN ('throttled', 'refused'))::integer]
+            -- A rescue has no duration.
+            SELECT ARRAY[max(a.number), count(*) FILTER (WHERE a.duration_ms IS NULL)::integer]
             FROM holdfast.attempt a
             WHERE a.endpoint_id = d.endpoint_id AND a.subject_id = d.subject_id
               AND a.sequence = n.sequence

@@ -186,6 +186,7 @@ attempt = Table(
     Index(
         "ix_attempt_stale",
         "finished_at",
+        "endpoint_id",
         postgresql_where=text("""receipt LIKE '%"outcome":"stale"%'"""),
     ),
     postgresql_partition_by="RANGE (finished_at)",

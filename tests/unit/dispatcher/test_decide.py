@@ -116,6 +116,7 @@ WAYS = {
     "throttled": {"outcome": Outcome.THROTTLED, "status": 429, "asked_seconds": 1.0},
     "unavailable": {"outcome": Outcome.THROTTLED, "status": 503, "asked_seconds": 7.0},
     "too_many": {"outcome": Outcome.THROTTLED, "status": 429},
+    "at_once": {"outcome": Outcome.THROTTLED, "status": 429, "asked_seconds": 0.0},
     "failed": {"outcome": Outcome.FAILED, "status": 500},
     "unknown": {"outcome": Outcome.UNKNOWN},
 }
