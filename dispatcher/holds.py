@@ -25,7 +25,7 @@ class _Untold:
     unstored: int = 0
     """Results that did not end with a delivery and are not stored."""
     asked: bool = False
-    """Whether one of them asked for time, or for nothing more at all (410)."""
+    """Whether one of them asked for time, or for nothing more at all (410), or our guard did."""
     threshold: int = 0
 
     def will_hold(self) -> bool:
@@ -55,7 +55,7 @@ class Holds:
         untold = self._untold.setdefault(endpoint.id, _Untold())
         for attempt in settlement.attempts:
             untold.failures = failures_after(untold.failures, attempt)
-            untold.asked |= attempt.outcome is Outcome.THROTTLED and bool(attempt.asked_seconds)
+            untold.asked |= attempt.barred or attempt.put_off
         untold.asked |= settlement.disable is not None
         untold.threshold = endpoint.breaker_threshold
         untold.unstored += _may_hold(settlement)

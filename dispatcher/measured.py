@@ -13,6 +13,7 @@ from dispatcher.core.replays import ReplayTurn, ReplayWanted
 from dispatcher.core.values import Claim, EndpointRow, Lane, Rescued, Settled, Settlement, Wanted
 from dispatcher.metrics import Measures
 from dispatcher.ports import Instance, OldDays, Pruned, Routed, Store
+from dispatcher.receipt import says_stale
 from sink.contract.states import Outcome
 
 
@@ -158,6 +159,10 @@ class MeasuredStore:
             elif attempt.outcome is Outcome.DELIVERED and attempt.sequence in created:
                 since = created[attempt.sequence].timestamp()
                 measures.end_to_end_seconds.observe(max(0.0, now - since), (name,))
+                # Of an item of a replay, what was sent before explains it.
+                measures.stale[name,] += attempt.number == 1 and says_stale(attempt.receipt)
+            measures.other_keys[name,] += attempt.other_key is not None
+            measures.barred[name,] += attempt.barred
         if settlement.dead is not None:
             measures.dead[name,] += 1
 

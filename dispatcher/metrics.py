@@ -106,6 +106,9 @@ class Measures:
         self.fenced: Counter[Labels] = Counter()
         self.rescued: Counter[Labels] = Counter()
         self.dead: Counter[Labels] = Counter()
+        self.other_keys: Counter[Labels] = Counter()
+        self.stale: Counter[Labels] = Counter()
+        self.barred: Counter[Labels] = Counter()
         self.replay_items = 0
         self.attempt_seconds = Histogram(ATTEMPT_SECONDS)
         self.end_to_end_seconds = Histogram(END_TO_END_SECONDS)
@@ -120,8 +123,9 @@ class Measures:
 
     def know(self, endpoints: Iterable[str]) -> None:
         """Show every counter of these: an increase from nothing is none to Prometheus."""
+        counters = (self.unknown, self.fenced, self.rescued, self.dead)
         for name in endpoints:
-            for counter in (self.unknown, self.fenced, self.rescued, self.dead):
+            for counter in (*counters, self.other_keys, self.stale, self.barred):
                 counter.setdefault((name,), 0)
             for outcome in Outcome:
                 self.attempts.setdefault((name, outcome.value), 0)
@@ -160,6 +164,9 @@ class DispatcherCollector(Collector):
         yield _counter("fenced_writes", "Results that came after their lease", m.fenced, by)
         yield _counter("leases_expired", "Attempts that ended with their lease", m.rescued, by)
         yield _counter("dead", "Entries given up", m.dead, by)
+        yield _counter("other_keys", "Answers that name another key", m.other_keys, by)
+        yield _counter("stale_answers", "First attempts answered stale", m.stale, by)
+        yield _counter("addresses_refused", "Attempts that our guard refused", m.barred, by)
         yield _counter("replay_items", "Items taken of replays", {(): m.replay_items}, [])
         for name, told, key in (
             ("dropped_results", "Results given up in an outage", "dropped_results"),

@@ -41,6 +41,13 @@ class Transport(Protocol):
         """Close the connections of every other target."""
         ...
 
+    def drop(self, target: Target) -> None:
+        """Use no idle connection to `target` again: one of them gave an answer to another request.
+
+        Does not wait, so that no request can begin on one of them meanwhile.
+        """
+        ...
+
     async def close(self) -> None:
         """Close everything."""
         ...

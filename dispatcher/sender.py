@@ -29,7 +29,7 @@ from dispatcher.core.values import Attempt, Endpoint, Entry, Lane, Settlement
 from dispatcher.endpoints import Endpoints, Ready
 from dispatcher.holds import Holds
 from dispatcher.ports import Progress, Transport
-from dispatcher.receipt import proven_receipt
+from dispatcher.receipt import other_key, proven_receipt
 from dispatcher.receiver.secret import Secret
 from dispatcher.telemetry import Telemetry
 from dispatcher.tracing import AttemptSpan, attempt_spans
@@ -152,6 +152,8 @@ class Sender:
         if isinstance(answer, Response) and answer.key_window is not None:
             self._learn(ready, answer.key_window)
         attempt = _judged(entry, key, answer, ready.secrets, duration_ms, ours=ours)
+        if attempt.other_key is not None:
+            self._transport.drop(ready.target)
         return replace(attempt, response=INQUIRED) if isinstance(found, Response) else attempt
 
     async def _before_repeating(
@@ -214,14 +216,19 @@ def _judged(
     ours: bool,
 ) -> Attempt:
     outcome = classify(answer)
-    status = error = response = receipt = asked_seconds = None
+    status = error = response = receipt = asked_seconds = other = None
     if isinstance(answer, Response):
         status = answer.status
         if answer.body:
             receipt = proven_receipt(answer.body, key, secrets)
             # A receipt says all that the body says; other answers are kept for people to read.
             response = None if receipt else storable(answer.body)
-        if outcome is Outcome.THROTTLED or status == CONFLICT:
+            other = None if receipt else other_key(answer.body, key)
+        if other is not None:
+            # It answers another request, so of this one nothing is known but that it was sent.
+            outcome = Outcome.UNKNOWN
+            error = f"the answer is about another key, {other}: nothing is known of this one"
+        elif outcome is Outcome.THROTTLED or status == CONFLICT:
             asked_seconds = parse_retry_after(answer.retry_after, datetime.now(UTC))
     else:
         error = answer.error
@@ -237,4 +244,6 @@ def _judged(
         receipt=receipt,
         asked_seconds=asked_seconds,
         ours=ours,
+        other_key=other,
+        barred=isinstance(answer, Refused) and answer.of_endpoint,
     )

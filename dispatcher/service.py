@@ -67,8 +67,8 @@ class Report:
     """How a dispatcher ended."""
 
     counts: Mapping[str, int]
-    """Attempts by outcome, and `dead`, `rescued`, `lost_leases`, `dropped_results`, `gaps`,
-    `crashed`; of days that are old enough, `days_dropped` and `days_kept`.
+    """Attempts by outcome, and `dead`, `other_keys`, `rescued`, `lost_leases`, `dropped_results`,
+    `gaps`, `crashed`; of days that are old enough, `days_dropped` and `days_kept`.
     """
     waiting: Mapping[str, str]
     """Endpoints with something to send that nothing could be sent to, with the reason: until when,

@@ -24,6 +24,7 @@ class Line(StrEnum):
     STOPPING = "dispatcher.stopping"
     STOPPED = "dispatcher.stopped"
     ATTEMPT = "attempt"
+    OTHER_KEY = "receipt.other_key"
     DEAD_LETTER = "dead_letter"
     LEASE_LOST = "lease.lost"
     LEASE_EXPIRED = "lease.expired"
@@ -102,6 +103,10 @@ class Telemetry:
                 fields["retry_at"] = settled.due_at.isoformat()
             write = self._log.info if attempt.outcome is Outcome.DELIVERED else self._log.warning
             write(Line.ATTEMPT.value, **fields)
+            if attempt.other_key is not None:
+                self.counts["other_keys"] += 1
+                named = {"status": attempt.status, "named": attempt.other_key}
+                self.warn(Line.OTHER_KEY, **_whose(endpoint, settlement, attempt), **named)
         if settled.paced is not None:
             self._paced(endpoint, settled.paced)
         if settlement.dead is not None:
@@ -184,17 +189,23 @@ def _written(logger: Any, lines: list[str]) -> list[str]:
 
 def _attempt_fields(endpoint: str, settlement: Settlement, attempt: Attempt) -> dict[str, object]:
     fields: dict[str, object] = {
-        "endpoint": endpoint,
-        "subject": settlement.subject_id,
-        "sequence": attempt.sequence,
-        "key": Key(attempt.key).text,
-        "attempt": attempt.number,
+        **_whose(endpoint, settlement, attempt),
         "outcome": attempt.outcome.value,
         "status": attempt.status,
         "ms": attempt.duration_ms,
         "error": attempt.error,
     }
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _whose(endpoint: str, settlement: Settlement, attempt: Attempt) -> dict[str, object]:
+    return {
+        "endpoint": endpoint,
+        "subject": settlement.subject_id,
+        "sequence": attempt.sequence,
+        "key": Key(attempt.key).text,
+        "attempt": attempt.number,
+    }
 
 
 def configure(stream: TextIO = sys.stderr) -> None:

@@ -80,7 +80,8 @@ BreakerThreshold = Annotated[
         "--breaker-threshold",
         min=0,
         max=10_000,
-        help="Failures in a row until nothing more is sent for a while; 0: never. Default: 10.",
+        help="Failures in a row until nothing more is sent for a while; 0: no number of them."
+        " An address that is refused stops it in any case. Default: 10.",
     ),
 ]
 SlowStart = Annotated[

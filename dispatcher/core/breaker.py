@@ -13,7 +13,7 @@ class Event(StrEnum):
     """What can happen to a breaker."""
 
     TRIP = "trip"
-    """As many attempts in a row failed as the endpoint allows."""
+    """As many attempts in a row failed as the endpoint allows, or our guard refused its address."""
     PROBE = "probe"
     """Its time is over and a dispatcher claimed one entry to try."""
     FREE = "free"

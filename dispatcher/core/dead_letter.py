@@ -71,10 +71,10 @@ def what_helps(row: Mapping[str, Any]) -> list[Advice]:
 
 
 def _first(reason: DeadReason, endpoint: str) -> list[Advice]:
-    """Return what comes before it is sent again, where our own guard would stop it again."""
+    """Return what comes before it is sent again, where Holdfast itself would refuse it again."""
     if reason is not DeadReason.REFUSED:
         return []
-    effect = "Holdfast itself refused the address: correct the endpoint first (`endpoint set`)"
+    effect = "Holdfast itself did not send it: the detail says why; correct that first"
     return [Advice(f"holdfast endpoint show {endpoint}", effect)]
 
 

@@ -5,7 +5,7 @@ from typing import assert_never
 
 from dispatcher.core.lifecycle import Move
 from dispatcher.core.outcome import CONFLICT
-from dispatcher.core.schedule import retry_delay_us
+from dispatcher.core.schedule import RETRY_AFTER_SECONDS_MAX, free_delay_us, retry_delay_us
 from dispatcher.core.values import Attempt, DeadLetter, Endpoint, Entry, Lane, Settlement
 from sink.contract.states import DeadReason, OrderPolicy, Outcome
 
@@ -35,23 +35,34 @@ def settle(
             return _settlement(lane, Move.KEEP, before, tried, disable=why)
         case Outcome.REJECTED:
             return _bury(lane, tried, endpoint, DeadReason.REJECTED)
+        case Outcome.REFUSED if last.barred:
+            # The endpoint's fault: its entries wait, and use up neither schedule nor budget.
+            delay_us = _delay_us(lane, tried, endpoint, draw)
+            return _settlement(lane, Move.RETRY, before, tried, delay_us=delay_us)
         case Outcome.REFUSED:
             return _bury(lane, tried, endpoint, DeadReason.REFUSED)
         case Outcome.THROTTLED | Outcome.FAILED | Outcome.UNKNOWN:
-            # A lease that ran out is a fault of ours: it takes no step of the schedule.
-            step = last.number - lane.entries[len(attempts) - 1].rescued
-            delay_us = retry_delay_us(
-                endpoint.schedule_seconds,
-                step,
-                draw=draw,
-                asked_seconds=last.asked_seconds,
-                conflict=last.status == CONFLICT,
-            )
+            delay_us = _delay_us(lane, tried, endpoint, draw)
             if delay_us is None or _tried_seconds(lane, last) >= endpoint.budget_seconds:
                 return _bury(lane, tried, endpoint, DeadReason.EXHAUSTED)
             return _settlement(lane, Move.RETRY, before, tried, delay_us=delay_us)
         case _:
             assert_never(last.outcome)
+
+
+def _delay_us(
+    lane: Lane, attempts: tuple[Attempt, ...], endpoint: Endpoint, draw: float
+) -> int | None:
+    last, schedule = attempts[-1], endpoint.schedule_seconds
+    if not last.takes_step:
+        return free_delay_us(schedule, draw=draw, asked_seconds=last.asked_seconds)
+    return retry_delay_us(
+        schedule,
+        last.number - lane.entries[len(attempts) - 1].rescued,
+        draw=draw,
+        asked_seconds=last.asked_seconds,
+        conflict=last.status == CONFLICT,
+    )
 
 
 def _bury(
@@ -87,6 +98,8 @@ def _settlement(
     disable: str | None = None,
 ) -> Settlement:
     following = _following(lane, delivered_sequence)
+    retried = attempts[-1] if move is Move.RETRY else None
+    free = retried is not None and not retried.takes_step
     return Settlement(
         endpoint_id=lane.endpoint_id,
         subject_id=lane.subject_id,
@@ -94,14 +107,21 @@ def _settlement(
         move=move,
         delivered_sequence=delivered_sequence,
         attempt=_attempts_of(following, attempts),
-        rescued=following.rescued if following else 0,
+        rescued=following.rescued + free if following else 0,
         attempts=attempts,
         trusted_until=lane.trusted_until if lane.settle_until is None else lane.settle_until,
         delay_us=delay_us,
         dead=dead,
         disable=disable,
         unsent=len(lane.entries) - len(attempts),
+        asked_us=_asked_us(retried),
     )
+
+
+def _asked_us(retried: Attempt | None) -> int:
+    if retried is None or not retried.put_off:
+        return 0
+    return round(min(retried.asked_seconds or 0, RETRY_AFTER_SECONDS_MAX) * 1_000_000)
 
 
 def _tried_seconds(lane: Lane, last: Attempt) -> float:

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from dispatcher.core.holding import holders
+from dispatcher.core.pace_results import BARRED
 from dispatcher.core.spans import span
 
 SNAPSHOT_SECONDS = 300.0
@@ -39,6 +40,8 @@ class NeedKind(StrEnum):
     STOPPED_LANES = "stopped_lanes"
     DEAD_LETTERS = "dead_letters"
     SILENCED_SUBJECTS = "silenced_subjects"
+    STALE_ANSWERS = "stale_answers"
+    ADDRESSES_REFUSED = "addresses_refused"
     DISABLED_ENDPOINTS = "disabled_endpoints"
     BREAKERS_OPEN = "breakers_open"
     DIVERGED_REPLAYS = "diverged_replays"
@@ -64,7 +67,8 @@ class Need:
 def overview_needs(found: Mapping[str, Any]) -> list[Need]:
     """Return what needs a person, by a row of `overview_counts.sql`, endpoints and `database`.
 
-    `found` has the columns of that row, `endpoints` (rows of `overview_endpoints.sql`),
+    `found` has the columns of that row, `endpoints` (rows of `overview_endpoints.sql`), `stale` (an
+    endpoint for each decision that it called stale without a reason) with `stale_complete`,
     `days_ahead` (the fewer of entry and attempt) and `snapshots` (of `database_snapshots.sql`).
     """
     made = [*_delivery(found), *_clock(found), *_people(found)]
@@ -114,6 +118,11 @@ def _delivery(found: Mapping[str, Any]) -> Iterator[Need]:
     if dead := found["dead_letters"]:
         said = f"{_some(dead, 'entry was', 'entries were')} given up, and nobody has decided"
         yield Need(NeedKind.DEAD_LETTERS, dead, said, "holdfast dead list")
+    yield from _stale(found)
+    yield from _endpoints(endpoints)
+
+
+def _endpoints(endpoints: Sequence[Mapping[str, Any]]) -> Iterator[Need]:
     disabled = [each["name"] for each in endpoints if each["state"] == "disabled"]
     if disabled:
         said = (
@@ -121,10 +130,19 @@ def _delivery(found: Mapping[str, Any]) -> Iterator[Need]:
         )
         command = f"holdfast endpoint show {disabled[0]}"
         yield Need(NeedKind.DISABLED_ENDPOINTS, len(disabled), said, command)
+    stopped_at = [each for each in endpoints if each["state"] == "active" and _open(each)]
+    barred = [each["name"] for each in stopped_at if _barred(each)]
+    if barred:
+        said = (
+            f"Holdfast refuses the address of {_some(len(barred), 'endpoint', 'endpoints')}:"
+            f" {_names(barred)}. Nothing is sent there, and everything waits"
+        )
+        command = f"holdfast endpoint test {barred[0]}"
+        yield Need(NeedKind.ADDRESSES_REFUSED, len(barred), said, command)
     tripped = [
         each["name"]
-        for each in endpoints
-        if each["state"] == "active" and (each["breaker_open_seconds"] or 0) > BREAKER_SECONDS
+        for each in stopped_at
+        if each["breaker_open_seconds"] > BREAKER_SECONDS and not _barred(each)
     ]
     if tripped:
         said = (
@@ -133,6 +151,28 @@ def _delivery(found: Mapping[str, Any]) -> Iterator[Need]:
         )
         command = f"holdfast endpoint show {tripped[0]}"
         yield Need(NeedKind.BREAKERS_OPEN, len(tripped), said, command)
+
+
+def _open(endpoint: Mapping[str, Any]) -> bool:
+    return endpoint["breaker_open_seconds"] is not None
+
+
+def _barred(endpoint: Mapping[str, Any]) -> bool:
+    return (endpoint["breaker_reason"] or "").startswith(BARRED)
+
+
+def _stale(found: Mapping[str, Any]) -> Iterator[Need]:
+    """Yield what is over by itself 24 h after the last such answer."""
+    if stale := found["stale"]:
+        count, names = len(stale), sorted(set(stale))
+        more = "" if found["stale_complete"] else "at least "
+        said = (
+            f"{more}{_some(count, 'delivery', 'deliveries')} of the last 24 h did not apply the"
+            f" decision: {_names(names)} answered `stale`, and nothing that was sent from here"
+            " explains it. The receiver may have been restored, or somebody else sends there"
+        )
+        command = f"holdfast receipts --endpoint {names[0]}"
+        yield Need(NeedKind.STALE_ANSWERS, count, said, command)
 
 
 def _not_claimed(found: Mapping[str, Any]) -> Iterator[Need]:

@@ -48,6 +48,8 @@ class Refused:
     """Our own guard did not allow the request: nothing was sent."""
 
     error: str
+    of_endpoint: bool = False
+    """Whether the endpoint is at fault, by its address or URL, and not the entry."""
 
 
 Answer = Response | NotSent | NoAnswer | Refused

@@ -20,6 +20,10 @@ nothing would be begun while claims take longer."""
 BUCKET_SECONDS = 0.05
 """How long an idle endpoint gathers what may then be claimed at once; one entry in any case."""
 
+DEBT_MAX = timedelta(seconds=2)
+"""How far ahead the rate may be used up. A claim never gets that far, at any rate: what is further
+ahead is of a clock that was set back since, and would keep an endpoint from being claimed."""
+
 RAMP_PER_SECOND = 4.0
 RAMP_DOUBLINGS = 10
 """A slow start begins with so many entries a second and doubles so often until it is over."""
@@ -114,8 +118,10 @@ def next_seconds(pace: Pace, rate: float, at: datetime) -> float:
     return max(0.0, (pace.paid_until - at).total_seconds() - (_bucket(rate) - 1) / rate)
 
 
-def warmed(pace: Pace, at: datetime) -> Pace:
-    """Return the row with its breaker closed, if the time of its slow start is over."""
+def as_of(pace: Pace, at: datetime) -> Pace:
+    """Return the row as it stands at `at`: with a bounded debt, and closed after its slow start."""
+    if pace.paid_until > (bound := at + DEBT_MAX):
+        pace = replace(pace, paid_until=bound)
     if pace.breaker is not BreakerState.SLOW_START or starts_slowly(pace, at):
         return pace
     return replace(moved(pace, Event.WARM, at), openings=0)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from dispatcher.core.breaker import Event, after, open_seconds
-from dispatcher.core.pace import Limits, Pace, moved, rate_of, warmed
+from dispatcher.core.pace import Limits, Pace, as_of, moved, rate_of
 from dispatcher.core.schedule import RETRY_AFTER_SECONDS_MAX
 from dispatcher.core.values import Attempt, Settlement
 from sink.contract.states import BreakerState, Outcome
@@ -13,12 +13,15 @@ from sink.contract.states import BreakerState, Outcome
 _FAILURES = (Outcome.FAILED, Outcome.UNKNOWN, Outcome.THROTTLED)
 _ANSWERS = (Outcome.DELIVERED, Outcome.REJECTED)
 
+BARRED = "our own guard refused the endpoint"
+"""How the reason of a breaker begins that no failure of the receiver opened."""
+
 
 def settled(
     pace: Pace, settlements: Sequence[Settlement], limits: Limits, at: datetime, *, draw: float
 ) -> Pace:
     """Return the row after these results of its endpoint. `draw` is a random number in [0, 1)."""
-    pace = warmed(pace, at)
+    pace = as_of(pace, at)
     pace = _given_back(pace, settlements, limits, at)
     for settlement in settlements:
         for attempt in settlement.attempts:
@@ -54,9 +57,9 @@ def _given_back(
 
 
 def _held(pace: Pace, attempt: Attempt, at: datetime) -> Pace:
-    if attempt.outcome is not Outcome.THROTTLED or not attempt.asked_seconds:
+    if not attempt.put_off:
         return pace
-    asked = min(attempt.asked_seconds, RETRY_AFTER_SECONDS_MAX)
+    asked = min(attempt.asked_seconds or 0, RETRY_AFTER_SECONDS_MAX)
     until = at + timedelta(seconds=asked)
     if pace.held_until is not None and until <= pace.held_until:
         return pace
@@ -66,6 +69,8 @@ def _held(pace: Pace, attempt: Attempt, at: datetime) -> Pace:
 
 def _counted(pace: Pace, settlement: Settlement, limits: Limits, at: datetime, draw: float) -> Pace:
     for attempt in settlement.attempts:
+        if attempt.barred:
+            return _opened(pace, Event.TRIP, at, draw, _barred(attempt))
         before, after_it = pace.failures, failures_after(pace.failures, attempt)
         if after_it > before and not limits.breaker_threshold:
             continue
@@ -78,6 +83,8 @@ def _counted(pace: Pace, settlement: Settlement, limits: Limits, at: datetime, d
 
 def _probed(pace: Pace, settlement: Settlement, limits: Limits, at: datetime, draw: float) -> Pace:
     last = settlement.attempts[-1] if settlement.attempts else None
+    if last is not None and last.barred:
+        return _opened(pace, Event.FAILED, at, draw, _barred(last))
     if last is None or last.ours or last.outcome not in _FAILURES + _ANSWERS:
         freed = after(pace.breaker, Event.FREE)
         return replace(pace, breaker=freed, breaker_until=at)
@@ -130,6 +137,10 @@ def _said(attempt: Attempt) -> str:
     if attempt.status is not None:
         return f"answered {attempt.status}"
     return f"had no answer: {attempt.error or attempt.outcome}"[:300]
+
+
+def _barred(attempt: Attempt) -> str:
+    return f"{BARRED}: {attempt.error}"[:300]
 
 
 def _us(span: timedelta) -> int:

@@ -1,14 +1,14 @@
 """A replay's pace and how long it takes. Pure; times are the database's clock."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import assert_never
 from uuid import UUID
 
 from dispatcher.core.decide import detail_of
 from dispatcher.core.lifecycle import Move
-from dispatcher.core.pace import BUCKET_SECONDS, Allowance, sustained
+from dispatcher.core.pace import BUCKET_SECONDS, DEBT_MAX, Allowance, sustained
 from dispatcher.core.values import Lane, Settlement
 from sink.contract.states import Outcome
 
@@ -28,6 +28,13 @@ class ReplayRate:
 
     paid_until: datetime | None
     """Up to when what was taken has used up the rate; None: nothing was."""
+
+
+def bounded(rate: ReplayRate, at: datetime) -> ReplayRate:
+    """Return the rate with what is used up ahead of `at` bounded, as that of an endpoint is."""
+    if rate.paid_until is None or rate.paid_until <= at + DEBT_MAX:
+        return rate
+    return replace(rate, paid_until=at + DEBT_MAX)
 
 
 def affordable(rate: ReplayRate, most: int, at: datetime) -> int:
@@ -144,7 +151,8 @@ def item_after(settlement: Settlement) -> ItemAfter:
             return ItemAfter(last.outcome, detail_of(last), 0, 1, settled=True)
         case Move.RETRY:
             delay = settlement.delay_us or 0
-            return ItemAfter(last.outcome, detail_of(last), delay, 1, settled=False)
+            charged = int(last.takes_step)
+            return ItemAfter(last.outcome, detail_of(last), delay, charged, settled=False)
         case Move.KEEP | Move.RELEASE:
             # Its endpoint is gone: the item waits for it to come back.
             return ItemAfter(last.outcome, settlement.disable, 0, 0, settled=False)

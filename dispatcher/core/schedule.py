@@ -1,8 +1,10 @@
 """When the next attempt is due. Pure: chance comes in as a number.
 
 The schedule holds the seconds before retry 1, 2, ...; an entry is exhausted when the attempt after
-the last of them was not delivered either. A receiver that asks for more time gets it; one that
-asks for less does not, or it could use up an entry's attempts within a minute.
+the last of them was not delivered either. Steps are counted, not attempts: an attempt that says
+nothing about the entry takes none (`Attempt.takes_step`). A receiver that asks for more time gets
+it; after a failure, one that asks for less does not, or it could use up an entry's steps within a
+minute.
 """
 
 from collections.abc import Sequence
@@ -16,7 +18,9 @@ RETRY_AFTER_SECONDS_MAX = 24 * 3600
 RETRY_AFTER_SPREAD = 0.1
 """What was asked for is lengthened by up to this share, so that lanes do not return in step."""
 
-CONFLICT_SECONDS = 5
+SOON_SECONDS = 5
+"""What "soon" is, where no step of the schedule is shorter."""
+
 CONFLICT_ATTEMPTS = 3
 """How often "still running" (409) is asked again soon, before the schedule applies to it too."""
 
@@ -31,15 +35,28 @@ def retry_delay_us(
 ) -> int | None:
     """Return the microseconds until the next attempt, or None when step `step` was the last.
 
-    `step` counts the attempts without those that ended with their lease, from 1. `draw` is a random
-    number in [0, 1), `asked_seconds` what Retry-After said, `conflict` whether the answer was
-    "still running".
+    `step` counts the attempts that took a step, from 1. `draw` is a random number in [0, 1),
+    `asked_seconds` what Retry-After said, `conflict` whether the answer was "still running".
     """
     if step > len(schedule_seconds):
         return None
     base: float = schedule_seconds[step - 1]
     if conflict and step <= CONFLICT_ATTEMPTS:
-        base = min(base, CONFLICT_SECONDS)
+        base = min(base, SOON_SECONDS)
+    return _delay_us(base, draw, asked_seconds)
+
+
+def free_delay_us(
+    schedule_seconds: Sequence[int], *, draw: float, asked_seconds: float | None = None
+) -> int:
+    """Return the microseconds until the next attempt after one that took no step.
+
+    That is what Retry-After said, and never sooner than soon.
+    """
+    return _delay_us(min((*schedule_seconds[:1], SOON_SECONDS)), draw, asked_seconds)
+
+
+def _delay_us(base: float, draw: float, asked_seconds: float | None) -> int:
     delay = base * (1 - JITTER + 2 * JITTER * draw)
     if asked_seconds is not None:
         asked = min(asked_seconds, RETRY_AFTER_SECONDS_MAX)

@@ -45,7 +45,7 @@ class Endpoint:
     budget_seconds: int = 432_000
     """How long an entry may be tried, without the time in which its endpoint is not sent to."""
     breaker_threshold: int = 10
-    """Failures in a row that open the breaker; 0: it never opens."""
+    """Failures in a row that open the breaker; 0: no number of them does."""
     slow_start_seconds: int = 60
     inquiry_path: str | None = None
     """What comes before a key in the path at which its receiver says what became of it."""
@@ -60,7 +60,8 @@ class Endpoint:
 class Entry:
     """One claimed entry. `number` is the attempt that this claim is about to make, from 1.
 
-    `rescued` is how many of the attempts before it ended with their lease, by a fault of ours.
+    `rescued` is how many of the attempts before it used up no step of the schedule: they ended with
+    their lease, by a fault of ours, or as `Attempt.takes_step` says.
     """
 
     sequence: int
@@ -128,7 +129,8 @@ class Attempt:
     """One try and what became of it. `asked_seconds` is what the receiver's Retry-After said.
 
     `ours` says that it failed by a fault of this process or was cancelled by a stop: then it tells
-    nothing about the receiver.
+    nothing about the receiver. `other_key` is what the answer named instead of `key`. `barred` says
+    that our own guard refused the endpoint, not the entry.
     """
 
     sequence: int
@@ -142,6 +144,21 @@ class Attempt:
     receipt: str | None = field(repr=False)
     asked_seconds: float | None = None
     ours: bool = False
+    other_key: str | None = None
+    barred: bool = False
+
+    @property
+    def put_off(self) -> bool:
+        """Whether the receiver said when to come again, which is an instruction and no failure.
+
+        "At once" is none: an entry would be sent again and again, and never take a step.
+        """
+        return self.outcome is Outcome.THROTTLED and bool(self.asked_seconds)
+
+    @property
+    def takes_step(self) -> bool:
+        """Whether it uses up a step of the schedule."""
+        return not (self.put_off or self.barred)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +178,8 @@ class Settlement:
     """What the database shall know after a lane's turn; it counts only while `token` is the lane's.
 
     `attempt` is the number of attempts that the next entry has had, 0 where that is for the
-    attempts on record to say, and `rescued` how many of them ended with their lease. `delay_us` is
-    set for a retry. `disable` is the reason to disable the whole endpoint.
+    attempts on record to say, and `rescued` how many of them used up no step of the schedule.
+    `delay_us` is set for a retry. `disable` is the reason to disable the whole endpoint.
     """
 
     endpoint_id: int
@@ -179,6 +196,8 @@ class Settlement:
     disable: str | None = None
     unsent: int = 0
     """How many of the claimed entries were not sent."""
+    asked_us: int = 0
+    """How long the receiver put the next entry off, which its budget counts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from dispatcher.core.pace import (
     Allowance,
     Pace,
     allowance,
+    as_of,
     claimed,
     next_seconds,
-    warmed,
 )
 from dispatcher.core.values import Claim, Lane, Wanted
 from dispatcher.ports import Routed
@@ -104,7 +104,9 @@ class Claimer:
             if each.whole
         ]
         held = tuple(id_ for id_, (each, allowed) in paced.items() if _holds(each, allowed))
-        warm = tuple(id_ for id_, (each, _) in paced.items() if each.pace != _warm(each))
+        warm = tuple(
+            id_ for id_, (each, _) in paced.items() if each.pace.breaker is not _now(each).breaker
+        )
         rated = {id_: allowed.lanes for id_, (_, allowed) in paced.items() if allowed.rate}
         return Claim(lanes, gaps, held, warm, rated, _again(paced))
 
@@ -211,7 +213,7 @@ class Claimer:
             id_: (
                 each,
                 allowance(
-                    _warm(each), each.limits, wanted.lanes[id_], wanted.entries_per_lane, each.at
+                    _now(each), each.limits, wanted.lanes[id_], wanted.entries_per_lane, each.at
                 ),
             )
             for id_, each in paces.items()
@@ -274,13 +276,13 @@ async def _charge(
         counts[lane.head.endpoint_id] += len(lane.entries) if lane.whole else 0
     for id_, (each, allowed) in paced.items():
         after = claimed(
-            _warm(each), allowed, counts[id_], each.at, wanted.token, wanted.lease_seconds
+            _now(each), allowed, counts[id_], each.at, wanted.token, wanted.lease_seconds
         )
         await write(connection, each.pace, after)
 
 
-def _warm(taken: Taken) -> Pace:
-    return warmed(taken.pace, taken.at)
+def _now(taken: Taken) -> Pace:
+    return as_of(taken.pace, taken.at)
 
 
 def _holds(taken: Taken, allowed: Allowance) -> bool:
@@ -293,7 +295,7 @@ def _again(paced: _Paced) -> float | None:
     """Return when the first of the rates that allow nothing now will, if there is one."""
     return min(
         (
-            next_seconds(_warm(each), allowed.rate, each.at)
+            next_seconds(_now(each), allowed.rate, each.at)
             for each, allowed in paced.values()
             if allowed.rate and not allowed.lanes
         ),

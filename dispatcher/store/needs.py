@@ -1,5 +1,8 @@
 """What needs a person, as `holdfast status` and `holdfast overview` tell it: one look for both."""
 
+from itertools import groupby
+from operator import itemgetter
+
 from dispatcher.core.needs import overview_needs
 from dispatcher.store.operator_session import OperatorSession, Row
 
@@ -11,6 +14,9 @@ DEAD_LOOKED_AT = 2_000
 
 SNAPSHOTS_LOOKED_AT = 10
 
+STALE_LOOKED_AT = 100
+"""How many of the newest `stale` answers of a day are looked at."""
+
 
 class NeedsSession(OperatorSession):
     """A session that can say what needs a person."""
@@ -19,7 +25,7 @@ class NeedsSession(OperatorSession):
         """Return what needs a person: `kind` (a `NeedKind`), `count`, `sentence`, `command`.
 
         The most urgent comes first. Counts end at 100,000; lanes that are stopped are those of the
-        first 2,000 dead letters.
+        first 2,000 dead letters, stale answers the newest 100 of the last 24 h.
         """
         with self._transaction():
             return self._needs(self._counts(), self._all("overview_endpoints"))
@@ -30,9 +36,28 @@ class NeedsSession(OperatorSession):
 
     def _needs(self, counts: Row, endpoints: list[Row]) -> list[Row]:
         """Look at the rest; what comes later in this transaction has the rights of the login."""
-        days_ahead = self._one("days_ahead")["days"]
+        stale, days_ahead = self._stale(), self._one("days_ahead")["days"]
         # What is to be seen of other sessions belongs to the login, not to the role.
         self._run("why_login")
         snapshots = self._all("database_snapshots", {"limit": SNAPSHOTS_LOOKED_AT})
         around = {"endpoints": endpoints, "days_ahead": days_ahead, "snapshots": snapshots}
-        return [need.row() for need in overview_needs({**counts, **around})]
+        return [need.row() for need in overview_needs({**counts, **stale, **around})]
+
+    def _stale(self) -> Row:
+        """Return the endpoints, one for each decision, that called one stale without a reason.
+
+        What explains it is what explains it to `holdfast receipts`.
+        """
+        rows = self._all("overview_stale", {"most": STALE_LOOKED_AT})
+        unexplained: list[str] = []
+        for endpoint_id, found in groupby(rows, key=itemgetter("endpoint_id")):
+            name_of = {(row["subject"], row["sequence"]): row["endpoint"] for row in found}
+            asked = {
+                "endpoint_id": endpoint_id,
+                "subjects": [subject for subject, _ in name_of],
+                "sequences": [sequence for _, sequence in name_of],
+            }
+            explained = self._all("receipts_overtaken", asked)
+            left = name_of.keys() - {(row["subject"], row["sequence"]) for row in explained}
+            unexplained += [name_of[each] for each in left]
+        return {"stale": unexplained, "stale_complete": len(rows) < STALE_LOOKED_AT}

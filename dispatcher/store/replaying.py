@@ -14,13 +14,14 @@ from psycopg.rows import DictRow
 
 from dispatcher.clock import seconds
 from dispatcher.core.lease import SETTLE_SECONDS
-from dispatcher.core.pace import BEGIN_SECONDS, Allowance, allowance, claimed, warmed
+from dispatcher.core.pace import BEGIN_SECONDS, Allowance, allowance, as_of, claimed
 from dispatcher.core.replays import (
     ReplayRate,
     ReplayTurn,
     ReplayWanted,
     affordable,
     allowed_beside,
+    bounded,
     item_after,
     paid,
 )
@@ -65,6 +66,7 @@ async def claim_items(connection: Connection, wanted: ReplayWanted, started: flo
     paced, token = False, wanted.token
     for replay in replays:
         rate, at = ReplayRate(replay["rate_per_second"], replay["paid_until"]), replay["at"]
+        rate = await _bounded(connection, replay["id"], rate, at)
         most = affordable(rate, ITEMS, at)
         rows = await _take(connection, replay, rooms, most, token, wanted) if most else []
         if not rows:
@@ -121,7 +123,7 @@ async def _rooms(connection: Connection, wanted: ReplayWanted) -> dict[int, _Roo
     for id_, items in wanted.room.items():
         taken, allowed = paces.get(id_), Allowance(items, 1)
         if taken is not None:
-            allowed = allowance(warmed(taken.pace, taken.at), taken.limits, _MANY, 1, taken.at)
+            allowed = allowance(as_of(taken.pace, taken.at), taken.limits, _MANY, 1, taken.at)
         rooms[id_] = _Room(min(items, allowed_beside(allowed)), taken, allowed)
     return rooms
 
@@ -182,6 +184,13 @@ async def _move(connection: Connection, replay: DictRow, rows: Sequence[DictRow]
     return moved
 
 
+async def _bounded(connection: Connection, id_: UUID, rate: ReplayRate, at: datetime) -> ReplayRate:
+    within = bounded(rate, at)
+    if within != rate:
+        await run(connection, "replay_paid", {"id": id_, "paid_until": within.paid_until})
+    return within
+
+
 async def _pay(
     connection: Connection, id_: UUID, rate: ReplayRate, items: int, at: datetime
 ) -> None:
@@ -200,7 +209,7 @@ async def _charge(
         taken = rooms[id_].taken
         if taken is not None:
             after = claimed(
-                warmed(taken.pace, taken.at),
+                as_of(taken.pace, taken.at),
                 rooms[id_].allowed,
                 count,
                 taken.at,
@@ -235,6 +244,7 @@ def _lane(row: DictRow, token: UUID, room: _Room, wanted: ReplayWanted, started:
         trusted_until=trusted,
         settle_until=until,
         claimed_at=started,
+        tried_seconds=row["put_off_seconds"],
     )
 
 

@@ -65,6 +65,7 @@ def _lanes(settlements: Sequence[Settlement]) -> dict[str, object]:
         "attempts": [each.attempt for each in settlements],
         "rescued": [each.rescued for each in settlements],
         "delays_us": [each.delay_us for each in settlements],
+        "asked_us": [each.asked_us for each in settlements],
         "stopped": [stops(each.move) for each in settlements],
     }
 

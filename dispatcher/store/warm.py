@@ -46,6 +46,7 @@ _SETTLE = {
     "attempts": [0],
     "rescued": [0],
     "delays_us": [None],
+    "asked_us": [0],
     "stopped": [False],
 }
 

@@ -70,7 +70,8 @@ class AsyncioTransport:
                 channel = self._channel(target)
             head = channel.head(request)
         except (httpx.InvalidURL, ValueError) as error:
-            return Refused(one_line(str(error)))
+            of_endpoint = isinstance(error, httpx.InvalidURL | UnusablePemError)
+            return Refused(one_line(str(error)), of_endpoint=of_endpoint)
         except OSError as error:  # no descriptor left to read a certificate by
             return NotSent(one_line(str(error)))
         channel.in_use += 1
@@ -91,7 +92,7 @@ class AsyncioTransport:
         except (NotConnectedError, ResolveError) as error:
             return NotSent(one_line(str(error)))
         except AddressRefusedError as error:
-            return Refused(one_line(str(error)))
+            return Refused(one_line(str(error)), of_endpoint=True)
         except TimeoutError:
             return NotSent(f"no connection within {target.total_timeout:g} s")
         finally:
@@ -115,6 +116,12 @@ class AsyncioTransport:
         for channel in tuple(self._channels.values()):
             channel.prepare()
             channel.close_expired()
+
+    def drop(self, target: Target) -> None:
+        """Close the idle connections to `target`; see `dispatcher.ports.Transport.drop`."""
+        channel = self._channels.get(target)
+        if channel is not None:
+            channel.drop()
 
     async def close(self) -> None:
         """Close every connection."""

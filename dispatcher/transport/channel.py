@@ -72,6 +72,11 @@ class Channel:
         else:
             connection.abort()
 
+    def drop(self) -> None:
+        """Close every idle connection."""
+        while self._idle:
+            self._idle.pop().abort()
+
     def close_expired(self) -> None:
         """Close what has been idle for too long, or was closed by the other side."""
         expired = seconds() - KEEP_ALIVE_SECONDS
@@ -92,8 +97,7 @@ class Channel:
     async def close(self) -> None:
         """Close every connection, those with a request under way when it has ended."""
         self._closed = True
-        while self._idle:
-            self._idle.pop().abort()
+        self.drop()
         if self._preparing is not None:
             self._preparing.cancel()
             await asyncio.wait({self._preparing})

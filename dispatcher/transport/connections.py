@@ -32,6 +32,7 @@ class Connections(httpcore.AsyncConnectionPool):
         self._network = network
         self._idle: list[httpcore.AsyncHTTPConnection] = []
         self._busy: set[httpcore.AsyncHTTPConnection] = set()
+        self._dropped: list[httpcore.AsyncHTTPConnection] = []
 
     @property
     def in_use(self) -> bool:
@@ -75,18 +76,25 @@ class Connections(httpcore.AsyncConnectionPool):
         else:
             await connection.aclose()
 
+    def drop(self) -> None:
+        """Use no idle connection again; `close_expired` closes them."""
+        self._dropped += self._idle
+        self._idle = []
+
     async def close_expired(self) -> None:
-        """Close what has been idle for too long, or was closed by the other side."""
+        """Close what was dropped, has been idle for too long, or was closed by the other side."""
         expired = [connection for connection in self._idle if connection.has_expired()]
         self._idle = [connection for connection in self._idle if connection not in expired]
-        for connection in expired:
+        dropped, self._dropped = self._dropped, []
+        for connection in (*expired, *dropped):
             await connection.aclose()
 
     async def aclose(self) -> None:
         """Close every connection."""
-        for connection in (*self._idle, *self._busy):
+        for connection in (*self._idle, *self._dropped, *self._busy):
             await connection.aclose()
         self._idle.clear()
+        self._dropped.clear()
         self._busy.clear()
 
     async def _take(self) -> httpcore.AsyncHTTPConnection | None:

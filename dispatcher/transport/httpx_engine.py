@@ -73,7 +73,7 @@ class HttpxTransport:
         try:
             channel = self._channel(target)
         except (httpx.InvalidURL, UnusablePemError) as error:
-            return Refused(one_line(str(error)))
+            return Refused(one_line(str(error)), of_endpoint=True)
         exchange = _Exchange(channel, target, request, progress, end)
         try:
             async with asyncio.timeout(end - seconds()):
@@ -85,7 +85,7 @@ class HttpxTransport:
         except ResolveError as error:
             return NotSent(one_line(str(error)))
         except AddressRefusedError as error:
-            return Refused(one_line(str(error)))
+            return Refused(one_line(str(error)), of_endpoint=True)
         return exchange.answer("no status line")
 
     async def retain(self, targets: Collection[Target]) -> None:
@@ -95,6 +95,12 @@ class HttpxTransport:
                 await self._channels.pop(target).aclose()
         for channel in tuple(self._channels.values()):
             await channel.connections.close_expired()
+
+    def drop(self, target: Target) -> None:
+        """Use no idle connection to `target` again; see `dispatcher.ports.Transport.drop`."""
+        channel = self._channels.get(target)
+        if channel is not None:
+            channel.connections.drop()
 
     async def close(self) -> None:
         """Close every connection."""

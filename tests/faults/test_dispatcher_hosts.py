@@ -8,10 +8,12 @@ import time
 
 import pytest
 
+from dispatcher.core.lifecycle import LaneState
 from dispatcher.transport.engines import EngineName
 from sink.contract.exits import ExitCode
-from tests.support.delivery import attempts
-from tests.support.scene import SHORT, FirstOf, Scene
+from tests.support.delivery import attempts, lanes
+from tests.support.scene import LEASE_SECONDS, SHORT, FirstOf, Scene
+from tests.support.waiting import eventually
 from tests.support.webhooks import Gate, answer
 
 pytestmark = pytest.mark.faults
@@ -82,7 +84,33 @@ def test_name_that_becomes_a_metadata_address_is_not_connected_to(
     scene.decisions.write("m_1")
     bends = ("--resolve", "payouts.test=169.254.169.254")
     with scene.dispatch("log", *SHORT, engine=engine, launcher=(BENT, *bends)) as running:
-        assert running.ends() == ExitCode.OK, running.text()
+        assert running.ends() == ExitCode.DEGRADED, running.text()
     assert [row.outcome for row in attempts(scene.db)] == ["refused"]
     assert scene.receiver.seen == []
+    assert scene.db.execute("SELECT FROM holdfast.dead_letter").fetchall() == []
+    assert lanes(scene.db)["m_1"].state is LaneState.DUE
+
+
+@pytest.mark.parametrize(("engine", "ahead"), [("httpx", ""), ("asyncio", "169.254.169.254,")])
+def test_resolver_that_is_wrong_for_a_moment_costs_no_decision_and_no_step(
+    scene: Scene, engine: EngineName, ahead: str
+) -> None:
+    """A schedule of one step, which the first real failure then needs."""
+    # asyncio asks once before there is anything to send; that it fails is nobody's attempt.
+    where = f"http://payouts.test:{scene.receiver.port}/payouts"
+    scene.endpoint(where, schedule_seconds=[0], concurrency=1)
+    subjects = [f"m_{n}" for n in range(12)]
+    scene.decisions.write(*subjects, *subjects)
+    bends = ("--resolve", f"payouts.test={ahead}169.254.169.254,127.0.0.1")
+    lease = ("--lease-seconds", str(LEASE_SECONDS))
+    with scene.dispatch("log", *lease, engine=engine, launcher=(BENT, *bends)) as running:
+        running.until(lambda: running.lines("breaker.opened"))
+        (refused,) = [line for line in running.lines("attempt") if line["outcome"] == "refused"]
+        subject = scene.db.execute(
+            "SELECT name FROM holdfast.subject WHERE id = %s", [refused["subject"]]
+        )
+        ((name,),) = subject.fetchall()
+        scene.receiver.script = FirstOf(lambda seen: seen.subject == name, answer(500), answer(200))
+        eventually(lambda: all(lane.state is LaneState.IDLE for lane in lanes(scene.db).values()))
+    assert scene.db.execute("SELECT FROM holdfast.dead_letter").fetchall() == []
     scene.check()

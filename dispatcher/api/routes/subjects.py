@@ -61,7 +61,10 @@ class Lane(Shown):
     head_type: str | None
     head_created_at: Time | None
     attempt: int = Field(description="Tries of the head so far.")
-    rescued: int = Field(description="Of these, ended with their lease.")
+    rescued: int = Field(
+        description="Of these, used up no step of the schedule: their lease ran out, the receiver"
+        " put them off with Retry-After, or the address was refused."
+    )
     priority: int
     due_at: Time | None
     lease_until: Time | None

@@ -4,7 +4,9 @@ WITH tried AS MATERIALIZED (
     SELECT subject_id, sequence, count(*) AS count, min(number) AS first, max(number) AS last, sum(number) AS sum,
            min(number) FILTER (WHERE outcome = 'delivered') AS delivered,
            count(*) FILTER (WHERE outcome = 'unknown') AS unknown,
-           count(*) FILTER (WHERE (outcome = 'delivered') <> coalesce(status BETWEEN 200 AND 299, false)) AS misread,
+           -- A 2xx about another key is unknown, and says so.
+           count(*) FILTER (WHERE (outcome = 'delivered') <> coalesce(status BETWEEN 200 AND 299, false)
+                              AND NOT (outcome = 'unknown' AND error IS NOT NULL)) AS misread,
            count(*) FILTER (WHERE retry_at < finished_at) AS backwards,
            max(finished_at) AS finished_at
     FROM holdfast.attempt

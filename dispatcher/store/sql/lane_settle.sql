@@ -12,8 +12,8 @@ WITH held AS MATERIALIZED (
     FROM unnest(
         %(endpoint_ids)s::integer[], %(subject_ids)s::bigint[], %(tokens)s::uuid[],
         %(delivered)s::bigint[], %(attempts)s::integer[], %(rescued)s::integer[],
-        %(delays_us)s::bigint[], %(stopped)s::boolean[]
-    ) AS r (endpoint_id, subject_id, token, delivered_sequence, attempt, rescued, delay_us, stopped)
+        %(delays_us)s::bigint[], %(asked_us)s::bigint[], %(stopped)s::boolean[]
+    ) AS r (endpoint_id, subject_id, token, delivered_sequence, attempt, rescued, delay_us, asked_us, stopped)
     CROSS JOIN LATERAL (
         SELECT lane.ctid AS version, lane.token
         FROM holdfast.lane
@@ -34,12 +34,13 @@ SET delivered_sequence = held.delivered_sequence,
     token = NULL,
     lease_until = NULL,
     turn = lane.turn + 1,
+    -- The running clock stands still while a receiver puts an endpoint off; for the entry that it answered, that time counts.
     tried_since_us = CASE
         WHEN held.attempt = 0 THEN NULL
         WHEN held.delivered_sequence = lane.delivered_sequence
             THEN coalesce(lane.tried_since_us, held.running_us)
         ELSE held.running_us
-    END,
+    END - held.asked_us,
     due_at = CASE
         WHEN held.stopped THEN NULL
         WHEN held.delay_us IS NOT NULL THEN now() + held.delay_us * interval '1 microsecond'

@@ -31,13 +31,18 @@ WITH due AS MATERIALIZED (
 ),
 taken AS MATERIALIZED (
     SELECT d.*, n.body, n.traceparent, n.sequence IS NULL AS gone, coalesce(tried.number, 0) AS number,
-           coalesce(tried.first_at, d.created_at) AS first_at
+           coalesce(tried.first_at, d.created_at) AS first_at, coalesce(tried.put_off_seconds, 0) AS put_off_seconds
     FROM due d
     LEFT JOIN holdfast.entry n
       ON d.kind = 'resend'
      AND n.subject_id = d.subject_id AND n.sequence = d.sequence AND n.created_at = d.created_at
     CROSS JOIN LATERAL (
-        SELECT max(a.number) AS number, min(a.finished_at) FILTER (WHERE a.number = 1) AS first_at
+        SELECT max(a.number) AS number, min(a.finished_at) FILTER (WHERE a.number = 1) AS first_at,
+               -- How long its receiver put it off since the replay began: what its budget counts.
+               extract(epoch FROM sum(a.retry_at - a.finished_at) FILTER (
+                   WHERE a.outcome = 'throttled'
+                     AND a.finished_at >= (SELECT y.applied_at FROM holdfast.replay y WHERE y.id = %(id)s)
+               ))::double precision AS put_off_seconds
         FROM holdfast.attempt a
         WHERE d.kind = 'resend'
           AND a.endpoint_id = d.endpoint_id AND a.subject_id = d.subject_id AND a.sequence = d.sequence
@@ -55,7 +60,7 @@ marked AS (
     WHERE t.kind = 'resend' AND replay_item.replay_id = %(id)s AND replay_item.endpoint_id = t.endpoint_id
       AND replay_item.subject_id = t.subject_id AND replay_item.sequence = t.sequence
 )
-SELECT endpoint_id, subject_id, sequence, created_at, key, kind::text AS kind, attempt, number, traceparent, body, gone,
+SELECT endpoint_id, subject_id, sequence, created_at, key, kind::text AS kind, attempt, number, traceparent, body, gone, put_off_seconds,
        number > 0 AND NOT %(outside_window)s
            AND coalesce(first_at < now() - key_window_seconds * interval '1 second', false) AS forgotten
 FROM taken

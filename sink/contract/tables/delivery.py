@@ -186,6 +186,12 @@ attempt = Table(
         "finished_at",
         postgresql_where=text("outcome <> 'delivered'"),
     ),
+    Index(
+        "ix_attempt_stale",
+        "finished_at",
+        "endpoint_id",
+        postgresql_where=text("""receipt LIKE '%"outcome":"stale"%'"""),
+    ),
     postgresql_partition_by="RANGE (finished_at)",
 )
 

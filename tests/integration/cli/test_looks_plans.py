@@ -48,6 +48,7 @@ INDEXES = {
         "ix_quarantine_open",
     },
     "overview_endpoints": {"ix_lane_due", "ix_lane_leased"},
+    "overview_stale": {"_finished_at_endpoint_id_idx"},
 }
 
 BIG = ("entry", "attempt", "lane", "subject", "dead_letter", "quarantine", "operator_action")

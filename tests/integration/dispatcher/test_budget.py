@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import psycopg
 
-from dispatcher.core.decide import settle
+from dispatcher.core.decide import release, settle
 from dispatcher.core.lifecycle import Move
 from dispatcher.core.values import Attempt, Endpoint, Lane, Settlement, Wanted
 from dispatcher.store.postgres import PostgresStore
@@ -118,19 +118,30 @@ def test_outage_of_days_behind_an_open_breaker_dead_letters_nothing(
     asyncio.run(stored(dsn, work))
 
 
-def test_hold_by_retry_after_uses_up_no_budget(
+def test_hold_by_retry_after_uses_up_the_budget_of_no_entry_but_the_one_that_was_answered(
     dsn: str, db: psycopg.Connection, decisions: Decisions
 ) -> None:
+    """A receiver that puts one entry off for ever ends that, and costs the others nothing."""
     add_endpoint(db, URL, breaker_threshold=0)
-    decisions.write("m_1")
+    decisions.write("m_put_off", "m_waits")
 
     async def work(store: PostgresStore) -> None:
         await store.route(16)
-        for _ in range(10):
-            result = failing(await claim(store), Outcome.THROTTLED, asked=86_400.0)
+        (put_off, waits) = (await store.claim(Wanted({1: 2}, uuid4(), 30, 1), 0)).lanes
+        await store.settle([failing(waits)], repeated=False)
+        result = failing(put_off, Outcome.THROTTLED, asked=1200.0)
+        for _ in range(3):
             assert result.move is Move.RETRY
             await store.settle([result], repeated=False)
-            let_time_pass(db, "24 h")
+            let_time_pass(db, "20 min")
+            lanes = (await store.claim(Wanted({1: 2}, uuid4(), 30, 1), 0)).lanes
+            (put_off,) = [each for each in lanes if each.subject_id == put_off.subject_id]
+            (waits,) = [each for each in lanes if each.subject_id != put_off.subject_id]
+            assert waits.tried_seconds < 60
+            await store.settle([release(waits)], repeated=False)
+            result = failing(put_off, Outcome.THROTTLED, asked=1200.0)
+        assert result.dead is not None
+        assert (result.dead.reason, result.dead.attempts) == (DeadReason.EXHAUSTED, 4)
 
     asyncio.run(stored(dsn, work))
 

@@ -4,7 +4,6 @@ import base64
 import hashlib
 import hmac
 import json
-import re
 import time
 from collections import Counter
 from importlib.metadata import version
@@ -335,17 +334,6 @@ def test_receipt_is_kept_only_when_it_is_genuine(
     )
     assert json.loads(kept["genuine"])["outcome"] == "applied"
     assert kept["forged"] is None
-
-
-def test_refused_address_is_a_dead_letter_and_nothing_is_sent(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
-) -> None:
-    add_endpoint(db, receiver.url.replace("127.0.0.1", "localhost"), allow_cidrs=[])
-    decisions.write("m_1")
-    assert drain(dsn).counts == {"refused": 1, "dead": 1}
-    assert receiver.connections == 0
-    detail = one(db, "SELECT detail FROM holdfast.dead_letter")
-    assert re.search(r"127\.0\.0\.1|::1", detail)
 
 
 def test_endpoint_that_a_drain_leaves_waiting_is_named_with_its_end(

@@ -60,6 +60,7 @@ GIVEN: dict[str, Any] = {
     "attempts": [0],
     "rescued": [0],
     "delays_us": [None],
+    "asked_us": [0],
     "stopped": [False],
 }
 CLAIM: dict[str, Any] = {

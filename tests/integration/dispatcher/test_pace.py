@@ -17,6 +17,7 @@ from tests.support import webhooks
 from tests.support.decisions import Decisions
 from tests.support.delivery import lanes, stored
 from tests.support.dispatching import add_endpoint, dispatching
+from tests.support.replaying import DELIVERED, applied
 from tests.support.waiting import eventually
 from tests.support.webhooks import Seen, WebhookReceiver
 
@@ -173,3 +174,22 @@ def test_five_endpoints_that_hang_cost_a_healthy_one_nothing(
                 eventually(lambda: len(receiver.seen) > number, seconds=20)  # noqa: B023
             assert hanging.busiest <= 24
     assert len(lanes(db, healthy)) == 50
+
+
+def test_rate_that_is_used_up_for_an_hour_ahead_is_claimed_of_within_seconds(
+    dsn: str,
+    db: psycopg.Connection,
+    decisions: Decisions,
+    receiver: WebhookReceiver,
+    tmp_path: Path,
+) -> None:
+    """As after a clock that was set back; a replay's rate, too."""
+    add_endpoint(db, receiver.url, rate_per_second=RATE)
+    decisions.write("m_1")
+    db.execute("UPDATE holdfast.endpoint_pace SET paid_until = now() + interval '1 hour'")
+    with dispatching(dsn, tmp_path / "log"):
+        eventually(lambda: len(receiver.seen) == 1, 20)
+        eventually(lambda: lanes(db)["m_1"].delivered == 1)
+        applied(dsn, DELIVERED, rate=1)
+        db.execute("UPDATE holdfast.replay SET paid_until = now() + interval '1 hour'")
+        eventually(lambda: len(receiver.seen) == 2, 20)

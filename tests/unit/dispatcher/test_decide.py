@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 from uuid import UUID, uuid4
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dispatcher.core.decide import release, settle
 from dispatcher.core.lifecycle import Move
@@ -108,3 +110,50 @@ def test_gone_disables_the_endpoint_and_gives_nothing_up() -> None:
     assert settlement.disable is not None
     assert settlement.dead is None
     assert (settlement.delivered_sequence, settlement.attempt) == (10, 9)
+
+
+WAYS = {
+    "throttled": {"outcome": Outcome.THROTTLED, "status": 429, "asked_seconds": 1.0},
+    "unavailable": {"outcome": Outcome.THROTTLED, "status": 503, "asked_seconds": 7.0},
+    "too_many": {"outcome": Outcome.THROTTLED, "status": 429},
+    "at_once": {"outcome": Outcome.THROTTLED, "status": 429, "asked_seconds": 0.0},
+    "failed": {"outcome": Outcome.FAILED, "status": 500},
+    "unknown": {"outcome": Outcome.UNKNOWN},
+}
+INSTRUCTIONS = {"throttled": 4, "unavailable": 7}
+"""What is no failure, and the seconds until the next attempt: soon, or when they asked for it."""
+
+
+@given(ways=st.lists(st.sampled_from([*WAYS, "rescued"]), max_size=40))
+def test_only_failures_use_up_the_schedule_whatever_comes_between(ways: list[str]) -> None:
+    schedule = (5, 30, 120, 600)
+    endpoint = replace(ENDPOINT, schedule_seconds=schedule)
+    failures = attempts = rescued = 0
+    for way in ways:
+        attempts += 1
+        if way == "rescued":  # as `lane_rescue` counts it
+            rescued += 1
+            continue
+        given = lane(attempts)
+        given = replace(given, entries=(replace(given.entries[0], rescued=rescued),))
+        (plain,) = tried(given, Outcome.FAILED)
+        settlement = settle(given, [replace(plain, **WAYS[way])], endpoint, draw=0.0)
+        failures += way not in INSTRUCTIONS
+        if failures > len(schedule):
+            assert settlement.dead is not None
+            return
+        assert (settlement.move, settlement.attempt) == (Move.RETRY, attempts)
+        if way in INSTRUCTIONS:
+            assert settlement.delay_us == INSTRUCTIONS[way] * 1_000_000
+        else:
+            assert settlement.delay_us == schedule[failures - 1] * 0.8 * 1_000_000
+        rescued = settlement.rescued
+    assert attempts - rescued == failures
+
+
+def test_entry_whose_receiver_puts_it_off_for_ever_is_dead_when_its_budget_is_used_up() -> None:
+    given = replace(lane(900), tried_seconds=ENDPOINT.budget_seconds)
+    (last,) = tried(given, Outcome.THROTTLED, status=503)
+    settlement = settle(given, [replace(last, asked_seconds=1.0)], ENDPOINT, draw=0.5)
+    assert settlement.dead is not None
+    assert settlement.dead.reason is DeadReason.EXHAUSTED

@@ -42,6 +42,8 @@ def _full() -> Measures:
     measures.attempts["payouts", "delivered"] += 3
     for counter in (measures.unknown, measures.fenced, measures.rescued, measures.dead):
         counter[by] += 1
+    for counter in (measures.other_keys, measures.stale, measures.barred):
+        counter[by] += 1
     measures.attempt_seconds.observe(0.003, ("payouts", "delivered"))
     measures.end_to_end_seconds.observe(4, by)
     for histogram in (measures.claim_seconds, measures.claim_lanes, measures.settle_seconds):
@@ -95,7 +97,8 @@ def test_counters_of_an_endpoint_begin_at_zero_and_keep_what_they_have() -> None
     measures.dead["ledger",] += 2
     measures.know(["payouts", "ledger"])
     value_of = _registry(measures).get_sample_value
-    for name in ("unknown_outcomes", "fenced_writes", "leases_expired", "dead"):
+    names = ("unknown_outcomes", "fenced_writes", "leases_expired", "dead", "other_keys")
+    for name in (*names, "stale_answers", "addresses_refused"):
         assert value_of(f"holdfast_{name}_total", by) == 0
     for outcome in Outcome:
         assert value_of("holdfast_attempts_total", by | {"outcome": outcome.value}) == 0

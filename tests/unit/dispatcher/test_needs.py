@@ -12,6 +12,7 @@ from dispatcher.core.needs import (
     database_needs,
     overview_needs,
 )
+from dispatcher.core.pace_results import BARRED
 
 
 def _endpoint(name: str, **facts: Any) -> dict[str, Any]:
@@ -20,6 +21,7 @@ def _endpoint(name: str, **facts: Any) -> dict[str, Any]:
         "state": "active",
         "due_lanes": 0,
         "breaker_open_seconds": None,
+        "breaker_reason": None,
         "not_claimed": False,
         **facts,
     }
@@ -34,6 +36,8 @@ QUIET: dict[str, Any] = {
     "dead_letters": 0,
     "stopped_lanes": 0,
     "stopped_complete": True,
+    "stale": [],
+    "stale_complete": True,
     "quarantined": 0,
     "silenced": 0,
     "diverged_replays": 0,
@@ -121,6 +125,24 @@ def test_each_kind_is_said_with_its_count_and_command() -> None:
     assert disabled["sentence"] == "7 endpoints are disabled: a, b, c, d, e and 2 more"
     tripped = _one(endpoints=[_endpoint("a", breaker_open_seconds=BREAKER_SECONDS + 1)])
     assert tripped["sentence"] == "1 breaker has been open for more than 10 min: a"
+
+
+def test_address_that_our_guard_refuses_is_said_at_once_and_not_as_a_receiver_that_fails() -> None:
+    facts = {"breaker_open_seconds": BREAKER_SECONDS + 1, "breaker_reason": f"{BARRED}: 10.0.0.1"}
+    found = _one(endpoints=[_endpoint("a", **facts)])
+    assert (found["kind"], found["count"]) == ("addresses_refused", 1)
+    assert found["command"] == "holdfast endpoint test a"
+    assert _one(endpoints=[_endpoint("a", **{**facts, "breaker_open_seconds": 0.1})]) == found
+    over = _endpoint("a", **{**facts, "breaker_open_seconds": None})
+    assert overview_needs({**QUIET, "endpoints": [over]}) == []
+
+
+def test_decisions_that_were_called_stale_without_a_reason_are_counted_by_endpoint() -> None:
+    found = _one(stale=["ledger", "a", "ledger"])
+    assert (found["kind"], found["count"]) == ("stale_answers", 3)
+    assert found["command"] == "holdfast receipts --endpoint a"
+    assert "a, ledger answered" in found["sentence"]
+    assert _one(stale=["a"], stale_complete=False)["sentence"].startswith("at least 1 delivery of")
 
 
 def test_partitions_are_said_before_they_run_out_and_after() -> None:

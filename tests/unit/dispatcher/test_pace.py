@@ -42,9 +42,23 @@ def tried(
     asked: float | None = None,
     ours: bool = False,
     unsent: int = 0,
+    barred: bool = False,
 ) -> Settlement:
     attempts = tuple(
-        Attempt(number, 1, uuid4(), outcome, None, 1, "reset", None, None, asked, ours=ours)
+        Attempt(
+            number,
+            1,
+            uuid4(),
+            outcome,
+            None,
+            1,
+            "reset",
+            None,
+            None,
+            asked,
+            ours=ours,
+            barred=barred,
+        )
         for number, outcome in enumerate(outcomes, 1)
     )
     return Settlement(1, 1, token, Move.RETRY, 0, 1, 0, attempts, trusted_until=0.0, unsent=unsent)
@@ -279,3 +293,52 @@ def test_clock_that_is_set_back_never_makes_a_stall_count_for_less_than_nothing(
     assert again.stalled_us >= 0
     stored = replace(answered, stalled_until=after(-90))
     assert judged(stored, tried(Outcome.THROTTLED, asked=10), at=60).stalled_us == 0
+
+
+@pytest.mark.parametrize("threshold", [0, 1, 10])
+def test_address_that_is_refused_opens_the_breaker_whatever_failures_it_allows(
+    threshold: int,
+) -> None:
+    limits, refused = (
+        replace(LIMITS, breaker_threshold=threshold),
+        tried(Outcome.REFUSED, barred=True),
+    )
+    pace = judged(CLOSED, refused, limits=limits)
+    assert (pace.breaker, pace.breaker_until) == (BreakerState.OPEN, after(5))
+    assert pace.breaker_reason is not None
+    assert pace.breaker_reason.endswith("reset")
+    assert running_us(pace, 1000) == 0
+    pauses = []
+    for _ in range(8):
+        assert pace.breaker_until is not None
+        at = (pace.breaker_until - NOON).total_seconds()
+        allowed = allowance(pace, limits, 64, 8, after(at))
+        assert allowed == Allowance(1, 1, probe=True)
+        pace = judged(
+            claimed(pace, allowed, 1, after(at), TOKEN, 35.0), refused, at=at, limits=limits
+        )
+        assert pace.breaker_until is not None
+        pauses.append((pace.breaker_until - after(at)).total_seconds())
+    assert pauses == [10, 20, 40, 80, 160, 300, 300, 300]
+
+
+@given(rate=st.integers(1, 5_000), ahead=st.floats(0, 1e6), looks=st.integers(1, 20))
+def test_debt_of_a_rate_keeps_nobody_waiting_for_more_than_two_seconds(
+    rate: int, ahead: float, looks: int
+) -> None:
+    """As after a clock that was set back; and looking meanwhile does not put it off."""
+    limits = replace(LIMITS, rate_per_second=rate)
+    pace = replace(CLOSED, paid_until=after(ahead))
+    for look in range(looks):
+        at = 2.0 * look / looks
+        pace = judged(pace, at=at, limits=limits)
+        assert next_seconds(pace, sustained(rate), after(at)) <= 2.0 - at + 1e-6
+    assert allowance(judged(pace, at=2, limits=limits), limits, 64, 1, after(2)).lanes >= 1
+
+
+@given(rate=st.integers(1, 5_000), at=st.floats(0, 10))
+def test_bound_of_the_debt_forgives_nothing_that_a_claim_took(rate: int, at: float) -> None:
+    limits = replace(LIMITS, rate_per_second=rate)
+    allowed = allowance(CLOSED, limits, 10_000, 8, after(at))
+    pace = claimed(CLOSED, allowed, allowed.lanes * allowed.entries, after(at), TOKEN, 35.0)
+    assert judged(pace, at=at, limits=limits).paid_until == pace.paid_until

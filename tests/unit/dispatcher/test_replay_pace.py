@@ -1,9 +1,12 @@
 """A replay's pace, what it leaves to live traffic, and what becomes of its items."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dispatcher.core.decide import release, settle
 from dispatcher.core.lifecycle import Move
@@ -12,6 +15,7 @@ from dispatcher.core.replays import (
     ReplayRate,
     affordable,
     allowed_beside,
+    bounded,
     drain_seconds,
     item_after,
     paid,
@@ -102,3 +106,28 @@ def test_item_that_was_not_sent_is_given_back() -> None:
     after = item_after(given_back)
     assert given_back.move is Move.RELEASE
     assert (after.outcome, after.settled, after.charged, after.delay_us) == (None, False, 0, 0)
+
+
+def test_item_that_is_put_off_uses_up_no_step_and_ends_with_its_budget() -> None:
+    put_off = replace(attempt(Outcome.THROTTLED, 9), asked_seconds=1.0)
+    after = item_after(settle(lane(9, steps=2), [put_off], ENDPOINT, draw=0.5))
+    assert (after.charged, after.settled) == (0, False)
+    long_tried = replace(lane(9, steps=2), tried_seconds=ENDPOINT.budget_seconds)
+    after = item_after(settle(long_tried, [put_off], ENDPOINT, draw=0.5))
+    assert (after.outcome, after.settled) == (Outcome.THROTTLED, True)
+
+
+def test_item_whose_endpoint_is_refused_waits_for_it() -> None:
+    refused = replace(attempt(Outcome.REFUSED), barred=True)
+    after = item_after(settle(lane(), [refused], ENDPOINT, draw=0.5))
+    assert (after.charged, after.settled) == (0, False)
+
+
+@given(rate=st.none() | st.integers(1, 10_000), ahead=st.floats(0, 1e6))
+def test_debt_of_a_replay_keeps_it_waiting_for_no_more_than_two_seconds(
+    rate: int | None, ahead: float
+) -> None:
+    stored = ReplayRate(rate, NOON + timedelta(seconds=ahead))
+    assert affordable(bounded(stored, NOON), 64, NOON + timedelta(seconds=2)) >= 1
+    fresh = ReplayRate(rate, paid(ReplayRate(rate, None), 64 if rate is None else 1, NOON))
+    assert bounded(fresh, NOON) == fresh

@@ -37,6 +37,8 @@ PLACES = {
     "stopped_lanes": "/subjects?held=stopped",
     "dead_letters": "/dead",
     "silenced_subjects": "/subjects?silenced=yes",
+    "stale_answers": "/attempts",
+    "addresses_refused": "/endpoints",
     "disabled_endpoints": "/endpoints",
     "breakers_open": "/endpoints",
     "diverged_replays": "/batches",

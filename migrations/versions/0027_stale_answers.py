@@ -1,0 +1,20 @@
+"""An index of deliveries that receivers answered `stale`, so that people hear of them.
+
+They are rare, so it is small; of every other attempt an insert only evaluates the predicate.
+"""
+
+from alembic import op
+
+revision = "0027"
+down_revision = "0023"
+
+
+def upgrade() -> None:
+    op.execute("""
+        CREATE INDEX IF NOT EXISTS ix_attempt_stale ON holdfast.attempt (finished_at, endpoint_id)
+        WHERE receipt LIKE '%"outcome":"stale"%'
+    """)
+
+
+def downgrade() -> None:
+    op.execute("DROP INDEX holdfast.ix_attempt_stale")
