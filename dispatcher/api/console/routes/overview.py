@@ -36,7 +36,7 @@ PLACES = {
     "partitions": "/database",
     "stopped_lanes": "/subjects?held=stopped",
     "dead_letters": "/dead",
-    "stale_answers": "/attempts",
+    "stale_answers": "/endpoints",
     "addresses_refused": "/endpoints",
     "disabled_endpoints": "/endpoints",
     "breakers_open": "/endpoints",
