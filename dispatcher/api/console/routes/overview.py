@@ -37,7 +37,7 @@ PLACES = {
     "stopped_lanes": "/subjects?held=stopped",
     "dead_letters": "/dead",
     "silenced_subjects": "/subjects?silenced=yes",
-    "stale_answers": "/attempts",
+    "stale_answers": "/endpoints",
     "addresses_refused": "/endpoints",
     "disabled_endpoints": "/endpoints",
     "breakers_open": "/endpoints",
