@@ -16,8 +16,8 @@ back. What was routed stays as it is; `holdfast check` names what no lane came t
 
 from alembic import op
 
-revision = "0028"
-down_revision = "0023"
+revision = "0027"
+down_revision = "0026"
 
 _BY_TIME = "(p.starts_at IS NULL OR e.created_at >= p.starts_at)"
 _BY_BATCH = "(p.starts_after IS NULL OR e.batch_no > p.starts_after OR e.batch_no <@ p.starts_late)"

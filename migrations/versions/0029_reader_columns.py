@@ -8,8 +8,8 @@ added to these tables later need a grant of their own.
 
 from alembic import op
 
-revision = "0030"
-down_revision = "0023"
+revision = "0029"
+down_revision = "0028"
 
 READABLE = {
     "dead_letter": (

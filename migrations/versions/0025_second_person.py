@@ -6,8 +6,8 @@ people. A proposal holds exactly what will be done once a second person has appr
 
 from alembic import op
 
-revision = "0026"
-down_revision = "0023"
+revision = "0025"
+down_revision = "0024"
 
 _CHANGED = (
     "state, applied_at, finished_at, counts, approved_by, approved_at, cancelled_by, cancelled_at"

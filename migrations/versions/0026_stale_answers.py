@@ -5,8 +5,8 @@ They are rare, so it is small; of every other attempt an insert only evaluates t
 
 from alembic import op
 
-revision = "0027"
-down_revision = "0023"
+revision = "0026"
+down_revision = "0025"
 
 
 def upgrade() -> None:

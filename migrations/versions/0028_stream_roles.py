@@ -7,8 +7,8 @@ nor reads its stages. Keys, subjects and entries belong to all streams together.
 
 from alembic import op
 
-revision = "0029"
-down_revision = "0028"
+revision = "0028"
+down_revision = "0027"
 
 _TO_SINK = "TO holdfast_sink'"
 _TO_WRITER = "TO ' || quote_ident(holdfast.writer_of(of_stream))"
