@@ -61,7 +61,8 @@ def overview_needs(found: Mapping[str, Any]) -> list[Need]:
     """Return what needs a person, by a row of `overview_counts.sql`, endpoints and `database`.
 
     `found` has the columns of that row, `endpoints` (rows of `overview_endpoints.sql`),
-    `days_ahead` (the fewest of entry, attempt and suppressed) and `snapshots` (of `database_snapshots.sql`).
+    `days_ahead` (the fewest of entry, attempt and suppressed) and `snapshots` (of
+    `database_snapshots.sql`).
     """
     made = [*_delivery(found), *_people(found), *_partitions(found["days_ahead"])]
     made += _snapshots(found["snapshots"])
