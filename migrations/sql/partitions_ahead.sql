@@ -1,7 +1,7 @@
 -- For each partitioned table, how many whole days after today have a partition without a gap:
 -- 0 = today alone, -1 = not even today. Index: the catalogue's own.
 SELECT parent, min(ahead) - 1 AS days
-FROM unnest(ARRAY['attempt', 'entry']) AS parent
+FROM unnest(ARRAY['attempt', 'entry', 'suppressed']) AS parent
 CROSS JOIN generate_series(0, 400) AS ahead
 WHERE NOT EXISTS (
     SELECT

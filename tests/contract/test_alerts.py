@@ -70,7 +70,7 @@ def test_command_of_each_alert_answers(dsn: str) -> None:
         "--url",
         "https://payouts.example",
         "--secret-ref",
-        "env:S",
+        "env:HOLDFAST_SECRET_A",
     ]
     assert holdfast(*add, dsn=dsn).returncode == ExitCode.OK
     for command in sorted({rule["annotations"]["run"] for rule in _rules()}):

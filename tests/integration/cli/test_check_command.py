@@ -74,7 +74,10 @@ BENDS: tuple[tuple[Rule, str, str | int | None], ...] = (
     (Rule.ATTEMPT_UNROUTED, TRIED.format(9, 1), "m_1 9"),
     (
         Rule.BATCH_ENTRIES,
-        "UPDATE holdfast.batch SET entry_count = 1, suppressed_count = 2 WHERE batch_no = 2",
+        (
+            "UPDATE holdfast.batch SET entry_count = 1, suppressed_count = 2,"
+            " keeps_suppressed = false WHERE batch_no = 2"
+        ),
         2,
     ),
     (
@@ -164,6 +167,14 @@ BENDS: tuple[tuple[Rule, str, str | int | None], ...] = (
     (
         Rule.BATCH_QUARANTINED,
         "UPDATE holdfast.batch SET row_count = 5, quarantined_count = 2 WHERE batch_no = 2",
+        2,
+    ),
+    (
+        Rule.BATCH_SUPPRESSED,
+        (
+            "INSERT INTO holdfast.suppressed SELECT batch_no, gen_random_uuid(), written_at, 1,"
+            " 't', now(), 0, 'repeated', NULL, '[]', '{}' FROM holdfast.batch WHERE batch_no = 2"
+        ),
         2,
     ),
     (
