@@ -70,7 +70,9 @@ def test_command_of_each_alert_answers(dsn: str) -> None:
     assert holdfast(*add, dsn=dsn).returncode == ExitCode.OK
     for command in sorted({rule["annotations"]["run"] for rule in _rules()}):
         _, *words = re.sub(r"{{ \$labels\.(endpoint|stream) }}", "payouts", command).split()
-        answer = holdfast(*words, dsn=dsn, environment={SECRET: f"whsec_{b64encode(bytes(32)).decode()}"})
+        answer = holdfast(
+            *words, dsn=dsn, environment={SECRET: f"whsec_{b64encode(bytes(32)).decode()}"}
+        )
         # Nobody listens there, which is what `endpoint test` is to say.
         expected = {ExitCode.FAILED} if words[:2] == ["endpoint", "test"] else ANSWERED
         assert answer.returncode in expected, f"{command}: {answer.stdout}{answer.stderr}"
