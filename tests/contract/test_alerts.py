@@ -71,11 +71,10 @@ def test_command_of_each_alert_answers(dsn: str) -> None:
     secret = {SECRET: f"whsec_{b64encode(bytes(32)).decode()}"}
     for command in sorted({rule["annotations"]["run"] for rule in _rules()}):
         _, *words = re.sub(r"{{ \$labels\.(endpoint|stream) }}", "payouts", command).split()
-        answer = holdfast(
-            *words, dsn=dsn, environment={SECRET: f"whsec_{b64encode(bytes(32)).decode()}"}
-        )
+        asked = words[:2] == ["endpoint", "test"]
+        answer = holdfast(*words, *["--yes"] * asked, dsn=dsn, environment=secret)
         # Nobody listens there, which is what `endpoint test` is to say.
-        expected = {ExitCode.FAILED} if words[:2] == ["endpoint", "test"] else ANSWERED
+        expected = {ExitCode.FAILED} if asked else ANSWERED
         assert answer.returncode in expected, f"{command}: {answer.stdout}{answer.stderr}"
         assert answer.stdout or answer.returncode == ExitCode.NOTHING_MATCHED, answer.stderr
         assert "Usage:" not in answer.stdout, f"{command} prints its help"
