@@ -21,7 +21,15 @@ from tests.support.webhooks import Behaviour, Seen, answer
 
 TABLES = (
     *("stream", "batch", "entry_key", "subject", "entry", "quarantine", "endpoint", "lane"),
-    *("lane_key", "attempt", "dead_letter", "replay", "replay_item", "operator_action"),
+    *(
+        "lane_key",
+        "attempt",
+        "dead_letter",
+        "replay",
+        "replay_item",
+        "operator_action",
+        "suppressed",
+    ),
 )
 REFUSING = (
     ("batch", "ck_batch_counts"),
