@@ -20,8 +20,8 @@ from tests.support.sender import secret_text
 from tests.support.webhooks import Behaviour, Seen, answer
 
 TABLES = (
-    *("stream", "batch", "entry_key", "subject", "entry", "quarantine", "endpoint", "lane"),
-    *("lane_key", "attempt", "dead_letter", "replay", "replay_item", "operator_action"),
+    *("stream", "batch", "entry_key", "subject", "entry", "suppressed", "quarantine", "endpoint"),
+    *("lane", "lane_key", "attempt", "dead_letter", "replay", "replay_item", "operator_action"),
 )
 REFUSING = (
     ("batch", "ck_batch_counts"),
