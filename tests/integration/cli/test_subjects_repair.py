@@ -1,7 +1,7 @@
 """`holdfast subjects repair`: a silenced subject is put right by two people, and only as it was."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from threading import Event
@@ -37,6 +37,7 @@ class Silenced:
 
     def __init__(self, dsn: str, db: psycopg.Connection) -> None:
         self.dsn, self.db = dsn, db
+        self.drivers: list[Driver] = []
         [now] = db.execute("SELECT clock_timestamp()").fetchall()[0]
         self.ahead: datetime = now + timedelta(days=3)
         self.spark = self.driver()
@@ -45,7 +46,8 @@ class Silenced:
         self.spark.batch(2, decision("m_1", 3, BLOCK), decision("m_1", 4, RELEASE))
 
     def driver(self, **settings: Any) -> Driver:
-        return Driver(self.dsn, future_tolerance=timedelta(days=9), **settings)
+        self.drivers.append(Driver(self.dsn, future_tolerance=timedelta(days=9), **settings))
+        return self.drivers[-1]
 
     def ask(self, *arguments: str) -> tuple[int, dict[str, Any], str]:
         done = holdfast("subjects", "repair", "m_1", *arguments, *WHY, "--json", dsn=self.dsn)
@@ -68,8 +70,11 @@ class Silenced:
 
 
 @pytest.fixture
-def silenced(dsn: str, db: psycopg.Connection) -> Silenced:
-    return Silenced(dsn, db)
+def silenced(dsn: str, db: psycopg.Connection) -> Iterator[Silenced]:
+    found = Silenced(dsn, db)
+    yield found
+    for spark in found.drivers:
+        spark.sink.close()
 
 
 def test_silenced_subject_is_put_right_by_two_people_and_decides_again(silenced: Silenced) -> None:
@@ -106,9 +111,7 @@ def test_silenced_subject_is_put_right_by_two_people_and_decides_again(silenced:
     assert silenced.ask("--stream", "payouts")[0] == ExitCode.NOTHING_MATCHED
 
 
-def test_other_subjects_and_other_streams_keep_their_states(
-    silenced: Silenced, dsn: str, db: psycopg.Connection
-) -> None:
+def test_other_subjects_and_other_streams_keep_their_states(silenced: Silenced, dsn: str) -> None:
     reports = Driver(dsn, stream="reports")
     reports.batch(0, decision("m_1", 9, "report.daily"), decision("m_2", 9, "report.daily"))
     reports.sink.close()
