@@ -6,13 +6,17 @@ import typer
 
 from dispatcher.cli import subjects_shown
 from dispatcher.cli.shared import AsJson, Dsn, Reason, print_json
-from dispatcher.cli.shown import reason_of, shortened, visible
+from dispatcher.cli.shown import moment_of, reason_of, shortened, visible
+from dispatcher.core.repair import By
+from dispatcher.core.text import shell_word
+from dispatcher.store.operator_session import Row
 from dispatcher.store.passing import passing
+from dispatcher.store.repair import repairs
 from dispatcher.store.subjects import Held, WantedSubjects, subjects
 from sink.contract.exits import CommandError, ExitCode
 
 app = typer.Typer(
-    help="Subjects: list them, find those that are held up, show one, pass what is lost.",
+    help="Subjects: list them, find those that are held up, show one, pass what is lost, repair.",
     no_args_is_help=True,
 )
 
@@ -103,6 +107,69 @@ def pass_(
     after = done["next_sequence"]
     then = "it is idle" if after is None else f"it goes on with {after}"
     typer.echo(f"{visible(subject)} at {endpoint}: {which} passed, {then}")
+
+
+@app.command()
+def repair(
+    subject: Annotated[str, typer.Argument(metavar="SUBJECT", help="Its name, to the letter.")],
+    reason: Reason,
+    stream: Annotated[
+        str | None, typer.Option("--stream", help="The stream whose decisions are overtaken.")
+    ] = None,
+    to_type: Annotated[
+        str | None, typer.Option("--to-type", help="The new last type, where no entry says it.")
+    ] = None,
+    to_time: Annotated[
+        str | None, typer.Option("--to-time", help="The new last time (RFC 3339), likewise.")
+    ] = None,
+    to_nothing: Annotated[
+        bool,
+        typer.Option("--to-nothing", help="No state at all, likewise: any decision comes next."),
+    ] = False,
+    proposal: Annotated[
+        str | None, typer.Option("--proposal", help="Do what a second person approved.")
+    ] = None,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put a subject right that a decision dated more than a day ahead silences.
+
+    Proposes the state that the stored entries say (exit 4); a second person approves it, and
+    --proposal does it. It writes none of the decisions that were overtaken: they stay listed. Exit
+    3: no such subject, or not silenced in this stream.
+    """
+    _sound(subject)
+    why = reason_of(reason)
+    by = By(to_type, moment_of("--to-time", to_time), to_nothing)
+    if (stream is None) == (proposal is None) or (proposal is not None and by != By()):
+        raise CommandError(
+            "give --stream, or --proposal alone: what was approved says the rest. Nothing was"
+            " changed.",
+            ExitCode.USAGE,
+        )
+    with repairs(dsn) as store:
+        if stream is None:
+            _repaired(
+                store.apply_repair(subject, store.find_proposal(str(proposal)), why),
+                as_json=as_json,
+            )
+            return
+        told = store.propose_repair(subject, stream, by, why)
+    short = told["proposal"].hex[:8]
+    approve = f"holdfast proposal approve {short} --reason TEXT"
+    apply = f"holdfast subjects repair {shell_word(subject)} --proposal {short} --reason TEXT"
+    if as_json:
+        print_json({**told, "approve": approve, "apply": apply})
+    else:
+        subjects_shown.repair_proposed(told, approve, apply)
+    raise typer.Exit(ExitCode.DEGRADED)
+
+
+def _repaired(done: Row, *, as_json: bool) -> None:
+    if as_json:
+        print_json(done)
+    else:
+        subjects_shown.repaired(done)
 
 
 def _sound(text: str) -> None:

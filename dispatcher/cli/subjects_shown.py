@@ -6,6 +6,7 @@ import typer
 
 from dispatcher.cli.shared import print_rows
 from dispatcher.cli.shown import plain, visible
+from dispatcher.core.repair import repair_commands
 from dispatcher.core.text import last_word, shell_word
 from dispatcher.store.operator_session import Row
 from dispatcher.store.subjects import WAITING_MAX
@@ -20,6 +21,7 @@ _LANES = (
     *("due_at", "lease_until", "stopped_by", "kept_by"),
 )
 _TRANSITIONS = ("stream", "last_type", "last_occurred_at", "updated_at", "ahead")
+_OVERTAKEN = ("key", "type", "occurred_at", "suppressed_at", "stream", "batch_id")
 _ENTRIES = ("sequence", "key", "type", "occurred_at", "created_at", "stream", "batch_id")
 
 
@@ -45,6 +47,47 @@ def shown(found: Row) -> None:
     print_rows(found["entries"], _ENTRIES, "Last entries")
     if any(lane["held"] for lane in found["lanes"]):
         typer.echo(f"what it waits for: holdfast why {last_word(found['name'])}")
+    for command in repair_commands(found):
+        typer.echo(f"it is silenced: {command}")
+
+
+def repair_proposed(told: Row, approve: str, apply: str) -> None:
+    """Print what a repair would change, and what it takes to do it."""
+    state, name = told["state"], told["subject"]
+    now = {name: plain(state[name]) for name in ("last_type", "last_occurred_at")}
+    typer.echo(f"subject {visible(name)}, stream {told['stream']}")
+    typer.echo(f"  state is  {_state(now)}, written {plain(state['updated_at'])}")
+    typer.echo(f"  becomes   {_state(told['after'])}")
+    typer.echo(f"  overtaken {state['overtaken_count']:,} since then")
+    if state["overtaken"]:
+        print_rows(state["overtaken"], _OVERTAKEN, "Overtaken decisions")
+        more = state["overtaken_count"] - len(state["overtaken"])
+        typer.echo(
+            f"{f'and {more:,} more. ' if more else ''}A repair writes none of them:"
+            " they stay in `holdfast suppressed list`, and receivers never got them."
+        )
+    typer.echo(
+        "This is only proposed; nothing was changed."
+        + (
+            f" {told['approved_by']} approved it; anybody does it with\n  {apply}"
+            if told["approved_by"]
+            else f" A second person says\n  {approve}\nand then anybody\n  {apply}"
+        )
+    )
+
+
+def repaired(done: Row) -> None:
+    """Print what was changed."""
+    typer.echo(
+        f"{visible(done['subject'])} in {done['stream']}: {_state(done['before'])} became"
+        f" {_state(done['after'])}"
+    )
+
+
+def _state(state: Row | None) -> str:
+    if state is None:
+        return "no state: the next decision is written whatever it is"
+    return f"{state['last_type']} of {state['last_occurred_at']}"
 
 
 def _lane(lane: Row) -> Row:

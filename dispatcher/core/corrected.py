@@ -24,6 +24,7 @@ TIME_REASONS: Final = frozenset(
         QuarantineReason.MISSING_TIME,
         QuarantineReason.BAD_TIME,
         QuarantineReason.TIME_OUT_OF_RANGE,
+        QuarantineReason.FUTURE_DATED,
     }
 )
 """Reasons that are about the time itself, so that an operator may correct it."""

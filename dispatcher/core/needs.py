@@ -47,6 +47,7 @@ class NeedKind(StrEnum):
     DIVERGED_REPLAYS = "diverged_replays"
     QUARANTINE = "quarantine"
     REPLAYS_WAITING = "replays_waiting"
+    PROPOSALS_WAITING = "proposals_waiting"
     OLD_SNAPSHOT = "old_snapshot"
 
 
@@ -219,6 +220,18 @@ def _people(found: Mapping[str, Any]) -> Iterator[Need]:
         said = f"{_some(len(waiting), 'reissue waits', 'reissues wait')} for a second person"
         command = f"holdfast replay approve {str(waiting[0])[:8]} --reason TEXT"
         yield Need(NeedKind.REPLAYS_WAITING, len(waiting), said, command)
+    yield from _proposals(found["proposals_planned"], found["proposals_approved"])
+
+
+def _proposals(planned: int, approved: int) -> Iterator[Need]:
+    said = []
+    if planned:
+        said.append(f"{_some(planned, 'proposal waits', 'proposals wait')} for a second person")
+    if approved:
+        said.append(f"{_some(approved, 'proposal is', 'proposals are')} approved and not applied")
+    if said:
+        command = "holdfast proposal list"
+        yield Need(NeedKind.PROPOSALS_WAITING, planned + approved, ", ".join(said), command)
 
 
 def _partitions(days_ahead: int) -> Iterator[Need]:

@@ -20,16 +20,30 @@ CHANGE = "UPDATE holdfast.suppressed SET data = data"
 READ = "SELECT key, type, cause FROM holdfast.suppressed"
 CONTENT = ("SELECT data FROM holdfast.suppressed", "SELECT key_parts FROM holdfast.suppressed")
 STATES = "SELECT * FROM holdfast.transition"
+LOCK = "SELECT holdfast.lock_subject(1)"
 ACT = "UPDATE holdfast.stream SET acts_for = 'u'"
 
 ALLOWED = {
     "holdfast_sink": (ADD_STATE, MOVE, TOUCH, STATES, KEEP),
-    "holdfast_operator": (MOVE, STATES, READ, *CONTENT),
+    "holdfast_operator": (MOVE, STATES, READ, *CONTENT, FORGET[0], LOCK),
     "holdfast_reader": (STATES, READ),
     "holdfast_dispatcher": (),
     "holdfast_janitor": (),
 }
-EVERYTHING = (ADD_STATE, MOVE, TOUCH, RENAME, STATES, KEEP, *FORGET, CHANGE, READ, *CONTENT, ACT)
+EVERYTHING = (
+    LOCK,
+    ADD_STATE,
+    MOVE,
+    TOUCH,
+    RENAME,
+    STATES,
+    KEEP,
+    *FORGET,
+    CHANGE,
+    READ,
+    *CONTENT,
+    ACT,
+)
 
 
 @pytest.mark.parametrize("role", ALLOWED)

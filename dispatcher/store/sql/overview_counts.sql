@@ -1,5 +1,5 @@
 -- What may need a person, each counted up to a limit. Uses ix_batch_unrouted, uq_batch_batch_no, uq_dead_letter_open, pk_lane,
--- ix_quarantine_open, ix_suppressed_overtaken, ix_transition_ahead, pk_batch; endpoints, dispatchers, replays and diverged replays are few.
+-- ix_quarantine_open, ix_suppressed_overtaken, ix_transition_ahead, uq_proposal_open, pk_batch; endpoints, dispatchers, replays and diverged replays are few.
 SELECT clock_timestamp() AS at,
        -- How far the clock is behind the newest batches and the endpoints.
        (SELECT extract(epoch FROM greatest(max(b.written_at), (SELECT max(created_at) FROM holdfast.endpoint))
@@ -19,7 +19,8 @@ SELECT clock_timestamp() AS at,
                  WHERE ahead AND last_occurred_at > clock_timestamp() + interval '1 day' LIMIT %(most)s) t) AS silenced,
        diverged.replays AS diverged_replays, diverged.streams AS diverged_streams,
        (SELECT coalesce(array_agg(id ORDER BY created_at), '{}') FROM holdfast.replay
-         WHERE state = 'planned' AND approved_by IS NULL AND counts @> '{"needs_approval": true}') AS replays_waiting
+         WHERE state = 'planned' AND approved_by IS NULL AND counts @> '{"needs_approval": true}') AS replays_waiting,
+       open.planned AS proposals_planned, open.approved AS proposals_approved
 FROM (
     SELECT count(*) AS looked_at, count(DISTINCT (l.endpoint_id, l.subject_id)) FILTER (WHERE l.endpoint_id IS NOT NULL) AS lanes
     FROM (
@@ -45,3 +46,7 @@ CROSS JOIN (
     WHERE NOT EXISTS (SELECT FROM holdfast.batch later
                        WHERE later.stream = b.stream AND later.query_id = b.query_id AND later.batch_id > b.batch_id)
 ) diverged
+CROSS JOIN (
+    SELECT count(*) FILTER (WHERE approved_at IS NULL) AS planned, count(approved_at) AS approved
+    FROM (SELECT approved_at FROM holdfast.proposal WHERE applied_at IS NULL AND cancelled_at IS NULL LIMIT %(most)s) p
+) open

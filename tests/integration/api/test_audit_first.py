@@ -35,6 +35,10 @@ LOSE = """
     DELETE FROM holdfast.entry
     WHERE sequence = 2 AND subject_id = (SELECT id FROM holdfast.subject WHERE name = %s)
 """
+AHEAD = """
+    UPDATE holdfast.transition SET last_occurred_at = now() + interval '2 days'
+    WHERE subject_id = (SELECT id FROM holdfast.subject WHERE name = %s)
+"""
 ROW = """{"subject": "m_9", "type": "payout_hold.block", "key": ["payout-hold/v1", "m_9", "1"],
     "occurred_at": "2026-11-02T12:15:00Z", "data": {"merchant_id": "m_9", "exposure_minor": 1}}"""
 
@@ -57,6 +61,7 @@ API: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {
     ("POST", "/proposals/{proposal_id}/cancel"): ("", {}),
     ("POST", "/dead-letters/dismiss"): ("", {"ids": [1], "skip": True}),
     ("POST", "/subjects/pass"): ("", {"subject": "m_gap", "endpoint": "payouts"}),
+    ("POST", "/subjects/repair"): ("", {"subject": "m_ahead", "stream": "payouts"}),
     ("POST", "/quarantine/dismiss"): ("", {"ids": [1]}),
     ("POST", "/quarantine/requeue"): ("", {"rows": [{"id": 1, "row": ROW}]}),
     ("PUT", "/reissues/{replay_id}"): (str(NEW), FIRST),
@@ -99,6 +104,7 @@ def api(server_dsn: str, template_database: str) -> Iterator[Api]:
             db.execute(LOSE, ["m_gap"])
             drain(dsn)
             _set_aside(dsn)
+            db.execute(AHEAD, ["m_ahead"])
             _plan(api)
             add_endpoint(db, receiver.url, name="asleep", state="paused", types=["nothing"])
         yield api
@@ -108,7 +114,7 @@ def _set_aside(dsn: str) -> None:
     refused = [{"reason": "bad_type", "detail": "no type", "row": ROW.replace(BLOCK, "?")}]
     table = pa.Table.from_pylist([*refused, {**refused[0], "row": ROW}], REFUSED)
     spark = Driver(dsn, select=lambda rows: BatchInput(rows, table))
-    spark.batch(0, decision("j_1"))
+    spark.batch(0, decision("j_1"), decision("m_ahead"))
     spark.sink.close()
 
 

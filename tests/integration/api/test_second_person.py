@@ -168,3 +168,37 @@ def test_redelivery_of_forgotten_keys_waits_for_an_administrator(api: Api) -> No
     assert approved.json()["approved_by"] == "token admin", approved.text
     done = api.ask("POST", f"/replays/{id_}/apply", "operator", json=WHY)
     assert (done.status_code, done.json()["state"]) == (200, "applying")
+
+
+def test_silenced_subject_is_repaired_by_two_administrators(api: Api) -> None:
+    _delivered(api, 1)
+    ahead = "UPDATE holdfast.transition SET last_occurred_at = now() + interval '2 days'"
+    with psycopg.connect(api.dsn, autocommit=True) as db:
+        db.execute(ahead)
+    given = {"subject": "m_0", "stream": "test", **WHY}
+    assert api.ask("POST", "/subjects/repair", "operator", json=given).status_code == 403
+    planned = api.ask("POST", "/subjects/repair", json=given)
+    assert (planned.status_code, planned.json()["applied"]) == (200, False), planned.text
+    id_ = planned.json()["proposal"]
+    [need] = [
+        each
+        for each in api.ask("GET", "/status").json()["needs"]
+        if each["kind"] == "proposals_waiting"
+    ]
+    assert need["command"] == "holdfast proposal list"
+    with logged_in(api, "viewer") as browser:
+        assert need["command"] in text_of(browser.get("/"))
+        page = text_of(browser.get("/subjects/show?name=m_0"))
+        assert "holdfast subjects repair --stream test --reason TEXT m_0" in page
+    apply = {"subject": "m_0", "proposal": id_, **WHY}
+    assert api.ask("POST", "/subjects/repair", json=apply).status_code == 409
+    assert api.ask("POST", f"/proposals/{id_}/approve", json=WHY).status_code == 409
+    assert _token(api, "second", "bob").status_code == 201
+    agreed = api.ask("POST", f"/proposals/{id_}/approve", "second", json=WHY)
+    assert agreed.status_code == 200, agreed.text
+    mixed = {**apply, "to_nothing": True}
+    assert api.ask("POST", "/subjects/repair", json=mixed).status_code == 422
+    done = api.ask("POST", "/subjects/repair", json=apply)
+    assert (done.status_code, done.json()["applied"]) == (200, True), done.text
+    assert done.json()["after"] == planned.json()["after"]
+    assert api.ask("POST", "/subjects/repair", json=given).status_code == 404

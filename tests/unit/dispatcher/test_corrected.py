@@ -100,3 +100,11 @@ def test_person_has_one_spelling_and_ten_are_not_eleven() -> None:
         True,
         False,
     ]
+
+
+def test_time_of_a_row_that_was_dated_ahead_is_corrected_alone_and_nothing_else() -> None:
+    far = ENTRY | {"occurred_at": "9999-01-01T00:00:00Z"}
+    assert _differ("future_dated", far, ENTRY) == []
+    assert _differ("future_dated", far, ENTRY | {"subject": "m_2"}) == ["subject"]
+    assert _differ("future_dated", far, ENTRY | {"key": ["k", "2"]}) == ["key"]
+    assert _differ("bad_data", far, ENTRY) == ["occurred_at"]

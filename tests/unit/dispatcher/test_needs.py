@@ -43,6 +43,8 @@ QUIET: dict[str, Any] = {
     "diverged_replays": 0,
     "diverged_streams": [],
     "replays_waiting": [],
+    "proposals_planned": 0,
+    "proposals_approved": 0,
     "days_ahead": 7,
     "snapshots": [],
 }
@@ -184,3 +186,11 @@ def test_database_needs_its_schema_and_its_days() -> None:
     }
     assert [need.kind for need in database_needs(found)] == [NeedKind.SCHEMA, NeedKind.PARTITIONS]
     assert database_needs({**found, "partitions": [{"days_ahead": 2}], "revision": "0002"}) == []
+
+
+def test_proposals_are_named_until_they_are_applied_or_cancelled() -> None:
+    command = "holdfast proposal list"
+    for planned, approved in ((1, 0), (0, 1), (2, 3)):
+        need = _one(proposals_planned=planned, proposals_approved=approved)
+        assert (need["kind"], need["command"]) == ("proposals_waiting", command)
+        assert need["count"] == planned + approved

@@ -44,6 +44,7 @@ PLACES = {
     "diverged_replays": "/batches",
     "quarantine": "/quarantine",
     "replays_waiting": "/replays",
+    "proposals_waiting": "/audit",
     "old_snapshot": "/database",
 }
 """Where a need is dealt with."""

@@ -14,6 +14,7 @@ from dispatcher.api.console.screens import acts
 from dispatcher.api.console.templates_setup import link
 from dispatcher.api.explained import explaining
 from dispatcher.api.strict import no_others
+from dispatcher.core.repair import repair_commands
 from dispatcher.core.text import one_line
 from dispatcher.core.why import Verdict
 from dispatcher.store.passing import Passing
@@ -78,6 +79,7 @@ def show_subject(request: Request, person: Person, name: str) -> Response:
         notes=explained.notes,
         waiting_max=WAITING_MAX,
         gap=Verdict.GAP,
+        repairs=repair_commands(found),
         acts=acts(person),
     )
 

@@ -1,0 +1,5 @@
+-- The transition state of a subject in a stream as it is.
+-- Uses pk_transition.
+SELECT last_type, last_occurred_at, updated_at
+FROM holdfast.transition
+WHERE subject_id = %(subject_id)s AND stream = %(stream)s

@@ -1,0 +1,28 @@
+"""What an operator needs to put a silenced subject right.
+
+The sink moves the transition states of a subject while it holds the subject's row. Who repairs one
+holds the same row: by a function, as a grant that locks it would also let operators change it. A
+state of which nothing is known any more is deleted.
+"""
+
+from alembic import op
+
+revision = "0030"
+down_revision = "0029"
+
+
+def upgrade() -> None:
+    op.execute("""
+        CREATE FUNCTION holdfast.lock_subject(subject_id bigint) RETURNS void
+        LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+            SELECT FROM holdfast.subject AS s WHERE s.id = subject_id FOR NO KEY UPDATE
+        $$
+    """)
+    op.execute("REVOKE EXECUTE ON FUNCTION holdfast.lock_subject(bigint) FROM PUBLIC")
+    op.execute("GRANT EXECUTE ON FUNCTION holdfast.lock_subject(bigint) TO holdfast_operator")
+    op.execute("GRANT DELETE ON holdfast.transition TO holdfast_operator")
+
+
+def downgrade() -> None:
+    op.execute("REVOKE DELETE ON holdfast.transition FROM holdfast_operator")
+    op.execute("DROP FUNCTION holdfast.lock_subject(bigint)")
