@@ -10,7 +10,7 @@ READABLE = {
     "attempt": """duration_ms endpoint_id error finished_at number outcome retry_at sequence status
         subject_id""",
     "batch": """batch_id batch_no differing_count digest duplicate_count entry_count epoch
-        quarantined_count query_id routed_at row_count run_id source_offsets stream suppressed_count
+        keeps_suppressed quarantined_count query_id routed_at row_count run_id source_offsets stream suppressed_count
         written_at""",
     "dead_letter": """attempts created_at died_at endpoint_id id key reason resolution resolved_at
         resolved_by sequence subject_id window_waived""",
@@ -38,13 +38,16 @@ READABLE = {
     "operator_action": "acted_at action actor id reason target",
     "quarantine": "batch_no id quarantined_at reason resolution resolved_at resolved_by",
     "replay": """actor applied_at approved_at approved_by cancelled_at cancelled_by counts
-        created_at filter finished_at id item_count item_limit outside_window paid_until plan_sha256
+        created_at filter finished_at id item_count item_limit outside_window paid_until person plan_sha256
         rate_per_second reason state verb""",
     "replay_item": """attempt created_at due_at endpoint_id key kind lease_until new_key outcome
         place replay_id sequence settled_at subject_id""",
     "stage": "batch_id epoch id opened_at stream",
-    "stream": "adopted_at checkpoint created_at epoch name query_id run_id started_at",
-    "subject": "id last_created_at last_occurred_at last_sequence last_type name",
+    "stream": "acts_for adopted_at checkpoint created_at epoch name query_id run_id started_at",
+    "subject": "id last_created_at last_sequence name",
+    "suppressed": """batch_no cause key occurred_at priority subject_id suppressed_at traceparent
+        type""",
+    "transition": "ahead last_occurred_at last_type stream subject_id updated_at",
 }
 """None holds an answer, a body, a refused row or a secret; `entry_key.content` is a hash."""
 
