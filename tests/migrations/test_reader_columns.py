@@ -10,8 +10,8 @@ READABLE = {
     "attempt": """duration_ms endpoint_id error finished_at number outcome retry_at sequence status
         subject_id""",
     "batch": """batch_id batch_no differing_count digest duplicate_count entry_count epoch
-        keeps_suppressed quarantined_count query_id routed_at row_count run_id source_offsets stream suppressed_count
-        written_at""",
+        keeps_suppressed quarantined_count query_id routed_at row_count run_id source_offsets stream
+        suppressed_count written_at""",
     "dead_letter": """attempts created_at died_at endpoint_id id key reason resolution resolved_at
         resolved_by sequence subject_id window_waived""",
     "dispatcher_instance": "draining heartbeat_at host id in_flight pid started_at version",
@@ -38,8 +38,8 @@ READABLE = {
     "operator_action": "acted_at action actor id reason target",
     "quarantine": "batch_no id quarantined_at reason resolution resolved_at resolved_by",
     "replay": """actor applied_at approved_at approved_by cancelled_at cancelled_by counts
-        created_at filter finished_at id item_count item_limit outside_window paid_until person plan_sha256
-        rate_per_second reason state verb""",
+        created_at filter finished_at id item_count item_limit outside_window paid_until person
+        plan_sha256 rate_per_second reason state verb""",
     "replay_item": """attempt created_at due_at endpoint_id key kind lease_until new_key outcome
         place replay_id sequence settled_at subject_id""",
     "stage": "batch_id epoch id opened_at stream",
