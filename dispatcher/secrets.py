@@ -119,7 +119,7 @@ class _Reader:
                 self.exposed.append(reference)
         if not content.strip():
             raise _UnusableError(
-                f"the environment variable {name} holds no {what}"
+                f"the environment variable {name} is empty or not set"
                 if kind == "env"
                 else f"{reference} holds no {what}"
             )

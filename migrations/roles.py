@@ -144,7 +144,7 @@ def make_stream_role(connection: psycopg.Connection, stream: str) -> StreamRole:
             f"the role was not made: {reason}. Nothing was changed; let an administrator run"
             f' `CREATE ROLE "{role}" NOLOGIN; GRANT {SINK} TO "{role}"`.'
         ) from None
-    grants = (f'GRANT "{role}" TO LOGIN{member}', f"REVOKE {SINK} FROM LOGIN")
+    grants = (f'GRANT "{role}" TO my_login{member}', f"REVOKE {SINK} FROM my_login")
     return StreamRole(stream, role, not found, grants)
 
 

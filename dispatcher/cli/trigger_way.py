@@ -88,7 +88,7 @@ def way_to_endpoint(name: str, dsn: str | None) -> tuple["Way", str]:
     if material.fault:
         raise CommandError(
             f"nothing can be sent to endpoint {name} from here: {material.fault}. Nothing was sent;"
-            " run this where its dispatcher runs, or name its --url and --secret-ref."
+            " run this where its dispatcher runs, with the references that it is allowed."
         )
     target = Target(
         endpoint.id,

@@ -42,7 +42,7 @@ SETTINGS = (
     Setting(DSN, "the database of every command", None, "--dsn", secret=True),
     Setting(
         "HOLDFAST_REISSUE_LIMIT",
-        "decisions that one person may reissue at once",
+        "actions that one person may repeat in 24 hours; it only lowers 10",
         "10",
         "--limit",
         form="[0-9]{1,3}|1000",

@@ -200,5 +200,5 @@ def _secrets(references: Sequence[References]) -> list[Check]:
     readable = sum(each.fault is None and not each.exposed for each in references)
     if readable:
         endpoints = "1 endpoint" if readable == 1 else f"{readable} endpoints"
-        checks.insert(0, Check("secrets", Level.OK, f"of {endpoints} can be read here"))
+        checks.insert(0, Check("secrets", Level.OK, f"those of {endpoints} can be read here"))
     return checks

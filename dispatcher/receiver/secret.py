@@ -55,7 +55,7 @@ class Secret:
         if separator and name and kind == "env":
             given = os.environ.get(name)
             if not given:
-                raise SecretError(f"the environment variable {name} holds no signing secret")
+                raise SecretError(f"the environment variable {name} is empty or not set")
             return cls._named(given, reference)
         if separator and name and kind == "file":
             return cls._named(_content(Path(name)), reference)

@@ -63,8 +63,9 @@ class Proposals(OperatorSession):
                 )
             if row["person"] == person():
                 raise CommandError(
-                    f"proposal {short} was planned by {row['actor']}, and that is you: somebody"
-                    " else has to look at it. Nothing was changed."
+                    f"proposal {short} was planned by {row['actor']}, and that is you. Nothing was"
+                    " changed: another person approves it under a login of their own, or by the API"
+                    f" with their own token: POST /api/v1/proposals/{id_}/approve."
                 )
             self._sound(row)
             self._run("proposal_approve", {"id": id_, "actor": actor(), "person": person()})

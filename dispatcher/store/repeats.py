@@ -65,7 +65,7 @@ def _not_approved(row: Row) -> str | None:
         return f"{named} is approved already, by {row['approved_by']}."
     if row["person"] == person():
         return (
-            f"{named} was planned by {row['actor']}, and that is you: somebody else has to look at"
-            " it."
+            f"{named} was planned by {row['actor']}, and that is you: another person approves it,"
+            " under a login of their own or by the API with their own token."
         )
     return None

@@ -196,7 +196,7 @@ def test_rotation_to_a_secret_that_is_not_here_is_said(
         ExitCode.OK,
         f"endpoint payouts signs with {HERE} and {ABSENT}\n",
     )
-    lacking = f"environment variable {ABSENT.removeprefix('env:')} holds no signing secret"
+    lacking = f"environment variable {ABSENT.removeprefix('env:')} is empty or not set"
     assert f"on this machine the {lacking}" in done.stderr
     assert "gives nothing up" in done.stderr
     assert holdfast(*rotate, "--to", HERE, "--finish", dsn=dsn).stderr == ""

@@ -181,7 +181,7 @@ def test_unreachable_database_is_one_clear_line_without_its_password() -> None:
     [
         ((), {}, ExitCode.USAGE, "--secret-ref"),
         (("--secret-ref", secret_text()), {}, ExitCode.USAGE, "never the secret itself"),
-        (REFERENCE, {}, ExitCode.USAGE, "TEST_SECRET holds no signing secret"),
+        (REFERENCE, {}, ExitCode.USAGE, "TEST_SECRET is empty or not set"),
         (REFERENCE, {"TEST_SECRET": "whsec_short"}, ExitCode.USAGE, "env:TEST_SECRET"),
         (REFERENCE, {"TEST_SECRET": secret_text()}, ExitCode.USAGE, "PAYOUTS_DSN"),
         (

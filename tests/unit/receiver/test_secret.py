@@ -57,7 +57,7 @@ def test_secret_is_loaded_from_the_environment_or_a_file(
 @pytest.mark.parametrize(
     ("reference", "words"),
     [
-        ("env:RECEIVER_SECRET_UNSET", "RECEIVER_SECRET_UNSET holds no signing secret"),
+        ("env:RECEIVER_SECRET_UNSET", "RECEIVER_SECRET_UNSET is empty or not set"),
         ("file:/no/such/file", "No such file"),
         ("file:/", "Is a directory"),
         ("file:/dev/zero", "holds no signing secret"),
