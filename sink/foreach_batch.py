@@ -166,7 +166,8 @@ class OutboxSink:
 
         Without this call the run's first batch does it. Call it as soon as the query has started
         (`query.id`, `query.runId`) and before its first batch is let in: not while one is written.
-        Raises `UnadoptedCheckpoint`, `SchemaMismatch` and `SinkUnavailable`.
+        Raises `UnadoptedCheckpoint`, `SchemaMismatch` and `SinkUnavailable`; `ValueError` as
+        `check`.
         """
         self._take(query_id, run_id)
 
@@ -214,7 +215,10 @@ class OutboxSink:
             drop_stages(stage, run)
 
     def check(self) -> None:
-        """Reach the database now; raises `SinkUnavailable` or `SchemaMismatch` at once."""
+        """Reach the database now; raises `SinkUnavailable` or `SchemaMismatch` at once.
+
+        Raises `ValueError` for a new stream that is called as those that are written by hand.
+        """
         self._writer.check()
 
     def read(self, work: "Callable[[psycopg.Connection], _Result]") -> _Result:

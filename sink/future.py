@@ -43,7 +43,8 @@ class Split(NamedTuple):
 
 def check_tolerance(tolerance: timedelta) -> None:
     """Raise `ValueError` for a tolerance that cannot be."""
-    if not timedelta(0) <= tolerance <= TOLERANCE_MAX:
+    given: object = tolerance
+    if not isinstance(given, timedelta) or not timedelta(0) <= given <= TOLERANCE_MAX:
         raise ValueError(
             f"future_tolerance is {tolerance!r}: expected a timedelta from 0 to"
             f" {TOLERANCE_MAX.days} days"

@@ -84,8 +84,7 @@ def requeue(
 ) -> Iterator[Requeued]:
     """As `sink.contract.requeue.Requeue`."""
     name = stream_of(stream, suffix)
-    query_id = uuid5(_NAMESPACE, stream if suffix == REQUEUED else name)
-    run = Run(name, query_id, uuid4(), epoch=0)
+    run = Run(name, query_id_of(stream, suffix), uuid4(), epoch=0)
     try:
         writer = Writer(dsn, name, suppress_repeats=suppress_repeats, timeouts=TIMEOUTS)
     except ValueError as error:
@@ -114,6 +113,14 @@ def stream_of(stream: str, suffix: str = REQUEUED) -> str:
         return stream + suffix
     short = hashlib.sha256(stream.encode()).hexdigest()[:16]
     return f"{stream[: STREAM_CHARACTERS_MAX - len(suffix) - 17]}-{short}{suffix}"
+
+
+def query_id_of(stream: str, suffix: str = REQUEUED) -> UUID:
+    """Return the query id of the stream in which entries of `stream` are written by hand.
+
+    Revision 0024 knows such streams by it, so it stays as it is.
+    """
+    return uuid5(_NAMESPACE, stream if suffix == REQUEUED else stream_of(stream, suffix))
 
 
 def _acts_for(connection: "psycopg.Connection", stream: str) -> str:

@@ -17,6 +17,7 @@ from sink import future
 from sink.companion import Also, accompany
 from sink.content import Content, Stamp
 from sink.contract.failpoints import failpoint
+from sink.contract.requeue import ENDINGS
 from sink.database import execute, one_row
 from sink.driver_path import add_quarantined
 from sink.errors import Fenced, UnadoptedCheckpoint
@@ -27,6 +28,37 @@ from sink.numbering import Numbered, number
 from sink.subjects import advance_subjects, lock_subjects, with_transitions
 
 _log = logging.getLogger(__name__)
+
+
+def take(connection: psycopg.Connection, stream: str, query_id: UUID, acts_for: str | None) -> None:
+    """Lock the stream for a run that begins, made where there is none; see `Writer.begin_run`."""
+    made = execute(connection, "add_stream", stream=stream, acts_for=acts_for).rowcount
+    if made and acts_for is None and stream.endswith(ENDINGS):
+        raise reserved(stream)
+    found = one_row(connection, "lock_stream", stream=stream)
+    if found["query_id"] in (None, query_id):
+        return
+    if acts_for is not None:
+        raise UnadoptedCheckpoint(
+            f"stream {stream!r}, the name for what people write by hand, is a job's own (query"
+            f" {found['query_id']}). Nothing was written. Leave the stream to that job, and let the"
+            f" job of {acts_for!r} write the entry from its source."
+        )
+    if found["acts_for"] != stream:
+        raise UnadoptedCheckpoint(
+            f"stream {stream!r} holds what people wrote by hand for {found['acts_for']!r}. Nothing"
+            " was written. Give the sink a name of its own and start again."
+        )
+    raise unadopted(stream, query_id, found["query_id"])
+
+
+def reserved(stream: str) -> ValueError:
+    """Say why a job's new stream may not have this name."""
+    return ValueError(
+        f"{stream!r} cannot be the name of a new stream: what ends with {' or '.join(ENDINGS)} is"
+        " for entries that people write by hand. Nothing was written; give the sink another name"
+        " and start again"
+    )
 
 
 def lock(connection: psycopg.Connection, run: Run, batch_id: int) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import date, timedelta
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 import psycopg
@@ -20,6 +20,7 @@ from sink import database, future, ledger, lineage, transaction
 from sink.companion import Also
 from sink.content import Content
 from sink.contract.failpoints import failpoint
+from sink.contract.requeue import ENDINGS
 from sink.database import Timeouts, cut_after, execute, fitting, one_row, open_session, said
 from sink.divergence import keep
 from sink.errors import NotPrimary, ReplayDiverged, SinkError, SinkUnavailable
@@ -103,7 +104,8 @@ class Writer:
     def check(self) -> None:
         """Connect once, without a second try, so that a wrong DSN is known before any batch.
 
-        Raises `SinkUnavailable`, `AccessDenied` and `SchemaMismatch`.
+        Raises `SinkUnavailable`, `AccessDenied` and `SchemaMismatch`, and `ValueError` for the name
+        of a new stream that `begin_run` refuses.
         """
         try:
             self._session()
@@ -112,6 +114,8 @@ class Writer:
                 f"the database did not answer: {said(error)}. Nothing was written; check the DSN"
                 " and that the server runs."
             ) from error
+        if self.stream.endswith(ENDINGS) and not self.read(self._streams):
+            raise transaction.reserved(self.stream)
 
     def read(self, work: Callable[[psycopg.Connection], _Result]) -> _Result:
         """Return what `work` finds in one read-only transaction, all of it as of one moment.
@@ -130,7 +134,8 @@ class Writer:
         """Take the stream for a run and return its epoch; every older run is fenced from here on.
 
         A new stream acts for the stream `acts_for`, where one is given: they share their transition
-        states.
+        states. Only such a stream may be called as those that are written by hand (`ValueError`);
+        one that a job has already goes on.
         The first query id of a new stream is adopted. Raises before the epoch moves:
         `UnadoptedCheckpoint` for another one, and `CheckpointBehind` or `LedgerBehind` where a
         local checkpoint and the ledger are not of one moment; also `SchemaMismatch` and
@@ -139,10 +144,7 @@ class Writer:
 
         def begin(connection: psycopg.Connection) -> int:
             with self._transaction(connection):
-                execute(connection, "add_stream", stream=self.stream, acts_for=acts_for)
-                found = one_row(connection, "lock_stream", stream=self.stream)
-                if found["query_id"] not in (None, query_id):
-                    raise transaction.unadopted(self.stream, query_id, found["query_id"])
+                transaction.take(connection, self.stream, query_id, acts_for)
                 self._compare(connection, query_id)
                 started = one_row(
                     connection,
@@ -280,6 +282,9 @@ class Writer:
                 self._partitions_of = today
                 stack.enter_context(database.transaction(connection, self._timeouts))
             yield
+
+    def _streams(self, connection: psycopg.Connection) -> list[Any]:
+        return execute(connection, "acts_for", stream=self.stream).fetchall()
 
     def _compare(self, connection: psycopg.Connection, query_id: UUID) -> None:
         # The ledger first, under the stream's lock: what Spark plans meanwhile is not in it.

@@ -23,7 +23,8 @@ DEFAULT_DIR = "/run/secrets/holdfast"
 OWN_PREFIXES = ("HOLDFAST_", "PG", "OTEL_")
 """What a process itself is started with; but for `DEFAULT_PREFIX`, no reference reaches it."""
 
-_PREFIX = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_PREFIX = re.compile(r"[A-Za-z_][A-Za-z0-9_]{2,}_", re.ASCII)
+"""A word and `_`: half a word is the beginning of names that nobody meant, as D of DATABASE_URL."""
 _KERNEL = ("/proc", "/sys", "/dev")
 """Where a file is a process, its environment or a device."""
 
@@ -45,8 +46,9 @@ class ReferenceRule:
             ):
                 raise ValueError(
                     f"{ascii(prefix)[:80]} cannot be a prefix of variables with secrets: it is the"
-                    f" beginning of a name, such as {DEFAULT_PREFIX}, and no variable that begins"
-                    f" with {', '.join(OWN_PREFIXES)} has it"
+                    f" beginning of a name, such as {DEFAULT_PREFIX}, of at least 4 characters and"
+                    f" with _ at its end, and no variable that begins with"
+                    f" {', '.join(OWN_PREFIXES)} has it"
                 )
         for folder in self.folders:
             if not is_usable_folder(folder):

@@ -40,14 +40,21 @@ class OperatorStore(EndpointStore, NeedsSession):
 
         Returns `changed`: what is adopted already stays as it is. An id is believed if the stream
         has batches of it, or if `found_in` finds it in the checkpoint, whose place as the stream
-        knows it is handed over; with `force` always. Raises `CommandError` for any other, and when
-        there is no stream.
+        knows it is handed over; with `force` always. Raises `CommandError` for any other, when
+        there is no stream, and for one of what is written by hand: it has no checkpoint.
         """
         self._known_stream(stream)
         with self._transaction():
             before = self._one("stream_take", {"stream": stream})
+            acts_for = before.pop("acts_for")
             if before["query_id"] == query_id:
                 return {**before, "changed": False}
+            if acts_for is not None:
+                raise CommandError(
+                    f"stream {stream!r} holds what people write by hand for {acts_for!r} and has no"
+                    " checkpoint. Nothing was changed. A job needs a stream of its own, with"
+                    " another name."
+                )
             if not force:
                 self._believe(before, query_id, found_in(before["checkpoint"]))
             after = self._one("stream_adopt", {"stream": stream, "query_id": query_id})

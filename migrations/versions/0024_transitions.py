@@ -2,7 +2,8 @@
 
 Until here the last type and the last occurred_at of a subject were shared by all streams that write
 it. They move to `transition`, one row for each stream and subject. `<stream>.requeue` and
-`<stream>.reissue` act for `<stream>` and share its row; `stream.acts_for` says so.
+`<stream>.reissue` act for `<stream>` and share its row; `stream.acts_for` says so. A job may have a
+stream of such a name, too: what was written by hand is known by its query id.
 
 Data. Where one stream writes (streams that act for it aside), its rows are copies of the subjects'.
 Where several do, each row is computed from the stored entries of that stream. A subject whose
@@ -18,6 +19,54 @@ from alembic import op
 revision = "0024"
 down_revision = "0023"
 
+# As `uuid5` with the namespace of `sink.requeue.query_id_of`: SHA-1, which Postgres has only in an
+# extension. In SQL, because `--sql` has no rows to compute with.
+BY_HAND = """
+    CREATE FUNCTION holdfast.query_id_by_hand(name text) RETURNS uuid
+    LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    DECLARE
+        low  CONSTANT bigint := 4294967295;
+        message bytea := decode('5e4b7f1c9a0d5c368b1e2f7d60a3c948', 'hex')
+            || convert_to(name, 'UTF8');
+        state bigint[] := ARRAY[1732584193, 4023233417, 2562383102, 271733878, 3285377520];
+        w bigint[]; a bigint; b bigint; c bigint; d bigint; e bigint; f bigint; x bigint;
+        digest bytea := '';
+    BEGIN
+        message := message || decode('80', 'hex')
+            || decode(repeat('00', mod(119 - mod(length(message), 64), 64)), 'hex')
+            || int8send(length(message)::bigint * 8);
+        FOR block IN 0 .. length(message) / 64 - 1 LOOP
+            a := state[1]; b := state[2]; c := state[3]; d := state[4]; e := state[5];
+            FOR i IN 0 .. 79 LOOP
+                IF i < 16 THEN
+                    x := 0;
+                    FOR k IN 0 .. 3 LOOP
+                        x := (x << 8) | get_byte(message, block * 64 + i * 4 + k);
+                    END LOOP;
+                ELSE
+                    x := w[i - 3] # w[i - 8] # w[i - 14] # w[i - 16];
+                    x := ((x << 1) | (x >> 31)) & low;
+                END IF;
+                w[i] := x;
+                f := CASE i / 20
+                    WHEN 0 THEN ((b & c) | ((~b) & d)) + 1518500249
+                    WHEN 1 THEN (b # c # d) + 1859775393
+                    WHEN 2 THEN ((b & c) | (b & d) | (c & d)) + 2400959708
+                    ELSE (b # c # d) + 3395469782 END;
+                x := ((((a << 5) | (a >> 27)) & low) + f + e + x) & low;
+                e := d; d := c; c := ((b << 30) | (b >> 2)) & low; b := a; a := x;
+            END LOOP;
+            state := ARRAY[(state[1] + a) & low, (state[2] + b) & low,
+                (state[3] + c) & low, (state[4] + d) & low, (state[5] + e) & low];
+        END LOOP;
+        FOR i IN 1 .. 4 LOOP
+            digest := digest || substring(int8send(state[i]) FROM 5);
+        END LOOP;
+        digest := set_byte(digest, 6, (get_byte(digest, 6) & 15) | 80);
+        digest := set_byte(digest, 8, (get_byte(digest, 8) & 63) | 128);
+        RETURN encode(digest, 'hex')::uuid;
+    END $$
+"""
 # As `sink.requeue.stream_of`: 63 characters are the most that a name may have.
 ACTS_FOR = """
     UPDATE holdfast.stream AS hand
@@ -29,6 +78,8 @@ ACTS_FOR = """
         ELSE left(base.name, 63 - length(suffix) - 17) || '-'
             || left(encode(sha256(convert_to(base.name, 'UTF8')), 'hex'), 16) || suffix
     END
+        AND hand.query_id = holdfast.query_id_by_hand(
+            CASE suffix WHEN '.requeue' THEN base.name ELSE hand.name END)
 """
 # `payouts.requeue.reissue` acts for `payouts`.
 ACTS_FOR_IN_THE_END = """
@@ -163,8 +214,10 @@ def upgrade() -> None:
     """)
     # Writers wait from here on, so that no subject moves on behind its copy.
     op.execute("LOCK TABLE holdfast.subject IN EXCLUSIVE MODE")
+    op.execute(BY_HAND)
     for statement in (ACTS_FOR, ACTS_FOR_IN_THE_END, ACTS_FOR_IN_THE_END, COPIED, COMPUTED):
         op.execute(statement)
+    op.execute("DROP FUNCTION holdfast.query_id_by_hand(text)")
     # The sink writes `ahead` anew each time: while it stays false, an update touches no index.
     op.execute("CREATE INDEX ix_transition_ahead ON holdfast.transition (subject_id) WHERE ahead")
     op.execute("""

@@ -12,6 +12,8 @@ written after the clock had come within ten minutes of the start and had then go
 its own, because nothing may be lost. A start in the future says by itself that the clock was set
 back. What was routed stays as it is; `holdfast check` names what no lane came to, and
 `holdfast endpoint backfill` makes those lanes.
+
+A downgrade is refused while a batch is not routed that an endpoint would not get by the clock.
 """
 
 from alembic import op
@@ -80,6 +82,29 @@ COLUMNS = """
     END $do$
 """
 
+# A sink holds its stream's row until COMMIT: what it is writing is among the batches then.
+LEFT = """
+    DO $do$
+    DECLARE
+        batches bigint;
+        names   text;
+    BEGIN
+        LOCK TABLE holdfast.stream IN EXCLUSIVE MODE;
+        SELECT count(DISTINCT b.batch_no), string_agg(DISTINCT p.name, ', ' ORDER BY p.name)
+        INTO batches, names
+        FROM holdfast.batch b
+        JOIN holdfast.endpoint p ON b.written_at < p.starts_at
+            AND (b.batch_no > p.starts_after OR b.batch_no <@ p.starts_late)
+        WHERE b.routed_at IS NULL AND b.entry_count > 0;
+        IF batches > 0 THEN
+            RAISE object_not_in_prerequisite_state USING MESSAGE = format(
+                '%s not routed yet, of before the start of %s by the clock, would be for nobody:'
+                ' let a dispatcher route first (`holdfast dispatch --drain`)',
+                CASE batches WHEN 1 THEN '1 batch' ELSE batches || ' batches' END, names);
+        END IF;
+    END $do$
+"""
+
 
 def upgrade() -> None:
     op.execute(COLUMNS)
@@ -93,6 +118,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    op.execute(LEFT)
     _replace_in_undelivered(_BY_BATCH, _BY_TIME)
     op.execute("DROP TRIGGER endpoint_start ON holdfast.endpoint")
     op.execute("DROP FUNCTION holdfast.endpoint_start()")

@@ -18,6 +18,7 @@ GROUP = "holdfast.requeue"
 
 REQUEUED = ".requeue"
 REISSUED = ".reissue"
+ENDINGS = (REQUEUED, REISSUED)
 """What the names of the streams end with in which entries are written by hand."""
 
 

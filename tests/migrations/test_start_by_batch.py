@@ -6,6 +6,7 @@ import psycopg
 import pytest
 
 from migrations.upgrade import downgrade, upgrade
+from sink.contract.exits import CommandError
 from tests.support.command import holdfast
 from tests.support.decisions import Decisions
 from tests.support.dispatching import add_endpoint
@@ -99,3 +100,23 @@ def test_version_before_adds_an_endpoint_that_begins_now(db: psycopg.Connection)
     assert db.execute(MARKS).fetchone() == ("now", 5, "{[2,4)}")
     db.execute("UPDATE holdfast.endpoint SET starts_at = NULL WHERE id = 1")
     assert db.execute(MARKS).fetchone() == ("now", None, "{}")
+
+
+@pytest.mark.parametrize("routed", [False, True])
+def test_downgrade_is_refused_while_a_late_batch_would_be_for_nobody(
+    dsn: str, db: psycopg.Connection, routed: bool
+) -> None:
+    with Decisions(dsn) as decisions:
+        decisions.write("late")
+        decisions.write("early")
+        add_endpoint(db, "http://127.0.0.1:1/", starts_at="2999-01-01T00:00:00Z")
+    # The endpoint was added after the second batch was committed and before the first one was.
+    db.execute("UPDATE holdfast.endpoint SET starts_at = now(), starts_late = '{[1,2)}'")
+    db.execute("UPDATE holdfast.batch SET routed_at = now() WHERE batch_no = 2 OR %s", [routed])
+    before = db.execute(MARKS).fetchall()
+    if routed:
+        downgrade(dsn, "0026")
+        return
+    with pytest.raises(CommandError, match=r"1 batch.*payouts.*No table was changed"):
+        downgrade(dsn, "0026")
+    assert db.execute(MARKS).fetchall() == before == [("payouts", 2, "{[1,2)}")]

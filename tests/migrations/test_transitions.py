@@ -6,12 +6,14 @@ Entries are written by the sink of today. A database of 0023 is made of it by th
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
 
-from migrations.upgrade import downgrade, upgrade
-from sink.requeue import requeue
+from migrations.upgrade import downgrade, script, upgrade
+from sink.contract.requeue import REISSUED, REQUEUED
+from sink.requeue import query_id_of, requeue, stream_of
 from tests.support.aging import OLD, age
 from tests.support.driver import Driver
 from tests.support.entries import BLOCK, NOON, RELEASE, WINDOW, decision
@@ -22,6 +24,7 @@ MakeDriver = Callable[..., Driver]
 DAILY = "report.daily"
 BEFORE = "SELECT name, last_type, last_occurred_at FROM holdfast.subject ORDER BY 1"
 LONG = "p" * 63
+ACTS_FOR = 'SELECT name, acts_for FROM holdfast.stream ORDER BY name COLLATE "C"'
 
 
 def _write(dsn: str, stream: str, *rows: dict[str, Any]) -> None:
@@ -101,6 +104,54 @@ def test_stream_of_which_nothing_is_stored_keeps_the_shared_state(
         ("reports", "m_2", BLOCK, _at(1)),
         ("reports", "m_3", DAILY, _at(1)),
     ]
+
+
+@pytest.mark.parametrize("suffix", [REQUEUED, REISSUED])
+@pytest.mark.parametrize("base", ["a", LONG], ids=["short", "shortened"])
+def test_a_jobs_own_stream_is_not_taken_for_one_that_is_written_by_hand(
+    dsn: str, db: psycopg.Connection, base: str, suffix: str
+) -> None:
+    own = (stream_of(base, suffix), uuid4())
+    # It has been there since before its name was reserved.
+    db.execute("INSERT INTO holdfast.stream (name, query_id) VALUES (%s, %s)", own)
+    job = Driver(dsn, stream=own[0], query_id=own[1])
+    job.batch(0, decision("m_1", 1))
+    job.sink.close()
+    _write(dsn, base, decision("m_2", 1))
+    before = contents(db)["transition"]
+    _there_and_back(dsn)
+    assert db.execute(ACTS_FOR).fetchall() == sorted([(base, None), (own[0], None)])
+    assert contents(db)["transition"] == before
+
+
+@pytest.mark.parametrize("printed", [False, True])
+def test_streams_written_by_hand_act_for_the_same_stream_after_an_upgrade(
+    dsn: str, db: psycopg.Connection, printed: bool
+) -> None:
+    """Of names of each length, and what was written by hand of what was written by hand."""
+    suffixes = [
+        (first, second) for first in (REQUEUED, REISSUED) for second in (REQUEUED, REISSUED)
+    ]
+    for base in ("p" * length for length in range(1, 64)):
+        add = "INSERT INTO holdfast.stream (name, query_id, acts_for) VALUES (%s, %s, %s)"
+        db.execute(add, [base, uuid4(), None])
+        for first in (REQUEUED, REISSUED):
+            hand = stream_of(base, first)
+            db.execute(add, [hand, query_id_of(base, first), base])
+    for first, second in suffixes:
+        hand = stream_of("payouts", first)
+        if second == REQUEUED:
+            db.execute(add, [hand, query_id_of("payouts", first), "payouts"])
+        db.execute(add, [stream_of(hand, second), query_id_of(hand, second), "payouts"])
+    db.execute(add, ["payouts", uuid4(), None])
+    before = db.execute(ACTS_FOR).fetchall()
+    assert len(before) == 63 * 3 + 7
+    downgrade(dsn, "0023")
+    if printed:
+        db.execute(script(dsn).encode())
+    else:
+        upgrade(dsn)
+    assert db.execute(ACTS_FOR).fetchall() == before
 
 
 def test_batches_of_before_are_not_said_to_keep_what_they_suppressed(

@@ -1,4 +1,5 @@
 -- Which of the named rows have an entry in the outbox already, and in which stream, named as sink.requeue.stream_of does.
+-- A job's own stream of that name acts for none.
 -- Uses pk_quarantine, uq_batch_batch_no, pk_stream, pk_batch.
 SELECT q.id, w.stream
 FROM holdfast.quarantine q
@@ -7,7 +8,7 @@ JOIN holdfast.stream s ON s.name = CASE
     WHEN length(b.stream) <= 63 - length('.requeue') THEN b.stream
     ELSE left(b.stream, 63 - length('.requeue') - 17)
         || '-' || left(encode(sha256(convert_to(b.stream, 'UTF8')), 'hex'), 16)
-END || '.requeue'
+END || '.requeue' AND s.acts_for IS NOT NULL
 JOIN holdfast.batch w ON w.stream = s.name AND w.query_id = s.query_id AND w.batch_id = q.id
 WHERE q.id = ANY (%(ids)s::bigint[])
 ORDER BY q.id

@@ -1,6 +1,7 @@
--- A stream, locked until COMMIT: what it has adopted, since when, and where its checkpoint was last seen.
+-- A stream, locked until COMMIT: what it has adopted, since when, where its checkpoint was last seen, and whom it acts for.
 -- Uses pk_stream.
-SELECT name, query_id, query_id AS previous_query_id, epoch, checkpoint, adopted_at
+SELECT name, query_id, query_id AS previous_query_id, epoch, checkpoint, adopted_at,
+    acts_for
 FROM holdfast.stream
 WHERE name = %(stream)s
 FOR NO KEY UPDATE

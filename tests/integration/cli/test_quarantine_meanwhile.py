@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pyarrow as pa
@@ -22,7 +23,7 @@ from sink.contract.states import QuarantineResolution
 from sink.requeue import requeue
 from tests.support.command import holdfast
 from tests.support.driver import Driver
-from tests.support.entries import BLOCK, REFUSED
+from tests.support.entries import BLOCK, REFUSED, decision
 from tests.support.waiting import eventually
 
 RESOLVED = "SELECT id, resolution::text FROM holdfast.quarantine ORDER BY id"
@@ -209,3 +210,17 @@ def test_row_whose_entry_is_in_the_outbox_is_not_dismissed_but_booked(
         ("quarantine.requeue", f"quarantine {first}"),
         ("quarantine.dismiss", f"quarantine {second}"),
     ]
+
+
+def test_batch_of_a_jobs_own_stream_is_not_taken_for_a_row_that_was_put_back(
+    dsn: str, db: psycopg.Connection
+) -> None:
+    [number] = _set_aside(dsn, _entry(1))
+    own = uuid4()
+    db.execute("INSERT INTO holdfast.stream (name, query_id) VALUES ('payouts.requeue', %s)", [own])
+    job = Driver(dsn, stream="payouts.requeue", query_id=own)
+    job.batch(number, decision("m_9"))
+    job.sink.close()
+    with quarantine(dsn) as store:
+        [row], _ = open_among(store, [number])
+    assert not row["put_back"]

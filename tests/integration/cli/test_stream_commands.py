@@ -9,6 +9,7 @@ import pytest
 
 from sink import ReplayDiverged
 from sink.contract.exits import ExitCode
+from sink.requeue import requeue
 from tests.support.command import holdfast
 from tests.support.driver import Driver
 from tests.support.entries import RELEASE, decision
@@ -17,6 +18,7 @@ ENDPOINT = """
     INSERT INTO holdfast.endpoint (name, url, secret_refs)
     VALUES ('payouts', 'https://payouts.example/', '{env:S}') RETURNING id
 """
+HAND = "SELECT query_id, acts_for FROM holdfast.stream WHERE name = 'payouts.requeue'"
 LANES = """
     INSERT INTO holdfast.lane (endpoint_id, subject_id, delivered_sequence, last_sequence, priority,
         head_created_at, due_at)
@@ -144,3 +146,22 @@ def test_reason_of_an_adoption_is_bounded(dsn: str, db: psycopg.Connection) -> N
     done = holdfast("stream", "adopt", "payouts", *long, dsn=dsn)
     assert done.returncode == ExitCode.USAGE
     assert db.execute("SELECT count(*) FROM holdfast.operator_action").fetchone() == (0,)
+
+
+def test_no_checkpoint_is_adopted_for_what_was_written_by_hand(
+    dsn: str, db: psycopg.Connection
+) -> None:
+    job = Driver(dsn)
+    job.batch(0, decision("m_1"))
+    job.sink.close()
+    text = json.dumps(decision("m_1", 2, RELEASE), default=lambda value: value.isoformat())
+    assert [told.written for told in requeue(dsn, "payouts", {1: text}, suppress_repeats=True)]
+    [before] = db.execute(HAND).fetchall()
+    adopting = ("--query-id", str(uuid4()), "--force", "--reason", "x")
+    done = holdfast("stream", "adopt", "payouts.requeue", *adopting, dsn=dsn)
+    assert done.returncode == ExitCode.FAILED
+    assert "Nothing was changed" in done.stderr
+    assert db.execute(HAND).fetchall() == [before]
+    same = ("--query-id", str(before[0]), "--reason", "x", "--json")
+    done = holdfast("stream", "adopt", "payouts.requeue", *same, dsn=dsn)
+    assert (done.returncode, json.loads(done.stdout)["changed"]) == (ExitCode.OK, False)

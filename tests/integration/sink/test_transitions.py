@@ -156,8 +156,9 @@ def test_tolerance_is_an_option_and_is_measured_by_the_databases_clock(
     assert _fate(driver(stream="default").batch(0, near, soon)) == (1, 0, 1)
     patient = driver(stream="patient", future_tolerance=timedelta(days=2))
     assert _fate(patient.batch(0, decision("m_2", occurred_at=soon["occurred_at"]))) == (1, 0, 0)
-    with pytest.raises(ValueError, match="future_tolerance"):
-        driver(future_tolerance=timedelta(days=-1))
+    for wrong in (timedelta(days=-1), timedelta(days=36_501), None, "1", 86_400):
+        with pytest.raises(ValueError, match="future_tolerance"):
+            driver(future_tolerance=wrong)
 
 
 @pytest.mark.parametrize("staged", [False, True], ids=["driver", "staged"])

@@ -38,7 +38,9 @@ def test_any_other_reference_is_refused_and_what_is_allowed_is_named(reference: 
     ("name", "value"),
     [
         *((ALLOW_PREFIX, value) for value in ("H", "HOLDFAST_", "HOLDFAST_D", "P", "PG", "OTEL_A")),
-        *((ALLOW_PREFIX, value) for value in ("A B", "*", "A_:", "9", "é")),
+        *((ALLOW_PREFIX, value) for value in ("A B", "*", "ABC_:", "9", "é", "9ABC_", "ABC_é_")),
+        # The beginnings of names that were not meant, such as PATH and DATABASE_URL.
+        *((ALLOW_PREFIX, value) for value in ("_", "D", "DAT", "DATA", "A_", "AB_", "ABC_:DATA")),
         *((ALLOW_DIR, value) for value in ("/", "//", "/.", "x", "/proc", "/proc/self", "/sys/a")),
         *((ALLOW_DIR, value) for value in ("/a/../..", "/dev", "/a:", "/a:b")),
     ],
@@ -49,6 +51,6 @@ def test_rule_that_reaches_the_process_itself_is_refused(name: str, value: str) 
 
 
 def test_environment_gives_the_rule_and_nothing_the_default() -> None:
-    assert rule_of({ALLOW_PREFIX: "A_:B_", ALLOW_DIR: ""}) == ReferenceRule(("A_", "B_"))
+    assert rule_of({ALLOW_PREFIX: "ABC_:B_C_", ALLOW_DIR: ""}) == ReferenceRule(("ABC_", "B_C_"))
     assert rule_of({ALLOW_DIR: "/a:/b"}) == ReferenceRule(folders=("/a", "/b"))
     assert rule_of({}) == ReferenceRule(("HOLDFAST_SECRET_",), ("/run/secrets/holdfast",))
