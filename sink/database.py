@@ -257,10 +257,11 @@ def _take_role(connection: psycopg.Connection, timeouts: Timeouts) -> DictRow:
             },
         )
     except (psycopg.errors.InvalidParameterValue, psycopg.errors.InsufficientPrivilege) as error:
+        quoted = role if role == SINK else f'"{role}"'
         raise SchemaMismatch(
             f"the database user {connection.info.user!r} cannot act as {role} ({said(error)})."
             f" Nothing was written; run `holdfast db upgrade`, or let an administrator run"
-            f' `GRANT "{role}" TO {connection.info.user}`.'
+            f" `GRANT {quoted} TO {connection.info.user}`."
         ) from error
     row = found.fetchone()
     if row is None:

@@ -6,10 +6,9 @@ ledger row, so it never asks again, and the digest knows nothing of it.
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -21,6 +20,9 @@ from sink.database import one_row
 from sink.evidence import detail_text, entry_text
 from sink.numbering import Integers
 from sink.prepared import QuarantinedRow, quarantine_table
+
+if TYPE_CHECKING:
+    import psycopg
 
 TOLERANCE = timedelta(days=1)
 TOLERANCE_MAX = timedelta(days=36_500)
@@ -48,7 +50,7 @@ def check_tolerance(tolerance: timedelta) -> None:
         )
 
 
-def latest(connection: psycopg.Connection, tolerance: timedelta) -> datetime:
+def latest(connection: "psycopg.Connection", tolerance: timedelta) -> datetime:
     """Return the latest time that an entry may be dated now."""
     found: datetime = one_row(connection, "future_limit", tolerance=tolerance)["latest"]
     return found
@@ -64,7 +66,7 @@ def split(entries: pa.Table, limit: datetime) -> Split:
 
 
 def quarantined(
-    connection: psycopg.Connection, batch: Content, places: Integers, limit: datetime
+    connection: "psycopg.Connection", batch: Content, places: Integers, limit: datetime
 ) -> Iterator[pa.Table]:
     """Return the rows of a batch at these places as QUARANTINED, some at a time."""
     for first in range(0, len(places), COPY_ROWS):

@@ -70,7 +70,8 @@ def overview_needs(found: Mapping[str, Any]) -> list[Need]:
 
     `found` has the columns of that row, `endpoints` (rows of `overview_endpoints.sql`), `stale` (an
     endpoint for each decision that it called stale without a reason) with `stale_complete`,
-    `days_ahead` (the fewer of entry and attempt) and `snapshots` (of `database_snapshots.sql`).
+    `days_ahead` (the fewest of entry, attempt and suppressed) and `snapshots` (of
+    `database_snapshots.sql`).
     """
     made = [*_delivery(found), *_clock(found), *_people(found)]
     made += _partitions(found["days_ahead"])

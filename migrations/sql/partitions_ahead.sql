@@ -1,7 +1,12 @@
 -- For each partitioned table, how many whole days after today have a partition without a gap:
 -- 0 = today alone, -1 = not even today. Index: the catalogue's own.
 SELECT parent, min(ahead) - 1 AS days
-FROM unnest(ARRAY['attempt', 'entry']) AS parent
+FROM (
+    SELECT c.relname AS parent
+    FROM pg_catalog.pg_class c
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = 'holdfast' AND c.relkind = 'p'
+) AS parents
 CROSS JOIN generate_series(0, 400) AS ahead
 WHERE NOT EXISTS (
     SELECT

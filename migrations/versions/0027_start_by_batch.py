@@ -43,34 +43,46 @@ START = """
     END $$
 """
 
-OF_BEFORE = """
-    UPDATE holdfast.endpoint p
-    SET starts_after = coalesce(
-        (SELECT min(b.batch_no) - 1
-         FROM (SELECT batch_no, written_at, max(written_at) OVER (ORDER BY batch_no) AS reached
-               FROM holdfast.batch) b
-         WHERE b.reached >= s.start
-            OR (s.start > now() OR b.reached >= s.start - interval '10 minutes')
-               AND b.written_at < b.reached - interval '1 minute'),
-        (SELECT max(b.batch_no) FROM holdfast.batch b), 0)
-    FROM (SELECT id, CASE WHEN starts_at > now() THEN least(starts_at, created_at)
-                          ELSE starts_at END AS start
-          FROM holdfast.endpoint) s
-    WHERE s.id = p.id AND p.starts_at IS NOT NULL
+# Everything is read before readers are locked out. Writers are kept out all the time: an endpoint
+# that is added meanwhile would have no mark.
+COLUMNS = """
+    DO $do$
+    DECLARE
+        ids   integer[];
+        marks bigint[];
+    BEGIN
+        LOCK TABLE holdfast.endpoint IN SHARE ROW EXCLUSIVE MODE;
+        WITH written AS MATERIALIZED (
+            SELECT batch_no, written_at, max(written_at) OVER (ORDER BY batch_no) AS reached
+            FROM holdfast.batch
+        ),
+        started AS (
+            SELECT id, CASE WHEN starts_at > now() THEN least(starts_at, created_at)
+                            ELSE starts_at END AS at
+            FROM holdfast.endpoint
+            WHERE starts_at IS NOT NULL
+        )
+        SELECT array_agg(s.id), array_agg(coalesce(
+            (SELECT min(w.batch_no) - 1 FROM written w
+             WHERE w.reached >= s.at
+                OR (s.at > now() OR w.reached >= s.at - interval '10 minutes')
+                   AND w.written_at < w.reached - interval '1 minute'),
+            (SELECT max(w.batch_no) FROM written w), 0))
+        INTO ids, marks
+        FROM started s;
+        ALTER TABLE holdfast.endpoint
+            ADD COLUMN starts_after bigint,
+            ADD COLUMN starts_late int8multirange NOT NULL DEFAULT '{}';
+        UPDATE holdfast.endpoint p SET starts_after = f.mark
+        FROM unnest(ids, marks) AS f (id, mark) WHERE f.id = p.id;
+        ALTER TABLE holdfast.endpoint ADD CONSTRAINT ck_endpoint_start
+            CHECK ((starts_at IS NULL) = (starts_after IS NULL));
+    END $do$
 """
 
 
 def upgrade() -> None:
-    op.execute("""
-        ALTER TABLE holdfast.endpoint
-            ADD COLUMN starts_after bigint,
-            ADD COLUMN starts_late int8multirange NOT NULL DEFAULT '{}'
-    """)
-    op.execute(OF_BEFORE)
-    op.execute("""
-        ALTER TABLE holdfast.endpoint ADD CONSTRAINT ck_endpoint_start
-            CHECK ((starts_at IS NULL) = (starts_after IS NULL))
-    """)
+    op.execute(COLUMNS)
     op.execute(START)
     op.execute("REVOKE ALL ON FUNCTION holdfast.endpoint_start() FROM PUBLIC")
     op.execute("""

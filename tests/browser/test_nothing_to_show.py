@@ -19,6 +19,7 @@ SAID = {
     "/subjects": "No subject yet",
     "/batches": "No stream yet",
     "/quarantine": "Nothing is set aside",
+    "/suppressed": "Nothing is suppressed",
     "/dead": "No dead letter",
     "/replays": "No replay yet",
     "/endpoints": "No endpoint",

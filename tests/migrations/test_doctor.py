@@ -120,7 +120,7 @@ def test_doctor_counts_partitions_without_a_gap(dsn: str, db: psycopg.Connection
     assert row is not None
     db.execute(row[0].encode())
     with psycopg.connect(dsn) as looking:
-        assert gather(looking).days_ahead == {"attempt": 7, "entry": 1}
+        assert gather(looking).days_ahead == {"attempt": 7, "entry": 1, "suppressed": 7}
     result = _run("doctor", "--dsn", dsn)
     assert result.exit_code == ExitCode.DEGRADED
     assert "entry: 1 days ahead" in result.output

@@ -38,6 +38,10 @@ HISTORY = """
 """
 
 
+SUPPRESSED = (decision("j_1", 3), decision("j_1", 4), decision("j_1", 1, key=["overtaken"]))
+"""Of stream `repeats`, not written: two repeat a block and one was overtaken by it."""
+
+
 def key_text(subject: str, window: int = 1) -> str:
     """Return the key of a decision of `Decisions`, as receivers get it."""
     return Key.of(decision(subject, window, BLOCK)["key"]).text
@@ -87,6 +91,10 @@ def _job(dsn: str) -> None:
     with pytest.raises(ReplayDiverged):
         spark.batch(0, decision("j_1"), decision("j_3"))
     spark.sink.close()
+    repeats = Driver(dsn, stream="repeats", query_id=uuid4())
+    repeats.batch(0, decision("j_1", 2))
+    repeats.batch(1, *SUPPRESSED)
+    repeats.sink.close()
 
 
 @contextmanager

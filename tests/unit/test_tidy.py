@@ -12,7 +12,7 @@ SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 STATEMENTS = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("sql/*.sql"))
 
-FILE_LINES_MAX = 400
+FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
 
 

@@ -5,6 +5,6 @@ SELECT relname AS name, n_live_tup AS live_rows, n_dead_tup AS dead_rows, pg_tot
        greatest(last_analyze, last_autoanalyze) AS analyzed_at
 FROM pg_stat_user_tables
 WHERE schemaname = 'holdfast'
-  AND relname IN ('lane', 'endpoint_pace', 'endpoint', 'subject', 'batch', 'stream', 'dead_letter', 'quarantine', 'replay',
-                  'replay_item', 'dispatcher_instance')
+  AND relname IN ('lane', 'endpoint_pace', 'endpoint', 'subject', 'transition', 'batch', 'stream', 'dead_letter', 'quarantine',
+                  'replay', 'replay_item', 'dispatcher_instance')
 ORDER BY n_dead_tup DESC, relname

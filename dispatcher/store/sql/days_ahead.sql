@@ -1,7 +1,7 @@
 -- How many whole days after today every partitioned table has a partition for, without a gap: 0 is today alone, -1 not
 -- even that. Index: the catalogue's own.
 SELECT min(ahead.day) - 1 AS days
-FROM unnest(ARRAY['attempt', 'entry']) AS parent
+FROM unnest(ARRAY['attempt', 'entry', 'suppressed']) AS parent
 CROSS JOIN generate_series(0, 400) AS ahead (day)
 WHERE to_regclass(
     'holdfast.' || parent || '_' || to_char((clock_timestamp() AT TIME ZONE 'UTC')::date + ahead.day, 'YYYYMMDD')

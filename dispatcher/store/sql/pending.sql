@@ -1,13 +1,14 @@
 -- Whether a drain has something left to do: a batch to route, a lease to settle or rescue, a lane or an item of a replay that
--- is due at an endpoint that may be sent to now, a replay to end. Uses ix_batch_unrouted, ix_lane_leased, ix_lane_due,
--- pk_endpoint_pace, ix_replay_applying, ix_replay_item_due, ix_replay_item_leased, pk_replay_item.
+-- is due at an endpoint that may be sent to now, a replay to end. By the statement's time: a batch that was routed after this
+-- transaction began made its lanes due after that, too. Uses ix_batch_unrouted, ix_lane_leased, ix_lane_due, pk_endpoint_pace,
+-- ix_replay_applying, ix_replay_item_due, ix_replay_item_leased, pk_replay_item.
 WITH open AS (
     SELECT p.id
     FROM holdfast.endpoint p
     JOIN holdfast.endpoint_pace e ON e.endpoint_id = p.id
     WHERE p.id = ANY (%(endpoint_ids)s::integer[]) AND p.state = 'active'
-      AND (e.held_until IS NULL OR e.held_until <= now())
-      AND (e.breaker NOT IN ('open', 'half_open') OR e.breaker_until <= now())
+      AND (e.held_until IS NULL OR e.held_until <= statement_timestamp())
+      AND (e.breaker NOT IN ('open', 'half_open') OR e.breaker_until <= statement_timestamp())
 )
 SELECT EXISTS (SELECT FROM holdfast.batch WHERE routed_at IS NULL)
     OR EXISTS (SELECT FROM holdfast.lane WHERE token IS NOT NULL)
@@ -15,7 +16,7 @@ SELECT EXISTS (SELECT FROM holdfast.batch WHERE routed_at IS NULL)
         SELECT
         FROM open
         JOIN holdfast.lane l ON l.endpoint_id = open.id
-        WHERE l.token IS NULL AND l.due_at <= now()
+        WHERE l.token IS NULL AND l.due_at <= statement_timestamp()
     )
     OR EXISTS (SELECT FROM holdfast.replay_item WHERE token IS NOT NULL)
     OR EXISTS (
@@ -26,7 +27,7 @@ SELECT EXISTS (SELECT FROM holdfast.batch WHERE routed_at IS NULL)
                 SELECT
                 FROM open
                 JOIN holdfast.replay_item i ON i.replay_id = y.id AND i.endpoint_id = open.id
-                WHERE i.settled_at IS NULL AND i.token IS NULL AND (i.due_at IS NULL OR i.due_at <= now())
+                WHERE i.settled_at IS NULL AND i.token IS NULL AND (i.due_at IS NULL OR i.due_at <= statement_timestamp())
                   AND NOT EXISTS (
                       SELECT FROM holdfast.replay_item o
                       WHERE o.replay_id = i.replay_id AND o.endpoint_id = i.endpoint_id

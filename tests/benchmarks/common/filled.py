@@ -31,10 +31,15 @@ BATCHES = """
     ORDER BY n
 """
 SUBJECTS = """
-    INSERT INTO holdfast.subject (name, last_sequence, last_type, last_occurred_at, last_created_at)
-    SELECT 'm_' || n, %(each)s, 'payout_hold.block', now(), (SELECT written_at FROM holdfast.batch
-        WHERE batch_no = 1 + ((%(each)s - 1) * %(subjects)s::bigint + n) / %(a_batch)s)
-    FROM generate_series(0, %(subjects)s - 1) n ORDER BY n
+    WITH made AS (
+        INSERT INTO holdfast.subject (name, last_sequence, last_created_at)
+        SELECT 'm_' || n, %(each)s, (SELECT written_at FROM holdfast.batch
+            WHERE batch_no = 1 + ((%(each)s - 1) * %(subjects)s::bigint + n) / %(a_batch)s)
+        FROM generate_series(0, %(subjects)s - 1) n ORDER BY n
+        RETURNING id, last_created_at
+    )
+    INSERT INTO holdfast.transition (subject_id, stream, last_type, last_occurred_at, updated_at)
+    SELECT id, 'payouts', 'payout_hold.block', now(), last_created_at FROM made
 """
 ENTRIES = """
     INSERT INTO holdfast.entry (subject_id, sequence, created_at, key, type, occurred_at, priority,

@@ -118,6 +118,19 @@ SET_ASIDE = """
     SELECT 'benchmark', 'quarantine.dismiss', 'quarantine ' || id, 'a test of the source'
     FROM holdfast.quarantine WHERE resolution IS NOT NULL
 """
+SUPPRESSED = """
+    UPDATE holdfast.batch SET row_count = row_count + 20, suppressed_count = 20;
+    INSERT INTO holdfast.entry_key (key, content, batch_no)
+    SELECT md5(batch_no || ' suppressed ' || n)::uuid, md5('content')::uuid, batch_no
+    FROM holdfast.batch CROSS JOIN generate_series(1, 20) n ORDER BY 3;
+    INSERT INTO holdfast.suppressed (batch_no, key, suppressed_at, subject_id, type, occurred_at,
+        priority, cause, key_parts, data)
+    SELECT batch_no, md5(batch_no || ' suppressed ' || n)::uuid, written_at, 1 + batch_no % 100,
+        'payout_hold.block', written_at, 0,
+        CASE n % 10 WHEN 0 THEN 'overtaken' ELSE 'repeated' END::holdfast.suppressed_cause,
+        '["k"]', '{"merchant_id":"m_1"}'
+    FROM holdfast.batch CROSS JOIN generate_series(1, 20) n ORDER BY 1, 2
+"""
 DIVERGED = """
     INSERT INTO holdfast.divergence (batch_no, digest, run_id, row_count, quarantined_count,
         differing_count, found_at)
@@ -147,7 +160,7 @@ PEOPLE = """
         sha256(n::text::bytea), 'as agreed', 'a', 'a', now() - n * interval '1 minute'
     FROM generate_series(1, 1000) n
 """
-STEPS = (ENDPOINTS, RARE, DEAD, HELD_UP, BEHIND, SET_ASIDE, DIVERGED, PEOPLE)
+STEPS = (ENDPOINTS, RARE, DEAD, HELD_UP, BEHIND, SET_ASIDE, SUPPRESSED, DIVERGED, PEOPLE)
 
 COPIES = (
     """

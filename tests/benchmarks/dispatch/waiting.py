@@ -13,8 +13,8 @@ PART: Final = 500_000
 """Entries that one statement makes."""
 
 _SUBJECTS: Final = """
-INSERT INTO holdfast.subject (name, last_sequence, last_type, last_occurred_at, last_created_at)
-SELECT 'm_' || lpad(n::text, 8, '0'), %(each)s, 'payout_hold.release', now(), now()
+INSERT INTO holdfast.subject (name, last_sequence, last_created_at)
+SELECT 'm_' || lpad(n::text, 8, '0'), %(each)s, now()
 FROM generate_series(%(first)s::bigint, %(last)s::bigint) AS n ORDER BY n
 """
 

@@ -23,6 +23,7 @@ NUMBERS = """
         (SELECT (min(id) + max(id)) / 2 FROM holdfast.dead_letter) AS dead_middle,
         (SELECT max(id) FROM holdfast.quarantine WHERE resolution IS NULL) AS quarantined,
         (SELECT (min(id) + max(id)) / 2 FROM holdfast.quarantine) AS quarantine_middle,
+        (SELECT key FROM holdfast.suppressed ORDER BY batch_no DESC LIMIT 1) AS suppressed,
         (SELECT (min(id) + max(id)) / 2 FROM holdfast.operator_action) AS action_middle,
         (SELECT id FROM holdfast.proposal ORDER BY created_at LIMIT 1) AS proposal,
         (SELECT b.batch_id FROM holdfast.divergence v JOIN holdfast.batch b USING (batch_no)
@@ -54,6 +55,8 @@ class Known:
     dead_resolved: str
     dead_middle: str
     quarantined: str
+    suppressed: str
+    suppressed_middle: str
     quarantine_middle: str
     action_middle: str
     proposal: str
@@ -90,6 +93,8 @@ def known(dsn: str) -> Known:
         dead_resolved=str(found["dead_resolved"]),
         dead_middle=str(found["dead_middle"]),
         quarantined=str(found["quarantined"]),
+        suppressed=Key(found["suppressed"]).text,
+        suppressed_middle=f"{int(late['batch_no']) // 2}.0.0.0",
         quarantine_middle=str(found["quarantine_middle"]),
         action_middle=str(found["action_middle"]),
         proposal=str(found["proposal"]),

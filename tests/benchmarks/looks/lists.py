@@ -49,6 +49,10 @@ def _decisions(known: Known) -> Iterator[tuple[str, ...]]:
     yield ("quarantine", "list", "--all")
     yield ("quarantine", "list", "--reason", "body_too_large")
     yield ("quarantine", "show", known.quarantined)
+    yield ("suppressed", "list")
+    yield ("suppressed", "list", "--cause", "overtaken")
+    yield ("suppressed", "list", "--subject", known.subject)
+    yield ("suppressed", "show", known.suppressed)
 
 
 def _delivery(known: Known) -> Iterator[tuple[str, ...]]:

@@ -48,6 +48,7 @@ def _decisions(known: Known) -> Iterator[Look]:
         "retrying, by a name that nothing has": {"held": "retrying", "prefix": NOBODY},
         "stopped, page in the middle": {"held": "stopped", "after": "m_5"},
         "page in the middle": {"after": "m_5"},
+        "silenced": {"silenced": "yes"},
     }
     yield from _filtered("Subjects", "/subjects", subjects)
     for name in (known.subject, known.stopped):
@@ -77,6 +78,15 @@ def _decisions(known: Known) -> Iterator[Look]:
     }
     yield from _filtered("Quarantine", "/quarantine", rows)
     yield _page("Row", f"/quarantine/{known.quarantined}")
+    suppressed = {
+        "of a stream": {"stream": known.stream},
+        "of a subject": {"subject": known.subject},
+        "overtaken": {"cause": "overtaken"},
+        "of a time": {"since": known.since, "until": known.until},
+        "page in the middle": {"before": known.suppressed_middle},
+    }
+    yield from _filtered("Suppressed", "/suppressed", suppressed)
+    yield _page("Suppressed decision", f"/suppressed/{known.suppressed}")
     yield _page("Rows, chosen", "/quarantine/selected", {"id": known.quarantined, "do": "dismiss"})
 
 

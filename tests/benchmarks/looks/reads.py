@@ -39,6 +39,7 @@ def _decisions(known: Known) -> Iterator[Look]:
         {"held": "stopped"},
         {"held": "retrying", "limit": "500"},
         {"held": "any", "after": "m_5"},
+        {"silenced": "true"},
     )
     for name in (known.subject, known.stopped):
         for end in ("", "/why"):
@@ -60,6 +61,15 @@ def _decisions(known: Known) -> Iterator[Look]:
         {"open": "false", "before": known.quarantine_middle},
     )
     yield from _read(f"/quarantine/{known.quarantined}", {})
+    yield from _read(
+        "/suppressed",
+        {},
+        {"limit": "500"},
+        {"subject": known.subject},
+        {"cause": "overtaken", "stream": known.stream},
+        {"before": known.suppressed_middle},
+    )
+    yield from _read(f"/suppressed/{known.suppressed}", {})
 
 
 def _delivery(known: Known) -> Iterator[Look]:

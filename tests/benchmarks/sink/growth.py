@@ -25,13 +25,22 @@ from tests.benchmarks.sink.sizes import Sizes
 from tests.benchmarks.sink.stopwatch import Stopwatch
 
 _SUBJECTS = """
-INSERT INTO holdfast.subject (name, last_sequence, last_type, last_occurred_at, last_created_at)
-SELECT 'm_' || n, last, 'payout_hold.' || CASE last %% 2 WHEN 0 THEN 'release' ELSE 'block' END,
+WITH made AS (
+    INSERT INTO holdfast.subject (name, last_sequence, last_created_at)
+    SELECT 'm_' || n, last, clock_timestamp()
+    FROM generate_series(0, %(subjects)s::bigint - 1) AS n,
+        LATERAL (
+            SELECT (%(stored)s::bigint - n + %(subjects)s - 1) / %(subjects)s AS last
+        ) AS counted
+    WHERE last > 0
+    ORDER BY n
+    RETURNING id, last_sequence AS last
+)
+INSERT INTO holdfast.transition (subject_id, stream, last_type, last_occurred_at, updated_at)
+SELECT id, 'bench', 'payout_hold.' || CASE last %% 2 WHEN 0 THEN 'release' ELSE 'block' END,
     %(start)s + (last - 1) * %(window)s * interval '1 second', clock_timestamp()
-FROM generate_series(0, %(subjects)s::bigint - 1) AS n,
-    LATERAL (SELECT (%(stored)s::bigint - n + %(subjects)s - 1) / %(subjects)s AS last) AS counted
-WHERE last > 0
-ORDER BY n
+FROM made
+ORDER BY id
 """
 
 _KEYS = """

@@ -149,6 +149,7 @@ def test_bodies_and_answers_are_shown_on_demand_and_that_is_on_record(
         f"{page}/curl",
         "/dead/1",
         "/quarantine/1",
+        f"/suppressed/{key_text('j_1', 3)}",
         "/dead",
         "/subjects/show?name=m_dead",
     ):

@@ -19,6 +19,8 @@ SCREENS = {
     "/batches/diff?stream=payouts&batch_id=0": "A replay that diverged",
     "/quarantine": "Quarantine",
     "/quarantine/1": "Row 1",
+    "/suppressed": "Suppressed",
+    f"/suppressed/{key_text('j_1', 3)}": key_text("j_1", 3),
     "/dead": "Dead letters",
     "/dead/1": "Dead letter 1",
     "/replays": "Replays",

@@ -22,6 +22,8 @@ PAGED = (
     ("/subjects?held=any&", "subjects", "after"),
     ("/batches?stream=test&", "batches", "before"),
     ("/quarantine?", "rows", "before"),
+    ("/suppressed?", "suppressed", "before"),
+    ("/suppressed?subject=j_1&", "suppressed", "before"),
     ("/dead-letters?open=false&", "dead_letters", "before"),
     ("/replays?", "replays", "before"),
     ("/audit?", "actions", "before"),

@@ -13,6 +13,7 @@ from tests.support.api_world import ANSWERED, DEAD, SET_ASIDE, STRANGE, key_text
 from tests.support.command import holdfast
 
 KEY, DEAD_KEY, UNUSED = key_text("m_1"), key_text(DEAD), f"hf_{'0' * 32}"
+SUPPRESSED_KEY = key_text("j_1", 3)
 NAMED = f"name={quote(STRANGE, safe='')}"
 ALL = "limit=500"
 LIST = ("entries", "list")
@@ -56,6 +57,9 @@ SAME = (
     ("/quarantine", ("quarantine", "list"), None),
     ("/quarantine?reason=malformed", ("quarantine", "list", "--reason", "malformed"), None),
     ("/quarantine/1?body=true", ("quarantine", "show", "1"), None),
+    ("/suppressed", ("suppressed", "list"), None),
+    ("/suppressed?cause=overtaken", ("suppressed", "list", "--cause", "overtaken"), None),
+    (f"/suppressed/{SUPPRESSED_KEY}?body=true", ("suppressed", "show", SUPPRESSED_KEY), None),
     ("/dead-letters", ("dead", "list"), None),
     ("/dead-letters/1?body=true", ("dead", "show", "1"), None),
     ("/replays", ("replay", "list"), None),
@@ -138,6 +142,12 @@ PRIVATE = (
     ("/attempts", "entry.read", "attempts", ANSWERED),
     ("/batches/payouts/0/diff", "entry.read", "payouts batch 0", '\\"merchant_id\\":\\"j_3'),
     ("/quarantine/1", "quarantine.read", "quarantine 1", "what was set aside"),
+    (
+        f"/suppressed/{SUPPRESSED_KEY}",
+        "suppressed.read",
+        SUPPRESSED_KEY,
+        '\\"merchant_id\\":\\"j_1',
+    ),
     ("/dead-letters/1", "entry.read", DEAD_KEY, ANSWERED),
 )
 """A path, how it is noted that somebody read a body there, and what stands in that."""

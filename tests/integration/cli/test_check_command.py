@@ -20,8 +20,8 @@ from tests.support.sender import secret_text
 from tests.support.webhooks import Behaviour, Seen, answer
 
 TABLES = (
-    *("stream", "batch", "entry_key", "subject", "entry", "quarantine", "endpoint", "lane"),
-    *("lane_key", "attempt", "dead_letter", "replay", "replay_item", "operator_action"),
+    *("stream", "batch", "entry_key", "subject", "entry", "suppressed", "quarantine", "endpoint"),
+    *("lane", "lane_key", "attempt", "dead_letter", "replay", "replay_item", "operator_action"),
 )
 REFUSING = (
     ("batch", "ck_batch_counts"),
@@ -53,7 +53,9 @@ QUARANTINED = """
     INSERT INTO holdfast.quarantine (batch_no, reason, detail, row, resolution, resolved_at)
     VALUES (1, 'bad_key', 'x', '{}', 'dismissed', clock_timestamp())
 """
-
+COUNTED_SUPPRESSED = "entry_count = 1, suppressed_count = 2, keeps_suppressed = false"
+KEPT_SUPPRESSED = """INSERT INTO holdfast.suppressed SELECT batch_no, gen_random_uuid(), written_at,
+    1, 't', now(), 0, 'repeated', NULL, '[]', '{}' FROM holdfast.batch WHERE batch_no = 2"""
 BENDS: tuple[tuple[Rule, str, str | int | None], ...] = (
     (
         Rule.SEQUENCE_GAP,
@@ -72,11 +74,7 @@ BENDS: tuple[tuple[Rule, str, str | int | None], ...] = (
         "m_2 2",
     ),
     (Rule.ATTEMPT_UNROUTED, TRIED.format(9, 1), "m_1 9"),
-    (
-        Rule.BATCH_ENTRIES,
-        "UPDATE holdfast.batch SET entry_count = 1, suppressed_count = 2 WHERE batch_no = 2",
-        2,
-    ),
+    (Rule.BATCH_ENTRIES, f"UPDATE holdfast.batch SET {COUNTED_SUPPRESSED} WHERE batch_no = 2", 2),
     (
         Rule.BATCH_KEYS,
         "INSERT INTO holdfast.entry_key VALUES (gen_random_uuid(), gen_random_uuid(), 3)",
@@ -166,6 +164,7 @@ BENDS: tuple[tuple[Rule, str, str | int | None], ...] = (
         "UPDATE holdfast.batch SET row_count = 5, quarantined_count = 2 WHERE batch_no = 2",
         2,
     ),
+    (Rule.BATCH_SUPPRESSED, KEPT_SUPPRESSED, 2),
     (
         Rule.UNAUDITED,
         "UPDATE holdfast.endpoint SET updated_at = now() WHERE id = 1",

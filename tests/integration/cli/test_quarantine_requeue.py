@@ -184,8 +184,9 @@ def test_entry_that_was_overtaken_is_written_only_when_told_to(
     dsn: str, db: psycopg.Connection
 ) -> None:
     [number] = _set_aside(dsn, ("bad_data", json.dumps(GOOD)))
-    spark = Driver(dsn, stream="other")
-    spark.batch(0, decision("m_9", 9, RELEASE))
+    [(query_id,)] = db.execute("SELECT query_id FROM holdfast.stream").fetchall()
+    spark = Driver(dsn, query_id=query_id)
+    spark.batch(1, decision("m_9", 9, RELEASE))
     spark.sink.close()
     before = contents(db)
     code, told, _ = _requeue(dsn, number)

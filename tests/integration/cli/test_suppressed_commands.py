@@ -10,6 +10,7 @@ import pytest
 from dispatcher.store.repair import repairs
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
+from tests.support.aging import OLD, add_days, age
 from tests.support.command import holdfast
 from tests.support.driver import Driver
 from tests.support.entries import BLOCK, RELEASE, decision
@@ -199,18 +200,26 @@ def test_check_says_when_suppressed_rows_are_missing(written: str, db: psycopg.C
     db.execute("DELETE FROM holdfast.suppressed WHERE cause = 'overtaken'")
     code, told = _json(written, "check", "--since", "1h")
     assert code == ExitCode.FAILED
-    assert told["violated"] == {"batch_suppressed": 1}
+    assert [violation["rule"] for violation in told["violations"]] == ["batch_suppressed"]
 
 
-def test_suppressed_days_are_pruned_and_missed_by_no_check(
+def test_check_misses_no_suppressed_row_of_a_day_that_was_dropped(
     written: str, db: psycopg.Connection
 ) -> None:
-    from tests.support.aging import OLD, age
+    day = age(db, OLD)
+    add_days(db, OLD)
+    asked = ("check", "--since", f"{OLD + 5}d")
+    code, told = _json(written, *asked)
+    assert (code, told["counted"]["batches"]) == (ExitCode.OK, 3)
+    db.execute(f"DROP TABLE holdfast.suppressed_{day:%Y%m%d}".encode())
+    assert _json(written, *asked)[0] == ExitCode.OK
 
+
+def test_days_of_suppressed_decisions_are_pruned_as_entries_are(
+    written: str, db: psycopg.Connection
+) -> None:
     age(db, OLD)
-    pruned = _json(written, "db", "prune", "--older-than", "90d", "--reason", "t")[1]
-    outcomes = {day["outcome"] for day in pruned["days"] if day["table"] == "suppressed"}
+    told = _json(written, "db", "prune", "--older-than", "90d", "--reason", "t")[1]
+    outcomes = {day["outcome"] for day in told["days"] if day["table"] == "suppressed"}
     assert outcomes == {"dropped"}
     assert db.execute("SELECT count(*) FROM holdfast.suppressed").fetchone() == (0,)
-    # Nothing is left of that time, and no rule is violated: that would be exit 1.
-    assert _json(written, "check")[0] == ExitCode.NOTHING_MATCHED

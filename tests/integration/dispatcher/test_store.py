@@ -13,6 +13,7 @@ from dispatcher.core.lifecycle import LaneState, Move
 from dispatcher.core.values import Attempt, Claim, Endpoint, Gap, Lane, Settlement, Wanted
 from dispatcher.store.looks import BEGINNING, END
 from dispatcher.store.postgres import PostgresStore
+from dispatcher.store.statements import statement
 from sink.contract.states import OrderPolicy, Outcome
 from tests.support.decisions import Decisions
 from tests.support.delivery import AttemptRow, attempts, expire_leases, lanes, make_due, stored
@@ -64,6 +65,22 @@ def test_endpoint_gets_what_is_written_from_its_start_on(
         found = lanes(db)
         assert found.keys() == {"m_1"}
         assert found["m_1"][:2] == (2, 3)
+
+    asyncio.run(stored(dsn, work))
+
+
+def test_drain_goes_on_with_what_was_routed_after_its_look_began(
+    dsn: str, db: psycopg.Connection, decisions: Decisions
+) -> None:
+    endpoint_id = add_endpoint(db, URL)
+    decisions.write("m_1")
+
+    async def work(store: PostgresStore) -> None:
+        with psycopg.connect(dsn) as looking:
+            looking.execute("SELECT now()")
+            await store.route(16)
+            given = {"endpoint_ids": [endpoint_id]}
+            assert looking.execute(statement("pending"), given).fetchone() == (True,)
 
     asyncio.run(stored(dsn, work))
 

@@ -18,6 +18,7 @@ RANGE = Range(
     entries_since=NOON,
     attempts_since=NOON,
     delivery_since=NOON,
+    suppressed_since=NOON,
     attempts_kept=NOON,
     dropped=False,
     endpoints=(),
