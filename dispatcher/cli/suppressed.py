@@ -99,6 +99,12 @@ def write(
     proposal: Annotated[
         str | None, typer.Option("--proposal", help="Write what a second person approved.")
     ] = None,
+    despite_later: Annotated[
+        bool,
+        typer.Option(
+            "--despite-later", help="Also if later decisions of the subject were suppressed."
+        ),
+    ] = False,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
@@ -108,6 +114,12 @@ def write(
     silenced subject first (`holdfast subjects repair`). Exit 3: no such decision is stored.
     """
     wanted, why = _key(key), reason_of(reason)
+    if proposal is not None and despite_later:
+        raise CommandError(
+            "give --proposal without --despite-later: what was approved says the rest. Nothing was"
+            " changed.",
+            ExitCode.USAGE,
+        )
     writer()  # Report a missing package before anything is proposed.
     with overtaken(dsn) as store:
         if proposal is not None:
@@ -117,7 +129,7 @@ def write(
             else:
                 suppressed_shown.written(done)
             return
-        told = store.propose_write(wanted, why)
+        told = store.propose_write(wanted, why, despite_later=despite_later)
     short = told["proposal"].hex[:8]
     approve = f"holdfast proposal approve {short} --reason TEXT"
     apply = f"holdfast suppressed write --proposal {short} --reason TEXT {told['key']}"

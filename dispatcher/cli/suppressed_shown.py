@@ -58,9 +58,9 @@ def proposed(told: Row, approve: str, apply: str) -> None:
     typer.echo(f"  new key   {told['new_key']}, for every endpoint that takes this type")
     if (last := told["newest_later"]) is not None:
         typer.echo(
-            f"  WARNING   {counted(told['later'], 'later decision')} of the subject"
-            f" {'was' if told['later'] == 1 else 'were'} overtaken too, the newest {last['type']}"
-            f" of {last['occurred_at']}, {last['key']}: it says how the subject stands, not this"
+            f"  WARNING   {counted(told['later'], 'later decision')} of the subject suppressed too,"
+            f" the newest {last['type']} of {last['occurred_at']} ({last['key']}): this contradicts"
+            " it"
         )
     typer.echo(
         "This is only proposed; nothing was written."

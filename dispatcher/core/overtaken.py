@@ -64,5 +64,16 @@ def require_writable(found: Mapping[str, Any]) -> None:
         )
 
 
+def obsolete(found: Mapping[str, Any], seen: Mapping[str, Any]) -> CommandError:
+    """Return the refusal of a decision after which later ones of its subject were suppressed."""
+    last = seen["newest_later"]
+    return CommandError(
+        f"{found['key']} is not the newest: later decisions of its subject were suppressed too"
+        f" ({seen['later']}), the newest {last['type']} of {last['occurred_at']} ({last['key']},"
+        f" {last['cause']}), which says how the subject stands. Nothing was changed; if this one is"
+        " meant all the same, propose it with --despite-later (despite_later)."
+    )
+
+
 def _key(found: Mapping[str, Any]) -> Key:
     return Key.parse(found["key"])

@@ -9,45 +9,34 @@ from contextlib import contextmanager
 from uuid import UUID
 
 from dispatcher.core.corrected import sha256
-from dispatcher.core.overtaken import new_key_of, require_writable, state_said, text_of
+from dispatcher.core.overtaken import new_key_of, obsolete, require_writable, state_said, text_of
 from dispatcher.store.operator_session import Row, operator_connection
 from dispatcher.store.proposals import Proposals
-from dispatcher.store.suppressed import SuppressedDecisions, Wanted
+from dispatcher.store.suppressed import SuppressedDecisions
 from sink.contract.canonical import rfc3339
 from sink.contract.exits import CommandError
 from sink.contract.key import Key
-from sink.contract.states import SuppressedCause
 
 VERB = "suppressed.write"
-
-LATER_MAX = 1000
 
 
 class OvertakenDecisions(SuppressedDecisions, Proposals):
     """Overtaken decisions to write; use `overtaken(dsn)` to get it."""
 
-    def propose_write(self, key: Key, reason: str) -> Row:
+    def propose_write(self, key: Key, reason: str, *, despite_later: bool = False) -> Row:
         """Propose to write an overtaken decision; nothing of it is written.
 
         Returns the decision as `decision` does, with `new_key`; `newest` of the subject in all
         streams (`last_sequence`, `last_type`, `last_occurred_at`); `later`, how many decisions of
-        the subject in this stream occurred later and were overtaken too (at most 1,000), and
-        `newest_later` of them; `sha256` of the entry; `proposal`, `planned_by`, `approved_by`.
-        Raises `CommandError` where it is not to be written, or (nothing matched) is not stored.
+        the subject in this stream occurred later and were suppressed too, and `newest_later` of
+        them; `sha256` of the entry; `proposal`, `planned_by`, `approved_by`. Raises `CommandError`
+        where it is not to be written, or (nothing matched) is not stored.
         """
         found = self.decision(key)
+        detail = self._detail(key, found)
         require_writable(found)
-        later = self._later(found)
-        detail = {
-            **{name: found[name] for name in ("subject", "type")},
-            "occurred_at": rfc3339(found["occurred_at"]),
-            "stream": found["batch"]["stream"],
-            "new_key": new_key_of(key).text,
-            "sha256": sha256(text_of(found)),
-            "state": state_said(found["state"]),
-            "later": len(later),
-            "newest_later": _said(later[-1]) if later else None,
-        }
+        if detail["later"] and not despite_later:
+            raise obsolete(found, detail)
         made = self.propose(VERB, target(key), detail, reason)
         return {
             **found,
@@ -74,7 +63,7 @@ class OvertakenDecisions(SuppressedDecisions, Proposals):
                     " changed; propose it again."
                 )
             if found["written_as"] is None:
-                if state_said(found["state"]) != detail["state"]:
+                if self._detail(key, found) != detail:
                     raise _moved(found, proposal)
                 require_writable(found)
             self.try_audit()
@@ -83,15 +72,20 @@ class OvertakenDecisions(SuppressedDecisions, Proposals):
             who = {"planned_by": plan["actor"], "approved_by": plan["approved_by"]}
             self._audit(VERB, key.text, reason, {**said, "proposal": proposal, **who})
 
-    def _later(self, found: Row) -> list[Row]:
-        wanted = Wanted(
-            stream=found["batch"]["stream"],
-            subject=found["subject"],
-            cause=SuppressedCause.OVERTAKEN,
-        )
-        rows, _ = self.newest(wanted, limit=LATER_MAX)
-        later = [row for row in rows if row["occurred_at"] > found["occurred_at"]]
-        return sorted(later, key=lambda row: (row["occurred_at"], row["key"]))
+    def _detail(self, key: Key, found: Row) -> Row:
+        """Return exactly what would be written, and what of the subject was seen for it."""
+        stream = found["batch"]["stream"]
+        later = self._maybe("suppressed_later", {**found, "stream": stream})
+        return {
+            **{name: found[name] for name in ("subject", "type")},
+            "occurred_at": rfc3339(found["occurred_at"]),
+            "stream": stream,
+            "new_key": new_key_of(key).text,
+            "sha256": sha256(text_of(found)),
+            "state": state_said(found["state"]),
+            "later": 0 if later is None else later["count"],
+            "newest_later": later and _said(later),
+        }
 
 
 @contextmanager
@@ -107,14 +101,15 @@ def target(key: Key) -> str:
 
 
 def _said(row: Row) -> Row:
-    return {"key": row["key"], "type": row["type"], "occurred_at": rfc3339(row["occurred_at"])}
+    said = {name: row[name] for name in ("type", "cause")}
+    return {"key": Key(row["key"]).text, "occurred_at": rfc3339(row["occurred_at"]), **said}
 
 
 def _moved(found: Row, proposal: UUID) -> CommandError:
     short = proposal.hex[:8]
     return CommandError(
-        f"the subject's state is not the one that proposal {short} was made for: a decision was"
-        " written since, or it was repaired. Nothing was changed; end the proposal with `holdfast"
-        f" proposal cancel {short} --reason TEXT`, look at `holdfast suppressed show"
+        f"the subject is not as proposal {short} was made for: a decision of it was written or"
+        " suppressed since, or it was repaired. Nothing was changed; end the proposal with"
+        f" `holdfast proposal cancel {short} --reason TEXT`, look at `holdfast suppressed show"
         f" {found['key']}`, and propose again where that is meant."
     )

@@ -16,6 +16,7 @@ from dispatcher.api.shapes import Paged, Shown, Time
 from dispatcher.operations.overtaken import write_overtaken
 from dispatcher.store.overtaken import OvertakenDecisions
 from dispatcher.store.suppressed import Place, SuppressedDecisions, Wanted
+from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import SuppressedCause
 
 router = APIRouter(prefix="/suppressed", tags=["suppressed"])
@@ -82,15 +83,19 @@ class ToWrite(Given):
     proposal: Annotated[UUID, Field(strict=False)] | None = Field(
         None, description="Write what was approved; null proposes it."
     )
+    despite_later: bool = Field(
+        False, description="Propose it also if later decisions of the subject were suppressed."
+    )
     reason: Reason
 
 
 class LaterDecision(Shown):
-    """A decision that occurred later and was overtaken too."""
+    """A decision that occurred later and was suppressed too."""
 
     key: ShownKey
     type: str
     occurred_at: Time
+    cause: SuppressedCause
 
 
 class NewestOfSubject(Shown):
@@ -115,8 +120,8 @@ class SuppressedWrite(Shown):
     newest: NewestOfSubject | None = Field(None, description="Null where written.")
     later: int | None = Field(
         None,
-        description="Decisions that occurred later and were overtaken too, 1,000 at most; null"
-        " where written.",
+        description="Decisions of the subject in this stream that occurred later and were"
+        " suppressed too; null where written.",
     )
     newest_later: LaterDecision | None = Field(
         None, description="The newest of these: it says how the subject stands."
@@ -163,9 +168,16 @@ def write_suppressed(
 ) -> SuppressedWrite:
     """Propose to write it, or write what a second person approved: once, however often asked."""
     wanted = key_of(key)
+    if given.proposal is not None and given.despite_later:
+        raise CommandError(
+            "give `proposal` without `despite_later`: what was approved says the rest. Nothing was"
+            " changed.",
+            ExitCode.USAGE,
+        )
     with session.open(OvertakenDecisions) as store:
         if given.proposal is None:
-            found = {**store.propose_write(wanted, given.reason), "written": False}
+            told = store.propose_write(wanted, given.reason, despite_later=given.despite_later)
+            found = {**told, "written": False}
         else:
             dsn = request.app.state.settings.dsn
             done = write_overtaken(dsn, store, wanted, given.proposal, given.reason)

@@ -221,8 +221,13 @@ def test_overtaken_decision_is_written_by_two_administrators(api: Api) -> None:
     other = f"/suppressed/{Key.of(repeated['key']).text}/write"
     assert api.ask("POST", other, json=WHY).status_code == 409
     assert api.ask("POST", f"/suppressed/hf_{'0' * 32}/write", json=WHY).status_code == 404
-    planned = api.ask("POST", path, json=WHY)
-    assert (planned.status_code, planned.json()["written"]) == (200, False), planned.text
+    assert api.ask("POST", path, json=WHY).status_code == 409, "a later one was suppressed"
+    planned = api.ask("POST", path, json={"despite_later": True, **WHY})
+    assert (planned.status_code, planned.json()["written"], planned.json()["later"]) == (
+        200,
+        False,
+        1,
+    ), planned.text
     assert planned.json()["newest"]["last_type"] == BLOCK
     command = f"holdfast suppressed write --reason TEXT {key}"
     with logged_in(api, "viewer") as browser:

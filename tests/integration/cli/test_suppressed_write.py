@@ -118,6 +118,8 @@ def test_overtaken_decision_is_written_by_two_people_and_delivered_once(
     assert (target, detail["subject"], detail["type"]) == (KEY.text, "m_1", BLOCK)
     assert (detail["new_key"], detail["sha256"]) == (NEW, told["sha256"])
     assert (detail["proposal"], detail["approved_by"]) == (id_, "second")
+    violated = json.loads(holdfast("check", "--json", dsn=dsn).stdout)["violations"]
+    assert {each["rule"] for each in violated} <= {"time_future"}, "as the release is dated ahead"
     shown = json.loads(holdfast("suppressed", "show", KEY.text, "--json", dsn=dsn).stdout)
     assert shown["written_as"] == NEW
     # What the job decides next is compared with it.
@@ -128,6 +130,7 @@ def test_overtaken_decision_is_written_by_two_people_and_delivered_once(
 def test_overtaken_decision_asked_for_twice_is_written_once(desk: Desk) -> None:
     id_ = desk.approved()
     assert desk.write("--proposal", id_)[0] == ExitCode.OK
+    assert desk.write("--proposal", id_, "--despite-later")[0] == ExitCode.USAGE
     for again in (("--proposal", id_), ()):
         assert desk.write(*again)[0] == ExitCode.FAILED
     assert NEW in desk.write()[2]
@@ -196,6 +199,19 @@ def test_decision_that_is_overtaken_while_it_is_being_written_is_not_written(
     assert state == (RELEASE,)
 
 
+def test_decision_after_which_a_later_one_was_suppressed_as_a_repeat_is_not_written(
+    desk: Desk,
+) -> None:
+    id_ = desk.approved()
+    # The subject is released: the release changes nothing and leaves its state as it is.
+    desk.spark.batch(3, decision("m_1", 4, RELEASE))
+    code, _, error = desk.write("--proposal", id_)
+    assert (code, "propose again" in error) == (ExitCode.FAILED, True)
+    code, _, error = desk.write()
+    assert (code, "repeated" in error) == (ExitCode.FAILED, True)
+    assert (sequences(desk.db, "m_1"), desk.audited()) == ([1, 2], [])
+
+
 def test_decision_that_repeats_one_is_refused(desk: Desk) -> None:
     repeated = decision("m_1", 4, RELEASE)
     desk.spark.batch(3, repeated)
@@ -203,15 +219,18 @@ def test_decision_that_repeats_one_is_refused(desk: Desk) -> None:
     assert (code, "change nothing" in error) == (ExitCode.FAILED, True)
 
 
-def test_who_writes_a_decision_is_told_of_later_ones_that_were_overtaken_too(
+def test_decision_after_which_the_job_decided_otherwise_is_written_only_if_that_is_meant(
     silenced: Desk,
 ) -> None:
     release = decision("m_1", 4, RELEASE)
     silenced.spark.batch(3, release)
     silenced.repair()
-    told = silenced.write()[1]
+    code, _, error = silenced.write()
+    assert (code, "--despite-later" in error) == (ExitCode.FAILED, True)
+    told = silenced.write("--despite-later")[1]
     assert (told["later"], told["newest_later"]["type"]) == (1, RELEASE)
-    shown = holdfast("suppressed", "write", KEY.text, *WHY, dsn=silenced.dsn)
+    command = ("suppressed", "write", KEY.text, "--despite-later", *WHY)
+    shown = holdfast(*command, dsn=silenced.dsn)
     assert (shown.returncode, Key.of(release["key"]).text in shown.stdout) == (4, True)
     # The subject is released already, so this one changes nothing.
     assert silenced.write(key=Key.of(release["key"]).text)[0] == ExitCode.FAILED
