@@ -65,7 +65,7 @@ def repair_proposed(told: Row, approve: str, apply: str) -> None:
         typer.echo(
             f"{f'and {more:,} more. ' if more else ''}A repair writes none of them:"
             " they stay in `holdfast suppressed list`, and receivers never got them. After it,"
-            " `holdfast suppressed write KEY` proposes to write one."
+            " `holdfast suppressed write KEY --reason TEXT` proposes to write one."
         )
     typer.echo(
         "This is only proposed; nothing was changed."
