@@ -7,7 +7,7 @@ import typer
 
 from dispatcher.cli.shared import AsJson, Dsn, Reason, print_json, print_rows
 from dispatcher.cli.shown import moment_of, plain, reason_of, visible
-from dispatcher.core.text import shell_word
+from dispatcher.core.text import last_word
 from dispatcher.store.operator_session import Row
 from dispatcher.store.proposals import proposals
 
@@ -105,6 +105,6 @@ def _next(row: Row) -> None:
         case "approved":
             verb, target = (
                 row["verb"].replace(".", " "),
-                shell_word(row["target"].partition(" ")[2]),
+                last_word(row["target"].partition(" ")[2]),
             )
-            typer.echo(f"to do it\n  holdfast {verb} {target} --proposal {short} --reason TEXT")
+            typer.echo(f"to do it\n  holdfast {verb} --proposal {short} --reason TEXT {target}")

@@ -8,7 +8,7 @@ from dispatcher.cli import subjects_shown
 from dispatcher.cli.shared import AsJson, Dsn, Reason, print_json
 from dispatcher.cli.shown import moment_of, reason_of, shortened, visible
 from dispatcher.core.repair import By
-from dispatcher.core.text import shell_word
+from dispatcher.core.text import last_word
 from dispatcher.store.operator_session import Row
 from dispatcher.store.passing import passing
 from dispatcher.store.repair import repairs
@@ -157,7 +157,7 @@ def repair(
         told = store.propose_repair(subject, stream, by, why)
     short = told["proposal"].hex[:8]
     approve = f"holdfast proposal approve {short} --reason TEXT"
-    apply = f"holdfast subjects repair {shell_word(subject)} --proposal {short} --reason TEXT"
+    apply = f"holdfast subjects repair --proposal {short} --reason TEXT {last_word(subject)}"
     if as_json:
         print_json({**told, "approve": approve, "apply": apply})
     else:

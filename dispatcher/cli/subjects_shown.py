@@ -64,7 +64,8 @@ def repair_proposed(told: Row, approve: str, apply: str) -> None:
         more = state["overtaken_count"] - len(state["overtaken"])
         typer.echo(
             f"{f'and {more:,} more. ' if more else ''}A repair writes none of them:"
-            " they stay in `holdfast suppressed list`, and receivers never got them."
+            " they stay in `holdfast suppressed list`, and receivers never got them. After it,"
+            " `holdfast suppressed write KEY --reason TEXT` proposes to write one."
         )
     typer.echo(
         "This is only proposed; nothing was changed."

@@ -1,20 +1,25 @@
-"""`holdfast suppressed`: decisions that were recorded and not written, and why."""
+"""`holdfast suppressed`: decisions that were recorded and not written; writing one after all."""
 
 from typing import Annotated
 
 import typer
 
 from dispatcher.cli import suppressed_shown
-from dispatcher.cli.shared import AsJson, Dsn, print_json
-from dispatcher.cli.shown import moment_of
+from dispatcher.cli.shared import AsJson, Dsn, Reason, print_json
+from dispatcher.cli.shown import moment_of, reason_of
+from dispatcher.operations.overtaken import write_overtaken
+from dispatcher.store.overtaken import overtaken
 from dispatcher.store.suppressed import Place, Wanted, suppressed
 from sink.contract.canonical import NotCanonical
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
+from sink.contract.requeue import writer
 from sink.contract.states import SuppressedCause
 
+KeyArgument = Annotated[str, typer.Argument(metavar="KEY", help="As receivers get it: hf_...")]
+
 app = typer.Typer(
-    help="Suppressed decisions, which repeat one or were overtaken: list them, show one.",
+    help="Suppressed decisions, which repeat one or were overtaken: list, show, write.",
     no_args_is_help=True,
 )
 
@@ -73,18 +78,70 @@ def list_(
 
 @app.command()
 def show(
-    key: Annotated[str, typer.Argument(metavar="KEY", help="As receivers get it: hf_...")],
+    key: KeyArgument,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
     """Show a suppressed decision with its content. Exit 3: the key was not suppressed."""
-    try:
-        wanted = Key.parse(key)
-    except NotCanonical as error:
-        raise CommandError(f"{error}. Nothing was changed.", ExitCode.USAGE) from None
+    wanted = _key(key)
     with suppressed(dsn) as store:
         found = store.decision(wanted)
     if as_json:
         print_json(found)
     else:
         suppressed_shown.shown(found)
+
+
+@app.command()
+def write(
+    key: KeyArgument,
+    reason: Reason,
+    proposal: Annotated[
+        str | None, typer.Option("--proposal", help="Write what a second person approved.")
+    ] = None,
+    despite_later: Annotated[
+        bool,
+        typer.Option(
+            "--despite-later", help="Also if later decisions of the subject were suppressed."
+        ),
+    ] = False,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write an overtaken decision after all, under a new key: its receivers act on it.
+
+    Proposes it (exit 4); a second person approves it, and --proposal writes it once. Repair a
+    silenced subject first (`holdfast subjects repair`). Exit 3: no such decision is stored.
+    """
+    wanted, why = _key(key), reason_of(reason)
+    if proposal is not None and despite_later:
+        raise CommandError(
+            "give --proposal without --despite-later: what was approved says the rest. Nothing was"
+            " changed.",
+            ExitCode.USAGE,
+        )
+    writer()  # Report a missing package before anything is proposed.
+    with overtaken(dsn) as store:
+        if proposal is not None:
+            done = write_overtaken(dsn, store, wanted, store.find_proposal(proposal), why)
+            if as_json:
+                print_json(done)
+            else:
+                suppressed_shown.written(done)
+            return
+        told = store.propose_write(wanted, why, despite_later=despite_later)
+    short = told["proposal"].hex[:8]
+    approve = f"holdfast proposal approve {short} --reason TEXT"
+    apply = f"holdfast suppressed write --proposal {short} --reason TEXT {told['key']}"
+    if as_json:
+        print_json({**told, "approve": approve, "apply": apply})
+    else:
+        suppressed_shown.proposed(told, approve, apply)
+    raise typer.Exit(ExitCode.DEGRADED)
+
+
+def _key(text: str) -> Key:
+    try:
+        return Key.parse(text)
+    except NotCanonical as error:
+        raise CommandError(f"{error}. Nothing was changed.", ExitCode.USAGE) from None

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 from uuid import UUID
 
+from dispatcher.core.overtaken import new_key_of
 from dispatcher.store.operator_session import OperatorSession, Row, operator_connection
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
@@ -102,7 +103,8 @@ class SuppressedDecisions(OperatorSession):
         """Return a suppressed decision with its content and its batch.
 
         `key_parts` is a list; `data` is JSON text, as it would have been sent; `state` is what the
-        decision would be compared with now, None where its stream wrote nothing of the subject.
+        decision would be compared with now, None where its stream wrote nothing of the subject;
+        `written_as` is the key under which it was written after all, None where it was not.
         Raises `CommandError` (nothing matched) where the key was not suppressed, or its day was
         dropped.
         """
@@ -115,12 +117,15 @@ class SuppressedDecisions(OperatorSession):
                 ExitCode.NOTHING_MATCHED,
             )
         state = self._maybe("suppressed_state", {**found, "stream": batch["stream"]})
+        new_key = new_key_of(key)
+        written = self._maybe("entry_key_find", {"key": new_key.digest})
         return {
             "key": key.text,
             **found,
             "key_parts": json.loads(found["key_parts"]),
             "batch": batch,
             "state": state,
+            "written_as": None if written is None else new_key.text,
         }
 
     def _of_subject(self, subject: str, given: Row) -> list[Row]:

@@ -39,6 +39,7 @@ _HERE = frozenset(
         "status",
         "stream",
         "subjects",
+        "suppressed",
         "token",
         "trace",
         "why",

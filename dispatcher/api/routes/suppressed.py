@@ -1,19 +1,22 @@
-"""Suppressed decisions: recorded and not written, because they repeat one or were overtaken."""
+"""Suppressed decisions: recorded and not written; an overtaken one is written after all."""
 
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from pydantic import Field
 
 from dispatcher.api import bodies
-from dispatcher.api.access import Viewer
-from dispatcher.api.models import Name
+from dispatcher.api.access import Admin, Viewer
+from dispatcher.api.models import Given, Name, Reason
 from dispatcher.api.paging import AskBody, Cursor, KeyText, Limit, Text, Times, key_of
 from dispatcher.api.routes.entries import EntryBatch
 from dispatcher.api.shapes import KeyText as ShownKey
 from dispatcher.api.shapes import Paged, Shown, Time
+from dispatcher.operations.overtaken import write_overtaken
+from dispatcher.store.overtaken import OvertakenDecisions
 from dispatcher.store.suppressed import Place, SuppressedDecisions, Wanted
+from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import SuppressedCause
 
 router = APIRouter(prefix="/suppressed", tags=["suppressed"])
@@ -69,6 +72,62 @@ class SuppressedDecision(Shown):
     )
     batch: EntryBatch
     state: ComparedState | None
+    written_as: ShownKey | None = Field(
+        description="The key under which it was written after all; null where it was not."
+    )
+
+
+class ToWrite(Given):
+    """An overtaken decision: propose to write it, or write what was approved."""
+
+    proposal: Annotated[UUID, Field(strict=False)] | None = Field(
+        None, description="Write what was approved; null proposes it."
+    )
+    despite_later: bool = Field(
+        False, description="Propose it also if later decisions of the subject were suppressed."
+    )
+    reason: Reason
+
+
+class LaterDecision(Shown):
+    """A decision that occurred later and was suppressed too."""
+
+    key: ShownKey
+    type: str
+    occurred_at: Time
+    cause: SuppressedCause
+
+
+class NewestOfSubject(Shown):
+    """The newest decision of a subject, in all streams."""
+
+    last_sequence: int
+    last_type: str | None
+    last_occurred_at: Time | None
+
+
+class SuppressedWrite(Shown):
+    """An overtaken decision that is proposed to be written, or was written."""
+
+    key: ShownKey
+    new_key: ShownKey
+    subject: str
+    type: str
+    written: bool
+    detail: str | None = Field(None, description="Where it was written; null where proposed.")
+    proposal: UUID
+    sha256: str | None = Field(None, description="Of the entry; null where written.")
+    newest: NewestOfSubject | None = Field(None, description="Null where written.")
+    later: int | None = Field(
+        None,
+        description="Decisions of the subject in this stream that occurred later and were"
+        " suppressed too; null where written.",
+    )
+    newest_later: LaterDecision | None = Field(
+        None, description="The newest of these: it says how the subject stands."
+    )
+    planned_by: str | None = Field(None, description="Null where written.")
+    approved_by: str | None = None
 
 
 @router.get("", summary="List suppressed decisions.")
@@ -101,3 +160,26 @@ def show_suppressed(session: Viewer, key: KeyText, body: AskBody = False) -> Sup
     else:
         found = bodies.without(found, "key_parts", "data")
     return SuppressedDecision.model_validate(found)
+
+
+@router.post("/{key}/write", summary="Write an overtaken decision after all, under a new key.")
+def write_suppressed(
+    request: Request, session: Admin, key: KeyText, given: ToWrite
+) -> SuppressedWrite:
+    """Propose to write it, or write what a second person approved: once, however often asked."""
+    wanted = key_of(key)
+    if given.proposal is not None and given.despite_later:
+        raise CommandError(
+            "give `proposal` without `despite_later`: what was approved says the rest. Nothing was"
+            " changed.",
+            ExitCode.USAGE,
+        )
+    with session.open(OvertakenDecisions) as store:
+        if given.proposal is None:
+            told = store.propose_write(wanted, given.reason, despite_later=given.despite_later)
+            found = {**told, "written": False}
+        else:
+            dsn = request.app.state.settings.dsn
+            done = write_overtaken(dsn, store, wanted, given.proposal, given.reason)
+            found = {**done, "written": True}
+    return SuppressedWrite.model_validate(found)

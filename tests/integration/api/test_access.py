@@ -46,8 +46,8 @@ LEAST = {
         ADMIN: """
             /endpoints /endpoints/{name}/disable /endpoints/{name}/rotate-secret
             /proposals/{proposal_id}/approve /reissues/{replay_id}/approve
-            /replays/{replay_id}/approve /streams/{name}/adopt /subjects/repair /tokens
-            /tokens/{name}/revoke
+            /replays/{replay_id}/approve /streams/{name}/adopt /subjects/repair
+            /suppressed/{key}/write /tokens /tokens/{name}/revoke
         """,
     },
 }

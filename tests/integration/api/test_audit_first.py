@@ -20,7 +20,7 @@ from tests.support.databases import copy_of
 from tests.support.decisions import Decisions
 from tests.support.dispatching import SECRET, add_endpoint, drain
 from tests.support.driver import Driver
-from tests.support.entries import BLOCK, REFUSED, decision
+from tests.support.entries import BLOCK, REFUSED, RELEASE, decision
 from tests.support.sender import secret_text
 from tests.support.webhooks import answer
 
@@ -38,6 +38,11 @@ LOSE = """
 AHEAD = """
     UPDATE holdfast.transition SET last_occurred_at = now() + interval '2 days'
     WHERE subject_id = (SELECT id FROM holdfast.subject WHERE name = %s)
+"""
+OVERTAKEN = decision("j_2", 3, RELEASE)
+BEHIND = """
+    UPDATE holdfast.transition SET last_occurred_at = last_occurred_at - interval '2 hours'
+    WHERE subject_id = (SELECT id FROM holdfast.subject WHERE name = 'j_2')
 """
 ROW = """{"subject": "m_9", "type": "payout_hold.block", "key": ["payout-hold/v1", "m_9", "1"],
     "occurred_at": "2026-11-02T12:15:00Z", "data": {"merchant_id": "m_9", "exposure_minor": 1}}"""
@@ -62,6 +67,7 @@ API: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {
     ("POST", "/dead-letters/dismiss"): ("", {"ids": [1], "skip": True}),
     ("POST", "/subjects/pass"): ("", {"subject": "m_gap", "endpoint": "payouts"}),
     ("POST", "/subjects/repair"): ("", {"subject": "m_ahead", "stream": "payouts"}),
+    ("POST", "/suppressed/{key}/write"): (Key.of(OVERTAKEN["key"]).text, {}),
     ("POST", "/quarantine/dismiss"): ("", {"ids": [1]}),
     ("POST", "/quarantine/requeue"): ("", {"rows": [{"id": 1, "row": ROW}]}),
     ("PUT", "/reissues/{replay_id}"): (str(NEW), FIRST),
@@ -105,6 +111,7 @@ def api(server_dsn: str, template_database: str) -> Iterator[Api]:
             drain(dsn)
             _set_aside(dsn)
             db.execute(AHEAD, ["m_ahead"])
+            db.execute(BEHIND)
             _plan(api)
             add_endpoint(db, receiver.url, name="asleep", state="paused", types=["nothing"])
         yield api
@@ -115,6 +122,10 @@ def _set_aside(dsn: str) -> None:
     table = pa.Table.from_pylist([*refused, {**refused[0], "row": ROW}], REFUSED)
     spark = Driver(dsn, select=lambda rows: BatchInput(rows, table))
     spark.batch(0, decision("j_1"), decision("m_ahead"))
+    spark.sink.close()
+    spark = Driver(dsn, stream="others")
+    spark.batch(0, decision("j_2", 5))
+    spark.batch(1, OVERTAKEN)
     spark.sink.close()
 
 
@@ -185,7 +196,7 @@ def test_change_of_the_api_that_cannot_be_audited_is_not_made(
     name, given = API[method, path]
     before = _tables(mute)
     [proposal] = mute.rows("SELECT id::text FROM holdfast.proposal")
-    for placeholder in ("{name}", "{replay_id}"):
+    for placeholder in ("{name}", "{replay_id}", "{key}"):
         path = path.replace(placeholder, name)
     path = path.replace("{proposal_id}", proposal["id"])
     _assert_refused(mute, mute.ask(method, path, json={**given, **WHY}), before)

@@ -21,7 +21,7 @@ from tests.support.databases import copy_of
 from tests.support.decisions import Decisions
 from tests.support.dispatching import SECRET, add_endpoint, drain
 from tests.support.driver import Driver
-from tests.support.entries import BLOCK, REFUSED
+from tests.support.entries import BLOCK, REFUSED, RELEASE, decision
 from tests.support.sender import secret_text
 
 WHY = {"reason": "a test"}
@@ -202,3 +202,54 @@ def test_silenced_subject_is_repaired_by_two_administrators(api: Api) -> None:
     assert (done.status_code, done.json()["applied"]) == (200, True), done.text
     assert done.json()["after"] == planned.json()["after"]
     assert api.ask("POST", "/subjects/repair", json=given).status_code == 404
+
+
+def test_overtaken_decision_is_written_by_two_administrators(api: Api) -> None:
+    lost, repeated = decision("m_5", 3, RELEASE), decision("m_5", 6)
+    spark = Driver(api.dsn)
+    spark.batch(0, decision("m_5", 5))
+    spark.batch(1, lost, repeated)
+    spark.sink.close()
+    key = Key.of(lost["key"]).text
+    path = f"/suppressed/{key}/write"
+    refused = api.ask("POST", path, json=WHY)
+    assert refused.status_code == 409, "the state is still later than the decision"
+    behind = "UPDATE holdfast.transition SET last_occurred_at = last_occurred_at - interval '2h'"
+    with psycopg.connect(api.dsn, autocommit=True) as db:
+        db.execute(behind)
+    assert api.ask("POST", path, "operator", json=WHY).status_code == 403
+    other = f"/suppressed/{Key.of(repeated['key']).text}/write"
+    assert api.ask("POST", other, json=WHY).status_code == 409
+    assert api.ask("POST", f"/suppressed/hf_{'0' * 32}/write", json=WHY).status_code == 404
+    assert api.ask("POST", path, json=WHY).status_code == 409, "a later one was suppressed"
+    planned = api.ask("POST", path, json={"despite_later": True, **WHY})
+    assert (planned.status_code, planned.json()["written"], planned.json()["later"]) == (
+        200,
+        False,
+        1,
+    ), planned.text
+    assert planned.json()["newest"]["last_type"] == BLOCK
+    command = f"holdfast suppressed write --reason TEXT {key}"
+    with logged_in(api, "viewer") as browser:
+        assert command in text_of(browser.get(f"/suppressed/{key}"))
+        assert command not in text_of(browser.get(other.removesuffix("/write")))
+
+    id_ = planned.json()["proposal"]
+    apply = {"proposal": id_, **WHY}
+    assert api.ask("POST", path, json=apply).status_code == 409
+    assert api.ask("POST", f"/proposals/{id_}/approve", json=WHY).status_code == 409
+    assert _token(api, "second", "bob").status_code == 201
+    assert api.ask("POST", f"/proposals/{id_}/approve", "second", json=WHY).status_code == 200
+    done = api.ask("POST", path, json=apply)
+    assert (done.status_code, done.json()["written"]) == (200, True), done.text
+    assert api.rows(ENTRIES) == [{"n": 2}]
+    assert api.ask("POST", path, json=apply).status_code == 409
+    assert api.rows(ENTRIES) == [{"n": 2}]
+    shown = api.ask("GET", f"/suppressed/{key}").json()
+    assert shown["written_as"] == done.json()["new_key"] == planned.json()["new_key"]
+    with logged_in(api, "viewer") as browser:
+        page = browser.get(f"/suppressed/{key}")
+        assert (command in text_of(page), f"/entries/{shown['written_as']}" in page.text) == (
+            False,
+            True,
+        )

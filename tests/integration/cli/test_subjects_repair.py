@@ -91,7 +91,7 @@ def test_silenced_subject_is_put_right_by_two_people_and_decides_again(silenced:
     assert (alone.returncode, "that is you" in alone.stderr) == (ExitCode.FAILED, True)
     with acting_as("second"):
         approved = holdfast("proposal", "approve", id_, *WHY, dsn=silenced.dsn)
-    assert f"holdfast subjects repair m_1 --proposal {id_[:8]} --reason TEXT" in approved.stdout
+    assert f"holdfast subjects repair --proposal {id_[:8]} --reason TEXT m_1" in approved.stdout
     assert silenced.states() == before
 
     code, done, error = silenced.ask("--proposal", id_)

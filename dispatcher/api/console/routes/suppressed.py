@@ -12,6 +12,7 @@ from dispatcher.api.console.routes.entries import KeyText, key_of
 from dispatcher.api.console.screens import ROWS, acts, shows
 from dispatcher.api.console.templates_setup import link
 from dispatcher.api.strict import no_others
+from dispatcher.core.overtaken import write_command
 from dispatcher.store.suppressed import Place, SuppressedDecisions, Wanted
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import SuppressedCause
@@ -83,6 +84,13 @@ def show_suppressed(request: Request, person: Person, key: KeyText, body: str = 
         bodies.note(person.session, "suppressed.read", found["key"])
     else:
         found = bodies.without(found, "key_parts", "data")
+    lost = found["cause"] == SuppressedCause.OVERTAKEN and found["written_as"] is None
     return page(
-        request, person, "suppressed_decision.html", found=found, asked=asked, acts=acts(person)
+        request,
+        person,
+        "suppressed_decision.html",
+        found=found,
+        asked=asked,
+        acts=acts(person),
+        write=write_command(found["key"]) if lost else None,
     )
