@@ -99,8 +99,10 @@ _VALUES = strategies.recursive(
     | strategies.booleans()
     | strategies.integers(-(2**53) + 1, 2**53 - 1)
     | strategies.text("ab1é", max_size=3),
-    lambda inner: strategies.lists(inner, max_size=3)
-    | strategies.dictionaries(strategies.text("abc", max_size=2), inner, max_size=3),
+    lambda inner: (
+        strategies.lists(inner, max_size=3)
+        | strategies.dictionaries(strategies.text("abc", max_size=2), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 _DATA = strategies.dictionaries(strategies.text("abc", max_size=2), _VALUES, max_size=4)
