@@ -150,10 +150,11 @@ def requeue(
 ) -> None:
     """Put rows back: entries into the outbox, source lines to the job that refused them.
 
-    A corrected row with another subject, key, type or time, or where the kept one cannot be read,
-    is only proposed: a second person approves it, and --proposal writes it. Running it twice puts
-    a row back once; one that is refused again stays open. Exit 4: some were refused, or wait for a
-    second person; exit 1: all were refused.
+    A corrected row that is another decision (subject, key, type, time, data, an event's amount), or
+    where the kept one cannot be read, is only proposed: a second person approves it, and --proposal
+    writes it. One person corrects numbers of data that are not canonical, and what the reason
+    names. Running it twice puts a row back once; one that is refused again stays open. Exit 4: some
+    were refused, or wait for a second person; exit 1: all were refused.
     """
     why = reason_of(reason)
     way = Way(suppress_repeats=suppress_repeats, into=str(into.absolute()) if into else None)

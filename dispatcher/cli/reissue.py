@@ -15,7 +15,7 @@ from dispatcher.core.person import ALONE_MAX
 from dispatcher.operations.keys import keys_of
 from dispatcher.operations.reissue import write_all
 from dispatcher.store.operator_session import Row
-from dispatcher.store.reissue import reissues
+from dispatcher.store.reissue import actions_of, reissues
 from sink.contract.key import Key
 from sink.contract.requeue import writer
 
@@ -60,10 +60,10 @@ def reissue(
         looks = [store.look(Key(key)) for key in wanted]
         if not as_json:
             _show(looks)
-        id_ = uuid4()
-        needs_approval = needs_approval or store.needs_second(len(looks), limit, id_)
+        id_, actions = uuid4(), actions_of(looks)
+        needs_approval = needs_approval or store.needs_second(actions, limit, id_)
         if not needs_approval:
-            confirm(f"Repeat {counted(len(looks), 'business action')}?", yes=yes)
+            confirm(f"Repeat {counted(actions, 'business action')}?", yes=yes)
         store.plan(looks, why, limit=limit, needs_approval=needs_approval, id_=id_)
         # Somebody's plan may have come in between, and used up the rest.
         needs_approval = store.waits(id_)
@@ -76,7 +76,7 @@ def reissue(
     tell(done)
     if approve is not None:
         typer.echo(
-            f"nothing was written yet: {counted(len(looks), 'action')}, with those of the last 24"
+            f"nothing was written yet: {counted(actions, 'action')}, with those of the last 24"
             f" hours, are more than {limit}, so a second person has to say\n  {approve}\nand then"
             " anybody\n"
             f"  holdfast replay apply {short}"

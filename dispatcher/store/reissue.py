@@ -25,6 +25,11 @@ from sink.contract.states import ReplayKind, ReplayState
 _SETTLED = (Stage.DELIVERED, Stage.DEAD, Stage.PASSED)
 
 
+def actions_of(looks: Sequence[Row]) -> int:
+    """Return how many actions are repeated: each entry at each endpoint that gets it."""
+    return sum(len(look["endpoints"]) for look in looks)
+
+
 class Reissues(Entries, ReissueSettling, Repeats):
     """Reissues; use `reissues(dsn)` to get it. A change and its audit row commit together."""
 
@@ -75,10 +80,10 @@ class Reissues(Entries, ReissueSettling, Repeats):
         """Write down what is to be reissued, from `look`; nothing of it is written yet.
 
         It needs a second person where `needs_approval` says so, or where this person may repeat
-        more than `limit` actions in 24 hours with it. Raises `CommandError` where another replay
-        has this `id_`.
+        more than `limit` actions in 24 hours with it, as `actions_of` counts them. Raises
+        `CommandError` where another replay has this `id_`.
         """
-        id_, keys = id_ or uuid4(), [look["key"] for look in looks]
+        id_, keys, actions = id_ or uuid4(), [look["key"] for look in looks], actions_of(looks)
         with self._transaction():
             self._run("replay_lock")
             if self._maybe("replay_show", {"id": id_}) is not None:
@@ -86,13 +91,13 @@ class Reissues(Entries, ReissueSettling, Repeats):
                     f"there is a replay {id_.hex[:8]} already. Nothing was changed; look at it with"
                     f" `holdfast replay show {id_.hex[:8]}`."
                 )
-            needs_approval = needs_approval or self.needs_second(len(looks), limit, id_)
+            needs_approval = needs_approval or self.needs_second(actions, limit, id_)
             self._run(
                 "reissue_add",
                 {
                     "id": id_,
                     "filter": Jsonb({"keys": keys}),
-                    "item_count": sum(len(look["endpoints"]) for look in looks),
+                    "item_count": actions,
                     "reason": reason,
                     "actor": actor(),
                     "person": person(),
@@ -101,7 +106,7 @@ class Reissues(Entries, ReissueSettling, Repeats):
                             "entries": len(looks),
                             "kinds": {ReplayKind.REISSUE.value: len(looks)},
                             "needs_approval": needs_approval,
-                            "repeats": len(looks),
+                            "repeats": actions,
                         }
                     ),
                 },
@@ -122,7 +127,7 @@ class Reissues(Entries, ReissueSettling, Repeats):
         row = self._one("replay_show", {"id": id_})
         self._planned(row)
         if lacks_approval(row):
-            raise second_person(row, row["counts"]["entries"])
+            raise second_person(row, row["item_count"])
         left = self._all("reissue_items", {"id": id_})
         left = [{**item, "planned_at": row["created_at"]} for item in left]
         for item in left:

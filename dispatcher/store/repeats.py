@@ -1,9 +1,9 @@
 """Plans that may repeat business actions: how many one person makes alone in 24 hours.
 
-One budget for both ways: entries reissued under new keys, and deliveries of a plan with keys that
-their receivers may have forgotten. By the database's clock, over the last 24 hours at any moment;
-what is planned and may still be done counts as if it were done now. To be asked behind
-`replay_lock`, so that no two plans are judged by the same budget.
+One budget for both ways: entries reissued under new keys, at each endpoint that gets them, and
+deliveries of a plan with keys that their receivers may have forgotten. By the database's clock,
+over the last 24 hours at any moment; what is planned and may still be done counts as if it were
+done now. To be asked behind `replay_lock`, so that no two plans are judged by the same budget.
 """
 
 from uuid import UUID

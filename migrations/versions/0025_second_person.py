@@ -2,6 +2,9 @@
 
 A token carries its owner and a replay the person who planned it, so that two tokens are not two
 people. A proposal holds exactly what will be done once a second person has approved it.
+
+The downgrade revokes each living token whose owner is not its name: without owners, two tokens of
+one person would be two people, and would stay so after the next upgrade. Make such tokens anew.
 """
 
 from alembic import op
@@ -78,7 +81,12 @@ def upgrade() -> None:
     """)
     op.execute("CREATE INDEX ix_proposal_created_at ON holdfast.proposal (created_at, id)")
     # What was proposed never changes: whoever approves it approves what is applied.
-    op.execute("GRANT SELECT, INSERT ON holdfast.proposal TO holdfast_operator")
+    op.execute("GRANT SELECT ON holdfast.proposal TO holdfast_operator")
+    # Nor does it come approved: only what says what will be done, and who wants it.
+    op.execute("""
+        GRANT INSERT (id, verb, target, detail, sha256, reason, actor, person)
+            ON holdfast.proposal TO holdfast_operator
+    """)
     op.execute("""
         GRANT UPDATE (approved_by, approved_by_person, approved_at, applied_by, applied_at,
             cancelled_by, cancelled_at) ON holdfast.proposal TO holdfast_operator
@@ -92,4 +100,8 @@ def downgrade() -> None:
     op.execute("ALTER TABLE holdfast.replay DROP COLUMN person")
     op.execute("DROP TRIGGER token_owner ON holdfast.access_token")
     op.execute("DROP FUNCTION holdfast.token_owner()")
+    op.execute("""
+        UPDATE holdfast.access_token SET revoked_at = now()
+        WHERE owner <> name AND revoked_at IS NULL AND expires_at > now()
+    """)
     op.execute("ALTER TABLE holdfast.access_token DROP COLUMN owner")

@@ -38,6 +38,20 @@ def test_tokens_and_replays_get_the_person_that_their_names_say(
     assert db.execute("SELECT count(*) FROM holdfast.access_token").fetchone() == (2,)
 
 
+def test_tokens_of_one_owner_are_not_two_people_after_the_schema_went_back(
+    dsn: str, db: psycopg.Connection
+) -> None:
+    for name in ("al-1", "al-2", "bob"):
+        db.execute(TOKEN, [name, name.encode()])
+    db.execute("UPDATE holdfast.access_token SET owner = 'alice' WHERE name LIKE 'al-%'")
+    db.execute("UPDATE holdfast.access_token SET expires_at = now() + interval '1 day'")
+    db.execute("UPDATE holdfast.access_token SET revoked_at = created_at WHERE name = 'al-2'")
+    downgrade(dsn, "0024")
+    upgrade(dsn)
+    found = "SELECT name, revoked_at = created_at FROM holdfast.access_token ORDER BY name"
+    assert db.execute(found).fetchall() == [("al-1", False), ("al-2", True), ("bob", None)]
+
+
 @pytest.mark.parametrize("owner", ["Alice", " alice", "", "\u0430lice"])
 def test_owner_has_one_spelling(db: psycopg.Connection, owner: str) -> None:
     db.execute(TOKEN, ["alice", b"1"])

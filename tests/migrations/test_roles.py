@@ -38,6 +38,10 @@ ATTEMPT = """
 OPEN_STAGE = "SELECT holdfast.open_stage('s', 1, 0)"
 DROP_STAGES = "SELECT holdfast.drop_stages('s', 1)"
 PRUNE = "SELECT holdfast.prune_day('entry', '2020-01-01', 30, true, 'a', 'r')"
+PROPOSAL = """
+    INSERT INTO holdfast.proposal (id, verb, target, detail, sha256, reason, actor, person{more})
+    VALUES (gen_random_uuid(), 'v', 't', '{{}}', sha256('x'), 'r', 'a', 'a'{values})
+"""
 ACTION = """
     INSERT INTO holdfast.operator_action (actor, action, target, reason)
     VALUES ('a', 'pause', 'e', 'because')
@@ -151,6 +155,11 @@ FORBIDDEN = {
         "UPDATE holdfast.access_token SET expires_at = 'infinity'",
         "UPDATE holdfast.access_token SET owner = 'somebody'",
         "DELETE FROM holdfast.access_token",
+        PROPOSAL.format(
+            more=", approved_by, approved_by_person, approved_at", values=", 'b', 'b', now()"
+        ),
+        PROPOSAL.format(more=", created_at", values=", now()"),
+        PROPOSAL.format(more=", cancelled_at", values=", now()"),
         "UPDATE holdfast.proposal SET detail = '{}'",
         "UPDATE holdfast.proposal SET sha256 = sha256('x')",
         "UPDATE holdfast.proposal SET person = 'somebody'",
@@ -309,6 +318,7 @@ NEEDED = {
             " resolved_by = 'a'"
         ),
         "SELECT body FROM holdfast.divergence_row JOIN holdfast.divergence ON id = divergence_id",
+        PROPOSAL.format(more="", values="") + " RETURNING id, created_at",
         ACTION,
     ],
     "holdfast_reader": [

@@ -127,7 +127,7 @@ def dismiss_rows(session: Operator, given: RowsToDismiss) -> RowsDismissed:
 def requeue_rows(request: Request, session: Operator, given: RowsToPutBack) -> RowsPutBack:
     """Each is put back once, however often it is asked for. Rows of a source go by the command.
 
-    One that is corrected to another subject, key, type or time, or whose kept row cannot be read,
+    One with another subject, key, type, time or data, or whose kept row cannot be read,
     is only proposed.
     """
     corrected = {each.id: each.row for each in given.rows}

@@ -1,8 +1,8 @@
 -- How many business actions a person repeated within 24 hours, or may still repeat by a plan that needs nobody else's word:
--- reissued keys, and deliveries of keys that their receivers may have forgotten. Plans of the id given are left out.
+-- reissued keys at each endpoint, and deliveries of keys that their receivers may have forgotten. Plans of the id given are left out.
 -- Reads the whole of replay, which people make; uses pk_replay_item.
 SELECT coalesce(sum(coalesce((y.counts ->> 'repeats')::bigint,
-    CASE y.verb WHEN 'reissue' THEN (y.counts ->> 'entries')::bigint ELSE 0 END)), 0)::bigint AS used
+    CASE y.verb WHEN 'reissue' THEN y.item_count ELSE 0 END)), 0)::bigint AS used
 FROM holdfast.replay y
 WHERE coalesce(y.person, lower(regexp_replace(y.actor, '^token ', ''))) = %(person)s AND y.id <> %(id)s
   AND NOT (coalesce((y.counts ->> 'needs_approval')::boolean, false) AND y.approved_by IS NULL)

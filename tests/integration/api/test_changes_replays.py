@@ -28,7 +28,7 @@ from tests.support.webhooks import WebhookReceiver, answer
 OPERATOR = "operator"
 WHY = {"reason": "a test"}
 UNKNOWN = Key.of(["nobody"]).text
-GOOD = {
+GOOD: dict[str, Any] = {
     "subject": "m_9",
     "type": BLOCK,
     "key": ["payout-hold/v1", "m_9", "2026-11-02T12:15:00Z", "block", "1"],
@@ -308,7 +308,7 @@ def test_rows_of_the_quarantine_are_put_back_once_or_dismissed(world: World) -> 
 def _set_aside(api: Api) -> tuple[int, int, int]:
     """Set three rows aside: a bad entry, a bad line of a source, and another bad entry."""
     rows = [
-        ("bad_data", json.dumps(GOOD | {"data": {"exposure_minor": 1.5}})),
+        ("bad_data", json.dumps(GOOD | {"data": GOOD["data"] | {"exposure_minor": 1.5}})),
         ("malformed", "{"),
         ("bad_subject", json.dumps(GOOD | {"subject": ""})),
     ]

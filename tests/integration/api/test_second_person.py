@@ -114,6 +114,30 @@ def test_operator_cannot_write_another_decision_and_an_administrator_not_alone(a
     assert (listed["state"], listed["applied_by"]) == ("applied", "token operator")
 
 
+def test_operator_cannot_write_data_of_another_merchant(api: Api) -> None:
+    number = _set_aside(api, GOOD)
+    data = {"merchant_id": "m_1", "action": "release"}
+    told = _requeue(api, "operator", number, row=json.dumps(GOOD | {"data": data}))
+    assert told.status_code == 200, told.text
+    assert api.rows(ENTRIES) == [{"n": 0}]
+    [proposed] = told.json()["proposed"]
+    assert proposed["differs"] == [
+        {"member": "data.action", "kept": None, "given": '"release"'},
+        {"member": "data.exposure_minor", "kept": "1", "given": None},
+        {"member": "data.merchant_id", "kept": '"m_9"', "given": '"m_1"'},
+    ]
+
+
+def test_reissue_counts_each_endpoint_that_gets_it(api: Api) -> None:
+    [row] = api.rows("SELECT url FROM holdfast.endpoint")
+    with psycopg.connect(api.dsn, autocommit=True) as db:
+        add_endpoint(db, row["url"], name="other")
+    [key] = _delivered(api, 1)
+    plan = api.ask("PUT", f"/reissues/{uuid4()}", json={"keys": [key], **WHY})
+    assert plan.status_code == 200, plan.text
+    assert plan.json()["needs_approval"] is True
+
+
 def test_console_shows_what_waits_for_a_second_person(api: Api) -> None:
     number = _set_aside(api, GOOD)
     row = json.dumps(GOOD | {"subject": "m_1"})

@@ -23,7 +23,7 @@ GOOD: dict[str, Any] = {
     "occurred_at": "2026-11-02T12:15:00Z",
     "data": {"merchant_id": "m_9", "exposure_minor": 1, "tags": [{"a": None}]},
 }
-BAD = GOOD | {"data": {"merchant_id": "m_9", "exposure_minor": 1.5}}
+BAD = GOOD | {"data": GOOD["data"] | {"exposure_minor": 1.5}}
 CUT = json.dumps({"cut": True, "bytes": 70_000, "beginning": "{"})
 
 RESOLVED = "SELECT id, resolution::text FROM holdfast.quarantine ORDER BY id"
@@ -127,7 +127,7 @@ def test_other_row_for_a_number_that_was_put_back_is_refused(
     db.execute(
         "UPDATE holdfast.quarantine SET resolution = NULL, resolved_at = NULL, resolved_by = NULL"
     )
-    other = _file(tmp_path, GOOD | {"data": {"merchant_id": "m_9", "exposure_minor": 2}})
+    other = _file(tmp_path, GOOD | {"priority": 5})
     code, told, _ = _requeue(dsn, number, "--row", other)
     assert code == ExitCode.FAILED
     assert "another row was put back" in told["refused"][0]["detail"]
@@ -158,9 +158,9 @@ def test_row_that_is_refused_again_stays_open_and_its_number_is_not_spent(
 def test_corrected_row_that_is_no_entry_changes_nothing(
     dsn: str, db: psycopg.Connection, tmp_path: Path
 ) -> None:
-    [number] = _set_aside(dsn, ("bad_data", json.dumps(GOOD)))
+    [number] = _set_aside(dsn, ("bad_data", json.dumps(BAD)))
     before = contents(db)
-    code, told, _ = _requeue(dsn, number, "--row", _file(tmp_path, GOOD | {"data": {"x": 1.5}}))
+    code, told, _ = _requeue(dsn, number, "--row", _file(tmp_path, BAD))
     assert code == ExitCode.FAILED
     assert "1.5 is not whole" in told["refused"][0]["detail"]
     assert contents(db) == before

@@ -64,8 +64,17 @@ def _file(directory: Path, row: object) -> Path:
         ({"type": RELEASE}, "type"),
         ({"key": FUTURE}, "key"),
         ({"occurred_at": "2026-11-02T12:30:00Z"}, "occurred_at"),
+        ({"data": {"merchant_id": "m_1", "exposure_minor": 1}}, "data.merchant_id"),
+        ({"data": GOOD["data"] | {"action": "release"}}, "data.action"),
+        ({"data": {"merchant_id": "m_9"}}, "data.exposure_minor"),
+        ({"data": GOOD["data"] | {"exposure_minor": 1.5}}, "data.exposure_minor"),
+        ({"data": GOOD["data"] | {"exposure_minor": [[0] * 9] * 9}}, "data.exposure_minor"),
+        ({"data": None}, "data"),
     ],
-    ids=["subject", "type", "key", "occurred_at"],
+    ids=[
+        *("subject", "type", "key", "occurred_at"),
+        *("data", "data added", "data removed", "data unfit", "data nested", "no data"),
+    ],
 )
 def test_requeue_alone_cannot_write_another_decision_than_the_kept_one(
     dsn: str, db: psycopg.Connection, tmp_path: Path, change: dict[str, Any], member: str
@@ -116,12 +125,12 @@ def test_what_cannot_be_read_in_the_kept_row_is_decided_by_two(
     assert contents(db)["entry"] == []
 
 
-def test_data_and_a_time_that_was_unreadable_are_corrected_alone(
+def test_number_of_data_and_a_time_that_were_unreadable_are_corrected_alone(
     dsn: str, db: psycopg.Connection, tmp_path: Path
 ) -> None:
     numbers = _set_aside(
         dsn,
-        ("bad_data", json.dumps(GOOD | {"data": {"x": 1.5}})),
+        ("bad_data", json.dumps(GOOD | {"data": GOOD["data"] | {"exposure_minor": 1.5}})),
         ("bad_data", json.dumps(GOOD | {"subject": "m_8", "key": ["8"], "occurred_at": None})),
     )
     assert _requeue(dsn, numbers[0], "--row", _file(tmp_path, GOOD))[0] == ExitCode.OK
@@ -270,11 +279,39 @@ def test_source_line_with_another_merchant_or_event_needs_a_second_person(
     assert len(list(into.iterdir())) == 2
 
 
-def test_store_writes_nothing_by_hand_without_a_proposal(dsn: str, db: psycopg.Connection) -> None:
+@pytest.mark.parametrize(
+    ("reason", "frees"),
+    [("wrong_currency", "currency"), ("bad_amount", "amount_minor"), ("missing_type", "type")],
+)
+def test_source_line_with_another_amount_currency_or_type_needs_a_second_person(
+    dsn: str, tmp_path: Path, reason: str, frees: str
+) -> None:
+    kept = {"event_id": "e1", "merchant_id": "m_1", "type": "payout_submitted"}
+    kept |= {"amount_minor": 100, "currency": "EUR", "occurred_at": "2026-11-02T12:01:00Z"}
+    other = {"type": "chargeback", "amount_minor": -(10**14), "currency": "USD"}
+    into = tmp_path / "in"
+    into.mkdir()
+    for number, name in zip(
+        _set_aside(dsn, *((reason, json.dumps(kept)),) * 3), sorted(other), strict=True
+    ):
+        file = _file(tmp_path, kept | {frees: other[frees], name: other[name]})
+        code, told, error = _requeue(dsn, number, "--row", file, "--into", into)
+        differs = [each["member"] for row in told["proposed"] for each in row["differs"]]
+        assert (code, differs) == (
+            (ExitCode.OK, []) if name == frees else (ExitCode.DEGRADED, [name])
+        ), error
+    [path] = into.iterdir()
+    assert json.loads(path.read_text()) == kept | {frees: other[frees]}
+
+
+@pytest.mark.parametrize("change", [{"subject": "m_1"}, {"data": {"merchant_id": "m_1"}}])
+def test_store_writes_nothing_by_hand_without_a_proposal(
+    dsn: str, db: psycopg.Connection, change: dict[str, Any]
+) -> None:
     from dispatcher.operations.quarantine import open_among, put_entries
 
     [number] = _set_aside(dsn, ("bad_data", json.dumps(GOOD)))
-    text = json.dumps(GOOD | {"subject": "m_1"})
+    text = json.dumps(GOOD | change)
     with quarantine(dsn) as store:
         rows, _ = open_among(store, [number])
         with pytest.raises(CommandError, match="second person"):

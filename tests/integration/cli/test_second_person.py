@@ -65,6 +65,23 @@ def test_ten_and_ten_of_one_person_in_a_day_need_a_second_person(
     ]
 
 
+def test_each_endpoint_that_gets_a_reissued_entry_is_an_action(
+    dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
+) -> None:
+    for name in ("audit", "ledger"):
+        add_endpoint(db, receiver.url, name=name)
+    keys = _written(decisions, dsn, 2)
+    assert _reissue(dsn, keys[:1], "--limit", "2")["approve"] is not None
+    drain(dsn)
+    assert len(receiver.seen) == 6
+    with acting_as("second"):
+        assert _reissue(dsn, keys[1:], "--limit", "3")["approve"] is None
+        # Three of these five are used up already.
+        assert _reissue(dsn, keys[1:], "--limit", "5")["approve"] is not None
+    counts = "SELECT (counts ->> 'repeats')::int, item_count FROM holdfast.replay"
+    assert db.execute(counts).fetchall() == [(3, 3)] * 3
+
+
 def test_yesterday_s_do_not_count_and_what_is_planned_does(
     dsn: str, db: psycopg.Connection, decisions: Decisions
 ) -> None:
