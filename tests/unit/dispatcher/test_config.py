@@ -73,7 +73,7 @@ def test_a_value_that_a_command_would_refuse_is_named() -> None:
     assert config.unfit({"HOLDFAST_REISSUE_LIMIT": "1000", "HOLDFAST_DSN": "x"}) == []
     rules = ("HOLDFAST_ALLOW_SECRET_ENV_PREFIX", "HOLDFAST_ALLOW_SECRET_DIR")
     assert config.unfit(dict.fromkeys(rules, "HOLDFAST_")) == [*rules]
-    assert config.unfit(dict(zip(rules, ("A_:B_", "/a:/b"), strict=True))) == []
+    assert config.unfit(dict(zip(rules, ("ABC_:DEF_", "/a:/b"), strict=True))) == []
     assert config.unfit({"HOLDFAST_REISSUE_LIMIT": "1001"}) == ["HOLDFAST_REISSUE_LIMIT"]
     assert config.unfit({"HOLDFAST_FAILPOINTS": "S8=kill"}) == ["HOLDFAST_FAILPOINTS"]
 

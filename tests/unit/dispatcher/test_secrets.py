@@ -16,7 +16,7 @@ from tests.support.sender import KEY_BYTES, OTHER_KEY_BYTES, secret_text
 
 ENDPOINT = Endpoint(1, "payouts", "https://x/", (), 1.0, 2.0, 8, (5,), OrderPolicy.STOP)
 CANARY = "c4n4ry-t0ken"
-PREFIXES = ("S", "TOKEN", "CA", "MISSING", "EMPTY", "NOT_ASCII", "BROKEN")
+PREFIXES = ("TEST_",)
 
 
 def row(*secret_refs: str, **settings: Any) -> EndpointRow:
@@ -30,12 +30,12 @@ def read_material(row: EndpointRow, *folders: Path) -> Material:
 
 @pytest.fixture(autouse=True)
 def secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("S", secret_text())
+    monkeypatch.setenv("TEST_S", secret_text())
 
 
 def test_secrets_are_read_from_environment_and_file(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(secret_text(OTHER_KEY_BYTES) + "\n")
-    material = read_material(row("env:S", f"file:{tmp_path / 'secret'}"), tmp_path)
+    material = read_material(row("env:TEST_S", f"file:{tmp_path / 'secret'}"), tmp_path)
     assert [secret.key for secret in material.secrets] == [KEY_BYTES, OTHER_KEY_BYTES]
     assert material.fault is None
 
@@ -43,15 +43,15 @@ def test_secrets_are_read_from_environment_and_file(tmp_path: Path) -> None:
 def test_headers_and_certificates_are_read_as_secrets_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TOKEN", f"Bearer {CANARY}")
-    monkeypatch.setenv("CA", "-----BEGIN CERTIFICATE-----\n")
+    monkeypatch.setenv("TEST_TOKEN", f"Bearer {CANARY}")
+    monkeypatch.setenv("TEST_CA", "-----BEGIN CERTIFICATE-----\n")
     (tmp_path / "key").write_text("-----BEGIN PRIVATE KEY-----\n")
     material = read_material(
         row(
-            "env:S",
-            headers=(("authorization", "env:TOKEN"), ("x-tenant", "eu-1")),
-            ca_ref="env:CA",
-            client_cert_ref="env:CA",
+            "env:TEST_S",
+            headers=(("authorization", "env:TEST_TOKEN"), ("x-tenant", "eu-1")),
+            ca_ref="env:TEST_CA",
+            client_cert_ref="env:TEST_CA",
             client_key_ref=f"file:{tmp_path / 'key'}",
         ),
         tmp_path,
@@ -67,23 +67,23 @@ def test_headers_and_certificates_are_read_as_secrets_are(
     "reference",
     [
         *(
-            "env:MISSING",
-            "env:EMPTY",
+            "env:TEST_MISSING",
+            "env:TEST_EMPTY",
             "file:/nowhere/secret",
-            "env:SHORT",
+            "env:TEST_SHORT",
             "bare",
             "file:/dev/zero",
         ),
-        *("file:/etc", "env:", "file:", "env:NOT_ASCII", "vault:x", f"whsec_{CANARY}"),
+        *("file:/etc", "env:", "file:", "env:TEST_NOT_ASCII", "vault:x", f"whsec_{CANARY}"),
     ],
 )
 def test_one_missing_secret_is_a_fault_of_all(
     reference: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SHORT", secret_text(b"short"))
-    monkeypatch.setenv("EMPTY", "  ")
-    monkeypatch.setenv("NOT_ASCII", f"{CANARY}é")
-    material = read_material(row("env:S", reference))
+    monkeypatch.setenv("TEST_SHORT", secret_text(b"short"))
+    monkeypatch.setenv("TEST_EMPTY", "  ")
+    monkeypatch.setenv("TEST_NOT_ASCII", f"{CANARY}é")
+    material = read_material(row("env:TEST_S", reference))
     assert material.secrets == ()
     assert material.fault is not None
     assert "whsec_" not in material.fault.replace("whsec_ and", "").replace("with whsec_", "")
@@ -103,19 +103,19 @@ def test_pipe_without_a_writer_keeps_nobody_waiting(tmp_path: Path) -> None:
         {"headers": (("authorization", CANARY),)},
         {"headers": (("host", CANARY),)},
         {"headers": (("x-a", f"{CANARY}\r\nhost: b"),)},
-        {"headers": (("x-a", "env:BROKEN"),)},
-        {"headers": (("x-a", "env:MISSING"),)},
+        {"headers": (("x-a", "env:TEST_BROKEN"),)},
+        {"headers": (("x-a", "env:TEST_MISSING"),)},
         {"headers": (("x-a", 5),)},
-        {"ca_ref": "env:MISSING"},
+        {"ca_ref": "env:TEST_MISSING"},
         {"ca_ref": CANARY},
-        {"client_cert_ref": "env:S", "client_key_ref": "file:/nowhere"},
+        {"client_cert_ref": "env:TEST_S", "client_key_ref": "file:/nowhere"},
     ],
 )
 def test_row_that_nobody_checked_is_a_fault_and_shows_nothing(
     settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("BROKEN", f"{CANARY}\r\nhost: b")
-    material = read_material(row("env:S", **settings))
+    monkeypatch.setenv("TEST_BROKEN", f"{CANARY}\r\nhost: b")
+    material = read_material(row("env:TEST_S", **settings))
     assert material.fault is not None
     assert (material.secrets, material.headers) == ((), ())
     assert CANARY not in material.fault
