@@ -9,6 +9,7 @@ two streams that decide about the same subjects wait for each other and never de
 
 import logging
 from datetime import timedelta
+from shlex import quote
 from uuid import UUID
 
 import psycopg
@@ -30,7 +31,14 @@ from sink.subjects import advance_subjects, lock_subjects, with_transitions
 _log = logging.getLogger(__name__)
 
 
-def take(connection: psycopg.Connection, stream: str, query_id: UUID, acts_for: str | None) -> None:
+def take(
+    connection: psycopg.Connection,
+    stream: str,
+    query_id: UUID,
+    *,
+    acts_for: str | None,
+    checkpoint: str | None,
+) -> None:
     """Lock the stream for a run that begins, made where there is none; see `Writer.begin_run`."""
     made = execute(connection, "add_stream", stream=stream, acts_for=acts_for).rowcount
     if made and acts_for is None and stream.endswith(ENDINGS):
@@ -49,7 +57,7 @@ def take(connection: psycopg.Connection, stream: str, query_id: UUID, acts_for: 
             f"stream {stream!r} holds what people wrote by hand for {found['acts_for']!r}. Nothing"
             " was written. Give the sink a name of its own and start again."
         )
-    raise unadopted(stream, query_id, found["query_id"])
+    raise unadopted(stream, query_id, found["query_id"], checkpoint)
 
 
 def reserved(stream: str) -> ValueError:
@@ -81,14 +89,17 @@ def lock(connection: psycopg.Connection, run: Run, batch_id: int) -> str:
     return acts_for
 
 
-def unadopted(stream: str, query_id: UUID, adopted: UUID) -> UnadoptedCheckpoint:
+def unadopted(
+    stream: str, query_id: UUID, adopted: UUID, checkpoint: str | None = None
+) -> UnadoptedCheckpoint:
     """Say why a query id is refused, and how a person may allow it."""
+    where = "" if checkpoint is None else f" --checkpoint {quote(checkpoint)}"
     return UnadoptedCheckpoint(
         f"stream {stream!r} has adopted query {adopted}, but this checkpoint is query {query_id}."
         " Nothing was written. If the checkpoint was moved or lost by mistake, restart from the"
         " adopted one; if the new one is meant, run"
-        f" `holdfast stream adopt {stream} --query-id {query_id} --reason TEXT` (with --checkpoint"
-        " or --force where that machine cannot read the checkpoint) and restart: keys that are"
+        f" `holdfast stream adopt {stream} --query-id {query_id}{where} --reason TEXT`"
+        " (with --force where that machine cannot read the checkpoint) and restart: keys that are"
         " recorded already repeat nothing."
     )
 

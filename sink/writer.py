@@ -144,7 +144,13 @@ class Writer:
 
         def begin(connection: psycopg.Connection) -> int:
             with self._transaction(connection):
-                transaction.take(connection, self.stream, query_id, acts_for)
+                transaction.take(
+                    connection,
+                    self.stream,
+                    query_id,
+                    acts_for=acts_for,
+                    checkpoint=self._checkpoint,
+                )
                 self._compare(connection, query_id)
                 started = one_row(
                     connection,

@@ -1,6 +1,7 @@
 """Who may write a stream: one checkpoint, and of its runs the newest."""
 
 import json
+import shlex
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,7 +11,9 @@ import psycopg
 import pytest
 
 from sink import Fenced, Replayed, UnadoptedCheckpoint, Written
+from sink.contract.exits import ExitCode
 from sink.errors import CheckpointBehind, LedgerBehind
+from tests.support.command import holdfast
 from tests.support.driver import Driver
 from tests.support.entries import BLOCK, RELEASE, alternating, decision
 from tests.support.outbox import contents, sequences
@@ -197,6 +200,22 @@ def _checkpoint(folder: Path, query_id: UUID, planned: int, committed: int) -> N
         (folder / name).mkdir(exist_ok=True)
         for batch in range(newest + 1):
             (folder / name / str(batch)).write_text("v1")
+
+
+def test_command_that_a_refused_checkpoint_names_adopts_it_as_printed(
+    driver: MakeDriver, dsn: str, tmp_path: Path
+) -> None:
+    folders = tmp_path / "lost", tmp_path / "new one"
+    lost, new = (driver(checkpoint=str(folder)) for folder in folders)
+    for folder, each in zip(folders, (lost, new), strict=True):
+        folder.mkdir()
+        _checkpoint(folder, each.query_id, planned=0, committed=-1)
+    lost.batch(0, decision())
+    with pytest.raises(UnadoptedCheckpoint) as raised:
+        new.batch(0, decision())
+    _, command, _ = str(raised.value).split("`", 2)
+    assert holdfast(*shlex.split(command)[1:], dsn=dsn).returncode == ExitCode.OK
+    new.batch(0, decision())
 
 
 def test_older_copy_of_a_checkpoint_is_refused_before_the_epoch_moves(
