@@ -39,6 +39,8 @@ class Ready:
     """What the operator adds to each request."""
     key_window: KeyWindow | None = None
     """How long the receiver keeps keys, as far as it is known."""
+    hidden: tuple[str, ...] = field(default=(), repr=False)
+    """What may not stand in what is kept of an answer."""
 
 
 class Endpoints:
@@ -166,6 +168,7 @@ def _ready(row: EndpointRow, material: Material) -> Ready:
         Composer(USER_AGENT, endpoint.envelope, material.headers),
         material.headers,
         row.key_window,
+        material.hidden,
     )
 
 

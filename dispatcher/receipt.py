@@ -16,6 +16,10 @@ from sink.contract.wire import ReceiptOutcome
 _FIELD_CHARACTERS_MAX = 128
 
 _KEY = re.compile(r"hf_[0-9a-f]{32}")
+# Also inside of a string of JSON, where quotes stand behind backslashes.
+_MEMBER = re.compile(
+    rb'"key\\*"\s*:\s*\\*"\s*(hf_[0-9a-f]{32})(?![0-9a-z_])', re.IGNORECASE | re.ASCII
+)
 
 _STALE = '"outcome":"stale"'
 """As `_encoded` writes it; `ix_attempt_stale` looks for the same."""
@@ -54,17 +58,24 @@ def other_key(body: bytes, key: str) -> str | None:
     """Return the key that an answer names instead of `key`, or None.
 
     A key stands in the member `key` of the answer or of its `receipt`, and has the form of ours:
-    what a receiver calls a key of its own says nothing.
+    what a receiver calls a key of its own says nothing. Case and blanks around it say nothing
+    either. Keys elsewhere in JSON, in a list or deeper, do not count: a receiver may tell of those
+    that it had before. In what is no JSON, as it is cut or damaged, nobody can tell where a member
+    `key` stands: there each of them counts, and none of them may be `key`.
     """
-    if b'"key"' not in body:
+    bare = body.replace(b"\0", b"")  # as in UTF-16
+    if b"hf_" not in bare.lower() and b"\\" not in bare:
         return None
     try:
-        answer: Any = json.loads(body.decode())
+        answer: Any = json.loads(body)
     except (ValueError, RecursionError):
-        return None
+        named = [found.decode().lower() for found in _MEMBER.findall(bare)]
+        return None if key in named else next(iter(named), None)
     receipt = answer.get("receipt") if isinstance(answer, dict) else None
     for each in (answer, receipt):
-        named = each.get("key") if isinstance(each, dict) else None
-        if isinstance(named, str) and named != key and _KEY.fullmatch(named):
-            return named
+        named_here = each.get("key") if isinstance(each, dict) else None
+        if isinstance(named_here, str):
+            plain = named_here.strip().lower()
+            if plain != key and _KEY.fullmatch(plain):
+                return plain
     return None

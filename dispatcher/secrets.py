@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from dispatcher.core.headers import headers_fault, is_reference, value_fault
 from dispatcher.core.reference_rule import ReferenceRule, is_below, is_usable_folder
+from dispatcher.core.text import spellings
 from dispatcher.core.values import EndpointRow
 from dispatcher.receiver.errors import SecretError
 from dispatcher.receiver.secret import Secret
@@ -38,6 +39,8 @@ class Material:
     ca_pem: bytes | None = field(default=None, repr=False)
     client_cert_pem: bytes | None = field(default=None, repr=False)
     client_key_pem: bytes | None = field(default=None, repr=False)
+    hidden: tuple[str, ...] = field(default=(), repr=False)
+    """What of it no answer may bring into the database or a log (`dispatcher.core.text.hide`)."""
     fault: str | None = None
     exposed: tuple[str, ...] = ()
     """References to files with secrets that every user of this machine can read."""
@@ -58,9 +61,12 @@ def read_material(row: EndpointRow, rule: ReferenceRule) -> Material:
         return Material(fault=fault)
     reader = _Reader(rule)
     try:
+        secrets = tuple(reader.secret(reference) for reference in row.secret_refs)
+        headers = tuple((name, reader.header(name, given)) for name, given in endpoint.headers)
         return Material(
-            secrets=tuple(reader.secret(reference) for reference in row.secret_refs),
-            headers=tuple((name, reader.header(name, given)) for name, given in endpoint.headers),
+            secrets=secrets,
+            headers=headers,
+            hidden=spellings([*reader.secret_texts, *(value for _, value in headers)]),
             ca_pem=reader.pem(endpoint.ca_ref),
             client_cert_pem=reader.pem(endpoint.client_cert_ref),
             client_key_pem=reader.pem(endpoint.client_key_ref, private=True),
@@ -76,11 +82,14 @@ class _Reader:
     def __init__(self, rule: ReferenceRule) -> None:
         self._rule = rule
         self.exposed: list[str] = []
+        self.secret_texts: list[str] = []
 
     def secret(self, reference: str) -> Secret:
         content = self._read(reference, "signing secret", TEXT_BYTES_MAX, private=True)
         try:
-            return Secret.parse(content.decode("ascii").strip())
+            text = content.decode("ascii").strip()
+            self.secret_texts.append(text)
+            return Secret.parse(text)
         except UnicodeDecodeError:
             raise _UnusableError(f"{reference} holds no signing secret") from None
         except SecretError as error:

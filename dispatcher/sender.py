@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -24,13 +24,12 @@ from dispatcher.core.outcome import (
 )
 from dispatcher.core.request import Request, key_text
 from dispatcher.core.retry_after import parse_retry_after
-from dispatcher.core.text import one_line, storable
+from dispatcher.core.text import hide, one_line, storable
 from dispatcher.core.values import Attempt, Endpoint, Entry, Lane, Settlement
 from dispatcher.endpoints import Endpoints, Ready
 from dispatcher.holds import Holds
 from dispatcher.ports import Progress, Transport
 from dispatcher.receipt import other_key, proven_receipt
-from dispatcher.receiver.secret import Secret
 from dispatcher.telemetry import Telemetry
 from dispatcher.tracing import AttemptSpan, attempt_spans
 from sink.contract.failpoints import failpoint
@@ -151,7 +150,7 @@ class Sender:
         duration_ms = round((seconds() - started) * 1000)
         if isinstance(answer, Response) and answer.key_window is not None:
             self._learn(ready, answer.key_window)
-        attempt = _judged(entry, key, answer, ready.secrets, duration_ms, ours=ours)
+        attempt = _judged(entry, key, answer, ready, duration_ms, ours=ours)
         if attempt.other_key is not None:
             self._transport.drop(ready.target)
         return replace(attempt, response=INQUIRED) if isinstance(found, Response) else attempt
@@ -210,7 +209,7 @@ def _judged(
     entry: Entry,
     key: str,
     answer: Answer,
-    secrets: Sequence[Secret],
+    ready: Ready,
     duration_ms: int,
     *,
     ours: bool,
@@ -220,9 +219,9 @@ def _judged(
     if isinstance(answer, Response):
         status = answer.status
         if answer.body:
-            receipt = proven_receipt(answer.body, key, secrets)
+            receipt = proven_receipt(answer.body, key, ready.secrets)
             # A receipt says all that the body says; other answers are kept for people to read.
-            response = None if receipt else storable(answer.body)
+            response = None if receipt else storable(answer.body, hidden=ready.hidden)
             other = None if receipt else other_key(answer.body, key)
         if other is not None:
             # It answers another request, so of this one nothing is known but that it was sent.
@@ -231,7 +230,7 @@ def _judged(
         elif outcome is Outcome.THROTTLED or status == CONFLICT:
             asked_seconds = parse_retry_after(answer.retry_after, datetime.now(UTC))
     else:
-        error = answer.error
+        error = hide(answer.error, ready.hidden)
     return Attempt(
         sequence=entry.sequence,
         number=entry.number,

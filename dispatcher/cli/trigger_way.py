@@ -102,5 +102,5 @@ def way_to_endpoint(name: str, dsn: str | None) -> tuple["Way", str]:
     )
     composer = Composer(USER_AGENT, endpoint.envelope, material.headers)
     hidden = frozenset(header for header, _ in material.headers)
-    way = Way(target, material.secrets, composer, hidden)
+    way = Way(target, material.secrets, composer, hidden, material.hidden)
     return way, str(row["state"])

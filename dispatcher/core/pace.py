@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 from typing import assert_never
 from uuid import UUID
 
-from dispatcher.core.breaker import Event, after
+from dispatcher.core.breaker import JITTER, OPEN_SECONDS_MAX, Event, after
+from dispatcher.core.schedule import RETRY_AFTER_SECONDS_MAX
 from sink.contract.states import BreakerState
 
 BEGIN_SECONDS = 0.1
@@ -23,6 +24,10 @@ BUCKET_SECONDS = 0.05
 DEBT_MAX = timedelta(seconds=2)
 """How far ahead the rate may be used up. A claim never gets that far, at any rate: what is further
 ahead is of a clock that was set back since, and would keep an endpoint from being claimed."""
+
+OPENING_MAX = timedelta(seconds=OPEN_SECONDS_MAX * (1 + JITTER))
+HOLD_MAX = timedelta(seconds=RETRY_AFTER_SECONDS_MAX)
+"""How far ahead an open breaker and a hold may end, for the same reason."""
 
 RAMP_PER_SECOND = 4.0
 RAMP_DOUBLINGS = 10
@@ -119,9 +124,18 @@ def next_seconds(pace: Pace, rate: float, at: datetime) -> float:
 
 
 def as_of(pace: Pace, at: datetime) -> Pace:
-    """Return the row as it stands at `at`: with a bounded debt, and closed after its slow start."""
-    if pace.paid_until > (bound := at + DEBT_MAX):
-        pace = replace(pace, paid_until=bound)
+    """Return the row as it stands at `at`: bounded, and closed after its slow start.
+
+    Nothing is further ahead than it can be by a clock that was not set back. Who stores the row
+    keeps the bound: it does not move on with each look.
+    """
+    pace = replace(
+        pace,
+        paid_until=min(pace.paid_until, at + DEBT_MAX),
+        held_until=pace.held_until and min(pace.held_until, at + HOLD_MAX),
+    )
+    if pace.breaker in (BreakerState.OPEN, BreakerState.HALF_OPEN) and pace.breaker_until:
+        pace = replace(pace, breaker_until=min(pace.breaker_until, at + OPENING_MAX))
     if pace.breaker is not BreakerState.SLOW_START or starts_slowly(pace, at):
         return pace
     return replace(moved(pace, Event.WARM, at), openings=0)

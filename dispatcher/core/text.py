@@ -1,7 +1,14 @@
 """Bytes of a stranger as text that can be stored and shown, and names as words of a command."""
 
+import json
 import re
+from collections.abc import Iterable, Sequence
+from html import escape
 from shlex import quote
+from urllib.parse import quote as percent_encoded
+
+HIDDEN_CHARACTERS_MIN = 6
+"""A value that is shorter is not looked for: it would mask parts of words."""
 
 RESPONSE_BYTES_STORED_MAX = 4096
 ERROR_CHARACTERS_MAX = 300
@@ -13,6 +20,7 @@ _SECRETS = (
     re.compile(r"v1a?,[A-Za-z0-9+/=_-]{16,}"),
     re.compile(r"(?i)(?<=bearer )[A-Za-z0-9._~+/=-]{8,}"),
 )
+_BEFORE_A_TOKEN = re.compile(r"(?i)(?:bearer|basic) +|whsec_")
 
 
 def redact(text: str) -> str:
@@ -22,15 +30,53 @@ def redact(text: str) -> str:
     return text
 
 
-def storable(raw: bytes, limit: int = RESPONSE_BYTES_STORED_MAX) -> str | None:
+def spellings(values: Iterable[str]) -> tuple[str, ...]:
+    """Return every way in which an answer may repeat `values`, the longest first.
+
+    That is as it is, as in JSON, HTML and a URL, and without what stands before a token.
+
+    >>> spellings(["Bearer a/b=cde"])[-2:]
+    ('a\\\\/b=cde', 'a/b=cde')
+    """
+    whole = {part for each in values for part in (each, _BEFORE_A_TOKEN.sub("", each, count=1))}
+    found: set[str] = set()
+    for each in whole:
+        if len(each) >= HIDDEN_CHARACTERS_MIN:
+            in_json = json.dumps(each)[1:-1]
+            found |= {each, in_json, in_json.replace("/", "\\/")}
+            found |= {escape(each), percent_encoded(each), percent_encoded(each, safe="")}
+    return tuple(sorted(found, key=lambda each: (-len(each), each)))
+
+
+def hide(text: str, hidden: Sequence[str]) -> str:
+    """Replace each of `hidden`, and the beginning of one where the text was cut within it.
+
+    >>> hide("no 123456789, but 1234567", ["123456789"])
+    'no ***, but ***'
+    """
+    for each in hidden:
+        text = text.replace(each, "***")
+    for each in hidden:
+        start, at = each[:HIDDEN_CHARACTERS_MIN], max(0, len(text) - len(each))
+        while (at := text.find(start, at)) >= 0:
+            if each.startswith(text[at:]):
+                text = f"{text[:at]}***"
+            at += 1
+    return text
+
+
+def storable(
+    raw: bytes, limit: int = RESPONSE_BYTES_STORED_MAX, *, hidden: Sequence[str] = ()
+) -> str | None:
     """Return `raw` as at most `limit` bytes of valid UTF-8 without controls and secrets.
 
-    None for an empty body. What is not UTF-8 becomes U+FFFD.
+    `hidden` are secrets that the sender of `raw` knows (`spellings`). None for an empty body. What
+    is not UTF-8 becomes U+FFFD.
     """
     if not raw:
         return None
     lines = raw.decode(errors="replace").replace("\r\n", "\n")
-    text = redact(_CONTROL.sub("�", lines))
+    text = redact(_CONTROL.sub("�", hide(lines, hidden)))
     return text.encode()[:limit].decode(errors="ignore") or None
 
 

@@ -15,7 +15,7 @@ from dispatcher.core.outcome import CONFLICT, Answer, Response, classify
 from dispatcher.core.request import Composer, Headers, Request
 from dispatcher.core.retry_after import parse_retry_after
 from dispatcher.core.target import Target
-from dispatcher.core.text import storable
+from dispatcher.core.text import hide, storable
 from dispatcher.listening.specimen import Specimen
 from dispatcher.ports import Progress
 from dispatcher.receipt import proven_receipt
@@ -50,6 +50,8 @@ class Way:
     composer: Composer = field(repr=False)
     hidden: frozenset[str] = frozenset()
     """Lower-case names of headers whose value is a secret."""
+    hidden_values: tuple[str, ...] = field(default=(), repr=False)
+    """What may not stand in what is shown of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +113,13 @@ def _judged(
     outcome = classify(answer)
     status = error = response = asked_seconds = proven = None
     if isinstance(answer, Response):
-        status, response = answer.status, storable(answer.body)
+        status, response = answer.status, storable(answer.body, hidden=way.hidden_values)
         proven = proven_receipt(answer.body, specimen.key.text, way.secrets)
         if outcome is Outcome.THROTTLED or status == CONFLICT:
             asked_seconds = parse_retry_after(answer.retry_after, datetime.now(UTC))
         receipt = GENUINE if proven else NOT_GENUINE if _claims_one(answer.body) else NONE
     else:
-        error, receipt = answer.error, NONE
+        error, receipt = hide(answer.error, way.hidden_values), NONE
     hidden = way.hidden | {WEBHOOK_SIGNATURE}
     return Sent(
         headers=tuple((name, "***" if name in hidden else text) for name, text in request.headers),

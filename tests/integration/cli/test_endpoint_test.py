@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
 from deploy.payouts.order import HoldOrder, OrderRefused
 from dispatcher.receiver import Delivery, Problem, Secret, VerificationError, verify
@@ -241,3 +242,19 @@ def test_nothing_is_sent_where_nobody_confirms_or_a_secret_is_missing(
     assert missing.returncode == ExitCode.NOTHING_MATCHED
     assert receiver.seen == []
     assert db.execute("SELECT FROM holdfast.operator_action").fetchall() == []
+
+
+def test_answer_is_shown_without_what_it_repeats_of_headers_and_secrets(
+    dsn: str, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SECRET, secret_text())
+    monkeypatch.setenv("HOLDFAST_SECRET_TOKEN", "Bearer c4n4ry-t0ken")
+    key = secret_text().removeprefix("whsec_")
+    receiver.told = 401, f"no c4n4ry-t0ken, no {key}".encode()
+    with psycopg.connect(dsn, autocommit=True) as db:
+        headers = Jsonb({"authorization": "env:HOLDFAST_SECRET_TOKEN"})
+        add_endpoint(db, receiver.url, name="echoing", headers=headers)
+    command = ("endpoint", "test", "echoing", "--reason", "a test", "--yes", "--json")
+    tested = holdfast(*command, dsn=dsn)
+    assert json.loads(tested.stdout)["request"]["response"] == "no ***, no ***"
+    assert "c4n4ry" not in tested.stdout + tested.stderr

@@ -38,6 +38,11 @@ NAMING = {
     "key": answer(200, json.dumps({"key": OTHER}).encode()),
     "nested": answer(200, json.dumps({"receipt": {"key": OTHER}}).encode()),
     "error": answer(422, json.dumps({"key": OTHER, "outcome": "conflict"}).encode()),
+    "capitals": answer(200, json.dumps({"key": f" {OTHER.upper()} "}).encode()),
+    "cut": answer(200, json.dumps({"key": OTHER, "more": "x" * 20_000}).encode()),
+    "damaged": answer(200, b'{"key":"%s","name":"\xff"}' % OTHER.encode()),
+    "utf-16": answer(200, json.dumps({"key": OTHER}).encode("utf-16")),
+    "byte order mark": answer(200, json.dumps({"key": OTHER}).encode("utf-8-sig")),
 }
 
 
@@ -104,7 +109,11 @@ def test_receiver_that_always_names_another_key_ends_as_a_dead_letter(
 
 @pytest.mark.parametrize(
     "content",
-    [b'{"key": "invoice-7"}', b'{"key": 7}', b'["key"]', b'{"id": 1}', b'{"key": ', b"key"],
+    [
+        *(b'{"key": "invoice-7"}', b'{"key": 7}', b'["key"]', b'{"id": 1}', b'{"key": ', b"key"),
+        json.dumps([{"key": OTHER}]).encode(),
+        json.dumps({"earlier": {"key": OTHER}}).encode(),
+    ],
 )
 def test_answer_that_names_no_key_of_ours_is_a_delivery(
     dsn: str,

@@ -10,9 +10,10 @@ from dispatcher.store.operator import operator_store
 from sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.decisions import Decisions
-from tests.support.delivery import lanes
+from tests.support.delivery import lanes, make_due
 from tests.support.dispatching import add_endpoint, drain
-from tests.support.webhooks import WebhookReceiver
+from tests.support.replaying import DELIVERED, applied
+from tests.support.webhooks import WebhookReceiver, answer
 
 STALL = """
     UPDATE holdfast.endpoint_pace
@@ -36,6 +37,58 @@ def test_endpoint_is_paused_and_resumed_though_its_stall_ended_before_it_began(
     assert done.returncode == 0, done.stderr
     query = "SELECT stalled_until >= stalled_since FROM holdfast.endpoint_pace"
     assert db.execute(query).fetchall() == [(True,)]
+
+
+HOURS = """
+    UPDATE holdfast.endpoint_pace
+    SET breaker_until = breaker_until + interval '10 hours',
+        breaker_since = breaker_since + interval '10 hours',
+        held_until = held_until + interval '10 hours',
+        stalled_since = stalled_since + interval '10 hours',
+        stalled_until = stalled_until + interval '10 hours'"""
+OPENED = """
+    UPDATE holdfast.endpoint_pace
+    SET breaker = 'open', breaker_until = now() + interval '10 hours'"""
+LONGEST = """
+    SELECT coalesce(breaker_until <= clock_timestamp() + interval '6 minutes', true),
+           coalesce(held_until <= clock_timestamp() + interval '24 hours', true)
+    FROM holdfast.endpoint_pace"""
+OVER = """
+    UPDATE holdfast.endpoint_pace
+    SET breaker_until = breaker_until - interval '6 minutes',
+        held_until = held_until - interval '24 hours'"""
+
+
+@pytest.mark.parametrize("status", [500, 429])
+def test_opening_and_hold_are_as_long_as_the_longest_at_most(
+    dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver, status: int
+) -> None:
+    """The clock went back ten hours; then the longest opening, or hold, goes by."""
+    add_endpoint(db, receiver.url, breaker_threshold=int(status == 500))
+    decisions.write("m_1")
+    receiver.script = lambda _: answer(status, retry_after="86400")
+    drain(dsn)
+    db.execute(HOURS.encode())
+    drain(dsn)
+    assert db.execute(LONGEST).fetchall() == [(True, True)]
+    receiver.script = lambda _: answer(200)
+    db.execute(OVER.encode())
+    make_due(db)
+    assert drain(dsn).counts["delivered"] == 1
+
+
+def test_replay_goes_on_after_the_longest_opening(
+    dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
+) -> None:
+    add_endpoint(db, receiver.url)
+    decisions.write("m_1")
+    drain(dsn)
+    db.execute(OPENED.encode())
+    applied(dsn, DELIVERED)
+    drain(dsn)
+    assert db.execute(LONGEST).fetchall() == [(True, True)]
+    db.execute(OVER.encode())
+    assert drain(dsn).counts["delivered"] == 1
 
 
 AHEAD = """

@@ -17,6 +17,7 @@ from dispatcher.core.pace import (
     Limits,
     Pace,
     allowance,
+    as_of,
     claimed,
     next_seconds,
     rate_of,
@@ -342,3 +343,36 @@ def test_bound_of_the_debt_forgives_nothing_that_a_claim_took(rate: int, at: flo
     allowed = allowance(CLOSED, limits, 10_000, 8, after(at))
     pace = claimed(CLOSED, allowed, allowed.lanes * allowed.entries, after(at), TOKEN, 35.0)
     assert judged(pace, at=at, limits=limits).paid_until == pace.paid_until
+
+
+@given(ahead=st.floats(0, 1e6), looks=st.integers(1, 20))
+def test_opening_and_hold_last_no_longer_than_the_longest_after_a_clock_that_was_set_back(
+    ahead: float, looks: int
+) -> None:
+    """And looking meanwhile does not put their ends off."""
+    for breaker in (BreakerState.OPEN, BreakerState.HALF_OPEN):
+        pace = replace(CLOSED, breaker=breaker, breaker_until=after(ahead), probe=TOKEN)
+        for look in range(looks):
+            pace = as_of(pace, after(360.0 * look / looks))
+        assert allowance(pace, LIMITS, 64, 8, after(360)) == Allowance(1, 1, probe=True)
+    pace = replace(CLOSED, held_until=after(ahead), held_by="answered 429 with Retry-After")
+    for look in range(looks):
+        pace = as_of(pace, after(24 * 3600.0 * look / looks))
+    assert allowance(pace, LIMITS, 64, 8, after(24 * 3600)).lanes == 64
+
+
+@given(openings=st.integers(0, 40), draw=st.floats(0, 1, exclude_max=True), asked=st.floats(0, 1e7))
+def test_bounds_take_nothing_from_an_opening_or_a_hold(
+    openings: int, draw: float, asked: float
+) -> None:
+    failed = tried(Outcome.THROTTLED, asked=asked)
+    limits = replace(LIMITS, breaker_threshold=1)
+    pace = settled(replace(CLOSED, openings=openings), [failed], limits, NOON, draw=draw)
+    assert pace.breaker is BreakerState.OPEN
+    assert as_of(pace, NOON) == pace
+
+
+def test_slow_start_that_is_longer_than_an_opening_keeps_its_length() -> None:
+    until = after(24 * 3600)
+    pace = replace(CLOSED, breaker=BreakerState.SLOW_START, breaker_until=until)
+    assert as_of(pace, NOON) == pace

@@ -1,0 +1,107 @@
+"""What a receiver repeats of an endpoint's headers and secrets is in no table, log or command."""
+
+import html
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import psycopg
+import pytest
+from psycopg.types.json import Jsonb
+
+from dispatcher.transport.engines import EngineName
+from tests.support.command import holdfast
+from tests.support.decisions import Decisions
+from tests.support.dispatching import SECRET, add_endpoint, dispatching, drain
+from tests.support.replaying import DELIVERED, applied
+from tests.support.sender import secret_text
+from tests.support.webhooks import Behaviour, Seen, WebhookReceiver, answer, listening, raw
+
+TOKEN, LITERAL = "c4n4ry/referenced+t0ken=", "c4n4ry-literal"
+SIGNING = secret_text().removeprefix("whsec_")
+CANARIES = (TOKEN, LITERAL, SIGNING)
+
+
+def _said(seen: Seen) -> bytes:
+    """Everything that the receiver knows, as servers write it."""
+    values = [seen.header("authorization"), seen.header("x-jwt"), secret_text(), TOKEN, SIGNING]
+    ways = [str, json.dumps, html.escape, quote, lambda value: value.replace("/", "\\/")]
+    return "; ".join(write(value) for value in values for write in ways).encode()
+
+
+def _echo(seen: Seen) -> Behaviour:
+    said = _said(seen)
+    if seen.subject == "m_no_http":
+        return raw(said + b"\r\n\r\n")
+    if seen.subject == "m_cut":
+        begun = f"HTTP/1.1 400 Bad\r\ncontent-length: 999\r\n\r\nno {TOKEN}: {TOKEN[:-2]}"
+        return raw(begun.encode())
+    status = {"m_rejected": 400, "m_failed": 503}.get(seen.subject, 200)
+    return answer(status, said)
+
+
+@contextmanager
+def _receiving(
+    db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[WebhookReceiver]:
+    monkeypatch.setenv(SECRET, secret_text())
+    monkeypatch.setenv("HOLDFAST_SECRET_TOKEN", f"Bearer {TOKEN}")
+    headers = {"authorization": "env:HOLDFAST_SECRET_TOKEN", "x-jwt": LITERAL}
+    with listening() as receiver:
+        add_endpoint(db, receiver.url, headers=Jsonb(headers), schedule_seconds=[0])
+        receiver.script = _echo
+        yield receiver
+
+
+def _hidden(where: str, everything: str) -> None:
+    for canary in (*CANARIES, TOKEN[:-2], quote(TOKEN), TOKEN.replace("/", "\\/")):
+        at = everything.find(canary)
+        assert at < 0, (where, everything[max(0, at - 200) : at + 60])
+
+
+def _stored(db: psycopg.Connection) -> Iterator[tuple[str, str]]:
+    """Every row of every table but the one in which the operator put the literal."""
+    tables = db.execute(
+        "SELECT table_name FROM information_schema.tables"
+        " WHERE table_schema = 'holdfast' AND table_name <> 'endpoint'"
+    ).fetchall()
+    for (table,) in tables:
+        for (row,) in db.execute(f"SELECT t::text FROM holdfast.{table} t".encode()):
+            yield table, row.replace("\\\\", "\\")
+
+
+@pytest.mark.parametrize("engine", ["asyncio", "httpx"])
+def test_values_that_a_receiver_repeats_are_nowhere(
+    dsn: str,
+    db: psycopg.Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    engine: EngineName,
+) -> None:
+    with _receiving(db, monkeypatch), Decisions(dsn, "test") as decisions:
+        decisions.write("m_rejected", "m_failed", "m_no_http", "m_cut", "m_fine")
+        drain(dsn, engine=engine)
+        applied(dsn, DELIVERED)
+        drain(dsn, engine=engine)
+        rows = list(_stored(db))
+        commands = [("dead", "list"), ("attempts", "list"), ("why", "m_rejected"), ("overview",)]
+        shown = [holdfast(*each, dsn=dsn) for each in commands]
+    for table, row in rows:
+        _hidden(table, row)
+    for command, each in zip(commands, shown, strict=True):
+        _hidden(" ".join(command), each.stdout + each.stderr)
+    _hidden("log", "".join(capfd.readouterr()))
+    kept = db.execute("SELECT count(response) FROM holdfast.attempt WHERE response ~ '[*]{3}'")
+    assert kept.fetchone() == (6,)
+
+
+def test_values_that_a_receiver_repeats_are_in_no_log_of_json(
+    dsn: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with _receiving(db, monkeypatch), Decisions(dsn, "test") as decisions:
+        decisions.write("m_rejected", "m_no_http")
+        with dispatching(dsn, tmp_path / "log", "--drain") as running:
+            running.ends()
+            _hidden("log", running.text())
