@@ -57,7 +57,7 @@ def logins(dsn: str, db: psycopg.Connection) -> Iterator[list[Login]]:
         found = json.loads(done.stdout)
         user = f"holdfast_test_{secrets.token_hex(4)}"
         db.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'canary'").format(sql.Identifier(user)))
-        db.execute(found["grants"][0].replace("LOGIN", user).encode())
+        db.execute(found["grants"][0].replace("my_login", user).encode())
         made.append(Login(stream, found["role"], make_conninfo(dsn, user=user, password="canary")))
     yield made
     for login in made:
