@@ -14,6 +14,7 @@ import pytest
 
 from dispatcher.core.lifecycle import LaneState
 from dispatcher.store.operator import operator_store
+from sink.contract.canonical import rfc3339
 from tests.support import webhooks
 from tests.support.decisions import Decisions
 from tests.support.delivery import AttemptRow, attempts, lanes, make_due
@@ -25,8 +26,8 @@ from tests.support.webhooks import Behaviour, Seen, WebhookReceiver, answer
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
-def one(db: psycopg.Connection, query: str) -> Any:
-    (value,) = db.execute(query.encode()).fetchone() or (None,)
+def one(db: psycopg.Connection, query: str, values: list[Any] | None = None) -> Any:
+    (value,) = db.execute(query.encode(), values).fetchone() or (None,)
     return value
 
 
@@ -346,14 +347,16 @@ def test_endpoint_that_a_drain_leaves_waiting_is_named_with_its_end(
         "UPDATE holdfast.endpoint SET state = 'paused', state_reason = 'moving house'"
         " WHERE name IN ('paused', 'idle')"
     )
-    db.execute(
+    opened = one(
+        db,
         "UPDATE holdfast.endpoint_pace SET breaker = 'open', breaker_reason = 'HTTP 500',"
-        " breaker_until = '2999-01-01T00:00:00Z' WHERE endpoint_id = %s",
+        " breaker_until = now() + interval '5 min' WHERE endpoint_id = %s RETURNING breaker_until",
         [ids["broken"]],
     )
-    db.execute(
-        "UPDATE holdfast.endpoint_pace SET held_until = '2999-01-02T00:00:00Z',"
-        " held_by = 'answered 429 with Retry-After' WHERE endpoint_id = %s",
+    held = one(
+        db,
+        "UPDATE holdfast.endpoint_pace SET held_until = now() + interval '23 h',"
+        " held_by = 'answered 429 with Retry-After' WHERE endpoint_id = %s RETURNING held_until",
         [ids["held"]],
     )
     decisions.write("m_1")
@@ -362,8 +365,8 @@ def test_endpoint_that_a_drain_leaves_waiting_is_named_with_its_end(
     assert report.waiting == {
         "paused": "it is paused (moving house) until"
         " `holdfast endpoint resume paused --reason TEXT`",
-        "broken": "its breaker is open until 2999-01-01T00:00:00Z, after HTTP 500",
-        "held": "its receiver answered 429 with Retry-After: it is held until 2999-01-02T00:00:00Z",
+        "broken": f"its breaker is open until {rfc3339(opened)}, after HTTP 500",
+        "held": f"its receiver answered 429 with Retry-After: it is held until {rfc3339(held)}",
     }
 
 
@@ -378,7 +381,7 @@ def test_endpoint_that_nothing_can_be_sent_to_keeps_its_decisions(
     decisions.write("m_1")
     report = drain(dsn, lease_seconds=30)
     assert report.counts == {"delivered": 1}
-    reasons = {"secret": "SECRET_NO holds no", "url": "fragment", "lease": "too short"}
+    reasons = {"secret": "SECRET_NO is empty or not set", "url": "fragment", "lease": "too short"}
     assert report.waiting.keys() == reasons.keys()
     assert all(reason in report.waiting[name] for name, reason in reasons.items())
     assert one(db, "SELECT count(*) FROM holdfast.dead_letter") == 0
