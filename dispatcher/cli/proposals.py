@@ -73,7 +73,7 @@ def show(proposal: ProposalId, dsn: Dsn = None, as_json: AsJson = False) -> None
 
 @app.command()
 def approve(proposal: ProposalId, reason: Reason, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Agree, as a second person, to what somebody else proposed; `show` has all of it."""
+    """Approve, as a second person, what another person proposed; `show` has all of it."""
     why = reason_of(reason)
     with proposals(dsn) as store:
         row = store.approve(store.find_proposal(proposal), why)

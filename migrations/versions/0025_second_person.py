@@ -19,6 +19,12 @@ _CHANGED = (
 
 
 def upgrade() -> None:
+    _give_tokens_an_owner()
+    _give_replays_a_person()
+    _make_proposals()
+
+
+def _give_tokens_an_owner() -> None:
     op.execute("ALTER TABLE holdfast.access_token ADD COLUMN owner text")
     # Until now a token was the person whose login name it bears.
     op.execute("UPDATE holdfast.access_token SET owner = name")
@@ -40,10 +46,16 @@ def upgrade() -> None:
         CREATE TRIGGER token_owner BEFORE INSERT ON holdfast.access_token
             FOR EACH ROW EXECUTE FUNCTION holdfast.token_owner()
     """)
+
+
+def _give_replays_a_person() -> None:
     op.execute("ALTER TABLE holdfast.replay ADD COLUMN person text")
     op.execute("UPDATE holdfast.replay SET person = lower(regexp_replace(actor, '^token ', ''))")
     op.execute("REVOKE UPDATE ON holdfast.replay FROM holdfast_operator")
     op.execute(f"GRANT UPDATE ({_CHANGED}) ON holdfast.replay TO holdfast_operator")
+
+
+def _make_proposals() -> None:
     op.execute("""
         CREATE TABLE holdfast.proposal (
             id                 uuid        NOT NULL,

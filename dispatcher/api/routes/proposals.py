@@ -76,7 +76,7 @@ def show_proposal(session: Operator, proposal_id: ProposalId) -> Proposal:
     return Proposal.model_validate(row)
 
 
-@router.post("/{proposal_id}/approve", summary="Agree to what somebody else proposed.")
+@router.post("/{proposal_id}/approve", summary="Approve what another person proposed.")
 def approve_proposal(session: Admin, proposal_id: ProposalId, given: Because) -> ListedProposal:
     """Agree as a second person. All tokens of one owner, and their logins, are one person."""
     with session.open(Proposals) as store:

@@ -106,7 +106,7 @@ def apply_replay(session: Operator, replay_id: PlanId, given: Because) -> Replay
         return ReplayProgress.model_validate(applied(store, replay_id, given.reason))
 
 
-@router.post("/{replay_id}/approve", summary="Agree to a replay that somebody else planned.")
+@router.post("/{replay_id}/approve", summary="Approve a replay that another person planned.")
 def approve_replay(session: Admin, replay_id: PlanId, given: Because) -> Replay:
     """Agree as a second person to one that sends keys which receivers may have forgotten."""
     with session.open(ReplayStore) as store:

@@ -142,7 +142,10 @@ def test_no_log_and_no_metric_has_them(
     api, log = planted
     caplog.set_level(logging.DEBUG)
     api.ask("GET", "/endpoints/canary")
-    _hidden(log + caplog.text + api.client.get(f"{api.url}/metrics").text)
+    metrics = api.client.get(f"{api.url}/metrics").text
+    assert log
+    assert "holdfast_api_" in metrics
+    _hidden(log + caplog.text + metrics)
 
 
 def test_audit_rows_that_are_written_have_no_literal(planted: tuple[Api, str]) -> None:

@@ -104,4 +104,5 @@ def test_values_that_a_receiver_repeats_are_in_no_log_of_json(
         decisions.write("m_rejected", "m_no_http")
         with dispatching(dsn, tmp_path / "log", "--drain") as running:
             running.ends()
+            assert '"rejected": 1' in running.text()
             _hidden("log", running.text())
