@@ -21,7 +21,7 @@ ANSWERED = {ExitCode.OK, ExitCode.NOTHING_MATCHED, ExitCode.DEGRADED}
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy" / "prometheus" / "holdfast.yml"
 PLAYED = Path(__file__).parent / "vectors" / "alerts.yml"
-TOLD = [ROOT / "dispatcher" / "METRICS.md", ROOT / "spark_app" / "METRICS.md"]
+METRICS = ROOT / "docs" / "reference" / "metrics.md"
 
 _METRIC = re.compile(r"holdfast_\w+")
 _ROW = re.compile(r"^\| `(holdfast_\w+)` \| \w+ \| (.*?) \|", re.MULTILINE)
@@ -37,7 +37,7 @@ def _rules() -> Iterator[dict[str, Any]]:
 
 def _told() -> dict[str, set[str]]:
     """The labels of each metric."""
-    rows = [row for path in TOLD for row in _ROW.findall(path.read_text())]
+    rows = _ROW.findall(METRICS.read_text())
     return {name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows}
 
 

@@ -139,5 +139,6 @@ def test_snippet_agrees_with_every_published_vector(language: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["verify.mjs", "verify.go", "Verify.java", "verify.php"])
-def test_snippet_is_shown_as_it_is_in_the_readme(name: str) -> None:
-    assert (SNIPPETS / name).read_text() in (SNIPPETS / "README.md").read_text()
+def test_page_about_other_languages_links_every_snippet(name: str) -> None:
+    page = Path(__file__).parents[2] / "docs" / "other-languages.md"
+    assert f"dispatcher/receiver/snippets/{name})" in page.read_text()

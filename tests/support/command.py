@@ -49,6 +49,11 @@ _HERE = frozenset(
 """What neither starts anything, nor takes signals, nor sets up a log for its whole process."""
 
 
+def runs_here(word: str) -> bool:
+    """Return whether a command that begins with `word` needs no process of its own."""
+    return word in _HERE
+
+
 def holdfast(
     *arguments: str,
     dsn: str | None = None,

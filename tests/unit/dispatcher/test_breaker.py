@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-import dispatcher
 from dispatcher.core.breaker import (
     JITTER,
     OPEN_SECONDS_MAX,
@@ -17,11 +16,11 @@ from dispatcher.core.breaker import (
 )
 from sink.contract.states import BreakerState
 
-README = Path(dispatcher.__file__).parent / "README.md"
+PAGE = Path(__file__).parents[3] / "docs" / "delivery.md"
 
 
-def test_diagram_in_the_readme_is_the_table() -> None:
-    section = README.read_text().partition("## A breaker's moves")[2].partition("\n## ")[0]
+def test_diagram_in_the_docs_is_the_table() -> None:
+    section = PAGE.read_text().partition("### Breaker")[2].partition("\n## ")[0]
     drawn = re.findall(r"^ +(\w+) --> (\w+): (\w+)$", section, re.MULTILINE)
     table = [(state.value, to.value, event.value) for (state, event), to in TRANSITIONS.items()]
     assert sorted(drawn) == sorted(table)

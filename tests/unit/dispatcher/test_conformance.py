@@ -23,7 +23,7 @@ from tests.support.sender import secret_text
 
 SECRET = Secret.parse(secret_text())
 URL = "http://127.0.0.1:8099/webhooks"
-README = Path(__file__).parents[3] / "dispatcher" / "conformance" / "README.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "conformance-rules.md"
 MUST = rules.DUPLICATE_ONCE
 SHOULD = rules.SIZE_LARGE
 
@@ -40,7 +40,7 @@ def reply(status: int | None, outcome: str | None = None, **headers: str) -> Rep
 
 def test_readme_names_every_rule_with_its_severity() -> None:
     listed = re.findall(
-        r"^\| `([a-z0-9.-]+)` \| (must|should) \|", README.read_text(), re.MULTILINE
+        r"^\| `([a-z0-9.-]+)` \| (must|should) \|", PAGE.read_text(), re.MULTILINE
     )
     assert listed == [(rule.id, rule.severity.value) for rule in RULES]
     assert len({rule.id for rule in RULES}) == len(RULES)

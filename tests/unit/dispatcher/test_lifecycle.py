@@ -7,7 +7,6 @@ from uuid import uuid4
 
 import pytest
 
-import dispatcher
 from dispatcher.core.lifecycle import (
     TRANSITIONS,
     IllegalMoveError,
@@ -18,11 +17,11 @@ from dispatcher.core.lifecycle import (
     stops,
 )
 
-README = Path(dispatcher.__file__).parent / "README.md"
+PAGE = Path(__file__).parents[3] / "docs" / "delivery.md"
 
 
-def test_diagram_in_the_readme_is_the_table() -> None:
-    section = README.read_text().partition("## A lane's moves")[2].partition("\n## ")[0]
+def test_diagram_in_the_docs_is_the_table() -> None:
+    section = PAGE.read_text().partition("## Lanes")[2].partition("\n## ")[0]
     drawn = re.findall(r"^ +(\w+) --> (\w+): (\w+)$", section, re.MULTILINE)
     table = [
         (state.value, target.value, move.value)

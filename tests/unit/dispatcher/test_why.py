@@ -233,9 +233,9 @@ def test_what_is_over_needs_no_person() -> None:
     assert not NEEDS_A_PERSON & AT_REST
 
 
-def test_every_verdict_stands_in_the_readme_with_its_exit_code() -> None:
-    readme = (Path(__file__).parents[3] / "dispatcher" / "README.md").read_text()
-    section = readme.partition("## What `holdfast why` says")[2].partition("\n## ")[0]
+def test_every_verdict_is_documented_with_its_exit_code() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
+    section = page.partition("## What `holdfast why` says")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `(\w+)` \| .+ \| (\d) \|$", section, re.MULTILINE)
     codes = {Verdict.UNKNOWN: "3"} | dict.fromkeys(NEEDS_A_PERSON, "4")
     expected = {each: codes.get(each, "0") for each in Verdict if each is not Verdict.BEHIND}

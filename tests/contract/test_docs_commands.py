@@ -1,0 +1,64 @@
+"""The commands and options that documents name are those of the `holdfast` command."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import typer.main
+
+from dispatcher.cli.main import application
+from tests.support.pages import ROOT, name_of, pages
+
+_INLINE = re.compile(r"`holdfast ([a-z][^`\n]*)`")
+_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+_ROW = re.compile(r"^\| `([a-z][^`]*)`(.*?) \|", re.MULTILINE)
+
+
+def _tree(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command that does something, by its words."""
+    if getattr(command, "commands", None):
+        for name, inner in command.commands.items():
+            yield from _tree(inner, (*words, name))
+    else:
+        yield words, command
+
+
+COMMANDS = dict(_tree(typer.main.get_command(application([]))))
+GROUPS = {words[:1] for words in COMMANDS if len(words) > 1}
+
+
+def _meant(text: str) -> list[tuple[str, ...]]:
+    """The commands that a text such as `replay plan|apply ID` names."""
+    words = re.split(r"[ ]+", text.replace("\\|", "|"))
+    if (words[0],) not in GROUPS:
+        return [(words[0],)]
+    return [(words[0], each) for each in words[1].split("|")] if len(words) > 1 else []
+
+
+def _faults(text: str) -> Iterator[str]:
+    for found in _INLINE.findall(text):
+        for words in _meant(found):
+            if words not in COMMANDS:
+                yield f"{found}: no command {' '.join(words)}"
+                continue
+            options = {name for each in COMMANDS[words].params for name in each.opts}
+            yield from (
+                f"{found}: no option {option}"
+                for option in set(_OPTION.findall(found)) - options - {"--help"}
+            )
+
+
+def test_every_command_that_is_named_exists_with_its_options() -> None:
+    faults = {name_of(page): list(_faults(page.read_text())) for page in pages()}
+    assert {page: found for page, found in faults.items() if found} == {}
+
+
+def test_page_of_commands_has_every_command() -> None:
+    text = (ROOT / "docs" / "reference" / "commands.md").read_text()
+    named = [
+        words
+        for first, others in _ROW.findall(text)
+        for found in [first, *re.findall(r"`([a-z]+)`", others)]
+        for words in _meant(found.replace("KEY\\|SUBJECT", "KEY"))
+    ]
+    assert sorted(named) == sorted(COMMANDS)

@@ -1,0 +1,233 @@
+"""Every code block of the documents does what it says, as it stands there.
+
+Real: Postgres, the dispatcher, the payouts service, Spark. The operators' pages are followed in one
+outbox, in which one decision was delivered and another one given up during an outage.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import yaml
+from psycopg.conninfo import make_conninfo
+
+from dispatcher.receiver.body import parse_body
+from sink.contract.exits import ExitCode
+from spark_app.exposure.policy_file import read
+from tests.support.command import holdfast
+from tests.support.databases import create
+from tests.support.driver import Driver
+from tests.support.pages import Follower, blocks, blocks_of, shell
+from tests.support.runbook_world import World, decided, free_port, rows, world
+from tests.support.sender import secret_text
+from tests.support.webhooks import WebhookReceiver, answer
+
+OPERATORS = (
+    "README.md",
+    "docs/api.md",
+    "docs/approvals.md",
+    "docs/checking.md",
+    "docs/database.md",
+    "docs/endpoints.md",
+    "docs/operations.md",
+    "docs/payouts-service.md",
+    "docs/resending.md",
+    "docs/set-aside.md",
+    "docs/testing-receivers.md",
+)
+"""Pages whose shell blocks are followed on one outbox."""
+
+NEWCOMERS = ("docs/embedded-runtime.md", "docs/quickstart.md")
+"""Pages whose shell blocks are followed on a machine on which nothing runs."""
+
+RUNBOOK = "deploy/runbook/"
+"""Its pages are followed by `tests/e2e/runbook`, with the exit code of each command."""
+
+NOT_RUN = {
+    "make demo   # the whole path on two hours of traffic; Spark and the dispatcher are killed on the way": (
+        "tests/e2e/test_demo.py runs the demo, and `make test` runs this file"
+    ),
+    "make install": "makes the environment in which this runs; CI does it in a fresh clone",
+    "make quick": "runs tests and checks; CI does it",
+    "make test": "runs this file",
+    "make test                                   # all of them": "runs this file",
+}
+"""The first lines of shell blocks that no test executes, each with the reason."""
+
+PORTS = ("8480", "8098", "8099")
+"""They may be taken here: a free one stands for each."""
+
+
+def replaced() -> dict[str, str]:
+    """What stands for the ports of the pages, and for the ten minutes that a page waits."""
+    return {port: str(free_port()) for port in PORTS} | {"--for 10m": "--for 1s"}
+
+
+IDENTIFIERS = {"REPLAY": r"holdfast replay apply ([0-9a-f]{8})", "TOKEN": r"(hft_[\w-]+)"}
+
+
+def given_up_and_delivered(here: World) -> None:
+    """Leave the block of m_13 as a dead letter, and deliver that of m_482."""
+    here.endpoint()
+    before = WebhookReceiver()
+    before.port, before.script = here.port, lambda _: answer(404, b"no upstream")
+    spark = Driver(here.dsn)
+    here.dispatch()
+    before.start()
+    try:
+        spark.tables(0, rows(decided("m_13", 1, "block")))
+        here.until(lambda: here.value("SELECT count(*) FROM holdfast.dead_letter"))
+    finally:
+        before.close()
+    here.serve()
+    spark.tables(1, rows(decided("m_482", 1, "block")))
+    spark.sink.close()
+    here.until(lambda: here.value("SELECT count(*) FROM holdfast.attempt WHERE status = 200"))
+
+
+@pytest.fixture(scope="module")
+def outbox(
+    server_dsn: str, template_database: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[World]:
+    """The world in which the operators' pages are followed."""
+    names = [f"holdfast_test_docs_{os.getpid()}_{part}" for part in ("outbox", "payouts")]
+    create(server_dsn, names[0], template_database)
+    create(server_dsn, names[1], None)
+    dsn, payouts_dsn = (make_conninfo(server_dsn, dbname=name) for name in names)
+    with world(dsn, payouts_dsn, tmp_path_factory.mktemp("world")) as here:
+        given_up_and_delivered(here)
+        yield here
+
+
+def environment(**more: str) -> dict[str, str]:
+    ours = ("HOLDFAST_", "PAYOUTS_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    return kept | more
+
+
+@pytest.mark.parametrize("page", OPERATORS)
+def test_commands_of_an_operators_page(page: str, outbox: World, tmp_path: Path) -> None:
+    given = environment(
+        HOLDFAST_DSN=outbox.dsn,
+        PAYOUTS_DSN=outbox.payouts_dsn,
+        HOLDFAST_SECRET_DEV=secret_text(),
+        HOLDFAST_ALLOW_SECRET_DIR=str(outbox.folder),
+    )
+    key = outbox.value(
+        "SELECT 'hf_' || replace(key::text, '-', '') FROM holdfast.entry"
+        " JOIN holdfast.subject s ON s.id = subject_id WHERE s.name = 'm_482' LIMIT 1"
+    )
+    with shell(tmp_path, given) as bash:
+        follower = Follower(bash, given, {"KEY": key, "SUBJECT": "m_482"}, IDENTIFIERS)
+        follower.replaces = replaced()
+        follower.follow(page, NOT_RUN)
+    assert follower.shown
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("page", NEWCOMERS)
+def test_commands_of_a_newcomers_page(page: str, tmp_path: Path) -> None:
+    given = environment()
+    with shell(tmp_path, given) as bash:
+        follower = Follower(bash, given, replaces=replaced(), in_process=False)
+        try:
+            follower.follow(page, NOT_RUN)
+        finally:
+            bash.give("holdfast local down")
+    if page == "docs/quickstart.md":
+        held = "".join(follower.shown)
+        held = held[held.rindex("0 dead letters") :]
+        assert "m_482" in held
+        assert "85,000" in held
+
+
+def executed(text: str, names: dict[str, Any]) -> dict[str, Any]:
+    """Execute a block of Python with what its page says is there."""
+    exec(compile(text, "a block of the documents", "exec"), names)  # noqa: S102 - it is ours
+    return names
+
+
+def test_revision_of_a_receiver_is_a_revision(payouts_dsn: str) -> None:
+    text = blocks_of("docs/receiver.md", "python")[1]
+    names = executed(text, {})
+    from alembic.migration import MigrationContext
+    from alembic.operations import Operations
+    from sqlalchemy import create_engine, inspect
+
+    engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(payouts_dsn))
+    with engine.begin() as connection:
+        with Operations.context(MigrationContext.configure(connection)):
+            names["upgrade"]()
+            assert "inbox" in inspect(connection).get_table_names("payouts")
+            names["downgrade"]()
+    engine.dispose()
+
+
+def test_grant_to_a_service_is_one(db: psycopg.Connection) -> None:
+    [text] = blocks_of("docs/database.md", "sql")
+    user = f"docs_{os.getpid()}"
+    db.execute(f"CREATE ROLE {user}".encode())
+    try:
+        db.execute(text.replace("my_spark_user", user).encode())
+        assert db.execute("SELECT pg_has_role(%s, 'holdfast_sink', 'SET')", [user]).fetchone() == (
+            True,
+        )
+    finally:
+        db.execute(f"DROP ROLE {user}".encode())
+
+
+def test_file_of_an_endpoint_is_one(dsn: str, tmp_path: Path) -> None:
+    [text] = blocks_of("docs/endpoints.md", "toml")
+    file = tmp_path / "endpoints.toml"
+    file.write_text(text)
+    done = holdfast("endpoint", "apply", str(file), "--reason", "docs", "--yes", dsn=dsn)
+    assert done.returncode == ExitCode.OK, done.stderr
+    same = holdfast("endpoint", "apply", str(file), "--reason", "docs", "--check", dsn=dsn)
+    assert same.returncode == ExitCode.OK, same.stdout
+
+
+def test_policy_is_one() -> None:
+    [text] = blocks_of("docs/exposure-job.md", "toml")
+    assert read(text).version == "2026-11-01"
+
+
+def test_body_is_one() -> None:
+    [text] = blocks_of("docs/PROTOCOL.md", "json")
+    assert parse_body(text.encode()).type == "payout_hold.block"
+
+
+def test_scrape_configuration_is_yaml() -> None:
+    [text] = blocks_of("deploy/prometheus/README.md", "yaml")
+    assert yaml.safe_load(text)["rule_files"] == ["holdfast.yml"]
+
+
+EXECUTED: dict[tuple[str, str], Callable[..., None]] = {
+    **{(page, "sh"): test_commands_of_an_operators_page for page in OPERATORS},
+    **{(page, "sh"): test_commands_of_a_newcomers_page for page in NEWCOMERS},
+    ("docs/database.md", "sql"): test_grant_to_a_service_is_one,
+    ("docs/endpoints.md", "toml"): test_file_of_an_endpoint_is_one,
+    ("docs/exposure-job.md", "toml"): test_policy_is_one,
+    ("docs/PROTOCOL.md", "json"): test_body_is_one,
+    ("deploy/prometheus/README.md", "yaml"): test_scrape_configuration_is_yaml,
+}
+"""What executes the blocks of a page in one language."""
+
+
+def test_every_block_is_executed_or_has_a_reason() -> None:
+    left = [
+        (each.page, each.language, each.first)
+        for each in blocks()
+        if each.language not in {"", "mermaid"}
+        and (each.page, each.language) not in EXECUTED
+        and not each.page.startswith(RUNBOOK)
+        and each.first not in NOT_RUN
+    ]
+    assert left == []
+
+
+def test_every_reason_is_still_needed() -> None:
+    assert NOT_RUN.keys() <= {each.first for each in blocks()}

@@ -1,0 +1,74 @@
+"""The documents: links lead somewhere, every page is in the index, tables are those of the code."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dispatcher.core.config import SETTINGS
+from tests.support.pages import ROOT, blocks, name_of, pages
+
+README_WORDS_MAX = 800
+"""A screen; `docs/` has the rest."""
+
+LANGUAGES = {"", "sh", "python", "toml", "sql", "json", "yaml", "mermaid"}
+"""Of blocks. `tests/e2e/test_docs.py` executes them; mermaid is compared with the code."""
+
+_CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+def _anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        for heading in _HEADING.findall(text)
+    }
+
+
+def _broken(page: Path) -> list[str]:
+    found = []
+    for link in _LINK.findall(_CODE.sub("", page.read_text())):
+        place, _, anchor = link.partition("#")
+        if "://" in place:
+            continue
+        target = (page.parent / place).resolve() if place else page
+        if not target.exists() or (anchor and anchor not in _anchors(target)):
+            found.append(link)
+    return found
+
+
+def test_every_link_leads_to_a_file_and_a_heading() -> None:
+    broken = {name_of(page): _broken(page) for page in pages()}
+    assert {page: links for page, links in broken.items() if links} == {}
+
+
+def test_index_has_every_page() -> None:
+    index = ROOT / "docs" / "README.md"
+    linked = {
+        (index.parent / link.partition("#")[0]).resolve()
+        for link in _LINK.findall(index.read_text())
+    }
+    assert set((ROOT / "docs").rglob("*.md")) - {index} <= linked
+
+
+def test_readme_fits_a_screen() -> None:
+    assert len((ROOT / "README.md").read_text().split()) <= README_WORDS_MAX
+
+
+def test_blocks_are_of_languages_that_tests_know() -> None:
+    assert {each.language for each in blocks()} <= LANGUAGES
+
+
+def test_settings_page_is_the_list_of_settings() -> None:
+    text = (ROOT / "docs" / "reference" / "settings.md").read_text()
+    rows = re.findall(r"^\| `(HOLDFAST_\w+)` \|(.*?)\|(.*?)\|", text, re.MULTILINE)
+    told = {name: (option.strip("` ") or None, default.strip("` ")) for name, option, default in rows}
+    assert told == {each.name: (each.option, each.default or "") for each in SETTINGS}
+
+
+@pytest.mark.parametrize("page", ["dispatcher", "sink", "spark_app", "migrations"])
+def test_readme_of_a_room_is_half_a_screen(page: str) -> None:
+    assert len((ROOT / page / "README.md").read_text().split()) <= 350
