@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from dispatcher.cli.help_text import tell
+from dispatcher.cli.common.help_text import tell
 from sink.contract.exits import CommandError, ExitCode
 
 OWN_PACKAGES = ("sink", "dispatcher", "migrations", "spark_app", "deploy")

@@ -13,15 +13,15 @@ import pyarrow as pa
 import pytest
 
 from sink import Fenced, ReplayDiverged, Replayed, Written
-from sink.database import execute, transaction
 from sink.foreach_batch import Identity
-from sink.staging.content import take_over
-from sink.staging.stage import Stage, StageLost
-from sink.staging.task import Summary, stage_rows
-from tests.support.bad_rows import BAD_ROWS
-from tests.support.driver import Driver, in_tasks
-from tests.support.entries import BLOCK, RELEASE, SCHEMA, alternating, decision, table
-from tests.support.outbox import contents
+from sink.transaction.database import execute, transaction
+from sink.transaction.staging.content import take_over
+from sink.transaction.staging.stage import Stage, StageLost
+from sink.transaction.staging.task import Summary, stage_rows
+from tests.support.dispatch.entries import BLOCK, RELEASE, SCHEMA, alternating, decision, table
+from tests.support.job.bad_rows import BAD_ROWS
+from tests.support.job.driver import Driver, in_tasks
+from tests.support.job.outbox import contents
 
 MakeDriver = Callable[..., Driver]
 Rows = list[dict[str, Any]]

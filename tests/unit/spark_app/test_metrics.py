@@ -12,10 +12,10 @@ from prometheus_client import CollectorRegistry, Metric
 
 import spark_app
 from sink.contract.exits import CommandError, ExitCode
-from sink.ledger import Counts, Replayed, Written
-from spark_app.failure import Cause
-from spark_app.metrics import Metrics, State, served
-from spark_app.tally import Done, Tally
+from sink.transaction.ledger import Counts, Replayed, Written
+from spark_app.lifecycle.failure import Cause
+from spark_app.reporting.batch_counts import Done, Tally
+from spark_app.reporting.metrics import Metrics, State, served
 
 TALLY = Tally(windows=7, late=Counter(late=2, duplicate=1), quarantined=Counter(malformed=3))
 COUNTS = Counts(rows=11, entries=4, duplicates=2, differing=0, suppressed=1, quarantined=4)

@@ -1,0 +1,1 @@
+"""TODOROOM dispatcher/api/console/forms"""

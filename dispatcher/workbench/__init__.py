@@ -1,0 +1,1 @@
+"""TODOROOM dispatcher/workbench"""

@@ -1,0 +1,1 @@
+"""TODOROOM spark_app/input"""
