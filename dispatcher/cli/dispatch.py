@@ -18,7 +18,7 @@ from tenacity import (
 )
 
 from dispatcher.cli.common.shared import Dsn
-from dispatcher.delivery.settings import EngineName
+from dispatcher.outbound.transport.transport import EngineName
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.retention import whole_days
 
@@ -189,7 +189,7 @@ async def _deliver(settings: "Settings") -> "Report":
             pool=pools,
         )
         stack.enter_context(tuned_for_deliveries())
-        stack.enter_context(served(settings.listen, dispatcher.delivery.health, collector))
+        stack.enter_context(served(settings.listen, dispatcher.health, collector))
         try:
             await _present(store.open)
             if watch is not None:

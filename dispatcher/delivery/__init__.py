@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/delivery"""
+"""The engine: routes batches to lanes, claims, sends, settles, and rescues expired leases."""

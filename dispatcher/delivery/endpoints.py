@@ -8,22 +8,20 @@ words. Nothing of it is tried or given up.
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from types import MappingProxyType
 
-from dispatcher.delivery.ports import Store, Transport
+from dispatcher.delivery.ports import Store
 from dispatcher.delivery.rules.lease import fits, lease_seconds_for
-from dispatcher.delivery.rules.values import Endpoint, EndpointRow
 from dispatcher.delivery.telemetry.log import Line, Telemetry
+from dispatcher.outbound.endpoint import Endpoint, EndpointRow
 from dispatcher.outbound.key_window import KeyWindow
 from dispatcher.outbound.reference_rule import ReferenceRule
-from dispatcher.outbound.request import Composer, Headers
+from dispatcher.outbound.request import USER_AGENT, Composer, Headers
 from dispatcher.outbound.secrets import Material, read_material
 from dispatcher.outbound.signing import Signer
 from dispatcher.outbound.target import Target
+from dispatcher.outbound.transport.transport import Transport
 from dispatcher.receiver.secret import Secret
-
-USER_AGENT = f"holdfast/{version('holdfast')}"
 
 
 @dataclass(frozen=True, slots=True)

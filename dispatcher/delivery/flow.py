@@ -14,10 +14,10 @@ from functools import partial
 from types import MappingProxyType
 
 from dispatcher.delivery.endpoints import Ready
-from dispatcher.delivery.rules.pace import BEGIN_SECONDS
 from dispatcher.delivery.rules.replays import spare
 from dispatcher.delivery.rules.values import Lane
 from dispatcher.shared.clock import seconds
+from dispatcher.shared.rate import BEGIN_SECONDS
 
 WORTH_SHARE = 2
 """While lanes of an endpoint wait here, more are claimed when so much of what it may have is free:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from dispatcher.delivery.rules.pace_results import failures_after
-from dispatcher.delivery.rules.values import Endpoint, Lane, Settlement
+from dispatcher.delivery.rules.values import Lane, Settlement
+from dispatcher.outbound.endpoint import Endpoint
 from dispatcher.shared.clock import seconds
 from sink.contract.states import Outcome
 

@@ -11,53 +11,9 @@ from typing import Protocol
 from uuid import UUID
 
 from dispatcher.delivery.rules.replays import ReplayTurn, ReplayWanted
-from dispatcher.delivery.rules.values import (
-    Claim,
-    EndpointRow,
-    Rescued,
-    Settled,
-    Settlement,
-    Wanted,
-)
+from dispatcher.delivery.rules.values import Claim, Rescued, Settled, Settlement, Wanted
+from dispatcher.outbound.endpoint import EndpointRow
 from dispatcher.outbound.key_window import KeyWindow
-from dispatcher.outbound.request import Request
-from dispatcher.outbound.target import Target
-from dispatcher.shared.outcome import Answer
-
-
-@dataclass(slots=True)
-class Progress:
-    """How far a request has come; it survives the cancellation of its sending."""
-
-    sent: bool = False
-    """Whether a byte of the request may have been written."""
-
-
-class Transport(Protocol):
-    """Sends requests. Faults of the other side are answers, never exceptions."""
-
-    def fault(self, target: Target) -> str | None:
-        """Return why this engine cannot send to `target`, or None."""
-        ...
-
-    async def send(self, target: Target, request: Request, progress: Progress) -> Answer:
-        """Make one attempt that takes no longer than the `total_timeout` of its target."""
-        ...
-
-    async def retain(self, targets: Collection[Target]) -> None:
-        """Close the connections of every other target."""
-        ...
-
-    def drop(self, target: Target) -> None:
-        """Use no idle connection to `target` again: one of them gave an answer to another request.
-
-        Does not wait, so that no request can begin on one of them meanwhile.
-        """
-        ...
-
-    async def close(self) -> None:
-        """Close everything."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from dispatcher.delivery.endpoints import USER_AGENT, Ready
-from dispatcher.delivery.rules.lease import inquiry_seconds
+from dispatcher.delivery.endpoints import Ready
+from dispatcher.outbound.endpoint import inquiry_seconds
 from dispatcher.outbound.inquiry_answer import InquiryError, judged
+from dispatcher.outbound.request import USER_AGENT
 from dispatcher.outbound.target import Target
 from dispatcher.outbound.transport.getting import Getter, UnusableTargetError
 from dispatcher.shared.outcome import Response

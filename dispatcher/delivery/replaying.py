@@ -11,12 +11,13 @@ from uuid import uuid4
 from dispatcher.delivery.endpoints import Endpoints
 from dispatcher.delivery.flow import Flow
 from dispatcher.delivery.holds import Holds
-from dispatcher.delivery.ports import Store, Transport
+from dispatcher.delivery.ports import Store
 from dispatcher.delivery.rules.replays import ReplayWanted
 from dispatcher.delivery.rules.values import Lane, Settled, Settlement
 from dispatcher.delivery.sender import Find, Sender
 from dispatcher.delivery.settler import Settler
 from dispatcher.delivery.telemetry.log import Line, Telemetry
+from dispatcher.outbound.transport.transport import Transport
 from dispatcher.shared.clock import seconds
 from sink.contract.failpoints import failpoint
 

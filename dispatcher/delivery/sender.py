@@ -10,17 +10,18 @@ from datetime import UTC, datetime
 
 from dispatcher.delivery.endpoints import Endpoints, Ready
 from dispatcher.delivery.holds import Holds
-from dispatcher.delivery.ports import Progress, Transport
 from dispatcher.delivery.rules.decide import release, settle
 from dispatcher.delivery.rules.lease import may_send
-from dispatcher.delivery.rules.values import Attempt, Endpoint, Entry, Lane, Settlement
+from dispatcher.delivery.rules.values import Attempt, Entry, Lane, Settlement
 from dispatcher.delivery.telemetry.log import Telemetry
 from dispatcher.delivery.telemetry.tracing import AttemptSpan, attempt_spans
 from dispatcher.outbound.cloudevents import NotOurBodyError
+from dispatcher.outbound.endpoint import Endpoint
 from dispatcher.outbound.key_window import parse_key_window, window_text
 from dispatcher.outbound.receipt import other_key, proven_receipt
 from dispatcher.outbound.request import Request, key_text
 from dispatcher.outbound.retry_after import parse_retry_after
+from dispatcher.outbound.transport.transport import Progress, Transport
 from dispatcher.shared.clock import seconds
 from dispatcher.shared.outcome import (
     CONFLICT,

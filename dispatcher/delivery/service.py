@@ -18,13 +18,13 @@ from uuid import uuid4
 
 from dispatcher.delivery.backlog_monitor import LOOK_SECONDS, Lookout
 from dispatcher.delivery.doorbell import Doorbell
-from dispatcher.delivery.endpoints import USER_AGENT, Endpoints
+from dispatcher.delivery.endpoints import Endpoints
 from dispatcher.delivery.flow import Flow
 from dispatcher.delivery.health import STEP_SECONDS, Health
 from dispatcher.delivery.holds import Holds
 from dispatcher.delivery.loops import Steps
 from dispatcher.delivery.maintenance import LONGEST_SECONDS, SHORTEST_SECONDS, Maintenance
-from dispatcher.delivery.ports import Instance, Store, Transport
+from dispatcher.delivery.ports import Instance, Store
 from dispatcher.delivery.replaying import Replayer
 from dispatcher.delivery.rules.values import Settlement
 from dispatcher.delivery.sender import Find, Sender
@@ -35,6 +35,8 @@ from dispatcher.delivery.supervisor import Pulse, Supervisor
 from dispatcher.delivery.telemetry.log import Line, Telemetry
 from dispatcher.delivery.telemetry.measured import MeasuredStore
 from dispatcher.delivery.telemetry.metrics import Measures
+from dispatcher.outbound.request import USER_AGENT
+from dispatcher.outbound.transport.transport import Transport
 from dispatcher.shared.clock import seconds
 from dispatcher.shared.errors import StoreUnavailableError
 from sink.contract.failpoints import failpoint

@@ -3,13 +3,11 @@
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, get_args
 
 from dispatcher.outbound.reference_rule import ReferenceRule
+from dispatcher.outbound.transport.transport import ENGINES, EngineName
 
 LEASE_SECONDS_MAX = 600
-EngineName = Literal["auto", "asyncio", "httpx"]
-ENGINES = get_args(EngineName)
 
 
 def address(listen: str) -> tuple[str, int]:

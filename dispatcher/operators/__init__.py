@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/operators"""
+"""What operators do: one package a verb, each with its rules, store, actions and views."""

@@ -9,15 +9,31 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from dispatcher.operators.receipts.rules import There
 from dispatcher.outbound.receipt import proven_receipt
 from dispatcher.outbound.retry_after import parse_retry_after
 from dispatcher.receiver.secret import Secret
 from dispatcher.shared.outcome import NoAnswer, Refused, Response
 from dispatcher.shared.text import one_line
+from dispatcher.shared.value import value
 from sink.contract.wire import ReceiptOutcome
 
 Answer = Response | NoAnswer | Refused
+
+
+@value
+class There:
+    """What a receiver knows of a key: `applied` or `stale`, and since when, by its own clock.
+
+    `body_sha256` is None where the receiver does not tell it.
+    """
+
+    key: str
+    outcome: ReceiptOutcome
+    applied_at: str
+    body_sha256: bytes | None = None
+    subject: str | None = None
+    sequence: int | None = None
+
 
 WAIT_SECONDS_MAX = 10.0
 """The longest Retry-After that a comparison waits for."""

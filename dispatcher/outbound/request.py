@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import field
+from importlib.metadata import version
 from uuid import UUID
 
 from dispatcher.outbound.cloudevents import attributes
@@ -15,6 +16,8 @@ from sink.contract.wire import (
     WEBHOOK_SIGNATURE,
     WEBHOOK_TIMESTAMP,
 )
+
+USER_AGENT = f"holdfast/{version('holdfast')}"
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 

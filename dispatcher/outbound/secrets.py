@@ -4,7 +4,7 @@ The database holds references (`env:VAR`, `file:PATH`) to signing secrets, heade
 certificates, and never one of them. They are read again at each load of the endpoints, so that what
 was rotated takes effect without a restart.
 
-`dispatcher.outbound.reference_rule` decides which references are allowed. The rule is enforced here,
+`outbound.reference_rule` decides which references are allowed. The rule is enforced here,
 where a reference is resolved, whoever wrote it.
 """
 
@@ -13,7 +13,7 @@ import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dispatcher.delivery.rules.values import EndpointRow
+from dispatcher.outbound.endpoint import EndpointRow
 from dispatcher.outbound.headers import headers_fault, is_reference, value_fault
 from dispatcher.outbound.reference_rule import ReferenceRule, is_below, is_usable_folder
 from dispatcher.receiver.errors import SecretError

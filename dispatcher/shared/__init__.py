@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/shared"""
+"""What every room of the dispatcher uses. It imports none of them."""

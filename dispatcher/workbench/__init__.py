@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/workbench"""
+"""Tools for people who write a receiver: `listen`, `trigger`, `sign`, `verify`, `conform`."""

@@ -1,1 +1,1 @@
-"""TODOROOM sink/rows"""
+"""From the rows of a micro-batch to entries, as Arrow columns. No I/O."""

@@ -1,1 +1,1 @@
-"""TODOROOM sink/transaction"""
+"""The batch transaction: ledger, keys, subjects, entries, quarantine."""

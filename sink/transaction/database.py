@@ -89,7 +89,7 @@ def statement(name: str) -> bytes:
 
 
 def execute(connection: psycopg.Connection, name: str, **values: Any) -> psycopg.Cursor[DictRow]:
-    """Execute `sink/transaction/sql/{name}.sql`; raises `SchemaMismatch` where the database lacks something."""
+    """Execute a statement of `sql/`; raises `SchemaMismatch` where the database lacks something."""
     with fitting():
         return connection.cursor(row_factory=dict_row).execute(statement(name), values)
 

@@ -1,1 +1,1 @@
-"""TODOROOM spark_app/checkpoint"""
+"""What the job keeps inside a checkpoint, beside Spark's own files."""

@@ -1,1 +1,1 @@
-"""TODOROOM spark_app/command"""
+"""The command line of the job."""

@@ -1,1 +1,1 @@
-"""TODOROOM spark_app/input"""
+"""Event files, their formats, and which rows are events."""

@@ -1,1 +1,1 @@
-"""TODOROOM spark_app/lifecycle"""
+"""One run of the job: attempts, restarts, failures, stop."""

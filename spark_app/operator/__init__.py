@@ -1,1 +1,1 @@
-"""TODOROOM spark_app/operator"""
+"""The stateful operator: map side, state, output."""

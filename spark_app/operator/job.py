@@ -50,7 +50,7 @@ class Job:
 
 
 def exposure(spark: SparkSession, job: Job) -> DataFrame:
-    """Return the streaming DataFrame whose rows `spark_app.operator.output` and `companions` read."""
+    """Return the streaming DataFrame whose rows `output` and `companions` read."""
     packer = Packer(
         parse=parser(job.format),
         policy=job.policy,

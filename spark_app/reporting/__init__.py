@@ -1,1 +1,1 @@
-"""TODOROOM spark_app/reporting"""
+"""Metrics and the progress line."""

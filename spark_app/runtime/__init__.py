@@ -1,1 +1,1 @@
-"""TODOROOM spark_app/runtime"""
+"""Spark, its JVM and its settings."""

@@ -6,7 +6,7 @@ are moved into the past in the database. Asserted: what arrived and when, the lo
 
 import pytest
 
-from dispatcher.delivery.rules.lifecycle import LaneState
+from dispatcher.shared.states import LaneState
 from sink.contract.exits import ExitCode
 from tests.support.dispatch.delivery import lanes
 from tests.support.dispatch.dispatching import Process

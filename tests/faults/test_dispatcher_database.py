@@ -12,8 +12,8 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from dispatcher.delivery.rules.lifecycle import LaneState
 from dispatcher.operators.streams.operator import operator_store
+from dispatcher.shared.states import LaneState
 from sink.contract.exits import ExitCode
 from tests.support.dispatch.delivery import attempts, lanes
 from tests.support.dispatch.scene import SHORT, FirstOf, Scene

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from dispatcher.delivery.rules.lifecycle import LaneState
 from dispatcher.outbound.transport.engines import EngineName
+from dispatcher.shared.states import LaneState
 from sink.contract.exits import ExitCode
 from tests.support.dispatch.delivery import attempts, lanes
 from tests.support.dispatch.scene import LEASE_SECONDS, SHORT, FirstOf, Scene

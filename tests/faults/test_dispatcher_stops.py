@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from dispatcher.delivery.rules.lifecycle import LaneState
+from dispatcher.shared.states import LaneState
 from sink.contract.exits import ExitCode
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.delivery import attempts, expire_leases, lanes

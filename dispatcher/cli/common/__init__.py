@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/cli/common"""
+"""What the commands share: options, output, confirmation."""

@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/cli/database"""
+"""`holdfast database`, `check` and `config`."""

@@ -11,7 +11,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from dispatcher.cli.common.receiver_options import dsn_named, time_of
 from dispatcher.cli.common.shared import AsJson, Dsn, print_json
 from dispatcher.cli.database.check_shown import show
-from dispatcher.delivery.rules.values import EndpointRow
 from dispatcher.operators.check.actions import Watch, check, compare_receipts, judge_order
 from dispatcher.operators.check.report import Checked
 from dispatcher.operators.check.store import Range, checks
@@ -19,6 +18,7 @@ from dispatcher.operators.check.views import as_rows
 from dispatcher.operators.config.here import reference_rule
 from dispatcher.operators.receipts.inbox import inbox_tables
 from dispatcher.operators.receipts.store import Sent, Wanted, sent
+from dispatcher.outbound.endpoint import EndpointRow
 from sink.contract.exits import CommandError, ExitCode
 
 

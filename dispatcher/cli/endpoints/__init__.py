@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/cli/endpoints"""
+"""`holdfast endpoint`."""

@@ -9,8 +9,8 @@ from dispatcher.cli.common.confirm import askable, confirm
 from dispatcher.cli.common.shared import AsJson, Dsn, print_json
 from dispatcher.cli.common.shown import reason_of, shortened, visible
 from dispatcher.cli.workbench import wire_options as wire
-from dispatcher.delivery.settings import EngineName
 from dispatcher.operators.endpoints.probe_audit import note_test
+from dispatcher.outbound.transport.transport import EngineName
 from sink.contract.exits import CommandError, ExitCode
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/cli/entries"""
+"""`holdfast entries`, `attempts`, `trace` and `why`."""

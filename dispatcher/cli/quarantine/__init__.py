@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/cli/quarantine"""
+"""`holdfast quarantine`."""

@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/cli/replays"""
+"""`holdfast replay`, `redeliver` and `reissue`."""

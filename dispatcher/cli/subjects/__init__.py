@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/cli/subjects"""
+"""`holdfast subjects`, `suppressed` and `receipts`."""

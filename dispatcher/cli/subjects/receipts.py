@@ -12,7 +12,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from dispatcher.cli.common.receiver_options import dsn_named, time_of
 from dispatcher.cli.common.shared import AsJson, Dsn, print_json
 from dispatcher.cli.subjects.receipts_shown import show
-from dispatcher.delivery.rules.values import EndpointRow
 from dispatcher.operators.config.here import reference_rule
 from dispatcher.operators.receipts.comparing import (
     Watch,
@@ -24,6 +23,7 @@ from dispatcher.operators.receipts.inbox import inbox_tables
 from dispatcher.operators.receipts.rules import Tally
 from dispatcher.operators.receipts.store import Sent, Wanted, sent
 from dispatcher.operators.receipts.views import as_rows
+from dispatcher.outbound.endpoint import EndpointRow
 from sink.contract.exits import CommandError, ExitCode
 
 DAY = timedelta(days=1)

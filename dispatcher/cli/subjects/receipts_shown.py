@@ -3,16 +3,10 @@
 import typer
 
 from dispatcher.cli.common.shown import plain, visible
-from dispatcher.operators.receipts.rules import (
-    MEANING,
-    Difference,
-    Finding,
-    Here,
-    Tally,
-    There,
-)
+from dispatcher.operators.receipts.rules import MEANING, Difference, Finding, Here, Tally
 from dispatcher.operators.receipts.store import Wanted
 from dispatcher.operators.receipts.views import PROOFS, findings_of, sequence_of, subject_of
+from dispatcher.outbound.inquiry_answer import There
 
 SIDES = {
     None: "the receipts that are stored here",

@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/cli/workbench"""
+"""`holdfast listen`, `trigger`, `sign`, `verify` and `conform`."""

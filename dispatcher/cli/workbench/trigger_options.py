@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.delivery.settings import EngineName
+from dispatcher.outbound.transport.transport import EngineName
 
 Type = Annotated[str, typer.Argument(metavar="TYPE", help="payout_hold.block, or any other.")]
 Url = Annotated[str | None, typer.Option("--url", help="Where to POST.")]

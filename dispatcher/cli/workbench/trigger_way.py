@@ -32,8 +32,7 @@ def way_to_url(
     url: str, references: Sequence[str] | None, cidrs: Sequence[str], total_timeout: float
 ) -> "Way":
     """Return the way to a URL; loopback addresses are allowed. Raises `CommandError`."""
-    from dispatcher.delivery.endpoints import USER_AGENT  # noqa: PLC0415 - as above
-    from dispatcher.outbound.request import Composer  # noqa: PLC0415 - see wire_options
+    from dispatcher.outbound.request import USER_AGENT, Composer  # noqa: PLC0415 - see wire_options
     from dispatcher.outbound.target import Target, url_fault  # noqa: PLC0415 - as above
     from dispatcher.workbench.listen.one_delivery import Way  # noqa: PLC0415 - as above
 
@@ -56,10 +55,9 @@ def way_to_endpoint(name: str, dsn: str | None) -> tuple["Way", str]:
 
     Its secrets, headers and certificates are read here, as a dispatcher would read them.
     """
-    from dispatcher.delivery.endpoints import USER_AGENT  # noqa: PLC0415 - as above
-    from dispatcher.delivery.rules.values import Endpoint, EndpointRow  # noqa: PLC0415 - as above
+    from dispatcher.outbound.endpoint import Endpoint, EndpointRow  # noqa: PLC0415 - as above
     from dispatcher.outbound.headers import joined  # noqa: PLC0415 - as above
-    from dispatcher.outbound.request import Composer  # noqa: PLC0415 - as above
+    from dispatcher.outbound.request import USER_AGENT, Composer  # noqa: PLC0415 - as above
     from dispatcher.outbound.secrets import read_material  # noqa: PLC0415 - as above
     from dispatcher.outbound.target import Target  # noqa: PLC0415 - as above
     from dispatcher.workbench.listen.one_delivery import Way  # noqa: PLC0415 - as above

@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/delivery/rules"""
+"""The rules of delivery. Pure: no I/O, no clock."""

@@ -9,7 +9,8 @@ from dispatcher.delivery.rules.schedule import (
     free_delay_us,
     retry_delay_us,
 )
-from dispatcher.delivery.rules.values import Attempt, DeadLetter, Endpoint, Entry, Lane, Settlement
+from dispatcher.delivery.rules.values import Attempt, DeadLetter, Entry, Lane, Settlement
+from dispatcher.outbound.endpoint import Endpoint
 from dispatcher.shared.outcome import CONFLICT
 from sink.contract.states import DeadReason, OrderPolicy, Outcome
 

@@ -14,20 +14,6 @@ LEASE_SECONDS_DEFAULT = 35.0
 """The lease while there is no endpoint to take it from."""
 
 
-INQUIRY_SECONDS_MAX = 5.0
-"""How long a receiver may take to say what became of a key, before the key is sent again."""
-
-
-def inquiry_seconds(total_timeout: float) -> float:
-    """Return how long an inquiry at an endpoint may take."""
-    return min(INQUIRY_SECONDS_MAX, total_timeout)
-
-
-def attempt_seconds(total_timeout: float, *, inquires: bool) -> float:
-    """Return how long an attempt may take, with an inquiry before it where the endpoint has one."""
-    return total_timeout + inquiry_seconds(total_timeout) if inquires else total_timeout
-
-
 def lease_seconds_for(attempts_seconds: list[float]) -> float:
     """Return the lease that gives every endpoint's attempt room: the longest attempt and 5 s."""
     if not attempts_seconds:

@@ -14,14 +14,7 @@ from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
-
-class LaneState(StrEnum):
-    """Where a lane stands."""
-
-    IDLE = "idle"
-    DUE = "due"
-    LEASED = "leased"
-    STOPPED = "stopped"
+from dispatcher.shared.states import LaneState
 
 
 class Move(StrEnum):

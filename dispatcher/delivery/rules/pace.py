@@ -11,15 +11,8 @@ from uuid import UUID
 
 from dispatcher.delivery.rules.breaker import JITTER, OPEN_SECONDS_MAX, Event, after
 from dispatcher.delivery.rules.schedule import RETRY_AFTER_SECONDS_MAX
+from dispatcher.shared.rate import BUCKET_SECONDS, sustained
 from sink.contract.states import BreakerState
-
-BEGIN_SECONDS = 0.1
-"""How long after its claim came back a paced entry may be begun; then it is given back: what was
-claimed and not begun cannot pile up behind a slow receiver. Not from the beginning of the claim:
-nothing would be begun while claims take longer."""
-
-BUCKET_SECONDS = 0.05
-"""How long an idle endpoint gathers what may then be claimed at once; one entry in any case."""
 
 DEBT_MAX = timedelta(seconds=2)
 """How far ahead the rate may be used up. A claim never gets that far, at any rate: what is further
@@ -104,18 +97,6 @@ def allowance(pace: Pace, limits: Limits, lanes: int, entries: int, at: datetime
             return Allowance(lanes, min(entries, free // max(lanes, 1)), rate, fresh_from=fresh)
         case _:
             assert_never(pace.breaker)
-
-
-def sustained(rate_per_second: int) -> float:
-    """Return the entries a second that are claimed where so many may be begun in any second.
-
-    Within a second as many are begun as were claimed in it and in `BEGIN_SECONDS` before it, and a
-    bucket that was full: of a lower rate these are together what the operator allows.
-
-    >>> sustained(115)
-    100.0
-    """
-    return rate_per_second / (1 + BEGIN_SECONDS + BUCKET_SECONDS)
 
 
 def next_seconds(pace: Pace, rate: float, at: datetime) -> float:

@@ -8,13 +8,11 @@ from dispatcher.delivery.rules.breaker import Event, after, open_seconds
 from dispatcher.delivery.rules.pace import Limits, Pace, as_of, moved, rate_of
 from dispatcher.delivery.rules.schedule import RETRY_AFTER_SECONDS_MAX
 from dispatcher.delivery.rules.values import Attempt, Settlement
+from dispatcher.shared.states import BARRED
 from sink.contract.states import BreakerState, Outcome
 
 _FAILURES = (Outcome.FAILED, Outcome.UNKNOWN, Outcome.THROTTLED)
 _ANSWERS = (Outcome.DELIVERED, Outcome.REJECTED)
-
-BARRED = "our own guard refused the endpoint"
-"""How the reason of a breaker begins that no failure of the receiver opened."""
 
 
 def settled(

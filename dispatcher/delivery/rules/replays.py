@@ -8,8 +8,9 @@ from uuid import UUID
 
 from dispatcher.delivery.rules.decide import detail_of
 from dispatcher.delivery.rules.lifecycle import Move
-from dispatcher.delivery.rules.pace import BUCKET_SECONDS, DEBT_MAX, Allowance, sustained
+from dispatcher.delivery.rules.pace import DEBT_MAX, Allowance
 from dispatcher.delivery.rules.values import Lane, Settlement
+from dispatcher.shared.rate import BUCKET_SECONDS
 from sink.contract.states import Outcome
 
 BURST_SECONDS = 0.1
@@ -72,19 +73,6 @@ def spare(free: int, most: int) -> int:
     1
     """
     return max(0, free - (most // RESERVE))
-
-
-def drain_seconds(
-    items: Mapping[str, int], rates: Mapping[str, int | None], rate: int | None
-) -> float | None:
-    """Return how long `items` take at least, by endpoint, or None where no rate bounds them.
-
-    `rates` are those of the endpoints, `rate` that of the whole replay; all in items a second.
-    """
-    bounds = [count / sustained(each) for name, count in items.items() if (each := rates.get(name))]
-    if rate:
-        bounds.append(sum(items.values()) / rate)
-    return max(bounds, default=None)
 
 
 def allowed_beside(allowance: Allowance) -> int:

@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/delivery/store"""
+"""The state of deliveries in Postgres: statements, transactions and connections."""

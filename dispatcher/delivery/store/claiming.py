@@ -11,15 +11,7 @@ from psycopg import errors
 
 from dispatcher.delivery.ports import Routed
 from dispatcher.delivery.rules.lease import SETTLE_SECONDS
-from dispatcher.delivery.rules.pace import (
-    BEGIN_SECONDS,
-    Allowance,
-    Pace,
-    allowance,
-    as_of,
-    claimed,
-    next_seconds,
-)
+from dispatcher.delivery.rules.pace import Allowance, Pace, allowance, as_of, claimed, next_seconds
 from dispatcher.delivery.rules.values import Claim, Lane, Wanted
 from dispatcher.delivery.store.claimed_rows import (
     Found,
@@ -36,6 +28,7 @@ from dispatcher.delivery.store.pool import Connection
 from dispatcher.delivery.store.routing import take_few
 from dispatcher.delivery.store.session import Sessions
 from dispatcher.shared.clock import seconds
+from dispatcher.shared.rate import BEGIN_SECONDS
 from sink.contract.failpoints import failpoint
 from sink.contract.states import BreakerState
 

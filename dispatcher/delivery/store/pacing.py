@@ -1,4 +1,4 @@
-"""Rows of `endpoint_pace`: taken with their lock, judged by `dispatcher.delivery.rules.pace`, stored."""
+"""Rows of `endpoint_pace`: taken with their lock, judged by `rules.pace`, stored."""
 
 import random
 from collections import defaultdict
@@ -8,12 +8,12 @@ from datetime import datetime
 
 from psycopg.rows import DictRow
 
-from dispatcher.delivery.rules.lease import attempt_seconds
 from dispatcher.delivery.rules.pace import Limits, Pace
 from dispatcher.delivery.rules.pace_results import settled
 from dispatcher.delivery.rules.values import PaceChange, Settlement
 from dispatcher.delivery.store.messages import Step, run
 from dispatcher.delivery.store.pool import Connection
+from dispatcher.outbound.endpoint import attempt_seconds
 from sink.contract.states import BreakerState, Outcome
 
 

@@ -9,15 +9,7 @@ from dispatcher.delivery.outage import Outage
 from dispatcher.delivery.ports import Instance, OldDays, Pruned, Routed
 from dispatcher.delivery.rules.hold_reason import why_held_up
 from dispatcher.delivery.rules.replays import ReplayTurn, ReplayWanted
-from dispatcher.delivery.rules.values import (
-    Claim,
-    Endpoint,
-    EndpointRow,
-    Rescued,
-    Settled,
-    Settlement,
-    Wanted,
-)
+from dispatcher.delivery.rules.values import Claim, Rescued, Settled, Settlement, Wanted
 from dispatcher.delivery.store import looks
 from dispatcher.delivery.store.claiming import Claimer
 from dispatcher.delivery.store.messages import run
@@ -28,6 +20,7 @@ from dispatcher.delivery.store.session import CONNECTIONS_MAX, Sessions
 from dispatcher.delivery.store.settlement import settle
 from dispatcher.delivery.store.warm import warm
 from dispatcher.delivery.telemetry.log import Telemetry
+from dispatcher.outbound.endpoint import Endpoint, EndpointRow
 from dispatcher.outbound.key_window import KeyWindow
 from sink.contract.failpoints import failpoint
 from sink.contract.states import BreakerState, EndpointState, EnvelopeStyle, OrderPolicy

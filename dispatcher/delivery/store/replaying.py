@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 from psycopg.rows import DictRow
 
 from dispatcher.delivery.rules.lease import SETTLE_SECONDS
-from dispatcher.delivery.rules.pace import BEGIN_SECONDS, Allowance, allowance, as_of, claimed
+from dispatcher.delivery.rules.pace import Allowance, allowance, as_of, claimed
 from dispatcher.delivery.rules.replays import (
     ReplayRate,
     ReplayTurn,
@@ -30,6 +30,7 @@ from dispatcher.delivery.store.pacing import Taken, concerned, paces_of, settle_
 from dispatcher.delivery.store.pool import Connection
 from dispatcher.delivery.store.settlement import add_attempts, claim_of, claimed_row, stored_before
 from dispatcher.shared.clock import seconds
+from dispatcher.shared.rate import BEGIN_SECONDS
 from sink.contract.failpoints import failpoint
 from sink.contract.states import ReplayKind
 
@@ -57,7 +58,7 @@ class _Room:
 
 
 async def claim_items(connection: Connection, wanted: ReplayWanted, started: float) -> ReplayTurn:
-    """Take items in the caller's transaction; see `dispatcher.delivery.ports.Store.claim_replays`."""
+    """Take items in the caller's transaction; see `ports.Store.claim_replays`."""
     given = {"endpoint_ids": list(wanted.room), "replays": REPLAYS}
     replays = await run(connection, "replaying/replay_applying", given)
     if not replays:
@@ -92,7 +93,7 @@ async def claim_items(connection: Connection, wanted: ReplayWanted, started: flo
 async def settle_items(
     connection: Connection, settlements: Sequence[Settlement], *, repeated: bool
 ) -> list[Settled]:
-    """Store results in the caller's transaction; see `dispatcher.delivery.ports.Store.settle_replays`."""
+    """Store results in the caller's transaction; see `ports.Store.settle_replays`."""
     found = await run(connection, "replaying/replay_settle", _results(settlements))
     rows = {claimed_row(row): row for row in found}
     held = [each for each in settlements if claim_of(each) in rows]

@@ -21,7 +21,7 @@ Claimed = tuple[int, int, UUID]
 async def settle(
     connection: Connection, settlements: Sequence[Settlement], *, repeated: bool
 ) -> list[Settled]:
-    """Store `settlements` in a transaction that begins here; see `dispatcher.delivery.ports.Store.settle`.
+    """Store `settlements` in a transaction that begins here; see `ports.Store.settle`.
 
     Nothing of a lost lease is stored. Its rescue has booked the same attempts as `unknown`; a
     second row for one of them would count it twice.

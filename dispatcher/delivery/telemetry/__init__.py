@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/delivery/telemetry"""
+"""What the engine reports: log lines, metrics and spans."""

@@ -9,16 +9,9 @@ from uuid import UUID
 
 from dispatcher.delivery.ports import Instance, OldDays, Pruned, Routed, Store
 from dispatcher.delivery.rules.replays import ReplayTurn, ReplayWanted
-from dispatcher.delivery.rules.values import (
-    Claim,
-    EndpointRow,
-    Lane,
-    Rescued,
-    Settled,
-    Settlement,
-    Wanted,
-)
+from dispatcher.delivery.rules.values import Claim, Lane, Rescued, Settled, Settlement, Wanted
 from dispatcher.delivery.telemetry.metrics import Measures
+from dispatcher.outbound.endpoint import EndpointRow
 from dispatcher.outbound.key_window import KeyWindow
 from dispatcher.outbound.receipt import says_stale
 from dispatcher.shared.clock import seconds

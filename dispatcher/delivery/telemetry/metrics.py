@@ -3,33 +3,17 @@
 Counting is plain arithmetic in the event loop's thread; families are made when somebody asks.
 """
 
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from dispatcher.shared.metrics import ATTEMPT_SECONDS, Histogram, Labels
 from sink.contract.states import BreakerState, Outcome
 
-ATTEMPT_SECONDS = (
-    0.001,
-    0.0025,
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1.0,
-    2.5,
-    5.0,
-    10.0,
-    30.0,
-)
 END_TO_END_SECONDS = (
     0.01,
     0.025,
@@ -50,8 +34,6 @@ END_TO_END_SECONDS = (
 STORE_SECONDS = ATTEMPT_SECONDS
 LANES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 4096.0)
 
-Labels = tuple[str, ...]
-
 
 class Pools(Protocol):
     """The database connections of this process."""
@@ -65,34 +47,6 @@ class Pools(Protocol):
     def waited_seconds(self) -> float:
         """How long was waited for one, altogether."""
         ...
-
-
-class Histogram:
-    """Values by their size, a row of counts for each set of labels."""
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        """`bounds` are the upper ends of the buckets, ascending; values beyond are kept too."""
-        self._bounds = bounds
-        self._rows: dict[Labels, tuple[list[int], list[float]]] = {}
-
-    def observe(self, value: float, labels: Labels = ()) -> None:
-        """Take a value."""
-        row = self._rows.get(labels)
-        if row is None:
-            row = self._rows[labels] = ([0] * (len(self._bounds) + 1), [0.0])
-        counts, total = row
-        counts[bisect_left(self._bounds, value)] += 1
-        total[0] += value
-
-    def add_to(self, family: HistogramMetricFamily) -> HistogramMetricFamily:
-        """Write the rows into a family, as Prometheus counts: each bucket with those before it."""
-        for labels, (counts, total) in list(self._rows.items()):
-            below, buckets = 0, []
-            for bound, count in zip([*map(str, self._bounds), "+Inf"], counts[:], strict=True):
-                below += count
-                buckets.append((bound, below))
-            family.add_metric(labels, buckets, total[0])
-        return family
 
 
 class Measures:

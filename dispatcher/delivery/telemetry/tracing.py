@@ -12,7 +12,8 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dispatcher.delivery.rules.values import Attempt, Endpoint, Entry
+from dispatcher.delivery.rules.values import Attempt, Entry
+from dispatcher.outbound.endpoint import Endpoint
 from sink.contract.states import Outcome
 
 if TYPE_CHECKING:

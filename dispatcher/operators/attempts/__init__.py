@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/operators/attempts"""
+"""Attempts: every request that was sent, and its outcome."""

@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/operators/audit"""
+"""The audit trail: who did what, when and why."""

@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/operators/check"""
+"""The check of a live database against the invariants."""

@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/operators/common"""
+"""What the verbs share: the session with its audit trail, persons, keys and words."""

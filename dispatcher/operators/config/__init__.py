@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/operators/config"""
+"""Settings from the environment, and whether they work here."""

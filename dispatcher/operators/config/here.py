@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from dispatcher.delivery.rules.values import Endpoint, EndpointRow
 from dispatcher.operators.config.rules import References
+from dispatcher.outbound.endpoint import Endpoint, EndpointRow
 from dispatcher.outbound.reference_rule import (
     ALLOW_DIR,
     ALLOW_PREFIX,

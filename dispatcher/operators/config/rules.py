@@ -69,7 +69,7 @@ def judge(
 ) -> list[Check]:
     """Return every check.
 
-    `unknown` and `unfit` are variables as `dispatcher.operators.config.settings` finds them, `engine` the engine
+    `unknown` and `unfit` are variables as `config.settings` finds them, `engine` the engine
     that would send, and why there is none.
     """
     checks = [_variables(unknown), *_unfit(unfit), _engine(*engine), _database(database)]

@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/operators/database"""
+"""The database: size, connections, vacuum, missing days."""

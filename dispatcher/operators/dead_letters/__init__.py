@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/operators/dead_letters"""
+"""Dead letters: entries that are no longer tried."""

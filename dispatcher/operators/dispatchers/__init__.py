@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/operators/dispatchers"""
+"""Dispatchers: running and crashed processes."""

@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/operators/endpoints"""
+"""Endpoints: what their settings may be; adding, changing, applying files of them."""

@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/operators/entries"""
+"""Entries: found by key or listed, with their delivery at each endpoint."""

@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/operators/overview"""
+"""Backlog, rates, latency, and what needs a person."""

@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from dispatcher.delivery.rules.pace_results import BARRED
 from dispatcher.operators.common.spans import span
 from dispatcher.operators.why.lock_holders import holders
+from dispatcher.shared.states import BARRED
 
 SNAPSHOT_SECONDS = 300.0
 """How old a snapshot or an open transaction may become without a word."""

@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/operators/proposals"""
+"""Proposals: planned by one person, approved by a second, applied once."""

@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/operators/quarantine"""
+"""The quarantine: rows that the sink or the job refused, corrected or dismissed."""

@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/operators/receipts"""
+"""Receipts: what was sent, compared with what a receiver applied."""

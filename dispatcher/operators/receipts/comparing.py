@@ -12,12 +12,12 @@ from dispatcher.operators.receipts.rules import (
     Finding,
     Here,
     Tally,
-    There,
     called_stale,
     compare,
     stale_finding,
 )
 from dispatcher.operators.receipts.store import Sent, Wanted
+from dispatcher.outbound.inquiry_answer import There
 
 Watch = Callable[[Tally, int | None], None]
 """Called after each page: what was found so far, and up to which subject's number."""

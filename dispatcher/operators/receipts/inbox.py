@@ -10,8 +10,8 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 
 from dispatcher.operators.common.session import CONNECT_SECONDS
-from dispatcher.operators.receipts.rules import There
 from dispatcher.operators.receipts.store import PAGE, Wanted
+from dispatcher.outbound.inquiry_answer import There
 from dispatcher.shared.statements import operator_statement
 from sink.contract.canonical import rfc3339
 from sink.contract.dsn import redact
@@ -61,7 +61,9 @@ class InboxTables:
             yield cursor
 
     def _statement(self, name: str) -> sql.Composed:
-        return sql.SQL(operator_statement(name).decode()).format(schema=sql.Identifier(self._schema))
+        return sql.SQL(operator_statement(name).decode()).format(
+            schema=sql.Identifier(self._schema)
+        )
 
 
 @contextmanager

@@ -11,10 +11,16 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit, urlunsplit
 
-from dispatcher.delivery.endpoints import USER_AGENT
-from dispatcher.delivery.rules.values import EndpointRow
-from dispatcher.operators.receipts.rules import There
-from dispatcher.outbound.inquiry_answer import Answer, InquiryError, asked_seconds, judged, may_pass
+from dispatcher.outbound.endpoint import EndpointRow
+from dispatcher.outbound.inquiry_answer import (
+    Answer,
+    InquiryError,
+    There,
+    asked_seconds,
+    judged,
+    may_pass,
+)
+from dispatcher.outbound.request import USER_AGENT
 from dispatcher.outbound.secrets import Material
 from dispatcher.outbound.signing import Signer
 from dispatcher.outbound.target import Target, url_fault

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from dispatcher.outbound.inquiry_answer import There
 from dispatcher.shared.value import value
 from sink.contract.wire import ReceiptOutcome
 
@@ -121,21 +122,6 @@ class Here:
     last: str
     proof: Proof | None = None
     body_sha256: bytes | None = None
-
-
-@value
-class There:
-    """What a receiver knows of a key: `applied` or `stale`, and since when, by its own clock.
-
-    `body_sha256` is None where the receiver does not tell it.
-    """
-
-    key: str
-    outcome: ReceiptOutcome
-    applied_at: str
-    body_sha256: bytes | None = None
-    subject: str | None = None
-    sequence: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

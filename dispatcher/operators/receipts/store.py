@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from dispatcher.delivery.rules.values import Endpoint, EndpointRow
 from dispatcher.operators.common.session import OperatorSession, Row, operator_connection
 from dispatcher.operators.receipts.rules import IN_FLIGHT, Here, Proof
+from dispatcher.outbound.endpoint import Endpoint, EndpointRow
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
 from sink.contract.states import OrderPolicy, Outcome

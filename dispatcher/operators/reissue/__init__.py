@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/operators/reissue"""
+"""Reissues: a decision made again under a new key."""

@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/operators/replays"""
+"""Replays: entries sent again under their keys, by a plan that a person approves."""

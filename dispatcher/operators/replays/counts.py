@@ -1,8 +1,9 @@
 """What the plan of a replay says of what its filter found: sums over endpoints and kinds. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from dispatcher.shared.rate import sustained
 from sink.contract.states import ReplayKind
 
 Row = dict[str, Any]
@@ -47,3 +48,16 @@ def plan_counts(rows: Iterable[Row], overlaps: Iterable[Row]) -> Row:
 
 def _text(moment: Any) -> str | None:
     return moment.isoformat() if moment is not None else None
+
+
+def drain_seconds(
+    items: Mapping[str, int], rates: Mapping[str, int | None], rate: int | None
+) -> float | None:
+    """Return how long `items` take at least, by endpoint, or None where no rate bounds them.
+
+    `rates` are those of the endpoints, `rate` that of the whole replay; all in items a second.
+    """
+    bounds = [count / sustained(each) for name, count in items.items() if (each := rates.get(name))]
+    if rate:
+        bounds.append(sum(items.values()) / rate)
+    return max(bounds, default=None)

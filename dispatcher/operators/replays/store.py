@@ -14,12 +14,11 @@ from uuid import UUID, uuid4
 
 from psycopg.types.json import Jsonb
 
-from dispatcher.delivery.rules.replays import drain_seconds
 from dispatcher.operators.common.person import ALONE_MAX, lacks_approval
 from dispatcher.operators.common.session import Row, actor, operator_connection, person
 from dispatcher.operators.reissue.rules import never_sent_again
 from dispatcher.operators.reissue.settling import ReissueSettling
-from dispatcher.operators.replays.counts import plan_counts
+from dispatcher.operators.replays.counts import drain_seconds, plan_counts
 from dispatcher.operators.replays.filter import ReplayFilter, ReplayFilterError, filter_stored
 from dispatcher.operators.replays.obstacles import obstacles
 from dispatcher.operators.replays.repeats import Repeats, second_person

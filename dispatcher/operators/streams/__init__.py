@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/operators/streams"""
+"""Streams: their batches, divergent replays, checkpoints and offsets."""

@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/operators/subjects"""
+"""Subjects: their lanes, gaps in a lane, and the state of transitions."""

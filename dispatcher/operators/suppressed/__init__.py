@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/operators/suppressed"""
+"""Suppressed decisions: recorded and not written; an overtaken one can be written."""

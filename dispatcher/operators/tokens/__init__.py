@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/operators/tokens"""
+"""Tokens of the API and logins of the console."""

@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/operators/trace"""
+"""One decision from its batch to its receipts."""

@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/operators/why"""
+"""Why an entry or a subject is where it is, and the command that helps."""

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import httpx
 
-from dispatcher.delivery.ports import Progress
 from dispatcher.outbound.request import Request
 from dispatcher.outbound.target import Target, url_fault
 from dispatcher.outbound.transport.certificates import UnusablePemError, authorities, extend
@@ -25,6 +24,7 @@ from dispatcher.outbound.transport.guard import (
     system_addresses,
 )
 from dispatcher.outbound.transport.http_connection import TIME_IS_UP, Reply
+from dispatcher.outbound.transport.transport import Progress
 from dispatcher.shared.clock import seconds
 from dispatcher.shared.outcome import Answer, NoAnswer, NotSent, Refused, Response, too_late
 from dispatcher.shared.text import one_line
@@ -62,7 +62,7 @@ class AsyncioTransport:
         return None
 
     async def send(self, target: Target, request: Request, progress: Progress) -> Answer:
-        """Make one attempt; see `dispatcher.delivery.ports.Transport.send`."""
+        """Make one attempt; see `Transport.send`."""
         end = seconds() + target.total_timeout
         try:
             newest, channel = self._newest.get(target.endpoint_id, _NONE)
@@ -118,7 +118,7 @@ class AsyncioTransport:
             channel.close_expired()
 
     def drop(self, target: Target) -> None:
-        """Close the idle connections to `target`; see `dispatcher.delivery.ports.Transport.drop`."""
+        """Close the idle connections to `target`; see `Transport.drop`."""
         channel = self._channels.get(target)
         if channel is not None:
             channel.drop()

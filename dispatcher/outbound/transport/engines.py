@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Literal
 
-from dispatcher.delivery.ports import Transport
 from dispatcher.outbound.transport.httpx_engine import HttpxTransport
+from dispatcher.outbound.transport.transport import Transport
 
 EngineName = Literal["auto", "asyncio", "httpx"]
 

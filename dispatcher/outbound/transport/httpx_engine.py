@@ -12,7 +12,6 @@ from typing import Any
 
 import httpx
 
-from dispatcher.delivery.ports import Progress
 from dispatcher.outbound.request import Request
 from dispatcher.outbound.target import Target, url_fault
 from dispatcher.outbound.transport.certificates import UnusablePemError, extend, trust
@@ -25,6 +24,7 @@ from dispatcher.outbound.transport.guard import (
     system_addresses,
 )
 from dispatcher.outbound.transport.guarded_backend import GuardedBackend
+from dispatcher.outbound.transport.transport import Progress
 from dispatcher.shared.clock import seconds
 from dispatcher.shared.outcome import (
     RESPONSE_BYTES_READ_MAX,
@@ -68,7 +68,7 @@ class HttpxTransport:
         return None
 
     async def send(self, target: Target, request: Request, progress: Progress) -> Answer:
-        """Make one attempt; see `dispatcher.delivery.ports.Transport.send`."""
+        """Make one attempt; see `Transport.send`."""
         end = seconds() + target.total_timeout
         try:
             channel = self._channel(target)
@@ -97,7 +97,7 @@ class HttpxTransport:
             await channel.connections.close_expired()
 
     def drop(self, target: Target) -> None:
-        """Use no idle connection to `target` again; see `dispatcher.delivery.ports.Transport.drop`."""
+        """Use no idle connection to `target` again; see `Transport.drop`."""
         channel = self._channels.get(target)
         if channel is not None:
             channel.connections.drop()

@@ -4,7 +4,6 @@ import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
-from dispatcher.delivery.settings import EngineName
 from dispatcher.outbound.endpoint_probe import (
     FAILED,
     TYPE,
@@ -15,6 +14,7 @@ from dispatcher.outbound.endpoint_probe import (
     unreached,
 )
 from dispatcher.outbound.transport.looking import look
+from dispatcher.outbound.transport.transport import EngineName
 from dispatcher.workbench.listen import one_delivery
 from dispatcher.workbench.listen.one_delivery import Sent, Way
 from dispatcher.workbench.listen.sample_delivery import OCCURRED_AT, Specimen

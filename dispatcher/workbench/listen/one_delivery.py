@@ -11,14 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from dispatcher.delivery.ports import Progress
-from dispatcher.delivery.settings import EngineName
 from dispatcher.outbound.receipt import proven_receipt
 from dispatcher.outbound.request import Composer, Headers, Request
 from dispatcher.outbound.retry_after import parse_retry_after
 from dispatcher.outbound.signing import Signer
 from dispatcher.outbound.target import Target
 from dispatcher.outbound.transport.engines import open_transport
+from dispatcher.outbound.transport.transport import EngineName, Progress
 from dispatcher.receiver.secret import Secret
 from dispatcher.shared.outcome import CONFLICT, Answer, Response, classify
 from dispatcher.shared.text import hide, storable

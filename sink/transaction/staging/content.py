@@ -1,4 +1,4 @@
-"""A staged batch as the transaction meets it: `sink.transaction.content.Content` whose rows are in Postgres."""
+"""A staged batch as the transaction meets it: `Content` whose rows are in Postgres."""
 
 import hashlib
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""`holdfast` on a host that is bent: `python -m tests.support.dispatch.bent_dispatch BEND ... dispatch`.
+"""`holdfast` on a bent host: `python -m tests.support.dispatch.bent_dispatch BEND ... dispatch`.
 
 `--clock-file PATH` shifts the wall clock of this process by the seconds that the file holds, from
 the moment at which it appears; clocks that measure durations go on. `--resolve NAME=A,B,...` lets a

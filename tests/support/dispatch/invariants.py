@@ -13,7 +13,8 @@ from uuid import UUID
 import psycopg
 from psycopg.rows import namedtuple_row
 
-from dispatcher.delivery.rules.lifecycle import LaneState, state_of
+from dispatcher.delivery.rules.lifecycle import state_of
+from dispatcher.shared.states import LaneState
 from tests.support.dispatch.webhooks import Seen
 
 ENTRIES = """

@@ -1,7 +1,8 @@
 """A driver as a process: it writes three fixed batches and keeps a checkpoint as Spark would.
 
 `offsets/N` is there before the batch, `commits/N` after the sink returned, and a restart goes on at
-the first batch without a commit. Run as `python -m tests.support.job.sink_program DSN FOLDER QUERY_ID`,
+the first batch without a commit. Run as
+`python -m tests.support.job.sink_program DSN FOLDER QUERY_ID`,
 with `staged` behind it for the staged path, where the rows alone are the batch.
 """
 

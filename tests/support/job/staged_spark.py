@@ -1,6 +1,7 @@
 """A Spark driver as a process, on the staged path: a file a batch, two partitions a batch.
 
-Run as `python -m tests.support.job.staged_spark DSN FOLDER`; it ends when all files are written. A task
+Run as
+`python -m tests.support.job.staged_spark DSN FOLDER`; it ends when all files are written. A task
 has four tries, as on a cluster.
 `FOLDER/events` has the files, `FOLDER/checkpoint` is the query's.
 """

@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/api/console/forms"""
+"""Forms and what is read from them."""

@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/api/console/frame"""
+"""What every page has: login, navigation, templates, errors."""

@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/api/console/rendering"""
+"""Values, charts and sentences of pages. Pure."""

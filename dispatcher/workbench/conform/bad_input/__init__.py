@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/workbench/conform/bad_input"""
+"""Requests that a receiver must refuse, one rule each."""

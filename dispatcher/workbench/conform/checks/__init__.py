@@ -1,1 +1,1 @@
-"""TODOROOM dispatcher/workbench/conform/checks"""
+"""The checks of a receiver, in groups."""

@@ -5,10 +5,10 @@ from ipaddress import ip_network
 
 import wire
 
-from dispatcher.delivery.ports import Progress
 from dispatcher.outbound.request import Request
 from dispatcher.outbound.target import Target
 from dispatcher.outbound.transport.asyncio_engine import AsyncioTransport
+from dispatcher.outbound.transport.transport import Progress
 from dispatcher.shared.outcome import Response
 
 

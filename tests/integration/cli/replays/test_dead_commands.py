@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from dispatcher.delivery.rules.lifecycle import LaneState
+from dispatcher.shared.states import LaneState
 from sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch import webhooks

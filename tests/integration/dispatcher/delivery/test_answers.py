@@ -8,8 +8,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from dispatcher.delivery.rules.lifecycle import LaneState
 from dispatcher.outbound.transport.engines import EngineName
+from dispatcher.shared.states import LaneState
 from sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch.delivery import attempts, lanes, make_due

@@ -7,8 +7,9 @@ from uuid import uuid4
 import psycopg
 
 from dispatcher.delivery.rules.decide import release, settle
-from dispatcher.delivery.rules.values import Attempt, Endpoint, Lane, Settled, Settlement, Wanted
+from dispatcher.delivery.rules.values import Attempt, Lane, Settled, Settlement, Wanted
 from dispatcher.delivery.store.postgres import PostgresStore
+from dispatcher.outbound.endpoint import Endpoint
 from sink.contract.states import BreakerState, OrderPolicy, Outcome
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.delivery import attempts, expire_leases, lanes, make_due, stored

@@ -8,8 +8,9 @@ import psycopg
 
 from dispatcher.delivery.rules.decide import release, settle
 from dispatcher.delivery.rules.lifecycle import Move
-from dispatcher.delivery.rules.values import Attempt, Endpoint, Lane, Settlement, Wanted
+from dispatcher.delivery.rules.values import Attempt, Lane, Settlement, Wanted
 from dispatcher.delivery.store.postgres import PostgresStore
+from dispatcher.outbound.endpoint import Endpoint
 from sink.contract.states import DeadReason, OrderPolicy, Outcome
 from tests.support.dispatch.delivery import expire_leases, make_due, stored
 from tests.support.dispatch.dispatching import add_endpoint

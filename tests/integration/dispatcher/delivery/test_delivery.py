@@ -12,8 +12,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from dispatcher.delivery.rules.lifecycle import LaneState
 from dispatcher.operators.streams.operator import operator_store
+from dispatcher.shared.states import LaneState
 from sink.contract.canonical import rfc3339
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.delivery import AttemptRow, attempts, lanes, make_due

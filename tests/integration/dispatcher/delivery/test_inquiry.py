@@ -9,8 +9,8 @@ from ipaddress import ip_network
 
 import pytest
 
-from dispatcher.delivery.rules.values import Endpoint, EndpointRow
 from dispatcher.operators.receipts.key_inquiry import QUESTIONS_AT_ONCE, Inquirer
+from dispatcher.outbound.endpoint import Endpoint, EndpointRow
 from dispatcher.outbound.inquiry_answer import InquiryError
 from dispatcher.outbound.secrets import Material
 from dispatcher.receiver.secret import Secret

@@ -8,10 +8,11 @@ from uuid import uuid4
 import psycopg
 
 from dispatcher.delivery.rules.decide import release, settle
-from dispatcher.delivery.rules.pace import BEGIN_SECONDS, sustained
-from dispatcher.delivery.rules.values import Attempt, Endpoint, Lane, Wanted
+from dispatcher.delivery.rules.values import Attempt, Lane, Wanted
 from dispatcher.delivery.store.postgres import PostgresStore
+from dispatcher.outbound.endpoint import Endpoint
 from dispatcher.shared.clock import seconds
+from dispatcher.shared.rate import BEGIN_SECONDS, sustained
 from sink.contract.states import OrderPolicy, Outcome
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.delivery import lanes, stored

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from dispatcher.delivery.ports import Progress
 from dispatcher.outbound.target import Target
 from dispatcher.outbound.transport.asyncio_engine import AsyncioTransport
 from dispatcher.outbound.transport.engines import EngineName, open_transport
 from dispatcher.outbound.transport.httpx_engine import HttpxTransport
+from dispatcher.outbound.transport.transport import Progress
 from dispatcher.shared.outcome import Answer, NoAnswer, NotSent, Response
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.transports import CONTENT, LOOPBACK, REQUEST, Sending, each_engine

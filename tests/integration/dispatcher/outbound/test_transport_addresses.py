@@ -7,8 +7,8 @@ from ipaddress import ip_network
 
 import pytest
 
-from dispatcher.delivery.ports import Progress
 from dispatcher.outbound.target import Target
+from dispatcher.outbound.transport.transport import Progress
 from dispatcher.shared.outcome import Answer, NotSent, Refused, Response
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.transports import LOOPBACK, REQUEST, Sending, answering, each_engine

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.delivery.ports import Progress
 from dispatcher.outbound.target import Target
 from dispatcher.outbound.transport.guard import Resolve
+from dispatcher.outbound.transport.transport import Progress
 from dispatcher.shared import clock
 from dispatcher.shared.outcome import Answer, NotSent, Response
 from tests.support.dispatch import webhooks

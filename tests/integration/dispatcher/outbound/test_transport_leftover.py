@@ -9,11 +9,11 @@ from typing import cast
 import pytest
 import uvloop
 
-from dispatcher.delivery.ports import Progress
 from dispatcher.outbound.request import Request
 from dispatcher.outbound.target import Target
 from dispatcher.outbound.transport.asyncio_engine import AsyncioTransport
 from dispatcher.outbound.transport.getting import Getter
+from dispatcher.outbound.transport.transport import Progress
 from dispatcher.shared.outcome import Answer, Response
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.hasty import HastyReceiver, hasty

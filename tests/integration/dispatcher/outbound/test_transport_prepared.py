@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Sequence
 
-from dispatcher.delivery.ports import Progress
 from dispatcher.outbound.target import Target
 from dispatcher.outbound.transport.asyncio_engine import AsyncioTransport
+from dispatcher.outbound.transport.transport import Progress
 from dispatcher.shared.outcome import Answer, NotSent, Response
 from tests.support.dispatch.transports import LOOPBACK, REQUEST
 from tests.support.dispatch.webhooks import WebhookReceiver

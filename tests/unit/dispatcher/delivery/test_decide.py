@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from dispatcher.delivery.rules.decide import release, settle
 from dispatcher.delivery.rules.lifecycle import Move
-from dispatcher.delivery.rules.values import Attempt, Endpoint, Entry, Lane
+from dispatcher.delivery.rules.values import Attempt, Entry, Lane
+from dispatcher.outbound.endpoint import Endpoint
 from sink.contract.states import DeadReason, OrderPolicy, Outcome
 
 NOW = datetime(2026, 11, 2, 12, tzinfo=UTC)

@@ -6,7 +6,8 @@ from uuid import UUID
 
 from dispatcher.delivery.endpoints import Ready
 from dispatcher.delivery.flow import Flow
-from dispatcher.delivery.rules.values import Endpoint, Lane
+from dispatcher.delivery.rules.values import Lane
+from dispatcher.outbound.endpoint import Endpoint
 from dispatcher.outbound.signing import Signer
 from dispatcher.outbound.target import Target
 from sink.contract.states import OrderPolicy

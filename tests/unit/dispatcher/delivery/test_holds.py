@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from dispatcher.delivery.holds import Holds
 from dispatcher.delivery.rules.decide import settle
-from dispatcher.delivery.rules.values import Attempt, Endpoint, Entry, Lane, Settlement
+from dispatcher.delivery.rules.values import Attempt, Entry, Lane, Settlement
+from dispatcher.outbound.endpoint import Endpoint
 from sink.contract.states import OrderPolicy, Outcome
 
 NOW = datetime(2026, 11, 2, 12, tzinfo=UTC)

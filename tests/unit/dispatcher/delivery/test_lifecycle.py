@@ -11,12 +11,12 @@ import dispatcher
 from dispatcher.delivery.rules.lifecycle import (
     TRANSITIONS,
     IllegalMoveError,
-    LaneState,
     Move,
     after,
     state_of,
     stops,
 )
+from dispatcher.shared.states import LaneState
 
 README = Path(dispatcher.__file__).parent / "README.md"
 

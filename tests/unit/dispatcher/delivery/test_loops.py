@@ -11,7 +11,8 @@ from dispatcher.delivery.holds import Holds
 from dispatcher.delivery.loops import Steps
 from dispatcher.delivery.ports import Routed
 from dispatcher.delivery.rules.decide import settle
-from dispatcher.delivery.rules.values import Attempt, Claim, Endpoint, Entry, Lane
+from dispatcher.delivery.rules.values import Attempt, Claim, Entry, Lane
+from dispatcher.outbound.endpoint import Endpoint
 from sink.contract.states import OrderPolicy, Outcome
 
 ENDPOINTS: Any = SimpleNamespace(

@@ -8,8 +8,9 @@ from prometheus_client import CollectorRegistry
 import dispatcher
 from dispatcher.api.metrics import ApiCollector, ApiMeasures
 from dispatcher.delivery.store.session import Pools
-from dispatcher.delivery.telemetry.metrics import DispatcherCollector, Histogram, Measures
+from dispatcher.delivery.telemetry.metrics import DispatcherCollector, Measures
 from dispatcher.operators.common.pool import PoolCounts
+from dispatcher.shared.metrics import Histogram
 from sink.contract.states import Outcome
 
 _TABLE = re.compile(r"^\| `(holdfast_\w+)` \| (\w+) \| (.*?) \|", re.MULTILINE)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from dispatcher.delivery.rules.lifecycle import Move
 from dispatcher.delivery.rules.pace import (
-    BEGIN_SECONDS,
     RAMP_DOUBLINGS,
     RAMP_PER_SECOND,
     Allowance,
@@ -21,10 +20,10 @@ from dispatcher.delivery.rules.pace import (
     claimed,
     next_seconds,
     rate_of,
-    sustained,
 )
 from dispatcher.delivery.rules.pace_results import settled
 from dispatcher.delivery.rules.values import Attempt, Settlement
+from dispatcher.shared.rate import BEGIN_SECONDS, sustained
 from sink.contract.states import BreakerState, Outcome
 
 NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)

@@ -16,11 +16,12 @@ from dispatcher.delivery.rules.replays import (
     affordable,
     allowed_beside,
     bounded,
-    drain_seconds,
     item_after,
     paid,
 )
-from dispatcher.delivery.rules.values import Attempt, Endpoint, Entry, Lane
+from dispatcher.delivery.rules.values import Attempt, Entry, Lane
+from dispatcher.operators.replays.counts import drain_seconds
+from dispatcher.outbound.endpoint import Endpoint
 from sink.contract.states import OrderPolicy, Outcome
 
 NOON = datetime(2025, 11, 3, 12, tzinfo=UTC)

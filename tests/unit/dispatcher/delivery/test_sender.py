@@ -12,14 +12,15 @@ from dispatcher.delivery.endpoints import Ready
 from dispatcher.delivery.holds import Holds
 from dispatcher.delivery.rules.lease import SETTLE_SECONDS
 from dispatcher.delivery.rules.lifecycle import Move
-from dispatcher.delivery.rules.pace import BEGIN_SECONDS
-from dispatcher.delivery.rules.values import Endpoint, Entry, Lane, Settlement
+from dispatcher.delivery.rules.values import Entry, Lane, Settlement
 from dispatcher.delivery.sender import Find, Sender
+from dispatcher.outbound.endpoint import Endpoint
 from dispatcher.outbound.signing import Signer
 from dispatcher.outbound.target import Target
 from dispatcher.receiver.secret import Secret
 from dispatcher.shared.clock import seconds
 from dispatcher.shared.outcome import Answer, Response
+from dispatcher.shared.rate import BEGIN_SECONDS
 from sink.contract.states import OrderPolicy, Outcome
 
 URL = "https://payouts.example/"

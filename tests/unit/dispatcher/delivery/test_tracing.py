@@ -8,9 +8,10 @@ import pytest
 from opentelemetry import trace as api
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
-from dispatcher.delivery.rules.values import Attempt, Endpoint, Entry
+from dispatcher.delivery.rules.values import Attempt, Entry
 from dispatcher.delivery.telemetry import tracing as subject
 from dispatcher.delivery.telemetry.tracing import attempt_span, attempt_spans
+from dispatcher.outbound.endpoint import Endpoint
 from sink.contract.states import OrderPolicy, Outcome
 from tests.support.dispatch.tracing import tracing
 

@@ -3,7 +3,6 @@
 from typing import Any
 from uuid import UUID
 
-from dispatcher.delivery.rules.pace_results import BARRED
 from dispatcher.operators.overview.attention import (
     BREAKER_SECONDS,
     CLOCK_SECONDS,
@@ -13,6 +12,7 @@ from dispatcher.operators.overview.attention import (
     database_needs,
     overview_needs,
 )
+from dispatcher.shared.states import BARRED
 
 
 def _endpoint(name: str, **facts: Any) -> dict[str, Any]:

@@ -14,10 +14,9 @@ from dispatcher.operators.receipts.rules import (
     Here,
     Proof,
     Tally,
-    There,
     compare,
 )
-from dispatcher.outbound.inquiry_answer import InquiryError, asked_seconds, judged, may_pass
+from dispatcher.outbound.inquiry_answer import InquiryError, There, asked_seconds, judged, may_pass
 from dispatcher.receiver.secret import Secret
 from dispatcher.shared.outcome import NoAnswer, Refused, Response
 from sink.contract.wire import ReceiptOutcome

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.delivery.rules.values import Endpoint, EndpointRow
+from dispatcher.outbound.endpoint import Endpoint, EndpointRow
 from dispatcher.outbound.reference_rule import ReferenceRule
 from dispatcher.outbound.secrets import Material
 from dispatcher.outbound.secrets import read_material as read

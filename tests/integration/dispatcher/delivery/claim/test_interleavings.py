@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from tests.integration.dispatcher.test_store import judged
 
-from dispatcher.delivery.rules.lifecycle import LaneState, Move
+from dispatcher.delivery.rules.lifecycle import Move
 from dispatcher.delivery.rules.replays import ReplayWanted
 from dispatcher.delivery.rules.values import Lane, Wanted
 from dispatcher.delivery.store.postgres import PostgresStore
@@ -15,6 +15,7 @@ from dispatcher.operators.dead_letters.store import Filter, dead_letters
 from dispatcher.operators.reissue.store import reissues
 from dispatcher.operators.replays.store import replays
 from dispatcher.operators.streams.operator import operator_store
+from dispatcher.shared.states import LaneState
 from sink.contract.exits import CommandError
 from sink.contract.key import Key
 from sink.contract.states import Outcome

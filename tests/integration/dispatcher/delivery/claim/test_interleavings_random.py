@@ -17,9 +17,8 @@ import psycopg
 import pytest
 
 from dispatcher.delivery.rules.decide import settle
-from dispatcher.delivery.rules.lifecycle import LaneState
 from dispatcher.delivery.rules.replays import ReplayWanted
-from dispatcher.delivery.rules.values import Attempt, Endpoint, Lane, Settlement, Wanted
+from dispatcher.delivery.rules.values import Attempt, Lane, Settlement, Wanted
 from dispatcher.delivery.store.postgres import PostgresStore
 from dispatcher.operators.check.actions import check
 from dispatcher.operators.check.report import Checked
@@ -28,7 +27,9 @@ from dispatcher.operators.dead_letters.store import dead_letters
 from dispatcher.operators.endpoints.store import DEFAULTS
 from dispatcher.operators.replays.store import replays
 from dispatcher.operators.streams.operator import operator_store
+from dispatcher.outbound.endpoint import Endpoint
 from dispatcher.shared.clock import seconds
+from dispatcher.shared.states import LaneState
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import OrderPolicy, Outcome
 from tests.support.dispatch.delivery import expire_leases, lanes, make_due

@@ -14,11 +14,11 @@ from tests.integration.dispatcher.test_lane_versions import URL, WAITING, waits
 from tests.integration.dispatcher.test_store import judged
 
 from dispatcher.delivery.ports import Routed
-from dispatcher.delivery.rules.lifecycle import LaneState
 from dispatcher.delivery.store.looks import END
 from dispatcher.delivery.store.postgres import PostgresStore
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.streams.operator import operator_store
+from dispatcher.shared.states import LaneState
 from migrations.upgrade import downgrade, upgrade
 from sink.contract.states import Outcome
 from tests.support.dispatch.delivery import attempts, lanes, stored

@@ -15,10 +15,10 @@ from tests.integration.dispatcher.test_interleavings import claimed
 from tests.integration.dispatcher.test_store import judged
 
 from dispatcher.delivery.ports import Routed
-from dispatcher.delivery.rules.lifecycle import LaneState
 from dispatcher.delivery.rules.values import Settled
 from dispatcher.delivery.store.looks import BEGINNING, END
 from dispatcher.delivery.store.postgres import PostgresStore
+from dispatcher.shared.states import LaneState
 from sink.contract.envelope import BODY_BYTES_MAX
 from sink.contract.states import Outcome
 from tests.support.dispatch.delivery import attempts, lanes, stored

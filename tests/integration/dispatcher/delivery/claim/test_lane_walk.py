@@ -1,6 +1,6 @@
 """A random walk through everything that can happen to lanes, on a real database.
 
-After each step every lane is looked at: it moved only as the table of `dispatcher.delivery.rules.lifecycle`
+After each step every lane is looked at: it moved only as the table of `rules.lifecycle`
 allows. At the end everything is delivered: in order, once on record, with attempts numbered
 without a gap.
 """
@@ -14,9 +14,11 @@ import psycopg
 import pytest
 
 from dispatcher.delivery.rules.decide import release, settle
-from dispatcher.delivery.rules.lifecycle import TRANSITIONS, LaneState
-from dispatcher.delivery.rules.values import Attempt, Endpoint, Lane, Wanted
+from dispatcher.delivery.rules.lifecycle import TRANSITIONS
+from dispatcher.delivery.rules.values import Attempt, Lane, Wanted
 from dispatcher.delivery.store.postgres import PostgresStore
+from dispatcher.outbound.endpoint import Endpoint
+from dispatcher.shared.states import LaneState
 from sink.contract.states import OrderPolicy, Outcome
 from tests.support.dispatch.delivery import attempts, expire_leases, lanes, make_due, stored
 from tests.support.dispatch.dispatching import add_endpoint

@@ -7,8 +7,9 @@ from uuid import uuid4
 import psycopg
 
 from dispatcher.delivery.rules.decide import settle
-from dispatcher.delivery.rules.values import Attempt, Endpoint, Lane, Wanted
+from dispatcher.delivery.rules.values import Attempt, Lane, Wanted
 from dispatcher.delivery.store.postgres import PostgresStore
+from dispatcher.outbound.endpoint import Endpoint
 from sink.contract.states import OrderPolicy, Outcome
 from tests.support.dispatch.aging import _make
 from tests.support.dispatch.delivery import attempts, expire_leases, lanes, stored

@@ -9,8 +9,8 @@ import psycopg
 from tests.integration.dispatcher.test_store import judged, wanted
 
 from dispatcher.delivery.ports import Routed
-from dispatcher.delivery.rules.lifecycle import LaneState
 from dispatcher.delivery.store.postgres import PostgresStore
+from dispatcher.shared.states import LaneState
 from sink.contract.states import Outcome
 from tests.support.dispatch.delivery import lanes, stored
 from tests.support.dispatch.dispatching import add_endpoint

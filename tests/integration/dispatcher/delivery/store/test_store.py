@@ -9,11 +9,13 @@ import dispatcher.store
 import psycopg
 
 from dispatcher.delivery.rules.decide import release, settle
-from dispatcher.delivery.rules.lifecycle import LaneState, Move
-from dispatcher.delivery.rules.values import Attempt, Claim, Endpoint, Gap, Lane, Settlement, Wanted
+from dispatcher.delivery.rules.lifecycle import Move
+from dispatcher.delivery.rules.values import Attempt, Claim, Gap, Lane, Settlement, Wanted
 from dispatcher.delivery.store.looks import BEGINNING, END
 from dispatcher.delivery.store.postgres import PostgresStore
+from dispatcher.outbound.endpoint import Endpoint
 from dispatcher.shared.statements import statement
+from dispatcher.shared.states import LaneState
 from sink.contract.states import OrderPolicy, Outcome
 from tests.support.dispatch.delivery import (
     AttemptRow,
