@@ -14,7 +14,7 @@ from psycopg import errors
 from psycopg.rows import DictRow, tuple_row
 
 from dispatcher.delivery.store.pool import Connection
-from dispatcher.shared.statements import delivery_statement
+from dispatcher.delivery.store.statements import statement
 
 Step = tuple[str, Mapping[str, Any] | None]
 """The name of a statement and its parameters."""
@@ -56,19 +56,19 @@ async def finish_bare(
             if begins:
                 await _begin(connection, Plans.KEPT)
             cursors = await _run(connection, steps)
-            await many.execute(delivery_statement(last[0]), last[1])
+            await many.execute(statement(last[0]), last[1])
             await connection.execute(b"COMMIT")
         return [await cursor.fetchall() for cursor in cursors], await many.fetchall()
 
 
 async def _begin(connection: Connection, plans: Plans) -> None:
     await connection.execute(b"BEGIN")
-    await connection.execute(delivery_statement("connection/session"), {"plans": plans.value})
+    await connection.execute(statement("connection/session"), {"plans": plans.value})
 
 
 async def _run(connection: Connection, steps: Sequence[Step]) -> list[psycopg.AsyncCursor[DictRow]]:
     return [
-        await connection.execute(delivery_statement(name), parameters, binary=True)
+        await connection.execute(statement(name), parameters, binary=True)
         for name, parameters in steps
     ]
 
@@ -86,7 +86,7 @@ async def run_bare(
 ) -> list[Any]:
     """Run a statement that returns many rows; they are plain tuples, which are made quickest."""
     async with connection.cursor(binary=True, row_factory=tuple_row) as cursor:
-        await cursor.execute(delivery_statement(name), parameters)
+        await cursor.execute(statement(name), parameters)
         return await cursor.fetchall()
 
 
@@ -121,5 +121,5 @@ async def run(
     connection: Connection, name: str, parameters: Mapping[str, Any] | None = None
 ) -> list[DictRow]:
     """Run the statement `name`; returns its rows, or an empty list for one that has none."""
-    cursor = await connection.execute(delivery_statement(name), parameters, binary=True)
+    cursor = await connection.execute(statement(name), parameters, binary=True)
     return await cursor.fetchall() if cursor.description else []

@@ -11,7 +11,7 @@ from dispatcher.delivery.store.attempt_rows import attempt_rows
 from dispatcher.delivery.store.messages import Plans, begin, run
 from dispatcher.delivery.store.pacing import concerned, settle_paces
 from dispatcher.delivery.store.pool import Connection
-from dispatcher.shared.statements import delivery_statement
+from dispatcher.delivery.store.statements import statement
 from sink.contract.failpoints import failpoint
 
 Claimed = tuple[int, int, UUID]
@@ -79,7 +79,7 @@ async def add_attempts(
     # One moment, that of the transaction.
     at = rows[claim_of(held[0])]["settled_at"].isoformat()
     text = "".join([attempt_rows(each, at, rows[claim_of(each)]["due_at"]) for each in held])
-    async with connection.cursor().copy(delivery_statement("settling/attempt_copy")) as copy:
+    async with connection.cursor().copy(statement("settling/attempt_copy")) as copy:
         await copy.write(text)
 
 

@@ -16,7 +16,7 @@ from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
 from dispatcher.operators.common.person import person_of
-from dispatcher.shared.statements import operator_statement
+from dispatcher.operators.common.statements import statement
 from sink.contract import roles
 from sink.contract.dsn import redact
 from sink.contract.exits import CommandError, ExitCode
@@ -84,7 +84,7 @@ class OperatorSession:
         )
 
     def _run(self, name: str, parameters: Row | None = None) -> psycopg.Cursor[Row]:
-        return self._connection.execute(operator_statement(name), parameters)
+        return self._connection.execute(statement(name), parameters)
 
     def _all(self, name: str, parameters: Row | None = None) -> list[Row]:
         return self._run(name, parameters).fetchall()
@@ -220,7 +220,7 @@ def prepare(connection: psycopg.Connection[Row]) -> None:
     """Make a connection the operator's; raises `CommandError` where the schema is another."""
     # First: a function or an operator of another schema in front of the server's is never called.
     connection.execute(f"SET search_path = {roles.SEARCH_PATH}".encode())
-    row = connection.execute(operator_statement("schema_installed")).fetchone()
+    row = connection.execute(statement("schema_installed")).fetchone()
     if row is None or not row["installed"]:
         raise CommandError("this database has no Holdfast schema: run `holdfast db upgrade` first.")
     try:
@@ -236,7 +236,7 @@ def prepare(connection: psycopg.Connection[Row]) -> None:
     )
     # A filter that was not given is NULL: one plan for them all would read everything.
     connection.execute("SET plan_cache_mode = force_custom_plan")
-    row = connection.execute(operator_statement("schema_revision")).fetchone()
+    row = connection.execute(statement("schema_revision")).fetchone()
     revision = row["revision"] if row else "none"
     if revision != SCHEMA_REVISION:
         raise CommandError(

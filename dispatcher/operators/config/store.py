@@ -8,9 +8,9 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 
 from dispatcher.operators.common.session import CONNECT_SECONDS, Row
+from dispatcher.operators.common.statements import statement
 from dispatcher.operators.config.rules import Database
 from dispatcher.operators.config.settings import HIDDEN
-from dispatcher.shared.statements import operator_statement
 from dispatcher.shared.text import one_line
 from sink.contract import roles
 from sink.contract.dsn import redact
@@ -70,11 +70,11 @@ def look(dsn: str | None) -> tuple[Database, list[Row]]:
 
 def _found(connection: Connection, dsn: str) -> tuple[Database, list[Row]]:
     before = datetime.now(UTC)
-    server = connection.execute(operator_statement("config/server")).fetchone() or {}
+    server = connection.execute(statement("config/server")).fetchone() or {}
     middle = before + (datetime.now(UTC) - before) / 2
     privilege = "SET" if server["number"] >= _SET_PRIVILEGE_SINCE else "MEMBER"
     given = {"privilege": privilege, "roles": list(roles.ALL)}
-    allowed = connection.execute(operator_statement("config/roles"), given).fetchall()
+    allowed = connection.execute(statement("config/roles"), given).fetchall()
     revision, endpoints = _schema(connection)
     database = Database(
         dsn,
@@ -88,7 +88,7 @@ def _found(connection: Connection, dsn: str) -> tuple[Database, list[Row]]:
 
 
 def _schema(connection: Connection) -> tuple[str | None, list[Row]]:
-    installed = connection.execute(operator_statement("schema_installed")).fetchone()
+    installed = connection.execute(statement("schema_installed")).fetchone()
     if installed is None or not installed["installed"]:
         return None, []
     revision, endpoints = None, []
@@ -96,7 +96,7 @@ def _schema(connection: Connection) -> tuple[str | None, list[Row]]:
     with suppress(psycopg.DatabaseError):
         connection.execute(f"SET ROLE {roles.OPERATOR}".encode())
     with suppress(psycopg.ProgrammingError):
-        row = connection.execute(operator_statement("schema_revision")).fetchone()
+        row = connection.execute(statement("schema_revision")).fetchone()
         revision = row["revision"] if row else None
-        endpoints = connection.execute(operator_statement("config/endpoints")).fetchall()
+        endpoints = connection.execute(statement("config/endpoints")).fetchall()
     return revision, endpoints

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from dispatcher.operators.common.session import OperatorSession, Row, actor, operator_connection
-from dispatcher.shared.statements import operator_statement
+from dispatcher.operators.common.statements import statement
 from sink.contract.canonical import rfc3339
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
@@ -58,7 +58,7 @@ class DeadLetters(OperatorSession):
             count = self._one("dead_letters/count", parameters)["count"]
             with self._connection.cursor("holdfast_export") as cursor:
                 cursor.itersize = ROWS_AT_A_TIME
-                cursor.execute(operator_statement("dead_letters/export"), parameters)
+                cursor.execute(statement("dead_letters/export"), parameters)
                 yield count, (_told(row) for row in cursor)
 
     def one(self, number: int) -> Row:

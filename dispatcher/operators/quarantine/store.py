@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 import psycopg
 
 from dispatcher.operators.common.session import Row, actor, cause, operator_connection
+from dispatcher.operators.common.statements import statement
 from dispatcher.operators.proposals.store import Proposals
-from dispatcher.shared.statements import operator_statement
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import QuarantineReason, QuarantineResolution
 
@@ -61,7 +61,7 @@ class Quarantine(Proposals):
             count = self._one("quarantine/count", parameters)["count"]
             with self._connection.cursor("holdfast_export") as cursor:
                 cursor.itersize = ROWS_AT_A_TIME
-                cursor.execute(operator_statement("quarantine/export"), parameters)
+                cursor.execute(statement("quarantine/export"), parameters)
                 yield count, iter(cursor)
 
     def take(self, ids: Sequence[int]) -> list[Row]:

@@ -10,9 +10,9 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 
 from dispatcher.operators.common.session import CONNECT_SECONDS
+from dispatcher.operators.common.statements import statement
 from dispatcher.operators.receipts.store import PAGE, Wanted
 from dispatcher.outbound.inquiry_answer import There
-from dispatcher.shared.statements import operator_statement
 from sink.contract.canonical import rfc3339
 from sink.contract.dsn import redact
 from sink.contract.exits import CommandError, ExitCode
@@ -57,13 +57,11 @@ class InboxTables:
     @contextmanager
     def _transaction(self) -> Iterator[psycopg.Cursor[Row]]:
         with self._connection.transaction(), self._connection.cursor() as cursor:
-            cursor.execute(operator_statement("receipts/inbox_session"))
+            cursor.execute(statement("receipts/inbox_session"))
             yield cursor
 
     def _statement(self, name: str) -> sql.Composed:
-        return sql.SQL(operator_statement(name).decode()).format(
-            schema=sql.Identifier(self._schema)
-        )
+        return sql.SQL(statement(name).decode()).format(schema=sql.Identifier(self._schema))
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import psycopg
 from psycopg import ClientCursor
 
 from dispatcher.operators.common.session import OperatorSession, Row
-from dispatcher.shared.statements import statement
+from dispatcher.operators.common.statements import statement
 
 WHOLE = re.compile(r"Seq Scan on (?:entry|entry_key|attempt|lane)(?:_\d{8})?\b.*rows=(\d+)")
 FEW = 10

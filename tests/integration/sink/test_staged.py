@@ -261,8 +261,8 @@ def test_keys_that_repeat_are_found_without_a_nested_loop(driver: MakeDriver) ->
         run = spark.sink._take(spark.query_id, spark.run_id)
         content = take_over(stage, summaries, rows.schema, run, 0)
         with stage.connect() as session, transaction(session, stage.timeouts):
-            execute(session, "create_staged")
-            for name in ("promote_stage", "count_stage_conflicts"):
+            execute(session, "staging/create_staged")
+            for name in ("staging/promote_stage", "staging/count_stage_conflicts"):
                 found = session.execute(
                     b"EXPLAIN " + stage.statement(name), {"attempts": content.attempts}
                 )

@@ -13,7 +13,7 @@ from psycopg import ClientCursor
 
 from dispatcher.operators.check.report import Checked
 from dispatcher.operators.check.store import checks
-from dispatcher.shared.statements import statement
+from dispatcher.operators.common.statements import statement
 from sink.contract.exits import CommandError
 from tests.benchmarks.common.filled import Filled, fill
 from tests.benchmarks.common.troubled import trouble
@@ -44,8 +44,8 @@ def test_the_looks_go_to_every_page_and_every_read(busy: str) -> None:
 
 def test_an_index_serves_every_statement_behind_a_look(busy: str) -> None:
     plans = plans_of_all(busy, could=True)
-    known_ones = {"entry_list", "subject_held_ids", "attempt_newest", "status_totals"}
-    assert known_ones | {"endpoint_show", "stream_undelivered", "why_standing"} <= plans.names
+    known_ones = {"entries/list", "subjects/held_ids", "attempts/newest", "overview/status_totals"}
+    assert known_ones | {"endpoints/show", "streams/undelivered", "why/standing"} <= plans.names
     assert not plans.whole, "\n\n".join(f"{name}:\n{plan}" for name, plan in plans.whole.items())
 
 
@@ -53,7 +53,7 @@ def test_changes_are_compared_with_the_trail_by_hashes(busy: str) -> None:
     """Each of 25,000 changes beside each of 125,000 actions took longer than a statement may."""
     with psycopg.connect(busy) as connection:
         given = {"since": datetime(2020, 1, 1, tzinfo=UTC), "until": datetime.now(UTC), "limit": 10}
-        text = b"EXPLAIN " + statement("check_audit")
+        text = b"EXPLAIN " + statement("check/audit")
         plan = [line for (line,) in ClientCursor(connection).execute(text, given)]
     assert any("Hash Anti Join" in line or "Hash Right Anti Join" in line for line in plan)
     assert not any("Nested Loop Anti Join" in line for line in plan if "acts" in line)

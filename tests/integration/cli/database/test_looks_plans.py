@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg import ClientCursor
 
-from dispatcher.shared.statements import statement
+from dispatcher.operators.common.statements import statement
 from tests.benchmarks.common.filled import Filled, fill
 from tests.support.servers.databases import copy_of
 
@@ -30,25 +30,25 @@ HELD_UP = """
 """
 
 INDEXES = {
-    "subject_list": {"ix_subject_name", "pk_lane"},
-    "subject_list_of": {"pk_subject", "pk_lane"},
-    "subject_walk": {"ix_subject_name", "pk_lane"},
-    "subject_held_ids": {"ix_lane_due", "ix_lane_leased", "uq_dead_letter_open", "pk_lane"},
-    "subject_find": {"uq_subject_name"},
-    "subject_lanes": {"pk_lane", "_pkey"},
-    "attempt_newest": {"_finished_at_idx", "pk_subject"},
-    "attempt_reach": {"_finished_at_idx"},
-    "attempt_undelivered": {"_endpoint_id_outcome_finished_at_idx", "pk_subject"},
-    "audit_list": {"pk_operator_action"},
-    "overview_attempts": {"_finished_at_idx"},
-    "overview_latency": {"_finished_at_idx", "_pkey"},
-    "overview_counts": {
+    "subjects/list": {"ix_subject_name", "pk_lane"},
+    "subjects/list_of": {"pk_subject", "pk_lane"},
+    "subjects/walk": {"ix_subject_name", "pk_lane"},
+    "subjects/held_ids": {"ix_lane_due", "ix_lane_leased", "uq_dead_letter_open", "pk_lane"},
+    "subjects/find": {"uq_subject_name"},
+    "subjects/lanes": {"pk_lane", "_pkey"},
+    "attempts/newest": {"_finished_at_idx", "pk_subject"},
+    "attempts/reach": {"_finished_at_idx"},
+    "attempts/undelivered": {"_endpoint_id_outcome_finished_at_idx", "pk_subject"},
+    "audit/list": {"pk_operator_action"},
+    "overview/attempts": {"_finished_at_idx"},
+    "overview/latency": {"_finished_at_idx", "_pkey"},
+    "overview/counts": {
         "uq_dead_letter_open",
         "pk_lane",
         "ix_quarantine_open",
     },
-    "overview_endpoints": {"ix_lane_due", "ix_lane_leased"},
-    "overview_stale": {"_finished_at_endpoint_id_idx"},
+    "overview/endpoints": {"ix_lane_due", "ix_lane_leased"},
+    "overview/stale": {"_finished_at_endpoint_id_idx"},
 }
 
 BIG = ("entry", "attempt", "lane", "subject", "dead_letter", "quarantine", "operator_action")
@@ -90,7 +90,7 @@ def test_statement_uses_its_indexes_and_reads_nothing_large_whole(
         "subject_id": 7,
         "waiting_max": 1001,
         "endpoint_id": None,
-        "outcome": "rejected" if name == "attempt_undelivered" else None,
+        "outcome": "rejected" if name == "attempts/undelivered" else None,
         "up_to": newest,
         "since": newest - timedelta(minutes=60),
         "at": newest,
@@ -103,7 +103,7 @@ def test_statement_uses_its_indexes_and_reads_nothing_large_whole(
         "before": None,
         "limit": 51,
     }
-    if name == "audit_list":
+    if name == "audit/list":
         given["since"] = None
     plan = _plan(db, name, given)
     text = "\n".join(plan)

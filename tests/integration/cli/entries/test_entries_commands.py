@@ -9,8 +9,8 @@ import psycopg
 import pytest
 from psycopg import ClientCursor
 
+from dispatcher.operators.common.statements import statement
 from dispatcher.operators.entries.store import ENTRIES_AT_FIRST
-from dispatcher.shared.statements import statement
 from sink.contract.exits import ExitCode
 from sink.contract.key import Key
 from tests.support.command import holdfast
@@ -188,12 +188,12 @@ def test_what_nothing_matches_is_exit_code_3_and_what_makes_no_sense_is_2(
 SUBJECTS, BATCHES, PER_BATCH = 500, 600, 100
 
 INDEXES = {
-    "entry_key_find": {"pk_entry_key", "uq_batch_batch_no"},
-    "entry_find": {"_batch_no_idx"},
-    "entry_delivery": {"_pkey", "pk_lane"},
-    "entry_of_subject": {"_pkey"},
-    "entry_batches": {"uq_batch_batch_no"},
-    "entry_list": {"_batch_no_idx"},
+    "common/entry_key_find": {"pk_entry_key", "uq_batch_batch_no"},
+    "entries/find": {"_batch_no_idx"},
+    "entries/delivery": {"_pkey", "pk_lane"},
+    "entries/of_subject": {"_pkey"},
+    "entries/batches": {"uq_batch_batch_no"},
+    "entries/list": {"_batch_no_idx"},
 }
 
 

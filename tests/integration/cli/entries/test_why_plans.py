@@ -7,7 +7,7 @@ from uuid import UUID
 import psycopg
 from psycopg import ClientCursor
 
-from dispatcher.shared.statements import statement
+from dispatcher.operators.common.statements import statement
 
 SUBJECTS, BATCHES, EACH = 10_000, 3_000, 10
 
@@ -50,17 +50,17 @@ FILL = """
 """
 
 INDEXES = {
-    "why_subject": {"uq_subject_name"},
-    "why_entry": {"_pkey", "uq_batch_batch_no", "pk_subject"},
-    "why_standing": {"pk_lane", "ix_lane_due", "uq_dead_letter_open", "_pkey"},
-    "why_heads": {"pk_lane", "_pkey"},
-    "why_action": {"pk_operator_action"},
-    "why_resolved": {"pk_dead_letter"},
-    "why_quarantined": {"pk_quarantine"},
-    "attempt_list": {"_pkey"},
-    "entry_tail_batches": {"uq_batch_batch_no"},
-    "entry_tail_newest": {"uq_batch_batch_no"},
-    "entry_tail": {"_batch_no_idx", "pk_subject"},
+    "why/subject": {"uq_subject_name"},
+    "why/entry": {"_pkey", "uq_batch_batch_no", "pk_subject"},
+    "why/standing": {"pk_lane", "ix_lane_due", "uq_dead_letter_open", "_pkey"},
+    "why/heads": {"pk_lane", "_pkey"},
+    "why/action": {"pk_operator_action"},
+    "why/resolved": {"pk_dead_letter"},
+    "why/quarantined": {"pk_quarantine"},
+    "attempts/list": {"_pkey"},
+    "entries/tail_batches": {"uq_batch_batch_no"},
+    "entries/tail_newest": {"uq_batch_batch_no"},
+    "entries/tail": {"_batch_no_idx", "pk_subject"},
 }
 
 ANALYZE = (
@@ -106,8 +106,8 @@ def test_every_statement_of_an_answer_uses_its_indexes(db: psycopg.Connection) -
         "limit": 51,
     }
     for name, indexes in INDEXES.items():
-        given = values | ({"subject": None} if name == "entry_tail" else {})
-        if name == "why_resolved":
+        given = values | ({"subject": None} if name == "entries/tail" else {})
+        if name == "why/resolved":
             given |= {"endpoint_id": 1}
         found = ClientCursor(db).execute(b"EXPLAIN " + statement(name), given).fetchall()
         plan = "\n".join(line for (line,) in found)

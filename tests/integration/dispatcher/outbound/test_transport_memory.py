@@ -32,7 +32,7 @@ def test_200_answers_of_a_gigabyte_at_once_stay_below_300_mib(
         capture_output=True,
         text=True,
         timeout=90,
-        cwd=Path(__file__).parents[3],
+        cwd=Path(__file__).parents[4],
         check=False,
     )
     assert done.returncode == 0, done.stderr

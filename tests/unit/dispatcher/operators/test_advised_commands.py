@@ -11,7 +11,7 @@ import typer
 
 from dispatcher.cli.main import application
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 QUICK = re.compile(r"`holdfast [^`{]*[{A-Z]|\"holdfast ")
 COMMAND = re.compile(r"`holdfast ([^`]+)`")
 

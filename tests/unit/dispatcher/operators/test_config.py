@@ -18,7 +18,7 @@ from sink.contract.exits import ExitCode
 from sink.contract.roles import ALL, JANITOR, OPERATOR
 from sink.contract.schema import SCHEMA_REVISION
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 PACKAGES = ("sink", "dispatcher", "migrations", "spark_app", "deploy")
 REGISTRY = ROOT / "dispatcher/operators/config/settings.py"
 

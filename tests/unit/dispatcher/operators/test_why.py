@@ -242,7 +242,7 @@ def test_what_is_over_needs_no_person() -> None:
 
 
 def test_every_verdict_stands_in_the_readme_with_its_exit_code() -> None:
-    readme = (Path(__file__).parents[3] / "dispatcher" / "README.md").read_text()
+    readme = (Path(__file__).parents[4] / "dispatcher" / "README.md").read_text()
     section = readme.partition("## What `holdfast why` says")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `(\w+)` \| .+ \| (\d) \|$", section, re.MULTILINE)
     codes = {Verdict.UNKNOWN: "3"} | dict.fromkeys(NEEDS_A_PERSON, "4")

@@ -23,7 +23,7 @@ from tests.support.dispatch.sender import secret_text
 
 SECRET = Secret.parse(secret_text())
 URL = "http://127.0.0.1:8099/webhooks"
-README = Path(__file__).parents[3] / "dispatcher" / "conformance" / "README.md"
+README = Path(__file__).parents[4] / "dispatcher" / "workbench" / "conform" / "README.md"
 MUST = rules.DUPLICATE_ONCE
 SHOULD = rules.SIZE_LARGE
 

@@ -6,13 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import dispatcher.store
 import psycopg
 import pytest
 from tests.integration.dispatcher.test_interleavings import claimed
 from tests.integration.dispatcher.test_lane_versions import URL, WAITING, waits
 from tests.integration.dispatcher.test_store import judged
 
+import dispatcher.delivery.store
 from dispatcher.delivery.ports import Routed
 from dispatcher.delivery.store.looks import END
 from dispatcher.delivery.store.postgres import PostgresStore
@@ -26,7 +26,7 @@ from tests.support.dispatch.dispatching import add_endpoint
 from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually
 
-SQL = Path(dispatcher.store.__file__).parent / "sql"
+SQL = Path(dispatcher.delivery.store.__file__).parent / "sql"
 ONE = """
     INSERT INTO holdfast.lane (endpoint_id, subject_id, delivered_sequence, last_sequence, priority,
         head_created_at)
@@ -43,9 +43,9 @@ def route_one(other: psycopg.Connection) -> None:
         return other.execute((SQL / f"{name}.sql").read_bytes(), given)
 
     run("session", {"plans": "auto"})
-    [(number, _, at, *_)] = run("batch_take", {"batches": 1}).fetchall()
+    [(number, _, at, *_)] = run("routing/batch_take", {"batches": 1}).fetchall()
     given = {"batch_nos": [number], "first_written_at": at, "last_written_at": at, "past": END}
-    run("lane_route", given)
+    run("routing/lane_route", given)
 
 
 async def route_beside_another(
@@ -163,7 +163,7 @@ def test_backfill_and_routing_at_once_wait_for_each_other_in_one_order(
 
         def watched(name: str, given: Row | None = None) -> psycopg.Cursor[Row]:
             done = run(name, given)
-            if name == "endpoint_backfill_add":
+            if name == "endpoints/backfill_add":
                 routing.append(pool.submit(asyncio.run, stored(dsn, route_all)))
                 eventually(lambda: db.execute(WAITING).fetchone() == (1,))
             return done

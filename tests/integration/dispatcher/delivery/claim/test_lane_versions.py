@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import dispatcher.store
 import psycopg
 import pytest
 from tests.integration.dispatcher.test_interleavings import claimed
 from tests.integration.dispatcher.test_store import judged
 
+import dispatcher.delivery.store
 from dispatcher.delivery.ports import Routed
 from dispatcher.delivery.rules.values import Settled
 from dispatcher.delivery.store.looks import BEGINNING, END
@@ -27,7 +27,7 @@ from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually
 
 URL = "http://127.0.0.1:1/"
-SQL = Path(dispatcher.store.__file__).parent / "sql"
+SQL = Path(dispatcher.delivery.store.__file__).parent / "sql"
 GATE = 20_261
 # Whoever claims waits at the first lane, between its snapshot and its lock.
 CLOSED = f"""
@@ -208,7 +208,10 @@ def routed(dsn: str, db: psycopg.Connection, decisions: Decisions) -> dict[str, 
     return GIVEN | CLAIM | batch | place | {"look_endpoint_ids": [endpoint_id]}
 
 
-@pytest.mark.parametrize("name", ["lane_hold", "lane_settle", "lane_route_hold", "lane_route"])
+@pytest.mark.parametrize(
+    "name",
+    ["settling/lane_hold", "settling/lane_settle", "routing/lane_route_hold", "routing/lane_route"],
+)
 def test_statement_of_one_lane_meets_its_newest_version_first(
     name: str, dsn: str, db: psycopg.Connection, routed: dict[str, Any]
 ) -> None:
@@ -222,9 +225,9 @@ def test_statement_of_one_lane_meets_its_newest_version_first(
 @pytest.mark.parametrize(
     ("name", "node"),
     [
-        ("lane_settle", "Update on lane"),
-        ("lane_route", "Update on lane"),
-        ("lane_claim", "CTE leased.*?Update on lane"),
+        ("settling/lane_settle", "Update on lane"),
+        ("routing/lane_route", "Update on lane"),
+        ("claiming/lane_claim", "CTE leased.*?Update on lane"),
     ],
 )
 @pytest.mark.parametrize(("change", "fewest", "most"), [(VERSION, 0, 40), (UNCOUNTED, 60, 999)])
@@ -243,9 +246,9 @@ def test_new_version_of_a_lane_passes_no_old_one_where_turns_are_counted(
     if change == UNCOUNTED:
         text = text.replace("turn = lane.turn + 1", "turn = lane.turn")
     with every_version_kept(dsn, db, change):
-        if name == "lane_settle":
+        if name == "settling/lane_settle":
             db.execute("UPDATE holdfast.lane SET token = %s, lease_until = now()", routed["tokens"])
-        if name == "lane_route":
+        if name == "routing/lane_route":
             db.execute("UPDATE holdfast.lane SET delivered_sequence = 1, due_at = NULL")
         assert fewest <= pages(db, text, routed, node) <= most
 
@@ -253,7 +256,7 @@ def test_new_version_of_a_lane_passes_no_old_one_where_turns_are_counted(
 def pages(db: psycopg.Connection, statement: str, given: dict[str, Any], node: str) -> int:
     """Return how many pages a statement about one lane reads in a node of its plan."""
     with db.transaction(force_rollback=True):
-        db.execute((SQL / "session.sql").read_bytes(), {"plans": "auto"})
+        db.execute((SQL / "connection/session.sql").read_bytes(), {"plans": "auto"})
         explain = "EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF) "
         rows = db.execute((explain + statement).encode(), given).fetchall()
     plan = "\n".join(line for (line,) in rows)

@@ -4,10 +4,10 @@ import asyncio
 import re
 from pathlib import Path
 
-import dispatcher.store
 import psycopg
 from tests.integration.dispatcher.test_store import judged, wanted
 
+import dispatcher.delivery.store
 from dispatcher.delivery.store.messages import Plans, begin
 from dispatcher.delivery.store.pool import Connection
 from dispatcher.delivery.store.postgres import PostgresStore
@@ -15,10 +15,16 @@ from sink.contract.states import Outcome
 from tests.support.dispatch.dispatching import add_endpoint
 from tests.support.job.decisions import Decisions
 
-SQL = Path(dispatcher.store.__file__).parent / "sql"
-NOT_WARM = {"lane_priorities", "route_lock_shared"}
+SQL = Path(dispatcher.delivery.store.__file__).parent / "sql"
+NOT_WARM = {"claiming/lane_priorities", "routing/route_lock_shared"}
 """What is asked every second at most, and what may have to wait."""
-ON_LANES = ("lane_route_hold", "lane_route", "lane_claim", "lane_hold", "lane_settle")
+ON_LANES = (
+    "routing/lane_route_hold",
+    "routing/lane_route",
+    "claiming/lane_claim",
+    "settling/lane_hold",
+    "settling/lane_settle",
+)
 LANE_SCAN = re.compile(r"(?<!Subquery) Scan .*on lane(_key)?\b")
 KEPT = """
     SELECT format('EXPLAIN EXECUTE %%I(%%s)', name, array_to_string(
@@ -29,7 +35,9 @@ KEPT = """
 
 async def _prepared(connection: Connection) -> dict[str, int]:
     """How often each statement was planned for its parameters, by name."""
-    names = {path.read_text(): path.stem for path in SQL.glob("*.sql")}
+    names = {
+        path.read_text(): str(path.relative_to(SQL).with_suffix("")) for path in SQL.rglob("*.sql")
+    }
     cursor = await connection.execute(
         "SELECT statement, custom_plans FROM pg_prepared_statements", prepare=False
     )
@@ -68,7 +76,7 @@ def test_delivery_prepares_nothing_on_a_connection_that_was_just_made(
         assert {name: after[name] - before[name] for name in kept} == dict.fromkeys(kept, 0), (
             "planned for each decision"
         )
-        assert {*ON_LANES, "pace_take"} <= kept
+        assert {*ON_LANES, "claiming/pace_take"} <= kept
         await store.close()
 
     asyncio.run(work())

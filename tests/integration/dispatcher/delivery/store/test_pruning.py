@@ -13,23 +13,26 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import dispatcher.store
 import psycopg
 import pytest
 
+import dispatcher
 import sink
 from tests.support.dispatch.aging import age, partition_days
 from tests.support.job.decisions import Decisions
 
-FOLDERS = (Path(dispatcher.store.__file__).parent / "sql", Path(sink.__file__).parent / "sql")
+FOLDERS = (
+    *(folder for folder in Path(dispatcher.__file__).parent.rglob("sql") if folder.is_dir()),
+    Path(sink.__file__).parent / "transaction" / "sql",
+)
 CHANGES = re.compile(r"\bFOR (NO KEY )?(UPDATE|SHARE)\b|^\s*(UPDATE|DELETE)\b", re.MULTILINE)
 PARTITIONED = re.compile(r"\bholdfast\.(entry|attempt)\b")
 PARTITION = re.compile(r"(entry|attempt)_(\d{8})")
 COMMENT = re.compile(r"--.*")
 STATEMENTS = {
-    path.stem: text
+    str(path.relative_to(folder).with_suffix("")): text
     for folder in FOLDERS
-    for path in sorted(folder.glob("*.sql"))
+    for path in sorted(folder.rglob("*.sql"))
     if CHANGES.search(text := COMMENT.sub("", path.read_text())) and PARTITIONED.search(text)
 }
 BOUND = re.compile(r"\(*(?:\w+\.)?(?:created_at|finished_at) [<>=]+ (?P<by>.*)")
@@ -37,8 +40,8 @@ OF_A_ROW = re.compile(r"\b[a-z]\w*\.[a-z]\w*")
 NEVER = "'infinity'"
 NOW = "clock_timestamp()"
 GIVEN = {
-    "lane_claim": {"since": NEVER, "ahead": "'1 hour'"},
-    "lane_route": {"first_written_at": NOW, "last_written_at": NOW, "past": NEVER},
+    "claiming/lane_claim": {"since": NEVER, "ahead": "'1 hour'"},
+    "routing/lane_route": {"first_written_at": NOW, "last_written_at": NOW, "past": NEVER},
 }
 
 
@@ -57,22 +60,22 @@ def test_statement_that_locks_rows_prunes_at_its_start_or_by_its_rows_and_not_bo
 ) -> None:
     at_its_start = {name for name, text in STATEMENTS.items() if _pruned_at_its_start(days, text)}
     by_its_rows = {name for name, text in STATEMENTS.items() if _bounds_of_rows(days, text)}
-    assert at_its_start == {"lane_claim", "lane_route", "lane_route_hold"}
-    assert {"lane_rescue", "replay_claim"} <= by_its_rows
+    assert at_its_start == {"claiming/lane_claim", "routing/lane_route", "routing/lane_route_hold"}
+    assert {"claiming/lane_rescue", "replaying/replay_claim"} <= by_its_rows
     assert not at_its_start & by_its_rows
 
 
 @pytest.mark.parametrize(
     ("name", "before", "after"),
     [
-        ("lane_claim", "NOT d.earlier", "e.created_at >= d.head_created_at"),
+        ("claiming/lane_claim", "NOT d.earlier", "e.created_at >= d.head_created_at"),
         (
-            "lane_claim",
+            "claiming/lane_claim",
             "a.sequence = n.sequence",
             "a.sequence = n.sequence AND a.finished_at > n.created_at",
         ),
         (
-            "lane_route",
+            "routing/lane_route",
             "e.subject_id = m.subject_id\n",
             "e.subject_id = m.subject_id AND e.created_at <= m.first_created_at\n",
         ),

@@ -11,7 +11,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from deploy.payouts.database import connect as payouts
-from dispatcher.shared.statements import statement
+from dispatcher.operators.common.statements import statement
 from migrations.connect import connection as migrating
 from sink.contract.exits import ExitCode
 from sink.contract.roles import SEARCH_PATH
@@ -159,7 +159,7 @@ def test_sessions_of_other_commands_keep_to_the_servers_own_names(evil: str) -> 
         other.rollback()
         assert other.execute(shown).fetchone() == (SEARCH_PATH,)
     with psycopg.connect(evil) as third:
-        third.execute(statement("inbox_session"))
+        third.execute(statement("receipts/inbox_session"))
         assert third.execute(shown).fetchone() == (SEARCH_PATH,)
 
 

@@ -5,16 +5,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
-import dispatcher.store
 import psycopg
 
+import dispatcher.delivery.store
 from dispatcher.delivery.rules.decide import release, settle
 from dispatcher.delivery.rules.lifecycle import Move
 from dispatcher.delivery.rules.values import Attempt, Claim, Gap, Lane, Settlement, Wanted
 from dispatcher.delivery.store.looks import BEGINNING, END
 from dispatcher.delivery.store.postgres import PostgresStore
+from dispatcher.delivery.store.statements import statement
 from dispatcher.outbound.endpoint import Endpoint
-from dispatcher.shared.statements import statement
 from dispatcher.shared.states import LaneState
 from sink.contract.states import OrderPolicy, Outcome
 from tests.support.dispatch.delivery import (
@@ -31,7 +31,7 @@ from tests.support.job.decisions import Decisions
 
 URL = "http://127.0.0.1:1/"
 ENDPOINT = Endpoint(1, "e", URL, (), 1, 2, 64, (5, 30), OrderPolicy.STOP)
-SQL = Path(dispatcher.store.__file__).parent / "sql"
+SQL = Path(dispatcher.delivery.store.__file__).parent / "sql"
 
 
 def wanted(endpoint_id: int, count: int = 100, entries: int = 8) -> Wanted:
@@ -89,7 +89,7 @@ def test_drain_goes_on_with_what_was_routed_after_its_look_began(
             looking.execute("SELECT now()")
             await store.route(16)
             given = {"endpoint_ids": [endpoint_id]}
-            assert looking.execute(statement("pending"), given).fetchone() == (True,)
+            assert looking.execute(statement("upkeep/pending"), given).fetchone() == (True,)
 
     asyncio.run(stored(dsn, work))
 
@@ -350,9 +350,9 @@ def test_claim_walks_indexes_however_wrong_the_statistics_are(
     asyncio.run(stored(dsn, work))
     db.execute("ANALYZE holdfast.lane, holdfast.entry, holdfast.attempt")
     with db.transaction():
-        db.execute((SQL / "session.sql").read_bytes(), {"plans": "auto"})
+        db.execute((SQL / "connection/session.sql").read_bytes(), {"plans": "auto"})
         plan = db.execute(
-            b"EXPLAIN " + (SQL / "lane_claim.sql").read_bytes(),
+            b"EXPLAIN " + (SQL / "claiming/lane_claim.sql").read_bytes(),
             {
                 "free": False,
                 "endpoint_ids": [endpoint_id],

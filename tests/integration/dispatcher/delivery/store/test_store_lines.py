@@ -58,7 +58,7 @@ def test_connection_that_does_not_become_ready_is_closed_and_another_one_is_made
         sessions = Sessions(dsn, None, connections_max=1, warm=warm)
         await sessions.open()
         try:
-            (row,) = await sessions.rows("backend")
+            (row,) = await sessions.rows("connection/backend")
             assert row["pid"] not in stuck
             assert db.execute(OURS).fetchall() == [(row["pid"],)]
         finally:
@@ -77,7 +77,7 @@ def test_line_that_breaks_is_told_in_the_error_and_nowhere_else(
     """What a library says would stand between the lines of JSON of the dispatcher's log."""
 
     async def pid(connection: Connection) -> int:
-        (row,) = await run(connection, "backend")
+        (row,) = await run(connection, "connection/backend")
         found: int = row["pid"]
         return found
 

@@ -8,10 +8,10 @@ import psycopg
 import pytest
 from psycopg import ClientCursor
 
+from dispatcher.operators.common.statements import statement
 from dispatcher.operators.receipts import store as receipts
 from dispatcher.operators.receipts.rules import Here
 from dispatcher.operators.receipts.store import Sent, sent
-from dispatcher.shared.statements import statement
 from tests.support.dispatch.aging import _make
 from tests.support.dispatch.dispatching import add_endpoint
 
@@ -168,18 +168,18 @@ def test_pages_are_read_by_index_in_the_order_of_the_attempts(
         "after_sequence": 3,
         "limit": 500,
     }
-    db.execute(statement("receipts_settings"))
-    plan = _plan(db, "receipts_page", values)
+    db.execute(statement("receipts/settings"))
+    plan = _plan(db, "receipts/page", values)
     assert "Merge Append" in plan
     assert "Incremental Sort" in plan, "sorts the attempts of an entry, and nothing else"
     for index in ("attempt_", "entry_", "pk_subject"):
         assert f"Index Scan using {index}" in plan, plan
     assert "Seq Scan" not in plan
-    assert "pk_entry_key" in _plan(db, "receipts_strangers", {"keys": ["hf_" + "0" * 32]})
+    assert "pk_entry_key" in _plan(db, "receipts/strangers", {"keys": ["hf_" + "0" * 32]})
     stale = {"endpoint_id": 1, "subjects": ["m_7", "m_8"], "sequences": [1, 2]}
-    assert "Seq Scan" not in _plan(db, "receipts_overtaken", stale)
+    assert "Seq Scan" not in _plan(db, "receipts/overtaken", stale)
     # Few lanes are planned by their endpoint, many by their leases: both are indexes of the lane.
-    assert "Seq Scan" not in _plan(db, "receipts_in_flight", values)
+    assert "Seq Scan" not in _plan(db, "receipts/in_flight", values)
     assert len(read(store)) == 2000 * 5
 
 
