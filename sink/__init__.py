@@ -8,8 +8,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sink.batch import BatchInput
-    from sink.database import Timeouts
     from sink.errors import (
         AccessDenied,
         BatchTooLarge,
@@ -29,17 +27,19 @@ if TYPE_CHECKING:
         UnadoptedCheckpoint,
     )
     from sink.foreach_batch import OutboxSink
-    from sink.ledger import Counts, Replayed, Written
     from sink.limits import QuarantineLimit
-    from sink.staging.stage import StageLost
+    from sink.rows.batch import BatchInput
+    from sink.transaction.database import Timeouts
+    from sink.transaction.ledger import Counts, Replayed, Written
+    from sink.transaction.staging.stage import StageLost
 
 _HOME = {
     "AccessDenied": "sink.errors",
-    "BatchInput": "sink.batch",
+    "BatchInput": "sink.rows.batch",
     "BatchTooLarge": "sink.errors",
     "CheckpointBehind": "sink.errors",
     "CompanionFailed": "sink.errors",
-    "Counts": "sink.ledger",
+    "Counts": "sink.transaction.ledger",
     "Fenced": "sink.errors",
     "LedgerBehind": "sink.errors",
     "NotPrimary": "sink.errors",
@@ -48,16 +48,16 @@ _HOME = {
     "Permanent": "sink.errors",
     "QuarantineLimit": "sink.limits",
     "ReplayDiverged": "sink.errors",
-    "Replayed": "sink.ledger",
+    "Replayed": "sink.transaction.ledger",
     "SchemaMismatch": "sink.errors",
     "SinkError": "sink.errors",
     "SinkUnavailable": "sink.errors",
-    "StageLost": "sink.staging.stage",
-    "Timeouts": "sink.database",
+    "StageLost": "sink.transaction.staging.stage",
+    "Timeouts": "sink.transaction.database",
     "TooManyRefused": "sink.errors",
     "Transient": "sink.errors",
     "UnadoptedCheckpoint": "sink.errors",
-    "Written": "sink.ledger",
+    "Written": "sink.transaction.ledger",
 }
 
 __all__ = [

@@ -16,24 +16,24 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from sink.batch import BatchInput, prepare
-from sink.columns import check_entries
-from sink.content import Content
 from sink.contract.dsn import redact
 from sink.contract.failpoints import failpoint
-from sink.driver_path import InDriver
 from sink.errors import BatchTooLarge, NotStreaming
-from sink.future import TOLERANCE
-from sink.ledger import Run
 from sink.limits import QuarantineLimit
-from sink.lineage import location, source_offsets
-from sink.path import Path as WritePath
-from sink.path import PathChoice, plan_bytes
-from sink.staging.content import take_over
-from sink.staging.stage import Stage, drop_stages, open_stage
-from sink.staging.task import Summary, arrow_schema, run_tasks
+from sink.rows.batch import BatchInput, prepare
+from sink.rows.columns import check_entries
 from sink.trace import BatchSpan, batch_span
-from sink.writer import Also, Replayed, Timeouts, Writer, Written
+from sink.transaction.content import Content
+from sink.transaction.driver_path import InDriver
+from sink.transaction.future import TOLERANCE
+from sink.transaction.ledger import Run
+from sink.transaction.lineage import location, source_offsets
+from sink.transaction.path import Path as WritePath
+from sink.transaction.path import PathChoice, plan_bytes
+from sink.transaction.staging.content import take_over
+from sink.transaction.staging.stage import Stage, drop_stages, open_stage
+from sink.transaction.staging.task import Summary, arrow_schema, run_tasks
+from sink.transaction.writer import Also, Replayed, Timeouts, Writer, Written
 
 if TYPE_CHECKING:
     import psycopg

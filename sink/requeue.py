@@ -17,20 +17,20 @@ import numpy as np
 import pyarrow as pa
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
-from sink import future, ledger
-from sink.batch import BatchInput, prepare
 from sink.contract.exits import CommandError
 from sink.contract.requeue import REQUEUED, Requeued
 from sink.contract.states import QuarantineReason
-from sink.database import execute
-from sink.driver_path import InDriver
 from sink.errors import BatchTooLarge, Fenced, ReplayDiverged, SchemaMismatch, SinkError
-from sink.ledger import Run
-from sink.literals import array_literal
-from sink.numbering import SUBJECTS, number
-from sink.prepared import PreparedBatch
-from sink.row_text import Unfit, table_of
-from sink.writer import Replayed, Timeouts, Writer, Written
+from sink.rows.array_literals import array_literal
+from sink.rows.batch import BatchInput, prepare
+from sink.rows.numbering import SUBJECTS, number
+from sink.rows.prepared import PreparedBatch
+from sink.rows.row_text import Unfit, table_of
+from sink.transaction import future, ledger
+from sink.transaction.database import execute
+from sink.transaction.driver_path import InDriver
+from sink.transaction.ledger import Run
+from sink.transaction.writer import Replayed, Timeouts, Writer, Written
 
 if TYPE_CHECKING:
     import psycopg
@@ -125,7 +125,7 @@ def query_id_of(stream: str, suffix: str = REQUEUED) -> UUID:
 
 def _acts_for(connection: "psycopg.Connection", stream: str) -> str:
     """Return whose transition states count for what was written in `stream`."""
-    found = execute(connection, "acts_for", stream=stream).fetchone()
+    found = execute(connection, "batch/acts_for", stream=stream).fetchone()
     return stream if found is None else found["acts_for"]
 
 
@@ -197,7 +197,7 @@ def _foresee(
             )
     known = execute(
         connection,
-        "known_keys",
+        "keys/known_keys",
         keys=array_literal(arrived["key"]),
         contents=array_literal(arrived["content"]),
         batch_no=-1,
@@ -206,7 +206,7 @@ def _foresee(
         raise _NothingNew(_why(suppressed=False, differing=known["differs"]))
     [subject] = arrived["subject"].to_pylist()
     given = {"subject": subject, "stream": target.acts_for}
-    found = execute(connection, "read_subject", **given).fetchall()
+    found = execute(connection, "subjects/read_subject", **given).fetchall()
     if found and target.suppress_repeats:
         subjects = pa.Table.from_pylist(found, SUBJECTS)
         if number(arrived, subjects, np.ones(1, bool), suppress=True).suppressed.rows.size:

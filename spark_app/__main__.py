@@ -10,7 +10,7 @@ if not __package__:
     sys.path[:] = [str(here.parent), *(entry for entry in sys.path if Path(entry) != here)]
 
 from sink.contract.exits import CommandError
-from spark_app.cli import app
+from spark_app.command.cli import app
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 from psycopg.conninfo import make_conninfo
 
-from tests.support.databases import create, dropping_behind, template_on
+from tests.support.servers.databases import create, dropping_behind, template_on
 
 # A JVM that lives for a minute spends more on compiling well than it gets back. The job's own, then
 # whatever else is started by Spark's scripts, then the launcher that those scripts ask.

@@ -16,11 +16,11 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.exceptions import HTTPException
 
-from dispatcher.clock import seconds
-from dispatcher.errors import StoreUnavailableError
-from dispatcher.store.operator_pool import OperatorPool
-from dispatcher.store.operator_session import OperatorSession
-from dispatcher.store.tokens import TOKEN_PREFIX, Holder, Tokens
+from dispatcher.operators.common.pool import OperatorPool
+from dispatcher.operators.common.session import OperatorSession
+from dispatcher.operators.tokens.store import TOKEN_PREFIX, Holder, Tokens
+from dispatcher.shared.clock import seconds
+from dispatcher.shared.errors import StoreUnavailableError
 from sink.contract.exits import CommandError
 from sink.contract.states import AccessRole
 

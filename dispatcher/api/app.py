@@ -13,7 +13,7 @@ from dispatcher.api.long_looks import OneAtATime
 from dispatcher.api.settings import ApiSettings
 from dispatcher.api.shield import Shield
 from dispatcher.api.strict import no_others
-from dispatcher.store.operator_pool import OperatorPool
+from dispatcher.operators.common.pool import OperatorPool
 
 PREFIX = "/api/v1"
 

@@ -9,8 +9,8 @@ from typing import Any
 from starlette.exceptions import HTTPException
 
 from dispatcher.api.access import Session
-from dispatcher.core.dead_letter import without_answer
-from dispatcher.store.notes import Notes
+from dispatcher.operators.audit.read_audit import Notes
+from dispatcher.operators.dead_letters.rules import without_answer
 from sink.contract.states import AccessRole
 
 

@@ -8,10 +8,10 @@ from pydantic import Field
 
 from dispatcher.api.access import Session
 from dispatcher.api.shapes import Count, Json, KeyText, Shown, Time
-from dispatcher.core.why import Verdict
-from dispatcher.shown.explained import as_row
-from dispatcher.store.why import Explained
-from dispatcher.store.why import Why as Explains
+from dispatcher.operators.why.rules import Verdict
+from dispatcher.operators.why.store import Explained
+from dispatcher.operators.why.store import Why as Explains
+from dispatcher.operators.why.views import as_row
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import AccessRole, BreakerState, EndpointState, Outcome
 

@@ -7,10 +7,10 @@ from threading import Lock
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 
-from dispatcher.clock import seconds
-from dispatcher.errors import StoreUnavailableError
-from dispatcher.store.operator_pool import OperatorPool
-from dispatcher.store.ready import Ready
+from dispatcher.operators.common.pool import OperatorPool
+from dispatcher.operators.database.ready import Ready
+from dispatcher.shared.clock import seconds
+from dispatcher.shared.errors import StoreUnavailableError
 from sink.contract.exits import CommandError
 
 KEPT_SECONDS = 1.0

@@ -15,8 +15,8 @@ from fastapi import Request
 from starlette.exceptions import HTTPException
 
 from dispatcher.api.access import Session
-from dispatcher.errors import StoreUnavailableError
-from dispatcher.store.ready import Ready
+from dispatcher.operators.database.ready import Ready
+from dispatcher.shared.errors import StoreUnavailableError
 
 SECONDS_MAX = 30.0
 BACK_MAX = timedelta(days=1)

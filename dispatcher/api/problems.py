@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from dispatcher.errors import StoreUnavailableError
+from dispatcher.shared.errors import StoreUnavailableError
 from sink.contract.exits import CommandError, ExitCode
 
 MEDIA_TYPE = "application/problem+json"

@@ -8,7 +8,7 @@ import uvicorn
 from dispatcher.api.app import application
 from dispatcher.api.punctual import PunctualProtocol
 from dispatcher.api.settings import ApiSettings
-from dispatcher.store.operator_session import operator_connection
+from dispatcher.operators.common.session import operator_connection
 from sink.contract.exits import CommandError, ExitCode
 
 IDLE_SECONDS = 15

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from ipaddress import ip_address
 
-from dispatcher.core.person import ALONE_MAX
+from dispatcher.operators.common.person import ALONE_MAX
 from sink.contract.exits import CommandError, ExitCode
 
 BODY_BYTES_MAX = 1_048_576

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.core.person import ALONE_MAX
+from dispatcher.operators.common.person import ALONE_MAX
 from sink.contract.exits import CommandError, ExitCode
 
 app = typer.Typer(no_args_is_help=True, help="The admin API and the operators' console.")

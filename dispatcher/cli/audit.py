@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli.shared import AsJson, Dsn, print_json, print_rows
-from dispatcher.cli.shown import moment_of, shortened, visible
-from dispatcher.store.audit import WantedActions, audit
-from dispatcher.store.operator_session import Row
+from dispatcher.cli.common.shared import AsJson, Dsn, print_json, print_rows
+from dispatcher.cli.common.shown import moment_of, shortened, visible
+from dispatcher.operators.audit.store import WantedActions, audit
+from dispatcher.operators.common.session import Row
 from sink.contract.exits import CommandError, ExitCode
 
 app = typer.Typer(help="The audit trail: who did what, when and why.", no_args_is_help=True)

@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
-from dispatcher.cli.shared import AsJson, Dsn, print_json, print_rows
-from dispatcher.cli.shown import counted, plain, query_id_of, shortened
-from dispatcher.store.lineage import lineage
-from dispatcher.store.operator_session import Row
+from dispatcher.cli.common.shared import AsJson, Dsn, print_json, print_rows
+from dispatcher.cli.common.shown import counted, plain, query_id_of, shortened
+from dispatcher.operators.common.session import Row
+from dispatcher.operators.streams.store import lineage
 
 app = typer.Typer(
     help="Batches: list and show them, compare a diverged replay.", no_args_is_help=True

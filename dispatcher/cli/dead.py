@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli.export import json_value, opened, watched
-from dispatcher.cli.shared import AsJson, Dsn, Reason, print_json, print_rows
-from dispatcher.cli.shown import counted, plain, reason_of, shortened, visible
-from dispatcher.core.dead_letter import what_helps, what_it_holds
-from dispatcher.store.dead import Filter, dead_letters, resolved
-from dispatcher.store.operator_session import Row
+from dispatcher.cli.common.export import json_value, opened, watched
+from dispatcher.cli.common.shared import AsJson, Dsn, Reason, print_json, print_rows
+from dispatcher.cli.common.shown import counted, plain, reason_of, shortened, visible
+from dispatcher.operators.common.session import Row
+from dispatcher.operators.dead_letters.rules import what_helps, what_it_holds
+from dispatcher.operators.dead_letters.store import Filter, dead_letters, resolved
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import DeadReason
 

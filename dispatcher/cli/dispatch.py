@@ -17,15 +17,15 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from dispatcher.cli.shared import Dsn
-from dispatcher.settings import EngineName
+from dispatcher.cli.common.shared import Dsn
+from dispatcher.outbound.transport.transport import EngineName
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.retention import whole_days
 
 if TYPE_CHECKING:
-    from dispatcher.core.reference_rule import ReferenceRule
-    from dispatcher.service import Dispatcher, Report
-    from dispatcher.settings import Settings
+    from dispatcher.delivery.service import Dispatcher, Report
+    from dispatcher.delivery.settings import Settings
+    from dispatcher.outbound.reference_rule import ReferenceRule
 
 CONNECT_SECONDS = 5
 """How long the database may take to appear when the dispatcher starts."""
@@ -110,7 +110,7 @@ def dispatch(
             ExitCode.USAGE,
         )
     # Here and below, not at the top: other commands work without the `dispatcher` extra installed.
-    from dispatcher.settings import Settings  # noqa: PLC0415 - see above
+    from dispatcher.delivery.settings import Settings  # noqa: PLC0415 - see above
 
     try:
         settings = Settings(
@@ -143,7 +143,7 @@ def dispatch(
 
 def _references(prefixes: list[str] | None, folders: list[str] | None) -> "ReferenceRule":
     """Return what the options allow, or, where there is none, the environment; may raise."""
-    from dispatcher.core.reference_rule import rule_of, rule_with  # noqa: PLC0415 - see above
+    from dispatcher.outbound.reference_rule import rule_of, rule_with  # noqa: PLC0415 - see above
 
     given = rule_of(os.environ)
     return rule_with(prefixes or given.env_prefixes, folders or given.folders)
@@ -158,17 +158,17 @@ def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _deliver(settings: "Settings") -> "Report":
-    from dispatcher.asking import Asker  # noqa: PLC0415 - see above
-    from dispatcher.errors import StoreUnavailableError  # noqa: PLC0415 - see above
-    from dispatcher.interpreter import tuned_for_deliveries  # noqa: PLC0415 - see above
-    from dispatcher.metrics import DispatcherCollector  # noqa: PLC0415 - see above
-    from dispatcher.service import Dispatcher  # noqa: PLC0415 - see above
-    from dispatcher.store.postgres import PostgresStore  # noqa: PLC0415 - see above
-    from dispatcher.store.session import pools  # noqa: PLC0415 - see above
-    from dispatcher.store.watch import Watch  # noqa: PLC0415 - see above
-    from dispatcher.telemetry import configure  # noqa: PLC0415 - see above
-    from dispatcher.transport.engines import open_transport  # noqa: PLC0415 - see above
-    from dispatcher.web import served  # noqa: PLC0415 - see above
+    from dispatcher.delivery.gc_tuning import tuned_for_deliveries  # noqa: PLC0415 - see above
+    from dispatcher.delivery.repeat_check import Asker  # noqa: PLC0415 - see above
+    from dispatcher.delivery.service import Dispatcher  # noqa: PLC0415 - see above
+    from dispatcher.delivery.store.postgres import PostgresStore  # noqa: PLC0415 - see above
+    from dispatcher.delivery.store.session import pools  # noqa: PLC0415 - see above
+    from dispatcher.delivery.store.watch import Watch  # noqa: PLC0415 - see above
+    from dispatcher.delivery.telemetry.log import configure  # noqa: PLC0415 - see above
+    from dispatcher.delivery.telemetry.metrics import DispatcherCollector  # noqa: PLC0415 - see above
+    from dispatcher.delivery.web import served  # noqa: PLC0415 - see above
+    from dispatcher.outbound.transport.engines import open_transport  # noqa: PLC0415 - see above
+    from dispatcher.shared.errors import StoreUnavailableError  # noqa: PLC0415 - see above
 
     configure()
     async with AsyncExitStack() as stack:
@@ -205,7 +205,7 @@ async def _deliver(settings: "Settings") -> "Report":
 
 async def _present(opening: Callable[[], Awaitable[None]]) -> None:
     """Open a connection, for some seconds again and again; raises what the last try raised."""
-    from dispatcher.errors import StoreUnavailableError  # noqa: PLC0415 - see above
+    from dispatcher.shared.errors import StoreUnavailableError  # noqa: PLC0415 - see above
 
     async for attempt in AsyncRetrying(
         retry=retry_if_exception_type(StoreUnavailableError),

@@ -2,11 +2,11 @@
 
 import typer
 
-from dispatcher.cli.shared import AsJson, Dsn, print_json, print_rows
-from dispatcher.cli.shown import visible
-from dispatcher.core.spans import span
-from dispatcher.store.dispatchers import dispatchers
-from dispatcher.store.operator_session import Row
+from dispatcher.cli.common.shared import AsJson, Dsn, print_json, print_rows
+from dispatcher.cli.common.shown import visible
+from dispatcher.operators.common.session import Row
+from dispatcher.operators.common.spans import span
+from dispatcher.operators.dispatchers.store import dispatchers
 from sink.contract.exits import CommandError, ExitCode
 
 app = typer.Typer(help="Dispatchers: those that run, and those that died.", no_args_is_help=True)

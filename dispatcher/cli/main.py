@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from dispatcher.cli.help_text import tell
+from dispatcher.cli.common.help_text import tell
 from sink.contract.exits import CommandError, ExitCode
 
 OWN_PACKAGES = ("sink", "dispatcher", "migrations", "spark_app", "deploy")
@@ -20,33 +20,33 @@ OWN_PACKAGES = ("sink", "dispatcher", "migrations", "spark_app", "deploy")
 COMMANDS = {
     "status": "status:status",
     "overview": "overview:show",
-    "database": "database:look",
-    "receipts": "receipts:receipts",
-    "redeliver": "redeliver:redeliver",
-    "reissue": "reissue:reissue",
-    "check": "check:check_command",
-    "why": "why:explain",
-    "trace": "trace:show",
+    "database": "database.database:look",
+    "receipts": "subjects.receipts:receipts",
+    "redeliver": "replays.redeliver:redeliver",
+    "reissue": "replays.reissue:reissue",
+    "check": "database.check:check_command",
+    "why": "entries.why:explain",
+    "trace": "entries.trace:show",
     "dispatch": "dispatch:dispatch",
-    "listen": "listen:listen",
-    "trigger": "trigger:trigger",
-    "sign": "sign:sign",
-    "verify": "verify:verify",
-    "conform": "conform:conform",
-    "endpoint": "endpoint:app",
+    "listen": "workbench.listen:listen",
+    "trigger": "workbench.trigger:trigger",
+    "sign": "workbench.sign:sign",
+    "verify": "workbench.verify:verify",
+    "conform": "workbench.conform:conform",
+    "endpoint": "endpoints.endpoint:app",
     "stream": "stream:app",
     "batch": "batch:app",
-    "entries": "entries:app",
-    "attempts": "attempts:app",
-    "subjects": "subjects:app",
+    "entries": "entries.entries:app",
+    "attempts": "entries.attempts:app",
+    "subjects": "subjects.subjects:app",
     "dispatchers": "dispatchers:app",
     "audit": "audit:app",
-    "quarantine": "quarantine:app",
-    "suppressed": "suppressed:app",
+    "quarantine": "quarantine.quarantine:app",
+    "suppressed": "subjects.suppressed:app",
     "dead": "dead:app",
-    "replay": "replay:app",
+    "replay": "replays.replay:app",
     "proposal": "proposals:app",
-    "config": "config:app",
+    "config": "database.config:app",
     "api": "api:app",
     "token": "tokens:app",
 }

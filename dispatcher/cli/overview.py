@@ -4,13 +4,13 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli.database_shown import told
-from dispatcher.cli.shared import AsJson, Dsn, print_json, print_rows
-from dispatcher.cli.shown import counted, plain
-from dispatcher.cli.suppressed_shown import told_overtaken
-from dispatcher.core.spans import span
-from dispatcher.store.operator_session import Row
-from dispatcher.store.overview import MINUTES_MAX, overview
+from dispatcher.cli.common.shared import AsJson, Dsn, print_json, print_rows
+from dispatcher.cli.common.shown import counted, plain
+from dispatcher.cli.database.shown import told
+from dispatcher.cli.subjects.suppressed_shown import told_overtaken
+from dispatcher.operators.common.session import Row
+from dispatcher.operators.common.spans import span
+from dispatcher.operators.overview.store import MINUTES_MAX, overview
 from sink.contract.exits import ExitCode
 
 _ENDPOINTS = ("name", "state", "breaker", "due_lanes", "leased_lanes", "oldest_due")

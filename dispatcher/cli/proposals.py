@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli.shared import AsJson, Dsn, Reason, print_json, print_rows
-from dispatcher.cli.shown import moment_of, plain, reason_of, visible
-from dispatcher.core.text import last_word
-from dispatcher.store.operator_session import Row
-from dispatcher.store.proposals import proposals
+from dispatcher.cli.common.shared import AsJson, Dsn, Reason, print_json, print_rows
+from dispatcher.cli.common.shown import moment_of, plain, reason_of, visible
+from dispatcher.operators.common.session import Row
+from dispatcher.operators.proposals.store import proposals
+from dispatcher.shared.text import last_word
 
 app = typer.Typer(
     help="What needs a second person: list, show, approve, cancel.", no_args_is_help=True

@@ -2,12 +2,12 @@
 
 import typer
 
-from dispatcher.cli.database_shown import told
-from dispatcher.cli.shared import AsJson, Dsn, console, print_json, print_rows
-from dispatcher.cli.shown import counted
-from dispatcher.cli.suppressed_shown import told_overtaken
-from dispatcher.shown.standing import standing
-from dispatcher.store.operator import Row, operator_store
+from dispatcher.cli.common.shared import AsJson, Dsn, console, print_json, print_rows
+from dispatcher.cli.common.shown import counted
+from dispatcher.cli.database.shown import told
+from dispatcher.cli.subjects.suppressed_shown import told_overtaken
+from dispatcher.operators.overview.views import standing
+from dispatcher.operators.streams.operator import Row, operator_store
 from sink.contract.exits import ExitCode
 
 STREAM_COLUMNS = ("name", "query_id", "epoch", "last_batch_id", "last_written_at")

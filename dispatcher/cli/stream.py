@@ -4,11 +4,11 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli.checkpoint import query_id_in
-from dispatcher.cli.shared import AsJson, Dsn, Reason, console, print_json, print_rows
-from dispatcher.cli.shown import counted, plain, query_id_of, reason_of
-from dispatcher.store.lineage import lineage
-from dispatcher.store.operator import Row, operator_store
+from dispatcher.cli.common.checkpoint import query_id_in
+from dispatcher.cli.common.shared import AsJson, Dsn, Reason, console, print_json, print_rows
+from dispatcher.cli.common.shown import counted, plain, query_id_of, reason_of
+from dispatcher.operators.streams.operator import Row, operator_store
+from dispatcher.operators.streams.store import lineage
 from sink.contract.exits import CommandError, ExitCode
 
 app = typer.Typer(help="Streams: list and show them, adopt a new checkpoint.", no_args_is_help=True)

@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli.shared import AsJson, Dsn, Reason, print_json, print_rows
-from dispatcher.cli.shown import reason_of
-from dispatcher.store.operator_session import operator_connection
-from dispatcher.store.tokens import Tokens
+from dispatcher.cli.common.shared import AsJson, Dsn, Reason, print_json, print_rows
+from dispatcher.cli.common.shown import reason_of
+from dispatcher.operators.common.session import operator_connection
+from dispatcher.operators.tokens.store import Tokens
 from sink.contract.exits import ExitCode
 from sink.contract.states import AccessRole
 

@@ -15,19 +15,19 @@ from rich.console import Console
 from rich.text import Text
 
 from sink.contract.exits import CommandError, ExitCode
-from spark_app import session
-from spark_app.failure import diagnose
-from spark_app.groups import key_group
+from spark_app.checkpoint.shape import FILE
+from spark_app.input.source import absolute
+from spark_app.input.validate import ID_CHARACTERS_MAX
 from spark_app.inspection import document, quiet, render
 from spark_app.inspection.diff import difference
 from spark_app.inspection.document import Place
 from spark_app.inspection.journal import Journal, no_checkpoint
 from spark_app.inspection.reader import Operator, StateReader
 from spark_app.inspection.view import Snapshot, view
-from spark_app.java import require_java
-from spark_app.shape import FILE
-from spark_app.source import absolute
-from spark_app.validate import ID_CHARACTERS_MAX
+from spark_app.lifecycle.failure import diagnose
+from spark_app.operator.groups import key_group
+from spark_app.runtime import session
+from spark_app.runtime.java import require_java
 
 
 @dataclass(frozen=True, slots=True)

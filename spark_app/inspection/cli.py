@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from sink.contract.exits import CommandError, ExitCode
-from spark_app.named import require_named
+from spark_app.command.named import require_named
 
 
 def inspect(

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from sink.contract.exits import CommandError, ExitCode
-from spark_app.checkpoint_files import CheckpointFiles
+from spark_app.checkpoint.files import CheckpointFiles
+from spark_app.checkpoint.shape import FILE, VERSION
 from spark_app.exposure.settings import MILLISECOND_US, Settings
-from spark_app.groups import group_numbers
-from spark_app.shape import FILE, VERSION
+from spark_app.operator.groups import group_numbers
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from sink.contract.exits import CommandError
-from spark_app import session
-from spark_app.failure import one_line
-from spark_app.java import WAY_OUT
+from spark_app.lifecycle.failure import one_line
+from spark_app.runtime import session
+from spark_app.runtime.java import WAY_OUT
 
 _STDERR = 2
 _CHARACTERS_SHOWN = 300

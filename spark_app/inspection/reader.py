@@ -19,11 +19,11 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 from sink.contract.exits import CommandError
-from spark_app import stored
 from spark_app.exposure.errors import StateError
 from spark_app.exposure.settings import MILLISECOND_US
 from spark_app.exposure.state import GroupState
-from spark_app.failure import diagnose
+from spark_app.lifecycle.failure import diagnose
+from spark_app.operator import stored
 
 _TIMERS = "timers"
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from tests.support.admin_api import Api
-from tests.support.browser import chromium
-from tests.support.browser_world import world
+from tests.support.console.admin_api import Api
+from tests.support.console.browser import chromium
+from tests.support.console.browser_world import world
 
 HERE = Path(__file__).parent
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.support.admin_api import Api
-from tests.support.browser import Window, path_of, window
-from tests.support.browser_world import KEY
+from tests.support.console.admin_api import Api
+from tests.support.console.browser import Window, path_of, window
+from tests.support.console.browser_world import KEY
 
 GROUND = "getComputedStyle(document.documentElement).backgroundColor"
 FOCUSED = "document.activeElement.textContent.trim()"

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from dispatcher.api.console.templates_setup import link
-from tests.support.admin_api import Api
-from tests.support.browser import window
-from tests.support.browser_crawl import ROUTES, THEMES, Visit, walk
-from tests.support.browser_world import KEY, LOST, SUBJECT, WITHHELD, canary, plan_of_one
+from dispatcher.api.console.frame.templates_setup import link
+from tests.support.console.admin_api import Api
+from tests.support.console.browser import window
+from tests.support.console.browser_crawl import ROUTES, THEMES, Visit, walk
+from tests.support.console.browser_world import KEY, LOST, SUBJECT, WITHHELD, canary, plan_of_one
 
 PICTURES = "HOLDFAST_TEST_SCREENSHOTS"
 """Names the folder for pictures of every screen; without it none are made."""

@@ -7,9 +7,9 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from dispatcher.api.console import live
-from tests.support.admin_api import Api
-from tests.support.browser import Window, path_of, window
+from dispatcher.api.console.frame import live
+from tests.support.console.admin_api import Api
+from tests.support.console.browser import Window, path_of, window
 
 FILTERED = "/entries?subject=m_1"
 

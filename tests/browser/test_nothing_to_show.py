@@ -6,11 +6,11 @@ import psycopg
 import pytest
 from playwright.sync_api import Browser, expect
 
-from dispatcher.api.console.navigation import SCREENS
-from dispatcher.store import operator_pool
-from tests.support.admin_api import Api, serving
-from tests.support.browser import Window, window
-from tests.support.databases import copy_of
+from dispatcher.api.console.frame.navigation import SCREENS
+from dispatcher.operators.common import pool as operator_pool
+from tests.support.console.admin_api import Api, serving
+from tests.support.console.browser import Window, window
+from tests.support.servers.databases import copy_of
 from tests.support.waiting import eventually
 
 SAID = {

@@ -5,9 +5,9 @@ from fastapi.routing import APIRoute
 from playwright.sync_api import Browser
 
 from dispatcher.api.console import routes
-from tests.support.admin_api import Api
-from tests.support.browser import window
-from tests.support.browser_world import KEY
+from tests.support.console.admin_api import Api
+from tests.support.console.browser import window
+from tests.support.console.browser_world import KEY
 
 VALUES = {"key": KEY.text, "number": 1, "id": "0" * 32, "id_": "0" * 32, "name": "payouts"}
 CHANGES = sorted(

@@ -8,13 +8,13 @@ import psycopg
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from dispatcher.api.console import live
-from tests.support.admin_api import Api, serving
-from tests.support.browser import window
-from tests.support.decisions import Decisions
-from tests.support.dispatching import add_endpoint, dispatching
+from dispatcher.api.console.frame import live
+from tests.support.console.admin_api import Api, serving
+from tests.support.console.browser import window
+from tests.support.dispatch.dispatching import add_endpoint, dispatching
+from tests.support.dispatch.webhooks import Gate, WebhookReceiver, answer, listening
+from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually
-from tests.support.webhooks import Gate, WebhookReceiver, answer, listening
 
 HELD = "m_482"
 SAID = b'{"error":"m_482 has no payout account"}'

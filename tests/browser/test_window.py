@@ -2,10 +2,10 @@
 
 from playwright.sync_api import Browser
 
-from tests.support.admin_api import Api
-from tests.support.browser import Window
-from tests.support.browser_crawl import LOOKS
-from tests.support.browser_world import MARKUP
+from tests.support.console.admin_api import Api
+from tests.support.console.browser import Window
+from tests.support.console.browser_crawl import LOOKS
+from tests.support.console.browser_world import MARKUP
 
 DRAW = "text => document.querySelector('main').insertAdjacentHTML('beforeend', text)"
 FADE = "document.querySelector('h1').style.color = 'rgb(200 200 200)'"

@@ -13,8 +13,8 @@ import yaml
 
 from sink.contract.exits import ExitCode
 from tests.support.command import holdfast
-from tests.support.decisions import Decisions
-from tests.support.dispatching import SECRET
+from tests.support.dispatch.dispatching import SECRET
+from tests.support.job.decisions import Decisions
 
 ANSWERED = {ExitCode.OK, ExitCode.NOTHING_MATCHED, ExitCode.DEGRADED}
 

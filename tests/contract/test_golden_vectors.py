@@ -17,7 +17,7 @@ import pytest
 from sink.contract.canonical import NotCanonical, canonical_json
 from sink.contract.envelope import Envelope
 from sink.contract.key import Key
-from sink.digest import digest
+from sink.rows.digest import digest
 
 VECTORS = Path(__file__).parent / "vectors"
 

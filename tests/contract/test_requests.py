@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from dispatcher.core.request import Composer
+from dispatcher.outbound.request import Composer
+from dispatcher.outbound.signing import Signer
 from dispatcher.receiver.secret import Secret
-from dispatcher.signing import Signer
 from sink.contract.states import EnvelopeStyle
 
 VECTORS = json.loads(

@@ -13,7 +13,7 @@ from migrations.upgrade import _config, head
 from sink.contract import roles, states
 from sink.contract.schema import SCHEMA_REVISION
 from sink.contract.tables import ENUMS, metadata
-from tests.support.catalogue import structure
+from tests.support.console.catalogue import structure
 
 
 def _enums_of_the_contract() -> list[type[StrEnum]]:

@@ -4,26 +4,33 @@ Real: Postgres, the dispatcher, the payouts service, Spark. The operators' pages
 outbox, in which one decision was delivered and another one given up during an outage.
 """
 
+import asyncio
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psycopg
 import pytest
 import yaml
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
 from psycopg.conninfo import make_conninfo
+from psycopg_pool import AsyncConnectionPool
+from sqlalchemy import create_engine, inspect
 
 from dispatcher.receiver.body import parse_body
 from sink.contract.exits import ExitCode
 from spark_app.exposure.policy_file import read
 from tests.support.command import holdfast
-from tests.support.databases import create
-from tests.support.driver import Driver
-from tests.support.pages import Follower, blocks, blocks_of, shell
+from tests.support.dispatch.payouts import inquiry_headers
+from tests.support.dispatch.sender import body, headers, secret_text
+from tests.support.dispatch.webhooks import WebhookReceiver, answer
+from tests.support.job.driver import Driver
+from tests.support.pages import ROOT, Follower, blocks, blocks_of, shell
 from tests.support.runbook_world import World, decided, free_port, rows, world
-from tests.support.sender import secret_text
-from tests.support.webhooks import WebhookReceiver, answer
+from tests.support.servers.databases import create
 
 OPERATORS = (
     "README.md",
@@ -151,14 +158,82 @@ def executed(text: str, names: dict[str, Any]) -> dict[str, Any]:
     return names
 
 
-def test_revision_of_a_receiver_is_a_revision(payouts_dsn: str) -> None:
-    text = blocks_of("docs/receiver.md", "python")[1]
-    names = executed(text, {})
-    from alembic.migration import MigrationContext
-    from alembic.operations import Operations
-    from sqlalchemy import create_engine, inspect
+async def posted(app: Any, content: bytes) -> httpx.Response:
+    """The answer of an application to a delivery."""
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://receiver") as client:
+        return await client.post("/webhooks", content=content, headers=headers(content))
 
-    engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(payouts_dsn))
+
+def application(dsn: str, names: dict[str, Any], **routes: str) -> Any:
+    """An ASGI application whose routes are the functions of a page."""
+
+    async def app(scope: Any, _receive: Any, send: Any) -> None:
+        route = names[routes[scope["path"].split("/")[1]]]
+        async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
+            answered = await route(scope, connection)
+        fields = [(name.encode(), value.encode()) for name, value in answered.headers.items()]
+        await send({"type": "http.response.start", "status": answered.status, "headers": fields})
+        await send({"type": "http.response.body", "body": answered.body})
+
+    return app
+
+
+def test_receiver_of_the_readme_acts_once(
+    make_database: Callable[[str | None], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAYOUTS_SECRET", secret_text())
+    dsn, held = make_database(None), []
+
+    async def hold_the_payouts(_connection: Any, data: Any) -> None:
+        held.append(data["merchant_id"])
+
+    async def deliver() -> list[str]:
+        async with AsyncConnectionPool(dsn, open=False) as pool:
+            given = {"pool": pool, "hold_the_payouts": hold_the_payouts}
+            names = executed(blocks_of("README.md", "python")[1], given)
+            async with pool.connection() as connection:
+                await connection.execute(names["inbox"].ddl)
+            answers = [await posted(names["app"], body()) for _ in range(2)]
+        return [each.json()["outcome"] for each in answers]
+
+    assert asyncio.run(deliver()) == ["applied", "duplicate"]
+    assert held == ["m_482"]
+
+
+def test_receiver_of_the_kit_acts_once_and_answers_an_inquiry(
+    make_database: Callable[[str | None], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAYOUTS_SECRET", secret_text())
+    dsn, held = make_database(None), []
+
+    async def hold_the_payouts(_connection: Any, data: Any) -> None:
+        held.append(data["merchant_id"])
+
+    receiving, _, asking = blocks_of("docs/receiver.md", "python")
+    names: dict[str, Any] = {"hold_the_payouts": hold_the_payouts}
+    names["my_asgi_app"] = application(dsn, names, webhooks="webhook", holdfast="key")
+    executed(receiving, names)
+    with psycopg.connect(dsn) as connection:
+        connection.execute(names["inbox"].ddl)
+
+    async def exchange() -> list[str]:
+        answers = [await posted(names["app"], body()) for _ in range(2)]
+        names["secrets"] = [names["Secret"].load("env:PAYOUTS_SECRET")]
+        key = answers[0].json()["key"]
+        transport = httpx.ASGITransport(executed(asking, names)["app"])
+        async with httpx.AsyncClient(transport=transport, base_url="http://receiver") as client:
+            answers += [await client.get(f"/holdfast/keys/{key}", headers=inquiry_headers(key))]
+        return [each.json()["outcome"] for each in answers]
+
+    assert asyncio.run(exchange()) == ["applied", "duplicate", "applied"]
+    assert held == ["m_482"]
+
+
+def test_revision_of_a_receiver_is_a_revision(make_database: Callable[[str | None], str]) -> None:
+    names = executed(blocks_of("docs/receiver.md", "python")[1], {})
+    dsn = make_database(None)
+    engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(dsn))
     with engine.begin() as connection:
         with Operations.context(MigrationContext.configure(connection)):
             names["upgrade"]()
@@ -205,7 +280,15 @@ def test_scrape_configuration_is_yaml() -> None:
     assert yaml.safe_load(text)["rule_files"] == ["holdfast.yml"]
 
 
+ELSEWHERE = {
+    ("README.md", "python", "from sink import OutboxSink"): "tests/spark/test_outbox_sink_example.py",
+    ("docs/sink.md", "python", "from sink import OutboxSink"): "tests/spark/test_outbox_sink_example.py",
+}
+"""Blocks that another file executes, by page, language and first line."""
+
 EXECUTED: dict[tuple[str, str], Callable[..., None]] = {
+    ("README.md", "python"): test_receiver_of_the_readme_acts_once,
+    ("docs/receiver.md", "python"): test_receiver_of_the_kit_acts_once_and_answers_an_inquiry,
     **{(page, "sh"): test_commands_of_an_operators_page for page in OPERATORS},
     **{(page, "sh"): test_commands_of_a_newcomers_page for page in NEWCOMERS},
     ("docs/database.md", "sql"): test_grant_to_a_service_is_one,
@@ -223,6 +306,7 @@ def test_every_block_is_executed_or_has_a_reason() -> None:
         for each in blocks()
         if each.language not in {"", "mermaid"}
         and (each.page, each.language) not in EXECUTED
+        and (each.page, each.language, each.first) not in ELSEWHERE
         and not each.page.startswith(RUNBOOK)
         and each.first not in NOT_RUN
     ]
@@ -231,3 +315,6 @@ def test_every_block_is_executed_or_has_a_reason() -> None:
 
 def test_every_reason_is_still_needed() -> None:
     assert NOT_RUN.keys() <= {each.first for each in blocks()}
+    there = {(each.page, each.language, each.first) for each in blocks()}
+    assert ELSEWHERE.keys() <= there
+    assert all(page in (ROOT / file).read_text() for (page, *_), file in ELSEWHERE.items())

@@ -16,8 +16,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.support.job_process import QUICK, job_process
-from tests.support.jobs import event, put
+from tests.support.job.job_process import QUICK, job_process
+from tests.support.job.jobs import event, put
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults]
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.support import webhooks
-from tests.support.decisions import Decisions
-from tests.support.dispatching import SECRET
-from tests.support.scene import Scene
-from tests.support.sender import secret_text
-from tests.support.webhooks import WebhookReceiver
+from tests.support.dispatch import webhooks
+from tests.support.dispatch.dispatching import SECRET
+from tests.support.dispatch.scene import Scene
+from tests.support.dispatch.sender import secret_text
+from tests.support.dispatch.webhooks import WebhookReceiver
+from tests.support.job.decisions import Decisions
 
 
 @pytest.fixture

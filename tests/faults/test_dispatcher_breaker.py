@@ -6,13 +6,13 @@ are moved into the past in the database. Asserted: what arrived and when, the lo
 
 import pytest
 
-from dispatcher.core.lifecycle import LaneState
+from dispatcher.shared.states import LaneState
 from sink.contract.exits import ExitCode
-from tests.support.delivery import lanes
-from tests.support.dispatching import Process
-from tests.support.entries import BLOCK, RELEASE
-from tests.support.scene import Scene
-from tests.support.webhooks import Seen, answer
+from tests.support.dispatch.delivery import lanes
+from tests.support.dispatch.dispatching import Process
+from tests.support.dispatch.entries import BLOCK, RELEASE
+from tests.support.dispatch.scene import Scene
+from tests.support.dispatch.webhooks import Seen, answer
 
 pytestmark = pytest.mark.faults
 

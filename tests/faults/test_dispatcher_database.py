@@ -12,14 +12,14 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from dispatcher.core.lifecycle import LaneState
-from dispatcher.store.operator import operator_store
+from dispatcher.operators.streams.operator import operator_store
+from dispatcher.shared.states import LaneState
 from sink.contract.exits import ExitCode
-from tests.support.delivery import attempts, lanes
-from tests.support.fault_proxy import FaultProxy
-from tests.support.line_faults import half_open, honest, lose_answer
-from tests.support.scene import SHORT, FirstOf, Scene
-from tests.support.webhooks import Gate, answer
+from tests.support.dispatch.delivery import attempts, lanes
+from tests.support.dispatch.scene import SHORT, FirstOf, Scene
+from tests.support.dispatch.webhooks import Gate, answer
+from tests.support.servers.fault_proxy import FaultProxy
+from tests.support.servers.line_faults import half_open, honest, lose_answer
 
 pytestmark = pytest.mark.faults
 
@@ -114,11 +114,11 @@ def test_transaction_that_is_never_answered_is_given_up_and_made_again(
     """The open lines stay half-open until all is settled over new ones, which work."""
     gate = _gated(scene, "m_1", "m_2")
     launcher = (
-        "tests.support.bent_dispatch",
-        *("--set", "dispatcher.store.session.TRANSACTION_SECONDS=1.0"),
+        "tests.support.dispatch.bent_dispatch",
+        *("--set", "dispatcher.delivery.store.session.TRANSACTION_SECONDS=1.0"),
         # Who waits for a line is not the first to say that the database is away: the driver takes
         # some seconds more, in which it asks the server to end the statement.
-        *("--set", "dispatcher.store.session.POOL_SECONDS=30.0"),
+        *("--set", "dispatcher.delivery.store.session.POOL_SECONDS=30.0"),
     )
     dsn = proxy.dsn_of(scene.dsn)
     with scene.dispatch("log", "--drain", dsn=dsn, launcher=launcher) as running:
@@ -160,7 +160,11 @@ def test_nobody_sends_again_while_the_lease_lasts_though_no_sign_of_life_gets_th
     scene: Scene,
 ) -> None:
     gate = _gated(scene, "m_1")
-    launcher = ("tests.support.bent_dispatch", "--set", "dispatcher.service.BEAT_SECONDS=0.1")
+    launcher = (
+        "tests.support.dispatch.bent_dispatch",
+        "--set",
+        "dispatcher.delivery.service.BEAT_SECONDS=0.1",
+    )
     with (
         scene.dispatch("a", "--stop-seconds", "5", launcher=launcher) as first,
         scene.dispatch("b", "--stop-seconds", "5", launcher=launcher) as second,

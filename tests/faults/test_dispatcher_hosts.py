@@ -8,17 +8,17 @@ import time
 
 import pytest
 
-from dispatcher.core.lifecycle import LaneState
-from dispatcher.transport.engines import EngineName
+from dispatcher.outbound.transport.engines import EngineName
+from dispatcher.shared.states import LaneState
 from sink.contract.exits import ExitCode
-from tests.support.delivery import attempts, lanes
-from tests.support.scene import LEASE_SECONDS, SHORT, FirstOf, Scene
+from tests.support.dispatch.delivery import attempts, lanes
+from tests.support.dispatch.scene import LEASE_SECONDS, SHORT, FirstOf, Scene
+from tests.support.dispatch.webhooks import Gate, answer
 from tests.support.waiting import eventually
-from tests.support.webhooks import Gate, answer
 
 pytestmark = pytest.mark.faults
 
-BENT = "tests.support.bent_dispatch"
+BENT = "tests.support.dispatch.bent_dispatch"
 
 LEFT = """
     SELECT extract(epoch FROM lease_until - clock_timestamp())::float
@@ -39,7 +39,7 @@ def test_clock_that_jumps_while_requests_run_moves_no_lease_and_no_retry(
     gate = Gate(answer(503))
     scene.receiver.script = FirstOf(lambda _seen: True, gate, answer(200))
     scene.decisions.write("m_1", "m_2")
-    bends = ("--clock-file", str(clock), "--set", "dispatcher.service.BEAT_SECONDS=0.1")
+    bends = ("--clock-file", str(clock), "--set", "dispatcher.delivery.service.BEAT_SECONDS=0.1")
     with scene.dispatch("log", "--stop-seconds", "5", launcher=(BENT, *bends)) as running:
         running.until(lambda: len(scene.receiver.seen) == 2)
         clock.write_text(str(jump))

@@ -10,13 +10,13 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from tests.support import webhooks
-from tests.support.databases import copy_of
-from tests.support.decisions import Decisions
-from tests.support.dispatching import SECRET, add_endpoint, drain
-from tests.support.invariants import check, check_applied_once
-from tests.support.sender import secret_text
-from tests.support.webhooks import Seen
+from tests.support.dispatch import webhooks
+from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain
+from tests.support.dispatch.invariants import check, check_applied_once
+from tests.support.dispatch.sender import secret_text
+from tests.support.dispatch.webhooks import Seen
+from tests.support.job.decisions import Decisions
+from tests.support.servers.databases import copy_of
 
 pytestmark = pytest.mark.faults
 

@@ -11,12 +11,12 @@ import ssl
 import pytest
 import trustme
 
-from dispatcher.transport.engines import EngineName
-from tests.support import webhooks
-from tests.support.delivery import expire_leases
-from tests.support.scene import SHORT, Scene
+from dispatcher.outbound.transport.engines import EngineName
+from tests.support.dispatch import webhooks
+from tests.support.dispatch.delivery import expire_leases
+from tests.support.dispatch.scene import SHORT, Scene
+from tests.support.dispatch.webhooks import Gate, answer
 from tests.support.waiting import eventually
-from tests.support.webhooks import Gate, answer
 
 pytestmark = pytest.mark.faults
 

@@ -11,16 +11,20 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from dispatcher.transport.engines import EngineName
-from sink.batch import BatchInput, prepare
+from dispatcher.outbound.transport.engines import EngineName
 from sink.contract.exits import ExitCode
-from sink.driver_path import InDriver
-from tests.support.delivery import attempts
-from tests.support.dispatching import drain
-from tests.support.entries import NOON, WINDOW
-from tests.support.fault_proxy import FaultProxy
-from tests.support.invariants import check_applied_once
-from tests.support.line_faults import (
+from sink.rows.batch import BatchInput, prepare
+from sink.transaction.driver_path import InDriver
+from tests.support.dispatch.delivery import attempts
+from tests.support.dispatch.dispatching import drain
+from tests.support.dispatch.entries import NOON, WINDOW
+from tests.support.dispatch.invariants import check_applied_once
+from tests.support.dispatch.payouts import Payouts, empty_database, payouts
+from tests.support.dispatch.scene import Scene
+from tests.support.dispatch.sender import hold
+from tests.support.dispatch.webhooks import answer
+from tests.support.servers.fault_proxy import FaultProxy
+from tests.support.servers.line_faults import (
     Fault,
     Way,
     close_when_reused,
@@ -31,10 +35,6 @@ from tests.support.line_faults import (
     throttle,
     truncate,
 )
-from tests.support.payouts import Payouts, empty_database, payouts
-from tests.support.scene import Scene
-from tests.support.sender import hold
-from tests.support.webhooks import answer
 
 ENGINES = os.environ.get("HOLDFAST_TEST_ENGINES", "asyncio").split(",")
 """The default one: the conformance suite runs each engine against each fault by itself."""

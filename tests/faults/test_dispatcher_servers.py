@@ -9,14 +9,14 @@ import psutil
 import psycopg
 import pytest
 
-from dispatcher.store.postgres import PostgresStore
-from tests.support.decisions import Decisions
-from tests.support.delivery import attempts, stored
-from tests.support.dispatching import SECRET, add_endpoint, drain
-from tests.support.embedded import processes_on, server_directory
-from tests.support.killable_server import Server
-from tests.support.sender import secret_text
-from tests.support.webhooks import WebhookReceiver
+from dispatcher.delivery.store.postgres import PostgresStore
+from tests.support.dispatch.delivery import attempts, stored
+from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain
+from tests.support.dispatch.sender import secret_text
+from tests.support.dispatch.webhooks import WebhookReceiver
+from tests.support.job.decisions import Decisions
+from tests.support.servers.embedded import processes_on, server_directory
+from tests.support.servers.killable_server import Server
 
 pytestmark = pytest.mark.faults
 

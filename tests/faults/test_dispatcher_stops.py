@@ -11,13 +11,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from dispatcher.core.lifecycle import LaneState
+from dispatcher.shared.states import LaneState
 from sink.contract.exits import ExitCode
-from tests.support import webhooks
-from tests.support.delivery import attempts, expire_leases, lanes
-from tests.support.dispatching import Process, drain
-from tests.support.scene import Scene
-from tests.support.webhooks import Behaviour, Seen, Wire, answer, response
+from tests.support.dispatch import webhooks
+from tests.support.dispatch.delivery import attempts, expire_leases, lanes
+from tests.support.dispatch.dispatching import Process, drain
+from tests.support.dispatch.scene import Scene
+from tests.support.dispatch.webhooks import Behaviour, Seen, Wire, answer, response
 
 pytestmark = pytest.mark.faults
 

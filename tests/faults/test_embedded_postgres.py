@@ -19,7 +19,7 @@ from deploy.local.account import account_for
 from deploy.local.cluster import Cluster
 from deploy.local.postgres import EmbeddedPostgres
 from sink.contract.exits import CommandError
-from tests.support.embedded import prepared_directory, processes_on, server_directory
+from tests.support.servers.embedded import prepared_directory, processes_on, server_directory
 
 pytestmark = pytest.mark.faults
 

@@ -12,8 +12,8 @@ from signal import SIGKILL
 import httpx
 import pytest
 
-from tests.support.payouts import Payouts, empty_database, payouts
-from tests.support.sender import Sent, key_of, receipt
+from tests.support.dispatch.payouts import Payouts, empty_database, payouts
+from tests.support.dispatch.sender import Sent, key_of, receipt
 
 pytestmark = pytest.mark.faults
 

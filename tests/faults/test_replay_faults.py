@@ -9,9 +9,9 @@ from collections import Counter
 import pytest
 
 from sink.contract.failpoints import ENVIRONMENT
-from tests.support.dispatching import drain
-from tests.support.replaying import DELIVERED, applied, progress
-from tests.support.scene import LEASE_SECONDS, SHORT, Scene
+from tests.support.dispatch.dispatching import drain
+from tests.support.dispatch.replaying import DELIVERED, applied, progress
+from tests.support.dispatch.scene import LEASE_SECONDS, SHORT, Scene
 
 EXPIRE = """
     UPDATE holdfast.replay_item SET lease_until = now() - interval '1 second'
@@ -26,8 +26,8 @@ NEXT = """
 """
 OPERATOR = """
 from uuid import UUID
-from dispatcher.store.replays import replays
-from tests.support.replaying import DELIVERED
+from dispatcher.operators.replays.store import replays
+from tests.support.dispatch.replaying import DELIVERED
 with replays({dsn!r}) as store:
     store.{call}
 """

@@ -17,18 +17,18 @@ from uuid import UUID
 import psycopg
 import pytest
 
-import sink.driver_path
-import sink.transaction
-import sink.writer
+import sink.transaction.driver_path
+import sink.transaction.transaction
+import sink.transaction.writer
 from sink import Fenced, Written
 from sink.contract.failpoints import ENVIRONMENT
-from sink.database import Timeouts
 from sink.errors import SinkUnavailable
-from tests.support.driver import PATIENT, Driver
-from tests.support.entries import decision
-from tests.support.outbox import contents
-from tests.support.postgres_proxy import Fault, PostgresProxy
-from tests.support.sink_program import BATCHES, drive
+from sink.transaction.database import Timeouts
+from tests.support.dispatch.entries import decision
+from tests.support.job.driver import PATIENT, Driver
+from tests.support.job.outbox import contents
+from tests.support.job.sink_program import BATCHES, drive
+from tests.support.servers.postgres_proxy import Fault, PostgresProxy
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.faults
@@ -76,7 +76,7 @@ def undisturbed(make_database: MakeDatabase, template_database: str, tmp_path: P
 
 def _start(dsn: str, folder: Path, failpoints: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.support.sink_program", dsn, str(folder), str(QUERY_ID)],
+        [sys.executable, "-m", "tests.support.job.sink_program", dsn, str(folder), str(QUERY_ID)],
         cwd=Path(__file__).parents[2],
         env={**os.environ, ENVIRONMENT: failpoints},
     )
@@ -104,7 +104,11 @@ def _at(monkeypatch: pytest.MonkeyPatch, point: str, strike: Callable[[], object
         if name == point and passed == 2:
             strike()
 
-    for module in (sink.driver_path, sink.transaction, sink.writer):
+    for module in (
+        sink.transaction.driver_path,
+        sink.transaction.transaction,
+        sink.transaction.writer,
+    ):
         monkeypatch.setattr(module, "failpoint", pass_by)
 
 
@@ -131,9 +135,9 @@ def test_backend_killed_at_a_point_costs_one_more_attempt(
             ).fetchone()
             assert found == (1,)
 
-    monkeypatch.setattr(sink.driver_path, "failpoint", strike)
-    monkeypatch.setattr(sink.transaction, "failpoint", strike)
-    monkeypatch.setattr(sink.writer, "failpoint", strike)
+    monkeypatch.setattr(sink.transaction.driver_path, "failpoint", strike)
+    monkeypatch.setattr(sink.transaction.transaction, "failpoint", strike)
+    monkeypatch.setattr(sink.transaction.writer, "failpoint", strike)
     assert drive(dsn, tmp_path, QUERY_ID) == ["Written"] * BATCHES
     assert passed == BATCHES + 1
     assert _outcome(dsn) == undisturbed
@@ -211,7 +215,7 @@ def test_driver_that_stands_still_loses_its_locks_and_is_fenced(
                 monkeypatch.undo()
                 assert isinstance(newer.batch(1, decision("m_2")), Written)
 
-        monkeypatch.setattr(sink.transaction, "failpoint", stand)
+        monkeypatch.setattr(sink.transaction.transaction, "failpoint", stand)
         with pytest.raises(Fenced):
             standing.batch(1, decision("m_2"))
     finally:

@@ -13,18 +13,18 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-import sink.driver_path
-import sink.transaction
-import sink.writer
+import sink.transaction.driver_path
+import sink.transaction.transaction
+import sink.transaction.writer
 from deploy.local.account import account_for
 from sink import Written
-from sink.database import Timeouts
 from sink.errors import AccessDenied
-from tests.support.driver import PATIENT, Driver
-from tests.support.embedded import server_directory
-from tests.support.entries import BLOCK, decision
-from tests.support.killable_server import Server
-from tests.support.outbox import contents
+from sink.transaction.database import Timeouts
+from tests.support.dispatch.entries import BLOCK, decision
+from tests.support.job.driver import PATIENT, Driver
+from tests.support.job.outbox import contents
+from tests.support.servers.embedded import server_directory
+from tests.support.servers.killable_server import Server
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.faults
@@ -55,7 +55,11 @@ def _at(monkeypatch: pytest.MonkeyPatch, point: str, strike: Callable[[], object
             passed.append(name)
             strike()
 
-    for module in (sink.driver_path, sink.transaction, sink.writer):
+    for module in (
+        sink.transaction.driver_path,
+        sink.transaction.transaction,
+        sink.transaction.writer,
+    ):
         monkeypatch.setattr(module, "failpoint", pass_by)
 
 

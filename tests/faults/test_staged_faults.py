@@ -18,22 +18,22 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-import sink.staging.content
-import sink.transaction
-import sink.writer
+import sink.transaction.staging.content
+import sink.transaction.transaction
+import sink.transaction.writer
 from deploy.local.postgres import EmbeddedPostgres
 from migrations.upgrade import upgrade
 from sink import Written
 from sink.contract.failpoints import ENVIRONMENT
 from sink.foreach_batch import Identity
-from sink.staging.stage import Stage, StageLost
-from sink.staging.task import Summary
-from tests.support.driver import Driver, in_tasks
-from tests.support.embedded import server_directory
-from tests.support.entries import table
-from tests.support.outbox import contents
-from tests.support.postgres_proxy import Fault, PostgresProxy
-from tests.support.sink_program import BATCHES, drive, rows
+from sink.transaction.staging.stage import Stage, StageLost
+from sink.transaction.staging.task import Summary
+from tests.support.dispatch.entries import table
+from tests.support.job.driver import Driver, in_tasks
+from tests.support.job.outbox import contents
+from tests.support.job.sink_program import BATCHES, drive, rows
+from tests.support.servers.embedded import server_directory
+from tests.support.servers.postgres_proxy import Fault, PostgresProxy
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.faults
@@ -82,7 +82,11 @@ def _struck(monkeypatch: pytest.MonkeyPatch, point: str, strike: Callable[[], No
         if name == point and passed == 2:
             strike()
 
-    for module in (sink.staging.content, sink.transaction, sink.writer):
+    for module in (
+        sink.transaction.staging.content,
+        sink.transaction.transaction,
+        sink.transaction.writer,
+    ):
         monkeypatch.setattr(module, "failpoint", pass_point)
 
 
@@ -92,7 +96,7 @@ def test_driver_killed_at_a_point_leaves_what_an_undisturbed_run_leaves(
 ) -> None:
     killed = subprocess.Popen(
         [
-            *(sys.executable, "-m", "tests.support.sink_program"),
+            *(sys.executable, "-m", "tests.support.job.sink_program"),
             *(dsn, str(tmp_path), str(QUERY_ID), "staged"),
         ],
         cwd=Path(__file__).parents[2],
@@ -198,7 +202,9 @@ def test_server_that_crashed_behind_the_tasks_costs_a_replay_and_nothing_else(
     crashes = iter([server.crash])
     with monkeypatch.context() as patch:
         patch.setattr(
-            sink.writer, "failpoint", lambda name: name == "S2" and next(crashes, lambda: None)()
+            sink.transaction.writer,
+            "failpoint",
+            lambda name: name == "S2" and next(crashes, lambda: None)(),
         )
         with pytest.raises(StageLost, match=words):
             spark.sink.apply_staged(batch.schema, in_tasks(batch), identity)

@@ -18,10 +18,10 @@ import pytest
 
 from deploy.local.java import spark_environment
 from sink.contract.failpoints import ENVIRONMENT
-from tests.support.driver import Driver
-from tests.support.outbox import contents
-from tests.support.sink_program import BATCHES, rows
-from tests.support.staged_spark import write_events
+from tests.support.job.driver import Driver
+from tests.support.job.outbox import contents
+from tests.support.job.sink_program import BATCHES, rows
+from tests.support.job.staged_spark import write_events
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
 
@@ -33,7 +33,7 @@ def _run(dsn: str, folder: Path, failpoints: str) -> tuple[int, str]:
     log = folder / "stderr.txt"
     with log.open("wb") as stderr:
         started = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.staged_spark", dsn, str(folder)],
+            [sys.executable, "-m", "tests.support.job.staged_spark", dsn, str(folder)],
             cwd=Path(__file__).parents[2],
             env={**os.environ, **spark_environment(), ENVIRONMENT: failpoints},
             stderr=stderr,

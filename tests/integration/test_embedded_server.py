@@ -16,7 +16,7 @@ from deploy.local import binaries
 from deploy.local.account import account_for
 from deploy.local.postgres import EmbeddedPostgres, resolve_server
 from sink.contract.exits import CommandError
-from tests.support.embedded import prepared_directory, server_directory
+from tests.support.servers.embedded import prepared_directory, server_directory
 
 
 @pytest.fixture(scope="module")

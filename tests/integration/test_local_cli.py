@@ -14,7 +14,7 @@ import pytest
 
 from sink.contract.schema import SCHEMA_REVISION
 from tests.support.command import holdfast
-from tests.support.embedded import processes_on, server_directory
+from tests.support.servers.embedded import processes_on, server_directory
 
 
 @pytest.fixture

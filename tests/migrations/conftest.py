@@ -10,13 +10,13 @@ from psycopg.conninfo import make_conninfo
 
 from deploy.local.postgres import EmbeddedPostgres
 from sink.contract.roles import ALL
-from tests.support import webhooks
-from tests.support.aging import OLD, age
-from tests.support.decisions import Decisions
-from tests.support.dispatching import SECRET, add_endpoint, drain
-from tests.support.embedded import server_directory
-from tests.support.sender import secret_text
-from tests.support.webhooks import WebhookReceiver
+from tests.support.dispatch import webhooks
+from tests.support.dispatch.aging import OLD, age
+from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain
+from tests.support.dispatch.sender import secret_text
+from tests.support.dispatch.webhooks import WebhookReceiver
+from tests.support.job.decisions import Decisions
+from tests.support.servers.embedded import server_directory
 
 
 @pytest.fixture(scope="session", params=[16, 18], ids=["postgres-16", "postgres-18"])

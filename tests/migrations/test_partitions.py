@@ -10,8 +10,8 @@ import pytest
 
 from migrations.upgrade import downgrade, upgrade
 from sink.contract.roles import DISPATCHER, JANITOR, SINK
-from tests.support.aging import partition_days
-from tests.support.decisions import Decisions
+from tests.support.dispatch.aging import partition_days
+from tests.support.job.decisions import Decisions
 
 INSERT = """
     INSERT INTO holdfast.entry (subject_id, sequence, created_at, key, type, occurred_at, priority,

@@ -12,12 +12,12 @@ import pytest
 from migrations.prune import Outcome
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.roles import JANITOR, OPERATOR, READER, SINK
-from tests.support.aging import OLD, age, partition_days
 from tests.support.command import holdfast
-from tests.support.decisions import Decisions
-from tests.support.dispatching import add_endpoint, drain
-from tests.support.entries import decision
-from tests.support.pruning import count, outcomes, pruned_days
+from tests.support.dispatch.aging import OLD, age, partition_days
+from tests.support.dispatch.dispatching import add_endpoint, drain
+from tests.support.dispatch.entries import decision
+from tests.support.dispatch.pruning import count, outcomes, pruned_days
+from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually
 
 

@@ -9,9 +9,9 @@ import pytest
 from migrations import prune as module
 from migrations.prune import Day, Outcome
 from sink.contract.exits import CommandError, ExitCode
-from tests.support.aging import OLD, partition_days
-from tests.support.dispatching import add_endpoint
-from tests.support.pruning import count, outcomes, pruned_days
+from tests.support.dispatch.aging import OLD, partition_days
+from tests.support.dispatch.dispatching import add_endpoint
+from tests.support.dispatch.pruning import count, outcomes, pruned_days
 from tests.support.waiting import eventually
 
 INSERT = """

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from tests.support.databases import copy_of
+from tests.support.servers.databases import copy_of
 
 BATCH = """
     INSERT INTO holdfast.batch (stream, query_id, batch_id, run_id, epoch, row_count, entry_count,

@@ -8,8 +8,8 @@ import pytest
 from migrations.upgrade import downgrade, upgrade
 from sink.contract.exits import CommandError
 from tests.support.command import holdfast
-from tests.support.decisions import Decisions
-from tests.support.dispatching import add_endpoint
+from tests.support.dispatch.dispatching import add_endpoint
+from tests.support.job.decisions import Decisions
 
 BEFORE = "0023"
 START = "now() - interval '3 hours'"

@@ -8,8 +8,8 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from tests.support.aging import partition_days
-from tests.support.databases import copy_of, template_on
+from tests.support.dispatch.aging import partition_days
+from tests.support.servers.databases import copy_of, template_on
 
 
 @pytest.fixture

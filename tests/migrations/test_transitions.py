@@ -14,10 +14,10 @@ import pytest
 from migrations.upgrade import downgrade, script, upgrade
 from sink.contract.requeue import REISSUED, REQUEUED
 from sink.requeue import query_id_of, requeue, stream_of
-from tests.support.aging import OLD, age
-from tests.support.driver import Driver
-from tests.support.entries import BLOCK, NOON, RELEASE, WINDOW, decision
-from tests.support.outbox import contents
+from tests.support.dispatch.aging import OLD, age
+from tests.support.dispatch.entries import BLOCK, NOON, RELEASE, WINDOW, decision
+from tests.support.job.driver import Driver
+from tests.support.job.outbox import contents
 
 MakeDriver = Callable[..., Driver]
 

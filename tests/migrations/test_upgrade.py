@@ -12,7 +12,7 @@ from migrations import upgrade as module
 from migrations.upgrade import Upgraded, downgrade, head, script, upgrade
 from sink.contract.exits import CommandError
 from sink.contract.roles import OWNER
-from tests.support.catalogue import everything
+from tests.support.console.catalogue import everything
 from tests.support.waiting import eventually
 
 Make = Callable[[str | None], str]

@@ -21,19 +21,19 @@ from threading import Event
 import psutil
 import psycopg
 
-from dispatcher.store.operator import operator_store
-from dispatcher.telemetry import configure
+from dispatcher.delivery.telemetry.log import configure
+from dispatcher.operators.streams.operator import operator_store
 from migrations.upgrade import upgrade
 from tests.soak.job import _server
-from tests.support import line_faults as faults
-from tests.support import webhooks
-from tests.support.databases import copy_of
-from tests.support.decisions import Decisions
-from tests.support.dispatching import SECRET, Process
-from tests.support.fault_proxy import FaultProxy
-from tests.support.line_faults import Way
-from tests.support.scene import LEASE_SECONDS, Scene
-from tests.support.sender import secret_text
+from tests.support.dispatch import webhooks
+from tests.support.dispatch.dispatching import SECRET, Process
+from tests.support.dispatch.scene import LEASE_SECONDS, Scene
+from tests.support.dispatch.sender import secret_text
+from tests.support.job.decisions import Decisions
+from tests.support.servers import line_faults as faults
+from tests.support.servers.databases import copy_of
+from tests.support.servers.fault_proxy import FaultProxy
+from tests.support.servers.line_faults import Way
 
 FOLDER = Path(".holdfast/soak")
 SECONDS = float(os.environ.get("SOAK_DISPATCH_SECONDS", "60"))

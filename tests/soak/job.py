@@ -13,8 +13,8 @@ from pathlib import Path
 
 from deploy.local.postgres import EmbeddedPostgres
 from migrations.upgrade import upgrade
-from tests.support.databases import copy_of
-from tests.support.job_round import play
+from tests.support.job.job_round import play
+from tests.support.servers.databases import copy_of
 
 FOLDER = Path(".holdfast/soak")
 

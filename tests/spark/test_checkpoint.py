@@ -11,16 +11,16 @@ import pytest
 
 from sink import LedgerBehind, OutboxSink
 from sink.contract.exits import CommandError
+from spark_app.checkpoint.policy_history import PolicyHistory
 from spark_app.exposure.policy import Policy
 from spark_app.exposure.policy_file import Limits
-from spark_app.policy_history import PolicyHistory
-from tests.support.driver import Driver
-from tests.support.jobs import POLICY, Play, at, micros
+from tests.support.job.driver import Driver
+from tests.support.job.jobs import POLICY, Play, at, micros
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_app.job import Job
+    from spark_app.operator.job import Job
 
 pytestmark = pytest.mark.spark
 
@@ -31,7 +31,7 @@ NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
 @pytest.fixture
 def play(spark: "SparkSession", tmp_path: Path) -> Play:
     """A checkpoint in which batch 1 is planned, as far as a start looks at it."""
-    from spark_app.shape import Shape
+    from spark_app.checkpoint.shape import Shape
 
     play = Play(spark, NOWHERE, tmp_path)
     checkpoint = tmp_path / "checkpoint"
@@ -51,7 +51,7 @@ def play(spark: "SparkSession", tmp_path: Path) -> Play:
 
 
 def _claim(play: Play) -> "Job":
-    from spark_app.checkpoint import claim
+    from spark_app.checkpoint.journal import claim
 
     return claim(play.spark, play.job(), OutboxSink(NOWHERE, stream="payouts"))
 
@@ -66,7 +66,7 @@ def _complaint(play: Play) -> str:
 
 
 def test_what_spark_wrote_down_is_understood(play: Play) -> None:
-    from spark_app.checkpoint_files import CheckpointFiles, Planned
+    from spark_app.checkpoint.files import CheckpointFiles, Planned
 
     files = CheckpointFiles(play.spark, str(play.folder / "checkpoint"))
     assert files.planned() == Planned(1, micros(at("12:19:30")), '{"logOffset":1}')
@@ -94,7 +94,7 @@ def test_a_database_that_never_knew_what_the_checkpoint_has_finished_is_refused(
     play: Play, dsn: str
 ) -> None:
     """Put back to before the first batch, or another one: what was decided is not in it."""
-    from spark_app.checkpoint import require_ledger
+    from spark_app.checkpoint.journal import require_ledger
 
     checkpoint = play.folder / "checkpoint"
     query_id = UUID(json.loads((checkpoint / "metadata").read_text())["id"])
@@ -137,7 +137,7 @@ def test_a_checkpoint_of_an_older_holdfast_is_not_taken_for_an_empty_one(play: P
 
 
 def test_a_checkpoint_without_its_query_id_gets_no_other_one(play: Play) -> None:
-    from spark_app.checkpoint import require_ledger
+    from spark_app.checkpoint.journal import require_ledger
 
     checkpoint = play.folder / "checkpoint"
     (checkpoint / "metadata").unlink()
@@ -154,7 +154,7 @@ def test_a_checkpoint_without_its_query_id_gets_no_other_one(play: Play) -> None
 
 @pytest.mark.parametrize("name", ["offsets/1", "commits/0", "metadata", "holdfast.json"])
 def test_a_file_that_its_checksum_belies_is_damaged(play: Play, name: str) -> None:
-    from spark_app.checkpoint_files import CheckpointFiles
+    from spark_app.checkpoint.files import CheckpointFiles
 
     path = play.folder / "checkpoint" / name
     (path.parent / f".{path.name}.crc").unlink(missing_ok=True)

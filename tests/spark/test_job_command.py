@@ -10,8 +10,8 @@ import pytest
 
 import spark_app
 from tests.support.command import holdfast
-from tests.support.job_process import QUICK, check_ledger, check_stopped, command, job_process
-from tests.support.jobs import event, put
+from tests.support.job.job_process import QUICK, check_ledger, check_stopped, command, job_process
+from tests.support.job.jobs import event, put
 
 pytestmark = pytest.mark.spark
 

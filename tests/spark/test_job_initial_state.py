@@ -10,9 +10,9 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from spark_app.failure import QueryFailed
-from tests.support.databases import copy_of
-from tests.support.jobs import Play, at, event, micros, put
+from spark_app.lifecycle.failure import QueryFailed
+from tests.support.job.jobs import Play, at, event, micros, put
+from tests.support.servers.databases import copy_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -201,7 +201,7 @@ def _forget_batches(checkpoint: Path, db: psycopg.Connection) -> None:
 def test_a_stream_without_a_past_begins_from_nothing(
     spark: "SparkSession", server_dsn: str, template_database: str, tmp_path: Path
 ) -> None:
-    from spark_app.checkpoint import claim
+    from spark_app.checkpoint.journal import claim
 
     with copy_of(server_dsn, template_database) as dsn:
         play = Play(spark, dsn, tmp_path)

@@ -11,15 +11,15 @@ import pytest
 from tenacity import wait_none
 
 from sink import OutboxSink
-from sink.batch import BatchInput
-from spark_app.turn import Turn
-from tests.support.driver import PATIENT
-from tests.support.jobs import Play, event, order, put
+from sink.rows.batch import BatchInput
+from spark_app.lifecycle.stream_ownership import Turn
+from tests.support.job.driver import PATIENT
+from tests.support.job.jobs import Play, event, order, put
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_app.failure import Failure
+    from spark_app.lifecycle.failure import Failure
 
 pytestmark = pytest.mark.spark
 
@@ -27,10 +27,11 @@ pytestmark = pytest.mark.spark
 def test_a_file_that_is_gone_before_its_batch_stops_the_job_until_it_is_back(
     spark: "SparkSession", dsn: str, db: psycopg.Connection, tmp_path: Path
 ) -> None:
-    from spark_app import companions, output, session
-    from spark_app.attempt import Trigger, attempt
-    from spark_app.failure import Cause
-    from spark_app.supervisor import supervise
+    from spark_app.lifecycle.attempt import Trigger, attempt
+    from spark_app.lifecycle.failure import Cause
+    from spark_app.lifecycle.supervisor import supervise
+    from spark_app.operator import companions, output
+    from spark_app.runtime import session
 
     events, archive = tmp_path / "events", tmp_path / "archive"
     archive.mkdir()

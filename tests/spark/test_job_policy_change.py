@@ -10,8 +10,8 @@ import pytest
 
 from sink.contract.exits import CommandError
 from spark_app.exposure.policy import Policy
-from tests.support.jobs import Play, at, event, micros, put
-from tests.support.outbox import contents
+from tests.support.job.jobs import Play, at, event, micros, put
+from tests.support.job.outbox import contents
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +36,7 @@ def _run(play: Play, policy: str, **changed: Any) -> None:
 
 def _claim(play: Play, policy: str) -> Policy:
     """Do what a start does before the query."""
-    from spark_app.checkpoint import claim
+    from spark_app.checkpoint.journal import claim
 
     job = play.job(policy=Policy.parse(policy))
     with closing(play.sink(job)) as sink:

@@ -18,10 +18,10 @@ from deploy.local.demo.reference import BatchResult, Event, Reference
 from sink.contract.canonical import rfc3339_from_micros
 from spark_app.exposure.schema import TIMESTAMP
 from spark_app.exposure.settings import Settings
-from spark_app.formats import Format
-from tests.support.databases import copy_of
-from tests.support.jobs import POLICY, Play, at, micros, order, put
-from tests.support.outbox import contents
+from spark_app.input.formats import Format
+from tests.support.job.jobs import POLICY, Play, at, micros, order, put
+from tests.support.job.outbox import contents
+from tests.support.servers.databases import copy_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,20 +17,20 @@ from psycopg.conninfo import conninfo_to_dict
 from tenacity import wait_none
 
 from sink import OutboxSink
-from sink.batch import BatchInput
 from sink.contract.exits import CommandError
-from sink.database import Timeouts
 from sink.errors import Fenced
-from spark_app.turn import Turn
-from tests.support.job_family import family, in_the_step, kill_if
-from tests.support.job_process import QUICK, SECONDS
-from tests.support.jobs import Play, event, put
+from sink.rows.batch import BatchInput
+from sink.transaction.database import Timeouts
+from spark_app.lifecycle.stream_ownership import Turn
+from tests.support.job.job_family import family, in_the_step, kill_if
+from tests.support.job.job_process import QUICK, SECONDS
+from tests.support.job.jobs import Play, event, put
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_app.failure import Failure
+    from spark_app.lifecycle.failure import Failure
 
 pytestmark = pytest.mark.spark
 
@@ -94,9 +94,9 @@ def _supervised(
     play: Play, sink: OutboxSink, on_restart: "Callable[[Failure], object]" = lambda _: None
 ) -> None:
     """Run the job as the command does, without its pauses, in the session of the tests."""
-    from spark_app import session
-    from spark_app.attempt import Trigger, attempt
-    from spark_app.supervisor import supervise
+    from spark_app.lifecycle.attempt import Trigger, attempt
+    from spark_app.lifecycle.supervisor import supervise
+    from spark_app.runtime import session
 
     spark, turn = session.fix(play.spark.newSession()), Turn("payouts")
     supervise(
@@ -177,7 +177,7 @@ def test_a_job_survives_a_database_that_is_away(
     make_database: Callable[[str | None], str],
     template_database: str,
 ) -> None:
-    from spark_app import companions, output
+    from spark_app.operator import companions, output
 
     _put_all(play.folder)
     cut_off = make_database(template_database)

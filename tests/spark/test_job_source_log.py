@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from tests.support.jobs import Play, event, put
+from tests.support.job.jobs import Play, event, put
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

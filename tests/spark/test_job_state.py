@@ -11,12 +11,12 @@ from deploy.local.demo.reference import Event
 from spark_app.exposure.policy import Policy
 from spark_app.exposure.settings import Settings
 from spark_app.exposure.state import GroupState
-from spark_app.groups import group_numbers, key_group, spark_hash
-from spark_app.stored import GroupValue, Piece, PieceKey
-from tests.support.databases import copy_of
-from tests.support.exposure_runs import Batch, apply
-from tests.support.jobs import POLICY, Play, at, event, micros, put
-from tests.support.kept import Kept, content
+from spark_app.operator.groups import group_numbers, key_group, spark_hash
+from spark_app.operator.stored import GroupValue, Piece, PieceKey
+from tests.support.dispatch.kept import Kept, content
+from tests.support.job.exposure_runs import Batch, apply
+from tests.support.job.jobs import POLICY, Play, at, event, micros, put
+from tests.support.servers.databases import copy_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,7 +83,7 @@ class Reader:
     play: Play
 
     def rows(self, **options: Any) -> list[Any]:
-        from spark_app import session
+        from spark_app.runtime import session
 
         reader = session.fix(self.play.spark.newSession()).read.format("statestore")
         found = reader.options(**options).load(str(self.play.folder / "checkpoint")).collect()

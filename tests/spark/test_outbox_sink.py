@@ -14,10 +14,10 @@ import pytest
 from sink import OutboxSink, Replayed, Written
 from sink.errors import NotStreaming, UnadoptedCheckpoint
 from sink.foreach_batch import Identity
-from sink.path import UNKNOWN_BYTES, plan_bytes
-from sink.path import Path as WritePath
-from tests.support.entries import BLOCK, RELEASE
-from tests.support.outbox import contents, sequences
+from sink.transaction.path import UNKNOWN_BYTES, plan_bytes
+from sink.transaction.path import Path as WritePath
+from tests.support.dispatch.entries import BLOCK, RELEASE
+from tests.support.job.outbox import contents, sequences
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -199,7 +199,7 @@ def test_auto_stages_a_batch_whose_files_are_large(
 ) -> None:
     _file(tmp_path, 0, ("m_482", "block", "2026-11-02T12:15:00Z", 1))
     _file(tmp_path, 1, *((f"m_{n}", "block", "2026-11-02T12:30:00Z", n) for n in range(100)))
-    monkeypatch.setattr("sink.path.STAGED_BYTES", 5_000)
+    monkeypatch.setattr("sink.transaction.path.STAGED_BYTES", 5_000)
     sink = OutboxSink(dsn, stream="payouts")
     staged: list[int] = []
     really = sink.apply_staged

@@ -11,11 +11,11 @@ import pytest
 
 from sink import BatchTooLarge, OutboxSink, Replayed, SchemaMismatch, Written
 from sink.foreach_batch import Identity, _collected
-from sink.staging.task import arrow_schema, run_tasks
-from tests.support.bad_rows import BAD_ROWS
-from tests.support.entries import SCHEMA, alternating, decision
+from sink.transaction.staging.task import arrow_schema, run_tasks
+from tests.support.dispatch.entries import SCHEMA, alternating, decision
+from tests.support.job.bad_rows import BAD_ROWS
+from tests.support.job.outbox import contents
 from tests.support.memory import peak_of
-from tests.support.outbox import contents
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -82,7 +82,7 @@ def _write(sink: OutboxSink, df: "DataFrame", batch_id: int, *, staged: bool) ->
 def test_both_paths_leave_the_same_tables(
     spark: "SparkSession", sinks: Sinks, monkeypatch: pytest.MonkeyPatch, zone: str
 ) -> None:
-    monkeypatch.setattr("sink.staging.task.PIECE_ROWS", 10)
+    monkeypatch.setattr("sink.transaction.staging.task.PIECE_ROWS", 10)
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", zone)
     batches = [_frame(spark, ROWS, 3), _frame(spark, [], 2)]
@@ -119,8 +119,8 @@ def test_columns_are_checked_before_any_task_runs(spark: "SparkSession", sinks: 
 
 
 def test_tasks_never_show_the_dsn(spark: "SparkSession", sinks: Sinks) -> None:
-    from sink.staging.stage import Stage
-    from sink.staging.task import StageRows
+    from sink.transaction.staging.stage import Stage
+    from sink.transaction.staging.task import StageRows
 
     df = _frame(spark, GOOD, 1)
     stage = Stage("postgresql://app:secret@db/x", "payouts", sinks[True]._stage.timeouts)

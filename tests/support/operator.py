@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from spark_app.blobs import SCHEMAS, Kind, from_blob, to_blob
 from spark_app.exposure.codec import encode_part
 from spark_app.exposure.policy import Policy
 from spark_app.exposure.settings import MILLISECOND_US, Settings
 from spark_app.exposure.state import GroupState
-from spark_app.stored import GroupValue, Piece, PieceKey
-from tests.support.exposure import FIFTY_THOUSAND
-from tests.support.kept import Kept
+from spark_app.operator.blobs import SCHEMAS, Kind, from_blob, to_blob
+from spark_app.operator.stored import GroupValue, Piece, PieceKey
+from tests.support.dispatch.kept import Kept
+from tests.support.job.exposure import FIFTY_THOUSAND
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
@@ -34,7 +34,7 @@ class Operator:
     ) -> None:
         from pyspark.sql.streaming import TwsTester
 
-        from spark_app.processor import KeyGroupProcessor
+        from spark_app.operator.processor import KeyGroupProcessor
 
         self.calls: Counter[str] = Counter()
         """How often each access to the state was made, as `ids.iterator`."""

@@ -17,14 +17,14 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from dispatcher.core.reference_rule import ALLOW_DIR
+from dispatcher.outbound.reference_rule import ALLOW_DIR
 from sink.contract.exits import ExitCode
 from sink.contract.failpoints import ENVIRONMENT
 from tests.support.command import holdfast
-from tests.support.dispatching import Process, dispatching
-from tests.support.entries import NOON, WINDOW
-from tests.support.payouts import READY
-from tests.support.sender import hold, secret_text
+from tests.support.dispatch.dispatching import Process, dispatching
+from tests.support.dispatch.entries import NOON, WINDOW
+from tests.support.dispatch.payouts import READY
+from tests.support.dispatch.sender import hold, secret_text
 
 STOP_SECONDS_MAX = 20
 

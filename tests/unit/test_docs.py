@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.core.config import SETTINGS
+from dispatcher.operators.config.settings import SETTINGS
 from tests.support.pages import ROOT, blocks, name_of, pages
 
 README_WORDS_MAX = 800

@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager, closing
 
 import pytest
 
-from tests.support.certificates import Authority
-from tests.support.fault_proxy import FaultProxy
-from tests.support.webhooks import WebhookReceiver, listening
+from tests.support.dispatch.webhooks import WebhookReceiver, listening
+from tests.support.servers.certificates import Authority
+from tests.support.servers.fault_proxy import FaultProxy
 
 Server = AbstractContextManager[WebhookReceiver | FaultProxy]
 ROUNDS = 30

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("sink", "dispatcher", "migrations", "spark_app", "deploy")
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
-STATEMENTS = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("sql/*.sql"))
+STATEMENTS = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("sql/**/*.sql"))
 
 FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
@@ -50,7 +50,7 @@ def test_statement_file_explains_itself_and_holds_one_statement(path: Path) -> N
 @pytest.mark.parametrize("path", STATEMENTS, ids=_name)
 def test_statement_file_is_used(path: Path) -> None:
     used = re.compile(rf"\b{re.escape(path.stem)}\b")
-    package = path.parents[1]
+    package = ROOT / path.relative_to(ROOT).parts[0]
     assert any(used.search(source.read_text()) for source in package.rglob("*.py"))
 
 

@@ -2,7 +2,8 @@
 
 from fastapi import FastAPI
 
-from dispatcher.api.console import errors, files, guard, live, login, routes
+from dispatcher.api.console import routes
+from dispatcher.api.console.frame import errors, files, guard, live, login
 
 
 def install(app: FastAPI) -> None:

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from dispatcher.store.operator_session import Row
-from dispatcher.store.trace import Trace
-from dispatcher.store.why import Explained
+from dispatcher.operators.common.session import Row
+from dispatcher.operators.trace.store import Trace
+from dispatcher.operators.why.store import Explained
 from sink.contract.key import Key
 
 

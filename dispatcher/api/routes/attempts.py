@@ -10,8 +10,8 @@ from dispatcher.api.access import Session, Viewer
 from dispatcher.api.models import Name
 from dispatcher.api.paging import AskBody, Cursor, Limit, Times
 from dispatcher.api.shapes import Json, Paged, Shown, Time
-from dispatcher.store.attempts import Attempts, NewestPlace, Wanted
-from dispatcher.store.operator_session import Row
+from dispatcher.operators.attempts.store import Attempts, NewestPlace, Wanted
+from dispatcher.operators.common.session import Row
 from sink.contract.states import Outcome
 
 router = APIRouter(prefix="/attempts", tags=["attempts"])

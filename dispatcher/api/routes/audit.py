@@ -8,7 +8,7 @@ from pydantic import Field
 from dispatcher.api.access import Viewer
 from dispatcher.api.paging import Limit, NumberBefore, Text, Times
 from dispatcher.api.shapes import Json, PagedByNumber, Shown, Time
-from dispatcher.store.audit import Audit, WantedActions
+from dispatcher.operators.audit.store import Audit, WantedActions
 
 router = APIRouter(prefix="/audit", tags=["audit"])
 

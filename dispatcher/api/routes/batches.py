@@ -12,7 +12,7 @@ from dispatcher.api.models import Name
 from dispatcher.api.paging import AskBody, BatchId, Limit, Number
 from dispatcher.api.routes.streams import ListedBatch
 from dispatcher.api.shapes import Count, KeyText, PagedByNumber, Shown, Time
-from dispatcher.store.lineage import Lineage
+from dispatcher.operators.streams.store import Lineage
 from sink.contract.states import DivergenceSide, EndpointState, QuarantineReason
 
 router = APIRouter(prefix="/batches", tags=["batches"])

@@ -12,10 +12,10 @@ from dispatcher.api.models import Name
 from dispatcher.api.paging import Limit, Times
 from dispatcher.api.settings import ApiSettings
 from dispatcher.api.shapes import Count, KeyText, Shown, Time
-from dispatcher.checking import check
-from dispatcher.core.checks import Checked
-from dispatcher.shown.checked import as_rows
-from dispatcher.store.checks import checks
+from dispatcher.operators.check.actions import check
+from dispatcher.operators.check.report import Checked
+from dispatcher.operators.check.store import checks
+from dispatcher.operators.check.views import as_rows
 
 router = APIRouter(prefix="/check", tags=["checks"])
 

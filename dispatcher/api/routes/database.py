@@ -8,7 +8,7 @@ from pydantic import Field
 from dispatcher.api.access import Viewer
 from dispatcher.api.routes.overview import Need
 from dispatcher.api.shapes import Count, Seconds, Shown, Time
-from dispatcher.store.database import Database
+from dispatcher.operators.database.store import Database
 from sink.contract.states import AccessRole
 
 router = APIRouter(prefix="/database", tags=["database"])

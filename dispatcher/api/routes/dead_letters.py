@@ -10,8 +10,8 @@ from dispatcher.api.access import Viewer
 from dispatcher.api.models import Name
 from dispatcher.api.paging import AskBody, Limit, Number, NumberBefore, Text
 from dispatcher.api.shapes import Count, KeyText, PagedByNumber, Shown, Time
-from dispatcher.core.dead_letter import what_helps, what_it_holds
-from dispatcher.store.dead import DeadLetters, Filter
+from dispatcher.operators.dead_letters.rules import what_helps, what_it_holds
+from dispatcher.operators.dead_letters.store import DeadLetters, Filter
 from sink.contract.states import DeadReason, DeadResolution, EndpointState, OrderPolicy, Outcome
 
 router = APIRouter(prefix="/dead-letters", tags=["dead letters"])

@@ -6,7 +6,7 @@ from pydantic import Field
 from dispatcher.api.access import Operator
 from dispatcher.api.models import Given, Ids, Reason
 from dispatcher.api.shapes import Shown, Time
-from dispatcher.store.dead import DeadLetters
+from dispatcher.operators.dead_letters.store import DeadLetters
 from sink.contract.states import DeadResolution
 
 router = APIRouter(prefix="/dead-letters", tags=["dead letters"])

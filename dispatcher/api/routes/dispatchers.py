@@ -6,7 +6,7 @@ from pydantic import Field
 from dispatcher.api.access import Viewer
 from dispatcher.api.routes.status import LivingDispatcher
 from dispatcher.api.shapes import Seconds, Shown
-from dispatcher.store.dispatchers import Dispatchers
+from dispatcher.operators.dispatchers.store import Dispatchers
 
 router = APIRouter(prefix="/dispatchers", tags=["dispatchers"])
 

@@ -6,7 +6,7 @@ from pydantic import Field
 from dispatcher.api.access import Viewer
 from dispatcher.api.models import Name
 from dispatcher.api.shapes import Count, Shown, Time
-from dispatcher.store.operator import OperatorStore
+from dispatcher.operators.streams.operator import OperatorStore
 from sink.contract.states import BreakerState, EndpointState, EnvelopeStyle, OrderPolicy
 
 router = APIRouter(prefix="/endpoints", tags=["endpoints"])

@@ -8,9 +8,9 @@ from pydantic import Field, StringConstraints
 from dispatcher.api.access import Admin, Operator
 from dispatcher.api.models import Because, Given, Name, Reason
 from dispatcher.api.shapes import Json, Shown
-from dispatcher.core.headers import masked
-from dispatcher.operations.endpoints import changed, made, refuse_references
-from dispatcher.store.operator import OperatorStore
+from dispatcher.operators.endpoints.actions import changed, made, refuse_references
+from dispatcher.operators.streams.operator import OperatorStore
+from dispatcher.outbound.headers import masked
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import AccessRole, EndpointState, EnvelopeStyle, OrderPolicy
 

@@ -14,10 +14,10 @@ from dispatcher.api.paging import AskBody, BatchId, Cursor, KeyText, Limit, Text
 from dispatcher.api.routes.attempts import AttemptPage, WantedAttempts, page_of
 from dispatcher.api.shapes import Count, Paged, Shown, Time
 from dispatcher.api.shapes import KeyText as ShownKey
-from dispatcher.core.entry_delivery import Stage
-from dispatcher.store.attempts import AttemptPlace, Attempts
-from dispatcher.store.entries import Entries, Place, Wanted
-from dispatcher.store.why import Why as Explains
+from dispatcher.operators.attempts.store import AttemptPlace, Attempts
+from dispatcher.operators.entries.rules import Stage
+from dispatcher.operators.entries.store import Entries, Place, Wanted
+from dispatcher.operators.why.store import Why as Explains
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import DeadReason, Outcome
 

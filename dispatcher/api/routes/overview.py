@@ -8,7 +8,7 @@ from pydantic import Field
 
 from dispatcher.api.access import Viewer
 from dispatcher.api.shapes import Count, Seconds, Shown, Time
-from dispatcher.store.overview import MINUTES_MAX, Overview
+from dispatcher.operators.overview.store import MINUTES_MAX, Overview
 from sink.contract.states import BreakerState, EndpointState
 
 router = APIRouter(prefix="/overview", tags=["status"])

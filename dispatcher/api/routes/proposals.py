@@ -11,7 +11,7 @@ from dispatcher.api.access import Admin, Operator, Viewer
 from dispatcher.api.models import Because
 from dispatcher.api.paging import Limit, Moment, Text
 from dispatcher.api.shapes import Json, Shown, Time
-from dispatcher.store.proposals import Proposals
+from dispatcher.operators.proposals.store import Proposals
 
 router = APIRouter(prefix="/proposals", tags=["proposals"])
 

@@ -11,7 +11,7 @@ from dispatcher.api.access import Viewer
 from dispatcher.api.models import Name
 from dispatcher.api.paging import AskBody, Limit, Number, NumberBefore
 from dispatcher.api.shapes import PagedByNumber, Shown, Time
-from dispatcher.store.quarantine import Filter, Quarantine
+from dispatcher.operators.quarantine.store import Filter, Quarantine
 from sink.contract.states import QuarantineReason, QuarantineResolution
 
 router = APIRouter(prefix="/quarantine", tags=["quarantine"])

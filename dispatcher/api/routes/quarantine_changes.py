@@ -9,10 +9,15 @@ from pydantic import AfterValidator, Field, StringConstraints
 from dispatcher.api.access import Operator
 from dispatcher.api.models import Given, Ids, Reason
 from dispatcher.api.shapes import Shown, Time
-from dispatcher.operations.by_hand import Way, planned, proposed
-from dispatcher.operations.quarantine import can_go_back, only_entries, open_among, put_entries
-from dispatcher.store.operator_session import Row
-from dispatcher.store.quarantine import Quarantine
+from dispatcher.operators.common.session import Row
+from dispatcher.operators.quarantine.actions import (
+    can_go_back,
+    only_entries,
+    open_among,
+    put_entries,
+)
+from dispatcher.operators.quarantine.by_hand import Way, planned, proposed
+from dispatcher.operators.quarantine.store import Quarantine
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import QuarantineResolution
 

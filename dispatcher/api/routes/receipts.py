@@ -12,10 +12,10 @@ from dispatcher.api.models import Name
 from dispatcher.api.paging import Text, Times
 from dispatcher.api.settings import ApiSettings
 from dispatcher.api.shapes import Count, Shown, Time
-from dispatcher.comparing import count_receipts
-from dispatcher.core.receipts import Tally
-from dispatcher.shown.compared import as_rows
-from dispatcher.store.receipts import sent
+from dispatcher.operators.receipts.comparing import count_receipts
+from dispatcher.operators.receipts.rules import Tally
+from dispatcher.operators.receipts.store import sent
+from dispatcher.operators.receipts.views import as_rows
 
 router = APIRouter(prefix="/receipts", tags=["checks"])
 

@@ -12,18 +12,18 @@ from dispatcher.api.paging import Text
 from dispatcher.api.replay_shapes import ReplayProgress
 from dispatcher.api.routes.replays_changes import OutsideWindow, Rate
 from dispatcher.api.shapes import Shown
-from dispatcher.core.person import lacks_approval
-from dispatcher.operations.keys import few_keys_of
-from dispatcher.operations.redeliver import (
+from dispatcher.operators.common.keys import few_keys_of
+from dispatcher.operators.common.person import lacks_approval
+from dispatcher.operators.entries.store import Entries
+from dispatcher.operators.replays.actions import applied
+from dispatcher.operators.replays.redeliver import (
     NOT_APPLIED,
     NOTHING_TO_DO,
     plan_of_keys,
     redelivered_before,
     standing_of,
 )
-from dispatcher.operations.replay import applied
-from dispatcher.store.entries import Entries
-from dispatcher.store.replays import ReplayStore
+from dispatcher.operators.replays.store import ReplayStore
 from sink.contract.exits import CommandError
 from sink.contract.states import ReplayKind
 

@@ -11,12 +11,12 @@ from dispatcher.api.access import Admin, Operator
 from dispatcher.api.models import Because, Given, Keys, Reason
 from dispatcher.api.replay_shapes import Replay
 from dispatcher.api.shapes import Shown
-from dispatcher.core.person import lacks_approval
-from dispatcher.operations.keys import few_keys_of
-from dispatcher.operations.reissue import planned_before, write_all, written_before
-from dispatcher.store.operator_session import Row
-from dispatcher.store.reissue import Reissues
-from dispatcher.store.replays import ReplayStore
+from dispatcher.operators.common.keys import few_keys_of
+from dispatcher.operators.common.person import lacks_approval
+from dispatcher.operators.common.session import Row
+from dispatcher.operators.reissue.actions import planned_before, write_all, written_before
+from dispatcher.operators.reissue.store import Reissues
+from dispatcher.operators.replays.store import ReplayStore
 from sink.contract.key import Key
 
 router = APIRouter(prefix="/reissues", tags=["reissues"])

@@ -11,8 +11,8 @@ from dispatcher.api.access import Viewer
 from dispatcher.api.paging import NUMBER_MAX, Limit, Moment
 from dispatcher.api.replay_shapes import Replay
 from dispatcher.api.shapes import Count, Json, KeyText, Shown, Time
-from dispatcher.shown.replayed import item_row
-from dispatcher.store.replays import ReplayStore
+from dispatcher.operators.replays.store import ReplayStore
+from dispatcher.operators.replays.views import item_row
 from sink.contract.states import (
     BreakerState,
     EndpointState,

@@ -16,10 +16,10 @@ from dispatcher.api.access import Admin, Operator, Session
 from dispatcher.api.models import Because, Given, Keys, Reason
 from dispatcher.api.paging import NUMBER_MAX, Moment, Text
 from dispatcher.api.replay_shapes import Replay, ReplayProgress
-from dispatcher.core.replay_filter import ReplayFilter, ReplayScope
-from dispatcher.operations.keys import keys_of
-from dispatcher.operations.replay import applied, planned
-from dispatcher.store.replays import ReplayStore
+from dispatcher.operators.common.keys import keys_of
+from dispatcher.operators.replays.actions import applied, planned
+from dispatcher.operators.replays.filter import ReplayFilter, ReplayScope
+from dispatcher.operators.replays.store import ReplayStore
 from sink.contract.states import AccessRole
 
 router = APIRouter(prefix="/replays", tags=["replays"])

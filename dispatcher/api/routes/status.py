@@ -11,8 +11,8 @@ from dispatcher.api.routes.endpoints import ListedEndpoint
 from dispatcher.api.routes.overview import Need
 from dispatcher.api.routes.streams import ListedStream
 from dispatcher.api.shapes import Count, Shown, Time
-from dispatcher.shown.standing import standing
-from dispatcher.store.operator import OperatorStore
+from dispatcher.operators.overview.views import standing
+from dispatcher.operators.streams.operator import OperatorStore
 
 router = APIRouter(prefix="/status", tags=["status"])
 

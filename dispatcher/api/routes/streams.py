@@ -8,8 +8,8 @@ from pydantic import Field
 from dispatcher.api.access import Viewer
 from dispatcher.api.models import Name
 from dispatcher.api.shapes import Count, Shown, Time
-from dispatcher.store.lineage import Lineage
-from dispatcher.store.operator import OperatorStore
+from dispatcher.operators.streams.operator import OperatorStore
+from dispatcher.operators.streams.store import Lineage
 from sink.contract.states import EndpointState, QuarantineReason
 
 router = APIRouter(prefix="/streams", tags=["streams"])

@@ -10,7 +10,7 @@ from dispatcher.api.access import Admin
 from dispatcher.api.models import Given, Reason
 from dispatcher.api.paging import Text
 from dispatcher.api.shapes import Shown, Time
-from dispatcher.store.operator import OperatorStore
+from dispatcher.operators.streams.operator import OperatorStore
 
 router = APIRouter(prefix="/streams", tags=["streams"])
 

@@ -11,9 +11,9 @@ from dispatcher.api.models import Name
 from dispatcher.api.paging import Limit, Number, Text
 from dispatcher.api.routes.entries import ListedEntry
 from dispatcher.api.shapes import Count, KeyText, Shown, Time
-from dispatcher.core.lifecycle import LaneState
-from dispatcher.store.subjects import Held, Subjects, WantedSubjects
-from dispatcher.store.why import Why as Explains
+from dispatcher.operators.subjects.store import Held, Subjects, WantedSubjects
+from dispatcher.operators.why.store import Why as Explains
+from dispatcher.shared.states import LaneState
 from sink.contract.states import BreakerState, DeadReason, EndpointState, OrderPolicy
 
 router = APIRouter(prefix="/subjects", tags=["subjects"])

@@ -13,9 +13,9 @@ from dispatcher.api.paging import AskBody, Cursor, KeyText, Limit, Text, Times, 
 from dispatcher.api.routes.entries import EntryBatch
 from dispatcher.api.shapes import KeyText as ShownKey
 from dispatcher.api.shapes import Paged, Shown, Time
-from dispatcher.operations.overtaken import write_overtaken
-from dispatcher.store.overtaken import OvertakenDecisions
-from dispatcher.store.suppressed import Place, SuppressedDecisions, Wanted
+from dispatcher.operators.suppressed.actions import write_overtaken
+from dispatcher.operators.suppressed.overtaken_store import OvertakenDecisions
+from dispatcher.operators.suppressed.store import Place, SuppressedDecisions, Wanted
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import SuppressedCause
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from dispatcher.api.access import Admin
 from dispatcher.api.models import Because, Given, Name, Reason
 from dispatcher.api.paging import Text
-from dispatcher.store.tokens import Tokens
+from dispatcher.operators.tokens.store import Tokens
 from sink.contract.states import AccessRole
 
 router = APIRouter(prefix="/tokens", tags=["tokens"])

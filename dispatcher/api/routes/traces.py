@@ -10,8 +10,8 @@ from dispatcher.api.paging import AskBody, KeyText, key_of
 from dispatcher.api.routes.batches import LedgerRow
 from dispatcher.api.shapes import Count, Json, Shown, Time
 from dispatcher.api.shapes import KeyText as ShownKey
-from dispatcher.core.why import Verdict
-from dispatcher.store.trace import Trace
+from dispatcher.operators.trace.store import Trace
+from dispatcher.operators.why.rules import Verdict
 from sink.contract.states import Outcome
 
 router = APIRouter(prefix="/entries", tags=["entries"])

@@ -10,8 +10,8 @@ from uuid import UUID
 
 import psycopg
 
-from dispatcher.core.replay_filter import ReplayFilter, ReplayScope
-from dispatcher.store.replays import replays
+from dispatcher.operators.replays.filter import ReplayFilter, ReplayScope
+from dispatcher.operators.replays.store import replays
 from tests.benchmarks.common.filled import ENTRIES_A_BATCH
 
 REPLAY_ITEMS = 100_000

@@ -14,10 +14,11 @@ from uuid import uuid4
 
 import psycopg
 
-from dispatcher.clock import seconds
-from dispatcher.core.decide import settle
-from dispatcher.core.values import Attempt, Endpoint, Lane, Wanted
-from dispatcher.store.postgres import PostgresStore
+from dispatcher.delivery.rules.decide import settle
+from dispatcher.delivery.rules.values import Attempt, Lane, Wanted
+from dispatcher.delivery.store.postgres import PostgresStore
+from dispatcher.outbound.endpoint import Endpoint
+from dispatcher.shared.clock import seconds
 from sink.contract.states import Outcome
 from tests.benchmarks.common.database import fresh
 from tests.benchmarks.common.runs import spread

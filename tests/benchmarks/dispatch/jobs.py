@@ -11,11 +11,11 @@ from uuid import uuid4
 import psycopg
 import pyarrow as pa
 
-from sink.batch import BatchInput, prepare
 from sink.contract.key import Key
-from sink.driver_path import InDriver
-from sink.writer import Writer
-from tests.support.aging import add_days
+from sink.rows.batch import BatchInput, prepare
+from sink.transaction.driver_path import InDriver
+from sink.transaction.writer import Writer
+from tests.support.dispatch.aging import add_days
 
 STREAM: Final = "bench"
 START: Final = datetime(2026, 11, 2, 12, 15, tzinfo=UTC)

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from fastapi.routing import APIRoute
 
 from dispatcher.api.app import application
-from dispatcher.api.console import login, routes
+from dispatcher.api.console import routes
+from dispatcher.api.console.frame import login
 from dispatcher.api.settings import ApiSettings
 from tests.benchmarks.looks.look import Look
 from tests.benchmarks.looks.reads import LONG

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import psycopg
 from psycopg import ClientCursor
 
-from dispatcher.store.operator_session import OperatorSession, Row
-from dispatcher.store.statements import statement
+from dispatcher.operators.common.session import OperatorSession, Row
+from dispatcher.operators.common.statements import statement
 
 WHOLE = re.compile(r"Seq Scan on (?:entry|entry_key|attempt|lane)(?:_\d{8})?\b.*rows=(\d+)")
 FEW = 10

@@ -2,8 +2,8 @@
 
 import httpx
 
-from dispatcher.core.replay_filter import ReplayFilter
-from dispatcher.store.replays import replays
+from dispatcher.operators.replays.filter import ReplayFilter
+from dispatcher.operators.replays.store import replays
 from sink.contract.key import Key
 from sink.contract.states import AccessRole
 from tests.benchmarks.looks.known import Known, known
@@ -12,8 +12,8 @@ from tests.benchmarks.looks.pages import pages
 from tests.benchmarks.looks.plans import Plans, explaining
 from tests.benchmarks.looks.reads import reads
 from tests.benchmarks.looks.server import come_in
-from tests.support.admin_api import serving
 from tests.support.command import holdfast
+from tests.support.console.admin_api import serving
 
 
 def redelivery(dsn: str, there: Known) -> str:

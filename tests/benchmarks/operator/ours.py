@@ -6,9 +6,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_app import output, session
-from spark_app.formats import Format
-from spark_app.job import Job, start
+from spark_app.input.formats import Format
+from spark_app.operator import output
+from spark_app.operator.job import Job, start
+from spark_app.runtime import session
 from tests.benchmarks.operator.rules import SETTINGS, policy
 
 

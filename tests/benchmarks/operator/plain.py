@@ -9,8 +9,8 @@ import sys
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_app.groups import STATE_PARTITIONS
-from spark_app.source import PARQUET_DDL, parquet_amounts
+from spark_app.input.source import PARQUET_DDL, parquet_amounts
+from spark_app.operator.groups import STATE_PARTITIONS
 
 _STATE = "spark.sql.streaming.stateStore"
 

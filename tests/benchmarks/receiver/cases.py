@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import psycopg
 
 from dispatcher.receiver import Delivery, Inbox, Secret, verify
-from tests.support.sender import KEY_BYTES, OTHER_KEY_BYTES, Sent
+from tests.support.dispatch.sender import KEY_BYTES, OTHER_KEY_BYTES, Sent
 
 SECRETS = (Secret(KEY_BYTES),)
 ROTATING = (Secret(OTHER_KEY_BYTES), *SECRETS)

@@ -3,7 +3,7 @@
 import pytest
 
 from sink import ReplayDiverged, Replayed
-from tests.support.driver import Driver
+from tests.support.job.driver import Driver
 from tests.support.runbook import Reader, job_says
 from tests.support.runbook_world import World, decided, rows
 

@@ -4,7 +4,7 @@ One block arrived twice, because the service was killed before it answered; and 
 block, of another window.
 """
 
-from tests.support.driver import Driver
+from tests.support.job.driver import Driver
 from tests.support.runbook import Reader
 from tests.support.runbook_world import World, decided, rows
 

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from sink import UnadoptedCheckpoint
-from tests.support.driver import Driver
+from tests.support.job.driver import Driver
 from tests.support.runbook import Reader, job_says
 from tests.support.runbook_world import World, decided, rows
 

@@ -2,11 +2,11 @@
 
 from datetime import timedelta
 
-from tests.support.dispatching import drain
-from tests.support.driver import Driver
+from tests.support.dispatch.dispatching import drain
+from tests.support.dispatch.webhooks import Behaviour, Seen, WebhookReceiver, answer
+from tests.support.job.driver import Driver
 from tests.support.runbook import Reader
 from tests.support.runbook_world import World, decided, rows
-from tests.support.webhooks import Behaviour, Seen, WebhookReceiver, answer
 
 OTHERS = tuple(f"m_{number}" for number in range(1, 6))
 GIVEN_UP = "m_13"

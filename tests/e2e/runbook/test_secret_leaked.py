@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 import httpx
 
-from tests.support.driver import Driver
+from tests.support.dispatch.sender import Sent
+from tests.support.job.driver import Driver
 from tests.support.runbook import Reader
 from tests.support.runbook_world import World, decided, rows
-from tests.support.sender import Sent
 
 MERCHANTS = ("m_482", "m_1", "m_2", "m_3")
 PAUSE_SECONDS = 0.1

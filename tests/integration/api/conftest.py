@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.admin_api import Api
-from tests.support.api_world import world
+from tests.support.console.admin_api import Api
+from tests.support.console.api_world import world
 
 
 @pytest.fixture(scope="package")

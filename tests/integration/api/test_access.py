@@ -11,12 +11,12 @@ import pytest
 
 from dispatcher.api.app import application
 from dispatcher.api.settings import ApiSettings
-from dispatcher.store.operator_session import operator_connection
-from dispatcher.store.tokens import LOGIN_PREFIX, TOKEN_PREFIX, Holder, Tokens
+from dispatcher.operators.common.session import operator_connection
+from dispatcher.operators.tokens.store import LOGIN_PREFIX, TOKEN_PREFIX, Holder, Tokens
 from sink.contract.states import AccessRole
-from tests.support.admin_api import V1, Api, serving
 from tests.support.command import holdfast
-from tests.support.databases import copy_of
+from tests.support.console.admin_api import V1, Api, serving
+from tests.support.servers.databases import copy_of
 
 VIEWER, OPERATOR, ADMIN = AccessRole
 

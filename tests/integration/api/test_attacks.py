@@ -17,12 +17,12 @@ from psycopg.conninfo import make_conninfo
 from dispatcher.api import access, punctual, shield
 from dispatcher.api.access import FAILURES_MAX, Failures
 from dispatcher.api.settings import BODY_BYTES_MAX, ApiSettings
-from dispatcher.store import operator_session
-from dispatcher.store.tokens import TOKEN_PREFIX
+from dispatcher.operators.common import session as operator_session
+from dispatcher.operators.tokens.store import TOKEN_PREFIX
 from sink.contract.exits import CommandError, ExitCode
-from tests.support.admin_api import V1, Api, serving
 from tests.support.command import holdfast
-from tests.support.databases import copy_of
+from tests.support.console.admin_api import V1, Api, serving
+from tests.support.servers.databases import copy_of
 from tests.support.waiting import eventually
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - it is refused

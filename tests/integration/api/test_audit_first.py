@@ -13,16 +13,16 @@ from dispatcher.api.app import application
 from dispatcher.api.settings import ApiSettings
 from sink import BatchInput
 from sink.contract.key import Key
-from tests.support import webhooks
-from tests.support.admin_api import V1, Api, serving
-from tests.support.console import csrf_of, logged_in
-from tests.support.databases import copy_of
-from tests.support.decisions import Decisions
-from tests.support.dispatching import SECRET, add_endpoint, drain
-from tests.support.driver import Driver
-from tests.support.entries import BLOCK, REFUSED, RELEASE, decision
-from tests.support.sender import secret_text
-from tests.support.webhooks import answer
+from tests.support.console.admin_api import V1, Api, serving
+from tests.support.console.console import csrf_of, logged_in
+from tests.support.dispatch import webhooks
+from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain
+from tests.support.dispatch.entries import BLOCK, REFUSED, RELEASE, decision
+from tests.support.dispatch.sender import secret_text
+from tests.support.dispatch.webhooks import answer
+from tests.support.job.decisions import Decisions
+from tests.support.job.driver import Driver
+from tests.support.servers.databases import copy_of
 
 WHY = {"reason": "a test"}
 PLAN, REISSUE, APPROVED, WAIVED, NEW = (uuid4() for _ in range(5))

@@ -18,15 +18,15 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from dispatcher.api.console import routes
-from tests.support.admin_api import V1, Api, serving
-from tests.support.api_world import fill, key_text
 from tests.support.command import holdfast
-from tests.support.console import logged_in
-from tests.support.databases import copy_of
-from tests.support.decisions import Decisions
-from tests.support.dispatching import SECRET, add_endpoint, dispatching
-from tests.support.sender import secret_text
-from tests.support.webhooks import listening
+from tests.support.console.admin_api import V1, Api, serving
+from tests.support.console.api_world import fill, key_text
+from tests.support.console.console import logged_in
+from tests.support.dispatch.dispatching import SECRET, add_endpoint, dispatching
+from tests.support.dispatch.sender import secret_text
+from tests.support.dispatch.webhooks import listening
+from tests.support.job.decisions import Decisions
+from tests.support.servers.databases import copy_of
 
 LITERAL, REFERENCED = "c4n4ry-literal", "c4n4ry-referenced"
 NAMES = ("x-jwt", "x-pwd", "x-authtoken", "x-signature", "x-functions-code", "x-tenant")

@@ -11,13 +11,13 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from dispatcher.transport.engines import EngineName
+from dispatcher.outbound.transport.engines import EngineName
 from tests.support.command import holdfast
-from tests.support.decisions import Decisions
-from tests.support.dispatching import SECRET, add_endpoint, dispatching, drain
-from tests.support.replaying import DELIVERED, applied
-from tests.support.sender import secret_text
-from tests.support.webhooks import Behaviour, Seen, WebhookReceiver, answer, listening, raw
+from tests.support.dispatch.dispatching import SECRET, add_endpoint, dispatching, drain
+from tests.support.dispatch.replaying import DELIVERED, applied
+from tests.support.dispatch.sender import secret_text
+from tests.support.dispatch.webhooks import Behaviour, Seen, WebhookReceiver, answer, listening, raw
+from tests.support.job.decisions import Decisions
 
 TOKEN, LITERAL = "c4n4ry/referenced+t0ken=", "c4n4ry-literal"
 SIGNING = secret_text().removeprefix("whsec_")

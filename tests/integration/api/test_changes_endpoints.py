@@ -7,9 +7,9 @@ from uuid import uuid4
 import pytest
 
 from sink.contract.states import AccessRole
-from tests.support.admin_api import Api, serving
-from tests.support.databases import copy_of
-from tests.support.decisions import Decisions
+from tests.support.console.admin_api import Api, serving
+from tests.support.job.decisions import Decisions
+from tests.support.servers.databases import copy_of
 
 URL = "https://payouts.example/webhooks"
 NEW = {"url": URL, "secret_refs": ["env:HOLDFAST_SECRET_PAYOUTS"], "reason": "a new receiver"}

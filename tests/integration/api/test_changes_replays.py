@@ -11,19 +11,19 @@ import pyarrow as pa
 import pytest
 
 from dispatcher.api.routes import replays_changes
-from dispatcher.store.operator_session import acting_as
+from dispatcher.operators.common.session import acting_as
 from sink import BatchInput
 from sink.contract.key import Key
-from tests.support import webhooks
-from tests.support.admin_api import Api, serving
 from tests.support.command import holdfast
-from tests.support.databases import copy_of
-from tests.support.decisions import Decisions
-from tests.support.dispatching import SECRET, add_endpoint, drain
-from tests.support.driver import Driver
-from tests.support.entries import BLOCK, REFUSED
-from tests.support.sender import secret_text
-from tests.support.webhooks import WebhookReceiver, answer
+from tests.support.console.admin_api import Api, serving
+from tests.support.dispatch import webhooks
+from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain
+from tests.support.dispatch.entries import BLOCK, REFUSED
+from tests.support.dispatch.sender import secret_text
+from tests.support.dispatch.webhooks import WebhookReceiver, answer
+from tests.support.job.decisions import Decisions
+from tests.support.job.driver import Driver
+from tests.support.servers.databases import copy_of
 
 OPERATOR = "operator"
 WHY = {"reason": "a test"}

@@ -11,13 +11,13 @@ import psycopg
 import pytest
 
 from dispatcher.api import punctual
-from dispatcher.api.console.differing import differing
-from dispatcher.api.console.guard import CSRF_HEADER, FORM_TYPE
-from dispatcher.core import holding
-from tests.support.admin_api import Api
-from tests.support.api_world import ANSWERED, DEAD, key_text
-from tests.support.console import csrf_of, logged_in
-from tests.support.console_routes import CHANGES, NAMES, PAGES, PATHS, filled
+from dispatcher.api.console.frame.guard import CSRF_HEADER, FORM_TYPE
+from dispatcher.api.console.rendering.differing import differing
+from dispatcher.operators.why import lock_holders as holding
+from tests.support.console.admin_api import Api
+from tests.support.console.api_world import ANSWERED, DEAD, key_text
+from tests.support.console.console import csrf_of, logged_in
+from tests.support.console.console_routes import CHANGES, NAMES, PAGES, PATHS, filled
 
 WHY = "a test"
 

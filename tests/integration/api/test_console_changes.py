@@ -10,18 +10,18 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from dispatcher.api.console import choosing
+from dispatcher.api.console.forms import choosing
 from dispatcher.api.routes import replays_changes
-from tests.support import webhooks
-from tests.support.admin_api import Api, serving
-from tests.support.console import csrf_of, link_to, logged_in, text_of
-from tests.support.databases import copy_of
-from tests.support.decisions import Decisions
-from tests.support.dispatching import SECRET, add_endpoint, drain
-from tests.support.driver import Driver
-from tests.support.entries import decision
-from tests.support.sender import secret_text
-from tests.support.webhooks import WebhookReceiver, answer
+from tests.support.console.admin_api import Api, serving
+from tests.support.console.console import csrf_of, link_to, logged_in, text_of
+from tests.support.dispatch import webhooks
+from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain
+from tests.support.dispatch.entries import decision
+from tests.support.dispatch.sender import secret_text
+from tests.support.dispatch.webhooks import WebhookReceiver, answer
+from tests.support.job.decisions import Decisions
+from tests.support.job.driver import Driver
+from tests.support.servers.databases import copy_of
 
 HIDDEN = re.compile(r'<input type="hidden" name="([^"]*)" value="([^"]*)">')
 VALUE = "a value that receivers know"

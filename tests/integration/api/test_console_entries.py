@@ -7,9 +7,9 @@ import pytest
 
 from dispatcher.api.console.routes import entries, subjects
 from sink.contract.key import Key
-from tests.support.admin_api import Api
-from tests.support.api_world import ANSWERED, DEAD, STRANGE, key_text
-from tests.support.console import link_to, logged_in, text_of
+from tests.support.console.admin_api import Api
+from tests.support.console.api_world import ANSWERED, DEAD, STRANGE, key_text
+from tests.support.console.console import link_to, logged_in, text_of
 
 KEY = key_text("m_1")
 

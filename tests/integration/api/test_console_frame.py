@@ -8,16 +8,16 @@ import httpx
 import psycopg
 import pytest
 
-from dispatcher.api.console import live
-from dispatcher.store import operator_pool
-from tests.support.admin_api import Api, serving
-from tests.support.api_world import STRANGE, key_text
-from tests.support.console import csrf_of, logged_in, text_of
-from tests.support.decisions import Decisions
-from tests.support.dispatching import SECRET, add_endpoint, drain
-from tests.support.sender import secret_text
+from dispatcher.api.console.frame import live
+from dispatcher.operators.common import pool as operator_pool
+from tests.support.console.admin_api import Api, serving
+from tests.support.console.api_world import STRANGE, key_text
+from tests.support.console.console import csrf_of, logged_in, text_of
+from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain
+from tests.support.dispatch.sender import secret_text
+from tests.support.dispatch.webhooks import listening
+from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually
-from tests.support.webhooks import listening
 
 CANARY = "<script>alert('m')</script>\"'\u202e"
 PAGES = ("/", "/entries", "/subjects", "/login")

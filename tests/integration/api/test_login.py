@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from dispatcher.api.console.guard import CSRF_FIELD, FORM_TYPE, safe_path
+from dispatcher.api.console.frame.guard import CSRF_FIELD, FORM_TYPE, safe_path
 from dispatcher.api.settings import ApiSettings
-from dispatcher.store.tokens import LOGIN_PREFIX
-from tests.support.admin_api import Api, serving
-from tests.support.databases import copy_of
+from dispatcher.operators.tokens.store import LOGIN_PREFIX
+from tests.support.console.admin_api import Api, serving
+from tests.support.servers.databases import copy_of
 
 CROSS = {"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"}
 
@@ -170,7 +170,7 @@ def test_login_ends_when_its_token_is_revoked(api: Api) -> None:
 def test_cookie_behind_a_proxy_is_for_https_and_this_host_alone() -> None:
     from fastapi.responses import Response
 
-    from dispatcher.api.console.guard import set_login
+    from dispatcher.api.console.frame.guard import set_login
 
     response = Response()
     set_login(response, ApiSettings("", behind_proxy=True), "hfl_x")

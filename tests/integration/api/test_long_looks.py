@@ -7,8 +7,8 @@ import pytest
 
 from dispatcher.api import long_looks
 from dispatcher.api.health import KEPT_SECONDS, Readiness
-from dispatcher.store.operator_pool import OperatorPool
-from tests.support.admin_api import Api
+from dispatcher.operators.common.pool import OperatorPool
+from tests.support.console.admin_api import Api
 from tests.support.waiting import eventually
 
 LOOK = "/check?endpoint=payouts"

@@ -4,8 +4,8 @@ import re
 
 import httpx
 
-from tests.support.admin_api import Api
-from tests.support.api_world import key_text
+from tests.support.console.admin_api import Api
+from tests.support.console.api_world import key_text
 
 
 def _value(text: str, line: str) -> float:

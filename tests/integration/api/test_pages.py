@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from dispatcher.store import entries as store_entries
-from tests.support.admin_api import Api
-from tests.support.api_world import key_text
+from dispatcher.operators.entries import store as store_entries
+from tests.support.console.admin_api import Api
+from tests.support.console.api_world import key_text
 
 KEY = key_text("m_1")
 

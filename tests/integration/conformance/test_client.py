@@ -2,10 +2,10 @@
 
 import asyncio
 
-from dispatcher.conformance.client import Client
-from dispatcher.conformance.shot import Shot
-from tests.support.hasty import hasty
-from tests.support.webhooks import response
+from dispatcher.workbench.conform.client import Client
+from dispatcher.workbench.conform.shot import Shot
+from tests.support.dispatch.hasty import hasty
+from tests.support.dispatch.webhooks import response
 
 SHOT = Shot("hf_0", ((b"content-type", b"application/json"),), b'{"type":"payout_hold"}')
 

@@ -8,18 +8,18 @@ from typing import Any
 import psycopg
 import pytest
 
-from dispatcher.conformance.plan import plan_of, probe_of
-from dispatcher.conformance.report import Report
-from dispatcher.conformance.rule import Grade
-from dispatcher.conformance.run import Unreachable, conform_to
 from dispatcher.receiver import Secret
-from tests.support.certificates import Authority
-from tests.support.payouts import empty_database, payouts
+from dispatcher.workbench.conform.plan import plan_of, probe_of
+from dispatcher.workbench.conform.report import Report
+from dispatcher.workbench.conform.rule import Grade
+from dispatcher.workbench.conform.run import Unreachable, conform_to
+from tests.support.dispatch.payouts import empty_database, payouts
+from tests.support.dispatch.sender import OTHER_KEY_BYTES, secret_text
 from tests.support.receivers import broken
 from tests.support.receivers.node import node_receiver
 from tests.support.receivers.serving import serving
 from tests.support.receivers.sound import BareReceiver, SoundReceiver
-from tests.support.sender import OTHER_KEY_BYTES, secret_text
+from tests.support.servers.certificates import Authority
 
 SECRET = Secret.parse(secret_text())
 OTHER_SECRET = Secret.parse(secret_text(OTHER_KEY_BYTES))

@@ -7,10 +7,10 @@ from pathlib import Path
 from dispatcher.receiver import Secret
 from sink.contract.exits import ExitCode
 from tests.support.command import holdfast
+from tests.support.dispatch.sender import secret_text
 from tests.support.receivers.broken import AcceptsOldTimestamps
 from tests.support.receivers.serving import serving
 from tests.support.receivers.sound import BareReceiver
-from tests.support.sender import secret_text
 
 SECRET = Secret.parse(secret_text())
 ENVIRONMENT = {"CONFORM_SECRET": secret_text()}

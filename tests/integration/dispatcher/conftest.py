@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.core.reference_rule import ALLOW_DIR
-from tests.support import webhooks
-from tests.support.decisions import Decisions
-from tests.support.dispatching import SECRET
-from tests.support.sender import secret_text
-from tests.support.webhooks import WebhookReceiver
+from dispatcher.outbound.reference_rule import ALLOW_DIR
+from tests.support.dispatch import webhooks
+from tests.support.dispatch.dispatching import SECRET
+from tests.support.dispatch.sender import secret_text
+from tests.support.dispatch.webhooks import WebhookReceiver
+from tests.support.job.decisions import Decisions
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from deploy.payouts.database import create_tables
 from dispatcher.receiver import Inbox
-from tests.support.payouts import Payouts, empty_database, payouts
+from tests.support.dispatch.payouts import Payouts, empty_database, payouts
 
 
 @pytest.fixture(scope="module")

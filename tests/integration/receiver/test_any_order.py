@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from deploy.payouts.database import Pool, open_pool
 from deploy.payouts.service import receive
 from dispatcher.receiver import Inbox, Secret, verify
-from tests.support.sender import KEY_BYTES, Sent
+from tests.support.dispatch.sender import KEY_BYTES, Sent
 
 MERCHANTS = count()
 Play = Callable[[list[Sent]], None]

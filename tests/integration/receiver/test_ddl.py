@@ -11,8 +11,8 @@ from alembic.config import Config
 
 from dispatcher.receiver import Inbox
 from dispatcher.receiver.ddl import ddl
-from tests.support.catalogue import STRUCTURE
-from tests.support.inboxes import engine_of
+from tests.support.console.catalogue import STRUCTURE
+from tests.support.dispatch.inboxes import engine_of
 
 # The catalogue describes the schema of this name, whoever made it.
 SCHEMA = "holdfast"

@@ -37,9 +37,9 @@ from dispatcher.receiver.fastapi import (
 )
 from dispatcher.receiver.wsgi import DeliveriesApp
 from sink.contract.wire import INQUIRY_PATH, KEY_WINDOW
-from tests.support.payouts import inquiry_headers
-from tests.support.sender import KEY_BYTES, OTHER_KEY_BYTES, Sent, body, headers, key_of
-from tests.support.sender import receipt as expected_receipt
+from tests.support.dispatch.payouts import inquiry_headers
+from tests.support.dispatch.sender import KEY_BYTES, OTHER_KEY_BYTES, Sent, body, headers, key_of
+from tests.support.dispatch.sender import receipt as expected_receipt
 from tests.support.waiting import eventually
 
 SECRETS = [Secret(KEY_BYTES)]

@@ -10,8 +10,8 @@ import pytest
 
 from dispatcher.receiver import Delivery, Inbox, Receipt, Secret, verify
 from sink.contract.wire import ReceiptOutcome
-from tests.support.inboxes import DRIVERS, Act
-from tests.support.sender import KEY_BYTES, Sent
+from tests.support.dispatch.inboxes import DRIVERS, Act
+from tests.support.dispatch.sender import KEY_BYTES, Sent
 from tests.support.waiting import eventually
 
 SUBJECT = "m_482"

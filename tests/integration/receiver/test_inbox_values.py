@@ -6,8 +6,8 @@ from psycopg.errors import CheckViolation
 
 from dispatcher.receiver import Delivery, Inbox, Secret, verify
 from sink.contract.wire import ReceiptOutcome
-from tests.support.inboxes import DRIVERS, Driver
-from tests.support.sender import KEY_BYTES, Sent
+from tests.support.dispatch.inboxes import DRIVERS, Driver
+from tests.support.dispatch.sender import KEY_BYTES, Sent
 
 FIRST_VERSION = """
     DROP SCHEMA payouts CASCADE;

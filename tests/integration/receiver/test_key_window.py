@@ -10,7 +10,7 @@ from deploy.payouts.database import open_pool
 from deploy.payouts.pruning import prune_all
 from dispatcher.receiver import Delivery, Inbox, Receipt, Secret, verify
 from sink.contract.wire import ReceiptOutcome
-from tests.support.sender import KEY_BYTES, Sent
+from tests.support.dispatch.sender import KEY_BYTES, Sent
 
 SUBJECT = "m_482"
 

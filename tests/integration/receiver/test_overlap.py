@@ -10,7 +10,7 @@ from psycopg.pq import TransactionStatus
 
 from dispatcher.receiver import Delivery, Inbox, Receipt, Secret, TakenBack, answer, verify
 from sink.contract.wire import ReceiptOutcome
-from tests.support.sender import KEY_BYTES, Sent
+from tests.support.dispatch.sender import KEY_BYTES, Sent
 
 SECRET = Secret(KEY_BYTES)
 APPLIED = ReceiptOutcome.APPLIED

@@ -20,8 +20,8 @@ from deploy.payouts.database import create_tables
 from dispatcher.receiver import Inbox, Secret
 from sink.contract.exits import CommandError, ExitCode
 from tests.support.command import holdfast
-from tests.support.payouts import Payouts, payouts
-from tests.support.sender import KEY_BYTES, Sent, secret_text
+from tests.support.dispatch.payouts import Payouts, payouts
+from tests.support.dispatch.sender import KEY_BYTES, Sent, secret_text
 
 REFERENCE = ("--secret-ref", "env:TEST_SECRET")
 WITH_SECRET = ("payouts", "serve", "--port", "0", *REFERENCE)

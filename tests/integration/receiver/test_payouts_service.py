@@ -11,8 +11,16 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from tests.support.payouts import Payouts
-from tests.support.sender import OTHER_KEY_BYTES, Sent, body, headers, hold, key_of, receipt
+from tests.support.dispatch.payouts import Payouts
+from tests.support.dispatch.sender import (
+    OTHER_KEY_BYTES,
+    Sent,
+    body,
+    headers,
+    hold,
+    key_of,
+    receipt,
+)
 
 DUPLICATES = 50
 

@@ -11,8 +11,8 @@ from psycopg.pq import TransactionStatus
 from dispatcher.receiver import Delivery, Inbox, Receipt, Secret, TakenBack, answer, verify
 from dispatcher.receiver.one_trip import Texts
 from sink.contract.wire import ReceiptOutcome
-from tests.support.pgbouncer import PgBouncer
-from tests.support.sender import KEY_BYTES, Sent
+from tests.support.dispatch.sender import KEY_BYTES, Sent
+from tests.support.servers.pgbouncer import PgBouncer
 
 SECRET = Secret(KEY_BYTES)
 APPLIED, DUPLICATE = ReceiptOutcome.APPLIED, ReceiptOutcome.DUPLICATE

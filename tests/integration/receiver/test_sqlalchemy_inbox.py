@@ -13,8 +13,8 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from dispatcher.receiver import Delivery, Secret, SqlAlchemyInbox, UnsupportedDriver, verify
 from sink.contract.wire import ReceiptOutcome
-from tests.support.inboxes import async_engine_of, engine_of, on_a_connection
-from tests.support.sender import KEY_BYTES, Sent
+from tests.support.dispatch.inboxes import async_engine_of, engine_of, on_a_connection
+from tests.support.dispatch.sender import KEY_BYTES, Sent
 
 SUBJECT = "m_482"
 INBOX = SqlAlchemyInbox()

@@ -22,8 +22,8 @@ from dispatcher.receiver import (
     answer,
     verify,
 )
-from tests.support.inboxes import DRIVERS, Driver, async_engine_of, engine_of
-from tests.support.sender import KEY_BYTES, Sent
+from tests.support.dispatch.inboxes import DRIVERS, Driver, async_engine_of, engine_of
+from tests.support.dispatch.sender import KEY_BYTES, Sent
 
 SUBJECT = "m_482"
 SECRET = Secret(KEY_BYTES)

@@ -9,7 +9,7 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from tests.support.driver import Driver
+from tests.support.job.driver import Driver
 
 MakeDriver = Callable[..., Driver]
 

@@ -7,11 +7,11 @@ import psycopg
 import pytest
 
 from sink import OutboxSink, Replayed, Written
-from sink.database import Timeouts
 from sink.errors import CompanionFailed
-from tests.support.driver import Driver
-from tests.support.entries import RELEASE, decision
-from tests.support.outbox import sequences
+from sink.transaction.database import Timeouts
+from tests.support.dispatch.entries import RELEASE, decision
+from tests.support.job.driver import Driver
+from tests.support.job.outbox import sequences
 
 MakeDriver = Callable[..., Driver]
 Also = Callable[[psycopg.Connection, object], None]

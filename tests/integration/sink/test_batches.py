@@ -12,10 +12,10 @@ import pytest
 from sink import BatchInput, OutboxSink, ReplayDiverged, Replayed, Written
 from sink.contract.envelope import BODY_BYTES_MAX
 from sink.contract.key import Key
-from tests.support.bad_rows import BAD_ROWS
-from tests.support.driver import Driver
-from tests.support.entries import BLOCK, REFUSED, RELEASE, SCHEMA, decision
-from tests.support.outbox import contents, sequences
+from tests.support.dispatch.entries import BLOCK, REFUSED, RELEASE, SCHEMA, decision
+from tests.support.job.bad_rows import BAD_ROWS
+from tests.support.job.driver import Driver
+from tests.support.job.outbox import contents, sequences
 
 MakeDriver = Callable[..., Driver]
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sink.copy_binary import HEADER, TRAILER, moments, rows, uuids
+from sink.rows.copy_binary import HEADER, TRAILER, moments, rows, uuids
 
 TABLE = """
     CREATE TEMPORARY TABLE IF NOT EXISTS copied (

@@ -6,9 +6,9 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from sink.batch import BatchInput, prepare
-from sink.driver_path import InDriver
-from sink.writer import Writer
+from sink.rows.batch import BatchInput, prepare
+from sink.transaction.driver_path import InDriver
+from sink.transaction.writer import Writer
 from tests.benchmarks.sink.rows import decisions
 from tests.support.waiting import eventually
 

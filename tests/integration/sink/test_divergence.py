@@ -10,10 +10,10 @@ import pytest
 
 from sink import BatchInput, ReplayDiverged
 from sink.contract.key import Key
-from sink.divergence import Comparison
-from tests.support.driver import Driver
-from tests.support.entries import decision
-from tests.support.outbox import contents
+from sink.transaction.divergence import Comparison
+from tests.support.dispatch.entries import decision
+from tests.support.job.driver import Driver
+from tests.support.job.outbox import contents
 
 MakeDriver = Callable[..., Driver]
 

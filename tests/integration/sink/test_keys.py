@@ -3,9 +3,9 @@
 import psycopg
 import pytest
 
-from sink.batch import BatchInput, prepare
-from sink.keys import add_keys
-from tests.support.entries import decision, table
+from sink.rows.batch import BatchInput, prepare
+from sink.transaction.keys import add_keys
+from tests.support.dispatch.entries import decision, table
 
 FIRST, SECOND = 1, 2
 

@@ -9,9 +9,9 @@ import pytest
 from sink import Written
 from sink.errors import CompanionFailed, TooManyRefused
 from sink.limits import QuarantineLimit
-from tests.support.driver import Driver
-from tests.support.entries import decision
-from tests.support.outbox import contents
+from tests.support.dispatch.entries import decision
+from tests.support.job.driver import Driver
+from tests.support.job.outbox import contents
 
 MakeDriver = Callable[..., Driver]
 

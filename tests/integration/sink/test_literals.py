@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sink.literals import array_literal
+from sink.rows.array_literals import array_literal
 
 _text = st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\x00"))
 

@@ -7,11 +7,11 @@ import psycopg
 import pytest
 
 from sink import OutboxSink, UnadoptedCheckpoint
-from sink.database import Timeouts, open_session, transaction
-from spark_app.initial import Initial, Past, _statement, read_past
-from tests.support.driver import PATIENT, Driver
-from tests.support.entries import BLOCK, RELEASE, decision
-from tests.support.jobs import at, micros
+from sink.transaction.database import Timeouts, open_session, transaction
+from spark_app.checkpoint.initial import Initial, Past, _statement, read_past
+from tests.support.dispatch.entries import BLOCK, RELEASE, decision
+from tests.support.job.driver import PATIENT, Driver
+from tests.support.job.jobs import at, micros
 
 NOTHING = Past(recorded=False, initial=None)
 

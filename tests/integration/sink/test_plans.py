@@ -6,21 +6,21 @@ from uuid import UUID
 import psycopg
 from psycopg import ClientCursor
 
-from sink.database import statement
+from sink.transaction.database import statement
 
 SUBJECTS = KEYS = 250_000
 LATEST = KEYS // 100
 SOME_KEYS = f"{{{UUID(int=1)},{UUID(int=2)}}}"
 
 EXPECTED: list[tuple[str, dict[str, Any], set[str]]] = [
-    ("lock_subjects", {"names": '{"m_1","m_250000","m_250001"}'}, {"uq_subject_name"}),
+    ("subjects/lock_subjects", {"names": '{"m_1","m_250000","m_250001"}'}, {"uq_subject_name"}),
     (
-        "known_keys",
+        "keys/known_keys",
         {"batch_no": LATEST, "keys": SOME_KEYS, "contents": SOME_KEYS},
         {"pk_entry_key"},
     ),
     (
-        "advance_subjects",
+        "subjects/advance_subjects",
         {
             "ids": "{1,2}",
             "sequences": "{1,2}",
@@ -28,9 +28,9 @@ EXPECTED: list[tuple[str, dict[str, Any], set[str]]] = [
         },
         {"pk_subject"},
     ),
-    ("read_transitions", {"ids": "{1,2}", "stream": "payouts"}, {"pk_transition"}),
+    ("subjects/read_transitions", {"ids": "{1,2}", "stream": "payouts"}, {"pk_transition"}),
     (
-        "compare_keys",
+        "rows/compare_keys",
         {"batch_no": LATEST, "keys": SOME_KEYS, "contents": SOME_KEYS},
         {"ix_entry_key_batch_no", "pk_entry_key"},
     ),

@@ -8,15 +8,15 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-import sink.transaction
-import sink.writer
+import sink.transaction.transaction
+import sink.transaction.writer
 from sink import ReplayDiverged, Replayed, Written
 from sink.contract.roles import SINK
-from tests.support.driver import PATIENT, Driver
-from tests.support.entries import alternating, decision
-from tests.support.outbox import contents, sequences
-from tests.support.pgbouncer import PgBouncer
-from tests.support.postgres_proxy import Fault, PostgresProxy
+from tests.support.dispatch.entries import alternating, decision
+from tests.support.job.driver import PATIENT, Driver
+from tests.support.job.outbox import contents, sequences
+from tests.support.servers.pgbouncer import PgBouncer
+from tests.support.servers.postgres_proxy import Fault, PostgresProxy
 from tests.support.waiting import eventually
 
 MakeDriver = Callable[..., Driver]
@@ -87,7 +87,7 @@ def test_a_batch_leaves_nothing_in_the_session_that_the_next_owner_meets(
     def fail(_name: str) -> None:
         raise RuntimeError("the driver's own fault")
 
-    monkeypatch.setattr(sink.transaction, "failpoint", fail)
+    monkeypatch.setattr(sink.transaction.transaction, "failpoint", fail)
     with pytest.raises(RuntimeError):
         spark.batch(1, decision("m_2"))
     assert _settings(pooler.dsn) == before
@@ -146,8 +146,8 @@ def test_pooler_killed_in_the_middle_of_a_batch_costs_one_more_attempt(
             pooler.kill()
             pooler.start()
 
-    monkeypatch.setattr(sink.transaction, "failpoint", strike)
-    monkeypatch.setattr(sink.writer, "failpoint", strike)
+    monkeypatch.setattr(sink.transaction.transaction, "failpoint", strike)
+    monkeypatch.setattr(sink.transaction.writer, "failpoint", strike)
     assert isinstance(spark.batch(1, *alternating("m_1", [1, 2])), Written)
     assert killed
     assert sequences(db, "m_1") == [1, 2, 3]

@@ -7,9 +7,9 @@ import pytest
 
 from sink import OutboxSink
 from sink.contract.roles import SINK
-from sink.database import Timeouts
 from sink.errors import SchemaMismatch, SinkUnavailable
-from tests.support.driver import PATIENT
+from sink.transaction.database import Timeouts
+from tests.support.job.driver import PATIENT
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from sink import Fenced, Replayed, UnadoptedCheckpoint, Written
 from sink.contract.exits import ExitCode
 from sink.errors import CheckpointBehind, LedgerBehind
 from tests.support.command import holdfast
-from tests.support.driver import Driver
-from tests.support.entries import BLOCK, RELEASE, alternating, decision
-from tests.support.outbox import contents, sequences
+from tests.support.dispatch.entries import BLOCK, RELEASE, alternating, decision
+from tests.support.job.driver import Driver
+from tests.support.job.outbox import contents, sequences
 
 MakeDriver = Callable[..., Driver]
 

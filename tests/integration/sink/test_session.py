@@ -13,10 +13,10 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from sink import OutboxSink, SchemaMismatch, Written
-from sink.database import Timeouts, _refuse_unfit
 from sink.errors import AccessDenied, SinkError, SinkUnavailable
-from tests.support.driver import Driver
-from tests.support.entries import decision
+from sink.transaction.database import Timeouts, _refuse_unfit
+from tests.support.dispatch.entries import decision
+from tests.support.job.driver import Driver
 from tests.support.waiting import eventually
 
 MakeDriver = Callable[..., Driver]

@@ -13,15 +13,15 @@ import pyarrow as pa
 import pytest
 
 from sink import Fenced, ReplayDiverged, Replayed, Written
-from sink.database import execute, transaction
 from sink.foreach_batch import Identity
-from sink.staging.content import take_over
-from sink.staging.stage import Stage, StageLost
-from sink.staging.task import Summary, stage_rows
-from tests.support.bad_rows import BAD_ROWS
-from tests.support.driver import Driver, in_tasks
-from tests.support.entries import BLOCK, RELEASE, SCHEMA, alternating, decision, table
-from tests.support.outbox import contents
+from sink.transaction.database import execute, transaction
+from sink.transaction.staging.content import take_over
+from sink.transaction.staging.stage import Stage, StageLost
+from sink.transaction.staging.task import Summary, stage_rows
+from tests.support.dispatch.entries import BLOCK, RELEASE, SCHEMA, alternating, decision, table
+from tests.support.job.bad_rows import BAD_ROWS
+from tests.support.job.driver import Driver, in_tasks
+from tests.support.job.outbox import contents
 
 MakeDriver = Callable[..., Driver]
 Rows = list[dict[str, Any]]
@@ -261,8 +261,8 @@ def test_keys_that_repeat_are_found_without_a_nested_loop(driver: MakeDriver) ->
         run = spark.sink._take(spark.query_id, spark.run_id)
         content = take_over(stage, summaries, rows.schema, run, 0)
         with stage.connect() as session, transaction(session, stage.timeouts):
-            execute(session, "create_staged")
-            for name in ("promote_stage", "count_stage_conflicts"):
+            execute(session, "staging/create_staged")
+            for name in ("staging/promote_stage", "staging/count_stage_conflicts"):
                 found = session.execute(
                     b"EXPLAIN " + stage.statement(name), {"attempts": content.attempts}
                 )

@@ -11,8 +11,8 @@ from sink import UnadoptedCheckpoint
 from sink.contract.exits import CommandError
 from sink.contract.requeue import REISSUED, REQUEUED
 from sink.requeue import requeue, stream_of
-from tests.support.driver import Driver
-from tests.support.entries import RELEASE, decision
+from tests.support.dispatch.entries import RELEASE, decision
+from tests.support.job.driver import Driver
 
 MakeDriver = Callable[..., Driver]
 

@@ -14,8 +14,8 @@ from sink import Written
 from sink.contract.exits import ExitCode
 from sink.errors import SchemaMismatch
 from tests.support.command import holdfast
-from tests.support.driver import Driver
-from tests.support.entries import decision
+from tests.support.dispatch.entries import decision
+from tests.support.job.driver import Driver
 
 MakeDriver = Callable[..., Driver]
 

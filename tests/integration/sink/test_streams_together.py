@@ -7,9 +7,9 @@ from itertools import pairwise
 import psycopg
 
 from sink import Written
-from tests.support.driver import Driver
-from tests.support.entries import BLOCK, decision
-from tests.support.outbox import sequences
+from tests.support.dispatch.entries import BLOCK, decision
+from tests.support.job.driver import Driver
+from tests.support.job.outbox import sequences
 
 MakeDriver = Callable[..., Driver]
 

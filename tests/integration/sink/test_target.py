@@ -9,11 +9,11 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from sink import SchemaMismatch, Written
-from sink.database import Timeouts
 from sink.errors import SinkUnavailable
-from tests.support.driver import Driver
-from tests.support.entries import decision
-from tests.support.outbox import contents
+from sink.transaction.database import Timeouts
+from tests.support.dispatch.entries import decision
+from tests.support.job.driver import Driver
+from tests.support.job.outbox import contents
 from tests.support.waiting import eventually
 
 MakeDriver = Callable[..., Driver]

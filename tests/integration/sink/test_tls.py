@@ -10,11 +10,11 @@ import trustme
 from psycopg.conninfo import make_conninfo
 
 from sink import Written
-from sink.database import Timeouts
 from sink.errors import SinkError
-from tests.support.driver import Driver
-from tests.support.entries import decision
-from tests.support.tls import TlsFront
+from sink.transaction.database import Timeouts
+from tests.support.dispatch.entries import decision
+from tests.support.job.driver import Driver
+from tests.support.servers.tls import TlsFront
 
 MakeDriver = Callable[..., Driver]
 

@@ -9,9 +9,9 @@ import pytest
 from opentelemetry import trace as api
 
 from sink import BatchInput, Replayed, Written
-from tests.support.driver import Driver
-from tests.support.entries import decision, table
-from tests.support.tracing import Spans, header, tracing
+from tests.support.dispatch.entries import decision, table
+from tests.support.dispatch.tracing import Spans, header, tracing
+from tests.support.job.driver import Driver
 
 MakeDriver = Callable[..., Driver]
 OWN = f"00-{7:032x}-{7:016x}-01"

@@ -15,9 +15,9 @@ from sink import ReplayDiverged, Replayed, Written
 from sink.contract.key import Key
 from sink.contract.requeue import REISSUED, REQUEUED
 from sink.requeue import requeue, stream_of
-from tests.support.driver import Driver
-from tests.support.entries import BLOCK, RELEASE, decision
-from tests.support.outbox import contents
+from tests.support.dispatch.entries import BLOCK, RELEASE, decision
+from tests.support.job.driver import Driver
+from tests.support.job.outbox import contents
 
 MakeDriver = Callable[..., Driver]
 

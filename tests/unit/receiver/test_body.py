@@ -13,7 +13,7 @@ from dispatcher.receiver.body import parse_body
 from sink.contract.canonical import NotCanonical
 from sink.contract.envelope import Envelope
 from sink.contract.key import Key
-from tests.support.sender import body, hold
+from tests.support.dispatch.sender import body, hold
 
 
 def test_body_that_the_sink_composes_is_read() -> None:

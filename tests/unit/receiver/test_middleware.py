@@ -9,8 +9,8 @@ import pytest
 
 from dispatcher.receiver import Delivery, Secret, VerifyDeliveries, delivery_of, inquiry_of
 from dispatcher.receiver.middleware import Message, Receive, Scope, Send
-from tests.support.payouts import inquiry_headers
-from tests.support.sender import KEY_BYTES, Sent, body, key_of
+from tests.support.dispatch.payouts import inquiry_headers
+from tests.support.dispatch.sender import KEY_BYTES, Sent, body, key_of
 
 SECRETS = [Secret(KEY_BYTES)]
 LIMIT = 256 * 1024

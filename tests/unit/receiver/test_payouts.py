@@ -10,7 +10,7 @@ from deploy.payouts.order import Action, HoldOrder, OrderRefused
 from deploy.payouts.pages import render
 from dispatcher.receiver.body import parse_body
 from sink.contract.money import money
-from tests.support.sender import body, hold
+from tests.support.dispatch.sender import body, hold
 
 COUNTS = dict.fromkeys(
     ("held", "applied", "duplicate", "stale", "in_progress", "conflict", "refused"), 0

@@ -7,7 +7,7 @@ import pytest
 
 from dispatcher.receiver import Receipt, Secret, answer, receipt_is_genuine
 from sink.contract.wire import ReceiptOutcome
-from tests.support.sender import KEY_BYTES, OTHER_KEY_BYTES, key_of, receipt
+from tests.support.dispatch.sender import KEY_BYTES, OTHER_KEY_BYTES, key_of, receipt
 
 SECRET = Secret(KEY_BYTES)
 KEY = key_of("m_482", 1)

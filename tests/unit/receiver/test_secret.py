@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dispatcher.receiver import Secret, SecretError
-from tests.support.sender import KEY_BYTES, secret_text
+from tests.support.dispatch.sender import KEY_BYTES, secret_text
 
 
 @pytest.mark.parametrize("length", [24, 32, 64])

@@ -10,7 +10,7 @@ import pytest
 
 from dispatcher.receiver import Delivery, Reason, Secret, VerificationError, verify
 from dispatcher.receiver.verify import verify_signature
-from tests.support.sender import KEY_BYTES, OTHER_KEY_BYTES, body, headers, key_of, sign
+from tests.support.dispatch.sender import KEY_BYTES, OTHER_KEY_BYTES, body, headers, key_of, sign
 
 NOW = 1_793_620_000
 CLOCK = datetime.fromtimestamp(NOW, UTC)

@@ -7,7 +7,7 @@ import pytest
 from dispatcher.receiver import KEY_WINDOW_DEFAULT, Inbox, Receipt, Secret, answer
 from dispatcher.receiver.window import key_window_text, prune_parameters
 from sink.contract.wire import KEY_WINDOW, ReceiptOutcome
-from tests.support.sender import KEY_BYTES, key_of
+from tests.support.dispatch.sender import KEY_BYTES, key_of
 
 RETRIES_MAX = timedelta(days=30)
 """The longest budget that an endpoint may have."""

@@ -10,7 +10,7 @@ import pytest
 from dispatcher.receiver import Delivery, Receipt, Secret
 from dispatcher.receiver.wsgi import DeliveriesApp
 from sink.contract.wire import ReceiptOutcome
-from tests.support.sender import KEY_BYTES, Sent, headers
+from tests.support.dispatch.sender import KEY_BYTES, Sent, headers
 
 LIMIT = 256 * 1024
 SENT = Sent.of("m_482", "block", 1)

@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sink import batch as batch_module
-from sink.batch import BatchInput, PreparedBatch, prepare
 from sink.contract.key import Key
 from sink.errors import BatchTooLarge, SchemaMismatch
-from tests.support.bad_rows import BAD_ROWS
-from tests.support.entries import BLOCK, NOON, REFUSED, RELEASE, SCHEMA, decision, table
+from sink.rows import batch as batch_module
+from sink.rows.batch import BatchInput, PreparedBatch, prepare
+from tests.support.dispatch.entries import BLOCK, NOON, REFUSED, RELEASE, SCHEMA, decision, table
+from tests.support.job.bad_rows import BAD_ROWS
 
 
 def _prepared(*rows: dict[str, Any], schema: pa.Schema = SCHEMA) -> PreparedBatch:

@@ -3,9 +3,9 @@
 import pyarrow as pa
 import pytest
 
-from sink.batch import BatchInput, prepare
 from sink.errors import SchemaMismatch
-from tests.support.entries import SCHEMA, decision, table
+from sink.rows.batch import BatchInput, prepare
+from tests.support.dispatch.entries import SCHEMA, decision, table
 
 
 def _refusal(entries: pa.Table, companions: dict[str, pa.Table] | None = None) -> str:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sink.digest import combined, digest
 from sink.errors import SchemaMismatch
-from tests.support.digest_reference import reference_digest
+from sink.rows.digest import combined, digest
+from tests.support.job.digest_reference import reference_digest
 
 SCHEMA = pa.schema(
     {

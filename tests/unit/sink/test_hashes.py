@@ -4,13 +4,13 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sink.batch import BatchInput, prepare
 from sink.contract.canonical import canonical_json
 from sink.contract.envelope import Envelope
 from sink.contract.key import Key
-from sink.hashes import contents, hashes
-from sink.prepared import ARRIVED
-from tests.support.entries import alternating, decision, table
+from sink.rows.batch import BatchInput, prepare
+from sink.rows.hashes import contents, hashes
+from sink.rows.prepared import ARRIVED
+from tests.support.dispatch.entries import alternating, decision, table
 
 _texts = st.text(alphabet='a"\\\u00e9\U0001f600', max_size=3)
 _bodies = st.lists(st.tuples(st.sampled_from(["", "{", "{\u00e9"]), _texts), max_size=6)

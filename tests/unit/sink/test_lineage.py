@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from sink.errors import CheckpointBehind, LedgerBehind, Permanent, SinkError
-from sink.lineage import Checkpoint, compare, read_checkpoint, require_recorded
+from sink.transaction.lineage import Checkpoint, compare, read_checkpoint, require_recorded
 
 QUERY_ID = UUID("5f3a1c58-6f0e-4c7e-9d5b-0b5a7d2f6c11")
 HERE = Path("/checkpoints/payouts")

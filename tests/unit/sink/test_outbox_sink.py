@@ -9,7 +9,7 @@ import pytest
 
 from sink import BatchInput, OutboxSink
 from sink.foreach_batch import Identity
-from tests.support.entries import decision, table
+from tests.support.dispatch.entries import decision, table
 
 DSN = "postgresql://app:s3cret@db/holdfast"
 

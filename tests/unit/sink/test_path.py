@@ -3,7 +3,7 @@
 import pytest
 
 from sink import OutboxSink
-from sink.path import STAGED_BYTES, UNKNOWN_BYTES, PathChoice
+from sink.transaction.path import STAGED_BYTES, UNKNOWN_BYTES, PathChoice
 
 DSN = "postgresql://app@db/holdfast"
 

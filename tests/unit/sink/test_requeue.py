@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from sink.requeue import _prepared, stream_of
-from sink.row_text import Unfit
-from tests.support.entries import BLOCK
+from sink.rows.row_text import Unfit
+from tests.support.dispatch.entries import BLOCK
 
 GOOD: dict[str, Any] = {
     "subject": "m_9",

@@ -4,7 +4,7 @@ import psycopg
 import pytest
 
 from sink.errors import NotPrimary, SchemaMismatch
-from sink.retry import is_transient, until_done
+from sink.transaction.retry import is_transient, until_done
 
 _BY_SQLSTATE = psycopg.errors.lookup
 

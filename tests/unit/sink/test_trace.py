@@ -13,9 +13,9 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from sink import trace
 from sink.errors import SinkUnavailable
-from sink.ledger import Counts, Replayed, Written
 from sink.trace import batch_span
-from tests.support.tracing import header, tracing
+from sink.transaction.ledger import Counts, Replayed, Written
+from tests.support.dispatch.tracing import header, tracing
 
 QUERY = UUID("0189cafe-0000-7000-8000-000000000001")
 CANARIES = ("m_482", "8500000", "hunter2")

@@ -6,9 +6,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from sink.errors import Fenced, SinkUnavailable, UnadoptedCheckpoint
-from spark_app.batches import Batches, Stopped
-from spark_app.failure import explain
-from spark_app.missing import FileGone
+from spark_app.checkpoint.missing import FileGone
+from spark_app.lifecycle.batches import Batches, Stopped
+from spark_app.lifecycle.failure import explain
 
 
 class _Sink:

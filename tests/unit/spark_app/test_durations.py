@@ -1,6 +1,6 @@
 import pytest
 
-from spark_app.durations import milliseconds
+from spark_app.command.durations import milliseconds
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from sink import errors as sink_errors
-from spark_app import session
-from spark_app.cli import run_job
+from spark_app.command.cli import run_job
+from spark_app.command.sizes import mebibytes
 from spark_app.exposure import errors as exposure_errors
-from spark_app.failure import _PERMANENT_NAMES, Cause, _python, diagnose
-from spark_app.sizes import mebibytes
-from spark_app.supervisor import MAX_RESTARTS
+from spark_app.lifecycle.failure import _PERMANENT_NAMES, Cause, _python, diagnose
+from spark_app.lifecycle.supervisor import MAX_RESTARTS
+from spark_app.runtime import session
 
 PERMANENT = [
     *("ReplayDiverged", "Fenced", "UnadoptedCheckpoint"),

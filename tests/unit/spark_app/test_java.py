@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from sink.contract.exits import CommandError
-from spark_app.java import parse_version, require_java, suits
+from spark_app.runtime.java import parse_version, require_java, suits
 
 
 @pytest.mark.parametrize(

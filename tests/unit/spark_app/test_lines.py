@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_app import lines as module
-from spark_app.lines import parse_lines
+from spark_app.input import lines as module
+from spark_app.input.lines import parse_lines
 
 GOOD = {
     "event_id": "e917",

@@ -2,7 +2,6 @@ import re
 import socket
 from collections import Counter
 from datetime import UTC, datetime
-from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -10,12 +9,12 @@ import psutil
 import pytest
 from prometheus_client import CollectorRegistry, Metric
 
-import spark_app
 from sink.contract.exits import CommandError, ExitCode
-from sink.ledger import Counts, Replayed, Written
-from spark_app.failure import Cause
-from spark_app.metrics import Metrics, State, served
-from spark_app.tally import Done, Tally
+from sink.transaction.ledger import Counts, Replayed, Written
+from spark_app.lifecycle.failure import Cause
+from spark_app.reporting.batch_counts import Done, Tally
+from spark_app.reporting.metrics import Metrics, State, served
+from tests.support.pages import ROOT
 
 TALLY = Tally(windows=7, late=Counter(late=2, duplicate=1), quarantined=Counter(malformed=3))
 COUNTS = Counts(rows=11, entries=4, duplicates=2, differing=0, suppressed=1, quarantined=4)
@@ -38,7 +37,7 @@ def _value(metrics: Metrics, name: str, **labels: str) -> float | None:
 
 
 def test_every_metric_is_told_and_every_metric_that_is_told_exists() -> None:
-    text = (Path(spark_app.__file__).parent / "METRICS.md").read_text()
+    text = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     told = {
         name: (kind, set(re.findall(r"`(\w+)`", labels)))
         for name, kind, labels in _TABLE.findall(text)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from sink.contract.exits import CommandError
-from spark_app.checkpoint_files import parse
+from spark_app.checkpoint.files import parse
+from spark_app.checkpoint.policy_history import FILE, VERSION, PolicyHistory
 from spark_app.exposure.policy import Policy
-from spark_app.policy_history import FILE, VERSION, PolicyHistory
-from tests.support.exposure import at
+from tests.support.job.exposure import at
 
 DEFAULT = "[[default]]\nlimit_minor = 100\nrelease_level_minor = 100\n"
 

@@ -1,6 +1,6 @@
 import pytest
 
-from spark_app.sizes import mebibytes
+from spark_app.command.sizes import mebibytes
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from sink.contract.exits import CommandError
-from spark_app.source import absolute, require_directory
+from spark_app.input.source import absolute, require_directory
 
 CHECKPOINT = "/elsewhere/checkpoint"
 

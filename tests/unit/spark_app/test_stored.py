@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_app import stored
 from spark_app.exposure.errors import StateError
 from spark_app.exposure.policy import Policy
 from spark_app.exposure.schema import STATE_ABSORBED
 from spark_app.exposure.state import GroupState
-from spark_app.pieces import BASE, plan
-from spark_app.stored import GroupValue, PieceKey
-from tests.support.exposure import Group, at, row
-from tests.support.exposure_runs import Run, apply, runs
-from tests.support.kept import Kept, content
+from spark_app.operator import stored
+from spark_app.operator.id_segments import BASE, plan
+from spark_app.operator.stored import GroupValue, PieceKey
+from tests.support.dispatch.kept import Kept, content
+from tests.support.job.exposure import Group, at, row
+from tests.support.job.exposure_runs import Run, apply, runs
 
 NOTHING = STATE_ABSORBED.empty_table()
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_app.times import parse, parse_column
+from spark_app.input.times import parse, parse_column
 
 NOON = 1_793_620_800_000_000  # 2026-11-02T12:00:00Z
 

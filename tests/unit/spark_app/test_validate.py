@@ -5,11 +5,11 @@ import pyarrow as pa
 import pytest
 
 from sink.contract.states import QuarantineReason
-from spark_app.columns import parse_columns
-from spark_app.events import EVENT, Parsed
 from spark_app.exposure.policy import Policy
-from spark_app.lines import parse_lines
-from spark_app.validate import validate
+from spark_app.input.columns import parse_columns
+from spark_app.input.events import EVENT, Parsed
+from spark_app.input.lines import parse_lines
+from spark_app.input.validate import validate
 
 POLICY = Policy.parse("""
 version = "v1"

@@ -3,14 +3,14 @@
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from dispatcher.api.console.forms import Field, given, moment, whole
-from dispatcher.api.console.guard import Person
-from dispatcher.api.console.pages import page
-from dispatcher.api.console.screens import ROWS
-from dispatcher.api.console.targets import detail_text, page_of
-from dispatcher.api.console.templates_setup import link
+from dispatcher.api.console.forms.forms import Field, given, moment, whole
+from dispatcher.api.console.frame.guard import Person
+from dispatcher.api.console.frame.pages import page
+from dispatcher.api.console.frame.screens import ROWS
+from dispatcher.api.console.frame.templates_setup import link
+from dispatcher.api.console.rendering.targets import detail_text, page_of
 from dispatcher.api.strict import no_others
-from dispatcher.store.audit import Audit, WantedActions
+from dispatcher.operators.audit.store import Audit, WantedActions
 
 router = APIRouter(dependencies=[Depends(no_others)])
 

@@ -8,16 +8,16 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
 from dispatcher.api import bodies
-from dispatcher.api.console.differing import differing
-from dispatcher.api.console.forms import given, whole
-from dispatcher.api.console.guard import Login, Person
-from dispatcher.api.console.pages import page
-from dispatcher.api.console.screens import ROWS, acts, older_than, shows
-from dispatcher.api.console.templates_setup import link
+from dispatcher.api.console.forms.forms import given, whole
+from dispatcher.api.console.frame.guard import Login, Person
+from dispatcher.api.console.frame.pages import page
+from dispatcher.api.console.frame.screens import ROWS, acts, older_than, shows
+from dispatcher.api.console.frame.templates_setup import link
+from dispatcher.api.console.rendering.differing import differing
 from dispatcher.api.strict import no_others
-from dispatcher.store.ledger import Ledger
-from dispatcher.store.lineage import Lineage
-from dispatcher.store.operator import OperatorStore
+from dispatcher.operators.streams.ledger import Ledger
+from dispatcher.operators.streams.operator import OperatorStore
+from dispatcher.operators.streams.store import Lineage
 from sink.contract.exits import CommandError, ExitCode
 
 router = APIRouter(dependencies=[Depends(no_others)])

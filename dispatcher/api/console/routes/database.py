@@ -3,11 +3,11 @@
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from dispatcher.api.console.guard import Person
-from dispatcher.api.console.pages import page
-from dispatcher.api.console.screens import acts
+from dispatcher.api.console.frame.guard import Person
+from dispatcher.api.console.frame.pages import page
+from dispatcher.api.console.frame.screens import acts
 from dispatcher.api.strict import no_others
-from dispatcher.store.database import Database
+from dispatcher.operators.database.store import Database
 
 router = APIRouter(dependencies=[Depends(no_others)])
 

@@ -7,12 +7,19 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import Response
 
 from dispatcher.api import bodies
-from dispatcher.api.console.choosing import Question, ask, numbers_of, one_of, reason_of, values
-from dispatcher.api.console.forms import Field, given, whole
-from dispatcher.api.console.guard import Acting, Form, Login, Person
-from dispatcher.api.console.pages import away, page
-from dispatcher.api.console.replay_form import id_of, rate_of
-from dispatcher.api.console.screens import (
+from dispatcher.api.console.forms.choosing import (
+    Question,
+    ask,
+    numbers_of,
+    one_of,
+    reason_of,
+    values,
+)
+from dispatcher.api.console.forms.forms import Field, given, whole
+from dispatcher.api.console.forms.replay_form import id_of, rate_of
+from dispatcher.api.console.frame.guard import Acting, Form, Login, Person
+from dispatcher.api.console.frame.pages import away, page
+from dispatcher.api.console.frame.screens import (
     ROWS,
     acts,
     older_than,
@@ -21,15 +28,15 @@ from dispatcher.api.console.screens import (
     tabs,
     which_of,
 )
-from dispatcher.api.console.templates_setup import link
+from dispatcher.api.console.frame.templates_setup import link
 from dispatcher.api.strict import no_others
-from dispatcher.core.dead_letter import what_helps, what_it_holds
-from dispatcher.core.replay_filter import ReplayFilter, ReplayScope
-from dispatcher.operations.keys import few_keys_of
-from dispatcher.operations.replay import planned
-from dispatcher.store.dead import DeadLetters, Filter
-from dispatcher.store.operator_session import Row
-from dispatcher.store.replays import ReplayStore
+from dispatcher.operators.common.keys import few_keys_of
+from dispatcher.operators.common.session import Row
+from dispatcher.operators.dead_letters.rules import what_helps, what_it_holds
+from dispatcher.operators.dead_letters.store import DeadLetters, Filter
+from dispatcher.operators.replays.actions import planned
+from dispatcher.operators.replays.filter import ReplayFilter, ReplayScope
+from dispatcher.operators.replays.store import ReplayStore
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import AccessRole, DeadReason
 

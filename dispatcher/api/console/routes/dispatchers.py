@@ -3,10 +3,10 @@
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from dispatcher.api.console.guard import Person
-from dispatcher.api.console.pages import page
+from dispatcher.api.console.frame.guard import Person
+from dispatcher.api.console.frame.pages import page
 from dispatcher.api.strict import no_others
-from dispatcher.store.dispatchers import Dispatchers
+from dispatcher.operators.dispatchers.store import Dispatchers
 
 router = APIRouter(dependencies=[Depends(no_others)])
 

@@ -5,14 +5,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Request
 from fastapi.responses import Response
 
-from dispatcher.api.console.choosing import Question, ask, reason_of
-from dispatcher.api.console.filters import counted
-from dispatcher.api.console.guard import Acting, Form, Login, Person
-from dispatcher.api.console.pages import away, page
-from dispatcher.api.console.screens import acts
+from dispatcher.api.console.forms.choosing import Question, ask, reason_of
+from dispatcher.api.console.frame.guard import Acting, Form, Login, Person
+from dispatcher.api.console.frame.pages import away, page
+from dispatcher.api.console.frame.screens import acts
+from dispatcher.api.console.rendering.filters import counted
 from dispatcher.api.strict import no_others
-from dispatcher.store.operator import OperatorStore
-from dispatcher.store.overview import Overview
+from dispatcher.operators.overview.store import Overview
+from dispatcher.operators.streams.operator import OperatorStore
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import AccessRole, EndpointState
 

@@ -8,19 +8,19 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from dispatcher.api import bodies
-from dispatcher.api.console.copies import copy_of
 from dispatcher.api.console.explaining import Told
-from dispatcher.api.console.forms import Field, given, moment, whole
-from dispatcher.api.console.guard import Login, Person
-from dispatcher.api.console.pages import page
-from dispatcher.api.console.screens import SHOWN, shows
-from dispatcher.api.console.templates_setup import link
-from dispatcher.api.console.timeline import decided, ways
+from dispatcher.api.console.forms.forms import Field, given, moment, whole
+from dispatcher.api.console.frame.guard import Login, Person
+from dispatcher.api.console.frame.pages import page
+from dispatcher.api.console.frame.screens import SHOWN, shows
+from dispatcher.api.console.frame.templates_setup import link
+from dispatcher.api.console.rendering.copies import copy_of
+from dispatcher.api.console.rendering.timeline import decided, ways
 from dispatcher.api.explained import explaining
 from dispatcher.api.strict import no_others
-from dispatcher.core.why import Verdict
-from dispatcher.store.entries import LOOKS_AT_MAX, Entries, Place, Wanted
-from dispatcher.store.operator import OperatorStore
+from dispatcher.operators.entries.store import LOOKS_AT_MAX, Entries, Place, Wanted
+from dispatcher.operators.streams.operator import OperatorStore
+from dispatcher.operators.why.rules import Verdict
 from sink.contract.canonical import NotCanonical
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key

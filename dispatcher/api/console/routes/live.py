@@ -7,9 +7,9 @@ watched for the end of its login, or waited for when the server stops.
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from dispatcher.api.console.guard import LoginNeededError, person
-from dispatcher.api.console.live import AWAY, TICK_SECONDS, live_of
-from dispatcher.errors import StoreUnavailableError
+from dispatcher.api.console.frame.guard import LoginNeededError, person
+from dispatcher.api.console.frame.live import AWAY, TICK_SECONDS, live_of
+from dispatcher.shared.errors import StoreUnavailableError
 
 router = APIRouter()
 

@@ -6,12 +6,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
-from dispatcher.api.console.charts import Chart, Series, per_minute, percentiles
-from dispatcher.api.console.guard import Person
-from dispatcher.api.console.pages import page
+from dispatcher.api.console.frame.guard import Person
+from dispatcher.api.console.frame.pages import page
+from dispatcher.api.console.rendering.charts import Chart, Series, per_minute, percentiles
 from dispatcher.api.strict import no_others
-from dispatcher.store.dispatchers import Dispatchers
-from dispatcher.store.overview import MINUTES_MAX, Overview
+from dispatcher.operators.dispatchers.store import Dispatchers
+from dispatcher.operators.overview.store import MINUTES_MAX, Overview
 from sink.contract.states import Outcome
 
 router = APIRouter(dependencies=[Depends(no_others)])

@@ -6,11 +6,18 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import Response
 
 from dispatcher.api import bodies
-from dispatcher.api.console.choosing import Question, ask, numbers_of, one_of, reason_of, values
-from dispatcher.api.console.forms import Field, given, whole
-from dispatcher.api.console.guard import Acting, Form, Login, Person
-from dispatcher.api.console.pages import away, page
-from dispatcher.api.console.screens import (
+from dispatcher.api.console.forms.choosing import (
+    Question,
+    ask,
+    numbers_of,
+    one_of,
+    reason_of,
+    values,
+)
+from dispatcher.api.console.forms.forms import Field, given, whole
+from dispatcher.api.console.frame.guard import Acting, Form, Login, Person
+from dispatcher.api.console.frame.pages import away, page
+from dispatcher.api.console.frame.screens import (
     ROWS,
     acts,
     older_than,
@@ -19,17 +26,17 @@ from dispatcher.api.console.screens import (
     tabs,
     which_of,
 )
-from dispatcher.api.console.templates_setup import link
+from dispatcher.api.console.frame.templates_setup import link
 from dispatcher.api.strict import no_others
-from dispatcher.core.quarantine import is_entry, why_not_as_kept
-from dispatcher.operations.by_hand import target
-from dispatcher.operations.quarantine import (
+from dispatcher.operators.quarantine.actions import (
     can_go_back,
     only_entries,
     open_among,
     put_entries,
 )
-from dispatcher.store.quarantine import Filter, Quarantine
+from dispatcher.operators.quarantine.by_hand import target
+from dispatcher.operators.quarantine.rules import is_entry, why_not_as_kept
+from dispatcher.operators.quarantine.store import Filter, Quarantine
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import AccessRole, QuarantineReason, QuarantineResolution
 

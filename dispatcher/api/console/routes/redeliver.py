@@ -6,19 +6,19 @@ from uuid import UUID, uuid4
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from dispatcher.api.console.choosing import Question, ask, reason_of
-from dispatcher.api.console.filters import clock, counted, words
-from dispatcher.api.console.guard import Acting, Form, Login, Person
-from dispatcher.api.console.pages import away
+from dispatcher.api.console.forms.choosing import Question, ask, reason_of
+from dispatcher.api.console.frame.guard import Acting, Form, Login, Person
+from dispatcher.api.console.frame.pages import away
+from dispatcher.api.console.rendering.filters import clock, counted, words
 from dispatcher.api.console.routes.entries import KeyText, key_of
 from dispatcher.api.strict import no_others
-from dispatcher.core.person import lacks_approval
-from dispatcher.core.words import MEANS
-from dispatcher.operations.redeliver import NOTHING_TO_DO, plan_of_keys, standing_of
-from dispatcher.operations.replay import applied
-from dispatcher.store.entries import Entries
-from dispatcher.store.operator_session import Row
-from dispatcher.store.replays import ReplayStore
+from dispatcher.operators.common.person import lacks_approval
+from dispatcher.operators.common.session import Row
+from dispatcher.operators.common.words import MEANS
+from dispatcher.operators.entries.store import Entries
+from dispatcher.operators.replays.actions import applied
+from dispatcher.operators.replays.redeliver import NOTHING_TO_DO, plan_of_keys, standing_of
+from dispatcher.operators.replays.store import ReplayStore
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
 from sink.contract.states import AccessRole, ReplayKind, ReplayState

@@ -10,24 +10,24 @@ from fastapi import APIRouter, Depends, Path, Request
 from fastapi.responses import Response
 
 from dispatcher.api import bodies
-from dispatcher.api.console import plans
-from dispatcher.api.console.choosing import Question, ask, reason_of, typed, values
-from dispatcher.api.console.forms import moment, whole
-from dispatcher.api.console.guard import Acting, Form, Login, Person
-from dispatcher.api.console.pages import away, page
-from dispatcher.api.console.replay_form import Given, filter_of, id_of, limit_of, rate_of
-from dispatcher.api.console.screens import ROWS, acts, older_than
-from dispatcher.api.console.templates_setup import link
+from dispatcher.api.console.forms.choosing import Question, ask, reason_of, typed, values
+from dispatcher.api.console.forms.forms import moment, whole
+from dispatcher.api.console.forms.replay_form import Given, filter_of, id_of, limit_of, rate_of
+from dispatcher.api.console.frame.guard import Acting, Form, Login, Person
+from dispatcher.api.console.frame.pages import away, page
+from dispatcher.api.console.frame.screens import ROWS, acts, older_than
+from dispatcher.api.console.frame.templates_setup import link
+from dispatcher.api.console.rendering import plans
 from dispatcher.api.problems import STATUS
 from dispatcher.api.routes.replays_changes import not_too_many
 from dispatcher.api.strict import no_others
-from dispatcher.core.person import lacks_approval
-from dispatcher.core.replay_filter import ReplayScope
-from dispatcher.operations.replay import applied, planned
-from dispatcher.shown.replayed import item_row
-from dispatcher.store.operator import OperatorStore
-from dispatcher.store.operator_session import Row
-from dispatcher.store.replays import ReplayStore
+from dispatcher.operators.common.person import lacks_approval
+from dispatcher.operators.common.session import Row
+from dispatcher.operators.replays.actions import applied, planned
+from dispatcher.operators.replays.filter import ReplayScope
+from dispatcher.operators.replays.store import ReplayStore
+from dispatcher.operators.replays.views import item_row
+from dispatcher.operators.streams.operator import OperatorStore
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import AccessRole, ReplayState, ReplayVerb
 

@@ -7,12 +7,12 @@ from fastapi import APIRouter, Depends
 from fastapi.responses import RedirectResponse, Response
 
 from dispatcher.api.console.explaining import Told
-from dispatcher.api.console.forms import given
-from dispatcher.api.console.guard import Person
-from dispatcher.api.console.templates_setup import link
+from dispatcher.api.console.forms.forms import given
+from dispatcher.api.console.frame.guard import Person
+from dispatcher.api.console.frame.templates_setup import link
 from dispatcher.api.explained import explaining
 from dispatcher.api.strict import no_others
-from dispatcher.store.subjects import Subjects, WantedSubjects
+from dispatcher.operators.subjects.store import Subjects, WantedSubjects
 from sink.contract.exits import CommandError, ExitCode
 
 router = APIRouter(dependencies=[Depends(no_others)])

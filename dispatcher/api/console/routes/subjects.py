@@ -5,20 +5,20 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
-from dispatcher.api.console.choosing import Question, ask, reason_of
 from dispatcher.api.console.explaining import Told
-from dispatcher.api.console.forms import Field, given
-from dispatcher.api.console.guard import Acting, Form, Login, Person
-from dispatcher.api.console.pages import away, page
-from dispatcher.api.console.screens import acts
-from dispatcher.api.console.templates_setup import link
+from dispatcher.api.console.forms.choosing import Question, ask, reason_of
+from dispatcher.api.console.forms.forms import Field, given
+from dispatcher.api.console.frame.guard import Acting, Form, Login, Person
+from dispatcher.api.console.frame.pages import away, page
+from dispatcher.api.console.frame.screens import acts
+from dispatcher.api.console.frame.templates_setup import link
 from dispatcher.api.explained import explaining
 from dispatcher.api.strict import no_others
-from dispatcher.core.repair import repair_commands
-from dispatcher.core.text import one_line
-from dispatcher.core.why import Verdict
-from dispatcher.store.passing import Passing
-from dispatcher.store.subjects import WAITING_MAX, Held, Subjects, WantedSubjects
+from dispatcher.operators.subjects.repair import repair_commands
+from dispatcher.operators.subjects.skip_gap import Passing
+from dispatcher.operators.subjects.store import WAITING_MAX, Held, Subjects, WantedSubjects
+from dispatcher.operators.why.rules import Verdict
+from dispatcher.shared.text import one_line
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import AccessRole
 

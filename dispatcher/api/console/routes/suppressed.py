@@ -4,16 +4,16 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
 from dispatcher.api import bodies
-from dispatcher.api.console.choosing import one_of, values
-from dispatcher.api.console.forms import Field, given, moment
-from dispatcher.api.console.guard import Person
-from dispatcher.api.console.pages import page
+from dispatcher.api.console.forms.choosing import one_of, values
+from dispatcher.api.console.forms.forms import Field, given, moment
+from dispatcher.api.console.frame.guard import Person
+from dispatcher.api.console.frame.pages import page
+from dispatcher.api.console.frame.screens import ROWS, acts, shows
+from dispatcher.api.console.frame.templates_setup import link
 from dispatcher.api.console.routes.entries import KeyText, key_of
-from dispatcher.api.console.screens import ROWS, acts, shows
-from dispatcher.api.console.templates_setup import link
 from dispatcher.api.strict import no_others
-from dispatcher.core.overtaken import write_command
-from dispatcher.store.suppressed import Place, SuppressedDecisions, Wanted
+from dispatcher.operators.suppressed.overtaken import write_command
+from dispatcher.operators.suppressed.store import Place, SuppressedDecisions, Wanted
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import SuppressedCause
 

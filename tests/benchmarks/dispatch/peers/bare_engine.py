@@ -5,11 +5,11 @@ from ipaddress import ip_network
 
 import wire
 
-from dispatcher.core.outcome import Response
-from dispatcher.core.request import Request
-from dispatcher.core.target import Target
-from dispatcher.ports import Progress
-from dispatcher.transport.asyncio_engine import AsyncioTransport
+from dispatcher.outbound.request import Request
+from dispatcher.outbound.target import Target
+from dispatcher.outbound.transport.asyncio_engine import AsyncioTransport
+from dispatcher.outbound.transport.transport import Progress
+from dispatcher.shared.outcome import Response
 
 
 async def work() -> None:

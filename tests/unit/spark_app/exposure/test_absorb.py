@@ -7,7 +7,7 @@ from spark_app.exposure.policy import Policy
 from spark_app.exposure.settings import Settings
 from spark_app.exposure.state import GroupState
 from spark_app.exposure.step import step
-from tests.support.exposure import FIFTY_THOUSAND, Group, at, row, table
+from tests.support.job.exposure import FIFTY_THOUSAND, Group, at, row, table
 
 MOST = 10**15
 

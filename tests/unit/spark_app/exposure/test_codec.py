@@ -6,7 +6,7 @@ import pytest
 from spark_app.exposure import codec
 from spark_app.exposure.codec import PARTS, decode_part, encode_part
 from spark_app.exposure.errors import StateError, StateTooNew
-from tests.support.exposure import Group, row
+from tests.support.job.exposure import Group, row
 
 
 def _parts(group: Group) -> dict[str, pa.Table]:

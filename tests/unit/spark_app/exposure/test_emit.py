@@ -1,6 +1,6 @@
 """When a window is published, published again, and forgotten."""
 
-from tests.support.exposure import Group, row
+from tests.support.job.exposure import Group, row
 
 
 def test_window_is_emitted_when_the_watermark_reaches_its_end() -> None:

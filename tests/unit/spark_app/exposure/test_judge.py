@@ -1,6 +1,6 @@
 """Holds: when they begin, when they end, and what closes while they last."""
 
-from tests.support.exposure import Group, row
+from tests.support.job.exposure import Group, row
 
 HYSTERESIS = """
 version = "v1"

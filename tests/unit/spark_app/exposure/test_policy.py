@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from spark_app.exposure.errors import PolicyError
 from spark_app.exposure.policy import Policy
 from spark_app.exposure.policy_file import Limits
-from tests.support.exposure import at
+from tests.support.job.exposure import at
 
 POLICY = """
 version = "2026-11-01"

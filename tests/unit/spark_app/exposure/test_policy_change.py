@@ -10,7 +10,7 @@ from spark_app.exposure.errors import PolicyError
 from spark_app.exposure.policy import Policy
 from spark_app.exposure.policy_change import require_unchanged, same
 from spark_app.exposure.policy_file import Limits
-from tests.support.exposure import at
+from tests.support.job.exposure import at
 
 DECIDED = at("12:19:30")
 

@@ -15,8 +15,8 @@ from spark_app.exposure.resume import resumed
 from spark_app.exposure.schema import STATE_MERCHANTS
 from spark_app.exposure.settings import Settings
 from spark_app.exposure.state import GroupState
-from tests.support.exposure import Group, at, row
-from tests.support.exposure_runs import (
+from tests.support.job.exposure import Group, at, row
+from tests.support.job.exposure_runs import (
     WINDOW,
     Batch,
     Run,

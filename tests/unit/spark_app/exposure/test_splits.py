@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from spark_app.exposure.policy import Policy
 from spark_app.exposure.settings import Settings
 from spark_app.exposure.state import GroupState
-from tests.support.exposure_runs import Batch, apply, plain, policies, splits
+from tests.support.job.exposure_runs import Batch, apply, plain, policies, splits
 
 
 def _outcome(batches: list[Batch], policy: Policy) -> tuple[list[Any], list[Any]]:

@@ -1,6 +1,6 @@
 """What a step does to the state it is given."""
 
-from tests.support.exposure import Group, at, row
+from tests.support.job.exposure import Group, at, row
 
 
 def test_windows_are_kept_by_end_and_then_by_merchant() -> None:

@@ -1,6 +1,6 @@
 """The next moment at which a group has to be called although no row came."""
 
-from tests.support.exposure import Group, at, row
+from tests.support.job.exposure import Group, at, row
 
 
 def test_open_window_wakes_the_group_at_its_end_and_then_at_its_cutoff() -> None:

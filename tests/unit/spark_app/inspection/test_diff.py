@@ -2,7 +2,7 @@
 
 from spark_app.inspection.diff import Change, Difference, difference
 from spark_app.inspection.view import Due, Snapshot, Timer, view
-from tests.support.exposure import Group, at, row
+from tests.support.job.exposure import Group, at, row
 
 
 def _snapshot(group: Group, batch: int) -> Snapshot:

@@ -6,7 +6,7 @@ from spark_app.inspection import document, render
 from spark_app.inspection.diff import difference
 from spark_app.inspection.document import Place
 from spark_app.inspection.view import Snapshot, view
-from tests.support.exposure import FIFTY_THOUSAND, Group, at, row
+from tests.support.job.exposure import FIFTY_THOUSAND, Group, at, row
 
 PLACE = Place("m", "payouts", key_group=3, key_groups=32, batches=(0, 9))
 

@@ -3,7 +3,7 @@
 from spark_app.exposure.settings import Settings
 from spark_app.exposure.state import GroupState
 from spark_app.inspection.view import Due, Merchant, Timer, Window, view
-from tests.support.exposure import Group, at, row
+from tests.support.job.exposure import Group, at, row
 
 SETTINGS = Settings()
 

@@ -1,0 +1,1 @@
+"""Forms and what is read from them."""

@@ -1,0 +1,71 @@
+"""What goes wrong, as a page for those who look with a browser."""
+
+import inspect
+import json
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import Response
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+
+from dispatcher.api.console.frame.guard import Login, LoginNeededError, person
+from dispatcher.api.console.frame.pages import page
+from dispatcher.api.problems import MEDIA_TYPE, OURS
+from dispatcher.shared.errors import StoreUnavailableError
+from sink.contract.exits import CommandError
+
+OTHERS = ("/api/", "/openapi.json", "/healthz", "/metrics")
+"""What programs ask; they get problems."""
+
+HEADERS_OF_JSON = frozenset({"content-length", "content-type"})
+
+NO_PAGE = (
+    "there is no such page. Nothing was changed; choose a screen, or look for a key or subject."
+)
+
+Handler = Callable[[Request, Any], Any]
+
+
+def install(app: FastAPI) -> None:
+    """Draw the problems of `app` that a browser meets."""
+    for error, handler in list(app.exception_handlers.items()):
+        if isinstance(error, type) and handler.__module__ == "dispatcher.api.problems":
+            app.add_exception_handler(error, _drawn(handler))
+
+
+def _drawn(handler: Handler) -> Callable[[Request, Exception], Awaitable[Response]]:
+    async def answer(request: Request, error: Exception) -> Response:
+        answered = handler(request, error)
+        response: Response = await answered if inspect.isawaitable(answered) else answered
+        if request.url.path.startswith(OTHERS) or response.media_type != MEDIA_TYPE:
+            return response
+        if response.status_code < HTTPStatus.BAD_REQUEST:
+            return response
+        problem = json.loads(bytes(response.body))
+        if problem["detail"] == OURS[HTTPStatus.NOT_FOUND]:
+            problem["detail"] = NO_PAGE
+        who = await _who(request, response.status_code)
+        headers = {k: v for k, v in response.headers.items() if k not in HEADERS_OF_JSON}
+        return page(
+            request,
+            who,
+            "error.html",
+            status=response.status_code,
+            headers=headers,
+            problem=problem,
+        )
+
+    return answer
+
+
+async def _who(request: Request, status: int) -> Login | None:
+    """Return who is logged in, so that the page has its menu; None where that cannot be told."""
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:
+        return None
+    try:
+        return await run_in_threadpool(person, request)
+    except (LoginNeededError, HTTPException, StoreUnavailableError, CommandError):
+        return None

@@ -1,0 +1,95 @@
+"""A page: a template with what every page has, and what the last action said."""
+
+import base64
+import hashlib
+import hmac
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from starlette.status import HTTP_303_SEE_OTHER
+
+from dispatcher.api.console.frame.templates_setup import environment
+
+if TYPE_CHECKING:
+    from dispatcher.api.console.frame.guard import Login
+
+FLASH = "holdfast_flash"
+FLASH_SECONDS = 60
+FLASH_CHARACTERS_MAX = 600
+THEME = "holdfast_theme"
+ZONE = "holdfast_zone"
+THEMES = ("dark", "light")
+
+
+def page(
+    request: Request,
+    person: "Login | None",
+    template: str,
+    *,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+    **context: Any,
+) -> HTMLResponse:
+    """Return the page of a template for `person`; None before somebody logged in.
+
+    Every template knows `request`, `person`, `path`, `here` (the address with its query), `theme`,
+    `zone` and `flash` besides `context`.
+    """
+    theme = request.cookies.get(THEME, "")
+    query = request.url.query
+    flash = _flash(request, person)
+    text = (
+        environment()
+        .get_template(template)
+        .render(
+            request=request,
+            person=person,
+            path=request.url.path,
+            here=f"{request.url.path}?{query}" if query else request.url.path,
+            theme=theme if theme in THEMES else "auto",
+            zone="local" if request.cookies.get(ZONE) == "local" else "utc",
+            flash=flash,
+            **context,
+        )
+    )
+    answer = HTMLResponse(text, status, dict(headers or {}))
+    if FLASH in request.cookies:
+        answer.delete_cookie(FLASH, path="/", httponly=True, samesite="strict")
+    return answer
+
+
+def away(
+    request: Request, person: "Login", address: str, said: str, *, tone: str = "good"
+) -> Response:
+    """Return the way to `address` after a change (303), where `said` is shown once."""
+    answer = RedirectResponse(address, HTTP_303_SEE_OTHER)
+    text = json.dumps([tone, said[:FLASH_CHARACTERS_MAX]])
+    content = base64.urlsafe_b64encode(text.encode()).decode()
+    answer.set_cookie(
+        FLASH,
+        f"{_mark(person, content)}.{content}",
+        max_age=FLASH_SECONDS,
+        path="/",
+        secure=request.app.state.settings.behind_proxy,
+        httponly=True,
+        samesite="strict",
+    )
+    return answer
+
+
+def _flash(request: Request, person: "Login | None") -> tuple[str, str] | None:
+    """Return the tone and the text of what was said to this person, and to nobody else."""
+    mark, _, content = request.cookies.get(FLASH, "").partition(".")
+    if person is None or not hmac.compare_digest(
+        _mark(person, content).encode(), mark.encode(errors="replace")
+    ):
+        return None
+    tone, said = json.loads(base64.urlsafe_b64decode(content))
+    return tone, said
+
+
+def _mark(person: "Login", content: str) -> str:
+    return hmac.new(person.csrf.encode(), content.encode(), hashlib.sha256).hexdigest()

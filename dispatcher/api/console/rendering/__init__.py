@@ -1,0 +1,1 @@
+"""Values, charts and sentences of pages. Pure."""

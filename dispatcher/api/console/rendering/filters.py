@@ -1,0 +1,149 @@
+"""How values are written on a page; pure, and for text of strangers too."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from markupsafe import Markup
+
+from dispatcher.operators.common.spans import span
+from sink.contract.canonical import rfc3339
+
+NOTHING = "\N{EN DASH}"
+KEPT = frozenset("\n\t\N{NO-BREAK SPACE}")
+
+TONES = {
+    "good": (
+        "active adopted alive applied closed delivered duplicate enabled proven redelivered"
+        " reissued routed valid"
+    ),
+    "wait": (
+        "applying behind current draining due half_open leased planned released retrying sending"
+        " slow_start stale suppressed throttled unrouted waiting"
+    ),
+    "warn": ("cancelled expired hasten open paused reissue release requeued resend unknown"),
+    "bad": (
+        "dead disabled diverged exhausted failed gone lost no_dispatcher not_routed refused"
+        " rejected stopped unreachable"
+    ),
+    "idle": "dismissed idle none nothing passed pruned revoked",
+}
+SHAPES = {"good": "●", "wait": "◐", "warn": "▲", "bad": "■", "idle": "○"}
+_TONE = {word: tone for tone, words in TONES.items() for word in words.split()}
+
+_BYTES = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+
+def finalize(value: Any) -> Any:
+    """Return what an expression of a template shows: nothing as a dash, all else `visible`."""
+    if value is None:
+        return NOTHING
+    if isinstance(value, Markup) or not isinstance(value, str):
+        return value
+    return visible(value)
+
+
+def visible(text: str) -> str:
+    """Return `text` with whatever does not print, or turns the writing, as an escape.
+
+    Line ends and tabs stay.
+
+    >>> visible("m\\x1b[2J\\u202e")
+    'm\\\\x1b[2J\\\\u202e'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each in KEPT else each.encode("unicode_escape").decode()
+        for each in text
+    )
+
+
+def tone(word: str) -> str:
+    """Return how a state is coloured; a word that is unknown here is quiet."""
+    return _TONE.get(word, "idle")
+
+
+def words(text: str) -> str:
+    """Return a machine's word as people write it.
+
+    >>> words("slow_start")
+    'slow start'
+    """
+    return text.replace("_", " ")
+
+
+def clock(moment: datetime) -> str:
+    """Return a moment in UTC to the second, as a person reads it."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def moment(value: datetime) -> str:
+    """Return a moment as `datetime` attributes have it."""
+    return rfc3339(value)
+
+
+def lasting(seconds: float | None) -> str:
+    """Return a duration in seconds as `span` says it."""
+    return NOTHING if seconds is None else span(float(seconds))
+
+
+def number(value: float | None) -> str:
+    """Return a number with its thousands apart; what is no whole number with three digits.
+
+    >>> number(1234567), number(0.12345), number(1234.5)
+    ('1,234,567', '0.123', '1,234')
+    """
+    if value is None:
+        return NOTHING
+    if value == int(value):
+        return f"{int(value):,}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def size(count: int | None) -> str:
+    """Return a number of bytes in the unit that suits it.
+
+    >>> size(1), size(2048), size(5 * 1024**3)
+    ('1 byte', '2.0 KiB', '5.0 GiB')
+    """
+    if count is None:
+        return NOTHING
+    if count < 1024:
+        return f"{count} byte{'' if count == 1 else 's'}"
+    amount, unit = float(count), 0
+    while amount >= 1024 and unit < len(_BYTES) - 1:
+        amount, unit = amount / 1024, unit + 1
+    return f"{amount:.1f} {_BYTES[unit]}"
+
+
+def counted(count: int, noun: str, nouns: str = "") -> str:
+    """Return a number with its noun.
+
+    >>> counted(1, "entry", "entries"), counted(2, "lane")
+    ('1 entry', '2 lanes')
+    """
+    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
+
+
+def pretty(text: str) -> str:
+    """Return JSON with its lines indented; what is none, or is nested too deep, as it is."""
+    try:
+        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return text
+
+
+ALL = {
+    "clock": clock,
+    "counted": counted,
+    "lasting": lasting,
+    "moment": moment,
+    "number": number,
+    "pretty": pretty,
+    "size": size,
+    "tone": tone,
+    "visible": visible,
+    "words": words,
+}
+"""The filters of the templates, by name."""

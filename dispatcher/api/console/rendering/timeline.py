@@ -1,0 +1,132 @@
+"""The way of an entry, as steps with the time that lies between them. Pure."""
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from dispatcher.api.console.rendering.filters import counted, words
+from dispatcher.operators.common.spans import between
+from sink.contract.money import money
+
+Row = dict[str, Any]
+
+
+class Step(NamedTuple):
+    """Something that happened. `gap` is the time since the step before, with its sign, or ""."""
+
+    at: datetime | None
+    gap: str
+    what: str
+    tone: str
+    said: str
+
+
+class Way(NamedTuple):
+    """The steps at one endpoint; those before any endpoint have no name."""
+
+    endpoint: str | None
+    steps: list[Step]
+
+
+MINOR = "_minor"
+
+ALL_SHOWN_MAX = 5
+"""Of more attempts the first and the newest are shown."""
+
+NEWEST_SHOWN = 3
+
+TONES = {
+    "delivered": "good",
+    "failed": "bad",
+    "rejected": "bad",
+    "gone": "bad",
+    "refused": "bad",
+    "unknown": "warn",
+    "throttled": "wait",
+}
+
+
+def ways(found: Row) -> list[Way]:
+    """Return the steps of a `Trace.trace`: first those to the lanes, then each endpoint's."""
+    entry, batch = found["entry"], found["batch"]
+    steps: list[Step] = []
+    _add(steps, entry["occurred_at"], "decided", "idle", "by the job, in event time")
+    _add(
+        steps,
+        batch["written_at"],
+        "written",
+        "good",
+        f"by batch {batch['batch_id']} of stream {batch['stream']}, in one transaction with all"
+        f" that it has: {counted(batch['entry_count'], 'entry', 'entries')}",
+    )
+    if batch["routed_at"] is None:
+        steps.append(Step(None, "", "routed", "wait", "waits for a dispatcher"))
+    else:
+        _add(steps, batch["routed_at"], "routed", "good", "to the lanes of its endpoints")
+    begun = batch["routed_at"] or batch["written_at"]
+    return [
+        Way(None, steps),
+        *(Way(each["endpoint"], _attempts(each["attempts"], begun)) for each in found["endpoints"]),
+    ]
+
+
+def decided(decision: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return names and values of what was decided; amounts with their currency, where it is known.
+
+    >>> decided({"limit_minor": 5_000_000, "currency": "USD"})
+    [('limit', '50,000.00 USD'), ('currency', 'USD')]
+    """
+    currency = decision.get("currency")
+    said = []
+    for name, value in decision.items():
+        if name.endswith(MINOR) and type(value) is int and isinstance(currency, str):
+            said.append((words(name.removesuffix(MINOR)), money(value, currency)))
+        else:
+            said.append((words(name), value if isinstance(value, str) else json.dumps(value)))
+    return said
+
+
+def _attempts(rows: list[Row], begun: datetime) -> list[Step]:
+    steps: list[Step] = []
+    left_out = rows[1:-NEWEST_SHOWN] if len(rows) > ALL_SHOWN_MAX else []
+    for row in rows:
+        if row in left_out:
+            if row is left_out[-1]:
+                said_so = f"{len(left_out)} attempts between"
+                _add(steps, row["finished_at"], said_so, "idle", "all of them are below")
+            continue
+        said = [f"HTTP {row['status']}"] if row["status"] is not None else []
+        said += [f"took {row['duration_ms']} ms"] if row["duration_ms"] is not None else []
+        said += [row["error"]] if row["error"] else []
+        what = f"attempt {row['number']}: {row['outcome']}"
+        tone = TONES.get(row["outcome"], "idle")
+        _add(steps, row["finished_at"], what, tone, ", ".join(said), begun)
+        receipt = row["receipt"]
+        if receipt is not None:
+            applied = _moment(receipt.get("applied_at"))
+            said_so = f"{receipt.get('outcome')}, by the receiver's clock"
+            _add(steps, applied, "receipt", "good", said_so)
+    return steps
+
+
+def _add(
+    steps: list[Step],
+    at: datetime | None,
+    what: str,
+    tone: str,
+    said: str,
+    begun: datetime | None = None,
+) -> None:
+    before = next((each.at for each in reversed(steps) if each.at is not None), begun)
+    gap = between(before, at) if before is not None and at is not None else ""
+    steps.append(Step(at, gap, what, tone, said))
+
+
+def _moment(text: Any) -> datetime | None:
+    """Read a receiver's time; None for one that is none, or has no zone."""
+    try:
+        found = datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None

@@ -1,0 +1,1 @@
+"""`holdfast database`, `check` and `config`."""

@@ -1,0 +1,131 @@
+"""`holdfast endpoint test`: one signed request that no receiver acts on, and how far it came."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dispatcher.cli.common.confirm import askable, confirm
+from dispatcher.cli.common.shared import AsJson, Dsn, print_json
+from dispatcher.cli.common.shown import reason_of, shortened, visible
+from dispatcher.cli.workbench import wire_options as wire
+from dispatcher.operators.endpoints.probe_audit import note_test
+from dispatcher.outbound.transport.transport import EngineName
+from sink.contract.exits import CommandError, ExitCode
+
+if TYPE_CHECKING:
+    from dispatcher.workbench.listen.harmless import Tested
+    from dispatcher.workbench.listen.one_delivery import Way
+
+Name = Annotated[str, typer.Argument(help="The endpoint, in whatever state.")]
+Why = Annotated[str, typer.Option("--reason", help="Why; kept in the audit trail.")]
+CaFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca-file",
+        exists=True,
+        dir_okay=False,
+        help="As of `dispatch`: further authorities (PEM).",
+    ),
+]
+Engine = Annotated[EngineName, typer.Option("--engine", help="What sends.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
+_TITLES = {"dns": "name", "address": "address", "connect": "connection", "tls": "TLS"}
+
+
+def probe(
+    name: Name,
+    reason: Why = "tested by command",
+    ca_file: CaFile = None,
+    engine: Engine = "auto",
+    yes: Yes = False,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send an endpoint one signed request, as the dispatcher would, and say how far it came.
+
+    Its type is holdfast.test and it names no subject: a receiver that keeps to the protocol
+    verifies it, says that it does not know the type, and acts on nothing. No attempt is recorded
+    and no lane moves; breaker, rate and state are not looked at. Run it where the dispatcher runs.
+    Exit code 0: it accepts our signature; 1: it does not, or is not reached; 4: that is not known.
+    """
+    why = reason_of(reason)
+    with wire.installed("endpoint test"):
+        from dispatcher.cli.workbench.trigger_way import way_to_endpoint  # noqa: PLC0415 - see wire_options
+        from dispatcher.workbench.listen import harmless  # noqa: PLC0415 - as above
+    way, state = way_to_endpoint(name, dsn)
+    askable(yes=yes)
+    confirm(
+        f"Send one real request to {visible(way.target.url)}? A receiver that keeps to the protocol"
+        " acts on nothing.",
+        yes=yes,
+    )
+    delivery = harmless.specimen(name)
+    note_test(dsn, name, why, {"url": way.target.url, "key": delivery.key.text})
+    try:
+        tested = harmless.send(way, delivery, engine, ca_file)
+    except (ValueError, ImportError) as error:
+        raise CommandError(
+            f"nothing can be sent to endpoint {name}: {error}. Nothing was sent; put it right with"
+            f" `holdfast endpoint set {name} --help`."
+        ) from None
+    if as_json:
+        print_json(_content(name, state, way, delivery.key.text, tested))
+    else:
+        _show(name, state, way, tested)
+    if tested.verdict.exit_code is not ExitCode.OK:
+        raise typer.Exit(tested.verdict.exit_code)
+
+
+def _content(name: str, state: str, way: "Way", key: str, tested: "Tested") -> dict[str, Any]:
+    sent, verdict = tested.sent, tested.verdict
+    return {
+        "name": name,
+        "state": state,
+        "url": way.target.url,
+        "key": key,
+        "steps": [
+            {"step": step.name, "end": step.end, "detail": step.detail, "ms": step.ms}
+            for step in tested.steps
+        ],
+        "request": None
+        if sent is None
+        else {
+            "outcome": sent.outcome.value,
+            "status": sent.status,
+            "reason": tested.reason,
+            "ms": sent.duration_ms,
+            "error": sent.error,
+            "response": sent.response,
+            "receipt": sent.receipt,
+            "receipt_outcome": sent.receipt_outcome,
+        },
+        "verdict": verdict.word,
+        "means": verdict.means,
+        "advice": verdict.advice,
+    }
+
+
+def _show(name: str, state: str, way: "Way", tested: "Tested") -> None:
+    typer.echo(f"endpoint {name} ({state}): POST {visible(way.target.url)}")
+    for step in tested.steps:
+        _line(_TITLES[step.name], f"{step.end}: {step.detail}", step.ms)
+    sent, verdict = tested.sent, tested.verdict
+    if sent is not None:
+        answered = sent.error or f"{sent.status}"
+        _line(
+            "answer", f"{answered}{f' {tested.reason}' if tested.reason else ''}", sent.duration_ms
+        )
+        if sent.response and tested.reason is None:
+            typer.echo(f"  {'':<11} {shortened(sent.response)}")
+        said = f", and says {sent.receipt_outcome}" if sent.receipt_outcome else ""
+        _line("receipt", f"{sent.receipt}{said}", None)
+    typer.echo(f"{verdict.word}: {verdict.means}")
+    if verdict.advice:
+        typer.echo(f"  {verdict.advice.replace('NAME', name)}")
+
+
+def _line(title: str, text: str, ms: float | None) -> None:
+    took = "" if ms is None else f" ({ms:g} ms)"
+    typer.echo(f"  {title:<11} {visible(text)}{took}")

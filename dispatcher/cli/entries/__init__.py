@@ -1,0 +1,1 @@
+"""`holdfast entries`, `attempts`, `trace` and `why`."""

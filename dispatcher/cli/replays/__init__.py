@@ -1,0 +1,1 @@
+"""`holdfast replay`, `redeliver` and `reissue`."""

@@ -1,0 +1,1 @@
+"""`holdfast subjects`, `suppressed` and `receipts`."""

@@ -1,0 +1,1 @@
+"""`holdfast listen`, `trigger`, `sign`, `verify` and `conform`."""

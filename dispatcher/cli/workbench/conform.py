@@ -1,0 +1,177 @@
+"""`holdfast conform`: fire at a receiver, good and bad, and grade what it does."""
+
+import asyncio
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dispatcher.cli.common.shared import AsJson, console, print_json, print_rows
+from dispatcher.cli.common.shown import visible
+from dispatcher.cli.workbench import wire_options as options
+from dispatcher.cli.workbench.trigger_way import is_loopback
+from sink.contract.exits import CommandError, ExitCode
+
+if TYPE_CHECKING:
+    from dispatcher.workbench.conform.kit import Plan
+    from dispatcher.workbench.conform.probe import Probe
+    from dispatcher.workbench.conform.report import Report
+
+SEED_MAX = 2**31 - 1
+DEADLINE_SECONDS_MAX = 120
+COLUMNS = ("grade", "rule", "what", "seen")
+
+
+Url = Annotated[str, typer.Argument(metavar="URL", help="Where the receiver takes POST.")]
+SecretRef = Annotated[
+    str | None, typer.Option("--secret-ref", help="env:VAR or file:PATH of its secret.")
+]
+SecondSecretRef = Annotated[
+    str | None,
+    typer.Option("--second-secret-ref", help="Its other secret, while two are accepted."),
+]
+Type = Annotated[
+    str | None, typer.Option("--type", help="Another contract than payout holds: its type.")
+]
+Data = Annotated[
+    str | None,
+    typer.Option("--data", help="A file with its `data`; {subject} in a text is filled in."),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option("--seed", min=0, max=SEED_MAX, help="Makes the same deliveries again."),
+]
+ProbeUrl = Annotated[
+    str | None, typer.Option("--probe", help='A URL with {key}: GET answers {"applied": n}.')
+]
+ProbeCommand = Annotated[
+    str | None,
+    typer.Option("--probe-command", help="A command with {key} that prints the same."),
+]
+Inquiry = Annotated[
+    str | None,
+    typer.Option("--inquiry", help="Inquiry URL with {key}; default: at the URL's root."),
+]
+Patient = Annotated[
+    str | None, typer.Option("--patient", help="Wait until the first key is this old: 6m, 2h.")
+]
+Deadline = Annotated[float, typer.Option("--deadline", help="Seconds in which it has to answer.")]
+Only = Annotated[
+    list[str] | None, typer.Option("--only", help="Only these rules: 'time.*'; repeatable.")
+]
+Skip = Annotated[list[str] | None, typer.Option("--skip", help="Without these; repeatable.")]
+CaFile = Annotated[
+    Path | None, typer.Option("--ca-file", help="Further certificate authorities (PEM).")
+]
+Strict = Annotated[bool, typer.Option("--strict", help="A warning fails as well.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Also at another machine: it acts there.")]
+
+
+def conform(
+    url: Url,
+    secret_ref: SecretRef = None,
+    second_secret_ref: SecondSecretRef = None,
+    type_: Type = None,
+    data: Data = None,
+    seed: Seed = None,
+    probe: ProbeUrl = None,
+    probe_command: ProbeCommand = None,
+    inquiry: Inquiry = None,
+    patient: Patient = None,
+    deadline: Deadline = 15.0,
+    only: Only = None,
+    skip: Skip = None,
+    ca_file: CaFile = None,
+    strict: Strict = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Grade a receiver, in any language, by what it answers. IT ACTS: point it at a test system.
+
+    Some 170 requests, about 40 of them genuine: by default they block and release made-up
+    merchants named conform-SEED-... The rules stand in dispatcher/workbench/conform/README.md.
+    Exit code 0: no rule failed; 1: one did, or it stopped answering; 2: usage; 3: no such rule.
+    """
+    with options.installed("conform"):
+        from dispatcher.outbound.target import url_fault  # noqa: PLC0415 - as above
+        from dispatcher.workbench.conform import plan as planning  # noqa: PLC0415 - see wire_options
+    if fault := url_fault(url):
+        raise CommandError(f"{fault}. Nothing was sent.", ExitCode.USAGE)
+    if not is_loopback(url) and not yes:
+        raise options.usage(
+            f"{visible(url)} is not this machine. Its receiver acts on what conform sends, as on"
+            " any other delivery: point it at a test system, and add --yes."
+        )
+    if not 0.1 <= deadline <= DEADLINE_SECONDS_MAX:
+        raise options.usage(f"--deadline must be 0.1 to {DEADLINE_SECONDS_MAX} seconds.")
+    references = [secret_ref, second_secret_ref] if secret_ref else []
+    try:
+        counter = planning.probe_of(probe, probe_command)
+        plan = planning.plan_of(
+            url,
+            options.secrets_of([each for each in references if each]),
+            seed=secrets.randbelow(SEED_MAX) if seed is None else seed,
+            type_=type_,
+            data=None if data is None else options.bytes_of(data, "--data"),
+            inquiry=inquiry,
+            patient_seconds=0.0 if patient is None else options.seconds_of("--patient", patient),
+            deadline_seconds=deadline,
+            only=only or [],
+            skip=skip or [],
+            ca_file=ca_file,
+        )
+    except planning.NoSuchRule as error:
+        raise CommandError(f"{error}. Nothing was sent.", ExitCode.NOTHING_MATCHED) from None
+    except ValueError as error:
+        raise CommandError(f"{error}. Nothing was sent.", ExitCode.USAGE) from None
+    report = _fire(plan, counter)
+    if as_json:
+        print_json({"url": url, "seed": plan.sample.seed, **report.content()})
+    else:
+        _show(report, plan)
+    if not report.passes(strict=strict):
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _fire(plan: "Plan", counter: "Probe | None") -> "Report":
+    from dispatcher.workbench.conform.probe import ProbeFailed  # noqa: PLC0415 - as above
+    from dispatcher.workbench.conform.run import Unreachable, conform_to  # noqa: PLC0415 - as above
+
+    try:
+        return asyncio.run(conform_to(plan, counter))
+    except Unreachable as error:
+        raise CommandError(
+            f"the receiver at {plan.url} cannot be graded: {error}. Start it, then try again."
+        ) from None
+    except ProbeFailed as error:
+        raise CommandError(
+            f"{error}. The receiver may have applied what was sent until then, with seed"
+            f" {plan.sample.seed}; put the probe right and try again.",
+            ExitCode.USAGE,
+        ) from None
+
+
+def _show(report: "Report", plan: "Plan") -> None:
+    content = report.content()
+    rows = [
+        {"grade": r["grade"], "rule": r["rule"], "what": r["title"], "seen": visible(r["detail"])}
+        for r in content["rules"]
+    ]
+    print_rows(rows, COLUMNS, f"{visible(plan.url)}, seed {plan.sample.seed}")
+    out = console()
+    for each in content["rules"]:
+        if each["grade"] != "pass":
+            _explain(out, each)
+    if report.stopped is not None:
+        out.print(f"Stopped: {visible(report.stopped)}.", markup=False)
+    out.print(
+        f"{content['passed']} passed, {content['failed']} failed, {content['warned']} warned;"
+        f" {report.requests} requests in {report.seconds:.1f} s"
+    )
+
+
+def _explain(out: Any, each: dict[str, Any]) -> None:
+    out.print(f"{each['grade']} {each['rule']}: {visible(each['detail'])}", markup=False)
+    out.print(f"     rule: {each['title']} ({each['source']})", markup=False)
+    out.print(f"     fix:  {each['fix']}", markup=False)

@@ -1,0 +1,162 @@
+"""Arrivals and the report, as lines for people and as JSON for programs. Pure.
+
+Everything that came over the wire passes through `visible`, so it cannot steer a terminal.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from dispatcher.cli.common.shown import visible
+from dispatcher.workbench.listen.arrival import REFUSED, Arrival
+from dispatcher.workbench.listen.record import Report
+from sink.contract.canonical import rfc3339
+from sink.contract.money import money
+
+MEMBERS_MAX = 16
+VALUE_CHARACTERS_MAX = 80
+NAME_CHARACTERS_MAX = 40
+INDENT = " " * 10
+_MINOR = "_minor"
+_CURRENCY_CHARACTERS = 3
+
+
+def arrival_text(arrival: Arrival) -> str:
+    """Return an arrival as one line, or two where there is something in its data."""
+    at = arrival.at.strftime("%H:%M:%S")
+    answered = "cut" if arrival.status is None else str(arrival.status)
+    if arrival.outcome == REFUSED:
+        why = visible(f"{arrival.reason}: {arrival.detail}")
+        return f"{at}  {REFUSED:<11} {answered}  {why}  ({arrival.bytes} bytes)"
+    subject = _short(arrival.subject or "(no subject)", NAME_CHARACTERS_MAX)
+    head = (
+        f"{at}  {arrival.outcome:<11} {answered}  {_short(arrival.type or '', 128)}  {subject}"
+        f"  sequence {arrival.sequence}  {arrival.key}"
+    )
+    members = data_text(arrival.data)
+    return f"{head}\n{INDENT}{members}" if members else head
+
+
+def data_text(data: Mapping[str, Any]) -> str:
+    """Return the members of `data` in one line; amounts in the major unit of their currency.
+
+    >>> data_text({"currency": "USD", "exposure_minor": 8500000, "revision": 1})
+    'exposure 85,000.00 USD, revision 1'
+    """
+    currency = data.get("currency")
+    known = isinstance(currency, str) and len(currency) == _CURRENCY_CHARACTERS
+    said = []
+    for name, value in data.items():
+        if known and name == "currency" and any(_is_amount(*pair) for pair in data.items()):
+            continue
+        if known and _is_amount(name, value):
+            amount = visible(money(value, str(currency)))
+            said.append(f"{_named(name.removesuffix(_MINOR))} {amount}")
+        else:
+            said.append(f"{_named(name)} {_short(_plain(value), VALUE_CHARACTERS_MAX)}")
+    more = len(said) - MEMBERS_MAX
+    return ", ".join(said[:MEMBERS_MAX]) + (f", and {more} more" if more > 0 else "")
+
+
+def arrival_json(arrival: Arrival) -> dict[str, Any]:
+    """Return an arrival as the JSON line of `--json`; times are RFC 3339."""
+    members: dict[str, Any] = {
+        "event": "arrival",
+        "number": arrival.number,
+        "at": rfc3339(arrival.at),
+        "outcome": arrival.outcome,
+        "status": arrival.status,
+        "bytes": arrival.bytes,
+    }
+    if arrival.outcome == REFUSED:
+        return members | {"reason": arrival.reason, "detail": arrival.detail}
+    return members | {
+        "type": arrival.type,
+        "subject": arrival.subject,
+        "sequence": arrival.sequence,
+        "key": arrival.key,
+        "timestamp": rfc3339(arrival.timestamp) if arrival.timestamp else None,
+        "data": dict(arrival.data),
+    }
+
+
+def report_json(report: Report) -> dict[str, Any]:
+    """Return the report as the last JSON line of `--json`."""
+    shown = asdict(report)
+    shown["missing_shown"] = [
+        {"subject": subject, "sequence": sequence} for subject, sequence in report.missing_shown
+    ]
+    return {"event": "report", "degraded": report.degraded, **shown}
+
+
+def report_text(report: Report) -> str:
+    """Return the report as lines: a number, then what it counts. What is 0 and unasked is left."""
+    rows = [
+        (report.attempted, "attempted: requests that came"),
+        (report.acknowledged, "acknowledged: different keys that were answered 2xx"),
+        (report.duplicated, "duplicated: came again with the same body, and were absorbed"),
+        (report.lost, _lost(report)),
+        (report.out_of_order, "out of order"),
+    ]
+    rows += [
+        (count, what)
+        for count, what in (
+            (report.conflicting, "conflicting: a known key with another body"),
+            (report.stale, "stale: a higher sequence of the subject came first; not applied"),
+            *((count, f"refused: {visible(why)}") for why, count in report.refused.items()),
+            (report.failed_on_purpose, "failed on purpose"),
+            (report.cut_on_purpose, "cut on purpose, after they were applied"),
+            (report.unanswered, "not answered: the sender had hung up"),
+            (report.owed, "not acknowledged yet: the sender has to send them again"),
+            (report.without_subject, "without a subject in their data: no sequence was compared"),
+            (report.unexpected or 0, "not in the file of --expect"),
+        )
+        if count
+    ]
+    width = max(len(f"{count:,}") for count, _ in rows)
+    lines = [f"{count:>{width},}  {what}" for count, what in rows]
+    return "\n".join([*lines, *_missing(report)])
+
+
+def _lost(report: Report) -> str:
+    if report.expected is None:
+        return "lost: sequences that are missing between others of their subject"
+    return f"lost: of {report.expected:,} expected keys, never acknowledged"
+
+
+def _missing(report: Report) -> list[str]:
+    lines = [f"  lost {visible(key)}" for key in report.lost_shown]
+    lines += [
+        f"  missing sequence {sequence} of {_short(subject, NAME_CHARACTERS_MAX)}"
+        for subject, sequence in report.missing_shown
+    ]
+    hidden = report.missing_sequences - len(report.missing_shown)
+    if report.expected is not None:
+        hidden += report.lost - len(report.lost_shown)
+    return [*lines, f"  and {hidden:,} more"] if hidden else lines
+
+
+def _is_amount(name: str, value: Any) -> bool:
+    return name.endswith(_MINOR) and type(value) is int
+
+
+def _named(name: str) -> str:
+    return _short(name, NAME_CHARACTERS_MAX).replace("_", " ")
+
+
+def _plain(value: Any) -> str:
+    match value:
+        case dict():
+            return f"({len(value)} members)"
+        case list():
+            return f"({len(value)} items)"
+        case None:
+            return "-"
+        case bool():
+            return "true" if value else "false"
+        case _:
+            return str(value)
+
+
+def _short(text: str, most: int) -> str:
+    return visible(text[:most]) + ("..." if len(text) > most else "")

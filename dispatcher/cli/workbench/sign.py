@@ -1,0 +1,70 @@
+"""`holdfast sign`: the headers of a delivery, for whoever sends one by hand."""
+
+from typing import Annotated
+
+import typer
+
+from dispatcher.cli.common.shared import AsJson, print_json
+from dispatcher.cli.workbench import wire_options as options
+from sink.contract.wire import WEBHOOK_ID, WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP
+
+ID_CHARACTERS_MAX = 256
+
+
+def sign(
+    body: options.Body = options.STANDARD_INPUT,
+    secret_ref: options.SecretRefs = None,
+    id_: Annotated[
+        str | None,
+        typer.Option(
+            "--id", help="webhook-id; of a Holdfast delivery its key. Default: the body's."
+        ),
+    ] = None,
+    timestamp: Annotated[
+        str, typer.Option("--timestamp", help="When: Unix seconds, RFC 3339 in UTC, or now.")
+    ] = "now",
+    as_json: AsJson = False,
+) -> None:
+    """Print the three headers that sign the exact bytes of a body.
+
+    One signature for each --secret-ref, as while a secret is rotated. `curl -H @FILE` reads the
+    lines; give it the body with --data-binary, because -d drops newlines.
+    """
+    with options.installed("sign"):
+        from dispatcher.outbound.signing import Signer  # noqa: PLC0415 - as above
+        from dispatcher.receiver.body import parse_body  # noqa: PLC0415 - see wire_options
+        from dispatcher.receiver.errors import VerificationError  # noqa: PLC0415 - as above
+
+    secrets = options.secrets_of(secret_ref)
+    moment = int(options.moment_of("--timestamp", timestamp).timestamp())
+    if moment < 0:
+        raise options.usage(
+            "--timestamp is before 1970: a webhook-timestamp is Unix seconds without a sign, and no"
+            " receiver accepts another."
+        )
+    content = options.bytes_of(body, "the body")
+    if id_ is None:
+        try:
+            id_ = parse_body(content).key
+        except VerificationError as error:
+            raise options.usage(
+                f"this body is no delivery of Holdfast ({error.detail}), so --id must name it."
+            ) from None
+    if not _is_id(id_):
+        raise options.usage("--id must be 1 to 256 characters A-Z a-z 0-9 _ -.")
+    headers = {
+        WEBHOOK_ID: id_,
+        WEBHOOK_TIMESTAMP: str(moment),
+        WEBHOOK_SIGNATURE: Signer(secrets).sign(id_, moment, content),
+    }
+    if as_json:
+        print_json(headers)
+        return
+    for name, value in headers.items():
+        typer.echo(f"{name}: {value}")
+
+
+def _is_id(text: str) -> bool:
+    plain = text.replace("_", "").replace("-", "")
+    fits = 1 <= len(text) <= ID_CHARACTERS_MAX and text.isascii()
+    return fits and (not plain or plain.isalnum())

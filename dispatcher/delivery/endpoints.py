@@ -1,0 +1,183 @@
+"""The endpoints as they are right now: loaded every second, with all that their references name.
+
+An endpoint that nothing can be sent to (a missing secret, a header that is not allowed, a URL that
+cannot be read, a timeout that does not fit the lease) keeps its lanes waiting and is said once, in
+words. Nothing of it is tried or given up.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from dispatcher.delivery.ports import Store
+from dispatcher.delivery.rules.lease import fits, lease_seconds_for
+from dispatcher.delivery.telemetry.log import Line, Telemetry
+from dispatcher.outbound.endpoint import Endpoint, EndpointRow
+from dispatcher.outbound.key_window import KeyWindow
+from dispatcher.outbound.reference_rule import ReferenceRule
+from dispatcher.outbound.request import USER_AGENT, Composer, Headers
+from dispatcher.outbound.secrets import Material, read_material
+from dispatcher.outbound.signing import Signer
+from dispatcher.outbound.target import Target
+from dispatcher.outbound.transport.transport import Transport
+from dispatcher.receiver.secret import Secret
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """An active endpoint with everything that an attempt needs."""
+
+    endpoint: Endpoint
+    target: Target
+    secrets: tuple[Secret, ...]
+    signer: Signer
+    composer: Composer = field(default_factory=lambda: Composer(USER_AGENT))
+    headers: Headers = field(default=(), repr=False)
+    """What the operator adds to each request."""
+    key_window: KeyWindow | None = None
+    """How long the receiver keeps keys, as far as it is known."""
+    hidden: tuple[str, ...] = field(default=(), repr=False)
+    """What may not stand in what is kept of an answer."""
+
+
+class Endpoints:
+    """The endpoints that can be sent to, and what keeps the others."""
+
+    def __init__(
+        self,
+        store: Store,
+        transport: Transport,
+        telemetry: Telemetry,
+        lease_seconds: float | None,
+        references: ReferenceRule,
+    ) -> None:
+        """`lease_seconds` None takes the lease from the endpoints' timeouts."""
+        self._references = references
+        self._store = store
+        self._transport = transport
+        self._telemetry = telemetry
+        self._fixed_lease_seconds = lease_seconds
+        self._ready: dict[int, Ready] = {}
+        self._ready_view = MappingProxyType(self._ready)
+        self._faults: dict[int, str] = {}
+        self._names: dict[int, str] = {}
+        self._exposed: dict[int, tuple[str, ...]] = {}
+        self._windows: dict[int, KeyWindow] = {}
+        self.lease_seconds = lease_seconds or lease_seconds_for([])
+
+    @property
+    def ready(self) -> Mapping[int, Ready]:
+        """The endpoints that can be sent to, by id."""
+        return self._ready_view
+
+    @property
+    def faults(self) -> Mapping[int, str]:
+        """Why other active endpoints cannot be sent to, by id."""
+        return MappingProxyType(self._faults)
+
+    def name(self, endpoint_id: int) -> str:
+        """Return the name of an endpoint that was loaded at some time."""
+        return self._names.get(endpoint_id, str(endpoint_id))
+
+    def learn(self, endpoint_id: int, window: KeyWindow) -> None:
+        """Keep, with the next load, how long a receiver says that it keeps keys."""
+        self._windows[endpoint_id] = window
+
+    async def note_windows(self) -> None:
+        """Store what was learned; raises `StoreUnavailableError`."""
+        if self._windows:
+            windows = dict(self._windows)
+            await self._store.note_key_windows(windows)
+            self._windows = {
+                id_: window for id_, window in self._windows.items() if windows.get(id_) != window
+            }
+
+    async def refresh(self) -> None:
+        """Load endpoints and what they refer to again; raises `StoreUnavailableError`."""
+        await self.note_windows()
+        rows = [row for row in await self._store.endpoints() if row.active]
+        materials = await asyncio.to_thread(_materials, rows, self._references)
+        self.lease_seconds = self._fixed_lease_seconds or lease_seconds_for(
+            [row.endpoint.attempt_seconds for row in rows]
+        )
+        faults = {
+            row.endpoint.id: self._fault(row.endpoint, materials[row.endpoint.id]) for row in rows
+        }
+        self._names |= {row.endpoint.id: row.endpoint.name for row in rows}
+        self._report({id_: fault for id_, fault in faults.items() if fault})
+        self._ready = {
+            row.endpoint.id: _ready(row, materials[row.endpoint.id])
+            for row in rows
+            if not faults[row.endpoint.id]
+        }
+        self._ready_view = MappingProxyType(self._ready)
+        self._warn({id_: material.exposed for id_, material in materials.items()})
+        await self._transport.retain([ready.target for ready in self._ready.values()])
+
+    def disable(self, endpoint_id: int, reason: str) -> None:
+        """Stop sending to an endpoint that is gone, before the next load says so too."""
+        if self._ready.pop(endpoint_id, None) is not None:
+            name = self.name(endpoint_id)
+            self._telemetry.warn(Line.ENDPOINT_DISABLED, endpoint=name, reason=reason)
+
+    def _fault(self, endpoint: Endpoint, material: Material) -> str | None:
+        if material.fault:
+            return material.fault
+        target = _target(endpoint, material)
+        if fault := self._transport.fault(target):
+            return fault
+        if not fits(self.lease_seconds, endpoint.attempt_seconds):
+            return (
+                f"a lease of {self.lease_seconds:g} s is too short for an attempt, which may take"
+                f" {endpoint.attempt_seconds:g} s"
+            )
+        return None
+
+    def _report(self, faults: dict[int, str]) -> None:
+        for id_, fault in faults.items():
+            if self._faults.get(id_) != fault:
+                self._telemetry.warn(Line.ENDPOINT_WAITING, endpoint=self.name(id_), reason=fault)
+        for id_ in self._faults.keys() - faults.keys():
+            self._telemetry.say(Line.ENDPOINT_READY, endpoint=self.name(id_))
+        self._faults = faults
+
+    def _warn(self, exposed: dict[int, tuple[str, ...]]) -> None:
+        for id_, references in exposed.items():
+            if references and self._exposed.get(id_) != references:
+                warning = (
+                    f"every user of this machine can read {', '.join(references)}; chmod 600 them"
+                )
+                self._telemetry.warn(Line.ENDPOINT_READY, endpoint=self.name(id_), warning=warning)
+        self._exposed = exposed
+
+
+def _materials(rows: list[EndpointRow], rule: ReferenceRule) -> dict[int, Material]:
+    return {row.endpoint.id: read_material(row, rule) for row in rows}
+
+
+def _ready(row: EndpointRow, material: Material) -> Ready:
+    endpoint = row.endpoint
+    return Ready(
+        endpoint,
+        _target(endpoint, material),
+        material.secrets,
+        Signer(material.secrets),
+        Composer(USER_AGENT, endpoint.envelope, material.headers),
+        material.headers,
+        row.key_window,
+        material.hidden,
+    )
+
+
+def _target(endpoint: Endpoint, material: Material) -> Target:
+    return Target(
+        endpoint_id=endpoint.id,
+        url=endpoint.url,
+        allowed=endpoint.allowed,
+        connect_timeout=endpoint.connect_timeout,
+        total_timeout=endpoint.total_timeout,
+        ca_pem=material.ca_pem,
+        client_cert_pem=material.client_cert_pem,
+        client_key_pem=material.client_key_pem,
+    )

@@ -1,0 +1,87 @@
+"""Asking a receiver what became of a key, before the key is sent to it again.
+
+Section 8 of `dispatcher/receiver/PROTOCOL.md`. Only an answer that proves itself, for the very
+bytes that would be sent, says anything; after every other one the entry is sent again, safely.
+"""
+
+import time
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from dispatcher.delivery.endpoints import Ready
+from dispatcher.outbound.endpoint import inquiry_seconds
+from dispatcher.outbound.inquiry_answer import InquiryError, judged
+from dispatcher.outbound.request import USER_AGENT
+from dispatcher.outbound.target import Target
+from dispatcher.outbound.transport.getting import Getter, UnusableTargetError
+from dispatcher.shared.outcome import Response
+from sink.contract.wire import WEBHOOK_ID, WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP
+
+
+@dataclass(slots=True)
+class _Channel:
+    target: Target
+    getter: Getter
+    in_use: int = 0
+
+
+class Asker:
+    """Asks the endpoints that have an inquiry path; connections are kept for each of them."""
+
+    def __init__(self, ca_file: Path | None = None) -> None:
+        """`ca_file` holds further certificate authorities to trust; raises `OSError` without it."""
+        self._ca_pem = None if ca_file is None else ca_file.read_bytes()
+        self._channels: dict[int, _Channel] = {}
+        self._old: list[_Channel] = []
+
+    async def find(self, ready: Ready, key: str, body: bytes) -> Response | None:
+        """Return the receiver's own word that it has dealt with `key` and these bytes, or None."""
+        path = ready.endpoint.inquiry_path
+        if path is None:
+            return None
+        timestamp = int(time.time())
+        headers = (
+            ("user-agent", USER_AGENT),
+            ("accept-encoding", "identity"),
+            *ready.headers,
+            (WEBHOOK_ID, key),
+            (WEBHOOK_TIMESTAMP, str(timestamp)),
+            (WEBHOOK_SIGNATURE, ready.signer.sign(key, timestamp, b"")),
+        )
+        try:
+            channel = await self._channel(ready)
+            channel.in_use += 1
+            try:
+                answer = await channel.getter.get(
+                    f"{path}{key}", headers, inquiry_seconds(ready.endpoint.total_timeout)
+                )
+            finally:
+                channel.in_use -= 1
+            there = judged(answer, key, ready.secrets)
+        except (InquiryError, UnusableTargetError):
+            return None
+        if there is None or there.body_sha256 != sha256(body).digest():
+            return None
+        return answer if isinstance(answer, Response) else None
+
+    async def close(self) -> None:
+        """Close every connection."""
+        for channel in (*self._channels.values(), *self._old):
+            await channel.getter.close()
+        self._channels.clear()
+        self._old.clear()
+
+    async def _channel(self, ready: Ready) -> _Channel:
+        target = ready.target
+        known = self._channels.get(target.endpoint_id)
+        if known is not None and known.target == target:
+            return known
+        channel = _Channel(target, Getter(target, ca_pem=self._ca_pem))
+        self._channels[target.endpoint_id] = channel
+        if known is not None:
+            self._old.append(known)
+        for each in [each for each in self._old if not each.in_use]:
+            self._old.remove(each)
+            await each.getter.close()
+        return channel

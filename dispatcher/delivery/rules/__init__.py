@@ -1,0 +1,1 @@
+"""The rules of delivery. Pure: no I/O, no clock."""

@@ -1,0 +1,159 @@
+"""A replay's pace and how long it takes. Pure; times are the database's clock."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import assert_never
+from uuid import UUID
+
+from dispatcher.delivery.rules.decide import detail_of
+from dispatcher.delivery.rules.lifecycle import Move
+from dispatcher.delivery.rules.pace import DEBT_MAX, Allowance
+from dispatcher.delivery.rules.values import Lane, Settlement
+from dispatcher.shared.rate import BUCKET_SECONDS
+from sink.contract.states import Outcome
+
+BURST_SECONDS = 0.1
+"""So many seconds' worth of items may go at once, and one item at least."""
+
+RESERVE = 2
+"""Of what an endpoint's own rate allows now, live traffic keeps one part in so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRate:
+    """The rate of one replay, shared by all dispatchers: `paid_until` is in its row."""
+
+    per_second: int | None
+    """None: no rate of its own, only the endpoints' rates hold."""
+
+    paid_until: datetime | None
+    """Up to when what was taken has used up the rate; None: nothing was."""
+
+
+def bounded(rate: ReplayRate, at: datetime) -> ReplayRate:
+    """Return the rate with what is used up ahead of `at` bounded, as that of an endpoint is."""
+    if rate.paid_until is None or rate.paid_until <= at + DEBT_MAX:
+        return rate
+    return replace(rate, paid_until=at + DEBT_MAX)
+
+
+def affordable(rate: ReplayRate, most: int, at: datetime) -> int:
+    """Return how many of `most` items may be taken at `at`.
+
+    >>> from datetime import UTC
+    >>> noon = datetime(2025, 11, 3, 12, tzinfo=UTC)
+    >>> affordable(ReplayRate(50, None), 100, noon)
+    5
+    >>> affordable(ReplayRate(50, noon + timedelta(seconds=0.06)), 100, noon)
+    2
+    """
+    if rate.per_second is None:
+        return most
+    owed = max(0.0, (rate.paid_until - at).total_seconds()) if rate.paid_until else 0.0
+    burst = max(1.0, rate.per_second * BURST_SECONDS)
+    # What is a millionth short of a whole item is one: times are stored in microseconds.
+    return max(0, min(most, int(burst - owed * rate.per_second + 1e-3)))
+
+
+def paid(rate: ReplayRate, items: int, at: datetime) -> datetime | None:
+    """Return `paid_until` after `items` were taken at `at`."""
+    if rate.per_second is None or items == 0:
+        return rate.paid_until
+    begin = max(rate.paid_until, at) if rate.paid_until else at
+    return begin + timedelta(seconds=items / rate.per_second)
+
+
+def spare(free: int, most: int) -> int:
+    """Return how many of `free` berths or bucket places, of `most`, live traffic can do without.
+
+    >>> [spare(free, 8) for free in (8, 5, 4, 0)]
+    [4, 1, 0, 0]
+    >>> spare(1, 1)
+    1
+    """
+    return max(0, free - (most // RESERVE))
+
+
+def allowed_beside(allowance: Allowance) -> int:
+    """Return how many entries a replay may send to an endpoint with this allowance.
+
+    Where a rate holds, live traffic keeps its part of the bucket.
+    """
+    if allowance.rate is None:
+        return allowance.lanes
+    return spare(allowance.lanes, max(1, int(allowance.rate * BUCKET_SECONDS)))
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayWanted:
+    """How many items of each endpoint a dispatcher can take, under which lease."""
+
+    room: Mapping[int, int]
+    token: UUID
+    lease_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayTurn:
+    """What one look for items came back with."""
+
+    lanes: Sequence[Lane] = ()
+    """Entries to send again under a lease, one in each."""
+    moved: int = 0
+    """Lanes that live traffic goes on with: released, or their retry brought forward."""
+    ended: Mapping[UUID, int] | None = None
+    """Replays of which the last item is settled, with how many there were."""
+    paced: bool = False
+    """Whether a replay's rate kept items back."""
+    found: int = 0
+    """How many items were taken, whatever they needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ItemAfter:
+    """What becomes of an item after its lease."""
+
+    outcome: Outcome | None
+    """Of the last attempt; None: nothing was sent."""
+    detail: str | None
+    delay_us: int
+    charged: int
+    """Steps of the endpoint's schedule that were used up."""
+    settled: bool
+
+
+def item_after(settlement: Settlement) -> ItemAfter:
+    """Decide about the item that `settlement`, which is as of a lane of one entry, is about.
+
+    The endpoint's schedule holds as it does for a lane. What is given up has the last outcome and
+    what was said; a dead letter it has already, or, delivered before, it needs none.
+    """
+    last = settlement.attempts[-1] if settlement.attempts else None
+    if last is None:
+        return ItemAfter(None, None, 0, 0, settled=False)
+    match settlement.move:
+        case Move.ADVANCE:
+            return ItemAfter(last.outcome, None, 0, 1, settled=True)
+        case Move.BURY | Move.SKIP:
+            return ItemAfter(last.outcome, detail_of(last), 0, 1, settled=True)
+        case Move.RETRY:
+            delay = settlement.delay_us or 0
+            charged = int(last.takes_step)
+            return ItemAfter(last.outcome, detail_of(last), delay, charged, settled=False)
+        case Move.KEEP | Move.RELEASE:
+            # Its endpoint is gone: the item waits for it to come back.
+            return ItemAfter(last.outcome, settlement.disable, 0, 0, settled=False)
+        case (
+            Move.ROUTE
+            | Move.CLAIM
+            | Move.EMPTY
+            | Move.GAP
+            | Move.RESCUE
+            | Move.REDELIVER
+            | Move.DISMISS
+            | Move.GO_ON
+        ):
+            raise ValueError(f"{settlement.move} settles nothing")
+        case _:
+            assert_never(settlement.move)

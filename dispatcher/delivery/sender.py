@@ -1,0 +1,249 @@
+"""Sending one lane: entry after entry, until one is not delivered or the lease is too short."""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from dispatcher.delivery.endpoints import Endpoints, Ready
+from dispatcher.delivery.holds import Holds
+from dispatcher.delivery.rules.decide import release, settle
+from dispatcher.delivery.rules.lease import may_send
+from dispatcher.delivery.rules.values import Attempt, Entry, Lane, Settlement
+from dispatcher.delivery.telemetry.log import Telemetry
+from dispatcher.delivery.telemetry.tracing import AttemptSpan, attempt_spans
+from dispatcher.outbound.cloudevents import NotOurBodyError
+from dispatcher.outbound.endpoint import Endpoint
+from dispatcher.outbound.key_window import parse_key_window, window_text
+from dispatcher.outbound.receipt import other_key, proven_receipt
+from dispatcher.outbound.request import Request, key_text
+from dispatcher.outbound.retry_after import parse_retry_after
+from dispatcher.outbound.transport.transport import Progress, Transport
+from dispatcher.shared.clock import seconds
+from dispatcher.shared.outcome import (
+    CONFLICT,
+    Answer,
+    NoAnswer,
+    NotSent,
+    Refused,
+    Response,
+    classify,
+)
+from dispatcher.shared.text import hide, one_line, storable
+from sink.contract.failpoints import failpoint
+from sink.contract.states import Outcome
+
+INQUIRED = "not sent again: the receiver said what became of the key"
+"""What stands for an answer in an attempt that was settled by an inquiry."""
+
+Find = Callable[[Ready, str, bytes], Awaitable[Response | None]]
+"""From a key and its body to the receiver's own word that it has dealt with them, if it has."""
+
+
+class Sender:
+    """Takes lanes from their claim to their settlement."""
+
+    def __init__(
+        self,
+        endpoints: Endpoints,
+        transport: Transport,
+        telemetry: Telemetry,
+        *,
+        settle: Callable[[Settlement], None],
+        holds: Holds,
+        find: Find | None = None,
+    ) -> None:
+        """`settle` accepts the result of a lane; `holds` knows what must not be sent after all.
+        `find` asks a receiver what became of a key (`dispatcher.delivery.repeat_check`).
+
+        Whoever wants spans has set up OpenTelemetry before.
+        """
+        self._holds = holds
+        self._endpoints = endpoints
+        self._transport = transport
+        self._telemetry = telemetry
+        self._settle = settle
+        self._stopping = False
+        self._span = attempt_spans()
+        self._find = find
+
+    def stop(self) -> None:
+        """Begin no further attempt; those in flight go on."""
+        self._stopping = True
+
+    def release(self, lane: Lane) -> None:
+        """Give back a lane of which nothing was sent."""
+        self._settle(release(lane))
+
+    async def send(self, lane: Lane) -> bool:
+        """Send the entries of `lane`, hand its settlement over; returns whether any was tried."""
+        attempts: list[Attempt] = []
+        endpoint: Endpoint | None = None
+        for entry in lane.entries:
+            ready = self._ready(lane)
+            if ready is None:
+                break
+            endpoint = ready.endpoint
+            if self._span is None:
+                attempt = await self._attempt(ready, lane, entry)
+            else:
+                attempt = await self._traced(self._span(endpoint, entry), ready, lane, entry)
+            if attempt is None:
+                break
+            attempts.append(attempt)
+            if attempt.outcome is not Outcome.DELIVERED:
+                break
+        failpoint("D10")
+        if endpoint is None:
+            self.release(lane)
+        else:
+            draw = random.random()  # noqa: S311 - jitter, not a secret
+            settlement = settle(lane, attempts, endpoint, draw=draw)
+            self._holds.tried(settlement, endpoint)
+            self._settle(settlement)
+        return bool(attempts)
+
+    async def _traced(
+        self,
+        spanning: AbstractContextManager[AttemptSpan],
+        ready: Ready,
+        lane: Lane,
+        entry: Entry,
+    ) -> Attempt | None:
+        with spanning as span:
+            attempt = await self._attempt(ready, lane, entry)
+            if attempt is not None:
+                span.judged(attempt)
+        return attempt
+
+    def _ready(self, lane: Lane) -> Ready | None:
+        """Return the endpoint if attempts may begin now; the lease is looked at later."""
+        if self._stopping or not self._holds.allow(lane):
+            return None
+        return self._endpoints.ready.get(lane.endpoint_id)
+
+    async def _attempt(self, ready: Ready, lane: Lane, entry: Entry) -> Attempt | None:
+        """Make one attempt; None when nothing was sent and nothing is to be charged."""
+        progress, started, key = Progress(), seconds(), key_text(entry.key)
+        ours = True
+        found: Answer | None = None
+        try:
+            if not may_send(started, lane.trusted_until, ready.endpoint.attempt_seconds):
+                return None
+            if entry.number > 1:
+                found = await self._before_repeating(ready, entry, key)
+            answer = found or await self._send(ready, lane, entry, key, progress)
+            if answer is None:
+                return None
+            ours = False
+        except asyncio.CancelledError:
+            # Only a stop that ran out of time cancels a lane; what was sent must still be settled.
+            if not progress.sent:
+                return None
+            answer = NoAnswer("the dispatcher was stopped before the answer came")
+        except Exception as error:  # noqa: BLE001 - a fault of ours must not lose an attempt
+            self._telemetry.crashed("send", error)
+            fault = one_line(f"fault of the dispatcher: {type(error).__name__}")
+            answer = NoAnswer(fault) if progress.sent else NotSent(fault)
+        duration_ms = round((seconds() - started) * 1000)
+        if isinstance(answer, Response) and answer.key_window is not None:
+            self._learn(ready, answer.key_window)
+        attempt = _judged(entry, key, answer, ready, duration_ms, ours=ours)
+        if attempt.other_key is not None:
+            self._transport.drop(ready.target)
+        return replace(attempt, response=INQUIRED) if isinstance(found, Response) else attempt
+
+    async def _before_repeating(
+        self, ready: Ready, entry: Entry, key: str
+    ) -> Response | Refused | None:
+        """Return what the receiver says to be done already, or why the key is not sent again."""
+        found: Response | None = None
+        try:
+            found = await self._find(ready, key, entry.body) if self._find is not None else None
+        except Exception as error:  # noqa: BLE001 - who cannot be asked is sent it again
+            self._telemetry.crashed("ask", error)
+        if found is None and entry.forgotten:
+            # Another dispatcher may have learned the window a moment ago: the claim knows it.
+            kept = f" ({window_text(ready.key_window)})" if ready.key_window is not None else ""
+            return Refused(
+                f"first tried longer ago than the receiver keeps keys{kept}:"
+                " sending it again could repeat the action"
+            )
+        return found
+
+    async def _send(
+        self, ready: Ready, lane: Lane, entry: Entry, key: str, progress: Progress
+    ) -> Answer | None:
+        """Send the entry; None where the lease may end before an answer."""
+        request = self._request(ready, lane, entry, key)
+        if isinstance(request, Refused):
+            return request
+        failpoint("D3")
+        if not may_send(seconds(), lane.trusted_until, ready.target.total_timeout):
+            return None
+        return await self._transport.send(ready.target, request, progress)
+
+    def _learn(self, ready: Ready, said: str) -> None:
+        window = parse_key_window(said)
+        if window is not None and window != ready.key_window:
+            self._endpoints.learn(ready.endpoint.id, window)
+
+    def _request(self, ready: Ready, lane: Lane, entry: Entry, key: str) -> Request | Refused:
+        timestamp = int(time.time())
+        try:
+            return ready.composer.compose(
+                key=key,
+                subject_id=lane.subject_id,
+                timestamp=timestamp,
+                signature=ready.signer.sign(key, timestamp, entry.body),
+                traceparent=entry.traceparent,
+                body=entry.body,
+            )
+        except NotOurBodyError as error:
+            return Refused(str(error))
+
+
+def _judged(
+    entry: Entry,
+    key: str,
+    answer: Answer,
+    ready: Ready,
+    duration_ms: int,
+    *,
+    ours: bool,
+) -> Attempt:
+    outcome = classify(answer)
+    status = error = response = receipt = asked_seconds = other = None
+    if isinstance(answer, Response):
+        status = answer.status
+        if answer.body:
+            receipt = proven_receipt(answer.body, key, ready.secrets)
+            # A receipt says all that the body says; other answers are kept for people to read.
+            response = None if receipt else storable(answer.body, hidden=ready.hidden)
+            other = None if receipt else other_key(answer.body, key)
+        if other is not None:
+            # It answers another request, so of this one nothing is known but that it was sent.
+            outcome = Outcome.UNKNOWN
+            error = f"the answer is about another key, {other}: nothing is known of this one"
+        elif outcome is Outcome.THROTTLED or status == CONFLICT:
+            asked_seconds = parse_retry_after(answer.retry_after, datetime.now(UTC))
+    else:
+        error = hide(answer.error, ready.hidden)
+    return Attempt(
+        sequence=entry.sequence,
+        number=entry.number,
+        key=entry.key,
+        outcome=outcome,
+        status=status,
+        duration_ms=duration_ms,
+        error=error,
+        response=response,
+        receipt=receipt,
+        asked_seconds=asked_seconds,
+        ours=ours,
+        other_key=other,
+        barred=isinstance(answer, Refused) and answer.of_endpoint,
+    )

@@ -1,0 +1,305 @@
+"""A dispatcher: the parts put together, started, drained and stopped.
+
+Stopping has two phases. First nothing new is claimed or begun, what is in flight comes to its end,
+results are settled and unsent lanes are given back. When the time for that is over, or a second
+signal comes, requests in flight are cancelled: what was sent is settled as `unknown`.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from typing import Any
+from uuid import uuid4
+
+from dispatcher.delivery.backlog_monitor import LOOK_SECONDS, Lookout
+from dispatcher.delivery.doorbell import Doorbell
+from dispatcher.delivery.endpoints import Endpoints
+from dispatcher.delivery.flow import Flow
+from dispatcher.delivery.health import STEP_SECONDS, Health
+from dispatcher.delivery.holds import Holds
+from dispatcher.delivery.loops import Steps
+from dispatcher.delivery.maintenance import LONGEST_SECONDS, SHORTEST_SECONDS, Maintenance
+from dispatcher.delivery.ports import Instance, Store
+from dispatcher.delivery.replaying import Replayer
+from dispatcher.delivery.rules.values import Settlement
+from dispatcher.delivery.sender import Find, Sender
+from dispatcher.delivery.settings import Settings
+from dispatcher.delivery.settler import Settler
+from dispatcher.delivery.store.watch import Watch
+from dispatcher.delivery.supervisor import Pulse, Supervisor
+from dispatcher.delivery.telemetry.log import Line, Telemetry
+from dispatcher.delivery.telemetry.measured import MeasuredStore
+from dispatcher.delivery.telemetry.metrics import Measures
+from dispatcher.outbound.request import USER_AGENT
+from dispatcher.outbound.transport.transport import Transport
+from dispatcher.shared.clock import seconds
+from dispatcher.shared.errors import StoreUnavailableError
+from sink.contract.failpoints import failpoint
+
+LOAD_SECONDS = 1.0
+BEAT_SECONDS = 5.0
+
+REPLAY_SECONDS = 1.0
+"""How late an idle dispatcher may be with a replay that was applied."""
+
+ROUTE_SECONDS = 0.08
+"""How long a batch may lie before an idle dispatcher sees it, where nobody rings."""
+
+CLAIM_SECONDS = 0.25
+"""How late an idle dispatcher may be with a retry, or with what another one has routed."""
+
+ROUTE_STEP_SECONDS = 1900.0
+"""What routing may take: three tries at a large batch, ten minutes each."""
+
+TICK_SECONDS = 1.0
+TICK_STEP_SECONDS = 15.0
+"""How long the event loop may stand still before the process is called dead."""
+
+SETTLE_SECONDS = 5.0
+"""How long a process that is told to stop still tries to settle, whatever its time to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How a dispatcher ended."""
+
+    counts: Mapping[str, int]
+    """Attempts by outcome, and `dead`, `other_keys`, `rescued`, `lost_leases`, `dropped_results`,
+    `gaps`, `crashed`; of days that are old enough, `days_dropped` and `days_kept`.
+    """
+    waiting: Mapping[str, str]
+    """Endpoints with something to send that nothing could be sent to, with the reason: until when,
+    for one that is paused, whose breaker is open or whose receiver asked for time."""
+    failure: Exception | None
+    """The fault that ended it, if one did."""
+
+
+class Dispatcher:
+    """One dispatcher process. Several may run on one database."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        transport: Transport,
+        watch: Watch | None = None,
+        find: Find | None = None,
+    ) -> None:
+        """Store and watch are open before `run`; whoever opened them and transport closes them.
+
+        Without a `watch` there is no doorbell, and nobody is told what waits. `find` asks receivers
+        what became of a key (`dispatcher.delivery.repeat_check`).
+        """
+        self._settings = settings
+        self.health = Health()
+        self.measures = Measures()
+        if settings.listen is not None:
+            store = MeasuredStore(store, self.measures)
+        self._store = store
+        self._watch = watch
+        self._telemetry = Telemetry()
+        self._supervisor = Supervisor(self._telemetry, self.health)
+        self._aborted = asyncio.Event()
+        self._routing = Pulse(0.005, ROUTE_SECONDS)
+        self._claiming = Pulse(0.002, CLAIM_SECONDS)
+        self._loading = Pulse(LOAD_SECONDS, LOAD_SECONDS)
+        self._endpoints = Endpoints(
+            store, transport, self._telemetry, settings.lease_seconds, settings.references
+        )
+        holds = Holds()
+        self._settler = Settler(
+            store,
+            self._endpoints,
+            self._telemetry,
+            done=self._settled,
+            due=self._claiming.ring,
+            holds=holds,
+        )
+        self._sender = Sender(
+            self._endpoints,
+            transport,
+            self._telemetry,
+            settle=self._settler.add,
+            holds=holds,
+            find=find,
+        )
+        self._flow = Flow(
+            settings.concurrency,
+            settings.claim_lanes,
+            send=self._sender.send,
+            room=self._claiming.ring,
+            crashed=partial(self._telemetry.crashed, "send"),
+        )
+        self._replayer = Replayer(
+            store, self._endpoints, transport, self._telemetry, self._flow, holds=holds, find=find
+        )
+        self._maintenance = Maintenance(store, self._telemetry, settings.retain_days)
+        version = USER_AGENT.partition("/")[2]
+        self._instance = Instance(uuid4(), socket.gethostname(), os.getpid(), version)
+        self._steps = Steps(
+            store,
+            self._endpoints,
+            self._flow,
+            self._telemetry,
+            self._instance,
+            entries_per_lane=settings.entries_per_lane,
+            holds=holds,
+        )
+
+    def stop(self) -> None:
+        """Stop gracefully; the second call cancels what is still in flight."""
+        if self._supervisor.stopping:
+            self._aborted.set()
+        self._supervisor.stop()
+
+    def reload(self) -> None:
+        """Load endpoints and secrets now, and say so."""
+        self._steps.ask_for_load()
+        self._loading.ring()
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """What the log has told so far, as in `Report.counts`."""
+        return self._telemetry.counts
+
+    def in_flight(self) -> int:
+        """Return how many lanes are being sent."""
+        return self._flow.sending
+
+    async def run(self) -> Report:
+        """Deliver until stopped, or with `drain` until nothing is left that can be sent now.
+
+        Raises `StoreUnavailableError` when the database is away before anything was begun.
+        """
+        await self._maintenance.make_partitions()
+        await self._endpoints.refresh()
+        self.health.loaded()
+        await self._steps.beat()
+        self._telemetry.say(
+            Line.STARTED,
+            instance=str(self._instance.id),
+            version=self._instance.version,
+            drain=self._settings.drain,
+            concurrency=self._settings.concurrency,
+            lease_seconds=self._endpoints.lease_seconds,
+            endpoints=len(self._endpoints.ready),
+        )
+        async with asyncio.TaskGroup() as tasks:
+            settling = {
+                tasks.create_task(self._supervisor.guard(name, work))
+                for name, work in (
+                    ("settle", self._settler.run()),
+                    ("settle replays", self._replayer.run()),
+                )
+            }
+            aside = self._start_aside(tasks)
+            loops = self._start_loops(tasks)
+            await self._supervisor.stopped()
+            self.health.stopping()
+            # Nothing depends on it, and it may take minutes: what it is in the middle of is undone.
+            for task in aside:
+                task.cancel()
+            await self._wind_down(loops, settling)
+        return await self._leave()
+
+    def _start_loops(self, tasks: asyncio.TaskGroup) -> set[asyncio.Task[None]]:
+        steps = self._steps
+        loops: dict[str, tuple[Callable[[], Awaitable[bool]], Pulse]] = {
+            "route": (partial(steps.route, self._claiming.ring), self._routing),
+            "claim": (partial(steps.claim, self._routing.ring), self._claiming),
+            "rescue": (steps.rescue, Pulse(0.05, 1.0)),
+            "replay": (self._replayer.step, Pulse(0.02, REPLAY_SECONDS)),
+            "load": (steps.load, self._loading),
+            "beat": (steps.beat, Pulse(BEAT_SECONDS, BEAT_SECONDS)),
+            "tick": (_tick, Pulse(TICK_SECONDS, TICK_SECONDS)),
+        }
+        patience = {"route": ROUTE_STEP_SECONDS, "tick": TICK_STEP_SECONDS}
+        if self._settings.drain:
+            loops["drain"] = (partial(steps.drain, self._supervisor.stop), Pulse(0.05, 0.25))
+        return {
+            tasks.create_task(
+                self._supervisor.loop(name, step, pulse, patience.get(name, STEP_SECONDS))
+            )
+            for name, (step, pulse) in loops.items()
+        }
+
+    def _start_aside(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
+        """Start what delivery does not depend on."""
+        loop = self._supervisor.loop
+        maintaining = Pulse(SHORTEST_SECONDS, LONGEST_SECONDS)
+        work = [loop("maintain", self._maintenance.step, maintaining, inf)]
+        if self._watch is not None and self._settings.listen is not None:
+            lookout = Lookout(self._watch, self.measures, self.health)
+            work.append(loop("look", lookout.look, Pulse(LOOK_SECONDS / 10, LOOK_SECONDS)))
+        if self._watch is not None and self._settings.doorbell:
+            work.append(Doorbell(self._watch, self._telemetry, self._heard).run())
+        return [tasks.create_task(each) for each in work]
+
+    async def _wind_down(
+        self, loops: set[asyncio.Task[None]], settling: set[asyncio.Task[None]]
+    ) -> None:
+        end = seconds() + self._settings.stop_seconds
+        self._sender.stop()
+        self._replayer.stop()
+        # A claim may be under way: its lanes are among those that are given back.
+        await self._patiently(loops, end)
+        for lane in self._flow.close():
+            self._sender.release(lane)
+        self._telemetry.say(Line.STOPPING, in_flight=self._flow.sending)
+        failpoint("D14")
+        with suppress(StoreUnavailableError):
+            await self._steps.beat(draining=True)
+        sending = (self._flow, self._replayer)
+        await self._patiently({asyncio.create_task(each.quiet()) for each in sending}, end)
+        for each in sending:
+            each.abort()
+            await each.quiet()
+        self._settler.close()
+        self._replayer.close()
+        await asyncio.wait(settling, timeout=max(SETTLE_SECONDS, end - seconds()))
+        for task in settling:
+            task.cancel()
+
+    async def _patiently(self, work: set[asyncio.Task[None]], end: float) -> None:
+        """Wait for all of `work`, but not beyond `end` or a second signal; then cancel it."""
+        aborted = asyncio.create_task(self._aborted.wait())
+        either: set[asyncio.Future[Any]] = {asyncio.gather(*work, return_exceptions=True), aborted}
+        await asyncio.wait(
+            either,
+            timeout=max(0, end - seconds()),
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        for task in (*work, aborted):
+            task.cancel()
+        await asyncio.gather(*work, aborted, return_exceptions=True)
+
+    async def _leave(self) -> Report:
+        waiting: dict[str, str] = {}
+        with suppress(StoreUnavailableError):
+            waiting |= await self._store.held_up()
+            await self._endpoints.note_windows()
+            faults = self._endpoints.faults
+            for endpoint_id in await self._store.waiting_lanes(faults.keys()):
+                waiting[self._endpoints.name(endpoint_id)] = faults[endpoint_id]
+            await self._store.leave(self._instance)
+        counts = dict(self._telemetry.counts)
+        self._telemetry.say(Line.STOPPED, unsettled=self._flow.held, **counts)
+        return Report(counts, waiting, self._supervisor.failure)
+
+    def _heard(self) -> None:
+        # Routing wakes the claims where it found something; one before would be in its way.
+        pulse = self._claiming if self._steps.hear_of_news() else self._routing
+        pulse.ring()
+
+    def _settled(self, settlement: Settlement) -> None:
+        self._flow.settled(settlement.endpoint_id)
+
+
+async def _tick() -> bool:
+    """Do nothing: that it is done shows that the event loop turns."""
+    return False

@@ -1,0 +1,1 @@
+"""The state of deliveries in Postgres: statements, transactions and connections."""

@@ -1,0 +1,277 @@
+"""Replays as a dispatcher has them: items taken behind live traffic, results stored, leases ended.
+
+An item whose entry is sent again has a lease of its own and travels as a lane of one entry; the
+subject's lane is not touched. The others only move their lane, and live traffic goes on with it.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID, uuid4
+
+from psycopg.rows import DictRow
+
+from dispatcher.delivery.rules.lease import SETTLE_SECONDS
+from dispatcher.delivery.rules.pace import Allowance, allowance, as_of, claimed
+from dispatcher.delivery.rules.replays import (
+    ReplayRate,
+    ReplayTurn,
+    ReplayWanted,
+    affordable,
+    allowed_beside,
+    bounded,
+    item_after,
+    paid,
+)
+from dispatcher.delivery.rules.values import Entry, Lane, Rescued, Settled, Settlement
+from dispatcher.delivery.store.messages import run
+from dispatcher.delivery.store.pacing import Taken, concerned, paces_of, settle_paces, taking, write
+from dispatcher.delivery.store.pool import Connection
+from dispatcher.delivery.store.settlement import add_attempts, claim_of, claimed_row, stored_before
+from dispatcher.shared.clock import seconds
+from dispatcher.shared.rate import BEGIN_SECONDS
+from sink.contract.failpoints import failpoint
+from sink.contract.states import ReplayKind
+
+REPLAYS = 8
+"""Replays with something to do that are looked at together."""
+
+ITEMS = 64
+"""Items of one replay that one look takes."""
+
+_MOVES = {
+    ReplayKind.RELEASE: "replaying/replay_release",
+    ReplayKind.HASTEN: "replaying/replay_hasten",
+}
+_MANY = 1_000_000
+
+
+@dataclass(slots=True)
+class _Room:
+    """What may still be taken for an endpoint in this transaction."""
+
+    items: int
+    taken: Taken | None
+    allowed: Allowance
+    sent: int = 0
+
+
+async def claim_items(connection: Connection, wanted: ReplayWanted, started: float) -> ReplayTurn:
+    """Take items in the caller's transaction; see `ports.Store.claim_replays`."""
+    given = {"endpoint_ids": list(wanted.room), "replays": REPLAYS}
+    replays = await run(connection, "replaying/replay_applying", given)
+    if not replays:
+        return ReplayTurn()
+    rooms = await _rooms(connection, wanted)
+    lanes: list[Lane] = []
+    ended: dict[UUID, int] = {}
+    moved = found = 0
+    paced, token = False, wanted.token
+    for replay in replays:
+        rate, at = ReplayRate(replay["rate_per_second"], replay["paid_until"]), replay["at"]
+        rate = await _bounded(connection, replay["id"], rate, at)
+        most = affordable(rate, ITEMS, at)
+        rows = await _take(connection, replay, rooms, most, token, wanted) if most else []
+        if not rows:
+            over = await run(connection, "replaying/replay_finish", {"id": replay["id"]})
+            ended |= {row["id"]: row["item_count"] for row in over}
+            paced = paced or (most == 0 and not over)
+            continue
+        found += len(rows)
+        # Leases of two replays on one subject must not look the same.
+        lanes += [
+            _lane(row, token, rooms[row["endpoint_id"]], wanted, started) for row in _sent(rows)
+        ]
+        token = uuid4()
+        moved += await _move(connection, replay, rows)
+        await _pay(connection, replay["id"], rate, len(rows), at)
+    await _charge(connection, rooms, wanted, lanes)
+    return ReplayTurn(lanes, moved, ended, paced, found)
+
+
+async def settle_items(
+    connection: Connection, settlements: Sequence[Settlement], *, repeated: bool
+) -> list[Settled]:
+    """Store results in the caller's transaction; see `ports.Store.settle_replays`."""
+    found = await run(connection, "replaying/replay_settle", _results(settlements))
+    rows = {claimed_row(row): row for row in found}
+    held = [each for each in settlements if claim_of(each) in rows]
+    await add_attempts(connection, held, rows)
+    for endpoint_id, reason in sorted({(s.endpoint_id, s.disable) for s in held if s.disable}):
+        await run(
+            connection, "settling/endpoint_gone", {"endpoint_id": endpoint_id, "reason": reason}
+        )
+    paced = concerned(held, {row["endpoint_id"] for row in rows.values() if row["paced"]})
+    changes = dict(await settle_paces(connection, held, paced))
+    settled = [
+        Settled(each, rows[claim_of(each)]["due_at"], changes.pop(each.endpoint_id, None))
+        for each in held
+    ]
+    if repeated and len(held) < len(settlements):
+        settled += await stored_before(connection, settlements, rows.keys())
+    failpoint("D17")
+    return settled
+
+
+async def rescue_items(connection: Connection, items: int) -> list[Rescued]:
+    """Book expired leases of items as `unknown`, in the caller's transaction."""
+    (look,) = await run(connection, "replaying/replay_expired")
+    if not look["expired"]:
+        return []
+    return [
+        Rescued(**row) for row in await run(connection, "replaying/replay_rescue", {"items": items})
+    ]
+
+
+async def _rooms(connection: Connection, wanted: ReplayWanted) -> dict[int, _Room]:
+    """Return what the pace of each endpoint leaves to replays, with the locks of those paces."""
+    paces = paces_of(await run(connection, *taking(wanted.room.keys(), free_too=False)))
+    rooms = {}
+    for id_, items in wanted.room.items():
+        taken, allowed = paces.get(id_), Allowance(items, 1)
+        if taken is not None:
+            allowed = allowance(as_of(taken.pace, taken.at), taken.limits, _MANY, 1, taken.at)
+        rooms[id_] = _Room(min(items, allowed_beside(allowed)), taken, allowed)
+    return rooms
+
+
+async def _take(
+    connection: Connection,
+    replay: DictRow,
+    rooms: Mapping[int, _Room],
+    most: int,
+    token: UUID,
+    wanted: ReplayWanted,
+) -> list[DictRow]:
+    free = {id_: room.items for id_, room in rooms.items() if room.items > 0}
+    if not free:
+        return []
+    rows = await run(
+        connection,
+        "replaying/replay_claim",
+        {
+            "id": replay["id"],
+            "endpoint_ids": list(free),
+            "items": list(free.values()),
+            "most": most,
+            "token": token,
+            "lease_seconds": wanted.lease_seconds,
+            "outside_window": replay["outside_window"],
+        },
+    )
+    for id_, count in Counter(row["endpoint_id"] for row in rows).items():
+        rooms[id_].items -= count
+    return rows
+
+
+def _sent(rows: Sequence[DictRow]) -> list[DictRow]:
+    return [row for row in rows if row["kind"] == ReplayKind.RESEND and not row["gone"]]
+
+
+async def _move(connection: Connection, replay: DictRow, rows: Sequence[DictRow]) -> int:
+    """Release and hasten lanes; returns how many are due now that were not."""
+    moved = 0
+    for kind, name in _MOVES.items():
+        items = [row for row in rows if row["kind"] == kind]
+        if not items:
+            continue
+        done = await run(
+            connection,
+            name,
+            {
+                "id": replay["id"],
+                "endpoint_ids": [row["endpoint_id"] for row in items],
+                "subject_ids": [row["subject_id"] for row in items],
+                "sequences": [row["sequence"] for row in items],
+                "actor": replay["actor"],
+                "outside_window": replay["outside_window"],
+            },
+        )
+        moved += sum(row["done"] for row in done)
+    return moved
+
+
+async def _bounded(connection: Connection, id_: UUID, rate: ReplayRate, at: datetime) -> ReplayRate:
+    within = bounded(rate, at)
+    if within != rate:
+        await run(connection, "replaying/replay_paid", {"id": id_, "paid_until": within.paid_until})
+    return within
+
+
+async def _pay(
+    connection: Connection, id_: UUID, rate: ReplayRate, items: int, at: datetime
+) -> None:
+    after = paid(rate, items, at)
+    if after != rate.paid_until:
+        await run(connection, "replaying/replay_paid", {"id": id_, "paid_until": after})
+
+
+async def _charge(
+    connection: Connection, rooms: Mapping[int, _Room], wanted: ReplayWanted, lanes: Sequence[Lane]
+) -> None:
+    sent = Counter(lane.endpoint_id for lane in lanes)
+    # A probe is one lane, so its token is that of the endpoint's only lane here.
+    tokens = {lane.endpoint_id: lane.token for lane in lanes}
+    for id_, count in sent.items():
+        taken = rooms[id_].taken
+        if taken is not None:
+            after = claimed(
+                as_of(taken.pace, taken.at),
+                rooms[id_].allowed,
+                count,
+                taken.at,
+                tokens[id_],
+                wanted.lease_seconds,
+            )
+            await write(connection, taken.pace, after)
+
+
+def _lane(row: DictRow, token: UUID, room: _Room, wanted: ReplayWanted, started: float) -> Lane:
+    until = trusted = started + wanted.lease_seconds
+    if room.taken is not None and room.allowed.rate is not None:
+        longest = room.taken.limits.attempt_seconds
+        trusted = min(until, seconds() + BEGIN_SECONDS + longest + SETTLE_SECONDS)
+    entry = Entry(
+        sequence=row["sequence"],
+        number=row["number"] + 1,
+        key=row["key"],
+        created_at=row["created_at"],
+        traceparent=row["traceparent"],
+        body=bytes(row["body"]),
+        # The schedule begins anew: what was tried before this replay takes no step of it.
+        rescued=row["number"] - row["attempt"],
+        forgotten=row["forgotten"],
+    )
+    return Lane(
+        endpoint_id=row["endpoint_id"],
+        subject_id=row["subject_id"],
+        token=token,
+        delivered_sequence=row["sequence"] - 1,
+        entries=(entry,),
+        trusted_until=trusted,
+        settle_until=until,
+        claimed_at=started,
+        tried_seconds=row["put_off_seconds"],
+    )
+
+
+def _results(settlements: Sequence[Settlement]) -> dict[str, object]:
+    after = [item_after(each) for each in settlements]
+    return {
+        "endpoint_ids": [each.endpoint_id for each in settlements],
+        "subject_ids": [each.subject_id for each in settlements],
+        "sequences": [_sequence(each) for each in settlements],
+        "tokens": [each.token for each in settlements],
+        "outcomes": [each.outcome and each.outcome.value for each in after],
+        "details": [each.detail for each in after],
+        "delays_us": [each.delay_us for each in after],
+        "charged": [each.charged for each in after],
+        "settled": [each.settled for each in after],
+    }
+
+
+def _sequence(settlement: Settlement) -> int:
+    if settlement.attempts:
+        return settlement.attempts[0].sequence
+    return settlement.delivered_sequence + 1

@@ -1,0 +1,310 @@
+"""Connections of the dispatcher: one pool, one role, a limit on everything that could hang.
+
+Nothing is kept in the session between two transactions, so a pooler in transaction mode may give
+each of them another one: role and limits are sent with BEGIN, in the same message. Where no pooler
+is between, statements are prepared when they are first run: reading and planning one takes several
+times as long as running it.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from weakref import WeakSet
+
+import psycopg
+from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import DictRow, dict_row
+from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
+from psycopg_pool import PoolTimeout
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random
+
+from dispatcher.delivery.outage import Outage
+from dispatcher.delivery.store.messages import Plans, begin, run
+from dispatcher.delivery.store.pool import Connection, Pool
+from dispatcher.shared.errors import StoreUnavailableError
+from dispatcher.shared.text import one_line
+from sink.contract.dsn import redact
+from sink.contract.exits import CommandError, ExitCode
+from sink.contract.roles import DISPATCHER
+from sink.contract.schema import SCHEMA_REVISION
+
+T = TypeVar("T")
+
+
+DEFAULTS: dict[str, str | int | None] = {
+    "application_name": "holdfast-dispatcher",
+    "connect_timeout": 5,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
+"""Connection parameters in seconds (`tcp_user_timeout`: ms); the DSN's own come before them."""
+
+CONNECTIONS_MAX = 8
+"""One for each loop that may be in a transaction at once."""
+
+TRANSACTION_SECONDS = 40.0
+"""What a transaction may take as this process sees it: more than the server allows a statement. A
+server that acknowledges every byte and never answers is noticed by nothing else."""
+
+POOL_SECONDS = 3.0
+"""How long a loop waits for a connection before it says that the database is away."""
+
+# InternalError: a server that became read-only, or that ended a transaction of ours.
+_AWAY = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError)
+_POOL_LOGGER = logging.getLogger("psycopg.pool")
+# Where nobody listens, logging writes bare text between the lines of JSON. Errors say it as well.
+for _logger in (logging.getLogger("psycopg"), _POOL_LOGGER):
+    _logger.addHandler(logging.NullHandler())
+_CHANGED_PLAN = "cached plan must not change result type"
+_CONFLICT = (errors.DeadlockDetected, errors.SerializationFailure)
+_POOLS: WeakSet[Pool] = WeakSet()
+
+
+class _LastWords(logging.Handler):
+    """Why the pool could not connect: it tells its logger, and callers only that time is up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the newest message."""
+        self.text = f" ({record.getMessage()})"
+
+
+class Sessions:
+    """The pool, and the only place that meets the database's errors."""
+
+    def __init__(
+        self,
+        dsn: str,
+        outage: Outage | None,
+        connections_max: int = CONNECTIONS_MAX,
+        *,
+        warm: Callable[[Connection], Awaitable[None]] | None = None,
+    ) -> None:
+        """`dsn` is a libpq URI or keywords. Raises `CommandError` when it is neither.
+
+        `outage` hears when the database is away and when it is back; None: nobody does. `warm` is
+        called with each new connection that keeps what it prepares, in a transaction of its own.
+        """
+        self._outage = outage
+        self._warm = warm
+        self.conninfo = _conninfo(dsn)
+        """With the password; for whoever needs a connection that is not in the pool."""
+        self._pool = Pool(
+            self.conninfo,
+            kwargs={"autocommit": True, "row_factory": dict_row},
+            configure=self._configure,
+            min_size=1,
+            max_size=connections_max,
+            timeout=POOL_SECONDS,
+            reconnect_timeout=POOL_SECONDS,
+            open=False,
+        )
+        self._last_words = _LastWords()
+        _POOLS.add(self._pool)
+
+    async def open(self) -> None:
+        """Check that the database is there and has our schema, then open the pool.
+
+        Raises `StoreUnavailableError` when nobody answers, `CommandError` for another schema.
+        """
+        async with translated(), self._explained():
+            connection: Connection = await psycopg.AsyncConnection.connect(
+                self.conninfo, autocommit=True, row_factory=dict_row
+            )
+            async with connection:
+                await _check_schema(connection)
+            _POOL_LOGGER.addHandler(self._last_words)
+            _POOL_LOGGER.propagate = False
+            await self._pool.open()
+
+    async def _configure(self, connection: Connection) -> None:
+        async with AsyncExitStack() as stack:
+            # What cannot be lent the pool forgets, and leaves open.
+            stack.push_async_callback(connection.close)
+            try:
+                async with asyncio.timeout(TRANSACTION_SECONDS):
+                    await self._prepare(connection)
+            except TimeoutError:
+                limit = f"{TRANSACTION_SECONDS:g} s"
+                raise StoreUnavailableError(f"no answer within {limit}") from None
+            stack.pop_all()
+
+    async def _prepare(self, connection: Connection) -> None:
+        # A list of numbers has one type whatever is in it, so its statement is prepared once.
+        for dumper in (Int8Dumper, Int8BinaryDumper):
+            connection.adapters.register_dumper(int, dumper)
+        (row,) = await run(connection, "connection/backend")
+        # A pooler tells each client a number of its own making instead of the server process's. The
+        # next transaction's session would not know what this one prepared.
+        if row["pid"] != connection.info.backend_pid:
+            connection.prepare_threshold = None
+            return
+        connection.prepare_threshold = 0
+        if self._warm is not None:
+            # What is not warm is only slower at first.
+            with suppress(psycopg.Error):
+                await begin(connection, plans=Plans.KEPT)
+                await self._warm(connection)
+                # A ROLLBACK would have psycopg prepare everything again.
+                await connection.commit()
+            await connection.rollback()
+
+    async def close(self) -> None:
+        """Close the pool."""
+        await self._pool.close(timeout=POOL_SECONDS)
+        _POOL_LOGGER.removeHandler(self._last_words)
+
+    async def transaction(
+        self,
+        work: Callable[[Connection], Awaitable[T]],
+        within: float | None = None,
+        *,
+        begins: bool = False,
+    ) -> T:
+        """Run `work` in one transaction; a deadlock, which rolled it back, runs it again.
+
+        With `begins`, `work` calls `begin` before anything else, with what comes first.
+        It is given up after `within` seconds (TRANSACTION_SECONDS). Raises `StoreUnavailableError`
+        when the database is away; whether the transaction stands is then not known.
+        """
+        async with self._watched():
+            # Almost none of many a second is run again, and setting that up takes its time, too.
+            with suppress(*_CONFLICT):
+                async with self._begun(within, begins=begins) as connection:
+                    return await work(connection)
+            async for attempt in AsyncRetrying(
+                retry=retry_if_exception_type(_CONFLICT),
+                stop=stop_after_attempt(2),
+                wait=wait_random(0, 0.05),
+                reraise=True,
+            ):
+                with attempt:
+                    async with self._begun(within, begins=begins) as connection:
+                        return await work(connection)
+        raise AssertionError("tenacity ends by returning or raising")
+
+    async def rows(self, name: str, parameters: Mapping[str, Any] | None = None) -> list[DictRow]:
+        """Run one statement as a transaction of its own, which holds no lock between two calls."""
+        async with self._watched(), self._begun() as connection:
+            return await run(connection, name, parameters)
+
+    @asynccontextmanager
+    async def _begun(
+        self, within: float | None = None, *, begins: bool = False
+    ) -> AsyncIterator[Connection]:
+        """Lend a connection with a transaction open, and end it by how the block ended."""
+        limit = within or TRANSACTION_SECONDS
+        async with self._pool.connection() as connection:
+            try:
+                async with asyncio.timeout(limit):
+                    if not begins:
+                        await begin(connection)
+                    yield connection
+                    await connection.commit()
+            except TimeoutError:
+                await connection.close()
+                raise StoreUnavailableError(f"no answer within {limit:g} s") from None
+
+    @asynccontextmanager
+    async def _explained(self) -> AsyncIterator[None]:
+        """Add why the pool could not connect to its saying that time is up."""
+        try:
+            yield
+            self._last_words.text = ""
+        except PoolTimeout as error:
+            cause = f"{error}{self._last_words.text}"
+            raise StoreUnavailableError(one_line(redact(cause))) from None
+
+    @asynccontextmanager
+    async def _watched(self) -> AsyncIterator[None]:
+        try:
+            async with translated(), self._explained():
+                yield
+        except StoreUnavailableError as error:
+            if self._outage is not None:
+                self._outage.away(error)
+            raise
+        if self._outage is not None:
+            self._outage.back()
+
+
+@asynccontextmanager
+async def translated() -> AsyncIterator[None]:
+    """Turn what says that the database is away into `StoreUnavailableError`, without passwords."""
+    try:
+        yield
+    except _AWAY as error:
+        raise StoreUnavailableError(one_line(redact(str(error)))) from None
+    except errors.FeatureNotSupported as error:
+        # A table was changed under a prepared statement. After this one's ROLLBACK it is made anew.
+        if _CHANGED_PLAN not in str(error):
+            raise
+        raise StoreUnavailableError(one_line(str(error))) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """What this process has of connections, over all its pools."""
+
+    connections: int
+    """Open now, in use or not."""
+    waits: int
+    """How often somebody had to wait for one, since the start."""
+    waited_seconds: float
+    """How long all of them waited together."""
+
+
+def pools() -> Pools:
+    """Look at the pools of this process."""
+    stats = [pool.get_stats() for pool in list(_POOLS)]
+    return Pools(
+        connections=sum(each.get("pool_size", 0) for each in stats),
+        waits=sum(each.get("requests_queued", 0) for each in stats),
+        waited_seconds=sum(each.get("requests_wait_ms", 0) for each in stats) / 1000,
+    )
+
+
+def _conninfo(dsn: str) -> str:
+    """Return `dsn` with our defaults. Raises `CommandError` when it cannot be read."""
+    try:
+        return make_conninfo("", **(DEFAULTS | conninfo_to_dict(dsn)))
+    except psycopg.ProgrammingError:
+        # libpq quotes the part that it could not read, which may be a piece of the password.
+        raise CommandError(
+            "the DSN cannot be read: it is neither a libpq URI nor keywords. Nothing was"
+            " changed; check --dsn or HOLDFAST_DSN.",
+            ExitCode.USAGE,
+        ) from None
+
+
+async def _check_schema(connection: Connection) -> None:
+    missing = CommandError("this database has no Holdfast schema: run `holdfast db upgrade` first.")
+    try:
+        await begin(connection)
+    except errors.InvalidParameterValue:
+        raise missing from None
+    except errors.InsufficientPrivilege:
+        raise CommandError(
+            f"the database user of this DSN may not act as {DISPATCHER}; nothing was changed."
+            f" Grant it: GRANT {DISPATCHER} TO <user>."
+        ) from None
+    found = await run(connection, "schema_installed")
+    if not found[0]["installed"]:
+        raise missing
+    rows = await run(connection, "schema_revision")
+    revision = rows[0]["revision"] if rows else "none"
+    if revision != SCHEMA_REVISION:
+        raise CommandError(
+            f"the database has schema revision {revision}, this version needs {SCHEMA_REVISION}."
+            " Nothing was changed: run `holdfast db upgrade`, or use the version of Holdfast that"
+            " the database was upgraded for."
+        )

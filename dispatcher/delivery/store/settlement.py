@@ -1,0 +1,132 @@
+"""Storing results: one transaction that ends leases and records what was tried under them."""
+
+from collections.abc import Iterable, Sequence
+from uuid import UUID
+
+from psycopg.rows import DictRow
+
+from dispatcher.delivery.rules.lifecycle import stops
+from dispatcher.delivery.rules.values import Settled, Settlement
+from dispatcher.delivery.store.attempt_rows import attempt_rows
+from dispatcher.delivery.store.messages import Plans, begin, run
+from dispatcher.delivery.store.pacing import concerned, settle_paces
+from dispatcher.delivery.store.pool import Connection
+from dispatcher.delivery.store.statements import statement
+from sink.contract.failpoints import failpoint
+
+Claimed = tuple[int, int, UUID]
+"""Endpoint, subject and token: exactly one lease."""
+
+
+async def settle(
+    connection: Connection, settlements: Sequence[Settlement], *, repeated: bool
+) -> list[Settled]:
+    """Store `settlements` in a transaction that begins here; see `ports.Store.settle`.
+
+    Nothing of a lost lease is stored. Its rescue has booked the same attempts as `unknown`; a
+    second row for one of them would count it twice.
+    """
+    lanes = _lanes(settlements)
+    (ended,) = await begin(connection, ("settling/lane_settle", lanes), plans=Plans.KEPT)
+    rows = {claimed_row(row): row for row in ended}
+    # Lost, or changed meanwhile: a lane that is locked stays as the same statement sees it.
+    if missing := [each for each in settlements if claim_of(each) not in rows]:
+        lanes = _lanes(missing)
+        await run(connection, "settling/lane_hold", lanes)
+        ended = await run(connection, "settling/lane_settle", lanes)
+        rows |= {claimed_row(row): row for row in ended}
+    failpoint("D15")
+    held = [each for each in settlements if claim_of(each) in rows]
+    await add_attempts(connection, held, rows)
+    await _bury(connection, held)
+    for endpoint_id, reason in sorted({(s.endpoint_id, s.disable) for s in held if s.disable}):
+        gone = {"endpoint_id": endpoint_id, "reason": reason}
+        await run(connection, "settling/endpoint_gone", gone)
+    # After the endpoint, whose change a trigger takes to its pace: both are locked in this order.
+    paced = concerned(held, {row["endpoint_id"] for row in rows.values() if row["paced"]})
+    changes = dict(await settle_paces(connection, held, paced))
+    settled = [
+        # A change shows once, with the first result of its endpoint.
+        Settled(each, rows[claim_of(each)]["due_at"], changes.pop(each.endpoint_id, None))
+        for each in held
+    ]
+    if repeated and len(held) < len(settlements):
+        settled += await stored_before(connection, settlements, rows.keys())
+    failpoint("D11")
+    return settled
+
+
+def _lanes(settlements: Sequence[Settlement]) -> dict[str, object]:
+    return {
+        "endpoint_ids": [each.endpoint_id for each in settlements],
+        "subject_ids": [each.subject_id for each in settlements],
+        "tokens": [each.token for each in settlements],
+        "delivered": [each.delivered_sequence for each in settlements],
+        "attempts": [each.attempt for each in settlements],
+        "rescued": [each.rescued for each in settlements],
+        "delays_us": [each.delay_us for each in settlements],
+        "asked_us": [each.asked_us for each in settlements],
+        "stopped": [stops(each.move) for each in settlements],
+    }
+
+
+async def add_attempts(
+    connection: Connection, held: Sequence[Settlement], rows: dict[Claimed, DictRow]
+) -> None:
+    """Record what was tried under leases that are `held`; `rows` are what became of these."""
+    if not any(each.attempts for each in held):
+        return
+    # One moment, that of the transaction.
+    at = rows[claim_of(held[0])]["settled_at"].isoformat()
+    text = "".join([attempt_rows(each, at, rows[claim_of(each)]["due_at"]) for each in held])
+    async with connection.cursor().copy(statement("settling/attempt_copy")) as copy:
+        await copy.write(text)
+
+
+async def _bury(connection: Connection, held: Sequence[Settlement]) -> None:
+    dead = [(each, each.dead) for each in held if each.dead is not None]
+    if not dead:
+        return
+    await run(
+        connection,
+        "settling/dead_letter_add",
+        {
+            "endpoint_ids": [settlement.endpoint_id for settlement, _ in dead],
+            "subject_ids": [settlement.subject_id for settlement, _ in dead],
+            "sequences": [letter.sequence for _, letter in dead],
+            "keys": [letter.key for _, letter in dead],
+            "created_ats": [letter.created_at for _, letter in dead],
+            "reasons": [letter.reason.value for _, letter in dead],
+            "details": [letter.detail for _, letter in dead],
+            "attempts": [letter.attempts for _, letter in dead],
+        },
+    )
+
+
+async def stored_before(
+    connection: Connection, settlements: Sequence[Settlement], held: Iterable[Claimed]
+) -> list[Settled]:
+    """Find those that an earlier call stored although its COMMIT was not answered."""
+    missing = set(map(claim_of, settlements)) - set(held)
+    doubtful = {claim_of(s): s for s in settlements if claim_of(s) in missing and s.attempts}
+    found = await run(
+        connection,
+        "settling/attempt_recorded",
+        {
+            "endpoint_ids": [each.endpoint_id for each in doubtful.values()],
+            "subject_ids": [each.subject_id for each in doubtful.values()],
+            "tokens": [each.token for each in doubtful.values()],
+            "sequences": [each.attempts[0].sequence for each in doubtful.values()],
+        },
+    )
+    return [Settled(doubtful[claimed_row(row)], None) for row in found]
+
+
+def claim_of(settlement: Settlement) -> Claimed:
+    """Return the lease that a settlement is about."""
+    return settlement.endpoint_id, settlement.subject_id, settlement.token
+
+
+def claimed_row(row: DictRow) -> Claimed:
+    """Return the lease that a row is about."""
+    return row["endpoint_id"], row["subject_id"], row["token"]

@@ -1,0 +1,71 @@
+"""What a new connection of delivery runs before it is lent: the statements of every day.
+
+A statement that is first run on a connection is read and planned, and the server reads its
+catalogue for it: some tens of milliseconds that nobody should wait for.
+"""
+
+from typing import Any
+from uuid import UUID
+
+from dispatcher.delivery.store.looks import BEGINNING, END
+from dispatcher.delivery.store.messages import Plans, run, run_bare
+from dispatcher.delivery.store.pool import Connection
+from sink.contract.envelope import BODY_BYTES_MAX
+
+_NOBODY = [0]
+"""An endpoint, a subject, a batch or a priority that there is never one of: numbers begin at 1."""
+
+_TOKEN = UUID(int=0)
+
+_CLAIM: dict[str, Any] = {
+    "free": True,
+    "endpoint_ids": _NOBODY,
+    "lanes": [1],
+    "entries": [1],
+    "token": _TOKEN,
+    "lease_seconds": 1.0,
+    "since": END,
+    "ahead": "1 hour",
+    "bytes": BODY_BYTES_MAX,
+    "look_endpoint_ids": _NOBODY,
+    "look_priorities": [0],
+    "look_from": [BEGINNING],
+    "look_to": [END],
+}
+_ROUTE = {
+    "batch_nos": _NOBODY,
+    "first_written_at": BEGINNING,
+    "last_written_at": BEGINNING,
+    "past": END,
+}
+_SETTLE = {
+    "endpoint_ids": _NOBODY,
+    "subject_ids": _NOBODY,
+    "tokens": [_TOKEN],
+    "delivered": [0],
+    "attempts": [0],
+    "rescued": [0],
+    "delays_us": [None],
+    "asked_us": [0],
+    "stopped": [False],
+}
+
+
+async def warm(connection: Connection) -> None:
+    """Run the statements of routing, claiming and settling for nobody, in an open transaction.
+
+    None of them that may have to wait, as for the lock of routing. Where a table is locked, it
+    gives up: whoever waits for a connection may not need that table.
+    """
+    await run(connection, "connection/warm_patience")
+    await run(connection, "routing/route_patience")
+    await run(connection, "routing/route_lock_try")
+    await run(connection, "routing/batch_take", {"batches": 0})
+    await run(connection, "routing/plan_mode", {"plans": Plans.KEPT.value})
+    await run(connection, "claiming/lane_expired", {"since": END})
+    await run(connection, "claiming/pace_take", {"endpoint_ids": _NOBODY, "free_too": False})
+    await run_bare(connection, "claiming/lane_claim", _CLAIM)
+    await run(connection, "settling/lane_hold", _SETTLE)
+    await run(connection, "settling/lane_settle", _SETTLE)
+    await run(connection, "routing/lane_route_hold", _ROUTE)
+    await run(connection, "routing/lane_route", _ROUTE)

@@ -1,0 +1,104 @@
+"""A connection beside the pool: for looking at the backlog, and for the doorbell.
+
+Delivery never waits for it, and it never waits for delivery's connections.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import psycopg
+from psycopg.rows import dict_row
+
+from dispatcher.delivery.store.messages import run
+from dispatcher.delivery.store.pool import Connection
+from dispatcher.delivery.store.session import Sessions, translated
+from sink.contract.schema import SCHEMA_REVISION
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What waits at one endpoint that is not disabled."""
+
+    name: str
+    breaker: str
+    """A `BreakerState`."""
+    due_lanes: int
+    """Lanes that may be claimed now; of each priority 10,000 are counted at most."""
+    oldest_due_age_seconds: float
+    """For how long the one that is due longest has been due; 0 where none is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What the database says of the state of delivery, as of one moment."""
+
+    endpoints: tuple[Waiting, ...]
+    partition_days_ahead: int
+    misfit: str | None
+    """What is wrong with the schema, in words."""
+
+
+class Listener:
+    """A session that hears the doorbell. `async with watch.listener() as listener:`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def words(self, seconds: float) -> list[str]:
+        """Return what is rung, as soon as something is; nothing after so many seconds.
+
+        Raises `StoreUnavailableError` when the connection breaks.
+        """
+        async with translated():
+            heard = self._connection.notifies(timeout=seconds, stop_after=1)
+            return [notify.payload async for notify in heard]
+
+
+class Watch:
+    """Looks at the database on a pool of one. Every method raises `StoreUnavailableError`."""
+
+    def __init__(self, dsn: str) -> None:
+        """`dsn` is a libpq URI or keywords."""
+        self._sessions = Sessions(dsn, None, connections_max=1)
+
+    async def open(self) -> None:
+        """Connect; raises `CommandError` for another schema."""
+        await self._sessions.open()
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._sessions.close()
+
+    async def backlog(self) -> Backlog:
+        """Look at what waits."""
+
+        async def work(connection: Connection) -> Backlog:
+            revisions = await run(connection, "schema_revision")
+            found = revisions[0]["revision"] if revisions else "none"
+            if found != SCHEMA_REVISION:
+                misfit = f"the schema has revision {found}, this version needs {SCHEMA_REVISION}"
+                return Backlog((), 0, misfit)
+            (ahead,) = await run(connection, "days_ahead")
+            rows = await run(connection, "upkeep/backlog")
+            return Backlog(tuple(Waiting(**row) for row in rows), ahead["days"], None)
+
+        return await self._sessions.transaction(work)
+
+    async def ring(self, word: str) -> None:
+        """Ring the doorbell of every dispatcher with `word`."""
+        await self._sessions.rows("upkeep/doorbell_ring", {"word": word})
+
+    @asynccontextmanager
+    async def listener(self) -> AsyncIterator[Listener]:
+        """Connect a session that hears the doorbell; it is closed with the block."""
+        async with translated():
+            connection: Connection = await psycopg.AsyncConnection.connect(
+                self._sessions.conninfo, autocommit=True, row_factory=dict_row
+            )
+        try:
+            async with translated():
+                await run(connection, "upkeep/doorbell_listen")
+            yield Listener(connection)
+        finally:
+            await connection.close()

@@ -1,0 +1,1 @@
+"""What the engine reports: log lines, metrics and spans."""

@@ -1,0 +1,236 @@
+"""What the dispatcher says: one structured line per attempt, and every other line in one list."""
+
+import logging
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, TextIO
+
+import structlog
+
+from dispatcher.delivery.rules.values import Attempt, Gap, PaceChange, Rescued, Settled, Settlement
+from dispatcher.delivery.telemetry.attempt_lines import delivered_lines, json_logger
+from dispatcher.shared.text import redact
+from sink.contract.key import Key
+from sink.contract.states import BreakerState, Outcome
+
+
+class Line(StrEnum):
+    """The name of each line."""
+
+    STARTED = "dispatcher.started"
+    STOPPING = "dispatcher.stopping"
+    STOPPED = "dispatcher.stopped"
+    ATTEMPT = "attempt"
+    OTHER_KEY = "receipt.other_key"
+    DEAD_LETTER = "dead_letter"
+    LEASE_LOST = "lease.lost"
+    LEASE_EXPIRED = "lease.expired"
+    RESULT_DROPPED = "result.dropped"
+    SEQUENCE_GAP = "sequence_gap"
+    ENDPOINT_READY = "endpoint.ready"
+    ENDPOINT_WAITING = "endpoint.waiting"
+    ENDPOINT_DISABLED = "endpoint.disabled"
+    ENDPOINT_HELD = "endpoint.held"
+    BREAKER_OPENED = "breaker.opened"
+    BREAKER_RECOVERING = "breaker.recovering"
+    BREAKER_CLOSED = "breaker.closed"
+    STORE_AWAY = "store.away"
+    STORE_BACK = "store.back"
+    CLOCK_SKEW = "clock.skew"
+    RELOADED = "reloaded"
+    REPLAY_APPLIED = "replay.applied"
+    DOORBELL_DEAF = "doorbell.deaf"
+    DOORBELL_HEARD = "doorbell.heard"
+    PARTITIONS = "partitions.made"
+    DAY_DROPPED = "day.dropped"
+    DAY_KEPT = "day.kept"
+    MAINTENANCE_FAILED = "maintenance.failed"
+    CRASHED = "loop.crashed"
+
+
+class Telemetry:
+    """Writes the lines and counts what they say. Never sees a body or a secret."""
+
+    def __init__(self) -> None:
+        self._log: Any = structlog.get_logger()
+        self.counts: Counter[str] = Counter()
+
+    def say(self, line: Line, **fields: object) -> None:
+        """Write a line that tells of normal work."""
+        self._log.info(line.value, **fields)
+
+    def warn(self, line: Line, **fields: object) -> None:
+        """Write a line that somebody should look at."""
+        self._log.warning(line.value, **fields)
+
+    def crashed(self, name: str, error: BaseException) -> None:
+        """Write down a fault of this program, with its stack."""
+        self.counts["crashed"] += 1
+        self._log.error(Line.CRASHED.value, loop=name, exc_info=error)
+
+    def settled_all(self, settled: Iterable[tuple[str, Settled]]) -> None:
+        """Write a line for each attempt that is now on record, in one go where that is possible.
+
+        Each result comes with the name of its endpoint.
+        """
+        logger = json_logger()
+        lines: list[str] = []
+        time = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        for endpoint, each in settled:
+            plain = None
+            if logger is not None and each.paced is None:
+                plain = delivered_lines(endpoint, each.settlement, time)
+            if plain is None:
+                lines = _written(logger, lines)
+                self._settled(endpoint, each)
+            else:
+                self.counts[Outcome.DELIVERED.value] += len(plain)
+                lines += plain
+        _written(logger, lines)
+
+    def _settled(self, endpoint: str, settled: Settled) -> None:
+        settlement = settled.settlement
+        for attempt in settlement.attempts:
+            self.counts[attempt.outcome.value] += 1
+            last = attempt is settlement.attempts[-1]
+            fields = _attempt_fields(endpoint, settlement, attempt)
+            if last:
+                fields["lane"] = settlement.move.value
+            if last and settlement.delay_us is not None and settled.due_at is not None:
+                fields["retry_at"] = settled.due_at.isoformat()
+            write = self._log.info if attempt.outcome is Outcome.DELIVERED else self._log.warning
+            write(Line.ATTEMPT.value, **fields)
+            if attempt.other_key is not None:
+                self.counts["other_keys"] += 1
+                named = {"status": attempt.status, "named": attempt.other_key}
+                self.warn(Line.OTHER_KEY, **_whose(endpoint, settlement, attempt), **named)
+        if settled.paced is not None:
+            self._paced(endpoint, settled.paced)
+        if settlement.dead is not None:
+            self.counts["dead"] += 1
+            self.warn(
+                Line.DEAD_LETTER,
+                endpoint=endpoint,
+                subject=settlement.subject_id,
+                sequence=settlement.dead.sequence,
+                key=Key(settlement.dead.key).text,
+                reason=settlement.dead.reason.value,
+                lane=settlement.move.value,
+            )
+
+    def _paced(self, endpoint: str, change: PaceChange) -> None:
+        if change.held_until is not None:
+            self.warn(Line.ENDPOINT_HELD, endpoint=endpoint, until=change.held_until.isoformat())
+        if change.breaker is change.before:
+            return
+        until = change.breaker_until.isoformat() if change.breaker_until else None
+        match change.breaker:
+            case BreakerState.OPEN:
+                self.warn(Line.BREAKER_OPENED, endpoint=endpoint, until=until, reason=change.reason)
+            case BreakerState.SLOW_START:
+                self.say(Line.BREAKER_RECOVERING, endpoint=endpoint, until=until)
+            case BreakerState.CLOSED:
+                self.breaker_closed(endpoint)
+
+    def breaker_closed(self, endpoint: str) -> None:
+        """Write down that an endpoint is sent to as before."""
+        self.say(Line.BREAKER_CLOSED, endpoint=endpoint)
+
+    def lease_lost(self, endpoint: str, settlement: Settlement) -> None:
+        """Write down results that came too late; the database has booked them as `unknown`."""
+        self._without_record(Line.LEASE_LOST, "lost_leases", endpoint, settlement)
+
+    def result_dropped(self, endpoint: str, settlement: Settlement) -> None:
+        """Write down results that the database was away for; it will book them as `unknown`."""
+        self._without_record(Line.RESULT_DROPPED, "dropped_results", endpoint, settlement)
+
+    def rescued(self, endpoint: str, rescued: Rescued) -> None:
+        """Write down an attempt that ended with its lease."""
+        self.counts["rescued"] += 1
+        self.warn(
+            Line.LEASE_EXPIRED,
+            endpoint=endpoint,
+            subject=rescued.subject_id,
+            sequence=rescued.sequence,
+            attempt=rescued.number,
+            outcome=Outcome.UNKNOWN.value,
+        )
+
+    def gap(self, endpoint: str, gap: Gap) -> None:
+        """Write down a lane that cannot go on because its next entry is missing."""
+        self.counts["gaps"] += 1
+        self._log.error(
+            Line.SEQUENCE_GAP.value,
+            endpoint=endpoint,
+            subject=gap.subject_id,
+            missing=gap.delivered_sequence + 1,
+            found=gap.found,
+        )
+
+    def _without_record(
+        self, line: Line, counter: str, endpoint: str, settlement: Settlement
+    ) -> None:
+        self.counts[counter] += 1
+        if not settlement.attempts:
+            self.warn(line, endpoint=endpoint, subject=settlement.subject_id, sent=0)
+        for attempt in settlement.attempts:
+            self.warn(line, **_attempt_fields(endpoint, settlement, attempt))
+
+
+def _written(logger: Any, lines: list[str]) -> list[str]:
+    """Write `lines`; returns an empty list, for the next ones."""
+    if lines:
+        logger.info("\n".join(lines))
+    return []
+
+
+def _attempt_fields(endpoint: str, settlement: Settlement, attempt: Attempt) -> dict[str, object]:
+    fields: dict[str, object] = {
+        **_whose(endpoint, settlement, attempt),
+        "outcome": attempt.outcome.value,
+        "status": attempt.status,
+        "ms": attempt.duration_ms,
+        "error": attempt.error,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _whose(endpoint: str, settlement: Settlement, attempt: Attempt) -> dict[str, object]:
+    return {
+        "endpoint": endpoint,
+        "subject": settlement.subject_id,
+        "sequence": attempt.sequence,
+        "key": Key(attempt.key).text,
+        "attempt": attempt.number,
+    }
+
+
+def configure(stream: TextIO = sys.stderr) -> None:
+    """Write JSON lines to `stream`, or key=value for a person at a terminal."""
+    renderer: Any = structlog.processors.JSONRenderer()
+    if stream.isatty():
+        renderer = structlog.processors.LogfmtRenderer(
+            key_order=["time", "level", "what"], bool_as_flag=False
+        )
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+            structlog.processors.format_exc_info,
+            structlog.processors.EventRenamer("what"),
+            _redacted,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(stream),
+        cache_logger_on_first_use=True,
+    )
+
+
+def _redacted(_logger: Any, _method: str, fields: Any) -> Mapping[str, Any]:
+    return {
+        name: redact(value) if isinstance(value, str) else value for name, value in fields.items()
+    }

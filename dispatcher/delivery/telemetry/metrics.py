@@ -1,0 +1,197 @@
+"""What a dispatcher measures, for Prometheus. Each metric is told in METRICS.md; a test compares.
+
+Counting is plain arithmetic in the event loop's thread; families are made when somebody asks.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Protocol
+
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+from dispatcher.shared.metrics import ATTEMPT_SECONDS, Histogram, Labels
+from sink.contract.states import BreakerState, Outcome
+
+END_TO_END_SECONDS = (
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    15.0,
+    60.0,
+    300.0,
+    1800.0,
+    7200.0,
+    86400.0,
+)
+STORE_SECONDS = ATTEMPT_SECONDS
+LANES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 4096.0)
+
+
+class Pools(Protocol):
+    """The database connections of this process."""
+
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        ...
+
+    @property
+    def waited_seconds(self) -> float:
+        """How long was waited for one, altogether."""
+        ...
+
+
+class Measures:
+    """Everything that is measured, as it stands. Written by one thread, read by any."""
+
+    def __init__(self) -> None:
+        self.attempts: Counter[Labels] = Counter()
+        """By endpoint and outcome, as they are on record."""
+        self.unknown: Counter[Labels] = Counter()
+        """By endpoint; those that a rescue booked too."""
+        self.fenced: Counter[Labels] = Counter()
+        self.rescued: Counter[Labels] = Counter()
+        self.dead: Counter[Labels] = Counter()
+        self.other_keys: Counter[Labels] = Counter()
+        self.stale: Counter[Labels] = Counter()
+        self.barred: Counter[Labels] = Counter()
+        self.replay_items = 0
+        self.attempt_seconds = Histogram(ATTEMPT_SECONDS)
+        self.end_to_end_seconds = Histogram(END_TO_END_SECONDS)
+        self.claim_seconds = Histogram(STORE_SECONDS)
+        self.claim_lanes = Histogram(LANES)
+        self.settle_seconds = Histogram(STORE_SECONDS)
+        self.clock_skew_seconds: float | None = None
+        self.due: Mapping[str, int] = {}
+        self.oldest_due_age_seconds: Mapping[str, float] = {}
+        self.breakers: Mapping[str, str] = {}
+        self.partition_days_ahead: int | None = None
+
+    def know(self, endpoints: Iterable[str]) -> None:
+        """Show every counter of these: an increase from nothing is none to Prometheus."""
+        counters = (self.unknown, self.fenced, self.rescued, self.dead)
+        for name in endpoints:
+            for counter in (*counters, self.other_keys, self.stale, self.barred):
+                counter.setdefault((name,), 0)
+            for outcome in Outcome:
+                self.attempts.setdefault((name, outcome.value), 0)
+
+
+class DispatcherCollector(Collector):
+    """Shows `measures` to Prometheus."""
+
+    def __init__(
+        self,
+        measures: Measures,
+        *,
+        counts: Mapping[str, int],
+        in_flight: Callable[[], int],
+        pool: Callable[[], Pools],
+    ) -> None:
+        """`counts` are the log's, `in_flight` the lanes being sent.
+
+        `pool` looks at the connections.
+        """
+        self._measures = measures
+        self._counts = counts
+        self._in_flight = in_flight
+        self._pool = pool
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every family, those without a value too."""
+        yield from self._counters()
+        yield from self._histograms()
+        yield from self._gauges()
+
+    def _counters(self) -> Iterator[Metric]:
+        m, by = self._measures, ["endpoint"]
+        yield _counter("attempts", "Attempts on record", m.attempts, ["endpoint", "outcome"])
+        yield _counter("unknown_outcomes", "Attempts that may have arrived", m.unknown, by)
+        yield _counter("fenced_writes", "Results that came after their lease", m.fenced, by)
+        yield _counter("leases_expired", "Attempts that ended with their lease", m.rescued, by)
+        yield _counter("dead", "Entries given up", m.dead, by)
+        yield _counter("other_keys", "Answers that name another key", m.other_keys, by)
+        yield _counter("stale_answers", "First attempts answered stale", m.stale, by)
+        yield _counter("addresses_refused", "Attempts that our guard refused", m.barred, by)
+        yield _counter("replay_items", "Items taken of replays", {(): m.replay_items}, [])
+        for name, told, key in (
+            ("dropped_results", "Results given up in an outage", "dropped_results"),
+            ("sequence_gaps", "Claims that met a missing entry", "gaps"),
+            ("crashes", "Faults of this program", "crashed"),
+        ):
+            yield _counter(name, told, {(): self._counts.get(key, 0)}, [])
+        waited = self._pool().waited_seconds
+        yield _counter("db_pool_wait_seconds", "Waiting for a connection", {(): waited}, [])
+
+    def _histograms(self) -> Iterator[Metric]:
+        m = self._measures
+        for name, told, histogram, labels in (
+            ("attempt", "Time of an attempt", m.attempt_seconds, ["endpoint", "outcome"]),
+            ("end_to_end", "From an entry to its 2xx", m.end_to_end_seconds, ["endpoint"]),
+            ("claim", "Time of a claim", m.claim_seconds, []),
+            ("settle", "Time of a settlement", m.settle_seconds, []),
+        ):
+            family = HistogramMetricFamily(f"{_PREFIX}{name}_seconds", told, labels=labels)
+            yield histogram.add_to(family)
+        lanes = HistogramMetricFamily(
+            f"{_PREFIX}claim_batch_size", "Lanes that a claim took", labels=[]
+        )
+        yield m.claim_lanes.add_to(lanes)
+
+    def _gauges(self) -> Iterator[Metric]:
+        m, by = self._measures, ["endpoint"]
+        yield _gauge("due", "Lanes that may be claimed", _labelled(m.due), by)
+        yield _gauge(
+            "oldest_due_age_seconds",
+            "How long a lane has been due",
+            _labelled(m.oldest_due_age_seconds),
+            by,
+        )
+        breakers: Mapping[Labels, float] = {
+            (name, state.value): float(found == state)
+            for name, found in m.breakers.items()
+            for state in BreakerState
+        }
+        yield _gauge("breaker_state", "1 for the state", breakers, ["endpoint", "state"])
+        yield _gauge("inflight", "Lanes being sent", {(): self._in_flight()}, [])
+        yield _gauge("db_connections", "Connections open", {(): self._pool().connections}, [])
+        yield _gauge("clock_skew_seconds", "Our clock ahead", _known(m.clock_skew_seconds), [])
+        days = _known(m.partition_days_ahead)
+        yield _gauge("partition_days_ahead", "Days with partitions", days, [])
+
+
+_PREFIX = "holdfast_"
+
+
+def _known(value: float | None) -> Mapping[Labels, float]:
+    return {} if value is None else {(): value}
+
+
+def _labelled(values: Mapping[str, float]) -> Mapping[Labels, float]:
+    return {(name,): value for name, value in values.items()}
+
+
+def _counter(
+    name: str, told: str, values: Mapping[Labels, float], labels: Iterable[str]
+) -> CounterMetricFamily:
+    family = CounterMetricFamily(f"{_PREFIX}{name}", told, labels=list(labels))
+    for each, value in list(values.items()):
+        family.add_metric(each, value)
+    return family
+
+
+def _gauge(
+    name: str, told: str, values: Mapping[Labels, float], labels: Iterable[str]
+) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"{_PREFIX}{name}", told, labels=list(labels))
+    for each, value in list(values.items()):
+        family.add_metric(each, value)
+    return family

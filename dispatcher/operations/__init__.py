@@ -1,1 +1,0 @@
-"""What an operator does in several steps: alike by command, by the API and in the console."""

@@ -1,0 +1,1 @@
+"""Attempts: every request that was sent, and its outcome."""

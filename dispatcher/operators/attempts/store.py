@@ -1,0 +1,238 @@
+"""Attempts of an entry, of a subject, or the newest of everybody, page by page."""
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from dispatcher.operators.common.session import Row, operator_connection
+from dispatcher.operators.entries.store import Entries
+from sink.contract.exits import CommandError, ExitCode
+from sink.contract.key import Key
+from sink.contract.states import Outcome
+
+LOOK_AT_FIRST = 1_000
+LOOK_AT_MAX = 100_000
+"""Among how many attempts of everybody a page is looked for at first, and at most."""
+
+_ALWAYS = (datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC))
+_PLACE = re.compile(r"(\d{1,18})\.(\d{1,9})\.(\d{1,9})", re.ASCII)
+_NEWEST_PLACE = re.compile(r"(\d{1,16})\.(\d{1,9})\.(\d{1,18})\.(\d{1,18})\.(\d{1,9})", re.ASCII)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SEQUENCES = (1, 2**63 - 1)
+
+
+class AttemptPlace(NamedTuple):
+    """An attempt's place in the order of a list: the newest sequence first."""
+
+    sequence: int
+    number: int
+    endpoint_id: int
+
+    @classmethod
+    def of(cls, text: str) -> "AttemptPlace":
+        """Read `text` as `str` writes it; raises `CommandError` for anything else."""
+        return cls(*_numbers(_PLACE, text))
+
+    def __str__(self) -> str:
+        return f"{self.sequence}.{self.number}.{self.endpoint_id}"
+
+
+class NewestPlace(NamedTuple):
+    """An attempt's place among those of everybody: the newest first."""
+
+    finished_at: datetime
+    endpoint_id: int
+    subject_id: int
+    sequence: int
+    number: int
+
+    @classmethod
+    def of(cls, text: str) -> "NewestPlace":
+        """Read `text` as `str` writes it; raises `CommandError` for anything else."""
+        micros, *rest = _numbers(_NEWEST_PLACE, text)
+        return cls(_EPOCH + timedelta(microseconds=micros), *rest)
+
+    def __str__(self) -> str:
+        micros = (self.finished_at - _EPOCH) // timedelta(microseconds=1)
+        return ".".join(map(str, (micros, *self[1:])))
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which attempts; None means any."""
+
+    endpoint: str | None = None
+    outcome: str | None = None
+    """One of `Outcome`."""
+
+    since: datetime | None = None
+    """Finished at this moment or later."""
+
+    until: datetime | None = None
+    """Finished before this moment."""
+
+
+class Attempts(Entries):
+    """Reads of attempts; use `attempts(dsn)` to get it."""
+
+    def of_key(
+        self, key: Key, wanted: Wanted, *, limit: int, before: AttemptPlace | None = None
+    ) -> tuple[list[Row], AttemptPlace | None]:
+        """Return attempts of one entry, as `of_subject`; raises `CommandError` as `entry`."""
+        entry = self.entry(key)
+        sequences = (entry["sequence"], entry["sequence"])
+        rows, place = self._page(entry["subject_id"], sequences, wanted, limit, before)
+        return [{"subject": entry["subject"], **row} for row in rows], place
+
+    def of_subject(
+        self,
+        subject: str,
+        wanted: Wanted,
+        *,
+        sequence: int | None = None,
+        limit: int,
+        before: AttemptPlace | None = None,
+    ) -> tuple[list[Row], AttemptPlace | None]:
+        """Return attempts, the newest sequence first, and where the next page begins, if at all.
+
+        Of one sequence the highest number comes first. Raises `CommandError` (nothing matched)
+        where there is no such subject or endpoint.
+        """
+        found = self._maybe("common/entry_subject", {"subject": subject})
+        if found is None:
+            raise CommandError(
+                f"no subject is called {subject!r}. Nothing was changed; names are compared exactly"
+                " (`holdfast entries list`).",
+                ExitCode.NOTHING_MATCHED,
+            )
+        sequences = _SEQUENCES if sequence is None else (sequence, sequence)
+        rows, place = self._page(found["id"], sequences, wanted, limit, before)
+        return [{"subject": subject, **row} for row in rows], place
+
+    def of_everybody(
+        self, wanted: Wanted, *, limit: int, before: NewestPlace | None = None
+    ) -> tuple[list[Row], NewestPlace | None]:
+        """Return the newest attempts of all subjects, and where the next page begins, if at all.
+
+        A row is one of `of_subject`. A page of one endpoint, or of what was delivered, is looked
+        for among 100,000 attempts at most: it may be short, or empty, though older ones follow.
+        Raises `CommandError` (nothing matched) where there is no such endpoint.
+        """
+        since, until = _ALWAYS
+        given: Row = {
+            "endpoint_id": self.endpoint_id(wanted.endpoint),
+            "outcome": wanted.outcome,
+            "since": wanted.since or since,
+            "until": wanted.until or until,
+        }
+        last = before or NewestPlace(until, 0, 0, 0, 0)
+        by_outcome = wanted.outcome not in (None, Outcome.DELIVERED)
+        if by_outcome or (given["endpoint_id"] is None and wanted.outcome is None):
+            name = "attempts/undelivered" if by_outcome else "attempts/newest"
+            rows, further = self._all(name, {**given, **_before(last), "limit": limit + 1}), None
+        else:
+            rows, further = self._among_newest(given, limit + 1, last)
+        if len(rows) > limit:
+            further = NewestPlace(*(rows[limit - 1][n] for n in NewestPlace._fields))
+        return [_outward(row) for row in rows[:limit]], further
+
+    def endpoint_id(self, name: str | None) -> int | None:
+        """Return the number of an endpoint; raises `CommandError` where none has this name."""
+        if name is None:
+            return None
+        found = self._maybe("endpoints/id", {"endpoint": name})
+        if found is None:
+            raise CommandError(
+                f"no endpoint is called {name!r} (`holdfast endpoint list`). Nothing was changed.",
+                ExitCode.NOTHING_MATCHED,
+            )
+        number: int = found["id"]
+        return number
+
+    def _among_newest(
+        self, given: Row, limit: int, before: NewestPlace
+    ) -> tuple[list[Row], NewestPlace | None]:
+        """Look through runs of attempts until the page is full, because no index is by endpoint."""
+        rows: list[Row] = []
+        looked_at, look_at = 0, LOOK_AT_FIRST
+        while len(rows) < limit:
+            if looked_at >= LOOK_AT_MAX:
+                return rows, before
+            reach = self._maybe(
+                "attempts/reach", {**given, "up_to": before.finished_at, "look_at": look_at}
+            )
+            run = given if reach is None else {**given, "since": reach["finished_at"]}
+            left = {"limit": limit - len(rows)}
+            rows += self._all("attempts/newest", {**run, **_before(before), **left})
+            if reach is None:
+                break
+            before = NewestPlace(reach["finished_at"], 0, 0, 0, 0)
+            looked_at += look_at
+            look_at = min(4 * look_at, max(LOOK_AT_MAX - looked_at, 1))
+        return rows, None
+
+    def _page(
+        self,
+        subject_id: int,
+        sequences: tuple[int, int],
+        wanted: Wanted,
+        limit: int,
+        before: AttemptPlace | None,
+    ) -> tuple[list[Row], AttemptPlace | None]:
+        since, until = _ALWAYS
+        rows = self._all(
+            "attempts/list",
+            {
+                "subject_id": subject_id,
+                "first_sequence": sequences[0],
+                "last_sequence": sequences[1],
+                "endpoint_id": self.endpoint_id(wanted.endpoint),
+                "outcome": wanted.outcome,
+                "since": wanted.since or since,
+                "until": wanted.until or until,
+                **{f"before_{n}": before and getattr(before, n) for n in AttemptPlace._fields},
+                "limit": limit + 1,
+            },
+        )
+        more = len(rows) > limit
+        rows = [with_proof(row) for row in rows[:limit]]
+        last = AttemptPlace(*(rows[-1][n] for n in AttemptPlace._fields)) if more else None
+        return rows, last
+
+
+def with_proof(row: Row) -> Row:
+    """Return a row with its receipt read: a mapping, or None without one."""
+    return {**row, "receipt": None if row["receipt"] is None else json.loads(row["receipt"])}
+
+
+def _numbers(form: re.Pattern[str], text: str) -> list[int]:
+    found = form.fullmatch(text)
+    if found is None:
+        raise CommandError(
+            f"--before {text!r} is not what a page said of the next one. Nothing was changed;"
+            " take `next_before` of its --json, or its last line.",
+            ExitCode.USAGE,
+        )
+    return [int(each) for each in found.groups()]
+
+
+def _before(place: NewestPlace) -> Row:
+    return {
+        "up_to": place.finished_at,
+        **{f"before_{name}": getattr(place, name) for name in NewestPlace._fields[1:]},
+    }
+
+
+def _outward(row: Row) -> Row:
+    return {name: value for name, value in with_proof(row).items() if name != "subject_id"}
+
+
+@contextmanager
+def attempts(dsn: str | None) -> Iterator[Attempts]:
+    """Connect in the operator's role; raises `CommandError` when that is not possible."""
+    with operator_connection(dsn) as connection:
+        yield Attempts(connection)

@@ -1,0 +1,187 @@
+"""Walks over what is to be checked, in pieces that take about as long as each other."""
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from threading import Lock
+
+from dispatcher.operators.check.report import Checked, Violation, next_width
+from dispatcher.operators.check.rules import OF_RECEIPTS, Rule
+from dispatcher.operators.check.store import Checks, Range, TooMuchAtOnceError
+from dispatcher.operators.receipts.comparing import Receiver, compare_sent
+from dispatcher.operators.receipts.inbox import InboxTables
+from dispatcher.operators.receipts.rules import Difference, Finding, Tally
+from dispatcher.operators.receipts.store import Sent, Wanted
+from sink.contract.exits import CommandError
+
+ENTRIES_AT_FIRST = 20_000
+SUBJECTS_AT_FIRST = 1_000
+
+ENTRIES_AT_ONCE_MAX = 500_000
+"""A piece's hashes stay in memory."""
+
+COUNTED = (Finding.AGREED, Finding.UNDELIVERED_HERE, Finding.NO_RECEIPT, Finding.OVERTAKEN)
+"""What violates nothing and is counted all the same."""
+
+PIECE_SECONDS = 3.0
+"""What a piece should take, and so how long a snapshot is held."""
+
+Watch = Callable[[str, int, int], None]
+"""Called after each piece: what is walked over, how much of it is done, and how much there is."""
+
+
+def check(stores: Sequence[Checks], range_: Range, checked: Checked, watch: Watch) -> None:
+    """Check everything in a range, on as many connections at once as there are `stores`.
+
+    Raises `CommandError` where the database is too slow for it.
+    """
+    pieces = Pieces(range_.last_subject)
+    of_batches = Checked(checked.limit)
+
+    def walk(place: int) -> None:
+        if place == 0 and range_.endpoint is None and range_.batches:
+            _batches(stores[place], range_, of_batches, watch)
+        _subjects(stores[place], range_, pieces, checked.limit, watch)
+
+    with ThreadPoolExecutor(len(stores), "check") as workers:
+        try:
+            for each in [workers.submit(walk, place) for place in range(len(stores))]:
+                each.result()
+        except BaseException:
+            pieces.stop()
+            raise
+    for part in (of_batches, *pieces.found()):
+        checked.add(part)
+    stores[0].rest(range_, checked)
+
+
+def compare_receipts(
+    sent: Sent, receiver: Receiver, wanted: Wanted, endpoint: str, checked: Checked
+) -> None:
+    """Compare what was sent to an endpoint with what its receiver knows of it.
+
+    Differences that mend themselves are counted as `receiver_<finding>` and violate nothing.
+    """
+    tally = Tally(checked.limit)
+    compare_sent(sent, receiver, wanted, tally, lambda _tally, _place: None)
+    for finding, rule in OF_RECEIPTS.items():
+        rows = [_difference(rule, endpoint, each) for each in tally.kept.get(finding, [])]
+        checked.found(rule, tally.findings[finding], rows)
+    for finding in COUNTED:
+        checked.count(f"receiver_{finding.value}", tally.findings[finding])
+
+
+def judge_order(inbox: InboxTables, wanted: Wanted, endpoint: str, checked: Checked) -> None:
+    """Look in the receiver's inbox for what was applied after a later one of its subject."""
+    disordered = inbox.disordered(wanted)
+    rows = [
+        Violation(
+            Rule.RECEIVER_ORDER,
+            f"applied at {there.applied_at}, after sequence {highest}",
+            endpoint=endpoint,
+            subject=there.subject,
+            sequence=there.sequence,
+            key=there.key,
+        )
+        for there, highest in islice(disordered, checked.limit)
+    ]
+    checked.found(Rule.RECEIVER_ORDER, len(rows) + sum(1 for _ in disordered), rows)
+
+
+def _batches(store: Checks, range_: Range, checked: Checked, watch: Watch) -> None:
+    after, done, width = range_.first_batch_no - 1, 0, ENTRIES_AT_FIRST
+    while after < range_.last_batch_no:
+        began = time.monotonic()
+        try:
+            after, count = store.batches(range_, after, width, checked)
+        except TooMuchAtOnceError:
+            width = _less(width)
+            continue
+        done += count
+        width = min(_width(width, began), ENTRIES_AT_ONCE_MAX)
+        watch("batches", done, range_.batches)
+
+
+def _subjects(store: Checks, range_: Range, pieces: "Pieces", limit: int, watch: Watch) -> None:
+    while piece := pieces.take():
+        seen, began = Checked(limit), time.monotonic()
+        try:
+            store.subjects(range_, *piece, seen)
+        except TooMuchAtOnceError:
+            pieces.give_back(piece)
+            continue
+        watch("subjects", pieces.done(piece, seen, began), range_.last_subject)
+
+
+class Pieces:
+    """Runs of subjects, from the first to the last, for several who walk over them."""
+
+    def __init__(self, last: int) -> None:
+        self._lock = Lock()
+        self._open = [(1, last)] if last else []
+        self._width = SUBJECTS_AT_FIRST
+        self._count = 0
+        self._found: dict[int, Checked] = {}
+
+    def take(self) -> tuple[int, int] | None:
+        """Return the first and the last of the next subjects; None where all are taken."""
+        with self._lock:
+            if not self._open:
+                return None
+            first, last = self._open.pop()
+            end = min(last, first + self._width - 1)
+            if end < last:
+                self._open.append((end + 1, last))
+            return first, end
+
+    def give_back(self, piece: tuple[int, int]) -> None:
+        """Take back a piece that was too large; raises `CommandError` for the smallest."""
+        with self._lock:
+            self._width = min(self._width, _less(piece[1] - piece[0] + 1))
+            self._open.append(piece)
+
+    def stop(self) -> None:
+        """Give out nothing more."""
+        with self._lock:
+            self._open.clear()
+
+    def done(self, piece: tuple[int, int], seen: Checked, began: float) -> int:
+        """Keep what was found in a piece; returns how many subjects are done."""
+        with self._lock:
+            width = piece[1] - piece[0] + 1
+            self._width = _width(width, began)
+            self._count += width
+            self._found[piece[0]] = seen
+            return self._count
+
+    def found(self) -> list[Checked]:
+        """Return what was found, in the order of subjects."""
+        return [self._found[first] for first in sorted(self._found)]
+
+
+def _width(width: int, began: float) -> int:
+    return next_width(width, time.monotonic() - began, PIECE_SECONDS)
+
+
+def _less(width: int) -> int:
+    if width == 1:
+        raise CommandError(
+            "the database took too long for the smallest piece there is. What was checked so far is"
+            " no result; nothing was changed. Try a shorter time (--since, --until), or when there"
+            " is less to do; `holdfast db doctor` says what slows it down."
+        )
+    return max(1, width // 8)
+
+
+def _difference(rule: Rule, endpoint: str, difference: Difference) -> Violation:
+    here = difference.here or difference.there
+    said = difference.there.outcome.value if difference.there else "nothing"
+    return Violation(
+        rule,
+        f"{difference.here.last if difference.here else 'nothing'} here, {said} there",
+        endpoint=endpoint,
+        subject=here.subject if here else None,
+        sequence=here.sequence if here else None,
+        key=difference.key,
+    )

@@ -1,0 +1,212 @@
+"""The rules that a check of a live database holds it to, and what a violation of each means.
+
+A rule belongs to one of the invariants I1 to I16, which the tests hold after every fault.
+"""
+
+from enum import StrEnum
+
+from dispatcher.operators.receipts.rules import MEANING as RECEIPTS_MEAN
+from dispatcher.operators.receipts.rules import Finding
+
+
+class Rule(StrEnum):
+    """What may be violated; the statements `check_*.sql` name a rule by its text."""
+
+    SEQUENCE_GAP = "sequence_gap"
+    SEQUENCE_END = "sequence_end"
+    ATTEMPT_UNROUTED = "attempt_unrouted"
+    RECEIVER_LOST = "receiver_lost"
+    RECEIVER_STALE = "receiver_stale"
+    BATCH_ENTRIES = "batch_entries"
+    BATCH_KEYS = "batch_keys"
+    ENTRY_UNBATCHED = "entry_unbatched"
+    SEQUENCE_REPEATED = "sequence_repeated"
+    RECEIVER_OUTCOME = "receiver_outcome"
+    KEY_UNRECORDED = "key_unrecorded"
+    BODY_CHANGED = "body_changed"
+    DEAD_KEY = "dead_key"
+    RECEIVER_BODY = "receiver_body"
+    PASSED_UNDELIVERED = "passed_undelivered"
+    DELIVERED_UNPASSED = "delivered_unpassed"
+    ANSWER_MISREAD = "answer_misread"
+    DEAD_AND_DELIVERED = "dead_and_delivered"
+    LANE_STATE = "lane_state"
+    ATTEMPT_GAP = "attempt_gap"
+    SENT_AFTER_DELIVERED = "sent_after_delivered"
+    ENTRY_UNREACHED = "entry_unreached"
+    LANE_STOPPED = "lane_stopped"
+    RECEIVER_ORDER = "receiver_order"
+    BATCH_ROWS = "batch_rows"
+    BATCH_QUARANTINED = "batch_quarantined"
+    BATCH_SUPPRESSED = "batch_suppressed"
+    UNAUDITED = "unaudited"
+    TIME_BACKWARDS = "time_backwards"
+    TIME_FUTURE = "time_future"
+
+
+_BY_HAND = "One of the tables was changed by hand, or comes from another backup than the rest."
+_RESTORE = f"{_BY_HAND} Restore it, or write what is missing again from the source."
+_DEFECT = f"{_BY_HAND} If neither is so, it is a defect of Holdfast: keep the rows and report it."
+
+MEANING: dict[Rule, str] = {
+    Rule.SEQUENCE_GAP: (
+        "An entry of a subject is missing between two others, so a decision is lost."
+        f" {_RESTORE} A lane that takes every type waits in front of the gap, until"
+        " `holdfast subjects pass` gives it up."
+    ),
+    Rule.SEQUENCE_END: (
+        "A subject has not come as far as its entries, or further: the last decisions are lost, or"
+        f" the next ones would repeat a sequence. {_RESTORE}"
+    ),
+    Rule.ATTEMPT_UNROUTED: (
+        f"Something was sent that was never routed to this endpoint. {_DEFECT}"
+    ),
+    Rule.RECEIVER_LOST: RECEIPTS_MEAN[Finding.MISSING_THERE],
+    Rule.RECEIVER_STALE: RECEIPTS_MEAN[Finding.STALE_THERE],
+    Rule.BATCH_ENTRIES: (
+        f"A batch is not whole: its ledger counts other entries than there are. {_RESTORE}"
+    ),
+    Rule.BATCH_KEYS: (
+        "A batch recorded other keys than its ledger counts; a key that is not recorded does not"
+        f" keep its decision from being made again. {_RESTORE}"
+    ),
+    Rule.ENTRY_UNBATCHED: f"An entry is of no batch that the ledger has. {_RESTORE}",
+    Rule.SEQUENCE_REPEATED: (
+        "Two entries of a subject have the same sequence; a receiver that goes by it takes one of"
+        f" them as stale. {_DEFECT}"
+    ),
+    Rule.RECEIVER_OUTCOME: (
+        "The receiver's table does not say what its signed receipt says: it was changed since, or"
+        " the key was dealt with twice, as after a restored backup. Look whether the action"
+        " happened twice."
+    ),
+    Rule.KEY_UNRECORDED: (
+        "An entry's key is not recorded for its batch, so it does not keep the decision from being"
+        f" made again. {_RESTORE}"
+    ),
+    Rule.BODY_CHANGED: (
+        "An entry's body is not the one that its key recorded when it was written. Pause the"
+        f" endpoint before it is sent. {_BY_HAND}"
+    ),
+    Rule.DEAD_KEY: (
+        f"A dead letter names another key than its entry has. {_DEFECT} Do not redeliver it."
+    ),
+    Rule.RECEIVER_BODY: RECEIPTS_MEAN[Finding.OTHER_BODY],
+    Rule.PASSED_UNDELIVERED: (
+        "A lane has passed an entry that was not delivered and is no dead letter: the decision did"
+        f" not reach the endpoint. {_DEFECT} See `holdfast receipts`: the receiver may know it."
+    ),
+    Rule.DELIVERED_UNPASSED: (
+        "An entry was delivered, and its lane stands before it: it will be sent again, and the"
+        f" receiver's inbox absorbs it. {_DEFECT}"
+    ),
+    Rule.ANSWER_MISREAD: (
+        f"An attempt is delivered without an answer of 2xx, or has one and is not. {_DEFECT}"
+    ),
+    Rule.DEAD_AND_DELIVERED: (
+        "A dead letter is open whose entry was delivered: there is nothing left to do about it."
+        f" Dismiss it. {_DEFECT}"
+    ),
+    Rule.LANE_STATE: (
+        "The columns of a lane contradict each other, or it is there more than once or may come to"
+        f" be. {_DEFECT} Pause the endpoint until then."
+    ),
+    Rule.ATTEMPT_GAP: (
+        f"The attempts of an entry are not numbered one by one: some are not on record. {_DEFECT}"
+    ),
+    Rule.SENT_AFTER_DELIVERED: (
+        f"An entry was sent again after it was delivered, and no replay asked for that. {_DEFECT}"
+    ),
+    Rule.ENTRY_UNREACHED: (
+        "An entry is routed, its endpoint wants it, and no lane will come to it."
+        " `holdfast endpoint backfill NAME` makes the lanes that are missing; it changes nothing"
+        " where none is."
+    ),
+    Rule.LANE_STOPPED: (
+        f"A lane stands still, and no open dead letter holds it: nobody looks at it. {_DEFECT}"
+    ),
+    Rule.RECEIVER_ORDER: (
+        "The receiver applied a decision after a later one of the same subject. Its fence by"
+        " sequence is broken, or its table was changed by hand: look what the subject's state is."
+    ),
+    Rule.BATCH_ROWS: f"The counts of a batch do not add up to the rows that came. {_BY_HAND}",
+    Rule.BATCH_QUARANTINED: (
+        f"A batch set aside other rows than there are: refused rows are lost. {_RESTORE}"
+    ),
+    Rule.BATCH_SUPPRESSED: (
+        "A batch suppressed other decisions than there are rows of: what was not written can no"
+        f" longer be looked at. {_RESTORE}"
+    ),
+    Rule.UNAUDITED: (
+        "Something that only a person changes was changed without an audit row: by hand, in the"
+        " database. Find out who has the right to do that."
+    ),
+    Rule.TIME_BACKWARDS: (
+        "Times run backwards: the database's clock was set back, or a row was changed by hand."
+        " Nothing is lost by that alone; look at the server's clock."
+    ),
+    Rule.TIME_FUTURE: (
+        "Something is of the future: the database's clock was set back, or a row was changed by"
+        " hand. What is due or leased by the old clock waits until the new one comes there."
+    ),
+}
+"""What a violation of each rule means, and what to do."""
+
+_RULES_OF = {
+    "I1": (
+        Rule.SEQUENCE_GAP,
+        Rule.SEQUENCE_END,
+        Rule.ATTEMPT_UNROUTED,
+        Rule.RECEIVER_LOST,
+        Rule.RECEIVER_STALE,
+    ),
+    "I2": (
+        Rule.BATCH_ENTRIES,
+        Rule.BATCH_KEYS,
+        Rule.ENTRY_UNBATCHED,
+        Rule.SEQUENCE_REPEATED,
+    ),
+    "I3": (Rule.RECEIVER_OUTCOME,),
+    "I4": (
+        Rule.KEY_UNRECORDED,
+        Rule.BODY_CHANGED,
+        Rule.DEAD_KEY,
+        Rule.RECEIVER_BODY,
+    ),
+    "I5": (
+        Rule.PASSED_UNDELIVERED,
+        Rule.DELIVERED_UNPASSED,
+        Rule.ANSWER_MISREAD,
+        Rule.DEAD_AND_DELIVERED,
+    ),
+    "I6": (Rule.LANE_STATE,),
+    "I7": (Rule.ATTEMPT_GAP,),
+    "I8": (Rule.SENT_AFTER_DELIVERED,),
+    "I9": (
+        Rule.ENTRY_UNREACHED,
+        Rule.LANE_STOPPED,
+    ),
+    "I11": (Rule.RECEIVER_ORDER,),
+    "I12": (
+        Rule.BATCH_ROWS,
+        Rule.BATCH_QUARANTINED,
+        Rule.BATCH_SUPPRESSED,
+    ),
+    "I15": (Rule.UNAUDITED,),
+    "I16": (
+        Rule.TIME_BACKWARDS,
+        Rule.TIME_FUTURE,
+    ),
+}
+
+INVARIANT = {rule: name for name, rules in _RULES_OF.items() for rule in rules}
+"""Which invariant each rule is of."""
+
+OF_RECEIPTS = {
+    Finding.MISSING_THERE: Rule.RECEIVER_LOST,
+    Finding.OTHER_BODY: Rule.RECEIVER_BODY,
+    Finding.OTHER_OUTCOME: Rule.RECEIVER_OUTCOME,
+    Finding.OTHER_TIME: Rule.RECEIVER_OUTCOME,
+    Finding.STALE_THERE: Rule.RECEIVER_STALE,
+}
+"""The rule that a difference from the receiver violates; the others violate none."""

@@ -1,0 +1,243 @@
+"""Reads that prove the invariants of a time, a piece at once. Nothing is written.
+
+Each piece is one snapshot (REPEATABLE READ), so that what is delivered meanwhile never looks wrong,
+and no snapshot is held for longer than a piece takes.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Any
+from uuid import UUID
+
+import psycopg
+
+from dispatcher.operators.check.report import Checked, Violation, unbroken_since
+from dispatcher.operators.check.rules import Rule
+from dispatcher.operators.common.session import OperatorSession, Row, operator_connection
+from dispatcher.operators.receipts.store import Moment
+from sink.contract.exits import CommandError, ExitCode
+from sink.contract.key import Key
+
+
+class TooMuchAtOnceError(Exception):
+    """The database ended a statement because it took too long: look at less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What is checked. Times are UTC; `since` belongs to it, `until` does not.
+
+    What is of a day that was dropped is left out: `entries_since` and so on are where days begin
+    to be there without a gap.
+    """
+
+    since: datetime
+    until: datetime
+    entries_since: datetime
+    attempts_since: datetime
+    delivery_since: datetime
+    suppressed_since: datetime
+    attempts_kept: datetime
+    """Where the attempts that are kept begin, whatever the range."""
+
+    dropped: bool
+    """Whether a day of entries was ever dropped."""
+
+    endpoints: tuple[Row, ...]
+    """`id`, `name`, `types`, `judged_from` of each endpoint that is looked at."""
+
+    endpoint: str | None
+    stream: str | None
+    batches: int
+    first_batch_no: int
+    last_batch_no: int
+    last_subject: int
+
+    @property
+    def bound(self) -> Row:
+        """The parameters that every statement shares."""
+        return {
+            "since": self.since,
+            "until": self.until,
+            "entries_since": self.entries_since,
+            "attempts_since": self.attempts_since,
+            "delivery_since": self.delivery_since,
+            "suppressed_since": self.suppressed_since,
+            "attempts_kept": self.attempts_kept,
+            "dropped": self.dropped,
+            "stream": self.stream,
+        }
+
+
+class Checks(OperatorSession):
+    """The statements of a check; use `checks(dsn)` to get it."""
+
+    def keep_to_reading(self) -> None:
+        """Let this session read alone, one processor at a time."""
+        self._run("check/settings")
+
+    def range(
+        self, since: Moment, until: Moment, endpoint: str | None, stream: str | None
+    ) -> Range:
+        """Return what is to be checked, by the database's clock.
+
+        `until` is now at the latest. Raises `CommandError` for an endpoint or a stream that is not
+        there, and for a time that ends before it begins.
+        """
+        self._run("check/settings")
+        given = {**_moment("since", since), **_moment("until", until)}
+        times = self._one("common/receipts_range", given)
+        if times["since"] >= times["until"]:
+            raise CommandError(
+                "--since is not before --until, or is in the future. Nothing was checked.",
+                ExitCode.USAGE,
+            )
+        if stream is not None:
+            self._known_stream(stream)
+        endpoints = self._all("check/endpoints", {"endpoint": endpoint})
+        if endpoint is not None and not endpoints:
+            raise CommandError(
+                f"there is no endpoint {endpoint!r}; nothing was checked. See"
+                " `holdfast endpoint list`.",
+                ExitCode.NOTHING_MATCHED,
+            )
+        days = self._one("check/days")
+        entries = max(times["since"], unbroken_since(days["entry_days"]))
+        kept = unbroken_since(days["attempt_days"])
+        size = self._one(
+            "check/size", {"since": entries, "until": times["until"], "stream": stream}
+        )
+        return Range(
+            **times,
+            entries_since=entries,
+            attempts_since=max(times["since"], kept),
+            delivery_since=max(entries, kept),
+            suppressed_since=unbroken_since(days["suppressed_days"]),
+            attempts_kept=kept,
+            dropped=days["dropped"],
+            endpoints=tuple(endpoints),
+            endpoint=endpoint,
+            stream=stream,
+            batches=size["batches"],
+            first_batch_no=size["first_batch_no"],
+            last_batch_no=size["last_batch_no"],
+            last_subject=size["last_subject"],
+        )
+
+    def batches(self, range_: Range, after: int, entries: int, checked: Checked) -> tuple[int, int]:
+        """Check the batches after a number, with about so many entries together.
+
+        Returns the last one's number, and how many they were: 0 where none is left. Raises
+        `TooMuchAtOnceError`.
+        """
+        seen = Checked(checked.limit)
+        with self._snapshot():
+            place = {"after_batch_no": after, "until_batch_no": range_.last_batch_no}
+            bound = {**range_.bound, "since": range_.entries_since, "limit": checked.limit}
+            run = self._one("check/batch_run", {**bound, **place, "entries": entries})
+            if not run["batches"]:
+                return range_.last_batch_no, 0
+            for name in ("check/batches", "check/entries"):
+                _take(self._all(name, {**bound, **place, **run}), seen)
+        checked.add(seen)
+        return run["last_batch_no"], run["batches"]
+
+    def subjects(self, range_: Range, first: int, last: int, checked: Checked) -> None:
+        """Check what is in the order of some subjects: sequences, lanes, attempts.
+
+        Subjects are given by their numbers, `last` included. Raises `TooMuchAtOnceError`.
+        """
+        seen = Checked(checked.limit)
+        with self._snapshot():
+            bound = {**range_.bound, "limit": checked.limit}
+            bound |= {"first_subject": first, "last_subject": last}
+            if range_.endpoint is None and range_.stream is None:
+                _take(self._all("check/sequences", bound), seen)
+            for each in range_.endpoints:
+                given = {**bound, "endpoint_id": each["id"], "types": each["types"]}
+                if each["judged_from"] is not None:
+                    given["delivery_since"] = max(given["delivery_since"], each["judged_from"])
+                names = ["check/delivery"]
+                if range_.stream is None:
+                    names += ["check/lanes", "check/attempts", "check/dead"]
+                for name in names:
+                    _take(self._all(name, given), seen, endpoint=each["name"])
+        checked.add(seen)
+
+    def rest(self, range_: Range, checked: Checked) -> None:
+        """Check what is in no order: the audit trail. Counts batches that wait to be routed.
+
+        Raises `CommandError` where that takes too long: it cannot be done in pieces.
+        """
+        try:
+            self._rest(range_, checked)
+        except TooMuchAtOnceError:
+            raise CommandError(
+                "too much was done in this time to compare it with the audit trail at once. Nothing"
+                " was changed, and all else was checked; take a shorter time."
+            ) from None
+
+    def _rest(self, range_: Range, checked: Checked) -> None:
+        with self._snapshot():
+            waiting = self._one("check/unrouted")
+            checked.count("batches_unrouted", waiting["count"], waiting["moment"])
+            if range_.endpoint is None and range_.stream is None:
+                _take(self._all("check/audit", {**range_.bound, "limit": checked.limit}), checked)
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[None]:
+        try:
+            with self._transaction():
+                self._connection.execute(
+                    "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+                )
+                yield
+        except psycopg.errors.QueryCanceled as error:
+            raise TooMuchAtOnceError from error
+
+
+@contextmanager
+def checks(dsn: str | None) -> Iterator[Checks]:
+    """Connect in the operator's role; raises `CommandError` when that is not possible."""
+    with operator_connection(dsn) as connection:
+        store = Checks(connection)
+        store.keep_to_reading()
+        yield store
+
+
+def _moment(name: str, moment: Moment) -> Row:
+    span = moment if isinstance(moment, timedelta) else None
+    return {name: None if span is not None else moment, f"{name}_span": span}
+
+
+def _take(rows: Sequence[Row], checked: Checked, **known: Any) -> None:
+    """Sort the rows of a statement into counts (rows without a rule) and violations."""
+    for row in rows:
+        if row["rule"] is None:
+            checked.count(row["detail"], row["count"], row.get("moment"))
+    named = sorted((row for row in rows if row["rule"]), key=lambda row: str(row["rule"]))
+    for rule, group in groupby(named, key=lambda row: Rule(row["rule"])):
+        found = sorted(group, key=_order)
+        checked.found(rule, found[0]["count"], [_violation(rule, row, known) for row in found])
+
+
+def _order(row: Row) -> tuple[Any, ...]:
+    names = ("batch_id", "subject", "sequence", "detail")
+    return tuple((row.get(name) is None, row.get(name)) for name in names)
+
+
+def _violation(rule: Rule, row: Row, known: Row) -> Violation:
+    key: UUID | None = row.get("key")
+    return Violation(
+        rule,
+        row["detail"],
+        endpoint=known.get("endpoint"),
+        subject=row.get("subject"),
+        sequence=row.get("sequence"),
+        key=Key(key).text if key else None,
+        stream=row.get("stream"),
+        batch_id=row.get("batch_id"),
+    )

@@ -1,0 +1,1 @@
+"""What the verbs share: the session with its audit trail, persons, keys and words."""

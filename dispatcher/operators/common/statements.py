@@ -1,0 +1,9 @@
+"""The operators' SQL statements by name: `replays/add` is the file `replays/sql/add.sql`."""
+
+from dispatcher.shared import statements
+
+
+def statement(name: str) -> bytes:
+    """Return the text of a verb's statement, or of a shared one for a name without a folder."""
+    verb, _, file = name.rpartition("/")
+    return statements.statement(f"operators/{verb}" if verb else "shared", file)

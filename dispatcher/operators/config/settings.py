@@ -1,0 +1,157 @@
+"""Every setting that Holdfast takes from the environment, in one list. Pure.
+
+A test compares the list with what the packages read, so that a variable is never read unlisted.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from dispatcher.outbound.reference_rule import (
+    ALLOW_DIR,
+    ALLOW_PREFIX,
+    DEFAULT_DIR,
+    DEFAULT_PREFIX,
+    rule_of,
+)
+
+PREFIX = "HOLDFAST_"
+HIDDEN = "***"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A variable of the environment."""
+
+    name: str
+    what: str
+    default: str | None
+    option: str | None = None
+    """The option that goes before it; None: there is none."""
+    secret: bool = False
+    """Whether its value may hold one."""
+    form: str | None = None
+    """A regular expression that its value fits; None: any value does."""
+
+
+DSN = "HOLDFAST_DSN"
+FAILPOINTS = "HOLDFAST_FAILPOINTS"
+
+SETTINGS = (
+    Setting(DSN, "the database of every command", None, "--dsn", secret=True),
+    Setting(
+        "HOLDFAST_REISSUE_LIMIT",
+        "actions that one person may repeat in 24 hours; it only lowers 10",
+        "10",
+        "--limit",
+        form="[0-9]{1,3}|1000",
+    ),
+    Setting(
+        ALLOW_PREFIX,
+        "what names of variables with secrets of endpoints begin with, separated by `:`",
+        DEFAULT_PREFIX,
+        "--secret-env-prefix",
+    ),
+    Setting(
+        ALLOW_DIR,
+        "folders of files with secrets of endpoints, separated by `:`",
+        DEFAULT_DIR,
+        "--secret-dir",
+    ),
+    Setting("HOLDFAST_SPARK_LOG", "any value: the job shows all that Spark has to say", None),
+    Setting(
+        "HOLDFAST_SPARK_JAVA_OPTIONS",
+        "options for the job's JVM, behind our own; not its heap",
+        None,
+        secret=True,  # a -D may be a password
+    ),
+    Setting(FAILPOINTS, "points at which a test stops a process; never set it", None),
+)
+
+LIBPQ = frozenset(
+    f"PG{name}"
+    for name in (
+        *("HOST", "HOSTADDR", "PORT", "DATABASE", "USER", "PASSWORD", "PASSFILE", "SERVICE"),
+        *("SERVICEFILE", "OPTIONS", "APPNAME", "SSLMODE", "SSLCERT", "SSLKEY", "SSLROOTCERT"),
+        *("SSLCRL", "SSLNEGOTIATION", "REQUIREAUTH", "CHANNELBINDING", "GSSENCMODE", "KRBSRVNAME"),
+        *("CONNECT_TIMEOUT", "CLIENTENCODING", "TARGETSESSIONATTRS", "LOADBALANCEHOSTS"),
+    )
+)
+"""What fills up a DSN where it says nothing (libpq, "Environment Variables")."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A setting as it is: what it is, redacted, and where that came from."""
+
+    setting: Setting
+    shown: str | None
+    source: str
+    """`environment`, `option` or `default`."""
+
+
+def values(environment: Mapping[str, str]) -> list[Value]:
+    """Return every setting as the environment gives it; an empty variable counts as not set."""
+    return [_value(setting, environment.get(setting.name)) for setting in SETTINGS]
+
+
+def unknown(
+    environment: Collection[str], references: Collection[str] = ()
+) -> dict[str, str | None]:
+    """Return the variables that look like ours and are read by nobody, with the nearest name.
+
+    `references` are the variables that endpoints name as `env:VAR`: those are read. What begins
+    with `DEFAULT_PREFIX` is for references, maybe of the next rotation.
+    """
+    names = [setting.name for setting in SETTINGS]
+    strange = sorted(
+        name
+        for name in environment
+        if name.startswith(PREFIX)
+        and not name.startswith(DEFAULT_PREFIX)
+        and name not in names
+        and name not in references
+    )
+    return {name: _nearest(name, names) for name in strange}
+
+
+def unfit(environment: Mapping[str, str]) -> list[str]:
+    """Return the settings whose value the commands would refuse, and the one that is for tests."""
+    return [
+        setting.name
+        for setting in SETTINGS
+        if (given := environment.get(setting.name))
+        and (
+            setting.name == FAILPOINTS
+            or (setting.form is not None and not re.fullmatch(setting.form, given, re.ASCII))
+            or not _is_rule(setting.name, given)
+        )
+    ]
+
+
+def libpq_variables(environment: Collection[str]) -> list[str]:
+    """Return the names of the variables that fill up a DSN."""
+    return sorted(LIBPQ & set(environment))
+
+
+def _is_rule(name: str, given: str) -> bool:
+    """Return whether a value of `name` is a rule of references, where that is what it gives."""
+    try:
+        rule_of({name: given})
+    except ValueError:
+        return False
+    return True
+
+
+def _nearest(name: str, names: list[str]) -> str | None:
+    """Return the most similar of `names`, by what comes after the prefix."""
+    ends = [each.removeprefix(PREFIX) for each in names]
+    found = get_close_matches(name.removeprefix(PREFIX), ends, 1, 0.6)
+    return PREFIX + found[0] if found else None
+
+
+def _value(setting: Setting, given: str | None) -> Value:
+    if not given:
+        return Value(setting, setting.default, "default")
+    return Value(setting, HIDDEN if setting.secret else given, "environment")

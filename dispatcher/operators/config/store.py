@@ -1,0 +1,102 @@
+"""The database of a DSN, looked at without a promise: what is wrong with it is a finding."""
+
+from contextlib import suppress
+from datetime import UTC, datetime
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import dict_row
+
+from dispatcher.operators.common.session import CONNECT_SECONDS, Row
+from dispatcher.operators.common.statements import statement
+from dispatcher.operators.config.rules import Database
+from dispatcher.operators.config.settings import HIDDEN
+from dispatcher.shared.text import one_line
+from sink.contract import roles
+from sink.contract.dsn import redact
+
+_SECRETS = ("password", "sslpassword", "passfile")
+_SET_PRIVILEGE_SINCE = 160_000
+STATEMENT_SECONDS = 10
+
+Connection = psycopg.Connection[Row]
+
+
+def shown(dsn: str) -> str | None:
+    """Return `dsn` as it may be shown, or None where libpq cannot read it.
+
+    Of one that cannot be read nothing is shown, because any piece of it may be the password.
+    """
+    try:
+        parts = conninfo_to_dict(dsn)
+    except psycopg.Error:
+        return None
+    hidden = {name: HIDDEN for name in _SECRETS if name in parts}
+    return make_conninfo("", **{**parts, **hidden})
+
+
+def libpq_version() -> str:
+    """Return the version of libpq that is in use."""
+    return psycopg.pq.version_pretty(psycopg.pq.version())
+
+
+def look(dsn: str | None) -> tuple[Database, list[Row]]:
+    """Return what the database is, and what its endpoints refer to. Changes nothing.
+
+    Faults are in the answer.
+    """
+    if not dsn:
+        return Database(None, "no database is named"), []
+    redacted = shown(dsn)
+    if redacted is None:
+        expected = "expected postgresql://user@host/database or 'host=... dbname=...'"
+        return Database(None, f"the DSN cannot be read: {expected}"), []
+    try:
+        with psycopg.connect(
+            dsn,
+            connect_timeout=CONNECT_SECONDS,
+            autocommit=True,
+            row_factory=dict_row,
+            application_name="holdfast-config",
+        ) as connection:
+            connection.execute(f"SET search_path = {roles.SEARCH_PATH}".encode())
+            connection.execute(f"SET statement_timeout = '{STATEMENT_SECONDS}s'".encode())
+            return _found(connection, redacted)
+    except psycopg.Error as error:
+        # libpq repeats itself once per address; the first line holds the cause
+        cause = redact(str(error)).strip().splitlines()[0]
+        return Database(redacted, one_line(cause)), []
+
+
+def _found(connection: Connection, dsn: str) -> tuple[Database, list[Row]]:
+    before = datetime.now(UTC)
+    server = connection.execute(statement("config/server")).fetchone() or {}
+    middle = before + (datetime.now(UTC) - before) / 2
+    privilege = "SET" if server["number"] >= _SET_PRIVILEGE_SINCE else "MEMBER"
+    given = {"privilege": privilege, "roles": list(roles.ALL)}
+    allowed = connection.execute(statement("config/roles"), given).fetchall()
+    revision, endpoints = _schema(connection)
+    database = Database(
+        dsn,
+        server=f"Postgres {server['version'].split()[0]}",
+        user=server["name"],
+        revision=revision,
+        roles={row["name"]: row["allowed"] for row in allowed},
+        clock_difference_seconds=(server["now"] - middle).total_seconds(),
+    )
+    return database, endpoints
+
+
+def _schema(connection: Connection) -> tuple[str | None, list[Row]]:
+    installed = connection.execute(statement("schema_installed")).fetchone()
+    if installed is None or not installed["installed"]:
+        return None, []
+    revision, endpoints = None, []
+    # What may not be read, or is not there yet, is missing in the answer.
+    with suppress(psycopg.DatabaseError):
+        connection.execute(f"SET ROLE {roles.OPERATOR}".encode())
+    with suppress(psycopg.ProgrammingError):
+        row = connection.execute(statement("schema_revision")).fetchone()
+        revision = row["revision"] if row else None
+        endpoints = connection.execute(statement("config/endpoints")).fetchall()
+    return revision, endpoints

@@ -1,0 +1,1 @@
+"""The database: size, connections, vacuum, missing days."""

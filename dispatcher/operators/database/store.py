@@ -1,0 +1,94 @@
+"""The database as operators see it: what holds it up, how large it is, what it lacks."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, date, datetime, timedelta
+
+from dispatcher.operators.common.session import OperatorSession, Row, operator_connection
+from dispatcher.operators.overview.attention import database_needs
+from dispatcher.shared.text import one_line
+from sink.contract.schema import SCHEMA_REVISION
+
+SNAPSHOTS_SHOWN = 10
+CONNECTIONS_SHOWN = 50
+DAYS_SHOWN = 800
+"""Partitions, of both tables together: a year."""
+
+
+class Database(OperatorSession):
+    """Looks at the database itself; use `database(dsn)` to get it."""
+
+    def look(self) -> Row:
+        """Return what there is to say of the database, as of now.
+
+        - `at` (its clock), `clock_ahead_seconds` (of this machine's; negative: behind), `name`,
+          `server_version`, `bytes`, `connections_max`;
+        - `revision` of its schema and `revision_needed` by this version;
+        - `snapshots`: the 10 oldest, each with `kind` (session, prepared), `pid`, `application`,
+          `state`, `age_seconds` of the transaction, and the beginning of its `query`. Of sessions
+          of other users only a login with pg_read_all_stats sees these;
+        - `connections`: `application`, `state`, `sessions`;
+        - `tables` that are changed in place: `name`, `live_rows` and `dead_rows` (estimates),
+          `bytes`, `vacuumed_at`, `autovacuumed_at`, `analyzed_at`;
+        - `partitions` of entry and attempt: `parent`, `days`, `days_ahead` (whole days after today
+          without a gap; -1: not even today), `days_behind` (from the oldest to today), `rows`
+          (an estimate), `bytes`, and as `newest` each day's `day`, `rows` and `bytes`;
+        - `needs`: what needs a person, as in `Overview.overview`.
+        """
+        with self._transaction():
+            # What is to be seen of other sessions belongs to the login, not to the role.
+            before = datetime.now(UTC)
+            at = self._one("database/clock")["at"]
+            after = datetime.now(UTC)
+            days = self._all("database/days", {"limit": DAYS_SHOWN})
+            tables = self._all("database/tables")
+            facts = self._one("database/facts")
+            self._run("common/login")
+            snapshots = self._all("database/snapshots", {"limit": SNAPSHOTS_SHOWN})
+            connections = self._all("database/connections", {"limit": CONNECTIONS_SHOWN})
+        today = at.astimezone(UTC).date()
+        found = {
+            **facts,
+            "at": at,
+            "clock_ahead_seconds": (at - (before + (after - before) / 2)).total_seconds(),
+            "revision_needed": SCHEMA_REVISION,
+            "snapshots": [_told(each) for each in snapshots],
+            "connections": [_named(each) for each in connections],
+            "tables": tables,
+            "partitions": [
+                _partitions(parent, [day for day in days if day["parent"] == parent], today)
+                for parent in ("entry", "attempt")
+            ],
+        }
+        return {**found, "needs": [need.row() for need in database_needs(found)]}
+
+
+@contextmanager
+def database(dsn: str | None) -> Iterator[Database]:
+    """Connect in the operator's role; raises `CommandError` when that is not possible."""
+    with operator_connection(dsn) as connection:
+        yield Database(connection)
+
+
+def _told(snapshot: Row) -> Row:
+    return {**_named(snapshot), "query": one_line(snapshot["query"] or "")}
+
+
+def _named(session: Row) -> Row:
+    return {**session, "application": one_line(session["application"] or "")}
+
+
+def _partitions(parent: str, days: Sequence[Row], today: date) -> Row:
+    there = {each["day"] for each in days}
+    ahead = -1
+    while today + timedelta(days=ahead + 1) in there:
+        ahead += 1
+    return {
+        "parent": parent,
+        "days": len(days),
+        "days_ahead": ahead,
+        "days_behind": (today - min(there, default=today)).days,
+        "rows": sum(each["rows"] for each in days),
+        "bytes": sum(each["bytes"] for each in days),
+        "newest": [{name: each[name] for name in ("day", "rows", "bytes")} for each in days],
+    }

@@ -1,0 +1,1 @@
+"""Dead letters: entries that are no longer tried."""

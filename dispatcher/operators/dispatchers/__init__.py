@@ -1,0 +1,1 @@
+"""Dispatchers: running and crashed processes."""

@@ -1,0 +1,1 @@
+"""Endpoints: what their settings may be; adding, changing, applying files of them."""

@@ -1,0 +1,53 @@
+"""Settings of an endpoint as a program gives them: by column, each checked, then as a whole."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dispatcher.operators.config.here import reference_fault
+from dispatcher.operators.endpoints.reach import fault_of
+from dispatcher.operators.endpoints.store import DEFAULTS
+from dispatcher.operators.endpoints.values import CHECKS, BadValueError
+from sink.contract.exits import CommandError, ExitCode
+
+MAY_BE_NONE = frozenset(column for column, value in DEFAULTS.items() if value is None)
+"""Columns that null takes away."""
+
+
+def made(name: str, columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all settings of a new endpoint; raises `CommandError` (usage)."""
+    return changed({"name": name, **DEFAULTS}, columns)
+
+
+def changed(settings: Mapping[str, Any], columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with other columns; raises `CommandError` (usage)."""
+    if not columns:
+        raise _usage("there is nothing to set")
+    given = {name: _checked(name, value) for name, value in columns.items()}
+    refuse_references(given)
+    after = {**settings, **given}
+    connect, total = after["connect_timeout_ms"], after["total_timeout_ms"]
+    after["connect_timeout_ms"] = min(connect, total)
+    if fault := fault_of(after):
+        raise _usage(fault)
+    return after
+
+
+def refuse_references(settings: Mapping[str, Any]) -> None:
+    """Raise `CommandError` (usage) where a reference among these settings is not allowed here."""
+    if fault := reference_fault(settings):
+        raise _usage(fault)
+
+
+def _checked(name: str, value: object) -> Any:
+    if value is None:
+        if name not in MAY_BE_NONE:
+            raise _usage(f"{name} cannot be null")
+        return None
+    try:
+        return CHECKS[name](value)
+    except BadValueError as error:
+        raise _usage(f"{name} {error}") from None
+
+
+def _usage(what: str) -> CommandError:
+    return CommandError(f"{what}. Nothing was changed.", ExitCode.USAGE)

@@ -1,0 +1,1 @@
+"""Entries: found by key or listed, with their delivery at each endpoint."""

@@ -1,0 +1,216 @@
+"""Entries as a person looks for them: one by its key, or a page of the newest."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from dispatcher.operators.common.session import Row, operator_connection
+from dispatcher.operators.entries.rules import Stage, standing
+from dispatcher.operators.streams.store import Lineage
+from sink.contract.canonical import rfc3339
+from sink.contract.exits import CommandError, ExitCode
+from sink.contract.key import Key
+
+ENTRIES_AT_FIRST = 20_000
+"""Among which a page is looked for; each time that they are too few, among four times as many."""
+
+LOOKS_AT_MAX = 100_000
+"""Among about how many entries one page is looked for."""
+
+BATCHES_AT_ONCE = 10_000
+
+BEYOND = 10**18 - 1
+"""Behind every subject and sequence of a batch; as many digits as a place has."""
+
+_ALWAYS = (datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC))
+_PLACE = re.compile(r"(\d{1,18})\.(\d{1,18})\.(\d{1,18})", re.ASCII)
+
+
+class Place(NamedTuple):
+    """An entry's place in the order in which entries are listed, the newest first."""
+
+    batch_no: int
+    subject_id: int
+    sequence: int
+
+    @classmethod
+    def of(cls, text: str) -> "Place":
+        """Read `text` as `str` writes it; raises `CommandError` for anything else."""
+        found = _PLACE.fullmatch(text)
+        if found is None:
+            raise CommandError(
+                f"--before {text!r} is not what a page said of the next one. Nothing was changed;"
+                " take `next_before` of its --json, or its last line.",
+                ExitCode.USAGE,
+            )
+        return cls(*map(int, found.groups()))
+
+    def __str__(self) -> str:
+        return f"{self.batch_no}.{self.subject_id}.{self.sequence}"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which entries a command is about; None means any."""
+
+    subject: str | None = None
+    type: str | None = None
+    stream: str | None = None
+    batch_id: int | None = None
+    """With `stream`: one batch of the checkpoint `query_id`, or else of the adopted one."""
+
+    query_id: UUID | None = None
+    since: datetime | None = None
+    """Written at this moment or later."""
+
+    until: datetime | None = None
+    """Written before this moment."""
+
+
+class Entries(Lineage):
+    """Reads of entries; use `entries(dsn)` to get it."""
+
+    def entry(self, key: Key) -> Row:
+        """Return an entry with its body, its batch, and as `delivery` where it stands.
+
+        Raises `CommandError` (nothing matched) for a key that was never used, and for one whose
+        entry is not stored.
+        """
+        batch = self._maybe("common/entry_key_find", {"key": key.digest})
+        if batch is None:
+            raise CommandError(
+                f"no entry has the key {key.text}, and none ever had. Nothing was changed; see"
+                " `holdfast entries list`.",
+                ExitCode.NOTHING_MATCHED,
+            )
+        found = self._maybe("entries/find", {**batch, "key": key.digest})
+        if found is None:
+            found = self._maybe("common/suppressed_cause", {**batch, "key": key.digest})
+            became = "it was suppressed, or its day was dropped"
+            if found is not None:
+                became = (
+                    f"it was suppressed ({found['cause']}): `holdfast suppressed show {key.text}`"
+                )
+            raise CommandError(
+                f"the key {key.text} was used by batch {batch['batch_id']} of stream"
+                f" {batch['stream']!r} (query {batch['query_id']}),"
+                f" {rfc3339(batch['written_at'])}, and no entry of it is stored: {became}. Nothing"
+                " was changed.",
+                ExitCode.NOTHING_MATCHED,
+            )
+        rows = self._all("entries/delivery", {**batch, **found})
+        delivery = [_standing(row, found["sequence"]) for row in rows]
+        return {"key": key.text, **found, "batch": batch, "delivery": delivery}
+
+    def newest(
+        self, wanted: Wanted, *, limit: int, before: Place | None = None
+    ) -> tuple[list[Row], Place | None]:
+        """Return entries without their bodies, the newest first, and where the next page begins.
+
+        All are older than `before`. The place is None where nothing is left. A page of a type that
+        is rare may be short, or empty, though older ones follow: it is looked for among about
+        100,000 entries. Raises `CommandError` (nothing matched) where there is no such stream,
+        batch or subject.
+        """
+        since, until = _ALWAYS
+        parameters: Row = {
+            "type": wanted.type,
+            "stream": wanted.stream,
+            "since": wanted.since or since,
+            "until": wanted.until or until,
+            "batch_no": self._batch_no(wanted),
+        }
+        further = None
+        if wanted.subject is None:
+            rows, further = self._among_batches(parameters, limit + 1, before)
+        else:
+            rows = self._of_subject(wanted.subject, parameters, limit + 1, before)
+        more = len(rows) > limit
+        rows = [{**row, "key": Key(row["key"]).text} for row in rows[:limit]]
+        last = Place(*(rows[-1][name] for name in Place._fields)) if more else further
+        return rows, last
+
+    def _batch_no(self, wanted: Wanted) -> int | None:
+        if wanted.stream is None:
+            return None
+        if wanted.batch_id is None:
+            self._known_stream(wanted.stream)
+            return None
+        found: int = self._batch(wanted.stream, wanted.batch_id, wanted.query_id)["batch_no"]
+        return found
+
+    def _of_subject(
+        self, subject: str, parameters: Row, limit: int, before: Place | None
+    ) -> list[Row]:
+        found = self._maybe("common/entry_subject", {"subject": subject})
+        if found is None:
+            raise CommandError(
+                f"no subject is called {subject!r}. Nothing was changed; names are compared exactly"
+                " (`holdfast entries list`).",
+                ExitCode.NOTHING_MATCHED,
+            )
+        place = {"before_sequence": None if before is None else before.sequence}
+        rows = self._all(
+            "entries/of_subject",
+            {**parameters, **place, "subject_id": found["id"], "limit": limit},
+        )
+        return [{"subject": subject, **row} for row in rows]
+
+    def _among_batches(
+        self, parameters: Row, limit: int, before: Place | None
+    ) -> tuple[list[Row], Place | None]:
+        """Look through runs of batches until the page is full, because no index is by type."""
+        rows: list[Row] = []
+        batch_no, entries, looked_at = parameters["batch_no"], ENTRIES_AT_FIRST, 0
+        up_to = batch_no or (before.batch_no if before else 2**63 - 1)
+        while len(rows) < limit:
+            if looked_at >= LOOKS_AT_MAX:
+                return rows, Place(up_to, BEYOND, BEYOND)
+            run = self._one(
+                "entries/batches",
+                {
+                    **parameters,
+                    "up_to_batch_no": up_to,
+                    "batches": 1 if batch_no else BATCHES_AT_ONCE,
+                    "entries": entries,
+                },
+            )
+            if not run["batches"]:
+                break
+            place = {f"before_{name}": before and getattr(before, name) for name in Place._fields}
+            left = {"limit": limit - len(rows)}
+            rows += self._all("entries/list", {**parameters, **run, **place, **left})
+            if batch_no:
+                break
+            up_to, before = run["first_batch_no"] - 1, None
+            looked_at += entries
+            entries = min(4 * entries, max(LOOKS_AT_MAX - looked_at, 1))
+        return rows, None
+
+
+@contextmanager
+def entries(dsn: str | None) -> Iterator[Entries]:
+    """Connect in the operator's role; raises `CommandError` when that is not possible."""
+    with operator_connection(dsn) as connection:
+        yield Entries(connection)
+
+
+def _standing(row: Row, sequence: int) -> Row:
+    found = standing(row, sequence)
+    delivery = {
+        "endpoint": row["endpoint"],
+        "state": found.stage.value,
+        "at": found.until,
+        "behind_sequence": found.behind,
+        "held_up": found.held_up,
+        "attempts": row["attempts"],
+        "last_outcome": row["last_outcome"],
+        "last_tried_at": row["last_tried_at"],
+    }
+    if found.stage is Stage.DEAD:
+        delivery |= {"dead_reason": row["dead_reason"], "dead_detail": row["dead_detail"]}
+    return delivery

@@ -1,0 +1,1 @@
+"""Backlog, rates, latency, and what needs a person."""

@@ -1,0 +1,1 @@
+"""Proposals: planned by one person, approved by a second, applied once."""

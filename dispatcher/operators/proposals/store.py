@@ -1,0 +1,198 @@
+"""What one person plans, a second one approves, and then is done: once, and exactly that.
+
+A store that does such a thing is a `Proposals`, too: it calls `propose`, and does it inside of
+`applying`, in the same transaction.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from uuid import UUID, uuid4
+
+from psycopg.types.json import Jsonb
+
+from dispatcher.operators.common.session import (
+    OperatorSession,
+    Row,
+    actor,
+    operator_connection,
+    person,
+)
+from sink.contract.canonical import NotCanonical, canonical_json
+from sink.contract.exits import CommandError, ExitCode
+
+_ID = re.compile(r"[0-9a-f]{8,32}")
+
+
+class Proposals(OperatorSession):
+    """Proposals; use `proposals(dsn)` to get it. A change and its audit row commit together."""
+
+    def propose(self, verb: str, target: str, detail: Row, reason: str) -> Row:
+        """Write down exactly what shall be done; returns it as `proposal` does.
+
+        `detail` is JSON without floats, and never changes. The same verb, target and detail that is
+        open already, whoever proposed it, is returned as it is.
+        """
+        try:
+            sha256 = _digest(verb, target, detail)
+        except NotCanonical as error:
+            raise CommandError(
+                f"this cannot be proposed: {error}. Nothing was changed.", ExitCode.USAGE
+            ) from None
+        given = {"id": uuid4(), "verb": verb, "target": target, "sha256": sha256}
+        with self._transaction():
+            made = {"detail": Jsonb(detail), "reason": reason, "actor": actor(), "person": person()}
+            added = self._maybe("proposals/add", {**given, **made})
+            if added is None:
+                return self.proposal(self._one("proposals/open", given)["id"])
+            said = {"proposal": added["id"], "verb": verb, "sha256": sha256.hex()}
+            self._audit("proposal.add", target, reason, said)
+        return self.proposal(added["id"])
+
+    def approve(self, id_: UUID, reason: str) -> Row:
+        """Let a proposal be applied; raises `CommandError` unless a second person says so."""
+        with self._transaction():
+            row = self._open(id_)
+            short = id_.hex[:8]
+            if row["state"] == "approved":
+                raise CommandError(
+                    f"proposal {short} is approved already, by {row['approved_by']}. Nothing was"
+                    " changed."
+                )
+            if row["person"] == person():
+                raise CommandError(
+                    f"proposal {short} was planned by {row['actor']}, and that is you. Nothing was"
+                    " changed: another person approves it under a login of their own, or by the API"
+                    f" with their own token: POST /api/v1/proposals/{id_}/approve."
+                )
+            self._sound(row)
+            self._run("proposals/approve", {"id": id_, "actor": actor(), "person": person()})
+            detail = {
+                **_named(row),
+                "planned_by": row["actor"],
+                "planned_by_person": row["person"],
+                "person": person(),
+            }
+            self._audit("proposal.approve", row["target"], reason, detail)
+        return self.proposal(id_)
+
+    @contextmanager
+    def applying(self, id_: UUID, verb: str, target: str) -> Iterator[Row]:
+        """Yield an approved proposal while the block does it; it is applied when that ends well.
+
+        Nobody else approves, cancels or applies it meanwhile. Call it in the transaction that does
+        what `detail` says: nothing but that was approved. Raises `CommandError` where it is of
+        something else, is not approved, or has ended.
+        """
+        with self._transaction():
+            row = self._open(id_)
+            short = id_.hex[:8]
+            if (row["verb"], row["target"]) != (verb, target):
+                raise CommandError(
+                    f"proposal {short} is of {row['verb']} of {row['target']}, and not of {verb} of"
+                    f" {target}. Nothing was changed."
+                )
+            if row["state"] != "approved":
+                raise CommandError(
+                    f"proposal {short} needs a second person: somebody other than {row['actor']}"
+                    f" says `holdfast proposal approve {short} --reason TEXT`. Nothing was changed."
+                )
+            self._sound(row)
+            yield row
+            self._run("proposals/apply", {"id": id_, "actor": actor()})
+
+    def cancel(self, id_: UUID, reason: str) -> Row:
+        """End a proposal, approved or not; raises `CommandError` where it has ended."""
+        with self._transaction():
+            row = self._open(id_)
+            self._run("proposals/cancel", {"id": id_, "actor": actor()})
+            self._audit("proposal.cancel", row["target"], reason, _named(row))
+        return self.proposal(id_)
+
+    def proposal(self, id_: UUID) -> Row:
+        """Return a proposal with its `detail` and `state`: planned, approved, applied, cancelled.
+
+        Raises `CommandError` (nothing matched) where there is none.
+        """
+        row = self._maybe("proposals/show", {"id": id_})
+        if row is None:
+            raise _unknown(id_.hex[:8])
+        return row
+
+    def proposals(
+        self,
+        *,
+        limit: int,
+        before: datetime | None = None,
+        target: str | None = None,
+        open_: bool = True,
+    ) -> list[Row]:
+        """Return proposals without their details, the newest first; `open_`: not ended ones."""
+        given = {"limit": limit, "before": before, "target": target, "open": open_}
+        return self._all("proposals/list", given)
+
+    def find_proposal(self, text: str) -> UUID:
+        """Return the id that `text` names, whole or by its first 8 hex digits or more.
+
+        Raises `CommandError`: usage, where it is no such text or names several; nothing matched.
+        """
+        digits = text.lower().replace("-", "")
+        if not _ID.fullmatch(digits):
+            raise CommandError(
+                f"{text!r} is not the id of a proposal: it has 32 hex digits, of which 8 are"
+                " enough. Nothing was changed; see `holdfast proposal list`.",
+                ExitCode.USAGE,
+            )
+        found: list[UUID] = [row["id"] for row in self._all("proposals/named", {"digits": digits})]
+        if not found:
+            raise _unknown(text)
+        if len(found) > 1:
+            raise CommandError(
+                f"several proposals begin with {text}. Nothing was changed; give more digits.",
+                ExitCode.USAGE,
+            )
+        return found[0]
+
+    def _open(self, id_: UUID) -> Row:
+        """Lock a proposal and return it; raises `CommandError` where it has ended."""
+        self._run("proposals/lock", {"id": id_})
+        row = self.proposal(id_)
+        if row["state"] in ("applied", "cancelled"):
+            raise CommandError(
+                f"proposal {id_.hex[:8]} is {row['state']}. Nothing was changed; see `holdfast"
+                f" proposal show {id_.hex[:8]}`."
+            )
+        return row
+
+    def _sound(self, row: Row) -> None:
+        """Raise `CommandError` unless its detail is the one whose digest was recorded."""
+        if _digest(row["verb"], row["target"], row["detail"]).hex() != row["sha256"]:
+            raise CommandError(
+                f"what proposal {row['id'].hex[:8]} holds is not what was approved, or proposed:"
+                " its SHA-256 differs. Nothing was changed; cancel it, and ask who changed the"
+                " table."
+            )
+
+
+@contextmanager
+def proposals(dsn: str | None) -> Iterator[Proposals]:
+    """Connect in the operator's role; raises `CommandError` when that is not possible."""
+    with operator_connection(dsn) as connection:
+        yield Proposals(connection)
+
+
+def _digest(verb: str, target: str, detail: Row) -> bytes:
+    return hashlib.sha256(canonical_json([verb, target, detail])).digest()
+
+
+def _named(row: Row) -> Row:
+    return {"proposal": row["id"], "verb": row["verb"], "sha256": row["sha256"]}
+
+
+def _unknown(text: str) -> CommandError:
+    return CommandError(
+        f"there is no proposal {text}. Nothing was changed; see `holdfast proposal list`.",
+        ExitCode.NOTHING_MATCHED,
+    )

@@ -1,0 +1,174 @@
+"""Rows of the quarantine put back to the outbox as entries, or closed."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from uuid import UUID
+
+from dispatcher.operators.common.session import Row
+from dispatcher.operators.common.words import visible
+from dispatcher.operators.quarantine.by_hand import Way, allowed
+from dispatcher.operators.quarantine.rules import is_entry, why_not_as_kept
+from dispatcher.operators.quarantine.store import Quarantine
+from sink.contract.canonical import rfc3339
+from sink.contract.exits import CommandError, ExitCode
+from sink.contract.requeue import Requeued, writer
+from sink.contract.states import QuarantineResolution
+
+WHY = ("resolution", "resolved_at", "resolved_by", "resolution_reason")
+"""What is told of a row that was resolved before."""
+
+
+class _RefusedAgain(Exception):
+    """The row stays open, and so does its proposal."""
+
+
+def open_among(store: Quarantine, ids: Sequence[int]) -> tuple[list[Row], list[Row]]:
+    """Return the named rows that are open, and what became of the others.
+
+    An open row has `put_back` as well: an entry of it is written, and only its booking is missing.
+    Raises `CommandError` (nothing matched) where one is not there, or none of them is open.
+    """
+    rows = store.take(ids)
+    resolved = [row for row in rows if row["resolution"] is not None]
+    if len(resolved) == len(rows):
+        raise all_resolved(resolved)
+    left = [row for row in rows if row["resolution"] is None]
+    written = store.put_back([row["id"] for row in left])
+    return [{**row, "put_back": row["id"] in written} for row in left], resolved_among(rows)
+
+
+def resolved_among(rows: Sequence[Row]) -> list[Row]:
+    """Return what became of those rows that are resolved."""
+    names = ("id", *WHY)
+    return [{name: row[name] for name in names} for row in rows if row["resolution"] is not None]
+
+
+def resolved_text(row: Row) -> str:
+    """Return what became of a row that is resolved, for a person."""
+    why = row["resolution_reason"]
+    at = rfc3339(row["resolved_at"])
+    return f"{row['resolution']} already, on {at} by {row['resolved_by']}" + (
+        f" ({visible(why)})" if why else ""
+    )
+
+
+def only_entries(rows: Sequence[Row]) -> None:
+    """Raise `CommandError` (usage) where a row was refused before it was an entry."""
+    for row in rows:
+        if not is_entry(row):
+            raise CommandError(
+                f"row {row['id']} was refused before it was an entry ({row['reason']}). Nothing was"
+                " changed; give it back to the job with `holdfast quarantine requeue --into` and"
+                " the directory that the job reads.",
+                ExitCode.USAGE,
+            )
+
+
+def can_go_back(rows: Sequence[Row], texts: Mapping[int, str]) -> None:
+    """Raise `CommandError` (usage) where a row can only go back corrected, and is not."""
+    for row in rows:
+        why = None if row.get("put_back") else why_not_as_kept(row)
+        if why is not None and texts[row["id"]] == row["row"]:
+            raise CommandError(
+                f"row {row['id']} cannot be put back as it was kept: {why}. Nothing was changed;"
+                " let its source send it again and dismiss it here, or give the whole row with"
+                " --row FILE.",
+                ExitCode.USAGE,
+            )
+
+
+def put_entries(
+    dsn: str,
+    store: Quarantine,
+    rows: list[Row],
+    texts: Mapping[int, str],
+    reason: str,
+    *,
+    suppress_repeats: bool,
+    before: list[Row] | None = None,
+    proposal: UUID | None = None,
+) -> tuple[list[Row], list[Row]]:
+    """Write rows as entries, one after another, each locked until it is written and booked.
+
+    A text that is another decision than the kept row is written only by an approved `proposal` of
+    exactly it. Returns those that were put back and those that were refused again, each as `id`,
+    `detail`. One that somebody else resolved meanwhile is not written; it is added to `before`, the
+    second list of `open_among`, or to the refused without one. Raises `CommandError` where a row
+    cannot be written or booked, which says what was done before it, and where all were resolved
+    meanwhile.
+    """
+    store.try_audit()
+    write = partial(writer(), dsn, suppress_repeats=suppress_repeats)
+    way = Way(suppress_repeats=suppress_repeats)
+    done: list[Row] = []
+    refused: list[Row] = []
+    meanwhile: list[Row] = []
+    for row in rows:
+        number = row["id"]
+        try:
+            with store.alone([number]) as [now]:
+                if now["resolution"] is not None:
+                    meanwhile.append(now)
+                    continue
+                now["put_back"] = store.put_back([number]).get(number)
+                with allowed(store, now, texts[number], way, proposal) as said:
+                    detail = _put_back(write, now, texts[number])
+                    if now["put_back"] and texts[number] == now["row"]:
+                        said["written"] = None  # What is there may be of a corrected row.
+                    store.resolve(
+                        [number], QuarantineResolution.REQUEUED, reason, {"detail": detail, **said}
+                    )
+        except _RefusedAgain as again:
+            refused.append({"id": number, "detail": str(again)})
+            continue
+        except CommandError as error:
+            raise _stopped(error, number, done, rows) from None
+        done.append({"id": number, "detail": detail})
+    if rows and len(meanwhile) == len(rows):
+        raise all_resolved(meanwhile)
+    if before is None:
+        refused += [{"id": each["id"], "detail": resolved_text(each)} for each in meanwhile]
+    else:
+        before += resolved_among(meanwhile)
+    return done, refused
+
+
+def _put_back(write: Callable[..., Iterator[Requeued]], row: Row, text: str) -> str:
+    """Write a row that nobody else can resolve, or find that it is written; returns how.
+
+    Raises `_RefusedAgain`.
+    """
+    number = row["id"]
+    stream = row["put_back"]
+    if stream is not None and text == row["row"]:
+        # Nobody corrected it this time: the entry may be of a corrected row that is not at hand.
+        return f"was written before in stream {stream}"
+    [outcome] = write(str(row["stream"]), {number: text})
+    if not outcome.written:
+        raise _RefusedAgain(outcome.detail)
+    return outcome.detail
+
+
+def _stopped(error: CommandError, number: int, done: list[Row], rows: list[Row]) -> CommandError:
+    """Say what was done before something went wrong with the row `number`."""
+    left = len(rows) - 1 - [row["id"] for row in rows].index(number)
+    ids = ", ".join(str(row["id"]) for row in done)
+    before = {
+        0: "No row was put back before it",
+        1: f"1 row was put back before it (row {ids})",
+    }.get(len(done), f"{len(done)} rows were put back before it (rows {ids})")
+    after = f", and {left} after it {'was' if left == 1 else 'were'} not tried" if left else ""
+    return CommandError(
+        f"row {number} was not booked as put back: {str(error).rstrip('.')}. {before}{after};"
+        " run the same command again when the cause is gone.",
+        error.exit_code,
+    )
+
+
+def all_resolved(rows: Sequence[Row]) -> CommandError:
+    """Say that there is nothing to do, because each of the rows is resolved."""
+    return CommandError(
+        "; ".join(f"row {row['id']} is {resolved_text(row)}" for row in rows)
+        + ". Nothing was changed.",
+        ExitCode.NOTHING_MATCHED,
+    )

@@ -1,0 +1,1 @@
+"""Receipts: what was sent, compared with what a receiver applied."""

@@ -1,0 +1,128 @@
+"""The other side of a comparison: a receiver's inbox, read in its own database. Reads only."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import dict_row
+
+from dispatcher.operators.common.session import CONNECT_SECONDS
+from dispatcher.operators.common.statements import statement
+from dispatcher.operators.receipts.store import PAGE, Wanted
+from dispatcher.outbound.inquiry_answer import There
+from sink.contract.canonical import rfc3339
+from sink.contract.dsn import redact
+from sink.contract.exits import CommandError, ExitCode
+from sink.contract.wire import ReceiptOutcome
+
+Row = dict[str, Any]
+
+
+class InboxTables:
+    """The inbox of one schema; use `inbox_tables(dsn, schema)` to get it."""
+
+    def __init__(self, connection: psycopg.Connection[Row], schema: str) -> None:
+        self._connection = connection
+        self._schema = schema
+
+    def known(self, keys: Sequence[str]) -> dict[str, There]:
+        """Return what the inbox knows of `keys`, without those that it does not know."""
+        with self._transaction() as cursor:
+            cursor.execute(self._statement("receipts/inbox_known"), {"keys": list(keys)})
+            return {row["key"]: _there(row) for row in cursor}
+
+    def received(self, wanted: Wanted) -> Iterator[list[There]]:
+        """Yield every key that was dealt with first in the time, `PAGE` at once, in no order.
+
+        Through a cursor and not page by page: an inbox that has no index on its times is then read
+        once, and not once for each page.
+        """
+        times = {"since": wanted.since, "until": wanted.until, "subject": wanted.subject}
+        with self._transaction(), self._connection.cursor("holdfast_receipts") as cursor:
+            cursor.execute(self._statement("receipts/inbox_received"), times)
+            while rows := cursor.fetchmany(PAGE):
+                yield [_there(row) for row in rows]
+
+    def disordered(self, wanted: Wanted) -> Iterator[tuple[There, int]]:
+        """Yield what was applied in the time after a later one of its subject, and its sequence."""
+        times = {"since": wanted.since, "until": wanted.until}
+        with self._transaction(), self._connection.cursor("holdfast_order") as cursor:
+            cursor.execute(self._statement("receipts/inbox_disordered"), times)
+            while rows := cursor.fetchmany(PAGE):
+                yield from ((_there(row), row["highest"]) for row in rows)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[psycopg.Cursor[Row]]:
+        with self._connection.transaction(), self._connection.cursor() as cursor:
+            cursor.execute(statement("receipts/inbox_session"))
+            yield cursor
+
+    def _statement(self, name: str) -> sql.Composed:
+        return sql.SQL(statement(name).decode()).format(schema=sql.Identifier(self._schema))
+
+
+@contextmanager
+def inbox_tables(dsn: str, schema: str) -> Iterator[InboxTables]:
+    """Connect to a receiver's database, for reading alone.
+
+    Raises `CommandError` when that is not possible; what the database refuses inside the block is
+    one too. The DSN is never part of a message.
+    """
+    with _connect(dsn) as connection:
+        connection.read_only = True
+        try:
+            yield InboxTables(connection, schema)
+        except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+            raise CommandError(
+                f"the receiver's database has no inbox in the schema {schema!r}. Nothing was"
+                " changed on either side; name the schema with --schema."
+            ) from None
+        except psycopg.Error as error:
+            raise CommandError(
+                f"the receiver's database did not answer: {_cause(error)}. What was compared so far"
+                " is no result; nothing was changed on either side. Try again."
+            ) from None
+
+
+def _connect(dsn: str) -> psycopg.Connection[Row]:
+    try:
+        conninfo_to_dict(dsn)
+    except psycopg.Error:
+        # libpq quotes what it could not read, which may be a piece of the password.
+        raise CommandError(
+            "--receiver cannot be read: expected postgresql://user@host/database,"
+            " 'host=... dbname=...', or env:VAR with one of them. Nothing was compared.",
+            ExitCode.USAGE,
+        ) from None
+    try:
+        return psycopg.connect(
+            dsn,
+            connect_timeout=CONNECT_SECONDS,
+            row_factory=dict_row,
+            application_name="holdfast-receipts",
+            prepare_threshold=None,  # a pooler in transaction mode keeps no prepared statement
+        )
+    except psycopg.Error as error:
+        raise CommandError(
+            f"the receiver's database cannot be reached: {_cause(error)}. Nothing was compared;"
+            " check --receiver."
+        ) from None
+
+
+def _cause(error: psycopg.Error) -> str:
+    # libpq repeats itself once per address; the first line holds the cause
+    return (redact(str(error)).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _there(row: Row) -> There:
+    return There(
+        key=row["key"],
+        outcome=ReceiptOutcome(row["outcome"]),
+        applied_at=rfc3339(row["received_at"]),
+        body_sha256=row["body_sha256"],
+        subject=row["subject"],
+        sequence=row["sequence"],
+    )

@@ -1,0 +1,197 @@
+"""This side of a comparison: what was sent to an endpoint in a time, page by page. Reads only."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from dispatcher.operators.common.session import OperatorSession, Row, operator_connection
+from dispatcher.operators.receipts.rules import IN_FLIGHT, Here, Proof
+from dispatcher.outbound.endpoint import Endpoint, EndpointRow
+from sink.contract.exits import CommandError, ExitCode
+from sink.contract.key import Key
+from sink.contract.states import OrderPolicy, Outcome
+from sink.contract.wire import ReceiptOutcome
+
+PAGE = 4000
+"""Entries that are held in memory at a time."""
+
+SUBJECT_MAX = 2**63 - 1
+
+Moment = datetime | timedelta
+"""A time, or how long before now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a comparison is about: `since` belongs to it, `until` does not."""
+
+    endpoint_id: int
+    since: datetime
+    until: datetime
+    subject: str | None = None
+    subject_id: int | None = None
+    """Of `subject`, where one is named."""
+    hashed: bool = False
+    """Whether bodies are compared too."""
+
+
+class Sent(OperatorSession):
+    """What was sent; use `sent(dsn)` to get it."""
+
+    def keep_to_indexes(self) -> None:
+        """Let this session read alone, and by indexes alone."""
+        self._run("receipts/settings")
+
+    def endpoint(self, name: str) -> EndpointRow:
+        """Return an endpoint in whatever state; raises `CommandError` when there is none."""
+        row = self._maybe("receipts/endpoint", {"name": name})
+        if row is None:
+            raise CommandError(
+                f"there is no endpoint {name!r}; nothing was compared. See"
+                " `holdfast endpoint list`.",
+                ExitCode.NOTHING_MATCHED,
+            )
+        return EndpointRow(_endpoint(row), active=True, secret_refs=tuple(row["secret_refs"]))
+
+    def wanted(
+        self, endpoint_id: int, since: Moment, until: Moment, subject: str | None, *, hashed: bool
+    ) -> Wanted:
+        """Return what to compare, with times by the database's clock.
+
+        `until` is now at the latest. Raises `CommandError` for a subject that is not there, and for
+        a time that ends before it begins.
+        """
+        given = {**_moment("since", since), **_moment("until", until)}
+        times = self._one("common/receipts_range", given)
+        if times["since"] >= times["until"]:
+            raise CommandError(
+                "--since is not before --until, or is in the future. Nothing was compared.",
+                ExitCode.USAGE,
+            )
+        subject_id = None
+        if subject is not None:
+            subject_id = self._one("receipts/subjects", {"name": subject})["id"]
+            if subject_id is None:
+                raise CommandError(
+                    f"no entry was ever written for the subject {subject!r}. Nothing was compared;"
+                    " a subject is written letter by letter.",
+                    ExitCode.NOTHING_MATCHED,
+                )
+        return Wanted(
+            endpoint_id, times["since"], times["until"], subject, subject_id, hashed=hashed
+        )
+
+    def last_subject_id(self) -> int:
+        """Return the highest subject's number: where `pages` end."""
+        return self._one("receipts/subjects", {"name": None})["id"] or 0
+
+    def pages(self, wanted: Wanted) -> Iterator[tuple[int, list[Here]]]:
+        """Yield entries that were tried in the time, each once, and up to which subject's number.
+
+        Left out is what was delivered at another time only. Bounded by `PAGE`.
+        """
+        first = wanted.subject_id or 0
+        place = {"after_subject": first, "after_sequence": 0}
+        while True:
+            rows = self._all("receipts/page", {**_bound(wanted), **place, "limit": PAGE})
+            if not rows:
+                return
+            last = rows[-1]
+            place = {"after_subject": last["subject_id"], "after_sequence": last["sequence"]}
+            yield last["subject_id"], [_here(row) for row in rows if not row["elsewhere"]]
+            if len(rows) < PAGE:
+                return
+
+    def in_flight(self, wanted: Wanted) -> list[Here]:
+        """Return entries that are being sent now, and that `pages` did not show."""
+        return [
+            Here(
+                key=Key(row["key"]).text,
+                subject=row["subject"],
+                sequence=row["sequence"],
+                delivered=False,
+                last=IN_FLIGHT,
+                body_sha256=row["body_sha256"],
+            )
+            for row in self._all("receipts/in_flight", _bound(wanted))
+        ]
+
+    def overtaken(self, wanted: Wanted, stale: Sequence[tuple[str, int]]) -> set[tuple[str, int]]:
+        """Return those of `stale`, subject and sequence, that what was sent before explains.
+
+        Either a later one of the subject had been sent when the entry was first delivered without
+        being applied, or the entry itself is known to have been applied.
+        """
+        if not stale:
+            return set()
+        asked = {
+            "endpoint_id": wanted.endpoint_id,
+            "subjects": [subject for subject, _ in stale],
+            "sequences": [sequence for _, sequence in stale],
+        }
+        return {(row["subject"], row["sequence"]) for row in self._all("receipts/overtaken", asked)}
+
+    def strangers(self, keys: Sequence[str]) -> set[str]:
+        """Return those of `keys` that no entry of this outbox ever had."""
+        return {row["key"] for row in self._all("receipts/strangers", {"keys": list(keys)})}
+
+
+@contextmanager
+def sent(dsn: str | None) -> Iterator[Sent]:
+    """Connect in the operator's role; raises `CommandError` when that is not possible."""
+    with operator_connection(dsn) as connection:
+        # A generic plan does not know how few days a time reaches over.
+        connection.prepare_threshold = None
+        store = Sent(connection)
+        store.keep_to_indexes()
+        yield store
+
+
+def _bound(wanted: Wanted) -> Row:
+    return {
+        "endpoint_id": wanted.endpoint_id,
+        "since": wanted.since,
+        "until": wanted.until,
+        "hashed": wanted.hashed,
+        "first_subject": wanted.subject_id or 0,
+        "last_subject": SUBJECT_MAX if wanted.subject_id is None else wanted.subject_id,
+    }
+
+
+def _moment(name: str, moment: Moment) -> Row:
+    span = moment if isinstance(moment, timedelta) else None
+    return {name: None if span is not None else moment, f"{name}_span": span}
+
+
+def _here(row: Row) -> Here:
+    stored = json.loads(row["receipt"]) if row["receipt"] else None
+    known = Key(row["key"]).text if row["key"] else None
+    return Here(
+        key=known or (stored["key"] if stored else None),
+        subject=row["subject"],
+        sequence=row["sequence"],
+        delivered=row["outcome"] == Outcome.DELIVERED.value,
+        last=row["outcome"],
+        proof=Proof(ReceiptOutcome(stored["outcome"]), stored["applied_at"]) if stored else None,
+        body_sha256=row["body_sha256"],
+    )
+
+
+def _endpoint(row: Row) -> Endpoint:
+    return Endpoint(
+        id=row["id"],
+        name=row["name"],
+        url=row["url"],
+        allowed=tuple(row["allow_cidrs"]),
+        connect_timeout=row["connect_timeout_ms"] / 1000,
+        total_timeout=row["total_timeout_ms"] / 1000,
+        concurrency=row["concurrency"],
+        schedule_seconds=tuple(row["schedule_seconds"]),
+        order_policy=OrderPolicy(row["order_policy"]),
+        headers=tuple(sorted(row["headers"].items())),
+        ca_ref=row["ca_ref"],
+        client_cert_ref=row["client_cert_ref"],
+        client_key_ref=row["client_key_ref"],
+    )

@@ -1,0 +1,76 @@
+"""What a comparison with a receiver found."""
+
+from typing import Any
+
+from dispatcher.operators.receipts.rules import MEANING, NO_DIFFERENCE, Difference, Finding, Tally
+from dispatcher.operators.receipts.store import Wanted
+from sink.contract.wire import ReceiptOutcome
+
+PROOFS = (ReceiptOutcome.APPLIED, ReceiptOutcome.DUPLICATE, ReceiptOutcome.STALE)
+OF_RECEIPTS_ALONE = (Finding.STALE_THERE, Finding.OVERTAKEN, Finding.NO_RECEIPT)
+"""What can be found where no receiver is asked."""
+
+
+def as_rows(endpoint: str, wanted: Wanted, side: str | None, tally: Tally) -> dict[str, Any]:
+    """Return the result as JSON can hold it."""
+    return {
+        "endpoint": endpoint,
+        "since": wanted.since,
+        "until": wanted.until,
+        "subject": wanted.subject,
+        "compared_with": side,
+        "delivered": tally.delivered,
+        "undelivered": tally.undelivered,
+        "receipts": {each.value: tally.receipts[each] for each in PROOFS}
+        | {"none": tally.delivered - tally.receipts.total()},
+        "findings": {each.value: tally.findings[each] for each in findings_of(side)},
+        "needs_a_person": tally.needs_a_person,
+        "meaning": {each.value: MEANING[each] for each in _found(tally)},
+        "differences": [_row(each) for each in tally.differences],
+        "differences_kept_of_each": tally.limit,
+    }
+
+
+def findings_of(side: str | None) -> tuple[Finding, ...]:
+    """Return what can be found with this other side: `database`, `inquiry`, or None for none."""
+    return tuple(Finding) if side else OF_RECEIPTS_ALONE
+
+
+def _found(tally: Tally) -> list[Finding]:
+    return [each for each in Finding if tally.findings[each] and each not in NO_DIFFERENCE]
+
+
+def _row(difference: Difference) -> dict[str, Any]:
+    here, there = difference.here, difference.there
+    return {
+        "finding": difference.finding.value,
+        "key": difference.key,
+        "subject": subject_of(difference),
+        "sequence": sequence_of(difference),
+        "here": here
+        and {
+            "delivered": here.delivered,
+            "last_outcome": here.last,
+            "receipt": here.proof
+            and {"outcome": here.proof.outcome.value, "applied_at": here.proof.applied_at},
+            "body_sha256": here.body_sha256.hex() if here.body_sha256 else None,
+        },
+        "there": there
+        and {
+            "outcome": there.outcome.value,
+            "applied_at": there.applied_at,
+            "body_sha256": there.body_sha256.hex() if there.body_sha256 else None,
+        },
+    }
+
+
+def subject_of(difference: Difference) -> str | None:
+    """Return the subject, as the side that knows the key has it."""
+    side = difference.here or difference.there
+    return side.subject if side else None
+
+
+def sequence_of(difference: Difference) -> int | None:
+    """Return the sequence, as the side that knows the key has it."""
+    side = difference.here or difference.there
+    return side.sequence if side else None

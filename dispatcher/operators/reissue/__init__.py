@@ -1,0 +1,1 @@
+"""Reissues: a decision made again under a new key."""

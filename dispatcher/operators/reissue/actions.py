@@ -1,0 +1,80 @@
+"""A business action repeated under a new key: planned once for each id, and written."""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from dispatcher.operators.common.session import Row
+from dispatcher.operators.reissue.rules import batch_id_of, entry_text, parts_behind
+from dispatcher.operators.reissue.store import Reissues
+from dispatcher.operators.replays.actions import taken
+from dispatcher.operators.replays.store import ReplayStore
+from sink.contract.exits import CommandError, ExitCode
+from sink.contract.key import Key
+from sink.contract.requeue import REISSUED, writer
+from sink.contract.states import ReplayState, ReplayVerb
+
+
+def planned_before(store: ReplayStore, id_: UUID, keys: Sequence[UUID], reason: str) -> Row | None:
+    """Return the reissue that was planned under this id, if one was, as `ReplayStore.show` does.
+
+    Raises `CommandError` where the id is another plan's.
+    """
+    try:
+        row = store.show(id_)
+    except CommandError as error:
+        if error.exit_code is not ExitCode.NOTHING_MATCHED:
+            raise
+        return None
+    asked = (ReplayVerb.REISSUE, {"keys": [Key(key).text for key in keys]}, reason)
+    if asked != (row["verb"], row["filter"], row["reason"]):
+        raise taken(id_)
+    return row
+
+
+def written_before(store: ReplayStore, id_: UUID) -> bool:
+    """Return whether all of a reissue is written; raises `CommandError` where it is none."""
+    row = store.show(id_)
+    if row["verb"] != ReplayVerb.REISSUE:
+        raise CommandError(
+            f"replay {id_.hex[:8]} keeps its keys: it is no reissue. Nothing was changed; apply it"
+            " as a replay."
+        )
+    return bool(row["state"] == ReplayState.APPLIED)
+
+
+def write_all(dsn: str | None, store: Reissues, id_: UUID) -> list[Row]:
+    """Write what is left of a reissue; returns `key`, `new_key`, `detail`, `dead_letters` of each.
+
+    Raises `CommandError` where one cannot be written: what was written before stands, and going on
+    (`holdfast replay apply`) writes nothing twice.
+    """
+    done: list[Row] = []
+    left = store.left(id_)
+    store.try_audit()
+    write = writer()
+    for item in left:
+        key = Key(item["key"])
+        entry = store.entry(key)
+        text = entry_text(entry, parts_behind(key, item["new_key"]))
+        number, stream = batch_id_of(item["new_key"]), entry["batch"]["stream"]
+        with store.alone(id_, item) as mine:
+            if not mine:
+                continue
+            [outcome] = write(
+                dsn or "", stream, {number: text}, suppress_repeats=False, suffix=REISSUED
+            )
+            if not outcome.written:
+                raise CommandError(
+                    f"{key.text} was not reissued: {outcome.detail}. {len(done)} before it were;"
+                    f" when the cause is gone, go on with `holdfast replay apply {id_.hex[:8]}`."
+                )
+            given_up = store.settle(id_, item, outcome.detail)
+        done.append(
+            {
+                "key": key.text,
+                "new_key": Key(item["new_key"]).text,
+                "detail": outcome.detail,
+                "dead_letters": given_up,
+            }
+        )
+    return done

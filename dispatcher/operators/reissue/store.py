@@ -1,0 +1,210 @@
+"""Decisions that are made anew under a new key: looked at, planned, approved, written, linked.
+
+The plan is there before anything is written, and the new key follows from the old one, so whatever
+dies in between, going on writes nothing twice.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from uuid import UUID, uuid4
+
+from psycopg.types.json import Jsonb
+
+from dispatcher.operators.common.person import ALONE_MAX, lacks_approval
+from dispatcher.operators.common.session import Row, actor, operator_connection, person
+from dispatcher.operators.entries.rules import Stage
+from dispatcher.operators.entries.store import Entries
+from dispatcher.operators.reissue.rules import parts_of
+from dispatcher.operators.reissue.settling import ReissueSettling
+from dispatcher.operators.replays.repeats import Repeats, second_person
+from sink.contract.canonical import rfc3339
+from sink.contract.exits import CommandError, ExitCode
+from sink.contract.key import Key
+from sink.contract.states import ReplayKind, ReplayState
+
+_SETTLED = (Stage.DELIVERED, Stage.DEAD, Stage.PASSED)
+
+
+def actions_of(looks: Sequence[Row]) -> int:
+    """Return how many actions are repeated: each entry at each endpoint that gets it."""
+    return sum(len(look["endpoints"]) for look in looks)
+
+
+class Reissues(Entries, ReissueSettling, Repeats):
+    """Reissues; use `reissues(dsn)` to get it. A change and its audit row commit together."""
+
+    def look(self, key: Key) -> Row:
+        """Return an entry as `entry` does, with what a person must know before it is repeated.
+
+        `new_key`; `endpoints` that get it; `delivered` with receipts; `newest` of its subject;
+        `earlier` reissues. Raises `CommandError` where it is not stored, is still to be delivered
+        somewhere, is in a reissue that is not finished, or where no endpoint wants it.
+        """
+        entry = self.entry(key)
+        earlier = self._all("reissue/known", {"key": key.digest})
+        for each in earlier:
+            if each["state"] == ReplayState.PLANNED:
+                id_ = each["id"].hex[:8]
+                raise CommandError(
+                    f"{key.text} is in reissue {id_} by {each['actor']}, which is not finished."
+                    f" Nothing was changed: go on with `holdfast replay apply {id_}`, or end it"
+                    f" with `holdfast replay cancel {id_} --reason TEXT`."
+                )
+        self._over(entry)
+        endpoints = [row["name"] for row in self._all("reissue/endpoints", {"type": entry["type"]})]
+        if not endpoints:
+            raise CommandError(
+                f"no endpoint wants {entry['type']}, so nobody would get it. Nothing was changed;"
+                " see `holdfast endpoint list`.",
+                ExitCode.NOTHING_MATCHED,
+            )
+        ordinal = 1 + len({each["new_key"] for each in earlier})
+        return {
+            **entry,
+            "new_key": Key.of(parts_of(key, ordinal)).text,
+            "endpoints": endpoints,
+            "delivered": self._all("reissue/receipts", entry),
+            "newest": self._one("reissue/subject", entry),
+            "earlier": [Key(each["new_key"]).text for each in earlier],
+        }
+
+    def plan(
+        self,
+        looks: Sequence[Row],
+        reason: str,
+        *,
+        limit: int = ALONE_MAX,
+        needs_approval: bool = False,
+        id_: UUID | None = None,
+    ) -> UUID:
+        """Write down what is to be reissued, from `look`; nothing of it is written yet.
+
+        It needs a second person where `needs_approval` says so, or where this person may repeat
+        more than `limit` actions in 24 hours with it, as `actions_of` counts them. Raises
+        `CommandError` where another replay has this `id_`.
+        """
+        id_, keys, actions = id_ or uuid4(), [look["key"] for look in looks], actions_of(looks)
+        with self._transaction():
+            self._run("common/replay_lock")
+            if self._maybe("replays/show", {"id": id_}) is not None:
+                raise CommandError(
+                    f"there is a replay {id_.hex[:8]} already. Nothing was changed; look at it with"
+                    f" `holdfast replay show {id_.hex[:8]}`."
+                )
+            needs_approval = needs_approval or self.needs_second(actions, limit, id_)
+            self._run(
+                "reissue/add",
+                {
+                    "id": id_,
+                    "filter": Jsonb({"keys": keys}),
+                    "item_count": actions,
+                    "reason": reason,
+                    "actor": actor(),
+                    "person": person(),
+                    "counts": Jsonb(
+                        {
+                            "entries": len(looks),
+                            "kinds": {ReplayKind.REISSUE.value: len(looks)},
+                            "needs_approval": needs_approval,
+                            "repeats": actions,
+                        }
+                    ),
+                },
+            )
+            for place, look in enumerate(looks, 1):
+                digests = {name: Key.parse(look[name]).digest for name in ("key", "new_key")}
+                self._run("reissue/add_item", {**look, **digests, "id": id_, "place": place})
+            detail = {"keys": keys, "new_keys": [look["new_key"] for look in looks]}
+            self._audit("reissue.plan", f"replay {id_}", reason, detail)
+        return id_
+
+    def left(self, id_: UUID) -> list[Row]:
+        """Return what is still to be written, an entry a row.
+
+        Raises `CommandError` where nothing may be: it is ended, lacks a second person's word, or
+        what it repeats was sent again under its own key since it was planned.
+        """
+        row = self._one("replays/show", {"id": id_})
+        self._planned(row)
+        if lacks_approval(row):
+            raise second_person(row, row["item_count"])
+        left = self._all("reissue/items", {"id": id_})
+        left = [{**item, "planned_at": row["created_at"]} for item in left]
+        for item in left:
+            self._still(id_, item)
+        return left
+
+    @contextmanager
+    def alone(self, id_: UUID, item: Row) -> Iterator[bool]:
+        """Let nobody plan, apply or cancel a replay while the block writes and settles an item.
+
+        Yields False where somebody else has written all of it. Raises `CommandError`, as `left`
+        does, where the item may not be written any more.
+        """
+        with self._transaction():
+            self._run("common/replay_lock")
+            # Held to the end, so that who cancels it sees what was booked.
+            row = self._one("common/replay_take", {"id": id_})
+            if row["state"] == ReplayState.APPLIED:
+                yield False
+                return
+            self._planned(row)
+            self._still(id_, item)
+            yield True
+
+    def settle(self, id_: UUID, item: Row, detail: str) -> list[int]:
+        """Mark an entry of `left` as written, and give up what is dead of the old one.
+
+        Their lanes go on. Returns the numbers of these dead letters. One that is marked already,
+        by somebody who was faster, stays as it is, without a second audit row.
+        """
+        with self._transaction():
+            return self._settle(id_, item, detail)
+
+    def _planned(self, row: Row) -> None:
+        """Raise `CommandError` where a reissue has ended."""
+        if row["state"] != ReplayState.PLANNED:
+            id_ = row["id"].hex[:8]
+            raise CommandError(
+                f"reissue {id_} is {row['state']}. Nothing more was changed; see `holdfast replay"
+                f" show {id_} --items`.",
+            )
+
+    def _over(self, entry: Row) -> None:
+        """Raise `CommandError` where an entry is still on its way under its own key, or again."""
+        for each in entry["delivery"]:
+            if Stage(each["state"]) not in _SETTLED:
+                raise CommandError(
+                    f"{entry['key']} is still to be delivered to {each['endpoint']!r} under its own"
+                    f" key (it is {each['state']}); with a reissue the action would happen twice."
+                    f" Nothing was changed; see `holdfast entries show {entry['key']}`.",
+                )
+        for each in self._all("reissue/resent", entry):
+            id_ = each["id"].hex[:8]
+            raise CommandError(
+                f"{entry['key']} is being sent again under its own key by replay {id_} of"
+                f" {each['actor']}; with a reissue the action would happen twice. Nothing was"
+                f" changed; see `holdfast replay status {id_}`."
+            )
+
+    def _still(self, id_: UUID, item: Row) -> None:
+        """Raise `CommandError` where an entry is on its way again, or was delivered since."""
+        key, planned_at = Key(item["key"]), item["planned_at"]
+        entry = self.entry(key)
+        self._over(entry)
+        for each in self._all("reissue/receipts", entry):
+            if each["delivered_at"] > planned_at:
+                raise CommandError(
+                    f"{key.text} was delivered to {each['endpoint']!r} under its own key on"
+                    f" {rfc3339(each['delivered_at'])}, after reissue {id_.hex[:8]} was planned;"
+                    " with it the action would happen twice. Nothing was changed: end it with"
+                    f" `holdfast replay cancel {id_.hex[:8]} --reason TEXT`, and plan again where"
+                    " that is meant."
+                )
+
+
+@contextmanager
+def reissues(dsn: str | None) -> Iterator[Reissues]:
+    """Connect in the operator's role; raises `CommandError` when that is not possible."""
+    with operator_connection(dsn) as connection:
+        yield Reissues(connection)

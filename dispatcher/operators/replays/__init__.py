@@ -1,0 +1,1 @@
+"""Replays: entries sent again under their keys, by a plan that a person approves."""

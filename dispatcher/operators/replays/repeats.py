@@ -1,0 +1,71 @@
+"""Plans that may repeat business actions: how many one person makes alone in 24 hours.
+
+One budget for both ways: entries reissued under new keys, at each endpoint that gets them, and
+deliveries of a plan with keys that their receivers may have forgotten. By the database's clock,
+over the last 24 hours at any moment; what is planned and may still be done counts as if it were
+done now. To be asked behind `replay_lock`, so that no two plans are judged by the same budget.
+"""
+
+from uuid import UUID
+
+from dispatcher.operators.common.person import lacks_approval, needs_approval
+from dispatcher.operators.common.session import OperatorSession, Row, actor, person
+from sink.contract.exits import CommandError
+from sink.contract.states import ReplayState, ReplayVerb
+
+
+class Repeats(OperatorSession):
+    """The budget of repeated actions, and the second person's word."""
+
+    def needs_second(self, asked: int, limit: int, id_: UUID, who: str | None = None) -> bool:
+        """Return whether `asked` more actions of a person need a second one, beside plan `id_`."""
+        used = self._one("replays/repeats_used", {"person": who or person(), "id": id_})["used"]
+        return needs_approval(asked, used, limit)
+
+    def waits(self, id_: UUID) -> bool:
+        """Return whether a plan waits for a second person."""
+        return lacks_approval(self._one("replays/show", {"id": id_}))
+
+    def approve(self, id_: UUID, reason: str) -> None:
+        """Let a plan happen; raises `CommandError` unless a second person says so."""
+        with self._transaction():
+            self._run("common/replay_lock")
+            self._run("common/replay_take", {"id": id_})
+            row = self._one("replays/show", {"id": id_})
+            refused = _not_approved(row)
+            if refused is not None:
+                raise CommandError(f"{refused} Nothing was changed.")
+            self._run("replays/approve", {"id": id_, "actor": actor()})
+            said = {"planned_by": row["actor"], "planned_by_person": row["person"]}
+            detail = {**said, "person": person()}
+            self._audit(f"{_verb(row)}.approve", f"replay {id_}", reason, detail)
+
+
+def second_person(row: Row, actions: int) -> CommandError:
+    """Return the error of a plan that may not begin without a second person's word."""
+    id_ = row["id"].hex[:8]
+    return CommandError(
+        f"{_verb(row)} {id_} may repeat {actions:,} actions, which needs a second person: somebody"
+        f" other than {row['actor']} says `holdfast replay approve {id_} --reason TEXT`. Nothing"
+        " was changed."
+    )
+
+
+def _verb(row: Row) -> str:
+    return "reissue" if row["verb"] == ReplayVerb.REISSUE else "replay"
+
+
+def _not_approved(row: Row) -> str | None:
+    named = f"{_verb(row)} {row['id'].hex[:8]}"
+    if row["verb"] != ReplayVerb.REISSUE and not row["outside_window"]:
+        return f"{named} keeps its keys, which is safe: it needs nobody's approval."
+    if row["state"] != ReplayState.PLANNED:
+        return f"{named} is {row['state']} already."
+    if row["approved_by"] is not None:
+        return f"{named} is approved already, by {row['approved_by']}."
+    if row["person"] == person():
+        return (
+            f"{named} was planned by {row['actor']}, and that is you: another person approves it,"
+            " under a login of their own or by the API with their own token."
+        )
+    return None

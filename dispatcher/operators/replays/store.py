@@ -1,0 +1,400 @@
+"""Replays as an operator has them: planned, shown, applied, watched, cancelled.
+
+A plan is written with all of its items in one transaction. Applying judges the filter again and
+refuses what is no longer as planned; from then on dispatchers take the items
+(`dispatcher.delivery.store.replaying`).
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID, uuid4
+
+from psycopg.types.json import Jsonb
+
+from dispatcher.operators.common.person import ALONE_MAX, lacks_approval
+from dispatcher.operators.common.session import Row, actor, operator_connection, person
+from dispatcher.operators.reissue.rules import never_sent_again
+from dispatcher.operators.reissue.settling import ReissueSettling
+from dispatcher.operators.replays.counts import drain_seconds, plan_counts
+from dispatcher.operators.replays.filter import ReplayFilter, ReplayFilterError, filter_stored
+from dispatcher.operators.replays.obstacles import obstacles
+from dispatcher.operators.replays.repeats import Repeats, second_person
+from sink.contract.exits import CommandError, ExitCode
+from sink.contract.failpoints import failpoint
+from sink.contract.key import Key
+from sink.contract.states import ReplayKind, ReplayState, ReplayVerb
+
+ITEMS_MAX = 1_000_000
+"""What one plan may hold: more would lock, and be looked at, for minutes."""
+
+_ID = re.compile(r"[0-9a-f]{8,32}")
+_NO_BATCH: Row = dict.fromkeys(
+    ("first_batch", "last_batch", "first_written_at", "last_written_at")
+) | {"first_batch_no": 1, "last_batch_no": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a filter found, as it is in the transaction's temporary table."""
+
+    counts: Row
+    items: int
+    sha256: bytes
+
+
+class ReplayStore(ReissueSettling, Repeats):
+    """Replays; use `replays(dsn)` to get it. Every change is one transaction with its audit row."""
+
+    def plan(
+        self,
+        wanted: ReplayFilter,
+        *,
+        reason: str,
+        rate: int | None = None,
+        outside_window: bool = False,
+        limit: int | None = None,
+        id_: UUID | None = None,
+        alone: int = ALONE_MAX,
+    ) -> Row:
+        """Write a plan and return it as `show` does.
+
+        `rate` is in items a second over all endpoints, `limit` keeps the first so many items, and
+        `outside_window` says that keys may be sent that the receiver may have forgotten: a plan
+        with such keys needs a second person beyond `alone` actions of one in 24 hours. With the
+        `id_` of a plan that is there already, that one is returned. Raises `CommandError` for a
+        filter that cannot be used (usage) or that finds nothing at all (nothing matched).
+        """
+        id_ = id_ or uuid4()
+        with self._transaction():
+            self._run("replays/patience")
+            self._run("common/replay_lock")
+            if self._maybe("replays/show", {"id": id_}) is None:
+                found = self._find(wanted, id_, limit, as_of=None)
+                if not found.counts["entries"]:
+                    self._not_reissued(wanted)
+                    raise _nothing_found(wanted)
+                if outside_window:
+                    repeats = found.items if found.counts["outside_window"] else 0
+                    found.counts["repeats"], found.counts["alone_max"] = repeats, alone
+                    found.counts["needs_approval"] = self.needs_second(repeats, alone, id_)
+                self._add(id_, wanted, found, reason, rate, limit, outside_window=outside_window)
+        return self.show(id_)
+
+    def reissued(self, keys: Sequence[UUID]) -> dict[str, str]:
+        """Return the newest key under which each was decided anew, where it was."""
+        rows = self._all("replays/reissue_of_keys", {"keys": list(keys)})
+        return {Key(row["key"]).text: Key(row["new_key"]).text for row in rows}
+
+    def find(self, text: str) -> UUID:
+        """Return the id that `text` names, whole or by its first 8 hex digits or more.
+
+        Raises `CommandError`: usage, where it is no such text or names several; nothing matched.
+        """
+        digits = text.lower().replace("-", "")
+        if not _ID.fullmatch(digits):
+            raise CommandError(
+                f"{text!r} is not the id of a replay: it has 32 hex digits, of which 8 are enough."
+                " Nothing was changed; see `holdfast replay list`.",
+                ExitCode.USAGE,
+            )
+        rows = self._all("replays/named", {"digits": digits})
+        if len(rows) > 1:
+            raise CommandError(
+                f"several replays begin with {text}; nothing was changed. Give more digits, see"
+                " `holdfast replay list`.",
+                ExitCode.USAGE,
+            )
+        if not rows:
+            raise _unknown(text)
+        id_: UUID = rows[0]["id"]
+        return id_
+
+    def show(self, id_: UUID) -> Row:
+        """Return a replay as it was planned; `counts` has what its plan found (see `_counts`).
+
+        `obstacles` are sentences: what keeps it, now, from being sent once it is applied. Raises
+        `CommandError` (nothing matched) where there is none.
+        """
+        row = self._maybe("replays/show", {"id": id_})
+        if row is None:
+            raise _unknown(id_.hex[:8])
+        sha256 = row["plan_sha256"] and row["plan_sha256"].hex()
+        return {**row, "plan_sha256": sha256, "obstacles": self._obstacles(row)}
+
+    def list(self, *, limit: int, before: datetime | None = None) -> Sequence[Row]:
+        """Return replays, the newest first, all made before a moment if given."""
+        return self._all("replays/list", {"limit": limit, "before": before})
+
+    def items(self, id_: UUID, *, after: int = 0, limit: int) -> Sequence[Row]:
+        """Return items in the order in which they go, from behind the place `after` on."""
+        return self._all("replays/items", {"id": id_, "after": after, "limit": limit})
+
+    def overlaps(self, id_: UUID) -> Sequence[Row]:
+        """Return other replays, planned or under way, that have some of the items of a plan."""
+        return self._all("replays/overlaps_stored", {"id": id_})
+
+    def status(self, id_: UUID) -> Row:
+        """Return `show` with how far it has come.
+
+        `progress` has counts over all endpoints: items, settled, released, hastened, sent,
+        delivered, failed, needless, in_flight, waiting, retrying; `endpoints` has the same for
+        each, with what keeps it from being sent to. `drain_seconds` is the least that is left.
+        """
+        shown = self.show(id_)
+        rows = self._all("replays/status", {"id": id_})
+        names = [name for name, value in rows[0].items() if isinstance(value, int)] if rows else []
+        names = [name for name in names if name != "rate_per_second"]
+        progress = {name: sum(row[name] for row in rows) for name in names}
+        left = {row["endpoint"]: row["waiting"] + row["in_flight"] for row in rows}
+        rates = {row["endpoint"]: row["rate_per_second"] for row in rows}
+        estimate = drain_seconds(left, rates, shown["rate_per_second"])
+        return {**shown, "progress": progress, "endpoints": rows, "drain_seconds": estimate}
+
+    def apply(self, id_: UUID, reason: str | None = None) -> Row:
+        """Let dispatchers begin with a plan; returns it as `show` does.
+
+        The audit trail has `reason`, or the plan's.
+
+        One that is being applied already is returned as it is. Raises `CommandError` where it is
+        ended, has nothing to send, no longer matches, or has keys that a receiver may have
+        forgotten without anybody having said that they may be sent.
+        """
+        with self._transaction():
+            self._run("replays/patience")
+            self._run("common/replay_lock")
+            row = self._taken(id_)
+            if row["verb"] != ReplayVerb.REDELIVER:
+                raise CommandError(
+                    f"replay {id_.hex[:8]} is a reissue: nothing was changed here; see `holdfast"
+                    " reissue --help`."
+                )
+            match row["state"]:
+                case ReplayState.APPLYING:
+                    return self.show(id_)
+                case ReplayState.APPLIED | ReplayState.CANCELLED as state:
+                    raise CommandError(
+                        f"replay {id_.hex[:8]} is {state}: nothing was changed. Plan again with"
+                        " `holdfast replay plan`."
+                    )
+            shown = self.show(id_)
+            counts = self._repeats(shown, self._still(shown))
+            self._run("replays/apply", {"id": id_, "counts": Jsonb(counts)})
+            why, items = reason or shown["reason"], {"items": shown["item_count"]}
+            self._audit("replay.apply", f"replay {id_}", why, items)
+        return self.show(id_)
+
+    def cancel(self, id_: UUID, reason: str) -> Row:
+        """End a replay that is planned or being applied; returns its `status`.
+
+        What is in flight comes to its end and is booked. Of a reissue, what was written before it
+        died is settled as that; where it was all, the reissue is applied. Raises `CommandError`
+        where it has ended.
+        """
+        with self._transaction():
+            row = self._taken(id_)
+            if row["state"] not in (ReplayState.PLANNED, ReplayState.APPLYING):
+                raise CommandError(
+                    f"replay {id_.hex[:8]} is {row['state']}: there is nothing to cancel. Nothing"
+                    " was changed; see `holdfast replay status`."
+                )
+            if row["verb"] == ReplayVerb.REISSUE and self._settle_written(id_):
+                return self.status(id_)
+            self._run("replays/cancel", {"id": id_, "actor": actor()})
+            failpoint("O3")
+            self._audit("replay.cancel", f"replay {id_}", reason, {"was": row["state"]})
+        return self.status(id_)
+
+    def _obstacles(self, row: Row) -> Sequence[str]:
+        under_way = row["state"] in (ReplayState.PLANNED, ReplayState.APPLYING)
+        if row["verb"] != ReplayVerb.REDELIVER or not row["item_count"] or not under_way:
+            return []
+        names = list(row["counts"].get("items_at", ()))
+        return [*obstacles(self._all("replays/obstacles", {"names": names}))]
+
+    def _taken(self, id_: UUID) -> Row:
+        row = self._maybe("common/replay_take", {"id": id_})
+        if row is None:
+            raise _unknown(id_.hex[:8])
+        return row
+
+    def _find(
+        self, wanted: ReplayFilter, id_: UUID, limit: int | None, as_of: datetime | None
+    ) -> _Found:
+        """Judge what the filter finds, in this transaction's temporary tables."""
+        try:
+            wanted.check()
+        except ReplayFilterError as error:
+            raise CommandError(f"{error}. Nothing was planned.", ExitCode.USAGE) from None
+        parameters = self._parameters(wanted)
+        self._run("replays/stage")
+        self._run("replays/stage_found")
+        self._run(_source(wanted), parameters)
+        self._run("replays/analyze")
+        judged = {
+            **parameters,
+            "id": id_,
+            "as_of": as_of,
+            "states": [each.value for each in wanted.states],
+            "named": bool(wanted.keys),
+        }
+        self._run("replays/judge", judged)
+        beyond = self._run("replays/limit", {"limit": limit}).rowcount if limit else 0
+        counts = plan_counts(
+            self._all("replays/counts"), self._all("replays/overlaps", {"id": id_})
+        )
+        counts["beyond_limit"] = beyond
+        items = sum(counts["kinds"].values()) - counts["kinds"].get(ReplayKind.NOTHING.value, 0)
+        if items > ITEMS_MAX:
+            raise CommandError(
+                f"the filter finds {items} entries to replay, and a plan holds {ITEMS_MAX} at most."
+                " Nothing was planned: take a shorter time, or --limit."
+            )
+        return _Found(counts, items, self._one("replays/digest")["sha256"])
+
+    def _parameters(self, wanted: ReplayFilter) -> Row:
+        if wanted.stream is not None:
+            self._known_stream(wanted.stream)
+        batches: Row = dict(_NO_BATCH)
+        if wanted.stream is not None:
+            given = {
+                "stream": wanted.stream,
+                "first_batch": wanted.first_batch,
+                "last_batch": wanted.last_batch,
+            }
+            batches = {**given, **self._one("replays/range", given)}
+        return {
+            "endpoint": wanted.endpoint,
+            "subject": wanted.subject,
+            "stream": wanted.stream,
+            "since": wanted.since,
+            "until": wanted.until,
+            "types": list(wanted.types),
+            "keys": list(wanted.keys),
+            **batches,
+        }
+
+    def _add(
+        self,
+        id_: UUID,
+        wanted: ReplayFilter,
+        found: _Found,
+        reason: str,
+        rate: int | None,
+        limit: int | None,
+        *,
+        outside_window: bool,
+    ) -> None:
+        estimate = drain_seconds(found.counts["items_at"], found.counts["rates"], rate)
+        counts = {**found.counts, "drain_seconds": estimate}
+        self._run(
+            "replays/add",
+            {
+                "id": id_,
+                "filter": Jsonb(wanted.stored()),
+                "item_count": found.items,
+                "reason": reason,
+                "actor": actor(),
+                "person": person(),
+                "rate": rate,
+                "counts": Jsonb(counts),
+                "sha256": found.sha256,
+                "outside_window": outside_window,
+                "limit": limit,
+            },
+        )
+        failpoint("O1")
+        self._run("replays/add_items", {"id": id_})
+        failpoint("O2")
+        detail = {"filter": wanted.stored(), "kinds": counts["kinds"], "rate": rate}
+        self._audit("replay.plan", f"replay {id_}", reason, detail)
+
+    def _not_reissued(self, wanted: ReplayFilter) -> None:
+        """Raise `CommandError` where nothing was found because it was decided anew."""
+        for key, new_key in self.reissued(wanted.keys).items():
+            raise CommandError(
+                f"{key} {never_sent_again(new_key)}. Nothing was planned; see"
+                f" `holdfast why {new_key}`.",
+                ExitCode.NOTHING_MATCHED,
+            )
+
+    def _repeats(self, shown: Row, forgotten: int) -> Row:
+        """Return how many actions a plan may repeat now; raises where that needs a second person.
+
+        Keys are forgotten while a plan waits, so what was counted when it was made is not enough.
+        """
+        if not shown["outside_window"]:
+            return {}
+        repeats, limit = shown["item_count"] if forgotten else 0, shown["counts"].get("alone_max")
+        limit = ALONE_MAX if limit is None else limit
+        more = self.needs_second(repeats, limit, shown["id"], shown["person"])
+        if lacks_approval(shown) or (more and shown["approved_by"] is None):
+            raise second_person(shown, repeats or shown["counts"]["repeats"])
+        return {"repeats": repeats}
+
+    def _still(self, shown: Row) -> int:
+        """Return how many entries receivers may have forgotten.
+
+        Raises `CommandError` unless the plan is still what its filter finds.
+        """
+        id_ = shown["id"]
+        if not shown["item_count"]:
+            raise CommandError(
+                f"replay {id_.hex[:8]} has nothing to do: what it found is sent in any case."
+                " Nothing was changed.",
+                ExitCode.NOTHING_MATCHED,
+            )
+        wanted = filter_stored(shown["filter"])
+        found = self._find(wanted, id_, shown["item_limit"], shown["created_at"])
+        if found.sha256.hex() != shown["plan_sha256"]:
+            changed = self._one("replays/changed", {"id": id_})
+            taken = f" {changed['taken']} are now in another replay." if changed["taken"] else ""
+            raise CommandError(
+                f"replay {id_.hex[:8]} is no longer what was planned: {changed['added']} entries"
+                f" came and {changed['missing']} went since.{taken} Nothing was sent; look again"
+                " with `holdfast replay plan`."
+            )
+        forgotten = found.counts["outside_window"]
+        if forgotten and not shown["outside_window"]:
+            raise CommandError(
+                f"{forgotten} entries were first tried longer ago than their receiver keeps keys:"
+                " sending them again could repeat the action. Nothing was sent; compare with"
+                " `holdfast receipts`, or plan again with --outside-window."
+            )
+        return int(forgotten)
+
+
+def _nothing_found(wanted: ReplayFilter) -> CommandError:
+    where = (
+        "`holdfast why KEY` says at which endpoints an entry is wanted, and since when one takes"
+        " entries; `holdfast endpoint list` has the names."
+        if wanted.keys
+        else "See `holdfast entries list`, and `holdfast endpoint list` for the names."
+    )
+    said = f"no entry matches this filter; nothing was planned. {where}"
+    return CommandError(said, ExitCode.NOTHING_MATCHED)
+
+
+@contextmanager
+def replays(dsn: str | None) -> Iterator[ReplayStore]:
+    """Connect in the operator's role; raises `CommandError` when that is not possible."""
+    with operator_connection(dsn) as connection:
+        yield ReplayStore(connection)
+
+
+def _source(wanted: ReplayFilter) -> str:
+    """Return the statement that finds the fewest entries among which all that match are."""
+    if wanted.keys:
+        return "replays/from_keys"
+    if [each.value for each in wanted.states] == ["dead"]:
+        return "replays/from_dead"
+    return "replays/from_entries"
+
+
+def _unknown(text: str) -> CommandError:
+    return CommandError(
+        f"there is no replay {text}. Nothing was changed; see `holdfast replay list`.",
+        ExitCode.NOTHING_MATCHED,
+    )

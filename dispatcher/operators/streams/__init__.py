@@ -1,0 +1,1 @@
+"""Streams: their batches, divergent replays, checkpoints and offsets."""

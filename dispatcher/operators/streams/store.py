@@ -1,0 +1,163 @@
+"""Where entries come from: streams, their batches, and replays that diverged."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from uuid import UUID
+
+from dispatcher.operators.common.session import OperatorSession, Row, operator_connection
+from dispatcher.operators.streams.offsets import readable_offsets
+from sink.contract.exits import CommandError, ExitCode
+from sink.contract.key import Key
+
+NEWEST_BATCHES = 5
+"""Batches that `stream` returns."""
+
+UNDELIVERED_MAX: Row = {"lanes": 500, "entries": 100}
+"""What is looked at for each endpoint: lanes of a kind, and entries of each."""
+
+
+class Lineage(OperatorSession):
+    """Reads of the ledger; use `lineage(dsn)` to get one."""
+
+    def stream(self, name: str) -> Row:
+        """Return a stream with its totals, checkpoints, newest batches and what needs a look.
+
+        `undelivered` is at least so much where its `complete` is false: then an endpoint has more
+        than 500 lanes of a kind behind, or 100 entries of one lane.
+
+        Raises `CommandError` (nothing matched) when there is none.
+        """
+        found = self._stream(name)
+        by_name: Row = {"stream": name}
+        return {
+            **found,
+            "checkpoints": self._all("streams/checkpoints", by_name),
+            "newest_batches": self.batches(name, found["query_id"], limit=NEWEST_BATCHES),
+            "undelivered": self._all("streams/undelivered", {**by_name, **UNDELIVERED_MAX}),
+            "open_quarantine": self._all("streams/quarantined", by_name),
+            "divergences": self._all("streams/divergences", by_name),
+        }
+
+    def query_id(self, stream: str, given: UUID | None) -> UUID | None:
+        """Return the checkpoint that a command means: the one given, else the adopted one.
+
+        None when the stream has not adopted any. Raises `CommandError` when there is no stream.
+        """
+        found: UUID | None = self._stream(stream)["query_id"]
+        return given or found
+
+    def page(
+        self, stream: str, given: UUID | None, *, limit: int, before: int | None
+    ) -> tuple[UUID | None, list[Row]]:
+        """Return the checkpoint that is meant, as `query_id`, and its newest batches, as `batches`.
+
+        Raises `CommandError` (nothing matched) for a checkpoint that the stream does not know.
+        """
+        meant = self.query_id(stream, given)
+        rows = self.batches(stream, meant, limit=limit, before=before)
+        if rows or given is None or given == self.query_id(stream, None):
+            return meant, rows
+        known = [
+            str(row["query_id"]) for row in self._all("streams/checkpoints", {"stream": stream})
+        ]
+        if str(given) not in known:
+            raise CommandError(
+                f"stream {stream!r} has no batch of query {given};"
+                + (f" it has batches of {', '.join(known)}." if known else " it has no batch.")
+                + " Nothing was changed.",
+                ExitCode.NOTHING_MATCHED,
+            )
+        return meant, rows
+
+    def batches(
+        self, stream: str, query_id: UUID | None, *, limit: int, before: int | None = None
+    ) -> list[Row]:
+        """Return the newest batches of a checkpoint, all with ids below `before`."""
+        return self._all(
+            "streams/batch_list",
+            {"stream": stream, "query_id": query_id, "before": before, "limit": limit},
+        )
+
+    def batch(self, stream: str, batch_id: int, given: UUID | None) -> Row:
+        """Return a batch's row of the ledger and what became of its rows.
+
+        Raises `CommandError` (nothing matched) when it was not written.
+        """
+        found = self._batch(stream, batch_id, given)
+        return {
+            **found,
+            "source_offsets": readable_offsets(found["source_offsets"]),
+            "types": self._all("streams/batch_types", found),
+            "delivery": self._all("streams/batch_delivery", found),
+            "refused": self._all("streams/batch_quarantined", found),
+            "divergences": self._all("streams/divergence_list", found),
+        }
+
+    def divergence(
+        self, stream: str, batch_id: int, given: UUID | None, *, number: int | None, limit: int
+    ) -> Row:
+        """Return a batch with one of its diverged replays, the newest unless `number` names one.
+
+        `rows` are at most `limit` of those kept. Raises `CommandError` (nothing matched) when the
+        batch was not written or no replay of it diverged.
+        """
+        batch = self._batch(stream, batch_id, given)
+        found = self._all("streams/divergence_list", batch)
+        chosen = [each for each in found if number in (None, each["id"])]
+        if not chosen:
+            raise CommandError(
+                f"nothing diverged: no replay of batch {batch_id} of stream {stream!r}"
+                f" (query {batch['query_id']})"
+                + (f" has the number {number}." if found else " brought other content.")
+                + " Nothing was changed.",
+                ExitCode.NOTHING_MATCHED,
+            )
+        rows = self._all(
+            "streams/divergence_rows", {**batch, "id": chosen[0]["id"], "limit": limit}
+        )
+        return {
+            "batch": {**batch, "source_offsets": readable_offsets(batch["source_offsets"])},
+            "divergence": chosen[0],
+            "others": [each["id"] for each in found if each is not chosen[0]],
+            "rows": [_comparable(row) for row in rows],
+        }
+
+    def _stream(self, name: str) -> Row:
+        self._known_stream(name)
+        return self._one("streams/show", {"stream": name})
+
+    def _batch(self, stream: str, batch_id: int, given: UUID | None) -> Row:
+        by_id = {"stream": stream, "batch_id": batch_id, "query_id": self.query_id(stream, given)}
+        found = self._maybe("streams/batch_find", by_id)
+        if found is not None:
+            return found
+        elsewhere = [str(row["query_id"]) for row in self._all("streams/batch_elsewhere", by_id)]
+        advice = (
+            f"it is there under --query-id {', '.join(elsewhere)}"
+            if elsewhere
+            else f"see `holdfast batch list {stream}`"
+        )
+        raise CommandError(
+            f"batch {batch_id} of stream {stream!r} (query {by_id['query_id'] or 'none'}) was never"
+            f" written; {advice}. Nothing was changed.",
+            ExitCode.NOTHING_MATCHED,
+        )
+
+
+@contextmanager
+def lineage(dsn: str | None) -> Iterator[Lineage]:
+    """Connect in the operator's role; raises `CommandError` when that is not possible."""
+    with operator_connection(dsn) as connection:
+        yield Lineage(connection)
+
+
+def _comparable(row: Row) -> Row:
+    """Write the key as it is sent, and give the replay's body the sequence of the stored one.
+
+    A replay is not numbered, so its body says `"sequence":null`. With the number that its key got
+    then, every character in which the two bodies differ is a difference.
+    """
+    body, sequence = row["body_now"], row["sequence"]
+    if body is not None and sequence is not None:
+        body = body.replace(',"sequence":null,', f',"sequence":{sequence},', 1)
+    return {**row, "key": Key(row["key"]).text, "body_now": body}

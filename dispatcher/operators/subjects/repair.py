@@ -1,0 +1,86 @@
+"""What the transition state of a silenced subject becomes. Pure."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from dispatcher.shared.text import last_word
+from sink.contract.canonical import rfc3339
+from sink.contract.exits import CommandError, ExitCode
+
+_TYPE = re.compile(r"[a-zA-Z0-9_.]{1,128}", re.ASCII)
+"""As the sink takes them."""
+
+
+class State(NamedTuple):
+    """A transition state: what a stream's next decision about a subject is compared with."""
+
+    last_type: str
+    last_occurred_at: datetime
+
+    def said(self) -> dict[str, str]:
+        """Return it as JSON has it."""
+        return {"last_type": self.last_type, "last_occurred_at": rfc3339(self.last_occurred_at)}
+
+
+@dataclass(frozen=True, slots=True)
+class By:
+    """What a person says of the new state; nothing: the stored entries say it."""
+
+    type: str | None = None
+    time: datetime | None = None
+    nothing: bool = False
+
+
+def repair_commands(subject: Mapping[str, Any]) -> list[str]:
+    """Return the command for each stream in which a shown subject is silenced."""
+    return [
+        f"holdfast subjects repair --stream {row['stream']} --reason TEXT"
+        f" {last_word(subject['name'])}"
+        for row in subject["transitions"]
+        if row["ahead"]
+    ]
+
+
+def state_after(state: Mapping[str, Any], by: By) -> State | None:
+    """Return what a state of `repair_states.sql` becomes; None: there is none any more.
+
+    Raises `CommandError` where it is not ahead of the clock, where `by` contradicts itself or what
+    is stored, and where it is silent although nothing is stored.
+    """
+    if not state["ahead"]:
+        raise CommandError(
+            f"its state in {state['stream']} is of {rfc3339(state['last_occurred_at'])}, which"
+            " silences nothing. Nothing was changed.",
+            ExitCode.NOTHING_MATCHED,
+        )
+    given = by.type is not None or by.time is not None
+    if (given and (by.nothing or by.type is None or by.time is None)) or (
+        by.type is not None and not _TYPE.fullmatch(by.type)
+    ):
+        raise _usage("the new state is a type and a time, or nothing")
+    if by.time is not None and by.time > state["latest"]:
+        raise _usage(f"a time after {rfc3339(state['latest'])} would silence the subject again")
+    stored = None
+    if state["stored_type"] is not None and state["stored_occurred_at"] is not None:
+        stored = State(state["stored_type"], state["stored_occurred_at"])
+    if stored is not None and (given or by.nothing):
+        raise _usage(
+            "its stored entries say what the state becomes"
+            f" ({stored.last_type} of {rfc3339(stored.last_occurred_at)}), so leave it to them"
+        )
+    if stored is None and not given and not by.nothing:
+        raise CommandError(
+            "no entry is stored that says what the state becomes. Nothing was changed; say it"
+            " yourself, with --to-type and --to-time (to_type, to_time), or with --to-nothing"
+            " (to_nothing), after which the stream's next decision is written whatever it is."
+        )
+    if stored is not None:
+        return stored
+    return State(by.type, by.time) if by.type is not None and by.time is not None else None
+
+
+def _usage(why: str) -> CommandError:
+    return CommandError(f"{why}. Nothing was changed.", ExitCode.USAGE)

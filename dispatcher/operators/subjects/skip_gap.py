@@ -1,0 +1,90 @@
+"""Letting a lane go on behind decisions that are not stored any more.
+
+A lane never jumps over a missing sequence by itself: what is missing may come back from a backup.
+What a person gave up with its day (`db prune` keeps nothing for an endpoint that is disabled) does
+not come back.
+
+Where an endpoint takes some types alone, a lane goes to the next entry of these by itself: what is
+not stored cannot be told there from what was never wanted.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+from dispatcher.operators.common.session import OperatorSession, Row, operator_connection
+from dispatcher.shared.text import one_line
+from sink.contract.exits import CommandError, ExitCode
+
+ACTION = "lane.pass"
+
+
+class Passing(OperatorSession):
+    """Lanes in front of a gap; use `passing(dsn)` to get it."""
+
+    def pass_missing(self, subject: str, endpoint: str, reason: str) -> Row:
+        """Let the lane go on with the first entry behind its place that is stored.
+
+        Returns `subject`, `endpoint`, `passed_from` and `passed_to` (the sequences that are not
+        stored, both included) and `next_sequence` (None: nothing is left to deliver). Raises
+        `CommandError` where there is no such lane, nothing is missing at its head, a dead letter
+        holds it, or it is under way; nothing is changed then.
+        """
+        with self._transaction():
+            lane = self._maybe("subjects/lane_take", {"subject": subject, "endpoint": endpoint})
+            passed = _judged(lane, subject, endpoint)
+            place = {name: passed[name] for name in ("endpoint_id", "subject_id")}
+            self._run("subjects/lane_pass", {**place, "passed": passed["passed_to"]})
+            done = {
+                "subject": subject,
+                "endpoint": endpoint,
+                "passed_from": passed["passed_from"],
+                "passed_to": passed["passed_to"],
+                "next_sequence": passed["found"],
+            }
+            self._audit(ACTION, f"subject {subject}", reason, done)
+        return done
+
+
+@contextmanager
+def passing(dsn: str | None) -> Iterator[Passing]:
+    """Connect in the operator's role; raises `CommandError` when that is not possible."""
+    with operator_connection(dsn) as connection:
+        yield Passing(connection)
+
+
+def _judged(lane: Row | None, subject: str, endpoint: str) -> Row:
+    """Return the lane with what may be passed; raises `CommandError` where nothing may."""
+    where = f"the lane of {one_line(subject)} at {endpoint}"
+    if lane is None:
+        raise CommandError(
+            f"there is no lane of {one_line(subject)} at {endpoint}; nothing was changed. Names are"
+            " compared exactly: see `holdfast subjects list` and `holdfast endpoint list`.",
+            ExitCode.NOTHING_MATCHED,
+        )
+    first, found = lane["delivered_sequence"] + 1, lane["found"]
+    if lane["leased"]:
+        raise CommandError(
+            f"{where} is under way; nothing was changed. Try again in a moment.", ExitCode.FAILED
+        )
+    if lane["chooses"]:
+        _nothing(where, "nothing is missing that it waits for, as it takes some types alone")
+    if first > lane["last_sequence"] or found == first:
+        _nothing(where, "nothing is missing at its head" if found else "it has nothing to deliver")
+    if not lane["due"]:
+        raise CommandError(
+            f"a dead letter holds {where}; nothing was changed. `holdfast why` says which, and what"
+            " to do about it."
+        )
+    return {
+        **lane,
+        "passed_from": first,
+        "passed_to": lane["last_sequence"] if found is None else found - 1,
+    }
+
+
+def _nothing(where: str, why: str) -> NoReturn:
+    raise CommandError(
+        f"{where}: {why}; nothing was changed. `holdfast why` says what it waits for.",
+        ExitCode.NOTHING_MATCHED,
+    )

@@ -1,0 +1,1 @@
+"""Suppressed decisions: recorded and not written; an overtaken one can be written."""

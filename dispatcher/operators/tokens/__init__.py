@@ -1,0 +1,1 @@
+"""Tokens of the API and logins of the console."""

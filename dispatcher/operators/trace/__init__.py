@@ -1,0 +1,1 @@
+"""One decision from its batch to its receipts."""

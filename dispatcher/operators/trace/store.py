@@ -1,0 +1,107 @@
+"""One decision on its whole way: batch, entry, attempts, receipts."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from dispatcher.operators.attempts.store import Wanted
+from dispatcher.operators.common.session import Row, operator_connection
+from dispatcher.operators.streams.offsets import readable_offsets
+from dispatcher.operators.why.store import Why
+from sink.contract.exits import CommandError, ExitCode
+from sink.contract.key import Key
+
+ATTEMPTS_MAX = 500
+"""Of all endpoints together; the newest."""
+
+DECISION = (
+    "merchant_id",
+    "action",
+    "window_start",
+    "window_end",
+    "revision",
+    "exposure_minor",
+    "limit_minor",
+    "release_level_minor",
+    "currency",
+    "policy_version",
+)
+"""What is shown of a body that is withheld: the members of `data` that say what was decided."""
+
+
+class Trace(Why):
+    """Reads everything about one entry; use `trace(dsn)` to get it."""
+
+    def trace(self, key: Key, *, body: bool) -> Row:
+        """Return the batch, the entry, the attempts of each endpoint and where it stands there.
+
+        The body, and what receivers answered, only where `body` asks for it. Raises `CommandError`
+        (nothing matched) for a key whose entry is not stored.
+        """
+        self.tells_answers = body
+        found = self.entry(key)
+        ids = {name: found["batch"][name] for name in ("stream", "query_id", "batch_id")}
+        ledger = self._one("streams/batch_find", ids)
+        explained = self.explain_key(key, "")
+        tried, older = self.of_key(key, Wanted(), limit=ATTEMPTS_MAX)
+        if not explained.entry:
+            raise CommandError(
+                f"the entry of {key.text} was dropped just now. Nothing was changed.",
+                ExitCode.NOTHING_MATCHED,
+            )
+        return {
+            "key": key.text,
+            "batch": {**ledger, "source_offsets": readable_offsets(ledger["source_offsets"])},
+            "entry": _entry(found, body=body),
+            "endpoints": [
+                {
+                    "endpoint": each.endpoint,
+                    "verdict": each.answer.verdict.value,
+                    "sentence": each.answer.sentence,
+                    "attempts": [
+                        _attempt(row, body=body)
+                        for row in reversed(tried)
+                        if row["endpoint"] == each.endpoint
+                    ],
+                }
+                for each in explained.at_endpoints
+            ],
+            "older_attempts": older is not None,
+        }
+
+
+@contextmanager
+def trace(dsn: str | None) -> Iterator[Trace]:
+    """Connect in the operator's role; raises `CommandError` when that is not possible."""
+    with operator_connection(dsn) as connection:
+        yield Trace(connection)
+
+
+def _entry(found: Row, *, body: bool) -> Row:
+    names = ("subject", "sequence", "type", "occurred_at", "created_at", "priority", "traceparent")
+    raw = found["body"].encode()
+    return {
+        **{name: found[name] for name in names},
+        "decision": _decision(found["body"]),
+        "body_bytes": len(raw),
+        "body_sha256": hashlib.sha256(raw).hexdigest(),
+        "body": found["body"] if body else None,
+    }
+
+
+def _decision(body: str) -> dict[str, Any]:
+    data = json.loads(body).get("data")
+    return {name: data[name] for name in DECISION if name in data} if isinstance(data, dict) else {}
+
+
+def _attempt(row: Row, *, body: bool) -> Row:
+    names = ("number", "finished_at", "outcome", "status", "duration_ms", "error", "receipt")
+    answered = row["response"]
+    return {
+        **{name: row[name] for name in names},
+        "retry_at": row["retry_at"],
+        "response_bytes": 0 if answered is None else len(answered.encode()),
+        "response": answered if body else None,
+    }

@@ -1,0 +1,1 @@
+"""Why an entry or a subject is where it is, and the command that helps."""

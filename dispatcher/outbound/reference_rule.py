@@ -1,0 +1,136 @@
+"""Which references a process may resolve: below what it was started with, and no others. Pure.
+
+Whoever may change an endpoint decides where requests go and, by references, what stands in them. So
+a reference never reaches what the process itself works with: its database, libpq's and
+OpenTelemetry's variables, files of the system.
+"""
+
+import os.path
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dispatcher.outbound.headers import is_reference
+
+ALLOW_PREFIX = "HOLDFAST_ALLOW_SECRET_ENV_PREFIX"
+ALLOW_DIR = "HOLDFAST_ALLOW_SECRET_DIR"
+
+DEFAULT_PREFIX = "HOLDFAST_SECRET_"
+"""What the name of a variable with a secret begins with, where nothing else is allowed."""
+DEFAULT_DIR = "/run/secrets/holdfast"
+"""The folder of files with secrets, where nothing else is allowed."""
+OWN_PREFIXES = ("HOLDFAST_", "PG", "OTEL_")
+"""What a process itself is started with; but for `DEFAULT_PREFIX`, no reference reaches it."""
+
+_PREFIX = re.compile(r"[A-Za-z_][A-Za-z0-9_]{2,}_", re.ASCII)
+"""A word and `_`: half a word is the beginning of names that nobody meant, as D of DATABASE_URL."""
+_KERNEL = ("/proc", "/sys", "/dev")
+"""Where a file is a process, its environment or a device."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceRule:
+    """The prefixes and folders below which references are allowed. Raises `ValueError`."""
+
+    env_prefixes: tuple[str, ...] = (DEFAULT_PREFIX,)
+    folders: tuple[str, ...] = (DEFAULT_DIR,)
+
+    def __post_init__(self) -> None:
+        """Refuse what would let a reference reach the process's own settings."""
+        for prefix in self.env_prefixes:
+            if (
+                not _PREFIX.fullmatch(prefix)
+                or _is_own(prefix)
+                or any(own.startswith(prefix) for own in OWN_PREFIXES)
+            ):
+                raise ValueError(
+                    f"{ascii(prefix)[:80]} cannot be a prefix of variables with secrets: it is the"
+                    f" beginning of a name, such as {DEFAULT_PREFIX}, of at least 4 characters and"
+                    f" with _ at its end, and no variable that begins with"
+                    f" {', '.join(OWN_PREFIXES)} has it"
+                )
+        for folder in self.folders:
+            if not is_usable_folder(folder):
+                raise ValueError(
+                    f"{ascii(folder)[:80]} cannot be a folder of secrets: it is an absolute path"
+                    f" without .., such as {DEFAULT_DIR}, and not / or in {', '.join(_KERNEL)}"
+                )
+
+    def fault(self, reference: str) -> str | None:
+        """Return why `reference` (`env:VAR` or `file:PATH`) is not resolved, or None.
+
+        Of a file only the path is judged here; where it leads is for whoever opens it.
+        """
+        kind, _, name = reference.partition(":")
+        if kind == "env":
+            allowed = name.startswith(self.env_prefixes) and not _is_own(name)
+        else:
+            path = os.path.normpath(name)
+            up = ".." in name.split("/")
+            allowed = not up and any(is_below(path, folder) for folder in self.folders)
+        return None if allowed else f"{reference} is not allowed: {self.says}"
+
+    def fault_of(self, references: Iterable[str]) -> str | None:
+        """Return the fault of the first of `references` that has one, or None."""
+        return next((fault for each in references if (fault := self.fault(each))), None)
+
+    @property
+    def says(self) -> str:
+        """What is allowed, in words."""
+        variables = " or ".join(f"{prefix}*" for prefix in self.env_prefixes)
+        return (
+            f"a reference names a variable {variables} or a file below {' or '.join(self.folders)}"
+            f" (--secret-env-prefix and --secret-dir of the dispatcher, {ALLOW_PREFIX} and"
+            f" {ALLOW_DIR} of every process)"
+        )
+
+
+def rule_of(environment: Mapping[str, str]) -> ReferenceRule:
+    """Return the rule that the environment gives; raises `ValueError`. An empty value is not set.
+
+    >>> rule_of({ALLOW_PREFIX: "PAYOUTS_:LEDGER_"}).env_prefixes
+    ('PAYOUTS_', 'LEDGER_')
+    """
+    prefixes, folders = environment.get(ALLOW_PREFIX), environment.get(ALLOW_DIR)
+    return rule_with(prefixes.split(":") if prefixes else [], folders.split(":") if folders else [])
+
+
+def rule_with(prefixes: Iterable[str], folders: Iterable[str]) -> ReferenceRule:
+    """Return the rule of these; of what is empty, the default. Raises `ValueError`."""
+    return ReferenceRule(
+        tuple(dict.fromkeys(prefixes)) or (DEFAULT_PREFIX,),
+        tuple(dict.fromkeys(folders)) or (DEFAULT_DIR,),
+    )
+
+
+def references_of(settings: Mapping[str, Any]) -> list[str]:
+    """Return every reference among the settings of an endpoint, by columns, as far as given."""
+    named = [
+        *settings.get("secret_refs", ()),
+        *settings.get("headers", {}).values(),
+        *(settings.get(column) for column in ("ca_ref", "client_cert_ref", "client_key_ref")),
+    ]
+    return [each for each in named if isinstance(each, str) and is_reference(each)]
+
+
+def is_usable_folder(folder: str) -> bool:
+    """Return whether files below `folder` may be read as secrets."""
+    if (
+        not folder.startswith("/")
+        or folder.startswith("//")
+        or ".." in folder.split("/")
+        or "\0" in folder
+    ):
+        return False
+    path = os.path.normpath(folder)
+    return path != "/" and not any(path == own or is_below(path, own) for own in _KERNEL)
+
+
+def is_below(path: str, folder: str) -> bool:
+    """Return whether `path` is inside `folder`; both are absolute."""
+    return path.startswith(os.path.normpath(folder) + "/")
+
+
+def _is_own(name: str) -> bool:
+    return name.startswith(OWN_PREFIXES) and not name.startswith(DEFAULT_PREFIX)

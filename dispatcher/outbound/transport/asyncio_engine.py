@@ -1,0 +1,155 @@
+"""The asyncio engine: connections of its own on the dispatcher's event loop, parsed by llhttp.
+
+Nothing of a request leaves the thread that settles it, which is why it is the fast one: a client
+with a thread of its own needs the interpreter for each answer, and waits for it.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import httpx
+
+from dispatcher.outbound.request import Request
+from dispatcher.outbound.target import Target, url_fault
+from dispatcher.outbound.transport.certificates import UnusablePemError, authorities, extend
+from dispatcher.outbound.transport.channel import Channel
+from dispatcher.outbound.transport.dialing import Dialer, NotConnectedError
+from dispatcher.outbound.transport.guard import (
+    AddressRefusedError,
+    Guard,
+    Resolve,
+    ResolveError,
+    system_addresses,
+)
+from dispatcher.outbound.transport.http_connection import TIME_IS_UP, Reply
+from dispatcher.outbound.transport.transport import Progress
+from dispatcher.shared.clock import seconds
+from dispatcher.shared.outcome import Answer, NoAnswer, NotSent, Refused, Response, too_late
+from dispatcher.shared.text import one_line
+from sink.contract.failpoints import ENVIRONMENT, failpoint
+
+_NONE = (None, None)
+
+
+class AsyncioTransport:
+    """The transport of a dispatcher: connections of its own for each target."""
+
+    def __init__(self, ca_file: Path | None = None, resolve: Resolve = system_addresses) -> None:
+        """`ca_file` holds further certificate authorities to trust, as PEM.
+
+        Raises `OSError` when it cannot be read and `UnusablePemError` when it holds none.
+        """
+        self._ca_pem = None if ca_file is None else ca_file.read_bytes()
+        self._tls = authorities(self._ca_pem)
+        self._resolve = resolve
+        self._channels: dict[Target, Channel] = {}
+        # Targets are compared by all that they hold, which takes as long as building a request.
+        self._newest: dict[int, tuple[Target, Channel]] = {}
+        self._passed: Callable[[str], None] | None = (
+            failpoint if os.environ.get(ENVIRONMENT) else None
+        )
+
+    def fault(self, target: Target) -> str | None:
+        """Return why the target's URL or certificates cannot be used, or None."""
+        try:
+            self._channel(target)
+        except httpx.InvalidURL as error:
+            return f"its URL cannot be used: {one_line(str(error))}"
+        except UnusablePemError as error:
+            return str(error)
+        return None
+
+    async def send(self, target: Target, request: Request, progress: Progress) -> Answer:
+        """Make one attempt; see `Transport.send`."""
+        end = seconds() + target.total_timeout
+        try:
+            newest, channel = self._newest.get(target.endpoint_id, _NONE)
+            if newest is not target or channel is None:
+                channel = self._channel(target)
+            head = channel.head(request)
+        except (httpx.InvalidURL, ValueError) as error:
+            of_endpoint = isinstance(error, httpx.InvalidURL | UnusablePemError)
+            return Refused(one_line(str(error)), of_endpoint=of_endpoint)
+        except OSError as error:  # no descriptor left to read a certificate by
+            return NotSent(one_line(str(error)))
+        channel.in_use += 1
+        try:
+            connection = channel.idle()
+            if connection is None:
+                async with asyncio.timeout(target.total_timeout):
+                    connection = await channel.opened()
+            if not connection.usable:
+                return NotSent("the receiver closed the connection before the request")
+            left = end - seconds()
+            if left <= 0:
+                channel.give_back(connection)
+                return NotSent(too_late(target.total_timeout))
+            progress.sent = True
+            reply = await connection.exchange(head, request.body, left, self._passed)
+            channel.give_back(connection)
+        except (NotConnectedError, ResolveError) as error:
+            return NotSent(one_line(str(error)))
+        except AddressRefusedError as error:
+            return Refused(one_line(str(error)), of_endpoint=True)
+        except TimeoutError:
+            return NotSent(f"no connection within {target.total_timeout:g} s")
+        finally:
+            channel.in_use -= 1
+        if self._passed is not None and reply.status is not None:
+            self._passed("D9")
+        return _answer(reply, target.total_timeout)
+
+    async def retain(self, targets: Collection[Target]) -> None:
+        """Close the connections of targets that are not in `targets` and not in use any more.
+
+        The names of the others are resolved meanwhile: a decision need not wait for that.
+        """
+        kept = set(targets)
+        gone = {target: each for target, each in self._channels.items() if target not in kept}
+        for target, channel in gone.items():
+            if not channel.in_use:
+                self._newest.pop(target.endpoint_id, None)
+                self._channels.pop(target, None)
+                await channel.close()
+        for channel in tuple(self._channels.values()):
+            channel.prepare()
+            channel.close_expired()
+
+    def drop(self, target: Target) -> None:
+        """Close the idle connections to `target`; see `Transport.drop`."""
+        channel = self._channels.get(target)
+        if channel is not None:
+            channel.drop()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        self._newest.clear()
+        while self._channels:
+            await self._channels.popitem()[1].close()
+        await asyncio.sleep(0)  # a turn of the loop, in which they are
+
+    def _channel(self, target: Target) -> Channel:
+        channel = self._channels.get(target)
+        if channel is None:
+            if fault := url_fault(target.url):
+                raise httpx.InvalidURL(fault)
+            tls = self._tls
+            if (target.ca_pem, target.client_cert_pem, target.client_key_pem) != (None, None, None):
+                tls = authorities(self._ca_pem)
+                extend(tls, target)
+            url = httpx.URL(target.url)
+            guard = Guard(target.allowed, encrypted=target.encrypted, resolve=self._resolve)
+            dialer = Dialer(target, url, guard, tls if target.encrypted else None)
+            channel = self._channels[target] = Channel(url, dialer)
+        self._newest[target.endpoint_id] = (target, channel)
+        return channel
+
+
+def _answer(reply: Reply, total_timeout: float) -> Answer:
+    """Return what came of it: the status line decides, whatever happened to the body."""
+    if reply.status is None:
+        late = reply.fault is TIME_IS_UP
+        return NoAnswer(f"no answer within {total_timeout:g} s" if late else one_line(reply.fault))
+    return Response(reply.status, reply.retry_after, reply.body, reply.key_window)

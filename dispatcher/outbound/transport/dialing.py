@@ -1,0 +1,134 @@
+"""Opening connections to one target: only to addresses that the guard gave out.
+
+A name is resolved and judged at most every 30 s, however many connections are opened, and what was
+judged is what is connected to. The certificate is checked against the name of the URL.
+"""
+
+import asyncio
+import socket
+import ssl
+from typing import cast
+
+import httpx
+
+from dispatcher.outbound.target import Target
+from dispatcher.outbound.transport.guard import Guard, ResolveError
+from dispatcher.outbound.transport.http_connection import Connection
+from dispatcher.shared.clock import seconds
+from sink.contract.failpoints import failpoint
+
+RESOLVED_SECONDS = 30.0
+"""How long addresses are used before the name is resolved and judged again."""
+
+_PORTS = {"http": 80, "https": 443}
+
+
+class NotConnectedError(Exception):
+    """No address of the target could be connected to in time."""
+
+
+class Dialer:
+    """Opens the connections of one target."""
+
+    def __init__(
+        self, target: Target, url: httpx.URL, guard: Guard, tls: ssl.SSLContext | None
+    ) -> None:
+        """`tls` is for https:// alone."""
+        self.addresses: tuple[str, ...] = ()
+        """The addresses that were judged last and may be connected to."""
+        self._target = target
+        # As it stands in the URL, in ASCII: a name goes to the resolver, an address comes back.
+        self._host = url.raw_host.decode("ascii")
+        self._port = _PORTS[url.scheme] if url.port is None else url.port
+        self._guard = guard
+        self._tls = tls
+        self._first = 0
+        self._fresh_until = 0.0
+        self._resolving = asyncio.Lock()
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the addresses may be used without resolving the name again."""
+        return seconds() < self._fresh_until
+
+    async def look_up(self) -> None:
+        """Resolve and judge the name, if that is due.
+
+        Raises `ResolveError` and `AddressRefusedError`.
+        """
+        async with self._resolving:
+            if self.fresh:
+                return
+            limit = min(self._target.connect_timeout, self._target.total_timeout)
+            try:
+                found = await self._guard.addresses(self._host, self._port, limit)
+            except ResolveError:
+                if not self.addresses:
+                    raise
+                # What was judged stays judged while the resolver is away.
+            except BaseException:
+                self.addresses = ()
+                raise
+            else:
+                self.addresses, self._first = tuple(found), 0
+            self._fresh_until = seconds() + RESOLVED_SECONDS
+
+    async def dial(self) -> Connection:
+        """Connect to the first address that can be, within the connect timeout.
+
+        Whoever comes next begins with that address, too, and after the last resolves anew. Raises
+        `NotConnectedError`.
+        """
+        end = seconds() + self._target.connect_timeout
+        addresses, fault = self.addresses[self._first :], "no address"
+        for place, address in enumerate(addresses):
+            # An address that swallows packets leaves a share of the time to those behind it.
+            share = max(0.001, (end - seconds()) / (len(addresses) - place))
+            try:
+                async with asyncio.timeout(share):
+                    return await self._open(address)
+            except (OSError, ValueError) as error:
+                fault = f"no connection within {share:g} s" if _is_late(error) else str(error)
+                self._failed(address)
+        raise NotConnectedError(f"{self._host}: {fault}")
+
+    def _failed(self, address: str) -> None:
+        if address in self.addresses:
+            self._first = max(self._first, self.addresses.index(address) + 1)
+        if self._first >= len(self.addresses):
+            self._first, self._fresh_until = 0, 0.0
+
+    async def _open(self, address: str) -> Connection:
+        loop = asyncio.get_running_loop()
+        failpoint("D5")
+        ((family, kind, protocol, _, place),) = socket.getaddrinfo(
+            address, self._port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+        )
+        opened = socket.socket(family, kind, protocol)
+        connection = Connection(address)
+        try:
+            opened.setblocking(False)
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await loop.sock_connect(opened, place)
+            transport, _ = await loop.create_connection(lambda: connection, sock=opened)
+            if self._tls is not None:
+                failpoint("D6")
+                # In two steps: `create_connection` would keep the transport below to itself.
+                encrypted = await loop.start_tls(
+                    transport,
+                    connection,
+                    self._tls,
+                    server_hostname=self._host,
+                    ssl_handshake_timeout=self._target.connect_timeout,
+                )
+                connection.encrypted(cast("asyncio.Transport", encrypted))
+        except BaseException:
+            # What holds the socket by now must end before its number is somebody else's.
+            connection.abort()
+            opened.close()
+            raise
+        return connection
+
+
+def _is_late(error: Exception) -> bool:
+    return isinstance(error, TimeoutError) and not str(error)

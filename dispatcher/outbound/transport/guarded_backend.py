@@ -1,0 +1,77 @@
+"""How the httpx engine opens a connection: only to addresses that the guard gave out."""
+
+import asyncio
+import ssl
+from collections.abc import Iterable
+
+import httpcore
+
+from dispatcher.outbound.transport.guard import Guard
+from sink.contract.failpoints import failpoint
+
+
+class GuardedBackend(httpcore.AsyncNetworkBackend):
+    """Opens the TCP connections of one target."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        self._network = httpcore.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109 - the signature is httpcore's
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        """Connect to the first address of `host` that may be and can be connected to.
+
+        `timeout` covers the resolver and all addresses together. Raises `AddressRefusedError`,
+        `ResolveError`, or httpcore's own errors of connecting.
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + (timeout or 0)
+        addresses = await self._guard.addresses(host, port, timeout)
+        failpoint("D5")
+        left = len(addresses)
+        while True:
+            # An address that swallows packets leaves a share of the time to those behind it.
+            share = max(0.001, (end - loop.time()) / left) if timeout else None
+            try:
+                stream = await self._network.connect_tcp(
+                    addresses[-left], port, share, local_address, socket_options
+                )
+                return _Handshake(stream) if self._guard.encrypted else stream
+            except (httpcore.ConnectError, httpcore.ConnectTimeout):
+                left -= 1
+                if not left:
+                    raise
+
+
+class _Handshake(httpcore.AsyncNetworkStream):
+    """A connection that is about to be encrypted, and is closed when that is cancelled.
+
+    httpcore closes it after an error but not after a cancellation, which is how a deadline ends it.
+    """
+
+    def __init__(self, stream: httpcore.AsyncNetworkStream) -> None:
+        self._stream = stream
+
+    async def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - the signature is httpcore's
+    ) -> httpcore.AsyncNetworkStream:
+        """Encrypt the connection; the name of the URL is what the certificate must be for."""
+        failpoint("D6")
+        try:
+            return await self._stream.start_tls(ssl_context, server_hostname, timeout)
+        except BaseException:
+            await self._stream.aclose()
+            raise
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        await self._stream.aclose()

@@ -1,0 +1,1 @@
+"""What every room of the dispatcher uses. It imports none of them."""

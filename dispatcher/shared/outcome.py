@@ -1,0 +1,94 @@
+"""What an answer means. The transport reports what happened on the wire; this decides.
+
+The line between `failed` and `unknown` is whether a byte of the request may have been written: from
+then on the receiver may have acted, and only it can tell.
+"""
+
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from dispatcher.shared.value import value
+from sink.contract.states import Outcome
+
+CONFLICT = 409
+"""The receiver is still busy with this very key (Idempotency-Key draft): try again soon."""
+
+RESPONSE_BYTES_READ_MAX = 16 * 1024
+"""How much of a response body is read before the connection is closed."""
+
+
+@value
+class Response:
+    """A status line arrived. `body` is the first part of the body, perhaps cut or incomplete."""
+
+    status: int
+    retry_after: tuple[str, ...] = ()
+    """Every Retry-After field, as it was."""
+    body: bytes = field(default=b"", repr=False)
+    key_window: str | None = None
+    """The field `holdfast-key-window`, as it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotSent:
+    """No byte of the request was written: resolving, connecting or the TLS handshake failed."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoAnswer:
+    """The request was written, or may have been, and no status line came back."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Our own guard did not allow the request: nothing was sent."""
+
+    error: str
+    of_endpoint: bool = False
+    """Whether the endpoint is at fault, by its address or URL, and not the entry."""
+
+
+Answer = Response | NotSent | NoAnswer | Refused
+
+
+def too_late(total_timeout: float) -> str:
+    """Return why a request was not sent whose time was over before its first byte."""
+    return f"its time of {total_timeout:g} s was over before the request could be written"
+
+
+def classify(answer: Answer) -> Outcome:
+    """Return the outcome of `answer`."""
+    match answer:
+        case Response():
+            return _of_status(answer.status, asks_to_wait=bool(answer.retry_after))
+        case NotSent():
+            return Outcome.FAILED
+        case NoAnswer():
+            return Outcome.UNKNOWN
+        case Refused():
+            return Outcome.REFUSED
+        case _:
+            assert_never(answer)
+
+
+def _of_status(status: int, *, asks_to_wait: bool) -> Outcome:
+    if 200 <= status <= 299:
+        return Outcome.DELIVERED
+    match status:
+        case 410:
+            return Outcome.GONE
+        case 429:
+            return Outcome.THROTTLED
+        case 503 if asks_to_wait:
+            return Outcome.THROTTLED
+        case 408 | 409:
+            return Outcome.FAILED
+        case _ if 400 <= status <= 499:
+            return Outcome.REJECTED
+        case _:
+            # 5xx; 3xx, which is never followed; and codes that HTTP does not define
+            return Outcome.FAILED

@@ -1,0 +1,10 @@
+"""SQL statements by name: one statement a file, in a folder `sql` beside the store that runs it."""
+
+from functools import cache
+from importlib.resources import files
+
+
+@cache
+def statement(folder: str, name: str) -> bytes:
+    """Return the text of `{folder}/sql/{name}.sql`; `folder` is relative to the dispatcher."""
+    return files("dispatcher").joinpath(folder, "sql", f"{name}.sql").read_bytes()

@@ -1,0 +1,1 @@
+"""Tools for people who write a receiver: `listen`, `trigger`, `sign`, `verify`, `conform`."""

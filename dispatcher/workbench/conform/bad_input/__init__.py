@@ -1,0 +1,1 @@
+"""Requests that a receiver must refuse, one rule each."""

@@ -1,0 +1,91 @@
+"""What the checks work with: the plan, the sample, the line to the receiver."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from dispatcher.receiver.secret import Secret
+from dispatcher.workbench.conform.bad_input.aim import Aim
+from dispatcher.workbench.conform.client import Client
+from dispatcher.workbench.conform.probe import Probe
+from dispatcher.workbench.conform.reply import Reply
+from dispatcher.workbench.conform.rule import Rule
+from dispatcher.workbench.conform.sample import Delivery, Sample
+from dispatcher.workbench.conform.shot import Shot, shot
+
+SETTLE_SECONDS_MAX = 5.0
+_PAUSE_SECONDS, _PAUSE_SECONDS_MAX = 0.05, 2.0
+DRIP_SECONDS_MAX = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to fire, at whom, for how long."""
+
+    url: str
+    inquiry_url: str
+    """Where an inquiry goes, with `{key}` in it."""
+    secret: Secret = field(repr=False)
+    second_secret: Secret | None = field(default=None, repr=False)
+    sample: Sample = field(default_factory=lambda: Sample(0))
+    deadline_seconds: float = 15.0
+    patient_seconds: float = 0.0
+    """How old the first key has to be when it is sent again at the end."""
+    drip_seconds: float = DRIP_SECONDS_MAX
+    ca_file: str | None = None
+    wants: Callable[[Rule], bool] = lambda _rule: True
+
+
+@dataclass(slots=True)
+class Kit:
+    """One run of the kit."""
+
+    plan: Plan
+    client: Client
+    probe: Probe | None
+    first: tuple[Delivery, Reply, float] | None = None
+    """The first good delivery, its answer, and when it came (monotonic seconds)."""
+
+    def aim(self, name: str) -> Aim:
+        """Return a fresh delivery to make something of, at this moment."""
+        return Aim(self.plan.sample.delivery(name), self.plan.secret, int(time.time()))
+
+    def shot(self, delivery: Delivery) -> Shot:
+        """Return the delivery as the dispatcher would send it now."""
+        return shot(delivery, (self.plan.secret,), int(time.time()))
+
+    async def send(self, delivery: Delivery) -> Reply:
+        """Send it as the dispatcher would; raises `GaveUp`."""
+        return await self.client.send(self.shot(delivery))
+
+    async def send_settled(self, delivery: Delivery) -> Reply:
+        """Send it, and again while the receiver is busy with it, for some seconds."""
+        end = time.monotonic() + SETTLE_SECONDS_MAX
+        while True:
+            reply = await self.send(delivery)
+            if not reply.is_busy or time.monotonic() > end:
+                return reply
+            await asyncio.sleep(_pause(reply))
+
+    async def count(self, delivery: Delivery) -> int | None:
+        """Return how often it was applied, as the probe says now; None without a probe."""
+        if self.probe is None:
+            return None
+        return await self.probe.applied(delivery.key, delivery.subject)
+
+    async def count_settled(self, delivery: Delivery) -> int | None:
+        """Return the same, once it is not 0 or some seconds have gone."""
+        end = time.monotonic() + SETTLE_SECONDS_MAX
+        while True:
+            counted = await self.count(delivery)
+            if counted != 0 or time.monotonic() > end:
+                return counted
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+
+def _pause(reply: Reply) -> float:
+    asked = reply.headers.get("retry-after", "")
+    if asked.isascii() and asked.isdigit():
+        return min(float(asked[:4]), _PAUSE_SECONDS_MAX) or _PAUSE_SECONDS
+    return _PAUSE_SECONDS

@@ -1,0 +1,118 @@
+"""From the arguments of `holdfast conform` to a plan and a probe; every fault is a `ValueError`."""
+
+import json
+import re
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from dispatcher.outbound.target import url_fault
+from dispatcher.receiver.secret import Secret
+from dispatcher.workbench.conform.kit import Plan
+from dispatcher.workbench.conform.probe import CommandProbe, Probe, UrlProbe
+from dispatcher.workbench.conform.rule import Rule
+from dispatcher.workbench.conform.run import RULES
+from dispatcher.workbench.conform.sample import SUBJECT, Sample
+from sink.contract.canonical import NotCanonical
+from sink.contract.wire import INQUIRY_PATH
+
+_TYPE = re.compile(r"[A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)*")
+_TYPE_CHARACTERS_MAX = 128
+_KEY = "{key}"
+
+
+class NoSuchRule(ValueError):
+    """A pattern of --only or --skip matches no rule."""
+
+
+def plan_of(
+    url: str,
+    known: Sequence[Secret],
+    *,
+    seed: int,
+    type_: str | None = None,
+    data: bytes | None = None,
+    inquiry: str | None = None,
+    patient_seconds: float = 0.0,
+    deadline_seconds: float = 15.0,
+    only: Sequence[str] = (),
+    skip: Sequence[str] = (),
+    ca_file: Path | None = None,
+) -> Plan:
+    """Return the plan; `known` are the receiver's one or two secrets. Raises `ValueError`."""
+    if fault := url_fault(url):
+        raise ValueError(fault)
+    asked = inquiry or _root(url) + INQUIRY_PATH + _KEY
+    if (fault := url_fault(asked)) or _KEY not in asked:
+        raise ValueError(f"--inquiry: {fault or f'there is no {_KEY} in it'}")
+    if ca_file is not None:
+        try:
+            ssl.create_default_context(cafile=str(ca_file))
+        except OSError as error:
+            raise ValueError(f"--ca-file {ca_file} cannot be used: {error.strerror}") from None
+    return Plan(
+        url=url,
+        inquiry_url=asked,
+        secret=known[0],
+        second_secret=known[1] if len(known) > 1 else None,
+        sample=_sample(seed, type_, data),
+        deadline_seconds=deadline_seconds,
+        patient_seconds=patient_seconds,
+        ca_file=None if ca_file is None else str(ca_file),
+        wants=_wants(only, skip),
+    )
+
+
+def probe_of(url: str | None, command: str | None) -> Probe | None:
+    """Return the probe that was named, or None; raises `ValueError`."""
+    if url is not None and command is not None:
+        raise ValueError("--probe and --probe-command: give one of them")
+    if url is not None:
+        return UrlProbe(url)
+    return None if command is None else CommandProbe(command)
+
+
+def _sample(seed: int, type_: str | None, data: bytes | None) -> Sample:
+    if (type_ is None) != (data is None):
+        raise ValueError("--type and --data go together")
+    if type_ is None or data is None:
+        return Sample(seed)
+    if len(type_) > _TYPE_CHARACTERS_MAX or not _TYPE.fullmatch(type_):
+        raise ValueError("--type is no dotted name of a-z A-Z 0-9 _")
+    try:
+        members: Any = json.loads(data.decode())
+    except (ValueError, RecursionError):
+        raise ValueError("--data holds no JSON in UTF-8") from None
+    if not isinstance(members, Mapping):
+        raise ValueError("--data holds no JSON object")  # noqa: TRY004 - the file is wrong
+    if SUBJECT not in json.dumps(members):
+        raise ValueError(
+            f"--data names no subject: put {SUBJECT} where the receiver finds the ordering key,"
+            " since each check needs one of its own"
+        )
+    sample = Sample(seed, type_, members)
+    try:
+        sample.delivery("first")
+    except NotCanonical as error:
+        raise ValueError(f"--data: {error}") from None
+    return sample
+
+
+def _wants(only: Sequence[str], skip: Sequence[str]) -> Callable[[Rule], bool]:
+    for pattern in (*only, *skip):
+        if not any(fnmatchcase(rule.id, pattern) for rule in RULES):
+            raise NoSuchRule(f"no rule matches {pattern!r}")
+
+    def wants(rule: Rule) -> bool:
+        chosen = not only or any(fnmatchcase(rule.id, pattern) for pattern in only)
+        return chosen and not any(fnmatchcase(rule.id, pattern) for pattern in skip)
+
+    return wants
+
+
+def _root(url: str) -> str:
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc, "", "", ""))

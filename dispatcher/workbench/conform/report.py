@@ -1,0 +1,53 @@
+"""The verdicts of a run, counted. Pure."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from dispatcher.shared.text import redact
+from dispatcher.workbench.conform.rule import Grade, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was graded. `stopped` says why not everything was; None where it was."""
+
+    verdicts: tuple[Verdict, ...]
+    requests: int
+    seconds: float
+    stopped: str | None = None
+
+    def count(self, grade: Grade) -> int:
+        """Return how many verdicts have this grade."""
+        return sum(verdict.grade is grade for verdict in self.verdicts)
+
+    def rules(self, grade: Grade) -> list[str]:
+        """Return the ids of the rules with this grade, in the order in which they were graded."""
+        return [verdict.rule.id for verdict in self.verdicts if verdict.grade is grade]
+
+    def passes(self, *, strict: bool) -> bool:
+        """Return whether the receiver conforms; `strict` lets a warning count as a failure."""
+        bad = self.count(Grade.FAIL) + (self.count(Grade.WARN) if strict else 0)
+        return bad == 0 and self.stopped is None
+
+    def content(self) -> dict[str, Any]:
+        """Return the report as `--json` prints it."""
+        return {
+            "passed": self.count(Grade.PASS),
+            "failed": self.count(Grade.FAIL),
+            "warned": self.count(Grade.WARN),
+            "requests": self.requests,
+            "seconds": round(self.seconds, 3),
+            "stopped": self.stopped,
+            "rules": [
+                {
+                    "rule": verdict.rule.id,
+                    "grade": verdict.grade.value,
+                    "title": verdict.rule.title,
+                    "severity": verdict.rule.severity.value,
+                    "detail": redact(verdict.detail),
+                    "source": verdict.rule.source,
+                    "fix": verdict.rule.fix,
+                }
+                for verdict in self.verdicts
+            ],
+        }

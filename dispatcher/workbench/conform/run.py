@@ -1,0 +1,106 @@
+"""The checks in their order, and the report."""
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from dispatcher.workbench.conform import rules
+from dispatcher.workbench.conform.bad_input.table import BAD_INPUT
+from dispatcher.workbench.conform.checks import input as checks_input
+from dispatcher.workbench.conform.checks import kept as checks_kept
+from dispatcher.workbench.conform.checks import once as checks_once
+from dispatcher.workbench.conform.checks.slow import SlowSender
+from dispatcher.workbench.conform.client import Client, GaveUp
+from dispatcher.workbench.conform.kit import Kit, Plan
+from dispatcher.workbench.conform.probe import Probe
+from dispatcher.workbench.conform.report import Report
+from dispatcher.workbench.conform.rule import Rule, Verdict
+
+
+class Unreachable(Exception):
+    """Nobody answered the first delivery; nothing was graded."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Check:
+    run: Callable[[Kit], Awaitable[list[Verdict]]]
+    rules: tuple[Rule, ...]
+
+
+_SLOW = (rules.SLOW_OTHERS, rules.SLOW_CUT)
+_FIRST = (rules.GOOD_APPLIED, rules.GOOD_OUTCOME)
+_RAW = _Check(checks_once.raw, (rules.RAW_SPACED,))
+_CHECKS = (
+    _RAW,
+    _Check(checks_once.duplicate, (rules.DUPLICATE_ONCE, rules.DUPLICATE_SAME)),
+    _Check(checks_once.commit, (rules.COMMIT_FIRST,)),
+    _Check(checks_once.concurrent, (rules.CONCURRENT_ONCE, rules.CONCURRENT_ANSWERS)),
+    _Check(checks_once.conflict, (rules.CONFLICT_REFUSED, rules.CONFLICT_FIRST_KEPT)),
+    _Check(checks_once.order, (rules.ORDER_GAP, rules.ORDER_STALE, rules.ORDER_STALE_AGAIN)),
+    _Check(checks_input.bad_input, (*(case.rule for case in BAD_INPUT), rules.TRACE_NONE)),
+    _Check(checks_input.times, (rules.TIME_WITHIN,)),
+    _Check(
+        checks_input.rotation,
+        (
+            rules.ROTATION_UNKNOWN_FIRST,
+            rules.ROTATION_OTHER_SCHEME,
+            rules.ROTATION_SPOILED,
+            rules.ROTATION_SIXTEENTH,
+            rules.ROTATION_SECOND,
+        ),
+    ),
+    _Check(checks_input.key_forms, (rules.KEY_FORMS,)),
+    _Check(checks_input.size, (rules.SIZE_LARGE, rules.SIZE_OVER)),
+    _Check(checks_input.method, (rules.METHOD,)),
+    _Check(
+        checks_kept.inquiry,
+        (rules.INQUIRY_KNOWN, rules.INQUIRY_GUARDED, rules.INQUIRY_UNKNOWN),
+    ),
+    _Check(checks_kept.kept, (rules.KEYS_KEPT,)),
+    _Check(checks_kept.window, (rules.WINDOW_ENOUGH,)),
+    _Check(checks_kept.receipts, (rules.RECEIPT_GENUINE,)),
+    _Check(checks_kept.deadline, (rules.DEADLINE,)),
+)
+
+RULES: tuple[Rule, ...] = (
+    *_FIRST,
+    *_SLOW,
+    *(rule for check in _CHECKS for rule in check.rules),
+)
+"""Every rule, in the order in which they are graded."""
+
+
+async def conform_to(plan: Plan, probe: Probe | None = None) -> Report:
+    """Fire everything that `plan` wants and grade it.
+
+    The first good delivery is always sent. If it is refused, little else can be judged: the report
+    ends there and says so. Raises `Unreachable`, and `ProbeFailed` as the probe does.
+    """
+    begin = time.monotonic()
+    verdicts: list[Verdict] = []
+    stopped: str | None = None
+    async with Client(plan.url, plan.deadline_seconds, plan.ca_file) as client:
+        kit = Kit(plan, client, probe)
+        slow = SlowSender(kit)
+        try:
+            verdicts += await checks_once.good(kit)
+            if kit.first is not None and not kit.first[1].is_success:
+                reply = kit.first[1]
+                if reply.status is None:
+                    raise Unreachable(str(reply))
+                verdicts += await checks_once.raw(kit)
+                stopped = "a good delivery was refused, so nothing else can be told"
+            else:
+                if any(plan.wants(rule) for rule in _SLOW):
+                    verdicts += await slow.begin()
+                for check in _CHECKS:
+                    if any(plan.wants(rule) for rule in check.rules):
+                        verdicts += await check.run(kit)
+                if plan.wants(rules.SLOW_CUT):
+                    verdicts += await slow.end()
+        except GaveUp as given_up:
+            stopped = str(given_up)
+        finally:
+            await slow.cancel()
+    kept = tuple(each for each in verdicts if plan.wants(each.rule))
+    return Report(kept, len(client.exchanges), time.monotonic() - begin, stopped)

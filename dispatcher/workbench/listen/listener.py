@@ -1,0 +1,156 @@
+"""What `holdfast listen` does with a request: verify, misbehave as asked, apply once, take note.
+
+No socket: the server hands requests in and writes the replies. Safe for several threads at once.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from threading import Lock
+
+from dispatcher.receiver.errors import VerificationError
+from dispatcher.receiver.problem import Problem
+from dispatcher.receiver.receipt import Answer, answer
+from dispatcher.receiver.secret import Secret
+from dispatcher.receiver.verify import Delivery, verify
+from dispatcher.workbench.listen.arrival import FAILED, REFUSED, Arrival
+from dispatcher.workbench.listen.memory_inbox import MemoryInbox
+from dispatcher.workbench.listen.misbehaviour import Faults, Misbehaviour, Turn
+from dispatcher.workbench.listen.record import Record, Report
+from sink.contract.wire import ReceiptOutcome
+
+Fields = Sequence[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the server shall do. An `answer` of None: cut the connection without a word."""
+
+    arrival: Arrival
+    answer: Answer | None
+    wait_seconds: float = 0.0
+    """How long to wait before that."""
+
+
+class Listener:
+    """One run of `holdfast listen`."""
+
+    def __init__(
+        self,
+        secrets: Sequence[Secret],
+        misbehaviour: Misbehaviour,
+        *,
+        seed: int,
+        subject_member: str,
+        heard: Callable[[Arrival], None],
+        unanswered: Callable[[Arrival], None],
+    ) -> None:
+        """`subject_member` is the member of `data` that names the subject.
+
+        `heard` is called with every arrival, in order, one at a time; `unanswered` with one whose
+        sender had hung up.
+        """
+        self._secrets = tuple(secrets)
+        self._asked = misbehaviour
+        self._faults = Faults(misbehaviour, seed)
+        self._subject_member = subject_member
+        self._heard = heard
+        self._unanswered = unanswered
+        self._inbox = MemoryInbox()
+        self._record = Record()
+        self._number = 0
+        self._lock = Lock()
+
+    @property
+    def acknowledged(self) -> int:
+        """How many different keys were answered 2xx."""
+        with self._lock:
+            return self._record.acknowledged
+
+    def report(self, expected: Collection[str] | None, *, gaps_allowed: bool) -> Report:
+        """Return what can be said now."""
+        with self._lock:
+            return self._record.report(expected, gaps_allowed=gaps_allowed)
+
+    def receive(self, headers: Fields, body: bytes) -> Reply:
+        """Deal with one POST."""
+        now = datetime.now(UTC)
+        try:
+            delivery = verify(headers, body, self._secrets, now=now)
+        except VerificationError as error:
+            return self.refuse(Problem(error.status, error.reason, error.detail), len(body))
+        with self._lock:
+            turn = self._faults.turn()
+            arrival, reply = self._deal(delivery, turn, now)
+            self._note(arrival)
+        return Reply(arrival, reply, self._asked.latency_ms / 1000)
+
+    def refuse(self, problem: Problem, size: int) -> Reply:
+        """Answer what is no delivery of ours; `size` is what was read of the body, in bytes."""
+        with self._lock:
+            arrival = Arrival(
+                self._next(),
+                datetime.now(UTC),
+                REFUSED,
+                problem.status,
+                size,
+                reason=str(problem.reason),
+                detail=problem.detail,
+            )
+            self._note(arrival)
+        return Reply(arrival, problem.answer())
+
+    def hung_up(self, arrival: Arrival) -> None:
+        """Note that the sender was gone before its answer was written."""
+        with self._lock:
+            self._record.unanswered(arrival)
+            self._unanswered(arrival)
+
+    def _deal(self, delivery: Delivery, turn: Turn, now: datetime) -> tuple[Arrival, Answer | None]:
+        subject = self._subject(delivery)
+        outcome, right = FAILED, None
+        if turn.applies:
+            receipt = self._inbox.receive(delivery, subject, now)
+            outcome, right = receipt.outcome.value, answer(receipt, delivery.secret)
+        given = right if turn.status is None else self._wrong(turn.status)
+        if turn.cut and outcome == ReceiptOutcome.APPLIED:
+            self._faults.cut_made()
+            given = None
+        arrival = Arrival(
+            self._next(),
+            now,
+            outcome,
+            None if given is None else given.status,
+            len(delivery.raw),
+            type=delivery.body.type,
+            subject=subject,
+            sequence=delivery.body.sequence,
+            key=delivery.key,
+            timestamp=delivery.body.timestamp,
+            data=delivery.body.data,
+        )
+        return arrival, given
+
+    def _wrong(self, status: int) -> Answer:
+        """Compose the answer that was asked for: no receipt, whatever its status says."""
+        if status < 300:
+            return Answer(status, {}, b"")
+        made = Problem(status, "on_purpose", "holdfast listen was asked to answer this").answer()
+        headers = {name: text for name, text in made.headers.items() if name != "connection"}
+        if self._asked.retry_after_seconds is not None:
+            headers["retry-after"] = str(self._asked.retry_after_seconds)
+        elif status == 503:
+            del headers["retry-after"]  # only where it was asked for
+        return Answer(status, headers, made.body)
+
+    def _subject(self, delivery: Delivery) -> str | None:
+        found = delivery.body.data.get(self._subject_member)
+        return found if isinstance(found, str) and found else None
+
+    def _next(self) -> int:
+        self._number += 1
+        return self._number
+
+    def _note(self, arrival: Arrival) -> None:
+        self._record.add(arrival)
+        self._heard(arrival)

@@ -1,0 +1,1 @@
+"""From the rows of a micro-batch to entries, as Arrow columns. No I/O."""

@@ -1,0 +1,106 @@
+"""From the rows of a micro-batch to entries that can be written; no I/O, no clock.
+
+A row that cannot become an entry is quarantined with its reason and never stops the batch; a table
+that cannot be right (a column is missing, a type has no canonical form) stops it before any row.
+"""
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from sink.contract.states import QuarantineReason
+from sink.errors import BatchTooLarge
+from sink.rows.columns import REFUSED, check_companion, check_entries, check_refused
+from sink.rows.digest import digest
+from sink.rows.evidence import detail_text, readable, storable
+from sink.rows.hashes import contents
+from sink.rows.order import settle
+from sink.rows.prepared import PreparedBatch, QuarantinedRow, quarantine_table
+from sink.rows.rows import read_rows
+
+ROWS_MAX = 1_000_000
+"""Most rows of one batch, as entries or refused: each passes through the driver's Python."""
+
+BYTES_MAX = 1 << 30
+"""Most bytes of one batch in Arrow, over all of its tables."""
+
+
+@dataclass(frozen=True)
+class BatchInput:
+    """The tables of one micro-batch, as `select` makes them of the DataFrame's rows.
+
+    >>> def select(rows: pa.Table) -> BatchInput:
+    ...     return BatchInput(rows.drop_columns(["score"]), companions={"scores": rows})
+    """
+
+    entries: pa.Table
+    """subject string, type string, key list<string>, occurred_at timestamp[us, UTC], data struct;
+    optional priority (an integer; 0, the default, is the most urgent) and traceparent string."""
+
+    refused: pa.Table | None = None
+    """Rows that were refused before: reason (a `QuarantineReason`), detail, row (its JSON text)."""
+
+    companions: Mapping[str, pa.Table] = field(default_factory=dict)
+    """Further flat tables that belong to the batch: a replay must bring them again, unchanged."""
+
+
+def prepare(batch: BatchInput) -> PreparedBatch:
+    """Check and canonicalise a batch.
+
+    Raises `SchemaMismatch` (a column, or a refused row's reason) and `BatchTooLarge`.
+    """
+    tables = _tables(batch)
+    row_count = batch.entries.num_rows + (batch.refused.num_rows if batch.refused else 0)
+    _check_size(row_count, sum(table.nbytes for table in tables.values()))
+    check_entries(batch.entries)
+    if batch.refused is not None:
+        check_refused(batch.refused)
+    for name, table in batch.companions.items():
+        check_companion(name, table)
+
+    rows = read_rows(batch.entries)
+    # One after another, beside what this thread and then the server do meanwhile.
+    pool = ThreadPoolExecutor(1, "holdfast-hash")
+    content = pool.submit(contents, rows.entries)
+    settled = settle(rows.entries)
+    ordered = pool.submit(lambda: content.result().take(settled.places))
+    hashing = pool.submit(digest, tables)
+    pool.shutdown(wait=False)
+    quarantined = [*rows.refused, *settled.conflicting, *_handed_in(batch.refused)]
+    return PreparedBatch(
+        entries=settled.entries,
+        quarantined=quarantine_table(quarantined),
+        duplicate_count=settled.duplicate_count,
+        row_count=row_count,
+        content=ordered,
+        hashing=hashing,
+    )
+
+
+def _tables(batch: BatchInput) -> dict[str, pa.Table]:
+    tables = {f"companion {name}": table for name, table in batch.companions.items()}
+    tables["entries"] = batch.entries
+    if batch.refused is not None:
+        tables["refused"] = batch.refused
+    return tables
+
+
+def _check_size(rows: int, size: int) -> None:
+    if rows > ROWS_MAX or size > BYTES_MAX:
+        raise BatchTooLarge(
+            f"the batch has {rows:,} rows and {size:,} bytes; at most {ROWS_MAX:,} rows and"
+            f" {BYTES_MAX:,} bytes pass through the driver. Nothing was written, and the batch is"
+            " still in the checkpoint; set path='staged', so that its rows go from the tasks to"
+            " Postgres, and restart. Or let the source give less at a time (maxFilesPerTrigger,"
+            " maxOffsetsPerTrigger) and start from the checkpoint as it was before this batch."
+        )
+
+
+def _handed_in(refused: pa.Table | None) -> Iterator[QuarantinedRow]:
+    if refused is None:
+        return
+    columns = ([readable(value) for value in refused.column(name)] for name in REFUSED)
+    for reason, detail, row in zip(*columns, strict=True):
+        yield QuarantinedRow(QuarantineReason(reason), detail_text(detail), storable(row))

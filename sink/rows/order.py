@@ -1,0 +1,73 @@
+"""In which order entries are numbered, and which of those with one key is written."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sink.contract.states import QuarantineReason
+from sink.rows.copy_binary import one_chunk, uuids
+from sink.rows.evidence import detail_text, entry_text
+from sink.rows.hashes import contents
+from sink.rows.prepared import QuarantinedRow
+
+# What follows the key settles what is left between entries of one key: input order never counts.
+_ORDER = ("subject", "occurred_at", "key_text", "type", "tail", "priority", "traceparent")
+
+
+class Settled(NamedTuple):
+    """What became of entries of which several may have one key."""
+
+    entries: pa.Table
+    """ENTRIES in the order in which they are numbered. Keys differ."""
+
+    places: pa.Array
+    """Where each of them was in the input, from 0."""
+
+    conflicting: list[QuarantinedRow]
+    duplicate_count: int
+
+
+def settle(entries: pa.Table) -> Settled:
+    """Put ENTRIES in order and keep the first of each key.
+
+    A later one is a duplicate if its subject, type, time and data are the same, else a conflict.
+    """
+    places = pc.sort_indices(entries, [(name, "ascending") for name in _ORDER])
+    ordered = entries.take(places)
+    if _differ(ordered["key"]):
+        return Settled(ordered, places, [], 0)
+    key = _codes(ordered["key"])
+    _, first, code = np.unique(key, return_index=True, return_inverse=True)
+    content, subject = _codes(contents(ordered)), _codes(ordered["subject"])
+    first_of = first[code]
+    again = first_of != np.arange(len(key))
+    same = (content == content[first_of]) & (subject == subject[first_of])
+    differs = again & ~same
+    conflicting = ordered.filter(pa.array(differs)).to_pylist()
+    return Settled(
+        ordered.filter(pa.array(~again)),
+        places.filter(pa.array(~again)),
+        [conflict(row) for row in conflicting],
+        int(again.sum() - differs.sum()),
+    )
+
+
+def conflict(entry: dict[str, object]) -> QuarantinedRow:
+    """Set aside an entry (a row of ENTRIES) whose key another entry of the batch has taken."""
+    detail = f"key hf_{entry['key']} is in this batch before, with other content"
+    return QuarantinedRow(QuarantineReason.KEY_CONFLICT, detail_text(detail), entry_text(entry))
+
+
+def _differ(keys: pa.ChunkedArray) -> bool:
+    """Return whether no two keys have one first half; keys are hashes, so hardly ever by chance."""
+    halves = np.sort(uuids(one_chunk(keys)).view("u8")[::2])
+    return bool((halves[1:] != halves[:-1]).all())
+
+
+def _codes(column: pa.ChunkedArray) -> "np.ndarray[tuple[int], np.dtype[np.int32]]":
+    codes: np.ndarray[tuple[int], np.dtype[np.int32]] = np.asarray(
+        column.combine_chunks().dictionary_encode().indices
+    )
+    return codes

@@ -1,0 +1,91 @@
+"""What a batch is when it is ready for the transaction: tables in the transaction's own columns."""
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from sink.contract.states import QuarantineReason
+
+ENTRIES = pa.schema(
+    {
+        "subject": pa.large_string(),
+        "type": pa.string(),
+        "key_text": pa.large_string(),
+        "key": pa.string(),
+        "occurred_at": pa.timestamp("us", "UTC"),
+        "priority": pa.int16(),
+        "traceparent": pa.string(),
+        "head": pa.large_string(),
+        "tail": pa.large_string(),
+    }
+)
+"""An entry without its sequence, which only the transaction knows. `key_text` is the canonical JSON
+of the key's parts; `key` is 32 hex digits; the body is `head`, the sequence, `tail`.
+"""
+
+ARRIVED = pa.schema(
+    {
+        "subject": pa.large_string(),
+        "type": pa.string(),
+        "key": pa.string(),
+        "content": pa.string(),
+        "occurred_at": pa.timestamp("us", "UTC"),
+    }
+)
+"""What decides what is written of an entry; `content` is `hashes.contents`, 32 hex digits."""
+
+QUARANTINED = pa.schema({"reason": pa.string(), "detail": pa.string(), "row": pa.large_string()})
+"""A row that was set aside: a `QuarantineReason`, one line for a person, the row as JSON text."""
+
+
+class QuarantinedRow(NamedTuple):
+    """A row that was set aside."""
+
+    reason: QuarantineReason
+    detail: str
+    row: str
+
+
+def quarantine_table(rows: Sequence[QuarantinedRow]) -> pa.Table:
+    """Return QUARANTINED."""
+    columns = zip(*rows, strict=True) if rows else ((), (), ())
+    return pa.table([list(column) for column in columns], schema=QUARANTINED)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedBatch:
+    """A batch as the transaction takes it.
+
+    `row_count` is `entries.num_rows + duplicate_count + quarantined.num_rows`.
+    """
+
+    entries: pa.Table
+    """ENTRIES in the order in which they are numbered (`sink.rows.order`). Keys differ."""
+
+    quarantined: pa.Table
+    """QUARANTINED, in the order of the input."""
+
+    duplicate_count: int
+    """Rows that repeat another row's key with the same content."""
+
+    row_count: int
+
+    content: Future[pa.ChunkedArray]
+    """ARRIVED's, in the order of `entries`: hashed while they are put in order."""
+
+    hashing: Future[bytes]
+    """The digest, which most transactions need last."""
+
+    @property
+    def arrived(self) -> pa.Table:
+        """ARRIVED, in the order of `entries`."""
+        given = self.entries.append_column("content", self.content.result())
+        return given.select(ARRIVED.names)
+
+    @property
+    def digest(self) -> bytes:
+        """As `sink.rows.digest.digest` of the tables."""
+        return self.hashing.result()

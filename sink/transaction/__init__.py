@@ -1,0 +1,1 @@
+"""The batch transaction: ledger, keys, subjects, entries, quarantine."""

@@ -1,0 +1,285 @@
+"""The sink's connections and transactions: bounded in time, in its role, on a server to be trusted.
+
+Nothing is kept in the session between two transactions, so a pooler in transaction mode may give
+each of them another one.
+"""
+
+import os
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import date
+from functools import cache
+from importlib.resources import files
+from threading import Timer
+from typing import Any
+
+import psycopg
+from psycopg.rows import DictRow, dict_row
+
+from sink.contract.dsn import redact
+from sink.contract.roles import SINK
+from sink.contract.schema import SCHEMA_REVISION
+from sink.errors import AccessDenied, NotPrimary, SchemaMismatch
+
+# libpq keeps no SQLSTATE of a connection that was refused, so the words have to do.
+_DENIED = re.compile(
+    r"FATAL: +(?:password authentication failed|no pg_hba\.conf entry"
+    r'|(?:database|role) ".*" does not exist|permission denied for database)'
+)
+
+
+SECONDS_MAX = 2_147_483
+"""Postgres keeps a timeout as milliseconds in 31 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long the sink waits for what, in seconds from 0 to 2,147,483, the most Postgres takes.
+
+    0 is no limit, but for `connect_seconds` (psycopg's own) and `deadline_seconds` (no second try).
+    Raises `ValueError` for anything else.
+
+    >>> sink = OutboxSink(dsn, stream="payouts", timeouts=Timeouts(deadline_seconds=60))
+    """
+
+    connect_seconds: int = 10
+    lock_seconds: float = 20
+    statement_seconds: float = 60
+    idle_seconds: float = 60
+    """After which the server ends a transaction whose driver stands still, and frees its locks."""
+
+    transaction_seconds: float = 120
+    """After which the sink cuts the line of a server that does not answer."""
+
+    deadline_seconds: float = 300
+    """After which the sink stops trying and raises `SinkUnavailable`."""
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            seconds = getattr(self, name)
+            kinds = (int,) if name == "connect_seconds" else (int, float)
+            # A comparison with NaN is false.
+            if type(seconds) not in kinds or not 0 <= seconds <= SECONDS_MAX:
+                number = "a whole number" if len(kinds) == 1 else "a number"
+                raise ValueError(
+                    f"{name} is {seconds!r}: expected {number} of seconds from 0 to {SECONDS_MAX:,}"
+                )
+
+
+_MISFITS = (
+    psycopg.errors.InsufficientPrivilege,
+    psycopg.errors.InvalidSchemaName,
+    psycopg.errors.UndefinedColumn,
+    psycopg.errors.UndefinedFunction,
+    psycopg.errors.UndefinedObject,
+    psycopg.errors.UndefinedTable,
+)
+
+
+_REFUSED = "the sink does not write to this database"
+
+
+@cache
+def statement(name: str) -> bytes:
+    """Return the text of `sink/transaction/sql/{name}.sql`."""
+    return (files("sink.transaction") / "sql" / f"{name}.sql").read_bytes()
+
+
+def execute(connection: psycopg.Connection, name: str, **values: Any) -> psycopg.Cursor[DictRow]:
+    """Execute a statement of `sql/`; raises `SchemaMismatch` where the database lacks something."""
+    with fitting():
+        return connection.cursor(row_factory=dict_row).execute(statement(name), values)
+
+
+def one_row(connection: psycopg.Connection, name: str, **values: Any) -> DictRow:
+    """Execute a statement that always returns a row, and return it."""
+    found = execute(connection, name, **values).fetchone()
+    if found is None:
+        raise LookupError(f"{name}.sql returned no row")
+    return found
+
+
+@contextmanager
+def fitting() -> Iterator[None]:
+    """Turn an error that says the schema or a right is missing into `SchemaMismatch`."""
+    try:
+        yield
+    except _MISFITS as error:
+        raise SchemaMismatch(
+            f"the database is not as this version needs it: {said(error)}. Nothing of this batch"
+            " was written; run `holdfast db doctor`, then `holdfast db upgrade`."
+        ) from error
+
+
+def said(error: BaseException) -> str:
+    """Return what an error says on one line, without a password."""
+    return redact(" ".join(str(error).split())).rstrip(".")
+
+
+class Session(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that knows which role its transactions take on: the stream's, if it has one."""
+
+    role = SINK
+
+
+def open_session(dsn: str, stream: str, timeouts: Timeouts) -> Session:
+    """Connect and check server and schema; work is done in `transaction(connection, timeouts)`.
+
+    Raises `psycopg.OperationalError` when nobody answers, `AccessDenied` when the server says no,
+    `SchemaMismatch` when the wrong one answers and `NotPrimary` when it may be the right one later.
+    """
+    try:
+        connection = _connect(dsn, stream, timeouts)
+    except psycopg.OperationalError as error:
+        if _DENIED.search(str(error)) is None:
+            raise
+        raise AccessDenied(
+            f"stream {stream!r}: the server refused the connection: {said(error)}. Nothing was"
+            " written, and the batch is still in the checkpoint; correct user, password or database"
+            " of the DSN, and restart."
+        ) from None
+    try:
+        with cut_after(connection, timeouts.transaction_seconds):
+            # Each statement must see what others committed while it waited for their locks.
+            connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+            with connection.transaction():
+                server = one_row(connection, "connection/server", stream=stream)
+                _refuse_unfit(server)
+                connection.role = server["writer"]
+                _take_role(connection, timeouts)
+                _refuse_other_revision(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _connect(dsn: str, stream: str, timeouts: Timeouts) -> Session:
+    return Session.connect(
+        dsn,
+        autocommit=True,
+        connect_timeout=timeouts.connect_seconds,
+        application_name=f"holdfast sink {stream}"[:63],
+        client_encoding="UTF8",
+        # A plan kept from a small batch would be a bad one for the next large batch, and a pooler
+        # would not know it.
+        prepare_threshold=None,
+        keepalives=1,
+        keepalives_idle=10,
+        keepalives_interval=5,
+        keepalives_count=3,
+    )
+
+
+@contextmanager
+def transaction(
+    connection: psycopg.Connection, timeouts: Timeouts, *, read_only: bool = False
+) -> Iterator[date]:
+    """Run a block in one transaction, in the sink's role and limits; they end with it.
+
+    Yields the day on the database's clock, in UTC. A read-only one sees the database as of one
+    moment. Raises `NotPrimary`, and `SchemaMismatch` where the user may not act as the sink.
+    """
+    with connection.transaction():
+        if read_only:
+            execute(connection, "connection/read_only")
+        session = _take_role(connection, timeouts)
+        if session["read_only"]:
+            raise _not_primary()
+        today: date = session["today"]
+        yield today
+
+
+@contextmanager
+def cut_after(connection: psycopg.Connection, seconds: float) -> Iterator[None]:
+    """Cut the connection's line when the block takes longer: a silent server cannot hold us.
+
+    The server's own timeouts end what the server knows of; this ends a wait for a server, or a
+    network, that does not speak any more. 0 seconds are no limit.
+    """
+    if not seconds:
+        yield
+        return
+    # A descriptor of our own: libpq may close its own, and the number then names another file.
+    line = socket.socket(fileno=os.dup(connection.fileno()))
+    timer = Timer(seconds, _cut, [line])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        line.close()
+
+
+def _cut(line: socket.socket) -> None:
+    with suppress(OSError):
+        line.shutdown(socket.SHUT_RDWR)
+
+
+def _refuse_unfit(server: DictRow) -> None:
+    if server["read_only"]:
+        raise _not_primary()
+    if not server["durable"]:
+        fault = (
+            "fsync or full_page_writes is off, so that it may forget what it committed; set both on"
+        )
+    elif server["encoding"] != "UTF8":
+        fault = f"its encoding is {server['encoding']}; make a database with encoding UTF8"
+    elif not server["installed"]:
+        fault = "it has no Holdfast schema; run `holdfast db upgrade`"
+    else:
+        return
+    raise SchemaMismatch(f"{_REFUSED}: {fault}. Nothing was written.")
+
+
+def _not_primary() -> NotPrimary:
+    return NotPrimary(
+        f"{_REFUSED}: it is read-only or a standby; let the DSN name the primary. Nothing was"
+        " written."
+    )
+
+
+def _take_role(connection: psycopg.Connection, timeouts: Timeouts) -> DictRow:
+    role = connection.role if isinstance(connection, Session) else SINK
+    try:
+        found = connection.cursor(row_factory=dict_row).execute(
+            statement("connection/session"),
+            {
+                "role": role,
+                "lock_ms": _milliseconds(timeouts.lock_seconds),
+                "statement_ms": _milliseconds(timeouts.statement_seconds),
+                "idle_ms": _milliseconds(timeouts.idle_seconds),
+            },
+        )
+    except (psycopg.errors.InvalidParameterValue, psycopg.errors.InsufficientPrivilege) as error:
+        quoted = role if role == SINK else f'"{role}"'
+        raise SchemaMismatch(
+            f"the database user {connection.info.user!r} cannot act as {role} ({said(error)})."
+            f" Nothing was written; run `holdfast db upgrade`, or let an administrator run"
+            f" `GRANT {quoted} TO {connection.info.user}`."
+        ) from error
+    row = found.fetchone()
+    if row is None:
+        raise LookupError("session.sql returned no row")
+    return row
+
+
+def _refuse_other_revision(connection: psycopg.Connection) -> None:
+    found = execute(connection, "connection/revision").fetchone()
+    revision = found["revision"] if found else "none"
+    if revision != SCHEMA_REVISION:
+        raise SchemaMismatch(
+            f"the database has schema revision {revision}, this version of the sink needs"
+            f" {SCHEMA_REVISION}. Nothing was written; run `holdfast db upgrade`, or use the"
+            " version of Holdfast that the database was upgraded for."
+        )
+
+
+def _milliseconds(seconds: float) -> str:
+    # To Postgres 0 is no limit.
+    return f"{max(round(seconds * 1000), 1) if seconds else 0}ms"

@@ -1,0 +1,95 @@
+"""Rows dated beyond the database's clock: each would overtake what its subject does until then.
+
+The moment is the database's, read in the transaction. A replay of a batch that is written finds its
+ledger row, so it never asks again, and the digest knows nothing of it.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sink.contract.canonical import rfc3339
+from sink.contract.states import QuarantineReason
+from sink.rows.copy_format import COPY_ROWS
+from sink.rows.evidence import detail_text, entry_text
+from sink.rows.numbering import Integers
+from sink.rows.prepared import QuarantinedRow, quarantine_table
+from sink.transaction.content import Content
+from sink.transaction.database import one_row
+
+if TYPE_CHECKING:
+    import psycopg
+
+TOLERANCE = timedelta(days=1)
+TOLERANCE_MAX = timedelta(days=36_500)
+
+
+class Split(NamedTuple):
+    """The rows that arrived, by whether they are dated beyond a moment."""
+
+    entries: pa.Table
+    """Those that are not."""
+
+    places: Integers
+    """Where each of them is among all that arrived."""
+
+    future: Integers
+    """Where the others are."""
+
+
+def check_tolerance(tolerance: timedelta) -> None:
+    """Raise `ValueError` for a tolerance that cannot be."""
+    given: object = tolerance
+    if not isinstance(given, timedelta) or not timedelta(0) <= given <= TOLERANCE_MAX:
+        raise ValueError(
+            f"future_tolerance is {tolerance!r}: expected a timedelta from 0 to"
+            f" {TOLERANCE_MAX.days} days"
+        )
+
+
+def latest(connection: "psycopg.Connection", tolerance: timedelta) -> datetime:
+    """Return the latest time that an entry may be dated now."""
+    found: datetime = one_row(connection, "rows/future_limit", tolerance=tolerance)["latest"]
+    return found
+
+
+def split(entries: pa.Table, limit: datetime) -> Split:
+    """Split rows of `prepared.ARRIVED` by a moment."""
+    beyond = np.asarray(pc.greater(entries["occurred_at"], pa.scalar(limit, _TIME)))
+    places = np.flatnonzero(~beyond)
+    if len(places) < entries.num_rows:
+        entries = entries.take(pa.array(places))
+    return Split(entries, places, np.flatnonzero(beyond))
+
+
+def quarantined(
+    connection: "psycopg.Connection", batch: Content, places: Integers, limit: datetime
+) -> Iterator[pa.Table]:
+    """Return the rows of a batch at these places as QUARANTINED, some at a time."""
+    for first in range(0, len(places), COPY_ROWS):
+        rows = batch.rows_at(connection, places[first : first + COPY_ROWS].tolist())
+        yield quarantine_table(
+            [
+                QuarantinedRow(
+                    QuarantineReason.FUTURE_DATED,
+                    detail_text(detail(row["occurred_at"], limit)),
+                    entry_text(row),
+                )
+                for row in rows.to_pylist()
+            ]
+        )
+
+
+def detail(occurred_at: datetime, limit: datetime) -> str:
+    """Say what is wrong with a row, for a person."""
+    return (
+        f"occurred_at {rfc3339(occurred_at)} is beyond {rfc3339(limit)}, the database's clock and"
+        " the tolerance of this stream"
+    )
+
+
+_TIME = pa.timestamp("us", "UTC")

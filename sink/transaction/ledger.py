@@ -1,0 +1,163 @@
+"""What the ledger says of a batch, and what happens when the batch comes again.
+
+The caller holds the stream's lock, so an answer stays true until its COMMIT.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import psycopg
+
+from sink.contract.canonical import rfc3339
+from sink.errors import ReplayDiverged
+from sink.transaction.content import Content
+from sink.transaction.database import execute
+from sink.transaction.divergence import compare, in_words
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a stream: who writes. `epoch` grows with each run and fences the older ones."""
+
+    stream: str
+    query_id: UUID
+    run_id: UUID
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """`rows = entries + duplicates + suppressed + quarantined`; `differing` are duplicates too.
+
+    A suppressed entry changes nothing, or was overtaken by a newer entry of its subject.
+
+    >>> sink = OutboxSink(dsn, stream="payouts")
+    >>> twice = pa.concat_tables([decisions, decisions])
+    >>> sink.apply(twice, Identity(query_id, first_run, 0)).counts
+    Counts(rows=4, entries=2, duplicates=2, differing=0, suppressed=0, quarantined=0)
+    """
+
+    rows: int
+    entries: int
+    duplicates: int
+    differing: int
+    suppressed: int
+    quarantined: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    stream: str
+    batch_id: int
+    batch_no: int
+    written_at: datetime
+    counts: Counts
+
+
+@dataclass(frozen=True, slots=True)
+class Written(_Outcome):
+    """The batch is in the outbox, and this call put it there.
+
+    >>> sink = OutboxSink(dsn, stream="payouts")
+    >>> isinstance(sink.apply(decisions, Identity(query_id, first_run, 0)), Written)
+    True
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed(_Outcome):
+    """The batch was in the outbox already, with the same content; nothing was written.
+
+    >>> sink = OutboxSink(dsn, stream="payouts")
+    >>> first = sink.apply(decisions, Identity(query_id, first_run, 0))
+    >>> again = sink.apply(decisions, Identity(query_id, second_run, 0))
+    >>> type(again).__name__, again.counts == first.counts
+    ('Replayed', True)
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The ledger's row of a batch."""
+
+    run_id: UUID
+    epoch: int
+    digest: bytes
+    batch_no: int
+    written_at: datetime
+    counts: Counts
+
+
+def read(connection: psycopg.Connection, run: Run, batch_id: int) -> Recorded | None:
+    """Return the row of (stream, query id, batch id), or None where the batch is new."""
+    found = execute(
+        connection, "batch/read_batch", stream=run.stream, query_id=run.query_id, batch_id=batch_id
+    ).fetchone()
+    if found is None:
+        return None
+    return Recorded(
+        run_id=found["run_id"],
+        epoch=found["epoch"],
+        digest=found["digest"],
+        batch_no=found["batch_no"],
+        written_at=found["written_at"],
+        counts=Counts(
+            rows=found["row_count"],
+            entries=found["entry_count"],
+            duplicates=found["duplicate_count"],
+            differing=found["differing_count"],
+            suppressed=found["suppressed_count"],
+            quarantined=found["quarantined_count"],
+        ),
+    )
+
+
+def accept(
+    connection: psycopg.Connection,
+    run: Run,
+    batch_id: int,
+    batch: Content,
+    recorded: Recorded,
+    *,
+    commit_unknown: bool,
+    future_tolerance: timedelta,
+) -> Written | Replayed:
+    """Answer a batch that the ledger has: with `commit_unknown` this run's own row is `Written`.
+
+    Raises `ReplayDiverged` when the content is not the recorded one.
+    """
+    if recorded.digest != batch.digest:
+        raise _diverged(connection, run, batch_id, batch, recorded, future_tolerance)
+    ours = commit_unknown and (recorded.run_id, recorded.epoch) == (run.run_id, run.epoch)
+    outcome = Written if ours else Replayed
+    return outcome(run.stream, batch_id, recorded.batch_no, recorded.written_at, recorded.counts)
+
+
+def _diverged(
+    connection: psycopg.Connection,
+    run: Run,
+    batch_id: int,
+    batch: Content,
+    recorded: Recorded,
+    future_tolerance: timedelta,
+) -> ReplayDiverged:
+    difference = compare(
+        connection,
+        batch,
+        recorded.batch_no,
+        run_id=run.run_id,
+        rows_then=recorded.counts.rows,
+        quarantined_then=recorded.counts.quarantined,
+        limit_then=recorded.written_at + future_tolerance,
+    )
+    return ReplayDiverged(
+        f"stream {run.stream!r}: batch {batch_id} of query {run.query_id} came back with other"
+        f" content than was written on {rfc3339(recorded.written_at)}: {in_words(difference)}."
+        f" Nothing was written now, and what was written then stands;"
+        f" `holdfast batch diff {run.stream} {batch_id}` shows it row by row. Restore what made it"
+        " (the code, the policy, the source's files) and restart; or start a new checkpoint, whose"
+        f" recorded keys repeat nothing, and adopt it with `holdfast stream adopt {run.stream}"
+        " --query-id ID --reason TEXT` (the id is in the checkpoint's file `metadata`).",
+        difference,
+    )

@@ -1,0 +1,95 @@
+"""When the sink tries again: only where the database said "not now", and only until a deadline.
+
+A retry repeats a whole transaction, which begins by reading the ledger under the stream's lock; so
+even a COMMIT whose answer was lost is never done twice.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+import psycopg
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception,
+    stop_after_delay,
+    wait_exponential,
+    wait_random,
+)
+
+from sink.errors import NotPrimary
+from sink.transaction.database import said
+
+_log = logging.getLogger(__name__)
+
+_Result = TypeVar("_Result")
+
+_CONNECTION = "08"
+"""The class connection_exception."""
+
+_RESOURCES = "53"
+"""The class insufficient_resources: connections, memory, disk."""
+
+_OF_SESSION = frozenset(
+    {
+        "25P03",  # idle_in_transaction_session_timeout: this process stood still
+        "25P04",  # transaction_timeout, which an administrator may have set
+        "53300",  # too_many_connections
+        "57P01",  # admin_shutdown
+        "57P02",  # crash_shutdown
+        "57P03",  # cannot_connect_now
+        "57P05",  # idle_session_timeout
+    }
+)
+"""After these there is no session."""
+
+_TRANSIENT = _OF_SESSION | {
+    "40001",  # serialization_failure
+    "40P01",  # deadlock_detected
+    "55P03",  # lock_not_available
+    "57014",  # query_canceled: statement_timeout, or an operator
+}
+
+
+def is_transient(error: BaseException) -> bool:
+    """Return whether the same work may succeed later without anybody's help."""
+    if isinstance(error, NotPrimary):
+        # In a failover the address may name a standby that is not promoted yet.
+        return True
+    if not isinstance(error, psycopg.Error):
+        return False
+    if error.sqlstate is None:
+        # libpq lost the connection, or got none: nobody said why.
+        return isinstance(error, psycopg.OperationalError)
+    if isinstance(error, psycopg.errors.UniqueViolation):
+        # Somebody wrote the batch in spite of the lock; the next attempt reads it in the ledger.
+        return error.diag.constraint_name == "pk_batch"
+    return error.sqlstate in _TRANSIENT or error.sqlstate[:2] in (_CONNECTION, _RESOURCES)
+
+
+def is_of_session(error: BaseException) -> bool:
+    """Return whether an error leaves no session that works: where ours does, it was another's."""
+    if not isinstance(error, psycopg.Error) or error.sqlstate is None:
+        return is_transient(error)
+    return error.sqlstate in _OF_SESSION or error.sqlstate[:2] == _CONNECTION
+
+
+def until_done(work: Callable[[], _Result], deadline_seconds: float) -> _Result:
+    """Call `work` until it does not fail with a transient error; the last error is raised as it is.
+
+    No attempt starts after `deadline_seconds`.
+    """
+    return Retrying(
+        retry=retry_if_exception(is_transient),
+        wait=wait_exponential(multiplier=0.05, max=5) + wait_random(0, 0.1),
+        stop=stop_after_delay(deadline_seconds),
+        before_sleep=_report,
+        reraise=True,
+    )(work)
+
+
+def _report(state: RetryCallState) -> None:
+    error = state.outcome.exception() if state.outcome else None
+    if error is not None:
+        _log.warning("attempt %d failed, trying again: %s", state.attempt_number, said(error))

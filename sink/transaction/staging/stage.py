@@ -1,0 +1,147 @@
+"""A stage: the unlogged table in which the rows of one batch wait for its transaction."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.rows import DictRow, dict_row
+
+from sink.errors import SinkError, SinkUnavailable, Transient
+from sink.transaction.database import (
+    Timeouts,
+    cut_after,
+    execute,
+    fitting,
+    one_row,
+    open_session,
+    said,
+    statement,
+    transaction,
+)
+from sink.transaction.ledger import Run
+from sink.transaction.retry import is_transient, until_done
+
+_log = logging.getLogger(__name__)
+
+_Result = TypeVar("_Result")
+
+
+class StageLost(Transient):
+    """The rows that the tasks staged are not all there any more; the batch comes again.
+
+    >>> issubclass(StageLost, Transient)
+    True
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Which table, and how to reach it. It travels to the tasks with the DSN, which it never shows.
+
+    The table has the number that `open_stage` gave; 0 is none.
+    """
+
+    dsn: str = field(repr=False)
+    stream: str
+    timeouts: Timeouts
+    number: int = 0
+
+    def statement(self, name: str) -> bytes:
+        """Return the text of `sink/sql/{name}.sql` for this table."""
+        return statement(name).replace(b"{stage}", b"holdfast.stage_%d" % self.number)
+
+    def execute(
+        self, connection: psycopg.Connection, name: str, **values: Any
+    ) -> psycopg.Cursor[DictRow]:
+        """Execute a statement on this table. Raises `StageLost` where the table is gone."""
+        return self.reached(
+            lambda: connection.cursor(row_factory=dict_row).execute(self.statement(name), values)
+        )
+
+    def reached(self, work: Callable[[], _Result]) -> _Result:
+        """Return what `work` returns, which uses this table.
+
+        Raises `StageLost` and, where the database lacks something else, `SchemaMismatch`.
+        """
+        try:
+            return work()
+        except psycopg.errors.UndefinedTable as error:
+            raise self.lost("its table is gone") from error
+        except psycopg.Error:
+            with fitting():
+                raise
+
+    def lost(self, why: str) -> StageLost:
+        """Return the error that says so."""
+        return StageLost(
+            f"stream {self.stream!r}: what the tasks staged is not all there any more ({why}): the"
+            " server crashed, or another run took the stream. Nothing of the batch was written and"
+            " nothing is lost: Spark replays it when the query restarts."
+        )
+
+    def connect(self) -> psycopg.Connection:
+        """Open a session. Raises `SinkUnavailable` after the deadline, and `SchemaMismatch`."""
+        return self._persist(lambda: open_session(self.dsn, self.stream, self.timeouts))
+
+    def work(self, task: Callable[[psycopg.Connection], _Result]) -> _Result:
+        """Return what `task` returns, in a transaction of a session of its own.
+
+        `task` is called again when the transaction is tried again. Raises as `connect`.
+        """
+
+        return self._persist(lambda: self.work_once(task))
+
+    def work_once(self, task: Callable[[psycopg.Connection], _Result]) -> _Result:
+        """As `work`, and raises what the database says the first time."""
+        with (
+            open_session(self.dsn, self.stream, self.timeouts) as connection,
+            cut_after(connection, self.timeouts.transaction_seconds),
+            transaction(connection, self.timeouts),
+        ):
+            return task(connection)
+
+    def _persist(self, work: Callable[[], _Result]) -> _Result:
+        seconds = self.timeouts.deadline_seconds
+        try:
+            return until_done(work, seconds)
+        except psycopg.Error as error:
+            if not is_transient(error):
+                raise
+            raise SinkUnavailable(
+                f"stream {self.stream!r}: the database was not there for {seconds:g} s"
+                f" ({said(error)}): the batch was staged in part at most, and nothing of it was"
+                " written. Spark replays it when the query restarts."
+            ) from error
+
+
+def open_stage(stage: Stage, run: Run, batch_id: int) -> Stage:
+    """Make the table for a batch, and drop what earlier batches of the stream left.
+
+    Raises as `Stage.connect`.
+    """
+
+    def make(connection: psycopg.Connection) -> int:
+        execute(connection, "staging/drop_stages", stream=run.stream, epoch=run.epoch)
+        opened = one_row(
+            connection, "staging/open_stage", stream=run.stream, epoch=run.epoch, batch_id=batch_id
+        )
+        return int(opened["number"])
+
+    return replace(stage, number=stage.work(make))
+
+
+def drop_stages(stage: Stage, run: Run) -> None:
+    """Drop the stream's tables, of which none is needed any more; tries once and never fails.
+
+    What is left, as a table in which a late task still writes, is left to the next call.
+    """
+    try:
+        stage.work_once(
+            lambda connection: execute(
+                connection, "staging/drop_stages", stream=run.stream, epoch=run.epoch
+            )
+        )
+    except (SinkError, psycopg.Error) as error:
+        _log.warning("stream=%s its stages were not dropped: %s", run.stream, said(error))

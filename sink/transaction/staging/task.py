@@ -1,0 +1,165 @@
+"""What Spark's tasks do: read the rows of a partition, copy them into the stage, and vote.
+
+A task commits a piece at a time, so that no transaction stands open while Spark computes the next
+rows. What an attempt leaves that fails, is killed or comes late is nobody's: its vote is missing.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import psycopg
+import pyarrow as pa
+
+from sink.contract.failpoints import failpoint
+from sink.errors import SinkUnavailable
+from sink.rows.copy_format import csv
+from sink.rows.digest import row_hashes
+from sink.rows.hashes import contents
+from sink.rows.prepared import ENTRIES, QUARANTINED, quarantine_table
+from sink.rows.rows import read_rows
+from sink.transaction.database import cut_after, said, transaction
+from sink.transaction.retry import is_transient
+from sink.transaction.staging.stage import Stage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+PIECE_ROWS = 20_000
+PIECE_BYTES = 8 << 20
+"""Most of a partition that is held as entries at once; as text they are several times as large."""
+
+_ENTRY = [*(name for name in ENTRIES.names if name != "key_text"), "key_text", "content"]
+_SUMMARY = "attempt long, row_count long, refused_count long, byte_count long"
+_SUMMARY_ARROW = pa.schema(
+    {name: pa.int64() for name in ("attempt", "row_count", "refused_count", "byte_count")}
+)
+
+
+class Summary(NamedTuple):
+    """The vote of a task: what its attempt has committed to the stage."""
+
+    attempt: int
+    row_count: int
+    """Entries and refused rows."""
+
+    refused_count: int
+    byte_count: int
+    """Of the rows in Arrow, as they came."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageRows:
+    """The function for `mapInArrow`: one summary of each partition."""
+
+    stage: Stage
+    schema: pa.Schema
+    """That the rows are read in: it has passed `check_entries`, and its times are in UTC."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext  # noqa: PLC0415 - the sink is read without Spark, too
+
+        context = TaskContext.get()
+        if context is None:
+            raise RuntimeError("a task of Spark has a context")
+        place = f"{context.partitionId()}/{context.attemptNumber()}"
+        summary = stage_rows(self.stage, context.taskAttemptId(), self._tables(batches), place)
+        yield pa.RecordBatch.from_pylist([summary._asdict()], _SUMMARY_ARROW)
+
+    def _tables(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+        for batch in batches:
+            yield pa.Table.from_batches([batch]).cast(self.schema)
+
+
+def arrow_schema(df: "DataFrame") -> pa.Schema:
+    """Return the Arrow schema in which the rows of a DataFrame are read; runs nothing."""
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - as above
+
+    return to_arrow_schema(df.schema, timezone="UTC")
+
+
+def run_tasks(df: "DataFrame", schema: pa.Schema, stage: Stage) -> list[Summary]:
+    """Stage all rows of a DataFrame, in one action; a partition without a task has no summary."""
+    rows = df.mapInArrow(StageRows(stage, schema), _SUMMARY).collect()
+    return [Summary(*row) for row in rows]
+
+
+def stage_rows(
+    stage: Stage, attempt: int, tables: Iterable[pa.Table], place: str = "0/0"
+) -> Summary:
+    """Copy rows into the stage, and return once all are committed.
+
+    `place` is the partition and which try this is; failpoint T1 is passed after the first piece and
+    T2 at the end, as `T1/0/0`. Raises `SinkUnavailable`, `StageLost` and `SchemaMismatch`.
+    """
+    rows = refused = size = 0
+    connection: psycopg.Connection | None = None
+    try:
+        for table in tables:
+            for piece in _pieces(table):
+                connection = connection or stage.connect()
+                refused += _copy(connection, stage, attempt, piece)
+                if not rows:
+                    failpoint(f"T1/{place}")
+                rows += piece.num_rows
+            size += table.nbytes
+    except psycopg.Error as error:
+        if not is_transient(error):
+            raise
+        raise SinkUnavailable(
+            f"stream {stage.stream!r}: a task lost the database ({said(error)}). Nothing of the"
+            " batch was written; Spark runs the task again, or the batch."
+        ) from error
+    finally:
+        if connection:
+            connection.close()
+    failpoint(f"T2/{place}")
+    return Summary(attempt, rows, refused, size)
+
+
+def _pieces(table: pa.Table) -> Iterator[pa.Table]:
+    count = table.num_rows
+    if not count:
+        return
+    step = max(1, min(PIECE_ROWS, count * PIECE_BYTES // max(table.nbytes, 1)))
+    for first in range(0, count, step):
+        yield table.slice(first, step)
+
+
+def _copy(connection: psycopg.Connection, stage: Stage, attempt: int, piece: pa.Table) -> int:
+    """Commit a piece to the stage; return how many of its rows are refused."""
+    rows = read_rows(piece)
+    # Which row has which hash does not matter: what is compared are all of a batch, sorted.
+    hashes = [rf"\x{found.hex()}" for found in row_hashes(piece)]
+    count = rows.entries.num_rows
+    entries = rows.entries.append_column("content", contents(rows.entries))
+    entries = _tagged(entries.select(_ENTRY), attempt, hashes[:count])
+    refused = _tagged(
+        quarantine_table(rows.refused).select(QUARANTINED.names), attempt, hashes[count:]
+    )
+
+    def copy() -> None:
+        with (
+            cut_after(connection, stage.timeouts.transaction_seconds),
+            transaction(connection, stage.timeouts),
+        ):
+            for name, table in (
+                ("staging/copy_stage_entries", entries),
+                ("staging/copy_stage_refused", refused),
+            ):
+                if table.num_rows:
+                    with connection.cursor().copy(stage.statement(name)) as stream:
+                        for text in csv(table):
+                            stream.write(text)
+
+    stage.reached(copy)
+    return len(rows.refused)
+
+
+def _tagged(table: pa.Table, attempt: int, hashes: list[str]) -> pa.Table:
+    # In one chunk: PyArrow writes an empty one as NUL bytes.
+    return (
+        table.combine_chunks()
+        .add_column(0, "row_hash", pa.array(hashes, pa.string()))
+        .add_column(0, "attempt", pa.repeat(pa.scalar(attempt, pa.int64()), table.num_rows))
+    )

@@ -1,0 +1,208 @@
+"""THE transaction, in order. Every function here runs inside it, on the caller's connection.
+
+    lock the stream -> fence -> ledger -> lock subjects -> record keys -> number -> ledger row
+    -> entries -> subjects -> suppressed -> quarantine -> `also` -> (the caller commits)
+
+Locks are taken in one order everywhere (the stream, then subjects by name, then keys by value), so
+two streams that decide about the same subjects wait for each other and never deadlock.
+"""
+
+import logging
+from datetime import timedelta
+from shlex import quote
+from uuid import UUID
+
+import psycopg
+
+from sink.contract.failpoints import failpoint
+from sink.contract.requeue import ENDINGS
+from sink.errors import Fenced, UnadoptedCheckpoint
+from sink.limits import QuarantineLimit
+from sink.rows.numbering import Numbered, number
+from sink.transaction import future
+from sink.transaction.companion import Also, accompany
+from sink.transaction.content import Content, Stamp
+from sink.transaction.database import execute, one_row
+from sink.transaction.driver_path import add_quarantined
+from sink.transaction.keys import add_keys
+from sink.transaction.ledger import Counts, Run, Written
+from sink.transaction.subjects import advance_subjects, lock_subjects, with_transitions
+
+_log = logging.getLogger(__name__)
+
+
+def take(
+    connection: psycopg.Connection,
+    stream: str,
+    query_id: UUID,
+    *,
+    acts_for: str | None,
+    checkpoint: str | None,
+) -> None:
+    """Lock the stream for a run that begins, made where there is none; see `Writer.begin_run`."""
+    made = execute(connection, "batch/add_stream", stream=stream, acts_for=acts_for).rowcount
+    if made and acts_for is None and stream.endswith(ENDINGS):
+        raise reserved(stream)
+    found = one_row(connection, "batch/lock_stream", stream=stream)
+    if found["query_id"] in (None, query_id):
+        return
+    if acts_for is not None:
+        raise UnadoptedCheckpoint(
+            f"stream {stream!r}, the name for what people write by hand, is a job's own (query"
+            f" {found['query_id']}). Nothing was written. Leave the stream to that job, and let the"
+            f" job of {acts_for!r} write the entry from its source."
+        )
+    if found["acts_for"] != stream:
+        raise UnadoptedCheckpoint(
+            f"stream {stream!r} holds what people wrote by hand for {found['acts_for']!r}. Nothing"
+            " was written. Give the sink a name of its own and start again."
+        )
+    raise unadopted(stream, query_id, found["query_id"], checkpoint)
+
+
+def reserved(stream: str) -> ValueError:
+    """Say why a job's new stream may not have this name."""
+    return ValueError(
+        f"{stream!r} cannot be the name of a new stream: what ends with {' or '.join(ENDINGS)} is"
+        " for entries that people write by hand. Nothing was written; give the sink another name"
+        " and start again"
+    )
+
+
+def lock(connection: psycopg.Connection, run: Run, batch_id: int) -> str:
+    """Lock the stream; raises `Fenced` or `UnadoptedCheckpoint` where this run may not write.
+
+    Returns the stream whose transition states count: itself, or the one that it acts for.
+    """
+    found = execute(connection, "batch/lock_stream", stream=run.stream).fetchone()
+    if found is None or found["epoch"] != run.epoch:
+        newest = "the stream is gone" if found is None else _newest(found)
+        raise Fenced(
+            f"stream {run.stream!r}: run {run.run_id} (epoch {run.epoch}) may not write batch"
+            f" {batch_id}: {newest}. Nothing is lost: the newer run finds in the ledger what was"
+            " written and replays the rest from the checkpoint. Stop this driver; if it is the"
+            " right one, stop the other and restart this one."
+        )
+    if found["query_id"] != run.query_id:
+        raise unadopted(run.stream, run.query_id, found["query_id"])
+    acts_for: str = found["acts_for"]
+    return acts_for
+
+
+def unadopted(
+    stream: str, query_id: UUID, adopted: UUID, checkpoint: str | None = None
+) -> UnadoptedCheckpoint:
+    """Say why a query id is refused, and how a person may allow it."""
+    where = "" if checkpoint is None else f" --checkpoint {quote(checkpoint)}"
+    return UnadoptedCheckpoint(
+        f"stream {stream!r} has adopted query {adopted}, but this checkpoint is query {query_id}."
+        " Nothing was written. If the checkpoint was moved or lost by mistake, restart from the"
+        " adopted one; if the new one is meant, run"
+        f" `holdfast stream adopt {stream} --query-id {query_id}{where} --reason TEXT`"
+        " (with --force where that machine cannot read the checkpoint) and restart: keys that are"
+        " recorded already repeat nothing."
+    )
+
+
+def write(
+    connection: psycopg.Connection,
+    run: Run,
+    batch_id: int,
+    batch: Content,
+    *,
+    acts_for: str,
+    source_offsets: str | None,
+    suppress_repeats: bool,
+    future_tolerance: timedelta,
+    quarantine_limit: QuarantineLimit,
+    traceparent: str | None,
+    expect_known: bool,
+    also: Also | None,
+) -> Written:
+    """Write a batch that the ledger does not have. The stream is locked; `acts_for` is `lock`'s.
+
+    `expect_known` is a hint, which costs time where it is wrong: that keys are known already.
+    Raises `TooManyRefused`, `CompanionFailed` and whatever `also` raises.
+    """
+    arrived = batch.arrive(connection)
+    limit = future.latest(connection, future_tolerance)
+    entries, places, beyond = future.split(arrived.entries, limit)
+    quarantined = arrived.quarantined + len(beyond)
+    quarantine_limit.check(f"stream {run.stream!r}: batch {batch_id}", quarantined, batch.row_count)
+    locked = lock_subjects(connection, entries["subject"].unique())
+    if suppress_repeats:
+        locked = with_transitions(connection, locked, acts_for)
+    reserved = one_row(connection, "batch/reserve_batch", last_created_at=locked.newest)
+    stamp = Stamp(reserved["batch_no"], reserved["written_at"], traceparent)
+    keys = add_keys(connection, entries, stamp.batch_no, expect_known=expect_known)
+    numbered = number(entries, locked.subjects, keys.fresh, suppress=suppress_repeats).at(places)
+    _report_overtaken(run.stream, batch_id, numbered)
+    known = len(keys.fresh) - int(keys.fresh.sum())
+    counts = Counts(
+        rows=batch.row_count,
+        entries=len(numbered.rows),
+        duplicates=arrived.duplicates + known,
+        differing=keys.differing,
+        suppressed=len(numbered.suppressed.rows),
+        quarantined=quarantined,
+    )
+    _record(connection, run, batch_id, batch.digest, counts, stamp, source_offsets)
+    failpoint("S3")
+    batch.add_entries(connection, numbered, stamp)
+    failpoint("S5")
+    advance_subjects(connection, numbered.moved, acts_for, stamp)
+    batch.add_suppressed(connection, numbered.suppressed, stamp)
+    batch.add_quarantined(connection, stamp)
+    for rows in future.quarantined(connection, batch, beyond, limit):
+        add_quarantined(connection, rows, stamp)
+    failpoint("S6")
+    if also is not None:
+        accompany(connection, run, batch_id, reserved["transaction_id"], also)
+    return Written(run.stream, batch_id, stamp.batch_no, stamp.written_at, counts)
+
+
+def _report_overtaken(stream: str, batch_id: int, numbered: Numbered) -> None:
+    overtaken = int(numbered.suppressed.overtaken.sum())
+    if overtaken:
+        _log.warning(
+            "stream=%s batch=%d overtaken=%d: entries older than their subject's newest one are"
+            " recorded and not written: see `holdfast suppressed list --stream %s`",
+            stream,
+            batch_id,
+            overtaken,
+            stream,
+        )
+
+
+def _record(
+    connection: psycopg.Connection,
+    run: Run,
+    batch_id: int,
+    digest: bytes,
+    counts: Counts,
+    stamp: Stamp,
+    source_offsets: str | None,
+) -> None:
+    execute(
+        connection,
+        "batch/add_batch",
+        stream=run.stream,
+        query_id=run.query_id,
+        batch_id=batch_id,
+        batch_no=stamp.batch_no,
+        run_id=run.run_id,
+        epoch=run.epoch,
+        rows=counts.rows,
+        entries=counts.entries,
+        duplicates=counts.duplicates,
+        differing=counts.differing,
+        suppressed=counts.suppressed,
+        quarantined=counts.quarantined,
+        digest=digest,
+        source_offsets=source_offsets,
+        written_at=stamp.written_at,
+    )
+
+
+def _newest(found: dict[str, object]) -> str:
+    return f"run {found['run_id']} took epoch {found['epoch']} at {found['started_at']}"

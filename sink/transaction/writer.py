@@ -1,0 +1,339 @@
+"""The writer: runs THE transaction (`sink.transaction.transaction`) until its fate is known.
+
+A COMMIT whose answer was lost is neither "written" nor "failed". The next attempt locks the stream
+and reads the ledger, which knows; only then is anything written again.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import date, timedelta
+from functools import partial
+from typing import Any, TypeVar
+from uuid import UUID
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from sink.contract.failpoints import failpoint
+from sink.contract.requeue import ENDINGS
+from sink.errors import NotPrimary, ReplayDiverged, SinkError, SinkUnavailable
+from sink.limits import QuarantineLimit
+from sink.transaction import database, future, ledger, lineage, transaction
+from sink.transaction.companion import Also
+from sink.transaction.content import Content
+from sink.transaction.database import (
+    Timeouts,
+    cut_after,
+    execute,
+    fitting,
+    one_row,
+    open_session,
+    said,
+)
+from sink.transaction.divergence import keep
+from sink.transaction.ledger import Counts, Replayed, Run, Written
+from sink.transaction.retry import is_transient, until_done
+
+__all__ = ["Also", "Counts", "QuarantineLimit", "Replayed", "Timeouts", "Writer", "Written"]
+
+_log = logging.getLogger(__name__)
+
+_STREAM = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}", re.ASCII)
+"""As ck_stream_name."""
+
+_DOORBELL_SECONDS = 2.0
+"""How long a batch may wait for a doorbell that nobody needs."""
+
+_Result = TypeVar("_Result")
+
+
+class Writer:
+    """Writes the batches of one stream. Not for two threads at once.
+
+    The connection is kept between batches and opened again when it breaks.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        stream: str,
+        *,
+        checkpoint: str | None = None,
+        suppress_repeats: bool = False,
+        quarantine_limit: QuarantineLimit | None = None,
+        timeouts: Timeouts | None = None,
+        doorbell: bool = False,
+        future_tolerance: timedelta = future.TOLERANCE,
+    ) -> None:
+        """Raises `ValueError` for a setting that cannot be right; nothing connects yet.
+
+        With `doorbell`, dispatchers that listen hear of each batch that is written.
+        """
+        if not _STREAM.fullmatch(stream):
+            raise ValueError(
+                f"{stream!r} is not a stream name: expected 1 to 63 of a-z 0-9 _ . - , the first a"
+                " letter or a digit"
+            )
+        future.check_tolerance(future_tolerance)
+        if not dsn:
+            raise ValueError(
+                "there is no DSN: expected postgresql://user@host/database, often from the variable"
+                " HOLDFAST_DSN"
+            )
+        try:
+            conninfo_to_dict(dsn)
+        except psycopg.ProgrammingError:
+            # libpq quotes what it could not read, which may be a piece of the password.
+            raise ValueError(
+                "the DSN cannot be read: expected postgresql://user@host/database or"
+                " 'host=... dbname=...', with special characters of a password as %XX"
+            ) from None
+        self.stream = stream
+        self._dsn = dsn
+        self._checkpoint = checkpoint
+        self._write = partial(
+            transaction.write,
+            suppress_repeats=suppress_repeats,
+            future_tolerance=future_tolerance,
+            quarantine_limit=quarantine_limit or QuarantineLimit(),
+        )
+        self._accept = partial(ledger.accept, future_tolerance=future_tolerance)
+        self._timeouts = timeouts or Timeouts()
+        self._doorbell = doorbell
+        self._connection: psycopg.Connection | None = None
+        self._run: Run | None = None
+        self._partitions_of: date | None = None
+        self._expect_known = False
+        self._newest: int | None = None
+        """The batch of this run that the ledger had last."""
+
+    def check(self) -> None:
+        """Connect once, without a second try, so that a wrong DSN is known before any batch.
+
+        Raises `SinkUnavailable`, `AccessDenied` and `SchemaMismatch`, and `ValueError` for the name
+        of a new stream that `begin_run` refuses.
+        """
+        try:
+            self._session()
+        except psycopg.OperationalError as error:
+            raise SinkUnavailable(
+                f"the database did not answer: {said(error)}. Nothing was written; check the DSN"
+                " and that the server runs."
+            ) from error
+        if self.stream.endswith(ENDINGS) and not self.read(self._streams):
+            raise transaction.reserved(self.stream)
+
+    def read(self, work: Callable[[psycopg.Connection], _Result]) -> _Result:
+        """Return what `work` finds in one read-only transaction, all of it as of one moment.
+
+        `work` acts as the sink's role, and is called again when the transaction is tried again.
+        Raises `SchemaMismatch`, `SinkUnavailable` and whatever `work` raises.
+        """
+
+        def attempt(connection: psycopg.Connection) -> _Result:
+            with database.transaction(connection, self._timeouts, read_only=True), fitting():
+                return work(connection)
+
+        return self._persist(attempt, lambda: "nothing was read. Start again when it is there.")
+
+    def begin_run(self, query_id: UUID, run_id: UUID, *, acts_for: str | None = None) -> int:
+        """Take the stream for a run and return its epoch; every older run is fenced from here on.
+
+        A new stream acts for the stream `acts_for`, where one is given: they share their transition
+        states. Only such a stream may be called as those that are written by hand (`ValueError`);
+        one that a job has already goes on.
+        The first query id of a new stream is adopted. Raises before the epoch moves:
+        `UnadoptedCheckpoint` for another one, and `CheckpointBehind` or `LedgerBehind` where a
+        local checkpoint and the ledger are not of one moment; also `SchemaMismatch` and
+        `SinkUnavailable`.
+        """
+
+        def begin(connection: psycopg.Connection) -> int:
+            with self._transaction(connection):
+                transaction.take(
+                    connection,
+                    self.stream,
+                    query_id,
+                    acts_for=acts_for,
+                    checkpoint=self._checkpoint,
+                )
+                self._compare(connection, query_id)
+                started = one_row(
+                    connection,
+                    "batch/start_run",
+                    stream=self.stream,
+                    query_id=query_id,
+                    run_id=run_id,
+                    checkpoint=self._checkpoint,
+                )
+            return int(started["epoch"])
+
+        self._partitions_of = None
+        self._newest = None
+        epoch = self._persist(begin, lambda: f"run {run_id} did not start; restart the query.")
+        self._run = Run(self.stream, query_id, run_id, epoch)
+        return epoch
+
+    def write(
+        self,
+        batch_id: int,
+        batch: Content,
+        *,
+        source_offsets: str | None = None,
+        traceparent: str | None = None,
+        also: Also | None = None,
+    ) -> Written | Replayed:
+        """Write the batch with everything that belongs to it, or find that it is written.
+
+        `traceparent` is for entries that have none of their own.
+        `also` runs inside the transaction, again in each attempt, and not for a replay. Raises
+        `Fenced`, `UnadoptedCheckpoint`, `ReplayDiverged`, `LedgerBehind` (a batch that this run has
+        written is gone), `TooManyRefused`, `CompanionFailed`, `SchemaMismatch`, `SinkUnavailable`,
+        and whatever `also` raises; nothing of the batch is written then, unless `also` committed.
+        """
+        if self._run is None:
+            raise RuntimeError("begin_run comes before write")
+        run = self._run
+        commit_unknown = False
+
+        def attempt(connection: psycopg.Connection) -> Written | Replayed:
+            nonlocal commit_unknown
+            with self._transaction(connection):
+                failpoint("S2")
+                acts_for = transaction.lock(connection, run, batch_id)
+                recorded = ledger.read(connection, run, batch_id)
+                if recorded is not None:
+                    return self._accept(
+                        connection, run, batch_id, batch, recorded, commit_unknown=commit_unknown
+                    )
+                commit_unknown = False
+                self._require_newest(connection, run, batch_id)
+                written = self._write(
+                    connection,
+                    run,
+                    batch_id,
+                    batch,
+                    acts_for=acts_for,
+                    source_offsets=source_offsets,
+                    traceparent=traceparent,
+                    expect_known=self._expect_known,
+                    also=also,
+                )
+                failpoint("S7")
+                commit_unknown = True
+            failpoint("S8")
+            # A recomputed stream meets its keys again for many batches, any other one never.
+            self._expect_known = written.counts.duplicates > 0
+            return written
+
+        def fate() -> str:
+            if commit_unknown:
+                return (
+                    f"COMMIT of batch {batch_id} was sent and not answered. The batch is written as"
+                    " a whole or not at all; when the query restarts, the ledger decides."
+                )
+            return f"batch {batch_id} was not written. Spark replays it when the query restarts."
+
+        try:
+            outcome = self._persist(attempt, fate)
+        except ReplayDiverged as error:
+            self._keep(error)
+            raise
+        self._newest = batch_id
+        if self._doorbell and isinstance(outcome, Written):
+            self._ring()
+        return outcome
+
+    def close(self) -> None:
+        """Close the connection; the next call opens another."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _persist(
+        self, work: Callable[[psycopg.Connection], _Result], fate: Callable[[], str]
+    ) -> _Result:
+        seconds = self._timeouts.deadline_seconds
+        try:
+            return until_done(lambda: self._attempt(work), seconds)
+        except psycopg.Error as error:
+            if not is_transient(error):
+                raise
+            self.close()
+            raise SinkUnavailable(
+                f"stream {self.stream!r}: the database was not there for {seconds:g} s"
+                f" ({said(error)}): {fate()}"
+            ) from error
+
+    def _attempt(self, work: Callable[[psycopg.Connection], _Result]) -> _Result:
+        connection = self._session()
+        try:
+            with cut_after(connection, self._timeouts.transaction_seconds):
+                return work(connection)
+        except NotPrimary:
+            # The next attempt connects anew: the address may name another server by then.
+            self.close()
+            raise
+        finally:
+            if connection.closed:
+                self.close()
+
+    def _session(self) -> psycopg.Connection:
+        if self._connection is None:
+            self._connection = open_session(self._dsn, self.stream, self._timeouts)
+        return self._connection
+
+    @contextmanager
+    def _transaction(self, connection: psycopg.Connection) -> Iterator[None]:
+        """Run a block in a transaction that finds the partitions of the coming days."""
+        with ExitStack() as stack:
+            today = stack.enter_context(database.transaction(connection, self._timeouts))
+            if today != self._partitions_of:
+                execute(connection, "batch/ensure_partitions")
+                stack.close()
+                self._partitions_of = today
+                stack.enter_context(database.transaction(connection, self._timeouts))
+            yield
+
+    def _streams(self, connection: psycopg.Connection) -> list[Any]:
+        return execute(connection, "batch/acts_for", stream=self.stream).fetchall()
+
+    def _compare(self, connection: psycopg.Connection, query_id: UUID) -> None:
+        # The ledger first, under the stream's lock: what Spark plans meanwhile is not in it.
+        newest = one_row(connection, "batch/newest_batch", stream=self.stream, query_id=query_id)
+        checkpoint = lineage.read_checkpoint(self._checkpoint, query_id)
+        if checkpoint is not None:
+            lineage.compare(self.stream, checkpoint, newest["batch_id"])
+
+    def _require_newest(self, connection: psycopg.Connection, run: Run, batch_id: int) -> None:
+        newest = self._newest
+        if newest not in (None, batch_id) and ledger.read(connection, run, newest) is None:
+            raise lineage.forgotten(run.stream, newest, batch_id)
+
+    def _ring(self) -> None:
+        """Tell dispatchers of what is committed; without it they find it by looking."""
+        try:
+            connection = self._session()
+            with cut_after(connection, _DOORBELL_SECONDS):
+                execute(connection, "batch/doorbell")
+        except (psycopg.Error, SinkError) as why:
+            self.close()
+            _log.warning(
+                "stream=%s: the batch is written, but the doorbell could not be rung: %s",
+                self.stream,
+                said(why),
+            )
+
+    def _keep(self, error: ReplayDiverged) -> None:
+        """Record what the replay brought; once, because the error itself is what matters."""
+
+        def attempt(connection: psycopg.Connection) -> None:
+            with database.transaction(connection, self._timeouts):
+                keep(connection, error)
+
+        try:
+            self._attempt(attempt)
+        except (psycopg.Error, SinkError) as why:
+            _log.warning("stream=%s: the replay could not be recorded: %s", self.stream, said(why))

@@ -1,0 +1,1 @@
+"""What the job keeps inside a checkpoint, beside Spark's own files."""

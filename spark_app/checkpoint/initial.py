@@ -1,0 +1,138 @@
+"""What a new checkpoint of a stream with a past begins from, taken from what was published.
+
+Read from Postgres as long as the checkpoint has written nothing, and kept in it from then on, so
+that its first batch sees the same however often it runs. What is read is final: a query that has
+not been adopted is refused before any batch, and after the adoption no other one can write.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from uuid import UUID
+
+import pyarrow as pa
+from pyspark.sql import GroupedData, SparkSession
+
+from sink.foreach_batch import OutboxSink
+from sink.transaction.transaction import unadopted
+from spark_app.exposure.codec import encode_part
+from spark_app.exposure.schema import STATE_MERCHANTS, TIMESTAMP
+from spark_app.operator.groups import key_group
+from spark_app.operator.output import BLOCK, TYPE_PREFIX
+
+if TYPE_CHECKING:
+    import psycopg
+
+FILE: Final = "holdfast-initial.json"
+VERSION: Final = 1
+
+COLUMNS: Final = pa.schema(
+    {"key_group": pa.int32(), "settled_until": pa.int64(), "merchants": pa.binary()}
+)
+"""What the operator is given, a row for each key group; `merchants` is a frame of `codec`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Initial:
+    """What was published; moments in microseconds since 1970."""
+
+    settled_until_us: int
+    """The newest window end that was published: every window up to it was emitted."""
+    held: Mapping[str, int]
+    """The merchants that are held, each with the end of its newest published window."""
+
+    def groups(self, spark: SparkSession, numbers: tuple[int, ...]) -> GroupedData:
+        """Return it as `transformWithState` takes it: `COLUMNS`, grouped by key group."""
+        members: dict[int, list[str]] = {number: [] for number in numbers}
+        for merchant in sorted(self.held):
+            members[key_group(merchant, numbers)].append(merchant)
+        columns = [
+            numbers,
+            [self.settled_until_us] * len(numbers),
+            map(self._frame, members.values()),
+        ]
+        table = pa.Table.from_arrays(
+            [pa.array(column, field.type) for column, field in zip(columns, COLUMNS, strict=True)],
+            schema=COLUMNS,
+        )
+        return spark.createDataFrame(table).groupBy("key_group")
+
+    def _frame(self, merchants: list[str]) -> bytes | None:
+        if not merchants:
+            return None
+        ends = pa.array([self.held[merchant] for merchant in merchants], pa.int64())
+        columns = [pa.array(merchants), pa.repeat(True, len(merchants)), ends.cast(TIMESTAMP)]
+        return encode_part("merchants", pa.Table.from_arrays(columns, schema=STATE_MERCHANTS))
+
+
+class Past(NamedTuple):
+    """What the database says of a stream to one query of it."""
+
+    recorded: bool
+    """Whether the query has written a batch: what it began from is settled then."""
+    initial: Initial | None
+    """None where nothing was published."""
+
+
+def read_past(sink: OutboxSink, stream: str, query_id: UUID) -> Past:
+    """Read what a stream has behind it, for the query of a checkpoint.
+
+    Raises UnadoptedCheckpoint for another query than the one that the stream has adopted, and what
+    `OutboxSink.read` raises.
+    """
+    return sink.read(partial(_read, stream, query_id))
+
+
+def newest_batch(sink: OutboxSink, stream: str, query_id: UUID) -> int | None:
+    """Return the newest batch of a query in the ledger; raises what `OutboxSink.read` does."""
+
+    def read(connection: "psycopg.Connection") -> int | None:
+        asked = {"stream": stream, "query_id": query_id}
+        found = connection.execute(_statement("read_newest_batch"), asked).fetchone()
+        return None if found is None else found[0]
+
+    return sink.read(read)
+
+
+def _read(stream: str, query_id: UUID, connection: "psycopg.Connection") -> Past:
+    asked: dict[str, Any] = {"stream": stream, "query_id": query_id}
+    found = connection.execute(_statement("read_past"), asked).fetchone()
+    adopted, recorded, frontier_us = found or (None, False, None)
+    if adopted not in (None, query_id):
+        # Not left to the run's first statement: the adoption could come in between, and with it
+        # batches of the other query that were not there when this was read.
+        raise unadopted(stream, query_id, adopted)
+    if frontier_us is None:
+        return Past(recorded, initial=None)
+    holds = {"stream": stream, "block": TYPE_PREFIX + BLOCK}
+    held: dict[str, int] = dict(connection.execute(_statement("read_holds"), holds).fetchall())
+    return Past(recorded, Initial(frontier_us, held))
+
+
+def to_json(initial: Initial | None) -> str:
+    """Return the text that a checkpoint keeps."""
+    return (
+        json.dumps(
+            {
+                "version": VERSION,
+                "settled_until_us": initial.settled_until_us if initial else None,
+                "held": dict(sorted(initial.held.items())) if initial else {},
+            },
+            indent=2,
+        )
+        + "\n"
+    )
+
+
+def from_json(kept: Mapping[str, Any]) -> Initial | None:
+    """Return what `to_json` wrote; else raises KeyError, TypeError or ValueError."""
+    settled, held = kept["settled_until_us"], dict(kept["held"])
+    return None if settled is None else Initial(settled, held)
+
+
+@cache
+def _statement(name: str) -> bytes:
+    return (files("spark_app.checkpoint") / "sql" / f"{name}.sql").read_bytes()

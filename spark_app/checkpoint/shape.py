@@ -1,0 +1,122 @@
+"""What must not change between two runs on one checkpoint.
+
+A merchant's state lies in the key group that the number of groups gave it, what is in state was
+opened under the durations of its day, and its bytes are as Spark's settings made them. With other
+ones nothing would fail: merchants would silently start from nothing.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Self
+
+from sink.contract.exits import CommandError
+from spark_app.operator.job import Job
+from spark_app.runtime.session import FIXED
+
+FILE: Final = "holdfast.json"
+VERSION: Final = 2
+"""Version 1 named neither the layout of the state nor Spark's settings."""
+
+LOCATION: Final = "location"
+"""Its name in the file: where the checkpoint was begun, which `place` compares."""
+
+LAYOUT: Final = 2
+"""Of the operator's state, as `stored` lays it out. Raise it with every change that Spark would
+take for an empty state; 1 was one value for each key group."""
+
+PINNED: Final = (
+    "spark.sql.session.timeZone",
+    "spark.sql.streaming.stateStore.providerClass",
+    "spark.sql.streaming.stateStore.checkpointFormatVersion",
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled",
+    "spark.sql.streaming.stateStore.encodingFormat",
+)
+"""Those of `session.FIXED` by which a checkpoint's files and times are written and read."""
+
+_OPTIONS = {
+    "stream": "--stream",
+    "format": "--format",
+    "key_groups": "--key-groups",
+    "partitions": "--partitions",
+    "watermark_delay_us": "--watermark-delay",
+    "late_cutoff_us": "--late-cutoff",
+    "future_tolerance_us": "--future-tolerance",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How a checkpoint was begun; durations in microseconds."""
+
+    stream: str
+    format: str
+    key_groups: int
+    partitions: int
+    window_us: int
+    watermark_delay_us: int
+    late_cutoff_us: int
+    future_tolerance_us: int
+    layout: int = LAYOUT
+    spark: Mapping[str, str] = field(default_factory=lambda: {name: FIXED[name] for name in PINNED})
+
+    @classmethod
+    def of(cls, job: Job) -> Self:
+        """Return the shape of a job."""
+        return cls(
+            stream=job.stream,
+            format=job.format.value,
+            key_groups=job.key_groups,
+            partitions=job.partitions,
+            **asdict(job.settings),
+        )
+
+    def to_json(self, location: str) -> str:
+        """Return the text that is kept, with the place where the checkpoint is begun."""
+        kept = {"version": VERSION, LOCATION: location, **asdict(self)}
+        return json.dumps(kept, indent=2) + "\n"
+
+    def require(self, kept: Mapping[str, Any], checkpoint: str) -> None:
+        """Compare with what the checkpoint keeps; raises CommandError in words."""
+        foreign = self.foreign(kept)
+        if foreign:
+            raise CommandError(
+                f"the checkpoint {checkpoint} was written by another version of Holdfast"
+                f" ({'; '.join(foreign)}), and this one would not find its state. Nothing was read"
+                " or written; run the version that wrote it, or start with a new checkpoint, which"
+                " the stream then has to adopt (`holdfast stream adopt`): it goes on from the"
+                " windows and holds that were published."
+            )
+        differences = self.differences(kept)
+        if differences:
+            raise CommandError(
+                f"the checkpoint {checkpoint} was begun with other settings:"
+                f" {'; '.join(differences)}. Its state would not fit. Nothing was read or written;"
+                " start with the settings as they were, or with a new checkpoint, which the stream"
+                " then has to adopt (`holdfast stream adopt`)."
+            )
+
+    def differences(self, kept: Mapping[str, Any]) -> list[str]:
+        """Name every setting of the job that is not the one kept, in words."""
+        return [
+            f"{_OPTIONS.get(name, name)} was {_shown(name, kept.get(name))},"
+            f" is {_shown(name, value)}"
+            for name, value in asdict(self).items()
+            if name not in ("layout", "spark") and kept.get(name) != value
+        ]
+
+    def foreign(self, kept: Mapping[str, Any]) -> list[str]:
+        """Name everything that only another version of Holdfast can have chosen."""
+        then = {"layout of the state": kept.get("layout", 1), **kept.get("spark", self.spark)}
+        now = {"layout of the state": self.layout, **self.spark}
+        return [
+            f"{name} was {then.get(name, 'not set')}, is {value}"
+            for name, value in now.items()
+            if then.get(name) != value
+        ]
+
+
+def _shown(name: str, value: Any) -> str:
+    if name.endswith("_us") and isinstance(value, int):
+        return f"{value / 1_000_000:g}s"
+    return str(value)

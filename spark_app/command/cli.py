@@ -1,0 +1,157 @@
+"""`holdfast job run`: the exposure job from the command line.
+
+Spark and Arrow are imported only when the job runs, so that every other command starts at once.
+"""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sink.contract.exits import CommandError, ExitCode
+from sink.limits import REFUSED_ROWS
+from spark_app.command.durations import milliseconds
+from spark_app.command.named import require_named
+from spark_app.command.sizes import mebibytes
+from spark_app.exposure.settings import MILLISECOND_US, Settings
+from spark_app.input.formats import Format
+from spark_app.inspection.cli import inspect
+from spark_app.operator.groups import KEY_GROUPS, STATE_PARTITIONS
+
+app = typer.Typer(help="The Spark job that turns events into decisions.", no_args_is_help=True)
+
+
+class Source(StrEnum):
+    """Where events come from."""
+
+    FILES = "files"
+
+
+# What a checkpoint keeps.
+KeyGroups = Annotated[
+    int, typer.Option(min=1, max=4096, help="Parts of the state; a checkpoint keeps its number.")
+]
+Partitions = Annotated[
+    int, typer.Option(min=1, help="Tasks that share the state; a checkpoint keeps its number.")
+]
+WatermarkDelay = Annotated[
+    str, typer.Option(help="How far the watermark stays behind the newest event.")
+]
+LateCutoff = Annotated[str, typer.Option(help="How long after its end a window takes corrections.")]
+FutureTolerance = Annotated[
+    str, typer.Option(help="How far ahead an event may be dated and still be believed.")
+]
+
+# What another start may change.
+TriggerInterval = Annotated[str, typer.Option(help="A batch begins at most once in this time.")]
+StateMemory = Annotated[
+    str, typer.Option(help="Memory of the state in each process, outside the Java heap.")
+]
+MaxRestarts = Annotated[
+    int, typer.Option(min=0, help="Restarts in a row without a batch; 0 ends at the first failure.")
+]
+MetricsPort = Annotated[
+    int, typer.Option(min=0, max=65535, help="Serve Prometheus metrics here; 0 serves none.")
+]
+RefusedRows = Annotated[
+    int, typer.Option(min=0, help="Refused rows above which a batch is refused whole.")
+]
+Doorbell = Annotated[
+    bool, typer.Option("--doorbell", help="Ring for dispatchers that listen, after each batch.")
+]
+MetricsHost = Annotated[str, typer.Option(help="The address on which metrics are served.")]
+
+
+@app.callback()
+def group() -> None:
+    """Keep `run` a word of the command line, also where this is the whole command."""
+
+
+@app.command("run")
+def run_job(
+    path: Annotated[
+        str, typer.Option(help="The directory into which event files are put, at any depth.")
+    ],
+    checkpoint: Annotated[str, typer.Option(help="Where Spark keeps its position and state.")],
+    stream: Annotated[str, typer.Option(help="The sink stream that the job writes.")],
+    policy: Annotated[Path, typer.Option(help="The policy file (TOML).")],
+    source: Annotated[Source, typer.Option(help="Where events come from.")] = Source.FILES,
+    format_: Annotated[Format, typer.Option("--format", help="What the files hold.")] = Format.JSON,
+    available_now: Annotated[
+        bool, typer.Option("--available-now", help="End when what is there now is done.")
+    ] = False,
+    max_files_per_trigger: Annotated[
+        int | None, typer.Option(min=1, help="Files in one batch at most.")
+    ] = None,
+    trigger_interval: TriggerInterval = "1s",
+    dsn: Annotated[
+        str | None,
+        typer.Option(envvar="HOLDFAST_DSN", help="The database (libpq URI or keywords)."),
+    ] = None,
+    key_groups: KeyGroups = KEY_GROUPS,
+    partitions: Partitions = STATE_PARTITIONS,
+    watermark_delay: WatermarkDelay = "30s",
+    late_cutoff: LateCutoff = "2m",
+    future_tolerance: FutureTolerance = "5m",
+    state_memory: StateMemory = "512m",
+    max_restarts: MaxRestarts = 8,
+    metrics_port: MetricsPort = 0,
+    metrics_host: MetricsHost = "127.0.0.1",
+    refused_rows: RefusedRows = REFUSED_ROWS,
+    doorbell: Doorbell = False,
+) -> None:
+    """Read events, compute exposure per merchant, and write block and release decisions."""
+    if not dsn:
+        raise CommandError(
+            "no database: pass --dsn, set HOLDFAST_DSN, or start one with `holdfast local up`.",
+            ExitCode.USAGE,
+        )
+    try:
+        settings = Settings(
+            watermark_delay_us=milliseconds(watermark_delay) * MILLISECOND_US,
+            late_cutoff_us=milliseconds(late_cutoff) * MILLISECOND_US,
+            future_tolerance_us=milliseconds(future_tolerance) * MILLISECOND_US,
+        )
+        interval_ms = milliseconds(trigger_interval)
+        state_memory_mb = mebibytes(state_memory)
+    except ValueError as error:
+        raise CommandError(f"{error}. Nothing was started.", ExitCode.USAGE) from error
+    if source is Source.FILES:
+        _run_files(
+            dsn=dsn,
+            trigger={"available_now": available_now, "interval_ms": interval_ms},
+            running={
+                "max_restarts": max_restarts,
+                "state_memory_mb": state_memory_mb,
+                "metrics_host": metrics_host,
+                "metrics_port": metrics_port,
+                "refused_rows": refused_rows,
+                "doorbell": doorbell,
+            },
+            path=path,
+            format=format_,
+            checkpoint=checkpoint,
+            stream=stream,
+            policy=policy,
+            settings=settings,
+            key_groups=key_groups,
+            partitions=partitions,
+            max_files_per_trigger=max_files_per_trigger,
+        )
+
+
+def _run_files(*, trigger: dict[str, Any], running: dict[str, Any], **job: Any) -> None:
+    require_named(job["checkpoint"], "started")
+    try:
+        from spark_app.lifecycle.run import Running, Trigger, run_files  # noqa: PLC0415 - takes a second
+    except ModuleNotFoundError as error:
+        raise CommandError(
+            f"`job run` needs the package {error.name}, which is not installed:"
+            " pip install '/path/to/holdfast[spark]'.",
+            ExitCode.USAGE,
+        ) from error
+    run_files(trigger=Trigger(**trigger), running=Running(**running), **job)
+
+
+app.command("inspect")(inspect)

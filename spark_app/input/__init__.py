@@ -1,0 +1,1 @@
+"""Event files, their formats, and which rows are events."""

@@ -1,0 +1,138 @@
+"""The files that hold events, read as a stream: one immutable file after another, oldest first.
+
+A file has to appear whole (written elsewhere, then renamed into the directory) and never change.
+Sub-directories are read as well. A file or directory whose name begins with `.` or `_` is not
+read, except that Spark reads `_name=value`.
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from posixpath import normpath
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
+
+from sink.contract.exits import CommandError, ExitCode
+from spark_app.input.columns import parse_columns
+from spark_app.input.events import Parsed
+from spark_app.input.formats import Format
+from spark_app.input.lines import parse_lines
+
+PARQUET_DDL = (
+    "event_id string, merchant_id string, type string, amount_minor decimal(20,0), currency string,"
+    " occurred_at timestamp"
+)
+"""How Parquet files are read. As a bigint Spark would take every integer of a file for the amount,
+whatever the file says it means: the hundredths of a decimal(18,2), a date, a time. As a decimal
+without a scale it takes whole numbers, and refuses a file of anything else."""
+
+_AGE_MAX = "1000000d"
+"""Spark leaves out a file that is older than the newest one by more than this, without a word; its
+own default is a week. A file that was copied with its time must not be lost, and the time in an
+archive is often that of 1980: so this is more than any two times differ by."""
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_PATTERN = re.compile(r"[\[\]{}*?\\]")
+"""What Hadoop takes for a pattern. Spark matches it against names, and a name that holds such a
+character itself is then not found, without a word."""
+
+
+def absolute(location: str) -> str:
+    """Return a plain path as one that holds in any working directory, a URI as it is."""
+    return location if not location or _SCHEME.match(location) else str(Path(location).absolute())
+
+
+def require_directory(path: str, checkpoint: str) -> None:
+    """Check what can be known of the event files' directory without Spark.
+
+    Raises CommandError when it is not there, when Spark would take its name for a pattern, and when
+    the checkpoint lies in it: its files would be read as events.
+    """
+    folder = _local(path)
+    if folder is not None and not (path and folder.is_dir()):
+        raise CommandError(
+            f"there is no directory {path or repr(path)}. Nothing was started; --path names the"
+            " directory into which the event files are put.",
+            ExitCode.USAGE,
+        )
+    if folder is not None and (found := _PATTERN.search(str(folder))):
+        raise CommandError(
+            f"{folder} holds {found[0]!r}, and Spark takes a path with one of []{{}}*?\\ for a"
+            " pattern. Nothing was started; rename the directory, or link to it under another"
+            " name.",
+            ExitCode.USAGE,
+        )
+    between = _between(path, checkpoint)
+    if between is not None and not any(map(_hidden, between)):
+        raise CommandError(
+            f"the checkpoint {checkpoint} lies in {path}, where its files would be read as events."
+            " Nothing was started; name a directory beside it with --checkpoint.",
+            ExitCode.USAGE,
+        )
+
+
+def _local(location: str) -> Path | None:
+    """Return a path on this machine letter by letter, as Hadoop does; None for other systems."""
+    scheme = _SCHEME.match(location)
+    if scheme is None:
+        return Path(location).absolute()
+    return Path("/" + location[scheme.end() :].lstrip("/")) if scheme[1] == "file" else None
+
+
+def _hidden(name: str) -> bool:
+    # Spark takes `_day=1` for a column and its value.
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
+
+
+def _between(path: str, checkpoint: str) -> tuple[str, ...] | None:
+    """Return the names that lead from the one to the other; None where they do not."""
+    folder, inside = (
+        PurePosixPath(normpath(location)) if local is None else local.resolve()
+        for location, local in ((path, _local(path)), (checkpoint, _local(checkpoint)))
+    )
+    return inside.relative_to(folder).parts if inside.is_relative_to(folder) else None
+
+
+def read(
+    spark: SparkSession, path: str, format_: Format, max_files_per_trigger: int | None
+) -> DataFrame:
+    """Return a streaming DataFrame of rows that `parser(format_)` reads, with their `batch_time`.
+
+    `batch_time` is the timestamp that Spark keeps with the batch, so a replay meets it again.
+    """
+    reader = spark.readStream.option("maxFileAge", _AGE_MAX).option("recursiveFileLookup", True)
+    if max_files_per_trigger is not None:
+        reader = reader.option("maxFilesPerTrigger", max_files_per_trigger)
+    match format_:
+        case Format.JSON:
+            # As bytes: a line that is not UTF-8 must arrive as it is.
+            lines = reader.format("text").load(path)
+            rows = lines.select(F.col("value").cast("binary").alias("line"))
+        case Format.PARQUET:
+            rows = parquet_amounts(reader.format("parquet").schema(PARQUET_DDL).load(path))
+    return rows.withColumn("batch_time", F.current_timestamp())
+
+
+def parquet_amounts(rows: DataFrame) -> DataFrame:
+    """Return rows of `PARQUET_DDL` with `amount_minor` as a 64-bit integer.
+
+    A number beyond that becomes the largest one, which the validation refuses as out of range.
+    """
+    amount = F.col("amount_minor")
+    beyond = F.when(amount.isNotNull(), F.lit(2**63 - 1))
+    return rows.withColumn("amount_minor", F.coalesce(amount.try_cast("bigint"), beyond))
+
+
+def parser(format_: Format) -> Callable[[pa.RecordBatch], Parsed]:
+    """Return what reads the batches of `read`."""
+    match format_:
+        case Format.JSON:
+            return _parse_lines
+        case Format.PARQUET:
+            return parse_columns
+
+
+def _parse_lines(batch: pa.RecordBatch) -> Parsed:
+    return parse_lines(batch.column("line"))

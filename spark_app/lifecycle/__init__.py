@@ -1,0 +1,1 @@
+"""One run of the job: attempts, restarts, failures, stop."""

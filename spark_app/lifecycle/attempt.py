@@ -1,0 +1,133 @@
+"""One start of the query: from the look at its checkpoint until it ends, fails or is stopped."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from threading import Event
+from uuid import UUID
+
+from py4j.protocol import Py4JError
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from sink.contract.exits import CommandError
+from sink.foreach_batch import OutboxSink
+from spark_app.checkpoint.journal import claim, require_ledger
+from spark_app.checkpoint.missing import require_files
+from spark_app.lifecycle.batches import Batches
+from spark_app.lifecycle.failure import QueryFailed, diagnose
+from spark_app.lifecycle.stream_ownership import Turn
+from spark_app.operator.job import Job, start
+from spark_app.reporting.batch_counts import Accounts
+from spark_app.reporting.metrics import Metrics, State
+from spark_app.reporting.progress import Progress
+from spark_app.reporting.reported import is_recorded
+
+POLL_SECONDS = 0.25
+
+COMMIT_SECONDS = 10
+"""How long a stop waits for Spark to record the batch that the sink has just written. After that,
+the batch comes again at the next start and writes nothing."""
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """When a batch begins: at most one per interval, when there is something to do."""
+
+    available_now: bool = False
+    """End when everything that is there at the start is done."""
+    interval_ms: int = 1000
+
+
+def attempt(
+    spark: SparkSession,
+    job: Job,
+    sink: OutboxSink,
+    trigger: Trigger,
+    stop: Event,
+    *,
+    turn: Turn | None = None,
+    accounts: Accounts | None = None,
+    metrics: Metrics | None = None,
+    jvm_gone: Callable[[], bool] = lambda: False,
+) -> None:
+    """Run the query until it is done or `stop` is set.
+
+    When it returns or raises, no batch of it is written any more. Raises QueryFailed when it ended
+    with an error, and CommandError where a restart is out of the question.
+    """
+    batches = Batches(sink, (accounts or Accounts()).close)
+    metrics = metrics or Metrics()
+    turn = turn or Turn(job.stream)
+    query: StreamingQuery | None = None
+    try:
+        turn.check(sink)
+        job = claim(spark, job, sink)
+        require_ledger(spark, job, sink)
+        query = start(
+            spark,
+            job,
+            batches,
+            available_now=trigger.available_now,
+            interval_ms=trigger.interval_ms,
+        )
+        # As soon as the run has its id: a run that started before is fenced by it.
+        run_id = UUID(query.runId)
+        turn.try_with(run_id)
+        batches.begin(UUID(query.id), run_id, partial(require_files, query))
+        turn.taken()
+        metrics.enter(State.RUNNING)
+        watch(query, batches, stop, metrics)
+    except CommandError:
+        raise
+    except Exception as error:  # an error of the database's own, too, may heal
+        # The sink is not for two threads at once: the next run needs it to itself.
+        batches.close()
+        failure = diagnose(batches.failure or error, jvm_gone=jvm_gone())
+        raise QueryFailed(failure, wrote=batches.wrote) from error
+    finally:
+        batches.close()
+        _end(query)
+
+
+def watch(
+    query: StreamingQuery, batches: Batches, stop: Event, metrics: Metrics | None = None
+) -> None:
+    """Report each batch until the query ends; raises what ended it, unless that was `stop`."""
+    progress = Progress(query, batches, metrics or Metrics())
+    try:
+        while not _ended(query):
+            progress.show()
+            if stop.is_set():
+                _stop_between_batches(query, batches)
+    except StreamingQueryException:
+        progress.show()
+        # A batch that came to the closed gate was turned away, which Spark takes for a failure.
+        if not batches.closed or batches.failure is not None:
+            raise
+    progress.show()
+
+
+def _stop_between_batches(query: StreamingQuery, batches: Batches) -> None:
+    finished = batches.close()
+    for _ in range(round(COMMIT_SECONDS / POLL_SECONDS)):
+        if finished < 0 or is_recorded(query, finished):
+            break
+        if _ended(query):
+            return
+    query.stop()
+
+
+def _ended(query: StreamingQuery) -> bool:
+    """Wait a moment; whether the query has ended. Raises what it ended with."""
+    ended = query.awaitTermination(POLL_SECONDS)  # type: ignore[arg-type] # takes a float as well
+    return bool(ended)
+
+
+def _end(query: StreamingQuery | None) -> None:
+    if query is not None:
+        # A JVM that is gone has ended it.
+        with suppress(Py4JError, OSError):
+            query.stop()

@@ -1,0 +1,120 @@
+"""The gate between Spark and the sink: which batch runs, what came of it, and when to stop."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Condition
+from typing import Protocol
+from uuid import UUID
+
+from pyspark.sql import DataFrame
+
+from sink.transaction.writer import Replayed, Written
+from spark_app.reporting.batch_counts import Accounts, Done
+
+
+class Sink(Protocol):
+    """What is called when the run begins, and for each batch."""
+
+    last: Written | Replayed | None
+
+    def start(self, query_id: UUID, run_id: UUID) -> None: ...
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None: ...
+
+
+class Stopped(Exception):
+    """Raised into Spark instead of a batch once the gate is closed."""
+
+
+class Batches:
+    """What foreachBatch calls; runs on Spark's thread, and is asked from the main one.
+
+    Spark may be at the first batch before the main thread knows the run: it waits for `begin`.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        account: Callable[[Written | Replayed], Done] | None = None,
+    ) -> None:
+        """`account` tells what is known of the batch that the sink has just taken."""
+        self._sink = sink
+        self._account = account or Accounts().close
+        self._require: Callable[[int], None] = _nothing
+        self._changed = Condition()
+        self._begun = False
+        self._open = True
+        self._running = False
+        self._finished = -1
+        self._done: dict[int, Done] = {}
+        self.wrote = False
+        """Whether a batch was written, and not only replayed."""
+        self.failure: BaseException | None = None
+        """The error that ended the query, as it was before Spark wrapped it."""
+
+    def begin(
+        self, query_id: UUID, run_id: UUID, require: Callable[[int], None] | None = None
+    ) -> None:
+        """Begin the run and let its batches in; raises what the sink raises, and lets none in.
+
+        `require` is called with the id of each batch before the sink, and raises for one that must
+        not be written.
+        """
+        self._require = require or _nothing
+        try:
+            self._sink.start(query_id, run_id)
+        except BaseException as error:
+            self.failure = error
+            self.close()
+            raise
+        with self._changed:
+            self._begun = True
+            self._changed.notify_all()
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        with self._pass(batch_id):
+            try:
+                self._require(batch_id)
+                self._sink(df, batch_id)
+            except BaseException as error:
+                self.failure = error
+                raise
+            outcome = self._sink.last
+            if outcome is not None:
+                self.wrote |= isinstance(outcome, Written)
+                self._done[batch_id] = self._account(outcome)
+
+    @contextmanager
+    def _pass(self, batch_id: int) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: self._begun or not self._open)
+            if not self._open:
+                raise Stopped
+            self._running = True
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._running = False
+                self._finished = batch_id
+                self._changed.notify_all()
+
+    def close(self) -> int:
+        """Let no batch in any more and wait for the running one; the id of the last one, or -1."""
+        with self._changed:
+            self._open = False
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._running)
+            return self._finished
+
+    @property
+    def closed(self) -> bool:
+        return not self._open
+
+    def take(self, batch_id: int) -> Done | None:
+        """Return what came of a batch, once."""
+        return self._done.pop(batch_id, None)
+
+
+def _nothing(batch_id: int) -> None:
+    """Let every batch pass."""

@@ -1,0 +1,222 @@
+"""Why the query ended, in one line for a person, and whether a restart may heal it.
+
+Spark wraps what happened in the error of a stage, that in the error of foreachBatch, and that in
+the error of the query. What is worth reading is at the bottom: an error of the sink, the sentence
+with which Spark names a broken file, the last line of a Python worker's traceback.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import (
+    AnalysisException,
+    IllegalArgumentException,
+    ParseException,
+    PySparkException,
+)
+
+from sink.contract.dsn import redact
+from sink.errors import Permanent, SinkError
+from spark_app.checkpoint.missing import FileGone
+from spark_app.exposure.errors import ExposureError
+from spark_app.runtime.session import launched_by_spark_submit
+
+DETAILS = "HOLDFAST_SPARK_LOG=info shows all that Spark has to say"
+
+_CAUSES_MAX = 20
+_NAMED = re.compile(r"^\[([A-Z0-9_.]+)\] ")
+_SQLSTATE = re.compile(r"\s*SQLSTATE: \w+\s*$")
+_PYTHON_ERROR = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.*))?$")
+
+_PLANNING = (AnalysisException, IllegalArgumentException, ParseException)
+"""Raised before a query runs: the next start plans the same."""
+
+_PLANNING_CLASSES = ("AnalysisException", "ParseException", "UnsupportedOperationException")
+_HOPELESS = re.compile(r"^(STATE_STORE_\w*SCHEMA|STATE_STORE_UNSUPPORTED|STREAMING_STATEFUL)")
+"""Error conditions of Spark: state of another layout. Not that somebody else recorded a batch: the
+JVM of a killed driver may do so once more, and whoever was replaced is fenced at its restart."""
+
+_FILES = re.compile(r"^(FAILED_READ_FILE|CANNOT_READ_FILE|PATH_NOT_FOUND)")
+_PLAN = "=== Streaming Query ==="
+"""What follows it in a message is the whole query, for the eyes of Spark's own developers."""
+
+_WORKER_DIED = re.compile(r"Python worker (exited unexpectedly|process terminated)")
+_WORKER_LATE = re.compile(r"Python worker to connect back|Python worker failed to connect back")
+_CUT_OFF = ("EOFException", "SocketException")
+_PYTHON_SIDE = re.compile(r"^org\.apache\.spark\.(\w+\.)*python\.")
+
+_JAVA_GONE = "Spark's Java process is gone, killed or out of memory"
+_WORKER_GONE = "a Python process of Spark is gone, killed or out of memory"
+_WORKER_SLOW = (
+    "a Python process of Spark did not start within 10 s: it failed, or the machine is too busy"
+)
+"""Spark's own limit, which cannot be set."""
+
+
+class Cause(StrEnum):
+    """What kind of thing ended a query."""
+
+    DATABASE = "database"
+    """The sink gave up waiting for it."""
+    JAVA = "java"
+    """The JVM is gone."""
+    WORKER = "python_worker"
+    """A Python process of Spark died."""
+    FILE = "file"
+    """A file could not be read: broken, gone, or the file system was away."""
+    QUERY = "query"
+    """Anything else that Spark, or the code in it, complained of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What ended a query."""
+
+    cause: Cause
+    said: str
+    """What happened, in one line without a full stop."""
+    permanent: bool = False
+    """Whether a restart would meet it again for certain."""
+    guided: bool = False
+    """Whether `said` has its own word on what was not lost and what to do."""
+
+    @property
+    def message(self) -> str:
+        """Say what happened, what was not lost, and what to do."""
+        if self.guided:
+            return self.said
+        return (
+            f"{self.said}. Nothing is lost: the batch is in the checkpoint and comes again. Mend"
+            f" the cause and start again; {DETAILS}."
+        )
+
+
+class QueryFailed(Exception):
+    """A query that was started has ended with an error."""
+
+    def __init__(self, failure: Failure, *, wrote: bool) -> None:
+        """`wrote`: whether a batch was written between its start and its end."""
+        super().__init__(failure.message)
+        self.failure = failure
+        self.wrote = wrote
+
+
+def explain(error: BaseException) -> str:
+    """Say what happened, what was not lost, and what to do."""
+    return diagnose(error).message
+
+
+def diagnose(error: BaseException, *, jvm_gone: bool = False) -> Failure:
+    """Tell what ended a query. When the JVM is gone, all else that was said follows from it."""
+    match error:
+        case SinkError():
+            said = f"{type(error).__name__}: {error}"
+            return Failure(Cause.DATABASE, said, isinstance(error, Permanent), guided=True)
+        case FileGone():
+            return Failure(Cause.FILE, f"{one_line(str(error))}.", guided=True)
+        case _ if jvm_gone:
+            return _java_gone()
+        case Py4JJavaError() | PySparkException():
+            return _of_spark(error)
+        case Py4JError() | ConnectionError():
+            return _java_gone()
+        case _:
+            said = f"{type(error).__name__}: {one_line(str(error))}"
+            return Failure(Cause.QUERY, said, isinstance(error, ExposureError))
+
+
+def _java_gone() -> Failure:
+    # The JVM of spark-submit is not ours to start again.
+    return Failure(Cause.JAVA, _JAVA_GONE, permanent=launched_by_spark_submit())
+
+
+def one_line(text: str) -> str:
+    """Return a text on one line, without a password and without a full stop at the end."""
+    return redact(" ".join(text.partition(_PLAN)[0].split())).rstrip(".: ")
+
+
+@dataclass(frozen=True, slots=True)
+class _Thrown:
+    """One throwable of a chain."""
+
+    kind: str
+    message: str
+    cut_off: bool
+    """Whether the line to a Python process broke in it."""
+
+    @property
+    def condition(self) -> str:
+        match = _NAMED.match(self.message)
+        return match[1] if match else ""
+
+
+def _of_spark(error: Py4JJavaError | PySparkException) -> Failure:
+    chain = list(_chain(error)) or [_Thrown("", str(error), cut_off=False)]
+    for thrown in chain:
+        if "Traceback (most recent call last)" in thrown.message:
+            name, said = _python(thrown.message)
+            return Failure(Cause.QUERY, one_line(said), name in _PERMANENT_NAMES)
+    if any(thrown.cut_off or _WORKER_DIED.search(thrown.message) for thrown in chain):
+        return Failure(Cause.WORKER, _WORKER_GONE)
+    if any(_WORKER_LATE.search(thrown.message) for thrown in chain):
+        return Failure(Cause.WORKER, _WORKER_SLOW)
+    named = next((thrown.message for thrown in chain if thrown.condition), chain[0].message)
+    said = one_line(_SQLSTATE.sub("", _NAMED.sub("", named)))
+    deepest = one_line(chain[-1].message)
+    if deepest not in one_line(named) and "MISMATCH" not in named:
+        said = f"{said}: {deepest}"
+    of_file = any(_FILES.match(thrown.condition) for thrown in chain)
+    if of_file:
+        return Failure(Cause.FILE, said)
+    return Failure(Cause.QUERY, said, _is_hopeless(error, chain))
+
+
+def _chain(error: Py4JJavaError | PySparkException) -> Iterator[_Thrown]:
+    """Return the throwables of an error, the outermost first."""
+    throwable: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    for _ in range(_CAUSES_MAX):
+        if throwable is None:
+            return
+        kind = throwable.getClass().getSimpleName()
+        cut_off = kind in _CUT_OFF and any(
+            _PYTHON_SIDE.search(frame.getClassName()) for frame in throwable.getStackTrace()
+        )
+        yield _Thrown(kind, throwable.getMessage() or kind, cut_off)
+        throwable = throwable.getCause()
+
+
+def _is_hopeless(error: BaseException, chain: list[_Thrown]) -> bool:
+    return isinstance(error, _PLANNING) or any(
+        thrown.kind.endswith(_PLANNING_CLASSES) or _HOPELESS.match(thrown.condition)
+        for thrown in chain
+    )
+
+
+def _python(traceback: str) -> tuple[str, str]:
+    """Return the name of a traceback's last error, and what it says after that name, if anything.
+
+    The last error stands where the text is no longer indented, behind the last frame. Its message
+    may have more lines; the errors before it in a chain have frames behind them.
+    """
+    lines = traceback.splitlines()
+    frames = [number for number, line in enumerate(lines) if line.startswith("  File ")]
+    for line in lines[frames[-1] + 1 :] if frames else lines[::-1]:
+        match = _PYTHON_ERROR.match(line)
+        if match:
+            name = match[1].rpartition(".")[2]
+            return name, f"{name}: {match[2]}" if match[2] else name
+    return "", "an error of Python code that has no name"
+
+
+def _names(base: type[Exception]) -> Iterator[str]:
+    yield base.__name__
+    for below in base.__subclasses__():
+        yield from _names(below)
+
+
+_PERMANENT_NAMES = frozenset([*_names(Permanent), *_names(ExposureError)])
+"""Out of a worker an error comes as text: its name is what is left of its class."""

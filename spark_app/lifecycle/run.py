@@ -1,0 +1,159 @@
+"""A job from start to end: check everything, start Spark, restart what fails, stop when asked."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from sink.contract.exits import CommandError, ExitCode
+from sink.errors import SinkError
+from sink.foreach_batch import OutboxSink
+from sink.limits import REFUSED_ROWS, QuarantineLimit
+from sink.transaction.future import TOLERANCE, TOLERANCE_MAX
+from spark_app.exposure.errors import PolicyError
+from spark_app.exposure.policy import Policy
+from spark_app.input.source import absolute, require_directory
+from spark_app.lifecycle.attempt import Trigger, attempt
+from spark_app.lifecycle.failure import Failure, QueryFailed, explain
+from spark_app.lifecycle.stopping import StopSignals
+from spark_app.lifecycle.stream_ownership import Turn
+from spark_app.lifecycle.supervisor import MAX_RESTARTS, supervise
+from spark_app.operator import companions
+from spark_app.operator.job import Job
+from spark_app.reporting.batch_counts import Accounts
+from spark_app.reporting.metrics import Metrics, State, served
+from spark_app.runtime import logs, session
+from spark_app.runtime.engine import Engine
+from spark_app.runtime.java import require_java
+
+__all__ = ["Running", "Trigger", "run", "run_files"]
+
+
+@dataclass(frozen=True)
+class Running:
+    """How the process runs the job; none of it changes what the job decides."""
+
+    max_restarts: int = MAX_RESTARTS
+    """In a row, without a batch written in between; 0 never restarts."""
+    state_memory_mb: int = session.STATE_MEMORY_MB
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int = 0
+    """0 serves no metrics."""
+    refused_rows: int = REFUSED_ROWS
+    """Of one batch, above which it is refused whole."""
+    doorbell: bool = False
+    """Tell dispatchers that listen of each batch."""
+
+
+def run_files(
+    *,
+    policy: Path,
+    path: str,
+    checkpoint: str,
+    dsn: str,
+    trigger: Trigger,
+    running: Running | None = None,
+    **described: Any,
+) -> None:
+    """Run the job that reads files, as the command line describes it; the rest as in `Job`."""
+    try:
+        rules = Policy.load(policy)
+    except PolicyError as error:
+        raise CommandError(f"{error} Nothing was started.", ExitCode.USAGE) from error
+    # It is kept with the stream in the database, where nobody knows our working directory.
+    checkpoint = absolute(checkpoint)
+    job = Job(policy=rules, path=absolute(path), checkpoint=checkpoint, **described)
+    run(job, dsn, trigger, running or Running())
+
+
+def run(job: Job, dsn: str, trigger: Trigger, running: Running) -> None:
+    """Run a job until it is done, cannot go on, or is asked to stop by SIGTERM or SIGINT.
+
+    Raises CommandError in one line. What can be known without Spark is checked before it starts.
+    """
+    logs.quiet()
+    require_directory(job.path, job.checkpoint)
+    metrics = Metrics(job.stream)
+    accounts = Accounts(metrics.done)
+    with (
+        closing(_sink(job, dsn, accounts, running)) as sink,
+        served(metrics, running.metrics_host, running.metrics_port),
+        StopSignals() as signals,
+    ):
+        if not session.launched_by_spark_submit():
+            with _starting(signals.requested):
+                require_java()
+        engine = Engine(f"holdfast {job.stream}", running.state_memory_mb, signals.install)
+        turn = Turn(job.stream)
+
+        def once() -> None:
+            metrics.enter(State.STARTING)
+            with _starting(signals.requested):
+                spark = engine.spark()
+            if not signals.requested.is_set():
+                attempt(
+                    spark,
+                    job,
+                    sink,
+                    trigger,
+                    signals.requested,
+                    turn=turn,
+                    accounts=accounts,
+                    metrics=metrics,
+                    jvm_gone=engine.jvm_gone,
+                )
+
+        def on_restart(failure: Failure) -> None:
+            metrics.restarting(failure.cause)
+
+        try:
+            supervise(
+                once,
+                stop=signals.requested,
+                max_restarts=running.max_restarts,
+                on_restart=on_restart,
+            )
+        finally:
+            engine.stop()
+
+
+@contextmanager
+def _starting(stop: Event) -> Iterator[None]:
+    """While Spark starts. A stop that reaches what it starts as well ends that: no failure."""
+    try:
+        yield
+    except (CommandError, QueryFailed):
+        if not stop.is_set():
+            raise
+        print(  # noqa: T201 - the command's own report
+            "stopped while Spark was starting; no batch was running", file=sys.stderr, flush=True
+        )
+
+
+def _sink(job: Job, dsn: str, accounts: Accounts, running: Running) -> OutboxSink:
+    try:
+        sink = OutboxSink(
+            dsn,
+            stream=job.stream,
+            checkpoint=job.checkpoint,
+            select=accounts.select,
+            also=companions.writer(job.stream),
+            suppress_repeats=True,
+            # No share: what the sink counts are decisions and refused lines, not all lines.
+            quarantine_limit=QuarantineLimit(rows=running.refused_rows, share=1),
+            doorbell=running.doorbell,
+            # A decision is dated by its window's end, which no event may pass by more than this.
+            future_tolerance=min(
+                TOLERANCE + timedelta(microseconds=job.settings.future_tolerance_us), TOLERANCE_MAX
+            ),
+        )
+        sink.check()
+    except ValueError as error:
+        raise CommandError(f"{error}. Nothing was started.", ExitCode.USAGE) from error
+    except SinkError as error:
+        raise CommandError(explain(error)) from error
+    return sink

@@ -1,0 +1,61 @@
+"""A restart goes on where this process was, and never takes the stream back from a newer driver.
+
+A run that starts fences the one before, whichever of the two is right. A person starts a driver in
+the place of another on purpose; a restart happens by itself. So it looks first whether the stream
+still has the run that failed.
+"""
+
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from sink.errors import Fenced
+from sink.foreach_batch import OutboxSink
+
+if TYPE_CHECKING:
+    import psycopg
+
+
+class Turn:
+    """The run with which this process has taken its stream."""
+
+    def __init__(self, stream: str) -> None:
+        self._stream = stream
+        self._mine: list[UUID] = []
+        self._taken = False
+
+    def try_with(self, run_id: UUID) -> None:
+        """Remember a run that is about to take the stream: it may have, though no answer came."""
+        self._mine.append(run_id)
+
+    def taken(self) -> None:
+        """Remember that the latest run has taken the stream."""
+        self._taken = True
+
+    def check(self, sink: OutboxSink) -> None:
+        """Return when nobody else took the stream since; always until a run has taken it.
+
+        Raises `Fenced` when somebody did, and what `OutboxSink.read` raises.
+        """
+        if not self._mine:
+            return
+        current = sink.read(self._current)
+        if current in self._mine:
+            self._taken = True
+        elif self._taken:
+            raise Fenced(
+                f"stream {self._stream!r}: run {current} took the stream while run {self._mine[-1]}"
+                " of this driver was down. Nothing is lost: the newer run replays what is left from"
+                " the checkpoint. This driver stops; if it is the right one, stop the other and"
+                " start this one again."
+            )
+
+    def _current(self, connection: "psycopg.Connection") -> UUID | None:
+        found = connection.execute(_statement(), {"stream": self._stream}).fetchone()
+        return None if found is None else UUID(str(found[0]))
+
+
+@cache
+def _statement() -> bytes:
+    return (files("spark_app.lifecycle") / "sql" / "current_run.sql").read_bytes()

@@ -1,0 +1,108 @@
+"""Starts a query again after a failure that may heal by itself, ever later, but not for ever.
+
+Each restart is a run of its own: it takes a new epoch and replays from the checkpoint,
+and the ledger tells what was written. Nothing that a replay recomputes depends on these pauses.
+"""
+
+import sys
+from collections.abc import Callable
+from threading import Event
+
+from tenacity import RetryCallState, Retrying, sleep_using_event, wait_exponential_jitter
+from tenacity.wait import wait_base
+
+from sink.contract.exits import CommandError
+from spark_app.lifecycle.failure import Cause, Failure, QueryFailed
+
+MAX_RESTARTS = 8
+"""Unless the job says otherwise; with the pauses, an outage of about three minutes."""
+
+FILE_RESTARTS = 3
+"""For a file that cannot be read: enough for a file system that was away for a moment, and a broken
+file is soon reported."""
+
+PAUSES = wait_exponential_jitter(initial=1, max=60, jitter=1)
+"""About 1, 2, 4 ... 60 s; the jitter keeps jobs that fell together from coming back together."""
+
+
+def supervise(
+    attempt: Callable[[], None],
+    *,
+    stop: Event,
+    max_restarts: int = MAX_RESTARTS,
+    pause: wait_base = PAUSES,
+    on_restart: Callable[[Failure], None] = lambda _: None,
+) -> None:
+    """Call `attempt` until it returns, or `stop` is set during a pause.
+
+    It is called again where it raises a `QueryFailed` that is not permanent. Raises CommandError
+    for one that is, and after `max_restarts` restarts in a row of which none wrote a batch. Any
+    other error of `attempt` is raised as it is.
+    """
+
+    def unless_stopped() -> None:
+        if not stop.is_set():
+            attempt()
+
+    of_files = 0
+
+    def give_up(state: RetryCallState) -> bool:
+        nonlocal of_files
+        failed = _failed(state)
+        # Of files only those in a row count against their own, lower number.
+        if failed.failure.cause is not Cause.FILE:
+            of_files = 0
+        else:
+            of_files = 1 if failed.wrote else of_files + 1
+        return (
+            stop.is_set()
+            or state.attempt_number > max_restarts
+            or of_files > min(max_restarts, FILE_RESTARTS)
+        )
+
+    def announce(state: RetryCallState) -> None:
+        failure = _failed(state).failure
+        _say(state.attempt_number, state.upcoming_sleep, failure)
+        on_restart(failure)
+
+    try:
+        Retrying(
+            retry=_may_heal,
+            wait=pause,
+            stop=give_up,
+            sleep=sleep_using_event(stop),
+            before_sleep=announce,
+            reraise=True,
+        )(unless_stopped)
+    except QueryFailed as failed:
+        restarts = _restarts(failed, max_restarts)
+        gave_up = restarts > 0 and not failed.failure.permanent and not stop.is_set()
+        tried = f" Gave up after {restarts} restarts without a batch." if gave_up else ""
+        raise CommandError(f"{failed}{tried}") from failed
+
+
+def _may_heal(state: RetryCallState) -> bool:
+    error = state.outcome.exception() if state.outcome else None
+    if not isinstance(error, QueryFailed):
+        return False
+    if error.wrote:
+        # It got on: the count of failures in a row begins anew.
+        state.attempt_number = 1
+    return not error.failure.permanent
+
+
+def _failed(state: RetryCallState) -> QueryFailed:
+    error = state.outcome.exception() if state.outcome else None
+    if not isinstance(error, QueryFailed):
+        raise TypeError("asked about an attempt that did not fail")
+    return error
+
+
+def _restarts(failed: QueryFailed, most: int) -> int:
+    return min(most, FILE_RESTARTS) if failed.failure.cause is Cause.FILE else most
+
+
+def _say(number: int, seconds: float, failure: Failure) -> None:
+    print(  # noqa: T201 - the command's own report
+        f"restart={number} in={seconds:.1f}s reason={failure.said}", file=sys.stderr, flush=True
+    )

@@ -1,0 +1,1 @@
+"""The stateful operator: map side, state, output."""

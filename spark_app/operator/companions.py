@@ -1,0 +1,47 @@
+"""What else commits with a batch: the emitted windows, and the events that were not applied."""
+
+from collections.abc import Callable
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.csv
+
+from spark_app.operator.output import unpack
+
+if TYPE_CHECKING:
+    import psycopg
+
+
+def writer(stream: str) -> Callable[["psycopg.Connection", pa.Table], None]:
+    """Return what the sink's `also` is for this job, writing for `stream`.
+
+    It runs inside the sink's transaction, as the sink's role, and not on a replay.
+    """
+
+    def write(connection: "psycopg.Connection", blobs: pa.Table) -> None:
+        output = unpack(blobs)
+        if output.windows.num_rows:
+            connection.execute(_statement("create_window_batch"))
+            _copy(connection, "copy_windows", output.windows)
+            connection.execute(_statement("upsert_windows"), {"stream": stream})
+        if output.late.num_rows:
+            late = output.late
+            named = late.append_column("stream", pa.repeat(stream, late.num_rows))
+            _copy(connection, "copy_late_events", named)
+
+    return write
+
+
+def _copy(connection: "psycopg.Connection", name: str, table: pa.Table) -> None:
+    csv = pa.BufferOutputStream()
+    # Arrow quotes every text and leaves null empty, which is how Postgres tells "" from null.
+    pyarrow.csv.write_csv(table, csv, pyarrow.csv.WriteOptions(include_header=False))
+    with connection.cursor().copy(_statement(name)) as copy:
+        copy.write(csv.getvalue())
+
+
+@cache
+def _statement(name: str) -> bytes:
+    return (files("spark_app.operator") / "sql" / f"{name}.sql").read_bytes()

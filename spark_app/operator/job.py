@@ -1,0 +1,97 @@
+"""The exposure job as one streaming query: files in, one batch of blobs after another to the sink.
+
+    files -> rows -> validate and pack by key group -> watermark -> exposure step per group -> sink
+
+The watermark column is made on the map side, after validation: a row that is refused, and an event
+that is dated ahead, can never move it. It is gone before the stateful operator, because Spark drops
+rows behind the watermark in front of an operator that can see it; here the step decides what is
+late, and records it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spark_app.checkpoint.initial import Initial
+from spark_app.exposure.policy import Policy
+from spark_app.exposure.settings import MILLISECOND_US, Settings
+from spark_app.input.formats import Format
+from spark_app.input.source import parser, read
+from spark_app.operator.blobs import OUTPUT_DDL
+from spark_app.operator.groups import KEY_GROUPS, STATE_PARTITIONS, group_numbers
+from spark_app.operator.pack import PACKED_DDL, Packer
+from spark_app.operator.processor import KeyGroupProcessor
+
+_MODE = "Update"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the query reads, and by which rules."""
+
+    path: str
+    format: Format
+    checkpoint: str
+    stream: str
+    policy: Policy
+    settings: Settings = field(default_factory=Settings)
+    key_groups: int = KEY_GROUPS
+    partitions: int = STATE_PARTITIONS
+    max_files_per_trigger: int | None = None
+    initial: Initial | None = None
+    """What a new checkpoint begins from; Spark takes it in the first batch alone."""
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """The numbers of the key groups."""
+        return group_numbers(self.key_groups, self.partitions)
+
+
+def exposure(spark: SparkSession, job: Job) -> DataFrame:
+    """Return the streaming DataFrame whose rows `output` and `companions` read."""
+    packer = Packer(
+        parse=parser(job.format),
+        policy=job.policy,
+        future_tolerance_us=job.settings.future_tolerance_us,
+        groups=job.groups,
+    )
+    delay_ms = job.settings.watermark_delay_us // MILLISECOND_US
+    return (
+        read(spark, job.path, job.format, job.max_files_per_trigger)
+        .mapInArrow(packer.__call__, PACKED_DDL)
+        .withWatermark("plausible_at", f"{delay_ms} milliseconds")
+        .select("key_group", "events", "refused")
+        .groupBy("key_group")
+        .transformWithState(
+            statefulProcessor=KeyGroupProcessor(job.policy, job.settings),
+            outputStructType=OUTPUT_DDL,
+            outputMode=_MODE,
+            timeMode="EventTime",
+            initialState=None if job.initial is None else job.initial.groups(spark, job.groups),
+        )
+    )
+
+
+def start(
+    spark: SparkSession,
+    job: Job,
+    sink: Callable[[DataFrame, int], None],
+    *,
+    available_now: bool = False,
+    interval_ms: int = 1000,
+) -> StreamingQuery:
+    """Start the query: until what is there now is done, or for ever, a batch per interval."""
+    # Spark keeps the number with which a checkpoint begins, and ignores another one.
+    spark.conf.set("spark.sql.shuffle.partitions", str(job.partitions))
+    writer = (
+        exposure(spark, job)
+        .writeStream.queryName(job.stream)
+        .outputMode(_MODE)
+        .option("checkpointLocation", job.checkpoint)
+        .foreachBatch(sink)
+    )
+    if available_now:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=f"{interval_ms} milliseconds").start()

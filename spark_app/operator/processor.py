@@ -1,0 +1,197 @@
+"""The stateful operator: the exposure step, one key group at a time.
+
+What a group remembers is laid out in `stored`. A group with rows costs three reads, and a write for
+each frame that changed; one that is called by its timer two reads, because without rows no id can
+repeat. What is due is decided by the step alone; a timer only makes Spark call a group that has no
+rows.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Row
+from pyspark.sql.streaming.stateful_processor import (
+    ExpiredTimerInfo,
+    MapState,
+    StatefulProcessor,
+    StatefulProcessorHandle,
+    TimerValues,
+    ValueState,
+)
+
+from spark_app.exposure.codec import decode_part
+from spark_app.exposure.policy import Policy
+from spark_app.exposure.resume import resumed
+from spark_app.exposure.schema import ROWS, STATE_MERCHANTS
+from spark_app.exposure.settings import MILLISECOND_US, Settings
+from spark_app.exposure.state import GroupState
+from spark_app.exposure.step import StepOutput, next_timer_us, step
+from spark_app.operator import stored
+from spark_app.operator.blobs import Kind, from_blob, to_blob
+from spark_app.operator.stored import GroupValue, Piece, PieceKey
+
+_DRIVER_WORKER = "pyspark.sql.streaming.transform_with_state_driver_worker"
+
+
+class KeyGroupProcessor(StatefulProcessor):
+    """The step as Spark calls it."""
+
+    def __init__(self, policy: Policy, settings: Settings) -> None:
+        self._policy = policy
+        self._settings = settings
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        _silence_driver_worker()
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._handle = handle
+        self._group: ValueState = handle.getValueState(stored.GROUP, stored.GROUP_DDL)
+        self._windows: MapState = handle.getMapState(
+            stored.WINDOWS, stored.WINDOWS_KEY_DDL, stored.WINDOWS_DDL
+        )
+        self._ids: MapState = handle.getMapState(stored.IDS, stored.IDS_KEY_DDL, stored.IDS_DDL)
+
+    def handleInitialState(  # noqa: N802 - Spark's name
+        self,
+        key: Any,  # noqa: ARG002 - Spark passes it by position
+        initialState: Row,  # noqa: N803 - Spark's name
+        timerValues: TimerValues,  # noqa: N803 - Spark's name
+    ) -> None:
+        """Begin with what the stream published before: one row, `settled_until` and `merchants`."""
+        content = initialState.merchants
+        merchants = (
+            STATE_MERCHANTS.empty_table()
+            if content is None
+            else decode_part("merchants", bytes(content))
+        )
+        state = resumed(initialState.settled_until, merchants, self._settings)
+        due_ms = self._due_ms(state, _watermark_us(timerValues))
+        self._keep_group(GroupValue(), state, due_ms)
+        self._arm(None, due_ms, None)
+
+    def handleInputRows(  # noqa: N802 - Spark's name
+        self,
+        key: Any,  # noqa: ARG002 - Spark passes it by name
+        rows: Iterator[Row],
+        timerValues: TimerValues,  # noqa: N803 - Spark's name
+    ) -> Iterator[Row]:
+        batches: list[pa.RecordBatch] = []
+        for row in rows:
+            if row.refused is not None:
+                yield Row(kind=Kind.REFUSED.value, blob=bytes(row.refused))
+            if row.events is not None:
+                batches.append(from_blob(bytes(row.events), ROWS))
+        if batches:
+            table = pa.Table.from_batches(batches, ROWS)
+            yield from self._advance(table, _watermark_us(timerValues), None)
+
+    def handleExpiredTimer(  # noqa: N802 - Spark's name
+        self,
+        key: Any,  # noqa: ARG002 - Spark passes it by name
+        timerValues: TimerValues,  # noqa: N803 - Spark's name
+        expiredTimerInfo: ExpiredTimerInfo,  # noqa: N803 - Spark's name
+    ) -> Iterator[Row]:
+        fired_ms = expiredTimerInfo.getExpiryTimeInMs()
+        yield from self._advance(ROWS.empty_table(), _watermark_us(timerValues), fired_ms)
+
+    def close(self) -> None:
+        """Nothing to give back: the state belongs to Spark."""
+
+    def _advance(
+        self, rows: pa.Table, watermark_us: int | None, fired_ms: int | None
+    ) -> Iterator[Row]:
+        group = GroupValue(*(self._group.get() or ()))
+        windows = {end: content for (end,), (content,) in self._windows.iterator()}
+        ids = None if fired_ms is not None else self._read_ids()
+        before = stored.decode_group(
+            group.settled_until,
+            group.merchants,
+            windows,
+            {key: piece.content for key, piece in (ids or {}).items()},
+        )
+
+        state, output = step(before, rows, watermark_us, self._policy, self._settings)
+
+        due_ms = self._due_ms(state, watermark_us)
+        self._keep_group(group, state, due_ms)
+        forgotten = self._keep_windows(before, state)
+        self._keep_ids(ids, output.absorbed, forgotten)
+        self._arm(group.armed_ms, due_ms, fired_ms)
+        yield from _blobs(output)
+
+    def _read_ids(self) -> dict[PieceKey, Piece]:
+        return {PieceKey(*key): Piece(*piece) for key, piece in self._ids.iterator()}
+
+    def _keep_group(self, before: GroupValue, state: GroupState, due_ms: int | None) -> None:
+        after = stored.group_value(state, due_ms)
+        if after is None:
+            if before != GroupValue():
+                self._group.clear()
+        elif after != before:
+            self._group.update(tuple(after))
+
+    def _keep_windows(self, before: GroupState, state: GroupState) -> list[int]:
+        """Write the windows that changed; returns the window ends that were forgotten."""
+        written, forgotten = stored.changed_windows(before, state)
+        for end, content in written.items():
+            self._windows.updateValue((end,), (content,))
+        for end in forgotten:
+            self._windows.removeKey((end,))
+        return forgotten
+
+    def _keep_ids(
+        self, before: dict[PieceKey, Piece] | None, absorbed: pa.Table, forgotten: list[int]
+    ) -> None:
+        written, removed = stored.changed_ids(before or {}, absorbed)
+        if forgotten:
+            keys = self._ids.keys() if before is None else before
+            removed += stored.forgotten_ids(keys, forgotten)
+        for key, piece in written.items():
+            self._ids.updateValue(tuple(key), tuple(piece))
+        for key in removed:
+            self._ids.removeKey(tuple(key))
+
+    def _due_ms(self, state: GroupState, watermark_us: int | None) -> int | None:
+        due_us = next_timer_us(state, watermark_us, self._settings)
+        return None if due_us is None else -(-due_us // MILLISECOND_US)
+
+    def _arm(self, armed_ms: int | None, due_ms: int | None, fired_ms: int | None) -> None:
+        """Keep one timer; Spark itself takes away the one that fired, after we return."""
+        if armed_ms == due_ms:
+            return
+        if armed_ms is not None and armed_ms != fired_ms:
+            self._handle.deleteTimer(armed_ms)
+        if due_ms is not None:
+            self._handle.registerTimer(due_ms)
+
+
+def _watermark_us(timer_values: TimerValues) -> int | None:
+    """Before the first row with a plausible time, Spark's watermark is 1970: there is none."""
+    watermark_ms = timer_values.getCurrentWatermarkInMs()
+    return watermark_ms * MILLISECOND_US if watermark_ms > 0 else None
+
+
+def _silence_driver_worker() -> None:
+    """Drop the stdout of the process in which Spark, once a start, asks for the state's schema.
+
+    PySpark narrates its steps there, and the driver's stderr would show them to a person.
+    """
+    main = getattr(sys.modules["__main__"], "__spec__", None)
+    if main is not None and main.name == _DRIVER_WORKER:
+        with Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+
+
+def _blobs(output: StepOutput) -> Iterator[Row]:
+    for kind, table in (
+        (Kind.WINDOWS, output.windows),
+        (Kind.DECISIONS, output.decisions),
+        (Kind.LATE, output.late),
+    ):
+        if table.num_rows:
+            yield Row(kind=kind.value, blob=to_blob(table))

@@ -1,0 +1,166 @@
+"""A key group's state as the values that Spark keeps for it, and back; no Spark in here.
+
+    group    one value            armed timer, settled moment, merchants (a frame of `codec`)
+    windows  window end           -> the windows of that end (a frame)
+    ids      window end, piece    -> level, some of the event ids absorbed in it (a frame)
+
+A frame is kept as text, in base64: Spark hands binary values to Python byte by byte and a text at
+once, which a batch with much state feels. It is written only when it changed. Ids are appended as
+pieces (`pieces`) and leave with their window; they have to be read only where rows may repeat one
+of them.
+"""
+
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from spark_app.exposure.codec import WINDOW_END, decode_part, encode_part
+from spark_app.exposure.schema import (
+    STATE_ABSORBED,
+    STATE_MERCHANTS,
+    STATE_WINDOWS,
+    TIMESTAMP,
+    integers,
+)
+from spark_app.exposure.state import GroupState
+from spark_app.operator.id_segments import plan
+
+GROUP: Final = "group"
+GROUP_DDL: Final = "armed_ms bigint, settled_until bigint, merchants string"
+
+WINDOWS: Final = "windows"
+WINDOWS_KEY_DDL: Final = "window_end bigint"
+WINDOWS_DDL: Final = "content string"
+
+IDS: Final = "ids"
+IDS_KEY_DDL: Final = "window_end bigint, piece int"
+IDS_DDL: Final = "level int, content string"
+
+
+class GroupValue(NamedTuple):
+    """The value of `group`; times in milliseconds (the timer) and microseconds."""
+
+    armed_ms: int | None = None
+    settled_until: int | None = None
+    merchants: str | None = None
+
+
+class PieceKey(NamedTuple):
+    """The key of `ids`: a window end in microseconds, and a number that tells their age."""
+
+    window_end: int
+    piece: int
+
+
+class Piece(NamedTuple):
+    """The value of `ids`."""
+
+    level: int
+    content: str
+
+
+def decode_group(
+    settled_until: int | None,
+    merchants: str | None,
+    windows: Mapping[int, str],
+    ids: Mapping[tuple[int, int], str],
+) -> GroupState:
+    """The state that the stored values hold; `ids` may be left empty where no rows come.
+
+    Raises StateTooNew or StateError in words.
+    """
+    return GroupState(
+        windows=_with_ends("windows", STATE_WINDOWS, ((e, windows[e]) for e in sorted(windows))),
+        merchants=(
+            STATE_MERCHANTS.empty_table() if merchants is None else _table("merchants", merchants)
+        ),
+        absorbed=_with_ends("absorbed", STATE_ABSORBED, ((k[0], ids[k]) for k in sorted(ids))),
+        settled_until_us=settled_until,
+    )
+
+
+def group_value(state: GroupState, armed_ms: int | None) -> GroupValue | None:
+    """What `group` has to hold; None: nothing, the group is forgotten."""
+    if state.is_empty:
+        return None
+    merchants = _text("merchants", state.merchants) if state.merchants.num_rows else None
+    return GroupValue(armed_ms, state.settled_until_us, merchants)
+
+
+def changed_windows(before: GroupState, after: GroupState) -> tuple[dict[int, str], list[int]]:
+    """The frames of `windows` to write, and the window ends to remove."""
+    old, new = _windows_by_end(before), _windows_by_end(after)
+    written = {
+        end: _text("windows", table)
+        for end, table in new.items()
+        if end not in old or not table.equals(old[end])
+    }
+    return written, [end for end in old if end not in new]
+
+
+def changed_ids(
+    stored: Mapping[PieceKey, Piece], absorbed: pa.Table
+) -> tuple[dict[PieceKey, Piece], list[PieceKey]]:
+    """The pieces to write for newly absorbed ids (`STATE_ABSORBED`), and the pieces to remove."""
+    written: dict[PieceKey, Piece] = {}
+    removed: list[PieceKey] = []
+    for end, new in _ids_by_end(absorbed):
+        mine = {piece: value for (of, piece), value in stored.items() if of == end}
+        where = plan({piece: value.level for piece, value in mine.items()})
+        parts = [_table("absorbed", mine[piece].content) for piece in where.merged]
+        frame = _text("absorbed", pa.concat_tables([*parts, new]))
+        written[PieceKey(end, where.piece)] = Piece(where.level, frame)
+        removed += [PieceKey(end, piece) for piece in where.merged if piece != where.piece]
+    return written, removed
+
+
+def forgotten_ids(keys: Iterable[tuple[int, int]], ends: Iterable[int]) -> list[PieceKey]:
+    """Which pieces leave when the windows of these ends do."""
+    gone = frozenset(ends)
+    return [PieceKey(*key) for key in keys if key[0] in gone]
+
+
+def _windows_by_end(state: GroupState) -> dict[int, pa.Table]:
+    ends = integers(state.windows[WINDOW_END])
+    found, starts = np.unique(ends, return_index=True)
+    bounds = [*starts.tolist(), len(ends)]
+    content = state.windows.drop_columns(WINDOW_END)
+    slices = [content.slice(start, stop - start) for start, stop in pairwise(bounds)]
+    return dict(zip(found.tolist(), slices, strict=True))
+
+
+def _ids_by_end(absorbed: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    ends = integers(absorbed[WINDOW_END])
+    content = absorbed.drop_columns(WINDOW_END)
+    for end in np.unique(ends).tolist():
+        mine = ends == end
+        yield end, content if mine.all() else content.filter(pa.array(mine))
+
+
+def _with_ends(name: str, schema: pa.Schema, frames: Iterable[tuple[int, str]]) -> pa.Table:
+    """One table of many frames, with the window end of each as a column again."""
+    place = schema.get_field_index(WINDOW_END)
+    field = schema.field(place)
+    tables = []
+    for end, frame in frames:
+        content = _table(name, frame)
+        ends = pa.repeat(pa.scalar(end, TIMESTAMP), content.num_rows)
+        tables.append(content.add_column(place, field, ends))
+    return pa.concat_tables(tables) if tables else schema.empty_table()
+
+
+def _text(name: str, table: pa.Table) -> str:
+    return b64encode(encode_part(name, table)).decode("ascii")
+
+
+def _table(name: str, text: str) -> pa.Table:
+    try:
+        frame = b64decode(text, validate=True)
+    except ValueError:
+        # No frame either: it is refused with the words of the codec.
+        frame = text.encode()
+    return decode_part(name, frame)

@@ -1,0 +1,73 @@
+"""What a batch held that the sink's own counts do not tell, taken while its blobs are unpacked."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sink.contract.states import LateReason
+from sink.rows.batch import BatchInput
+from sink.transaction.writer import Replayed, Written
+from spark_app.operator import output
+from spark_app.operator.blobs import Kind
+
+LATE_REASONS = tuple(reason.value for reason in LateReason)
+"""Why an event may not be applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Numbers of rows of one batch."""
+
+    windows: int = 0
+    """Emitted windows."""
+    late: Counter[str] = field(default_factory=Counter)
+    """Events that were not applied, by reason."""
+    quarantined: Counter[str] = field(default_factory=Counter)
+    """Rows that were refused before the sink, by reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A batch that the sink has."""
+
+    outcome: Written | Replayed
+    tally: Tally
+
+
+class Accounts:
+    """The sink's `select` for the job, which counts what it sees.
+
+    `select` and `close` run on Spark's thread, one batch after another.
+    """
+
+    def __init__(self, on_done: Callable[[Done], None] = lambda _: None) -> None:
+        self._on_done = on_done
+        self._open = Tally()
+
+    def select(self, blobs: pa.Table) -> BatchInput:
+        """Return what the sink writes of the operator's blobs."""
+        batch = output.select(blobs)
+        late = _by_reason(batch.companions[Kind.LATE.value])
+        windows = batch.companions[Kind.WINDOWS.value].num_rows
+        self._open = Tally(windows, late, _by_reason(batch.refused))
+        return batch
+
+    def close(self, outcome: Written | Replayed) -> Done:
+        """Put together what became of the batch that was selected last, and tell `on_done`."""
+        done, self._open = Done(outcome, self._open), Tally()
+        self._on_done(done)
+        return done
+
+
+def _by_reason(rows: pa.Table | None) -> Counter[str]:
+    if rows is None or not rows.num_rows:
+        return Counter()
+    return Counter(
+        {
+            found["values"].as_py(): found["counts"].as_py()
+            for found in pc.value_counts(rows["reason"])
+        }
+    )

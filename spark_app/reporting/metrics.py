@@ -1,0 +1,169 @@
+"""What the job measures, for Prometheus. Each metric is told in METRICS.md; a test compares."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from enum import StrEnum
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+from sink.contract.exits import CommandError, ExitCode
+from sink.contract.states import QuarantineReason
+from sink.transaction.writer import Replayed, Written
+from spark_app.lifecycle.failure import Cause
+from spark_app.reporting.batch_counts import LATE_REASONS, Done
+from spark_app.reporting.reported import dropped_rows, started_at, watermark
+
+_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+"""A batch without rows takes a few tenths of a second; one of 300 s is beyond every plan."""
+
+
+BY_SINK = "decision"
+"""The reason of a decision that the sink refused: the job makes none that it would."""
+
+
+class State(StrEnum):
+    """What the job is doing."""
+
+    STARTING = "starting"
+    """Spark, or the query, is being started."""
+    RUNNING = "running"
+    """The query runs."""
+    WAITING = "waiting"
+    """It failed, and is started again after a pause."""
+
+
+class Metrics:
+    """The metrics of one job, in a registry of their own. Safe for several threads."""
+
+    def __init__(self, stream: str = "") -> None:
+        self.registry = CollectorRegistry()
+        self._stream = stream
+        self._make_counts()
+        self._make_gauges()
+        self._begin_at_zero()
+        self.enter(State.STARTING)
+
+    def _make_counts(self) -> None:
+        self._batches = self._counter("batches", "Batches that the sink has", "outcome")
+        self._rows = self._counter("rows", "Rows read, of batches that Spark recorded")
+        self._entries = self._counter("entries", "Decisions written to the outbox")
+        self._suppressed = self._counter(
+            "suppressed", "Decisions that changed nothing or were overtaken"
+        )
+        self._duplicates = self._counter(
+            "duplicate_keys", "Decisions whose business key was known already"
+        )
+        self._quarantined = self._counter("quarantined_rows", "Rows that were refused", "reason")
+        self._late = self._counter("late_rows", "Events that were not applied", "reason")
+        self._windows = self._counter("windows", "Windows emitted, corrections too")
+        self._restarts = self._counter("restarts", "Restarts after a failure", "cause")
+
+    def _make_gauges(self) -> None:
+        self._state = self._gauge("state", "1 for what the job is doing", "state")
+        self._watermark = self._gauge("watermark_timestamp_seconds", "W of the latest batch")
+        self._lag = self._gauge("watermark_lag_seconds", "Start of the latest batch less its W")
+        self._last = self._gauge("last_batch_timestamp_seconds", "Start of the latest batch")
+        self._bytes = self._gauge("state_memory_bytes", "Memory that RocksDB holds for the state")
+        self._files = self._gauge("state_file_bytes", "Size of RocksDB's own files of the state")
+        self._dropped = self._gauge("spark_dropped_rows", "Rows that Spark dropped: must stay 0")
+        self._duration = Histogram(
+            "holdfast_job_batch_duration_seconds",
+            "Time of a batch, by phase",
+            ["stream", "phase"],
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+
+    def _begin_at_zero(self) -> None:
+        """Show every counter from the start: an increase from nothing is none to Prometheus."""
+        plain = (self._rows, self._entries, self._suppressed, self._duplicates, self._windows)
+        for counter in plain:
+            counter.labels(self._stream)
+        for counter, values in (
+            (self._batches, [kind.__name__.lower() for kind in (Written, Replayed)]),
+            (self._quarantined, list(QuarantineReason)),
+            (self._late, LATE_REASONS),
+            (self._restarts, list(Cause)),
+        ):
+            for value in values:
+                counter.labels(self._stream, str(value))
+
+    def _counter(self, name: str, told: str, *labels: str) -> Counter:
+        return Counter(f"holdfast_job_{name}", told, ["stream", *labels], registry=self.registry)
+
+    def _gauge(self, name: str, told: str, *labels: str) -> Gauge:
+        return Gauge(f"holdfast_job_{name}", told, ["stream", *labels], registry=self.registry)
+
+    def enter(self, state: State) -> None:
+        """Tell what the job does from now on."""
+        for each in State:
+            self._state.labels(self._stream, each.value).set(each is state)
+
+    def restarting(self, cause: Cause) -> None:
+        """Count a restart; the job waits for it."""
+        self._restarts.labels(self._stream, cause.value).inc()
+        self.enter(State.WAITING)
+
+    def done(self, done: Done) -> None:
+        """Count a batch that the sink has; what was in it only when it was written just now."""
+        outcome, tally = done.outcome, done.tally
+        self._batches.labels(self._stream, type(outcome).__name__.lower()).inc()
+        if not isinstance(outcome, Written):
+            return
+        self._entries.labels(self._stream).inc(outcome.counts.entries)
+        self._suppressed.labels(self._stream).inc(outcome.counts.suppressed)
+        self._duplicates.labels(self._stream).inc(outcome.counts.duplicates)
+        self._windows.labels(self._stream).inc(tally.windows)
+        self._by_reason(self._late, tally.late)
+        self._by_reason(self._quarantined, tally.quarantined)
+        by_sink = outcome.counts.quarantined - tally.quarantined.total()
+        self._by_reason(self._quarantined, {BY_SINK: by_sink} if by_sink else {})
+
+    def _by_reason(self, counter: Counter, counts: Mapping[str, int]) -> None:
+        for reason, count in counts.items():
+            counter.labels(self._stream, reason).inc(count)
+
+    def recorded(self, progress: StreamingQueryProgress) -> None:
+        """Take what Spark reports of a batch that it has recorded."""
+        self._rows.labels(self._stream).inc(progress.numInputRows)
+        started = started_at(progress)
+        self._last.labels(self._stream).set(started.timestamp())
+        reached = watermark(progress)
+        if reached is not None:
+            self._watermark.labels(self._stream).set(reached.timestamp())
+            self._lag.labels(self._stream).set((started - reached).total_seconds())
+        for phase, milliseconds in progress.durationMs.items():
+            self._duration.labels(self._stream, phase).observe(milliseconds / 1000)
+        operators = progress.stateOperators
+        self._bytes.labels(self._stream).set(sum(each.memoryUsedBytes for each in operators))
+        self._files.labels(self._stream).set(
+            sum(each.customMetrics.get("rocksdbSstFileSize", 0) for each in operators)
+        )
+        self._dropped.labels(self._stream).set(dropped_rows(progress))
+
+
+@contextmanager
+def served(metrics: Metrics, host: str, port: int) -> Iterator[None]:
+    """Serve the metrics over HTTP while the block runs; port 0 serves none.
+
+    Raises CommandError when nobody can listen there.
+    """
+    if not port:
+        yield
+        return
+    try:
+        server, thread = start_http_server(port, host, metrics.registry)
+    except OSError as error:
+        raise CommandError(
+            f"the metrics cannot be served on {host}:{port}: {error.strerror or error}. Nothing was"
+            " started; name a free port with --metrics-port, or an address of this machine with"
+            " --metrics-host.",
+            ExitCode.USAGE,
+        ) from error
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,74 @@
+"""One line on stderr for each batch: `batch=7 rows=1000 entries=2 ... watermark=...`."""
+
+import sys
+
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.query import StreamingQuery
+
+from sink.contract.exits import CommandError
+from spark_app.lifecycle.batches import Batches
+from spark_app.reporting.batch_counts import Done
+from spark_app.reporting.metrics import Metrics
+from spark_app.reporting.reported import batches_after, dropped_rows, watermark
+
+
+class Progress:
+    """Prints and measures the batches that Spark has recorded since it was asked last."""
+
+    def __init__(self, query: StreamingQuery, batches: Batches, metrics: Metrics) -> None:
+        self._query = query
+        self._batches = batches
+        self._metrics = metrics
+        self._seen = ""
+        self._shown = -1
+
+    def show(self) -> None:
+        """Print a line for each new batch, oldest first.
+
+        Raises CommandError when Spark itself has dropped rows, which must never happen.
+        """
+        latest = self._query.lastProgress
+        if latest is None or latest.timestamp == self._seen:
+            return
+        self._seen = latest.timestamp
+        for progress in batches_after(self._query, self._shown):
+            self._shown = progress.batchId
+            self._metrics.recorded(progress)
+            done = self._batches.take(progress.batchId)
+            if done is not None:
+                print(line(progress, done), file=sys.stderr, flush=True)  # noqa: T201
+            refuse_dropped_rows(progress)
+
+
+def refuse_dropped_rows(progress: StreamingQueryProgress) -> None:
+    """Raise CommandError when Spark's own late filter took rows away from the step."""
+    dropped = dropped_rows(progress)
+    if dropped:
+        raise CommandError(
+            f"Spark dropped {dropped} rows of batch {progress.batchId} behind its watermark, before"
+            " the exposure step could judge and record them. The events are still in their files;"
+            " the batch is written without them. The job stops so that no more are dropped: it was"
+            " changed so that the watermark column reaches the operator. Run the version before."
+        )
+
+
+def line(progress: StreamingQueryProgress, done: Done) -> str:
+    """Describe one batch as `name=value` pairs."""
+    counts, tally = done.outcome.counts, done.tally
+    values = {
+        "batch": progress.batchId,
+        "outcome": type(done.outcome).__name__.lower(),
+        "rows": progress.numInputRows,
+        "entries": counts.entries,
+        "suppressed": counts.suppressed,
+        "duplicates": counts.duplicates,
+        "quarantined": counts.quarantined,
+        "windows": tally.windows,
+        "late": tally.late["late"],
+        "future_dated": tally.late["future_dated"],
+        "repeated": tally.late["duplicate"],
+        "settled": tally.late["settled"],
+        "watermark": "none" if watermark(progress) is None else progress.eventTime["watermark"],
+        "ms": progress.durationMs.get("triggerExecution", 0),
+    }
+    return " ".join(f"{name}={value}" for name, value in values.items())

@@ -1,0 +1,1 @@
+"""Spark, its JVM and its settings."""

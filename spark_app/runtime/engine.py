@@ -1,0 +1,135 @@
+"""The Spark under the job: started when it is needed, and again when its JVM has died.
+
+PySpark keeps one JVM per process, in class attributes, and has no call to let go of a dead one. So
+it is let go of here. A JVM of `spark-submit` is not ours: when that is gone, the job ends.
+"""
+
+import subprocess
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
+from pyspark.sql.context import SQLContext
+
+from sink.contract.exits import CommandError
+from spark_app.lifecycle.failure import Cause, Failure, QueryFailed, one_line
+from spark_app.runtime import session
+from spark_app.runtime.java import WAY_OUT
+
+_GONE = (Py4JError, OSError)
+"""What a call raises when no JVM answers."""
+
+_END_SECONDS = 10
+
+
+class Engine:
+    """One Spark session at a time. Not for two threads at once."""
+
+    def __init__(self, name: str, state_memory_mb: int, on_start: Callable[[], object]) -> None:
+        """`on_start` is called after each start: Spark's context takes SIGINT for itself."""
+        self._name = name
+        self._state_memory_mb = state_memory_mb
+        self._on_start = on_start
+        self._spark: SparkSession | None = None
+        self._starts = 0
+
+    def spark(self) -> SparkSession:
+        """Return a session that works.
+
+        Raises CommandError when Spark does not start at all, and QueryFailed when it does not start
+        again.
+        """
+        if self._spark is not None and not self._works():
+            self.stop()
+        if self._spark is None:
+            self._spark = self._start()
+            self._starts += 1
+            self._on_start()
+        return self._spark
+
+    def jvm_gone(self) -> bool:
+        """Whether the JVM has died."""
+        return self._spark is not None and not _answers(self._spark)
+
+    def stop(self) -> None:
+        """End Spark, or what is left of it."""
+        spark, self._spark = self._spark, None
+        if spark is not None:
+            if _answers(spark):
+                with suppress(*_GONE):
+                    spark.stop()
+            else:
+                forget_jvm()
+
+    def _start(self) -> SparkSession:
+        try:
+            spark = session.create(self._name, self._state_memory_mb)
+        except (PySparkRuntimeError, *_GONE) as error:
+            forget_jvm()
+            said = f"Spark did not start: {one_line(str(error))}"
+            if self._starts:
+                raise QueryFailed(Failure(Cause.JAVA, said), wrote=False) from error
+            raise CommandError(f"{said}. {WAY_OUT}") from error
+        _silence_accumulators(spark)
+        return spark
+
+    def _works(self) -> bool:
+        try:
+            context: Any = self._spark.sparkContext if self._spark else None
+            return not context._jsc.sc().isStopped()  # noqa: SLF001 - PySpark has no public way to ask
+        except _GONE:
+            return False
+
+
+def _answers(spark: SparkSession) -> bool:
+    try:
+        spark.sparkContext._jvm.java.lang.System.nanoTime()  # type: ignore[union-attr]  # noqa: SLF001 - as above
+    except _GONE:
+        return False
+    return True
+
+
+def _silence_accumulators(spark: SparkSession) -> None:
+    """Keep the thread that counts for Spark from printing a stack when the JVM dies."""
+    context: Any = spark.sparkContext
+    context._accumulatorServer.handle_error = lambda *_: None  # noqa: SLF001 - as above
+
+
+def forget_jvm() -> None:
+    """Let PySpark forget a JVM that does not answer, so that it starts another one."""
+    context: Any = SparkContext._active_spark_context  # noqa: SLF001 - PySpark has no public way
+    gateway: Any = SparkContext._gateway  # noqa: SLF001 - as above
+    if context is not None:
+        context._jsc = None  # noqa: SLF001 - as above
+        with suppress(*_GONE):
+            context.stop()
+    if gateway is not None:
+        with suppress(*_GONE):
+            gateway.shutdown_callback_server()
+        with suppress(*_GONE):
+            gateway.close()
+        _end(gateway.proc)
+    SparkContext._gateway = None  # noqa: SLF001 - as above
+    SparkContext._jvm = None  # noqa: SLF001 - as above
+    SparkContext._active_spark_context = None  # noqa: SLF001 - as above
+    SparkSession._instantiatedSession = None  # noqa: SLF001 - as above
+    SparkSession._activeSession = None  # noqa: SLF001 - as above
+    SQLContext._instantiatedContext = None  # noqa: SLF001 - as above
+
+
+def _end(process: "subprocess.Popen[bytes] | None") -> None:
+    """Wait for a JVM of ours to be gone; one that lives and does not answer is of no use."""
+    if process is None:
+        return
+    if process.stdin is not None:
+        # Its end tells a JVM to exit, if it still listens.
+        process.stdin.close()
+    try:
+        process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,0 +1,94 @@
+"""The Spark session of the job, and the settings that are part of its guarantees."""
+
+import os
+import sys
+from importlib.resources import files
+
+from pyspark.sql import SparkSession
+
+_STREAMING = "spark.sql.streaming"
+_ROCKSDB = f"{_STREAMING}.stateStore.rocksdb"
+
+FIXED = {
+    # Times in Parquet files, and in Spark's own reports, are in one zone on every machine.
+    "spark.sql.session.timeZone": "UTC",
+    # transformWithState needs RocksDB. Version 2 names state files by the task that wrote them, so
+    # that a late task of a failed attempt cannot overwrite the state of the one that won.
+    f"{_STREAMING}.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    f"{_STREAMING}.stateStore.checkpointFormatVersion": "2",
+    f"{_ROCKSDB}.changelogCheckpointing.enabled": "true",
+    f"{_STREAMING}.stateStore.encodingFormat": "avro",
+    f"{_ROCKSDB}.trackTotalNumberOfRows": "false",
+    # Timers fire in the batch without data that follows an advance of the watermark.
+    f"{_STREAMING}.noDataMicroBatches.enabled": "true",
+    # A partial read of a batch in foreachBatch would lose state: it has to fail.
+    f"{_STREAMING}.stateStore.commitValidation.enabled": "true",
+    # Parquet's other reader takes a column of another type for what the job expects.
+    "spark.sql.parquet.enableVectorizedReader": "true",
+    # What goes to Python at a time is bounded by rows alone: for the bound by bytes the JVM adds up
+    # all buffers of a batch after each of its rows. `pack` joins what arrives in small batches, and
+    # behind it a row is a key group's share of some 200,000 events.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
+}
+"""Not for operators: another value breaks a guarantee, or an existing checkpoint."""
+
+STATE_MEMORY_MB = 512
+"""Unless the job says otherwise: what RocksDB may hold for all partitions of the state in one
+process, write buffers and blocks. Unbounded, each partition may fill two write buffers of 64 MB and
+the cache of its own, outside the heap, where nobody but the system's memory killer would stop it.
+The bound is for the process because that is what a machine or a container limits; 512 MB leave the
+two partitions of a default job the buffers that they would take anyway."""
+
+_JAVA_OPTIONS = "HOLDFAST_SPARK_JAVA_OPTIONS"
+"""Put behind our own options, so that they win. Not the heap: that is Spark's `driver.memory`."""
+
+_OWN_JVM: dict[str, bool | float | int | str | None] = {
+    "spark.master": "local[*]",
+    # Nobody else talks to a driver that is its own cluster.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Out of memory, a JVM limps on without the threads that died of it: it has to go, and be
+    # replaced.
+    "spark.driver.extraJavaOptions": (
+        "-XX:+ExitOnOutOfMemoryError"
+        f" -Dlog4j2.configurationFile={files('spark_app.runtime') / 'log4j2.properties'}"
+    ),
+}
+
+
+def launched_by_spark_submit() -> bool:
+    """Whether the JVM is there already, with the settings that were given to `spark-submit`."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def create(name: str, state_memory_mb: int = STATE_MEMORY_MB) -> SparkSession:
+    """Start Spark, or take the JVM of `spark-submit`; the session has the `FIXED` settings."""
+    # Workers would otherwise run whatever `python3` is on the PATH, without these packages.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name)
+    if not launched_by_spark_submit():
+        ours = f"{_OWN_JVM['spark.driver.extraJavaOptions']} {os.environ.get(_JAVA_OPTIONS, '')}"
+        builder = builder.config(map=_OWN_JVM | {"spark.driver.extraJavaOptions": ours.strip()})
+    return bound(fix(builder.getOrCreate()), state_memory_mb)
+
+
+def fix(spark: SparkSession) -> SparkSession:
+    """Give a session the settings that the job relies on, and return it."""
+    for key, value in FIXED.items():
+        spark.conf.set(key, value)
+    return spark
+
+
+def bound(spark: SparkSession, state_memory_mb: int) -> SparkSession:
+    """Bound the memory of the state, in mebibytes, and return the session.
+
+    All partitions in a JVM share it. The first query of the JVM decides: Spark keeps what it found.
+    """
+    spark.conf.set(f"{_ROCKSDB}.boundedMemoryUsage", "true")
+    spark.conf.set(f"{_ROCKSDB}.maxMemoryUsageMB", str(state_memory_mb))
+    return spark

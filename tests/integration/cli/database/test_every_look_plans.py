@@ -1,0 +1,67 @@
+"""Whatever a page, a read of the API or a list asks for, no large table has to be read whole.
+
+The looks are those of the benchmark. A small database is read whole where that is cheaper, so what
+is asserted is that an index serves; the benchmark prints the plans of a large one.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+from psycopg import ClientCursor
+
+from dispatcher.operators.check.report import Checked
+from dispatcher.operators.check.store import checks
+from dispatcher.operators.common.statements import statement
+from sink.contract.exits import CommandError
+from tests.benchmarks.common.filled import Filled, fill
+from tests.benchmarks.common.troubled import trouble
+from tests.benchmarks.looks.covered import missed
+from tests.benchmarks.looks.known import known
+from tests.benchmarks.looks.pages import pages
+from tests.benchmarks.looks.reads import reads
+from tests.benchmarks.looks.taken import plans_of_all
+from tests.support.servers.databases import copy_of
+
+ENTRIES = 6_000
+
+
+@pytest.fixture(scope="module")
+def busy(server_dsn: str, template_database: str) -> Iterator[str]:
+    """6,000 entries of as many subjects, their attempts, and what goes wrong in a day."""
+    with copy_of(server_dsn, template_database) as dsn:
+        fill(dsn, Filled(ENTRIES, ENTRIES))
+        trouble(dsn)
+        yield dsn
+
+
+def test_the_looks_go_to_every_page_and_every_read(busy: str) -> None:
+    there = known(busy)
+    assert missed([*pages(there, "0" * 32), *reads(there)]) == []
+    assert missed(pages(there, "0" * 32))
+
+
+def test_an_index_serves_every_statement_behind_a_look(busy: str) -> None:
+    plans = plans_of_all(busy, could=True)
+    known_ones = {"entries/list", "subjects/held_ids", "attempts/newest", "overview/status_totals"}
+    assert known_ones | {"endpoints/show", "streams/undelivered", "why/standing"} <= plans.names
+    assert not plans.whole, "\n\n".join(f"{name}:\n{plan}" for name, plan in plans.whole.items())
+
+
+def test_changes_are_compared_with_the_trail_by_hashes(busy: str) -> None:
+    """Each of 25,000 changes beside each of 125,000 actions took longer than a statement may."""
+    with psycopg.connect(busy) as connection:
+        given = {"since": datetime(2020, 1, 1, tzinfo=UTC), "until": datetime.now(UTC), "limit": 10}
+        text = b"EXPLAIN " + statement("check/audit")
+        plan = [line for (line,) in ClientCursor(connection).execute(text, given)]
+    assert any("Hash Anti Join" in line or "Hash Right Anti Join" in line for line in plan)
+    assert not any("Nested Loop Anti Join" in line for line in plan if "acts" in line)
+
+
+def test_too_much_for_the_trail_at_once_is_said_and_not_raised(busy: str) -> None:
+    with checks(busy) as store:
+        range_ = store.range(timedelta(days=1), None, endpoint=None, stream=None)
+        store._connection.execute("SET statement_timeout = '1ms'")
+        with pytest.raises(CommandError, match="take a shorter time"):
+            store.rest(range_, Checked(10))

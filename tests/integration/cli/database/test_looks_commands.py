@@ -1,0 +1,398 @@
+"""`holdfast subjects|attempts|dispatchers|audit|database|overview`: what operators look at."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from dispatcher.operators.attempts import store as attempts_store
+from dispatcher.operators.attempts.store import NewestPlace, Wanted, attempts
+from dispatcher.operators.overview import attention as needs
+from dispatcher.operators.overview import store as overview_store
+from dispatcher.operators.subjects import store as subjects_store
+from dispatcher.operators.subjects.store import Held, WantedSubjects, subjects
+from sink.contract.exits import ExitCode
+from tests.support.command import holdfast
+from tests.support.dispatch import webhooks
+from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain
+from tests.support.dispatch.entries import BLOCK, RELEASE
+from tests.support.dispatch.sender import secret_text
+from tests.support.dispatch.webhooks import Behaviour, Seen, answer
+from tests.support.job.decisions import Decisions
+from tests.support.servers.databases import copy_of
+
+STRANGE = "z\x1b[2J"
+NAMES = ["M_9", "m_dead", "m_late", "m_ok", "m_retry", STRANGE]
+ANSWERS = {"m_dead": answer(400, b"no\x1b[2J such merchant"), "m_retry": answer(500)}
+
+HISTORY = """
+    INSERT INTO holdfast.dispatcher_instance (id, host, pid, version, heartbeat_at, draining)
+    VALUES (gen_random_uuid(), 'here', 1, '9', now() + interval '1 hour', true),
+        (gen_random_uuid(), E'there\\x1b[2J', 2, '9', now() - interval '2 hours', false);
+    INSERT INTO holdfast.operator_action (acted_at, actor, action, target, reason, detail)
+    SELECT '2026-01-01T00:00:00Z'::timestamptz + n * interval '1 hour',
+        (ARRAY['ann', 'bob'])[1 + n % 2],
+        (ARRAY['endpoint.add', 'endpoint.set', 'endpointer'])[1 + n % 3],
+        'payouts', E'why\\x1b[2J', jsonb_build_object('n', n)
+    FROM generate_series(0, 5) n
+"""
+
+
+def _behaviour(seen: Seen) -> Behaviour:
+    refuses = seen.target.endswith("/payouts") and seen.sequence == 1
+    return ANSWERS.get(seen.subject, answer()) if refuses else answer()
+
+
+@pytest.fixture(scope="module")
+def scene(server_dsn: str, template_database: str) -> Iterator[str]:
+    """A lane of each kind at `payouts`, everything delivered at `ledger`, one behind at `later`."""
+    with (
+        pytest.MonkeyPatch.context() as environment,
+        copy_of(server_dsn, template_database) as dsn,
+        psycopg.connect(dsn, autocommit=True) as db,
+        webhooks.listening() as receiver,
+    ):
+        environment.setenv(SECRET, secret_text())
+        receiver.script = _behaviour
+        add_endpoint(db, f"{receiver.url}/payouts", types=[BLOCK], schedule_seconds=[3600])
+        add_endpoint(db, f"{receiver.url}/ledger", name="ledger", types=[BLOCK])
+        add_endpoint(db, receiver.url, name="later", types=[RELEASE], state="paused")
+        with Decisions(dsn) as decisions:
+            decisions.write("m_dead", "m_dead", "m_retry", "m_ok", "m_ok", STRANGE, "M_9")
+            decisions.write("m_late", type_=RELEASE)
+        drain(dsn)
+        db.execute(HISTORY)
+        yield dsn
+
+
+@pytest.fixture(scope="module")
+def db(scene: str) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(scene, autocommit=True) as connection:
+        yield connection
+
+
+def _json(dsn: str, *arguments: str, code: ExitCode = ExitCode.OK) -> dict[str, Any]:
+    done = holdfast(*arguments, "--json", dsn=dsn)
+    assert done.returncode == code, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def _pages(dsn: str, key: str, option: str, *arguments: str) -> Iterator[list[dict[str, Any]]]:
+    """All pages of a list, each read with what the page before it said."""
+    place: list[str] = []
+    while True:
+        page = _json(dsn, *arguments, *place)
+        yield page[key]
+        further = page[f"next_{option}"]
+        if further is None:
+            return
+        place = [f"--{option}", str(further)]
+
+
+def _names(dsn: str, *arguments: str) -> list[str]:
+    pages = _pages(dsn, "subjects", "after", "subjects", "list", *arguments)
+    return [row["name"] for page in pages for row in page]
+
+
+def test_subjects_are_listed_in_the_order_of_their_bytes_page_by_page(scene: str) -> None:
+    for few in ("1", "4", "6", "50"):
+        assert _names(scene, "--limit", few) == NAMES
+    assert _names(scene, "--prefix", "m_", "--limit", "2") == NAMES[1:5]
+    assert _names(scene, "--after", "m_late") == NAMES[3:]
+    rows = {row["name"]: row for row in _json(scene, "subjects", "list")["subjects"]}
+    counted = ("lanes", "stopped", "retrying", "behind", "undelivered", "last_sequence")
+    assert [rows["m_dead"][each] for each in counted] == [2, 1, 0, 0, 2, 2]
+    assert [rows["m_retry"][each] for each in counted] == [2, 0, 1, 0, 1, 1]
+    assert [rows["m_late"][each] for each in counted] == [1, 0, 0, 1, 1, 1]
+    assert [rows["m_ok"][each] for each in counted] == [2, 0, 0, 0, 0, 2]
+    text = holdfast("subjects", "list", "--limit", "5", dsn=scene).stdout
+    assert "more: --after m_retry" in text
+    assert "\x1b" not in holdfast("subjects", "list", dsn=scene).stdout
+
+
+@pytest.mark.parametrize(("most", "at_first", "at_most"), [(20_000, 9, 9), (1, 1, 50), (1, 2, 2)])
+def test_subjects_that_are_held_up_are_found_also_where_names_are_walked(
+    most: int, at_first: int, at_most: int, scene: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subjects_store, "HELD_MAX", most)
+    monkeypatch.setattr(subjects_store, "LOOK_AT_FIRST", at_first)
+    monkeypatch.setattr(subjects_store, "LOOK_AT_MAX", at_most)
+    with subjects(scene) as store:
+
+        def found(limit: int, held: Held, prefix: str = "") -> list[str]:
+            names: list[str] = []
+            after: str | None = ""
+            while after is not None:
+                wanted = WantedSubjects(prefix, held)
+                rows, after = store.subjects(wanted, limit=limit, after=after)
+                names += [row["name"] for row in rows]
+            return names
+
+        for limit in (1, 50):
+            assert found(limit, Held.STOPPED) == ["m_dead"]
+            assert found(limit, Held.RETRYING) == ["m_retry"]
+            assert found(limit, Held.BEHIND) == ["m_late"]
+            assert found(limit, Held.ANY) == ["m_dead", "m_late", "m_retry"]
+            assert found(limit, Held.ANY, "m_r") == ["m_retry"]
+    assert _names(scene, "--held", "retrying", "--prefix", "m_re") == ["m_retry"]
+
+
+def test_walk_that_found_nobody_yet_says_where_it_goes_on(
+    scene: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HELD_MAX", "LOOK_AT_FIRST", "LOOK_AT_MAX"):
+        monkeypatch.setattr(subjects_store, name, 1)
+    done = holdfast("subjects", "list", "--held", "stopped", dsn=scene)
+    assert (done.returncode, "none of the names" in done.stdout) == (ExitCode.OK, True)
+    assert "--after M_9" in done.stdout
+
+
+def test_subject_is_shown_with_each_lane_and_what_stops_it(scene: str) -> None:
+    found = _json(scene, "subjects", "show", "m_dead")
+    ledger, payouts = found["lanes"]
+    assert (ledger["endpoint"], ledger["state"], ledger["held"]) == ("ledger", "idle", None)
+    assert (ledger["delivered_sequence"], ledger["waiting"], ledger["head_key"]) == (2, 0, None)
+    assert (payouts["state"], payouts["held"], payouts["waiting"]) == ("stopped", "stopped", 2)
+    assert (payouts["head_sequence"], payouts["dead_reason"]) == (1, "rejected")
+    assert [entry["sequence"] for entry in found["entries"]] == [2, 1]
+    assert payouts["head_key"] == found["entries"][1]["key"]
+    text = holdfast("subjects", "show", "m_dead", dsn=scene).stdout
+    assert f"dead letter {payouts['dead_letter']}, rejected" in text
+    assert "holdfast why m_dead" in text
+    [retrying] = _json(scene, "subjects", "show", "m_retry")["lanes"][1:]
+    assert (retrying["held"], retrying["attempt"], retrying["due_at"] is None) == (
+        "retrying",
+        1,
+        False,
+    )
+    [later] = _json(scene, "subjects", "show", "m_late")["lanes"]
+    assert (later["endpoint_state"], later["state"], later["held"]) == ("paused", "due", "behind")
+    strange = holdfast("subjects", "show", STRANGE, dsn=scene).stdout
+    assert "\x1b" not in strange
+
+
+IN_ORDER = """
+    SELECT p.name, s.name, a.sequence, a.outcome::text
+    FROM holdfast.attempt a JOIN holdfast.endpoint p ON p.id = a.endpoint_id
+    JOIN holdfast.subject s ON s.id = a.subject_id
+    ORDER BY finished_at DESC, endpoint_id DESC, subject_id DESC, sequence DESC
+"""
+
+
+@pytest.mark.parametrize(("at_first", "at_most"), [(1_000, 100_000), (1, 100_000), (2, 2)])
+def test_attempts_of_everybody_are_found_however_few_are_looked_at(
+    at_first: int,
+    at_most: int,
+    scene: str,
+    db: psycopg.Connection,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    everything = db.execute(IN_ORDER).fetchall()
+    assert len(everything) == 13
+    assert {each[3] for each in everything} == {"delivered", "failed", "rejected"}
+    monkeypatch.setattr(attempts_store, "LOOK_AT_FIRST", at_first)
+    monkeypatch.setattr(attempts_store, "LOOK_AT_MAX", at_most)
+    with attempts(scene) as store:
+
+        def found(limit: int, **wanted: str) -> list[tuple[str, str, int, str]]:
+            rows: list[dict[str, Any]] = []
+            place = None
+            while True:
+                page, place = store.of_everybody(Wanted(**wanted), limit=limit, before=place)
+                rows += page
+                if place is None:
+                    break
+                place = NewestPlace.of(str(place))
+            columns = ("endpoint", "subject", "sequence", "outcome")
+            return [tuple(row[column] for column in columns) for row in rows]
+
+        for limit in (1, 3, 50):
+            assert found(limit) == everything
+            for name, column in (("endpoint", 0), ("outcome", 3)):
+                for value in {each[column] for each in everything}:
+                    wanted = [each for each in everything if each[column] == value]
+                    assert found(limit, **{name: value}) == wanted
+
+
+def test_attempts_of_everybody_are_listed_the_newest_first(
+    scene: str, db: psycopg.Connection
+) -> None:
+    everything = db.execute(IN_ORDER).fetchall()
+    pages = list(_pages(scene, "attempts", "before", "attempts", "list", "--limit", "5"))
+    rows = [row for page in pages for row in page]
+    assert [len(page) for page in pages] == [5, 5, 3]
+    assert [(row["endpoint"], row["subject"]) for row in rows] == [each[:2] for each in everything]
+    newest = rows[0]["finished_at"]
+    for option, wanted in (
+        ("--since", [row for row in rows if row["finished_at"] >= newest]),
+        ("--until", [row for row in rows if row["finished_at"] < newest]),
+    ):
+        # What one transaction settled has one time: there may be none before the newest.
+        code = ExitCode.OK if wanted else ExitCode.NOTHING_MATCHED
+        done = holdfast("attempts", "list", option, newest, "--json", dsn=scene)
+        assert done.returncode == code, done.stderr
+        assert (json.loads(done.stdout)["attempts"] if wanted else []) == wanted
+    of = ("--outcome", "rejected", "--endpoint", "payouts")
+    [rejected] = _json(scene, "attempts", "list", *of)["attempts"]
+    assert rejected["subject"] == "m_dead"
+    assert "\x1b" not in holdfast("attempts", "list", dsn=scene).stdout
+
+
+def test_attempts_of_none_of_the_newest_say_where_older_ones_are(
+    scene: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LOOK_AT_FIRST", "LOOK_AT_MAX"):
+        monkeypatch.setattr(attempts_store, name, 1)
+    done = holdfast("attempts", "list", "--endpoint", "later", dsn=scene)
+    assert done.returncode == ExitCode.OK
+    assert "older ones: --before" in done.stdout
+
+
+def test_dispatchers_are_listed_with_those_that_died(scene: str) -> None:
+    here, there = _json(scene, "dispatchers", "list")["dispatchers"]
+    assert (here["host"], here["alive"], here["draining"]) == ("here", True, True)
+    assert (there["pid"], there["alive"]) == (2, False)
+    assert 7190 < there["heartbeat_age_seconds"] < 7800
+    text = holdfast("dispatchers", "list", dsn=scene).stdout
+    assert "draining" in text
+    assert r"there\x1b[2J" in text
+    assert "2 h" in text
+
+
+def _actions(dsn: str, *arguments: str) -> list[int]:
+    pages = _pages(dsn, "actions", "before", "audit", "list", *arguments)
+    return [row["detail"]["n"] for page in pages for row in page]
+
+
+def test_audit_trail_is_listed_the_newest_first_by_any_filter(scene: str) -> None:
+    for few in ("1", "4", "50"):
+        assert _actions(scene, "--target", "payouts", "--limit", few) == [5, 4, 3, 2, 1, 0]
+    assert _actions(scene, "--actor", "bob") == [5, 3, 1]
+    assert _actions(scene, "--action", "endpoint.set") == [4, 1]
+    assert _actions(scene, "--action", "endpoint") == [4, 3, 1, 0]
+    assert _actions(scene, "--since", "2026-01-01T04:00:00+00:00") == [5, 4]
+    assert _actions(scene, "--until", "2026-01-01T02:00:00+01:00") == [0]
+    text = holdfast("audit", "list", dsn=scene).stdout
+    assert r"why\x1b[2J" in text
+    assert "2026-01-01T05:00:00Z" in text
+
+
+@pytest.mark.parametrize(
+    ("complaint", "arguments"),
+    [
+        ("no subject matches", ["subjects", "list", "--prefix", "nobody"]),
+        ("no subject is called", ["subjects", "show", "nobody"]),
+        ("no action matches", ["audit", "list", "--actor", "nobody"]),
+        ("no attempt matches", ["attempts", "list", "--outcome", "gone"]),
+        ("no attempt matches", ["attempts", "list", "--endpoint", "later"]),
+        ("no endpoint is called", ["attempts", "list", "--endpoint", "nobody"]),
+    ],
+)
+def test_what_is_not_there_is_exit_code_3(complaint: str, arguments: list[str], scene: str) -> None:
+    done = holdfast(*arguments, "--json", dsn=scene)
+    assert (done.returncode, done.stdout) == (ExitCode.NOTHING_MATCHED, "")
+    assert complaint in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["subjects", "list", "--held", "up"],
+        ["subjects", "list", "--prefix", "a\0"],
+        ["subjects", "list", "--limit", "0"],
+        ["subjects", "show", "a\0"],
+        ["audit", "list", "--since", "today"],
+        ["audit", "list", "--target", "a\0"],
+        ["attempts", "list", "--before", "1.2.3"],
+        ["attempts", "list", "hf_1", "--subject", "m_1"],
+        ["overview", "--minutes", "181"],
+    ],
+)
+def test_what_cannot_be_meant_is_a_usage_error(arguments: list[str]) -> None:
+    done = holdfast(*arguments, dsn="postgresql://nobody@127.0.0.1:9/x")
+    assert (done.returncode, done.stdout) == (ExitCode.USAGE, "")
+    assert "Traceback" not in done.stderr
+
+
+def test_database_shows_what_holds_it_up(
+    scene: str, make_snapshot: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid = make_snapshot()
+    found = _json(scene, "database")
+    [snapshot] = [each for each in found["snapshots"] if each["pid"] == pid]
+    assert (snapshot["application"], snapshot["state"]) == (r"old\x1b", "idle in transaction")
+    assert found["revision"] == found["revision_needed"]
+    assert abs(found["clock_ahead_seconds"]) < 60
+    entry, attempt = found["partitions"]
+    assert (entry["parent"], attempt["parent"]) == ("entry", "attempt")
+    assert attempt["days_ahead"] >= 6
+    assert (attempt["days_behind"], len(attempt["newest"])) == (1, attempt["days"])
+    assert {"lane", "subject", "endpoint_pace"} <= {each["name"] for each in found["tables"]}
+    assert found["needs"] == []
+    monkeypatch.setattr(needs, "SNAPSHOT_SECONDS", 0.0)
+    [need] = _json(scene, "database", code=ExitCode.DEGRADED)["needs"]
+    assert (need["kind"], need["count"]) == ("old_snapshot", 1)
+    assert need["command"].endswith(f"'SELECT pg_terminate_backend({pid})'")
+    done = holdfast("database", dsn=scene)
+    assert done.returncode == ExitCode.DEGRADED
+    assert need["command"] in done.stdout
+
+
+@pytest.fixture
+def make_snapshot(scene: str) -> Iterator[Callable[[], int]]:
+    """Open a transaction that holds a snapshot; returns the process of its session."""
+    with psycopg.connect(scene, application_name="old\x1b") as session:
+
+        def make() -> int:
+            session.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            session.execute("SELECT 1")
+            return session.info.backend_pid
+
+        yield make
+
+
+def test_overview_counts_what_happened_and_names_what_needs_a_person(
+    scene: str, db: psycopg.Connection
+) -> None:
+    found = _json(scene, "overview", code=ExitCode.DEGRADED)
+    assert found["totals"] == {
+        "entries": 8,
+        "attempts": 13,
+        "deliveries": 11,
+        "outcomes": {"delivered": 11, "failed": 1, "rejected": 1},
+    }
+    assert len(found["series"]) == 60
+    assert sum(each["attempts"] for each in found["series"]) == 13
+    assert found["complete_since"] == found["since"] == found["series"][0]["minute"]
+    assert (found["duration_ms"]["of"], found["latency_seconds"]["of"]) == (13, 11)
+    assert 0 <= found["latency_seconds"]["p50"] <= found["latency_seconds"]["p99"] < 60
+    later, ledger, payouts = found["endpoints"]
+    assert (later["state"], later["due_lanes"], ledger["due_lanes"]) == ("paused", 1, 0)
+    assert (payouts["breaker"], found["oldest_due_age_seconds"]) == ("closed", 0)
+    assert [batch["entry_count"] for batch in found["batches"]] == [1, 7]
+    assert {need["kind"]: need["count"] for need in found["needs"]} == {
+        "stopped_lanes": 1,
+        "dead_letters": 1,
+    }
+    for need in found["needs"]:
+        command = need["command"].removeprefix("holdfast ").split()
+        assert holdfast(*command, dsn=scene).returncode == ExitCode.OK
+    text = holdfast("overview", "--minutes", "59", dsn=scene).stdout
+    assert "8 entries written, 11 delivered; 1 failed, 1 rejected" in text
+    assert found["needs"][0]["sentence"] in text
+    db.execute("UPDATE holdfast.lane SET due_at = now() - interval '1 hour' WHERE attempt > 0")
+    [first, *_] = _json(scene, "overview", code=ExitCode.DEGRADED)["needs"]
+    assert first["kind"] == "no_dispatcher"
+    db.execute("UPDATE holdfast.lane SET due_at = now() + interval '1 hour' WHERE attempt > 0")
+
+
+def test_overview_says_since_when_its_counts_are_complete(
+    scene: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overview_store, "ATTEMPTS_MAX", 3)
+    found = _json(scene, "overview", code=ExitCode.DEGRADED)
+    assert found["totals"]["attempts"] == 3
+    assert found["complete_since"] > found["since"]

@@ -1,0 +1,15 @@
+"""A connection that lives long plans each statement for the filters that it is asked with."""
+
+from dispatcher.operators.attempts.store import Wanted, attempts
+
+
+def test_plan_for_one_filter_is_not_kept_for_another(dsn: str) -> None:
+    with attempts(dsn) as store:
+        for _ in range(12):
+            store.of_everybody(Wanted(outcome="failed"), limit=1)
+        plans = store._connection.execute(
+            "SELECT sum(generic_plans) AS kept, sum(custom_plans) AS made"
+            " FROM pg_prepared_statements"
+        ).fetchone()
+    assert plans is not None
+    assert plans["kept"] == 0 < plans["made"]

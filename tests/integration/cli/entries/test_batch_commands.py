@@ -1,0 +1,230 @@
+"""`holdfast batch`: the ledger, page by page and row by row."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from sink import ReplayDiverged
+from sink.contract.exits import ExitCode
+from sink.contract.key import Key
+from tests.support.command import holdfast
+from tests.support.dispatch.entries import BLOCK, RELEASE, decision
+from tests.support.job.driver import Driver
+
+MakeDriver = Callable[..., Driver]
+
+OFFSETS = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1793620800000}\n{"logOffset":3}'
+
+
+@pytest.fixture
+def driver(dsn: str) -> Iterator[MakeDriver]:
+    """Start drivers; their connections are closed after the test."""
+    started: list[Driver] = []
+
+    def start(**settings: Any) -> Driver:
+        started.append(Driver(dsn, **settings))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.sink.close()
+
+
+def _json(dsn: str, *arguments: str) -> dict[str, Any]:
+    done = holdfast("batch", *arguments, "--json", dsn=dsn)
+    assert done.returncode == ExitCode.OK, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def _diverge(spark: Driver, batch_id: int, *rows: dict[str, Any]) -> None:
+    with pytest.raises(ReplayDiverged):
+        spark.batch(batch_id, *rows)
+
+
+def test_batches_are_listed_page_by_page_newest_first(dsn: str, driver: MakeDriver) -> None:
+    spark = driver()
+    for batch_id in range(5):
+        spark.batch(batch_id, decision("m_1", batch_id, (RELEASE, BLOCK)[batch_id % 2]))
+    seen: list[int] = []
+    page = _json(dsn, "list", "payouts", "--limit", "2")
+    assert page["query_id"] == str(spark.query_id)
+    while True:
+        seen += [row["batch_id"] for row in page["batches"]]
+        if page["next_before"] is None:
+            break
+        page = _json(dsn, "list", "payouts", "--limit", "2", "--before", str(page["next_before"]))
+    assert seen == [4, 3, 2, 1, 0]
+    assert "--before 3" in holdfast("batch", "list", "payouts", "--limit", "2", dsn=dsn).stdout
+
+
+def test_batch_is_shown_with_counts_that_add_up_and_its_offsets(
+    dsn: str, driver: MakeDriver, tmp_path: Path
+) -> None:
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "0").write_text(OFFSETS)
+    spark = driver(checkpoint=str(tmp_path))
+    twice = decision("m_2")
+    spark.batch(
+        0,
+        decision("m_1"),
+        decision("m_1", 2, RELEASE),
+        twice,
+        twice,
+        decision("m_2") | {"subject": ""},
+    )
+    found = _json(dsn, "show", "payouts", "0")
+    counts = ("row_count", "entry_count", "duplicate_count", "suppressed_count")
+    assert [found[name] for name in counts] == [5, 3, 1, 0]
+    assert found["quarantined_count"] == 1
+    assert len(bytes.fromhex(found["digest"])) == 32
+    assert found["source_offsets"] == {
+        "batch_time": "2026-11-02T12:00:00Z",
+        "watermark": None,
+        "sources": [{"logOffset": 3}],
+    }
+    assert found["types"] == [
+        {"type": BLOCK, "entries": 2, "subjects": 2},
+        {"type": RELEASE, "entries": 1, "subjects": 1},
+    ]
+    assert found["refused"] == [{"reason": "bad_subject", "rows": 1, "open": 1}]
+    text = holdfast("batch", "show", "payouts", "0", dsn=dsn).stdout
+    assert "5 rows = 3 entries + 1 duplicate + 0 suppressed + 1 quarantined; 0 duplicates" in text
+    assert 'source 0: {"logOffset": 3}' in text
+
+
+def test_batch_says_what_each_endpoint_has_of_it(
+    dsn: str, db: psycopg.Connection, driver: MakeDriver
+) -> None:
+    spark = driver()
+    spark.batch(0, decision("m_1"), decision("m_1", 2, RELEASE), decision("m_2"), decision("m_3"))
+    db.execute("""
+        INSERT INTO holdfast.endpoint (name, url, secret_refs, types, starts_at) VALUES
+            ('all', 'https://a.example/', '{env:S}', '{}', NULL),
+            ('blocks', 'https://b.example/', '{env:S}', '{payout_hold.block}', NULL),
+            ('later', 'https://c.example/', '{env:S}', '{}', now() + interval '1 hour')
+    """)
+    db.execute("""
+        INSERT INTO holdfast.lane (endpoint_id, subject_id, delivered_sequence, last_sequence,
+            priority, head_created_at)
+        SELECT p.id, s.id, CASE s.name WHEN 'm_1' THEN 1 ELSE 0 END, s.last_sequence, 0,
+            s.last_created_at
+        FROM holdfast.endpoint p, holdfast.subject s WHERE p.name = 'all'
+    """)
+    db.execute("""
+        INSERT INTO holdfast.dead_letter (endpoint_id, subject_id, sequence, key, created_at,
+            reason, detail, attempts)
+        SELECT p.id, s.id, 1, gen_random_uuid(), now(), 'rejected', '', 1
+        FROM holdfast.endpoint p, holdfast.subject s WHERE p.name = 'all' AND s.name = 'm_3'
+    """)
+    delivery = {row.pop("endpoint"): row for row in _json(dsn, "show", "payouts", "0")["delivery"]}
+    active = {"state": "active"}
+    assert delivery == {
+        "all": active | {"entries": 4, "delivered": 1, "waiting": 2, "dead_letters": 1},
+        "blocks": active | {"entries": 3, "delivered": 0, "waiting": 3, "dead_letters": 0},
+    }
+
+
+def test_diverged_replay_is_compared_row_by_row(dsn: str, driver: MakeDriver) -> None:
+    spark = driver()
+    gone, changed, added = decision("m_1"), decision("m_3", minor=1), decision("m_4")
+    spark.batch(0, decision("m_3", 0, RELEASE), gone, changed)
+    _diverge(spark, 0, decision("m_3", 0, RELEASE), decision("m_3", minor=2), added)
+    found = _json(dsn, "diff", "payouts", "0")
+    assert (found["batch"]["row_count"], found["divergence"]["row_count"]) == (3, 3)
+    left, brought, other = found["rows"]
+    assert (left["side"], left["key"]) == ("only_in_ledger", Key.of(gone["key"]).text)
+    assert (left["subject"], left["type"]) == ("m_1", BLOCK)
+    assert json.loads(left["body_then"])["data"]["exposure_minor"] == 8_500_000
+    assert left["body_now"] is None
+    assert (brought["side"], brought["subject"]) == ("only_in_replay", "m_4")
+    assert brought["body_then"] is None
+    assert json.loads(brought["body_now"])["sequence"] is None
+    assert (other["side"], other["subject"], other["sequence"]) == ("changed", "m_3", 2)
+    assert other["body_now"] == other["body_then"].replace(
+        '"exposure_minor":1,', '"exposure_minor":2,'
+    )
+
+    text = holdfast("batch", "diff", "payouts", "0", dsn=dsn).stdout
+    assert f"changed: {Key.of(changed['key']).text} m_3 {BLOCK}" in text
+    assert f"then {other['body_then']}" in text
+    assert "now  (nothing)" in text
+    assert (
+        "1 of 3 rows shown"
+        in holdfast(*("batch", "diff", "payouts", "0", "--limit", "1"), dsn=dsn).stdout
+    )
+
+
+def test_each_replay_that_diverged_can_be_looked_at(dsn: str, driver: MakeDriver) -> None:
+    spark = driver()
+    spark.batch(0, decision("m_1"))
+    _diverge(spark, 0, decision("m_2"))
+    _diverge(spark, 0, decision("m_3"))
+    newest = _json(dsn, "diff", "payouts", "0")
+    assert [row["subject"] for row in newest["rows"]] == ["m_1", "m_3"]
+    [older] = newest["others"]
+    chosen = _json(dsn, "diff", "payouts", "0", "--divergence", str(older))
+    assert [row["subject"] for row in chosen["rows"]] == ["m_1", "m_2"]
+    assert f"--divergence {older}" in holdfast("batch", "diff", "payouts", "0", dsn=dsn).stdout
+    wrong = holdfast("batch", "diff", "payouts", "0", "--divergence", "99", dsn=dsn)
+    assert wrong.returncode == ExitCode.NOTHING_MATCHED
+
+
+def test_batch_that_never_diverged_has_no_difference(dsn: str, driver: MakeDriver) -> None:
+    driver().batch(0, decision("m_1"))
+    done = holdfast("batch", "diff", "payouts", "0", dsn=dsn)
+    assert done.returncode == ExitCode.NOTHING_MATCHED
+    assert "nothing diverged" in done.stderr
+
+
+def test_text_that_drives_a_terminal_is_shown_escaped(dsn: str, driver: MakeDriver) -> None:
+    spark = driver()
+    spark.batch(0)
+    _diverge(spark, 0, decision("m\x1b[2J\u202e", data={"merchant_id": "\x9b2J"}))
+    text = holdfast("batch", "diff", "payouts", "0", dsn=dsn).stdout
+    assert r"m\x1b[2J\u202e" in text
+    assert r"\x9b2J" in text
+
+
+def test_batch_under_another_checkpoint_is_pointed_to(
+    dsn: str, db: psycopg.Connection, driver: MakeDriver
+) -> None:
+    spark = driver()
+    spark.batch(7, decision("m_1"))
+    db.execute("UPDATE holdfast.stream SET query_id = %s", [uuid4()])
+    for command in ("show", "diff"):
+        missing = holdfast("batch", command, "payouts", "7", dsn=dsn)
+        assert missing.returncode == ExitCode.NOTHING_MATCHED
+        assert f"--query-id {spark.query_id}" in missing.stderr
+    given = ("--query-id", str(spark.query_id))
+    assert _json(dsn, "show", "payouts", "7", *given)["entry_count"] == 1
+    assert len(_json(dsn, "list", "payouts", *given)["batches"]) == 1
+    assert _json(dsn, "list", "payouts")["batches"] == []
+    unknown = holdfast("batch", "list", "payouts", "--query-id", str(uuid4()), dsn=dsn)
+    assert unknown.returncode == ExitCode.NOTHING_MATCHED
+    assert f"it has batches of {spark.query_id}" in unknown.stderr
+    none_older = ("list", "payouts", *given, "--before", "7")
+    assert _json(dsn, *none_older)["batches"] == []
+
+
+def test_batch_that_cannot_be_is_refused(dsn: str, db: psycopg.Connection) -> None:
+    db.execute("INSERT INTO holdfast.stream (name) VALUES ('payouts')")
+    for code, *arguments in (
+        (ExitCode.NOTHING_MATCHED, "list", "nobody"),
+        (ExitCode.NOTHING_MATCHED, "show", "nobody", "0"),
+        (ExitCode.NOTHING_MATCHED, "show", "payouts", "999"),
+        (ExitCode.USAGE, "show", "payouts", "--", "-1"),
+        (ExitCode.USAGE, "show", "payouts", str(2**63)),
+        (ExitCode.USAGE, "show", "payouts", "0", "--query-id", "x"),
+        (ExitCode.USAGE, "list", "payouts", "--limit", "0"),
+        (ExitCode.USAGE, "list", "payouts", "--limit", "1000000000"),
+        (ExitCode.USAGE, "list", "payouts", "--before", "1; DROP TABLE batch"),
+    ):
+        done = holdfast("batch", *map(str, arguments), dsn=dsn)
+        assert done.returncode == code, done.stderr
+        assert "Traceback" not in done.stderr

@@ -1,0 +1,272 @@
+"""`holdfast entries`: found by their key, by whatever is known of them, and page by page."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import ClientCursor
+
+from dispatcher.operators.common.statements import statement
+from dispatcher.operators.entries.store import ENTRIES_AT_FIRST
+from sink.contract.exits import ExitCode
+from sink.contract.key import Key
+from tests.support.command import holdfast
+from tests.support.dispatch.entries import BLOCK, NOON, RELEASE, alternating, decision
+from tests.support.job.driver import Driver
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+ENDPOINTS = """
+    INSERT INTO holdfast.endpoint (name, url, secret_refs, types, starts_at) VALUES
+        ('all', 'https://a.example/', '{env:S}', '{}', NULL),
+        ('blocks', 'https://b.example/', '{env:S}', '{payout_hold.block}', NULL),
+        ('later', 'https://c.example/', '{env:S}', '{}', now() + interval '1 hour')
+"""
+LANES = """
+    INSERT INTO holdfast.lane (endpoint_id, subject_id, delivered_sequence, last_sequence, priority,
+        head_created_at, due_at)
+    SELECT p.id, s.id, 0, s.last_sequence, 0, s.last_created_at - interval '1 minute', now()
+    FROM holdfast.endpoint p, holdfast.subject s WHERE p.name <> 'later'
+"""
+
+
+@pytest.fixture
+def spark(dsn: str) -> Iterator[Driver]:
+    """A driver that keeps what repeats; its connection is closed after the test."""
+    driver = Driver(dsn, suppress_repeats=False)
+    yield driver
+    driver.sink.close()
+
+
+def _json(dsn: str, *arguments: str) -> dict[str, Any]:
+    done = holdfast("entries", *arguments, "--json", dsn=dsn)
+    assert done.returncode == ExitCode.OK, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def _listed(dsn: str, *arguments: str) -> list[tuple[str, int]]:
+    """Subject and sequence of all entries, page by page."""
+    found: list[tuple[str, int]] = []
+    page = _json(dsn, "list", *arguments)
+    while True:
+        found += [(row["subject"], row["sequence"]) for row in page["entries"]]
+        if page["next_before"] is None:
+            return found
+        page = _json(dsn, "list", *arguments, "--before", page["next_before"])
+
+
+def test_entry_is_shown_with_its_very_bytes_its_batch_and_its_trace(
+    dsn: str, db: psycopg.Connection, spark: Driver
+) -> None:
+    odd = decision("m\x1b[2J\u202e", data={"merchant_id": "é\u202e", "exposure_minor": 1})
+    spark.batch(0, decision("m_1"), odd)
+    db.execute("UPDATE holdfast.entry SET traceparent = %s", [TRACE])
+    key = Key.of(odd["key"]).text
+    shown = _json(dsn, "show", key)
+    (body,) = db.execute(
+        "SELECT body FROM holdfast.entry WHERE key = %s", [Key.of(odd["key"]).digest]
+    ).fetchone() or (b"",)
+    assert shown["body"].encode() == body
+    assert (shown["key"], shown["subject"], shown["sequence"]) == (key, odd["subject"], 1)
+    assert (shown["type"], shown["traceparent"]) == (BLOCK, TRACE)
+    assert shown["occurred_at"] == odd["occurred_at"].isoformat().replace("+00:00", "Z")
+    batch = shown["batch"]
+    assert (batch["stream"], batch["batch_id"]) == ("payouts", 0)
+    assert batch["query_id"] == str(spark.query_id)
+    assert batch["routed_at"] is None
+    text = holdfast("entries", "show", key, dsn=dsn).stdout
+    assert f"body, {len(body)} bytes:" in text
+    assert r"m\x1b[2J\u202e" in text
+    assert "no endpoint wants it" in text
+    assert "\x1b" not in text
+
+
+def test_entry_says_where_it_stands_at_each_endpoint(
+    dsn: str, db: psycopg.Connection, spark: Driver
+) -> None:
+    rows = alternating("m_1", range(1, 4))  # block, release, block
+    spark.batch(0, *rows)
+    first, second, third = (Key.of(row["key"]).text for row in rows)
+    db.execute(ENDPOINTS)
+
+    def stands(key: str) -> dict[str, tuple[str, int | None]]:
+        delivery = _json(dsn, "show", key)["delivery"]
+        return {each["endpoint"]: (each["state"], each["behind_sequence"]) for each in delivery}
+
+    assert stands(second) == {"all": ("unrouted", None)}
+    db.execute(LANES)
+    assert stands(first) == {"all": ("due", None), "blocks": ("due", None)}
+    assert stands(second) == {"all": ("behind", 1)}
+    assert stands(third) == {"all": ("behind", 1), "blocks": ("behind", 1)}
+    db.execute("""
+        INSERT INTO holdfast.dead_letter (endpoint_id, subject_id, sequence, key, created_at,
+            reason, detail, attempts)
+        SELECT p.id, s.id, 1, gen_random_uuid(), now(), 'rejected', 'HTTP 422', 1
+        FROM holdfast.endpoint p, holdfast.subject s WHERE p.name = 'blocks'
+    """)
+    db.execute("""
+        INSERT INTO holdfast.attempt (endpoint_id, subject_id, sequence, number, finished_at, token,
+            outcome, status)
+        SELECT p.id, s.id, 1, n, now() + n * interval '1 second', gen_random_uuid(),
+            CASE n WHEN 2 THEN 'delivered' ELSE 'failed' END::holdfast.outcome, 200
+        FROM holdfast.endpoint p, holdfast.subject s, generate_series(1, 2) AS n
+        WHERE p.name = 'all'
+    """)
+    db.execute("UPDATE holdfast.lane SET delivered_sequence = 1")
+    assert stands(first) == {"all": ("delivered", None), "blocks": ("dead", None)}
+    everywhere, blocks = _json(dsn, "show", first)["delivery"]
+    assert (everywhere["attempts"], everywhere["last_outcome"]) == (2, "delivered")
+    assert (blocks["dead_reason"], blocks["dead_detail"]) == ("rejected", "HTTP 422")
+    assert stands(third) == {"all": ("behind", 2), "blocks": ("due", None)}
+    db.execute("UPDATE holdfast.endpoint SET state = 'paused'")
+    text = holdfast("entries", "show", third, dsn=dsn).stdout
+    assert "waits behind sequence 2; the endpoint is paused" in text
+
+
+def test_entries_are_listed_by_what_is_known_of_them(
+    dsn: str, db: psycopg.Connection, spark: Driver
+) -> None:
+    spark.batch(0, *alternating("m_1", range(1, 6)), decision("m_2"))
+    spark.batch(1, *alternating("m_1", range(6, 9)))
+    other = Driver(dsn, stream="other")
+    other.batch(0, decision("m_3", 1, RELEASE))
+    other.sink.close()
+    m_1 = [("m_1", n) for n in range(8, 0, -1)]
+    assert _listed(dsn) == [("m_3", 1), *m_1[:3], ("m_2", 1), *m_1[3:]]
+    for few in ("1", "2", "3"):
+        assert _listed(dsn, "--limit", few) == _listed(dsn)
+        assert _listed(dsn, "--subject", "m_1", "--limit", few) == m_1
+    blocks = [("m_1", 7), ("m_2", 1), ("m_1", 5), ("m_1", 3), ("m_1", 1)]
+    assert _listed(dsn, "--type", BLOCK, "--limit", "2") == blocks
+    assert _listed(dsn, "--type", BLOCK, "--subject", "m_2") == [("m_2", 1)]
+    assert _listed(dsn, "--stream", "other") == [("m_3", 1)]
+    assert _listed(dsn, "--stream", "payouts", "--batch", "1", "--limit", "2") == m_1[:3]
+    assert _listed(dsn, "--stream", "payouts", "--batch", "0", "--subject", "m_1") == m_1[3:]
+    moment = db.execute("SELECT written_at FROM holdfast.batch WHERE batch_id = 1").fetchone()
+    assert moment is not None
+    at = moment[0].isoformat()
+    assert _listed(dsn, "--until", at) == [("m_2", 1), *m_1[3:]]
+    assert _listed(dsn, "--since", at, "--subject", "m_1") == m_1[:3]
+    assert _listed(dsn, "--since", at, "--stream", "payouts") == m_1[:3]
+    text = holdfast("entries", "list", "--limit", "1", dsn=dsn).stdout
+    [line] = [line for line in text.splitlines() if line.startswith("older ones: ")]
+    assert _listed(dsn, *line.removeprefix("older ones: ").split())[0] == ("m_1", 8)
+
+
+def test_what_nothing_matches_is_exit_code_3_and_what_makes_no_sense_is_2(
+    dsn: str, db: psycopg.Connection, spark: Driver
+) -> None:
+    spark.batch(0, decision("m_1"))
+    gone = decision("m_2")
+    spark.batch(1, gone)
+    db.execute("DELETE FROM holdfast.entry WHERE key = %s", [Key.of(gone["key"]).digest])
+    for code, complaint, *arguments in (
+        (ExitCode.NOTHING_MATCHED, "none ever had", "show", Key.of(["x"]).text),
+        (ExitCode.NOTHING_MATCHED, "was used by batch 1", "show", Key.of(gone["key"]).text),
+        (ExitCode.NOTHING_MATCHED, "no subject", "list", "--subject", "m_9"),
+        (ExitCode.NOTHING_MATCHED, "no stream", "list", "--stream", "nobody"),
+        (ExitCode.NOTHING_MATCHED, "never", "list", "--stream", "payouts", "--batch", "7"),
+        (ExitCode.NOTHING_MATCHED, "no entry matches", "list", "--type", "nothing"),
+        (ExitCode.NOTHING_MATCHED, "no entry matches", "list", "--since", "2999-01-01T00:00:00Z"),
+        (ExitCode.USAGE, "is not a key", "show", "hf_1"),
+        (ExitCode.USAGE, "--stream", "list", "--batch", "1"),
+        (ExitCode.USAGE, "--batch", "list", "--query-id", str(spark.query_id)),
+        (ExitCode.USAGE, "next_before", "list", "--before", "1; DROP TABLE entry"),
+        (ExitCode.USAGE, "with a zone", "list", "--since", "2026-11-02T12:00:00"),
+        (ExitCode.USAGE, "with a zone", "list", "--until", "yesterday"),
+        (ExitCode.USAGE, "limit", "list", "--limit", "0"),
+    ):
+        done = holdfast("entries", *map(str, arguments), dsn=dsn)
+        assert done.returncode == code, done.stderr
+        assert complaint in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+SUBJECTS, BATCHES, PER_BATCH = 500, 600, 100
+
+INDEXES = {
+    "common/entry_key_find": {"pk_entry_key", "uq_batch_batch_no"},
+    "entries/find": {"_batch_no_idx"},
+    "entries/delivery": {"_pkey", "pk_lane"},
+    "entries/of_subject": {"_pkey"},
+    "entries/batches": {"uq_batch_batch_no"},
+    "entries/list": {"_batch_no_idx"},
+}
+
+
+def _fill(db: psycopg.Connection) -> None:
+    """Write more entries of one day than a page looks at first, a hundred in each batch."""
+    assert BATCHES * PER_BATCH > 2 * ENTRIES_AT_FIRST
+    values = {"batches": BATCHES, "subjects": SUBJECTS, "each": PER_BATCH}
+    db.execute("INSERT INTO holdfast.stream (name, query_id) VALUES ('s', gen_random_uuid())")
+    db.execute(
+        "INSERT INTO holdfast.subject (name)"
+        " SELECT 'm_' || n FROM generate_series(1, %(subjects)s) n",
+        values,
+    )
+    db.execute(
+        "INSERT INTO holdfast.batch (stream, query_id, batch_id, run_id, epoch, row_count,"
+        " entry_count, duplicate_count, differing_count, suppressed_count, quarantined_count,"
+        " digest, written_at)"
+        " SELECT 's', s.query_id, n, gen_random_uuid(), 1, %(each)s, %(each)s, 0, 0, 0, 0,"
+        " sha256('x'), date_trunc('day', now(), 'UTC') + n * interval '30 seconds'"
+        " FROM holdfast.stream s, generate_series(1, %(batches)s) n ORDER BY n",
+        values,
+    )
+    db.execute(
+        "INSERT INTO holdfast.entry (subject_id, sequence, created_at, key, type, occurred_at,"
+        " priority, batch_no, body)"
+        " SELECT 1 + (b.batch_id * %(each)s + n) %% %(subjects)s,"
+        " 1 + (b.batch_id * %(each)s + n) / %(subjects)s, b.written_at,"
+        " md5(b.batch_id || '.' || n)::uuid, 'a', b.written_at, 0, b.batch_no, %(body)s"
+        " FROM holdfast.batch b, generate_series(0, %(each)s - 1) n ORDER BY b.batch_no, n",
+        {**values, "body": b"{" + b" " * 300 + b"}"},
+    )
+    db.execute("INSERT INTO holdfast.entry_key SELECT key, key, batch_no FROM holdfast.entry")
+    db.execute(
+        "VACUUM ANALYZE holdfast.entry, holdfast.entry_key, holdfast.batch, holdfast.subject"
+    )
+
+
+def test_entries_are_found_by_index_among_many(dsn: str, db: psycopg.Connection) -> None:
+    _fill(db)
+    db.execute(ENDPOINTS)
+    no, at, key, subject, sequence = db.execute(
+        "SELECT batch_no, created_at, key, subject_id, sequence FROM holdfast.entry"
+        " WHERE subject_id = 7 ORDER BY sequence LIMIT 1"
+    ).fetchone() or (0, NOON, None, 0, 0)
+    anything = ("stream", "before_batch_no", "before_subject_id", "before_sequence")
+    values: dict[str, Any] = dict.fromkeys(anything) | {
+        "key": key,
+        "batch_no": no,
+        "first_batch_no": no,
+        "last_batch_no": no + 20,
+        "up_to_batch_no": no,
+        "written_at": at,
+        "created_at": at,
+        "first_written_at": at,
+        "last_written_at": at + timedelta(minutes=10),
+        "since": "-infinity",
+        "until": "infinity",
+        "subject_id": subject,
+        "sequence": sequence,
+        "type": "a",
+        "batches": 10_000,
+        "entries": ENTRIES_AT_FIRST,
+        "limit": 51,
+    }
+    for name, indexes in INDEXES.items():
+        found = ClientCursor(db).execute(b"EXPLAIN " + statement(name), values).fetchall()
+        plan = "\n".join(line for (line,) in found)
+        assert {index for index in indexes if index in plan} == indexes, (name, plan)
+        assert f"Seq Scan on entry_{at.astimezone(UTC):%Y%m%d}" not in plan, (name, plan)
+
+    db.execute(
+        "UPDATE holdfast.entry SET type = 'rare' WHERE batch_no = %s AND key = %s", [no, key]
+    )
+    [rare] = _json(dsn, "list", "--type", "rare")["entries"]
+    assert (rare["subject"], rare["sequence"]) == ("m_7", sequence)
+    assert _json(dsn, "show", rare["key"])["sequence"] == sequence

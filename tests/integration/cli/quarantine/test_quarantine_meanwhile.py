@@ -1,0 +1,226 @@
+"""What happens to rows of the quarantine while they are put back: by others, and by accidents."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from dispatcher.cli.quarantine.requeue import put_lines
+from dispatcher.operators.common.session import Row
+from dispatcher.operators.quarantine.actions import open_among, put_entries
+from dispatcher.operators.quarantine.store import quarantine
+from sink import BatchInput
+from sink.contract.exits import CommandError, ExitCode
+from sink.contract.states import QuarantineResolution
+from sink.requeue import requeue
+from tests.support.command import holdfast
+from tests.support.dispatch.entries import BLOCK, REFUSED, decision
+from tests.support.job.driver import Driver
+from tests.support.waiting import eventually
+
+RESOLVED = "SELECT id, resolution::text FROM holdfast.quarantine ORDER BY id"
+WRITTEN = "SELECT batch_id FROM holdfast.batch WHERE stream LIKE '%.requeue' ORDER BY batch_id"
+AUDIT = "SELECT action, target FROM holdfast.operator_action ORDER BY id"
+WAITING = """
+    SELECT pid FROM pg_stat_activity
+    WHERE wait_event_type = 'Lock' AND datname = current_database()
+"""
+UNBOOKED = """
+    UPDATE holdfast.quarantine SET resolution = NULL, resolved_at = NULL, resolved_by = NULL
+"""
+
+CUT = json.dumps({"cut": True, "bytes": 70_000, "beginning": "{"})
+
+
+def _entry(number: int, type_: str = BLOCK) -> str:
+    return json.dumps(
+        {
+            "subject": f"m_{number}",
+            "type": type_,
+            "key": [f"k_{number}"],
+            "occurred_at": "2026-11-02T12:15:00Z",
+            "data": {"exposure_minor": 1},
+        }
+    )
+
+
+def _set_aside(
+    dsn: str, *texts: str, stream: str = "payouts", reason: str = "bad_data"
+) -> list[int]:
+    refused = [{"reason": reason, "detail": "d", "row": text} for text in texts]
+    table = pa.Table.from_pylist(refused, REFUSED)
+    spark = Driver(dsn, stream=stream, select=lambda entries: BatchInput(entries, table))
+    spark.batch(0)
+    spark.sink.close()
+    with psycopg.connect(dsn) as connection:
+        found = connection.execute("SELECT id FROM holdfast.quarantine ORDER BY id").fetchall()
+    return [number for (number,) in found]
+
+
+def _put_back(dsn: str, ids: list[int], before: list[Row]) -> tuple[list[int], list[int]]:
+    """Return the numbers that were put back, and those that were refused."""
+    with quarantine(dsn) as store:
+        rows, _ = open_among(store, ids)
+        texts = {row["id"]: row["row"] for row in rows}
+        done, refused = put_entries(
+            dsn, store, rows, texts, "mended", suppress_repeats=True, before=before
+        )
+    return [row["id"] for row in done], [row["id"] for row in refused]
+
+
+def _dismiss(dsn: str, number: int) -> list[int]:
+    with quarantine(dsn) as store:
+        return store.resolve([number], QuarantineResolution.DISMISSED, "never")
+
+
+@contextmanager
+def _stopped_at(
+    db: psycopg.Connection, dsn: str, number: int, work: Callable[[], Any]
+) -> Iterator[Future[Any]]:
+    """Run `work` in a thread; in the block it waits for the row `number`, and goes on after it."""
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(dsn) as other:
+        other.execute("SELECT FROM holdfast.quarantine WHERE id = %s FOR UPDATE", [number])
+        future = pool.submit(work)
+        eventually(lambda: db.execute(WAITING).fetchall() or future.done())
+        yield future
+
+
+def _entries_of(dsn: str, rows: Mapping[int, str]) -> Iterator[bool]:
+    for outcome in requeue(dsn, "payouts", rows, suppress_repeats=True):
+        yield outcome.written
+
+
+def test_row_that_is_dismissed_while_others_are_put_back_is_not_written(
+    dsn: str, db: psycopg.Connection
+) -> None:
+    first, second, third = _set_aside(dsn, *map(_entry, range(3)))
+    before: list[Row] = []
+    work = partial(_put_back, dsn, [first, second, third], before)
+    with _stopped_at(db, dsn, second, work) as future:
+        assert _dismiss(dsn, third) == [third]
+    assert future.result() == ([first, second], [])
+    assert [(row["id"], row["resolution"], row["resolution_reason"]) for row in before] == [
+        (third, "dismissed", "never")
+    ]
+    assert db.execute(WRITTEN).fetchall() == [(first,), (second,)]
+    assert db.execute(RESOLVED).fetchall() == [
+        (first, "requeued"),
+        (second, "requeued"),
+        (third, "dismissed"),
+    ]
+
+
+def test_rows_that_somebody_else_resolved_meanwhile_are_told_as_nothing_done(
+    dsn: str, db: psycopg.Connection
+) -> None:
+    [number] = _set_aside(dsn, _entry(0))
+    with quarantine(dsn) as store:
+        rows, _ = open_among(store, [number])
+        _dismiss(dsn, number)
+        with pytest.raises(CommandError, match="dismissed already, on") as raised:
+            put_entries(
+                dsn, store, rows, {number: _entry(0)}, "x", suppress_repeats=True, before=[]
+            )
+    assert raised.value.exit_code == ExitCode.NOTHING_MATCHED
+    assert db.execute(WRITTEN).fetchall() == []
+
+
+def test_source_line_that_is_dismissed_meanwhile_does_not_go_to_the_job(
+    dsn: str, db: psycopg.Connection, tmp_path: Path
+) -> None:
+    first, second = _set_aside(dsn, "{", "[", reason="malformed")
+    before: list[Row] = []
+
+    def work() -> dict[int, Path]:
+        with quarantine(dsn) as store:
+            return put_lines(store, {first: "{", second: "["}, tmp_path, "mended", before)
+
+    with _stopped_at(db, dsn, first, work) as future:
+        assert _dismiss(dsn, second) == [second]
+    [path] = tmp_path.iterdir()
+    assert future.result() == {first: path}
+    assert [row["id"] for row in before] == [second]
+    assert db.execute(RESOLVED).fetchall() == [(first, "requeued"), (second, "dismissed")]
+
+
+def test_two_who_put_rows_of_one_stream_back_take_it_in_turns(
+    dsn: str, db: psycopg.Connection
+) -> None:
+    numbers = _set_aside(dsn, *map(_entry, range(4)))
+    first = _entries_of(dsn, {numbers[0]: _entry(0), numbers[1]: _entry(1)})
+    assert next(first)
+    assert list(_entries_of(dsn, {numbers[2]: _entry(2), numbers[3]: _entry(3)})) == [True, True]
+    assert list(first) == [True]
+    assert [number for (number,) in db.execute(WRITTEN).fetchall()] == numbers
+
+
+def test_whoever_is_cut_off_hears_what_was_put_back_and_may_go_on(
+    dsn: str, db: psycopg.Connection
+) -> None:
+    first, second, third = numbers = _set_aside(dsn, *map(_entry, range(3)))
+    with _stopped_at(db, dsn, second, partial(_put_back, dsn, numbers, [])) as future:
+        db.execute(f"SELECT pg_terminate_backend(pid) FROM ({WAITING}) w")
+        eventually(future.done)
+    told = str(future.exception())
+    assert isinstance(future.exception(), CommandError)
+    assert f"1 row was put back before it (row {first})" in told
+    assert f"row {second} " in told
+    assert "changed nothing" not in told
+    done = holdfast("quarantine", "requeue", *map(str, numbers), "--reason", "x", "--json", dsn=dsn)
+    assert done.returncode == ExitCode.OK, done.stderr
+    assert [row["id"] for row in json.loads(done.stdout)["requeued"]] == [second, third]
+    assert [row["id"] for row in json.loads(done.stdout)["resolved_before"]] == [first]
+    assert [number for (number,) in db.execute(WRITTEN).fetchall()] == numbers
+
+
+@pytest.mark.parametrize(
+    ("stream", "kept"), [("payouts", CUT), ("s" * 55, _entry(0, "a b")), ("s" * 56, CUT)]
+)
+def test_row_whose_entry_is_in_the_outbox_is_not_dismissed_but_booked(
+    dsn: str, db: psycopg.Connection, stream: str, kept: str
+) -> None:
+    """The kept row is of no use; whoever put the corrected one back died before it was booked."""
+    first, second = _set_aside(dsn, kept, _entry(1, "a b"), stream=stream)
+    assert [
+        each.written for each in requeue(dsn, stream, {first: _entry(0)}, suppress_repeats=True)
+    ]
+    arguments = ("--reason", "x", "--json")
+    dismissed = holdfast("quarantine", "dismiss", str(second), str(first), *arguments, dsn=dsn)
+    assert dismissed.returncode == ExitCode.FAILED
+    assert f"row {first} was put back already" in dismissed.stderr
+    assert f"row {second}" not in dismissed.stderr
+    assert f"`holdfast quarantine requeue {first} --reason TEXT`" in dismissed.stderr
+    assert db.execute(RESOLVED).fetchall() == [(first, None), (second, None)]
+
+    booked = holdfast("quarantine", "requeue", str(first), *arguments, dsn=dsn)
+    assert booked.returncode == ExitCode.OK, booked.stderr
+    assert "written before" in json.loads(booked.stdout)["requeued"][0]["detail"]
+    assert db.execute(WRITTEN).fetchall() == [(first,)]
+    assert holdfast("quarantine", "dismiss", str(second), *arguments, dsn=dsn).returncode == 0
+    assert db.execute(RESOLVED).fetchall() == [(first, "requeued"), (second, "dismissed")]
+    assert db.execute(AUDIT).fetchall() == [
+        ("quarantine.requeue", f"quarantine {first}"),
+        ("quarantine.dismiss", f"quarantine {second}"),
+    ]
+
+
+def test_batch_of_a_jobs_own_stream_is_not_taken_for_a_row_that_was_put_back(
+    dsn: str, db: psycopg.Connection
+) -> None:
+    [number] = _set_aside(dsn, _entry(1))
+    own = uuid4()
+    db.execute("INSERT INTO holdfast.stream (name, query_id) VALUES ('payouts.requeue', %s)", [own])
+    job = Driver(dsn, stream="payouts.requeue", query_id=own)
+    job.batch(number, decision("m_9"))
+    job.sink.close()
+    with quarantine(dsn) as store:
+        [row], _ = open_among(store, [number])
+    assert not row["put_back"]

@@ -1,0 +1,319 @@
+"""`holdfast quarantine requeue --row`: what is not the kept row's own decision needs two people."""
+
+import hashlib
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from dispatcher.operators.common.session import acting_as
+from dispatcher.operators.quarantine.store import quarantine
+from sink import BatchInput
+from sink.contract.exits import CommandError, ExitCode
+from sink.contract.key import Key
+from tests.support.command import holdfast
+from tests.support.dispatch.entries import BLOCK, REFUSED, RELEASE, decision
+from tests.support.job.driver import Driver
+from tests.support.job.outbox import contents, sequences
+
+GOOD: dict[str, Any] = {
+    "subject": "m_9",
+    "type": BLOCK,
+    "key": ["payout-hold/v1", "m_9", "2026-11-02T12:15:00Z", "block", "1"],
+    "occurred_at": "2026-11-02T12:15:00Z",
+    "data": {"merchant_id": "m_9", "exposure_minor": 1},
+}
+FUTURE = ["payout-hold/v1", "m_9", "2026-11-02T12:30:00Z", "block", "1"]
+CUT = json.dumps({"cut": True, "bytes": 70_000, "beginning": "{"})
+WHY = ("--reason", "mended")
+
+AUDIT = "SELECT action, target, actor, detail FROM holdfast.operator_action ORDER BY id"
+OPEN = "SELECT id FROM holdfast.quarantine WHERE resolution IS NULL ORDER BY id"
+
+
+def _set_aside(dsn: str, *rows: tuple[str, str]) -> list[int]:
+    refused = [{"reason": reason, "detail": "d", "row": row} for reason, row in rows]
+    table = pa.Table.from_pylist(refused, REFUSED)
+    spark = Driver(dsn, select=lambda entries: BatchInput(entries, table))
+    spark.batch(0)
+    spark.sink.close()
+    with psycopg.connect(dsn) as connection:
+        found = connection.execute("SELECT id FROM holdfast.quarantine ORDER BY id").fetchall()
+    return [number for (number,) in found]
+
+
+def _requeue(dsn: str, *arguments: object) -> tuple[int, dict[str, Any], str]:
+    done = holdfast("quarantine", "requeue", *map(str, arguments), *WHY, "--json", dsn=dsn)
+    return done.returncode, json.loads(done.stdout or "{}"), done.stderr
+
+
+def _file(directory: Path, row: object) -> Path:
+    path = directory / "row.json"
+    path.write_text(row if isinstance(row, str) else json.dumps(row))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "member"),
+    [
+        ({"subject": "m_1"}, "subject"),
+        ({"type": RELEASE}, "type"),
+        ({"key": FUTURE}, "key"),
+        ({"occurred_at": "2026-11-02T12:30:00Z"}, "occurred_at"),
+        ({"data": {"merchant_id": "m_1", "exposure_minor": 1}}, "data.merchant_id"),
+        ({"data": GOOD["data"] | {"action": "release"}}, "data.action"),
+        ({"data": {"merchant_id": "m_9"}}, "data.exposure_minor"),
+        ({"data": GOOD["data"] | {"exposure_minor": 1.5}}, "data.exposure_minor"),
+        ({"data": GOOD["data"] | {"exposure_minor": [[0] * 9] * 9}}, "data.exposure_minor"),
+        ({"data": None}, "data"),
+    ],
+    ids=[
+        *("subject", "type", "key", "occurred_at"),
+        *("data", "data added", "data removed", "data unfit", "data nested", "no data"),
+    ],
+)
+def test_requeue_alone_cannot_write_another_decision_than_the_kept_one(
+    dsn: str, db: psycopg.Connection, tmp_path: Path, change: dict[str, Any], member: str
+) -> None:
+    [number] = _set_aside(dsn, ("bad_data", json.dumps(GOOD)))
+    code, told, error = _requeue(dsn, number, "--row", _file(tmp_path, GOOD | change))
+    assert contents(db)["entry"] == []
+    assert code == ExitCode.DEGRADED, error
+    assert told["requeued"] == []
+    [proposed] = told["proposed"]
+    assert (proposed["id"], [each["member"] for each in proposed["differs"]]) == (number, [member])
+    assert db.execute(OPEN).fetchall() == [(number,)]
+
+
+def test_block_of_the_future_cannot_be_used_up_and_the_job_s_own_is_written(
+    dsn: str, db: psycopg.Connection, tmp_path: Path
+) -> None:
+    [number] = _set_aside(dsn, ("bad_data", json.dumps(GOOD)))
+    forged = GOOD | {"key": decision("m_1", 1)["key"], "subject": "m_1"}
+    _requeue(dsn, number, "--row", _file(tmp_path, forged))
+    spark = Driver(dsn, stream="other")
+    spark.batch(0, decision("m_1", 1))
+    spark.sink.close()
+    assert [row[0] for row in contents(db)["entry"]] == ["m_1"]
+    assert [row[-2] for row in contents(db)["entry"]] == [0]
+
+
+@pytest.mark.parametrize(
+    ("reason", "kept"),
+    [
+        ("bad_data", CUT),
+        ("bad_data", json.dumps({k: v for k, v in GOOD.items() if k != "subject"})),
+        ("bad_key", json.dumps(GOOD | {"key": "k"})),
+        ("bad_key", json.dumps(GOOD | {"key": [None]})),
+        ("bad_type", json.dumps(GOOD | {"type": "a b"})),
+        ("bad_subject", json.dumps(GOOD | {"subject": "m_\\xff"})),
+        ("bad_data", "{"),
+        ("bad_data", '{"subject": "m_9", ' + json.dumps(GOOD)[1:]),
+    ],
+    ids=["cut", "absent", "no list", "null in it", "bad type", "bytes", "no JSON", "twice"],
+)
+def test_what_cannot_be_read_in_the_kept_row_is_decided_by_two(
+    dsn: str, db: psycopg.Connection, tmp_path: Path, reason: str, kept: str
+) -> None:
+    [number] = _set_aside(dsn, (reason, kept))
+    code, told, error = _requeue(dsn, number, "--row", _file(tmp_path, GOOD))
+    assert (code, told.get("requeued")) == (ExitCode.DEGRADED, []), error
+    assert contents(db)["entry"] == []
+
+
+def test_number_of_data_and_a_time_that_were_unreadable_are_corrected_alone(
+    dsn: str, db: psycopg.Connection, tmp_path: Path
+) -> None:
+    numbers = _set_aside(
+        dsn,
+        ("bad_data", json.dumps(GOOD | {"data": GOOD["data"] | {"exposure_minor": 1.5}})),
+        ("bad_data", json.dumps(GOOD | {"subject": "m_8", "key": ["8"], "occurred_at": None})),
+    )
+    assert _requeue(dsn, numbers[0], "--row", _file(tmp_path, GOOD))[0] == ExitCode.OK
+    mended = GOOD | {"subject": "m_8", "key": ["8"]}
+    assert _requeue(dsn, numbers[1], "--row", _file(tmp_path, mended))[0] == ExitCode.OK
+    assert sequences(db, "m_8") == sequences(db, "m_9") == [1]
+    audited = [detail for *_, detail in db.execute(AUDIT)]
+    assert [each["kept"]["subject"] for each in audited] == ["m_9", "m_8"]
+    assert [each["written"]["subject"] for each in audited] == ["m_9", "m_8"]
+
+
+def test_same_instant_in_another_zone_is_the_same_time(dsn: str, tmp_path: Path) -> None:
+    [number] = _set_aside(dsn, ("bad_data", json.dumps(GOOD)))
+    moved = GOOD | {"occurred_at": "2026-11-02T13:15:00+01:00"}
+    assert _requeue(dsn, number, "--row", _file(tmp_path, moved))[0] == ExitCode.OK
+
+
+def test_second_person_approves_the_exact_text_and_it_is_written_once(
+    dsn: str, db: psycopg.Connection, tmp_path: Path
+) -> None:
+    [number] = _set_aside(dsn, ("bad_type", json.dumps(GOOD | {"type": "a b"})))
+    file = _file(tmp_path, GOOD)
+    _, told, _ = _requeue(dsn, number, "--row", file)
+    [proposed] = told["proposed"]
+    id_ = proposed["proposal"]
+    again = _requeue(dsn, number, "--row", file)[1]["proposed"]
+    assert [each["proposal"] for each in again] == [id_]
+
+    early = _requeue(dsn, number, "--proposal", id_)
+    assert (early[0], "second person" in early[2]) == (ExitCode.FAILED, True)
+    alone = holdfast("proposal", "approve", id_[:8], *WHY, dsn=dsn)
+    assert (alone.returncode, "that is you" in alone.stderr) == (ExitCode.FAILED, True)
+    shown = json.loads(holdfast("proposal", "show", id_[:8], "--json", dsn=dsn).stdout)
+    text = file.read_text()
+    assert shown["detail"]["text"] == text
+    assert shown["detail"]["sha256"] == hashlib.sha256(text.encode()).hexdigest()
+    with acting_as("second"):
+        approved = holdfast("proposal", "approve", id_[:8], *WHY, dsn=dsn)
+        assert approved.returncode == ExitCode.OK, approved.stderr
+
+    other = GOOD | {"subject": "m_1"}
+    swapped = _requeue(dsn, number, "--proposal", id_, "--row", _file(tmp_path, other))
+    assert swapped[0] == ExitCode.USAGE
+    assert contents(db)["entry"] == []
+    code, told, error = _requeue(dsn, number, "--proposal", id_)
+    assert (code, [row["id"] for row in told["requeued"]]) == (ExitCode.OK, [number]), error
+    assert sequences(db, "m_9") == [1]
+    assert _requeue(dsn, number, "--proposal", id_)[0] == ExitCode.NOTHING_MATCHED
+    actions = [row[0] for row in db.execute(AUDIT)]
+    assert actions == ["proposal.add", "proposal.approve", "quarantine.requeue"]
+    detail = db.execute(AUDIT).fetchall()[-1][3]
+    kept = json.dumps(GOOD | {"type": "a b"})
+    assert detail["kept"] == {
+        "subject": "m_9",
+        "type": "a b",
+        "key": GOOD["key"],
+        "occurred_at": GOOD["occurred_at"],
+        "sha256": hashlib.sha256(kept.encode()).hexdigest(),
+    }
+    assert (detail["written"]["type"], detail["written"]["key"]) == (BLOCK, GOOD["key"])
+    assert detail["written"]["sha256"] == hashlib.sha256(text.encode()).hexdigest()
+    assert (detail["proposal"], detail["approved_by"]) == (id_, "second")
+    assert [row[2] for row in contents(db)["entry"]] == [Key.of(GOOD["key"]).digest]
+
+
+def test_text_is_compared_again_where_it_is_written(
+    dsn: str, db: psycopg.Connection, tmp_path: Path
+) -> None:
+    [number] = _set_aside(dsn, ("bad_type", json.dumps(GOOD | {"type": "a b"})))
+    id_ = _requeue(dsn, number, "--row", _file(tmp_path, GOOD))[1]["proposed"][0]["proposal"]
+    with acting_as("second"):
+        assert holdfast("proposal", "approve", id_, *WHY, dsn=dsn).returncode == ExitCode.OK
+    forged = json.dumps(json.dumps(GOOD | {"subject": "m_1"}))
+    db.execute(
+        "UPDATE holdfast.proposal SET detail = jsonb_set(detail, '{text}', %s::jsonb)", [forged]
+    )
+    code, _, error = _requeue(dsn, number, "--proposal", id_)
+    assert (code, "is not what was approved" in error) == (ExitCode.FAILED, True), error
+    assert contents(db)["entry"] == []
+
+
+def test_proposal_of_one_row_is_not_used_for_another_and_a_cancelled_one_for_none(
+    dsn: str, db: psycopg.Connection, tmp_path: Path
+) -> None:
+    first, second = _set_aside(
+        dsn,
+        ("bad_type", json.dumps(GOOD | {"type": "a b"})),
+        ("bad_type", json.dumps(GOOD | {"type": "a b"})),
+    )
+    id_ = _requeue(dsn, first, "--row", _file(tmp_path, GOOD))[1]["proposed"][0]["proposal"]
+    with acting_as("second"):
+        assert holdfast("proposal", "approve", id_, *WHY, dsn=dsn).returncode == ExitCode.OK
+    assert _requeue(dsn, second, "--proposal", id_)[0] == ExitCode.FAILED
+    assert holdfast("proposal", "cancel", id_, *WHY, dsn=dsn).returncode == ExitCode.OK
+    code, _, error = _requeue(dsn, first, "--proposal", id_)
+    assert (code, "cancelled" in error) == (ExitCode.FAILED, True)
+    assert contents(db)["entry"] == []
+    listed = json.loads(holdfast("proposal", "list", "--all", "--json", dsn=dsn).stdout)
+    assert [row["state"] for row in listed["proposals"]] == ["cancelled"]
+
+
+def test_two_who_apply_one_proposal_at_once_write_it_once(
+    dsn: str, db: psycopg.Connection, tmp_path: Path
+) -> None:
+    [number] = _set_aside(dsn, ("bad_type", json.dumps(GOOD | {"type": "a b"})))
+    id_ = _requeue(dsn, number, "--row", _file(tmp_path, GOOD))[1]["proposed"][0]["proposal"]
+    with acting_as("second"):
+        holdfast("proposal", "approve", id_, *WHY, dsn=dsn)
+
+    def apply(_: int) -> int:
+        arguments = ("quarantine", "requeue", str(number), "--proposal", id_, *WHY)
+        return holdfast(*arguments, dsn=dsn, process=True).returncode
+
+    with ThreadPoolExecutor(2) as pool:
+        codes = sorted(pool.map(apply, range(2)))
+    assert codes == [ExitCode.OK, ExitCode.NOTHING_MATCHED]
+    assert sequences(db, "m_9") == [1]
+
+
+def test_source_line_with_another_merchant_or_event_needs_a_second_person(
+    dsn: str, tmp_path: Path
+) -> None:
+    kept = {"event_id": "e1", "merchant_id": "m_1", "currency": "EUR", "amount_minor": 1}
+    numbers = _set_aside(
+        dsn,
+        *(("wrong_currency", json.dumps(kept)),) * 3,
+        ("malformed", "{"),
+    )
+    into = tmp_path / "in"
+    into.mkdir()
+    for number, change in zip(
+        numbers, ({"merchant_id": "m_2"}, {"event_id": "e2"}, {"currency": "USD"}, {}), strict=True
+    ):
+        file = _file(tmp_path, kept | change)
+        code, told, error = _requeue(dsn, number, "--row", file, "--into", into)
+        alone = "currency" in change
+        assert (code, len(told["requeued"])) == (
+            (ExitCode.OK, 1) if alone else (ExitCode.DEGRADED, 0)
+        ), error
+    assert len(list(into.iterdir())) == 1
+    [first, *_] = json.loads(holdfast("proposal", "list", "--json", dsn=dsn).stdout)["proposals"]
+    with acting_as("second"):
+        assert holdfast("proposal", "approve", first["id"], *WHY, dsn=dsn).returncode == 0
+    target = first["target"].removeprefix("quarantine ")
+    assert _requeue(dsn, target, "--proposal", first["id"])[0] == ExitCode.OK
+    assert len(list(into.iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("reason", "frees"),
+    [("wrong_currency", "currency"), ("bad_amount", "amount_minor"), ("missing_type", "type")],
+)
+def test_source_line_with_another_amount_currency_or_type_needs_a_second_person(
+    dsn: str, tmp_path: Path, reason: str, frees: str
+) -> None:
+    kept = {"event_id": "e1", "merchant_id": "m_1", "type": "payout_submitted"}
+    kept |= {"amount_minor": 100, "currency": "EUR", "occurred_at": "2026-11-02T12:01:00Z"}
+    other = {"type": "chargeback", "amount_minor": -(10**14), "currency": "USD"}
+    into = tmp_path / "in"
+    into.mkdir()
+    for number, name in zip(
+        _set_aside(dsn, *((reason, json.dumps(kept)),) * 3), sorted(other), strict=True
+    ):
+        file = _file(tmp_path, kept | {frees: other[frees], name: other[name]})
+        code, told, error = _requeue(dsn, number, "--row", file, "--into", into)
+        differs = [each["member"] for row in told["proposed"] for each in row["differs"]]
+        assert (code, differs) == (
+            (ExitCode.OK, []) if name == frees else (ExitCode.DEGRADED, [name])
+        ), error
+    [path] = into.iterdir()
+    assert json.loads(path.read_text()) == kept | {frees: other[frees]}
+
+
+@pytest.mark.parametrize("change", [{"subject": "m_1"}, {"data": {"merchant_id": "m_1"}}])
+def test_store_writes_nothing_by_hand_without_a_proposal(
+    dsn: str, db: psycopg.Connection, change: dict[str, Any]
+) -> None:
+    from dispatcher.operators.quarantine.actions import open_among, put_entries
+
+    [number] = _set_aside(dsn, ("bad_data", json.dumps(GOOD)))
+    text = json.dumps(GOOD | change)
+    with quarantine(dsn) as store:
+        rows, _ = open_among(store, [number])
+        with pytest.raises(CommandError, match="second person"):
+            put_entries(dsn, store, rows, {number: text}, "x", suppress_repeats=True)
+    assert contents(db)["entry"] == []

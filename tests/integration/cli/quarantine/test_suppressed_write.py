@@ -1,0 +1,248 @@
+"""`holdfast suppressed write`: an overtaken decision is written by two people, once."""
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from dispatcher.operators.common.session import acting_as
+from dispatcher.operators.suppressed import actions as operation
+from dispatcher.operators.suppressed.overtaken import new_key_of
+from dispatcher.operators.suppressed.overtaken_store import OvertakenDecisions
+from sink.contract.exits import CommandError, ExitCode
+from sink.contract.key import Key
+from tests.support.command import holdfast
+from tests.support.dispatch import webhooks
+from tests.support.dispatch.aging import OLD, age
+from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain
+from tests.support.dispatch.entries import BLOCK, RELEASE, decision
+from tests.support.dispatch.sender import secret_text
+from tests.support.dispatch.webhooks import WebhookReceiver
+from tests.support.job.driver import Driver
+from tests.support.job.outbox import sequences
+
+WHY = ("--reason", "silenced by a wrong date")
+LOST = decision("m_1", 3, BLOCK, minor=9_007_199_254_740_991)
+KEY = Key.of(LOST["key"])
+NEW = new_key_of(KEY).text
+AUDIT = """
+    SELECT target, detail FROM holdfast.operator_action WHERE action = 'suppressed.write'
+"""
+
+
+class Desk:
+    """Subject m_1, blocked, released by a date ahead; then a block of it was overtaken."""
+
+    def __init__(self, dsn: str, db: psycopg.Connection) -> None:
+        self.dsn, self.db = dsn, db
+        [now] = db.execute("SELECT clock_timestamp()").fetchall()[0]
+        self.spark = Driver(dsn, future_tolerance=timedelta(days=9))
+        self.spark.batch(0, decision("m_1", 1))
+        ahead = now + timedelta(days=3)
+        self.spark.batch(1, decision("m_1", 2, RELEASE, occurred_at=ahead))
+        self.spark.batch(2, LOST)
+
+    def ask(self, *arguments: str) -> tuple[int, dict[str, Any], str]:
+        done = holdfast(*arguments, *WHY, "--json", dsn=self.dsn)
+        return done.returncode, json.loads(done.stdout or "{}"), " ".join(done.stderr.split())
+
+    def write(self, *arguments: str, key: str = KEY.text) -> tuple[int, dict[str, Any], str]:
+        return self.ask("suppressed", "write", key, *arguments)
+
+    def agreed(self, *command: str) -> str:
+        """Propose, and let a second person approve; returns the proposal's id."""
+        code, told, error = self.ask(*command)
+        assert code == ExitCode.DEGRADED, error
+        id_ = str(told["proposal"])
+        with acting_as("second"):
+            done = holdfast("proposal", "approve", id_, *WHY, dsn=self.dsn)
+        assert done.returncode == ExitCode.OK, done.stderr
+        return id_
+
+    def repair(self) -> None:
+        id_ = self.agreed("subjects", "repair", "m_1", "--stream", "payouts")
+        assert self.ask("subjects", "repair", "m_1", "--proposal", id_)[0] == ExitCode.OK
+
+    def approved(self, key: str = KEY.text) -> str:
+        return self.agreed("suppressed", "write", key)
+
+    def audited(self) -> list[tuple[Any, ...]]:
+        return self.db.execute(AUDIT).fetchall()
+
+
+@pytest.fixture
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[WebhookReceiver]:
+    monkeypatch.setenv(SECRET, secret_text())
+    with webhooks.listening() as receiver:
+        yield receiver
+
+
+@pytest.fixture
+def silenced(dsn: str, db: psycopg.Connection) -> Iterator[Desk]:
+    found = Desk(dsn, db)
+    yield found
+    found.spark.sink.close()
+
+
+@pytest.fixture
+def desk(silenced: Desk) -> Desk:
+    silenced.repair()
+    return silenced
+
+
+def test_overtaken_decision_is_written_by_two_people_and_delivered_once(
+    dsn: str, db: psycopg.Connection, receiver: WebhookReceiver, desk: Desk
+) -> None:
+    add_endpoint(db, receiver.url)
+    code, told, error = desk.write()
+    assert (code, told["new_key"]) == (ExitCode.DEGRADED, NEW), error
+    assert (told["newest"]["last_type"], told["newest"]["last_sequence"]) == (RELEASE, 2)
+    id_ = told["proposal"]
+    assert desk.write()[1]["proposal"] == id_
+    assert sequences(db, "m_1") == [1, 2]
+    with acting_as("second"):
+        approved = holdfast("proposal", "approve", id_, *WHY, dsn=dsn)
+    apply = f"holdfast suppressed write --proposal {id_[:8]} --reason TEXT {KEY.text}"
+    assert apply in approved.stdout
+
+    code, done, error = desk.write("--proposal", id_)
+    assert (code, done["new_key"]) == (ExitCode.OK, NEW), error
+    drain(dsn)
+    assert [seen.header("webhook-id") for seen in receiver.seen][2:] == [NEW]
+    [*_, seen] = receiver.seen
+    assert (seen.sequence, seen.content["type"], seen.content["data"]) == (3, BLOCK, LOST["data"])
+    [(target, detail)] = desk.audited()
+    assert (target, detail["subject"], detail["type"]) == (KEY.text, "m_1", BLOCK)
+    assert (detail["new_key"], detail["sha256"]) == (NEW, told["sha256"])
+    assert (detail["proposal"], detail["approved_by"]) == (id_, "second")
+    violated = json.loads(holdfast("check", "--json", dsn=dsn).stdout)["violations"]
+    assert {each["rule"] for each in violated} <= {"unaudited"}, "the endpoint of the test alone"
+    shown = json.loads(holdfast("suppressed", "show", KEY.text, "--json", dsn=dsn).stdout)
+    assert shown["written_as"] == NEW
+    # What the job decides next is compared with it.
+    desk.spark.batch(3, decision("m_1", 5, BLOCK), decision("m_1", 6, RELEASE))
+    assert sequences(db, "m_1") == [1, 2, 3, 4]
+
+
+def test_overtaken_decision_asked_for_twice_is_written_once(desk: Desk) -> None:
+    id_ = desk.approved()
+    assert desk.write("--proposal", id_)[0] == ExitCode.OK
+    assert desk.write("--proposal", id_, "--despite-later")[0] == ExitCode.USAGE
+    for again in (("--proposal", id_), ()):
+        assert desk.write(*again)[0] == ExitCode.FAILED
+    assert NEW in desk.write()[2]
+    assert sequences(desk.db, "m_1") == [1, 2, 3]
+    assert len(desk.audited()) == 1
+
+
+def test_one_person_alone_writes_no_overtaken_decision(desk: Desk) -> None:
+    id_ = desk.write()[1]["proposal"]
+    alone = holdfast("proposal", "approve", id_, *WHY, dsn=desk.dsn)
+    assert alone.returncode == ExitCode.FAILED
+    code, _, error = desk.write("--proposal", id_)
+    assert (code, "second person" in error) == (ExitCode.FAILED, True)
+    assert (sequences(desk.db, "m_1"), desk.audited()) == ([1, 2], [])
+
+
+def test_decision_that_died_between_its_write_and_its_booking_is_booked_and_not_written_twice(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id_ = desk.approved()
+    audit = OvertakenDecisions._audit
+
+    def die(store: OvertakenDecisions, action: str, *said: Any) -> None:
+        if action == "suppressed.write":
+            raise CommandError("died")
+        audit(store, action, *said)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OvertakenDecisions, "_audit", die)
+        assert desk.write("--proposal", id_)[0] == ExitCode.FAILED
+    assert (sequences(desk.db, "m_1"), desk.audited()) == ([1, 2, 3], [])
+    # The state moved by the write itself, and by the job since: nothing of that matters now.
+    desk.spark.batch(3, decision("m_1", 5, RELEASE))
+    code, done, error = desk.write("--proposal", id_)
+    assert (code, "was written before" in done.get("detail", "")) == (ExitCode.OK, True), error
+    assert (sequences(desk.db, "m_1"), len(desk.audited())) == ([1, 2, 3, 4], 1)
+
+
+def test_subject_that_is_still_silenced_is_to_be_repaired_first(silenced: Desk) -> None:
+    code, _, error = silenced.write()
+    assert (code, "holdfast subjects repair" in error) == (ExitCode.FAILED, True)
+
+
+def test_decision_whose_subject_moved_meanwhile_is_not_written(desk: Desk) -> None:
+    id_ = desk.approved()
+    desk.spark.batch(3, decision("m_1", 2, BLOCK))
+    code, _, error = desk.write("--proposal", id_)
+    assert (code, "propose again" in error) == (ExitCode.FAILED, True)
+    assert (sequences(desk.db, "m_1"), desk.audited()) == ([1, 2, 3], [])
+
+
+def test_decision_that_is_overtaken_while_it_is_being_written_is_not_written(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id_, write = desk.approved(), operation.writer()
+
+    def later(*arguments: Any, **given: Any) -> Any:
+        desk.spark.batch(3, decision("m_1", 4, BLOCK), decision("m_1", 5, RELEASE))
+        return write(*arguments, **given)
+
+    monkeypatch.setattr(operation, "writer", lambda: later)
+    code, _, error = desk.write("--proposal", id_)
+    assert (code, "was not written" in error) == (ExitCode.FAILED, True)
+    assert (sequences(desk.db, "m_1"), desk.audited()) == ([1, 2, 3, 4], [])
+    [state] = desk.db.execute("SELECT last_type FROM holdfast.transition").fetchall()
+    assert state == (RELEASE,)
+
+
+def test_decision_after_which_a_later_one_was_suppressed_as_a_repeat_is_not_written(
+    desk: Desk,
+) -> None:
+    id_ = desk.approved()
+    # The subject is released: the release changes nothing and leaves its state as it is.
+    desk.spark.batch(3, decision("m_1", 4, RELEASE))
+    code, _, error = desk.write("--proposal", id_)
+    assert (code, "propose again" in error) == (ExitCode.FAILED, True)
+    code, _, error = desk.write()
+    assert (code, "repeated" in error) == (ExitCode.FAILED, True)
+    assert (sequences(desk.db, "m_1"), desk.audited()) == ([1, 2], [])
+
+
+def test_decision_that_repeats_one_is_refused(desk: Desk) -> None:
+    repeated = decision("m_1", 4, RELEASE)
+    desk.spark.batch(3, repeated)
+    code, _, error = desk.write(key=Key.of(repeated["key"]).text)
+    assert (code, "change nothing" in error) == (ExitCode.FAILED, True)
+
+
+def test_decision_after_which_the_job_decided_otherwise_is_written_only_if_that_is_meant(
+    silenced: Desk,
+) -> None:
+    release = decision("m_1", 4, RELEASE)
+    silenced.spark.batch(3, release)
+    silenced.repair()
+    code, _, error = silenced.write()
+    assert (code, "--despite-later" in error) == (ExitCode.FAILED, True)
+    told = silenced.write("--despite-later")[1]
+    assert (told["later"], told["newest_later"]["type"]) == (1, RELEASE)
+    command = ("suppressed", "write", KEY.text, "--despite-later", *WHY)
+    shown = holdfast(*command, dsn=silenced.dsn)
+    assert (shown.returncode, Key.of(release["key"]).text in shown.stdout) == (4, True)
+    # The subject is released already, so this one changes nothing.
+    assert silenced.write(key=Key.of(release["key"]).text)[0] == ExitCode.FAILED
+
+
+def test_decision_of_another_proposal_or_of_a_pruned_day_is_not_written(desk: Desk) -> None:
+    id_ = desk.approved()
+    assert desk.write("--proposal", id_, key=NEW)[0] == ExitCode.FAILED
+    assert desk.write(key=NEW)[0] == ExitCode.NOTHING_MATCHED
+    assert desk.write(key="x")[0] == ExitCode.USAGE
+    day = age(desk.db, OLD)
+    desk.db.execute(f"DROP TABLE holdfast.suppressed_{day:%Y%m%d}".encode())
+    for again in ((), ("--proposal", id_)):
+        assert desk.write(*again)[0] == ExitCode.NOTHING_MATCHED
+    assert desk.audited() == []

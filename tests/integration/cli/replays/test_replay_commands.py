@@ -1,0 +1,216 @@
+"""`holdfast replay`: planned, looked at, applied, watched, cancelled."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from sink.contract.exits import ExitCode
+from sink.contract.key import Key
+from tests.support.command import holdfast
+from tests.support.dispatch import webhooks
+from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain
+from tests.support.dispatch.sender import secret_text
+from tests.support.dispatch.webhooks import WebhookReceiver, answer
+from tests.support.job.decisions import Decisions
+
+AUDIT = "SELECT action, target, reason FROM holdfast.operator_action ORDER BY id"
+
+
+@pytest.fixture
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[WebhookReceiver]:
+    """Rejects what m_dead has, and takes everything else."""
+    monkeypatch.setenv(SECRET, secret_text())
+    with webhooks.listening() as receiver:
+        receiver.script = lambda seen: answer(400 if seen.subject == "m_dead" else 200)
+        yield receiver
+
+
+@pytest.fixture
+def sent(dsn: str, db: psycopg.Connection, receiver: WebhookReceiver) -> str:
+    """A database with 4 delivered entries and a dead one that holds another."""
+    add_endpoint(db, receiver.url)
+    with Decisions(dsn) as decisions:
+        decisions.write("m_1", "m_1", "m_2", "m_2", "m_dead", "m_dead")
+    drain(dsn)
+    return dsn
+
+
+def _json(dsn: str, *arguments: str, code: ExitCode = ExitCode.OK) -> dict[str, Any]:
+    done = holdfast("replay", *arguments, "--json", dsn=dsn)
+    assert done.returncode == code, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def _plan(dsn: str, *arguments: str) -> dict[str, Any]:
+    return _json(dsn, "plan", *arguments, "--reason", "asked")
+
+
+def test_plan_says_what_would_happen_and_sends_nothing(
+    sent: str, db: psycopg.Connection, receiver: WebhookReceiver
+) -> None:
+    before = len(receiver.seen)
+    row = _plan(sent, "--endpoint", "payouts", "--rate", "2")
+    assert row["counts"]["kinds"] == {"nothing": 1, "release": 1, "resend": 4}
+    assert row["counts"]["drain_seconds"] == pytest.approx(2.5)
+    drain(sent)
+    assert len(receiver.seen) == before
+    short = row["id"][:8]
+    assert row["apply"] == f"holdfast replay apply {short}"
+
+    text = holdfast("replay", "show", short, "--items", dsn=sent).stdout
+    for words in (
+        *("planned", "endpoint payouts", "same key and bytes", "3 s or more, at 2 a second"),
+        *("holding its lane", "oldest first", f"holdfast replay apply {short}", "m_dead", "resend"),
+    ):
+        assert words in text, text
+    again = holdfast("replay", "plan", "--subject", "m_1", "--reason", "asked", dsn=sent).stdout
+    assert f"are in replay {short} too (planned" in again, again
+    page = _json(sent, "show", short, "--items", "--limit", "3")
+    rest = _json(sent, "show", short, "--items", "--after", str(page["next_after"]))
+    places = [each["place"] for each in page["items"] + rest["items"]]
+    assert places == [1, 2, 3, 4, 5]
+    assert [row["state"] for row in _json(sent, "list")["replays"]] == ["planned"] * 2
+    assert "replay" in holdfast("replay", "list", dsn=sent).stdout.lower()
+    assert [row[0] for row in db.execute(AUDIT)] == ["replay.plan"] * 2
+
+
+def test_replay_is_applied_watched_and_done(sent: str, receiver: WebhookReceiver) -> None:
+    receiver.script = lambda _seen: answer()
+    bodies = {seen.header("webhook-id"): seen.body for seen in receiver.seen}
+    before = len(receiver.seen)
+    short = _plan(sent, "--endpoint", "payouts", "--state", "delivered", "--state", "dead")["id"][
+        :8
+    ]
+    begun = holdfast("replay", "apply", short, dsn=sent)
+    assert begun.returncode == ExitCode.OK, begun.stderr
+    assert "applying: 5 items" in begun.stdout
+    assert _json(sent, "apply", short)["state"] == "applying"
+    assert "5 wait" in holdfast("replay", "status", short, dsn=sent).stdout
+    drain(sent)
+    done = _json(sent, "status", short, "--wait")
+    assert (done["state"], done["progress"]["settled"]) == ("applied", 5)
+    assert (done["progress"]["delivered"], done["progress"]["released"]) == (4, 1)
+    came = receiver.seen[before:]
+    assert sorted(seen.subject for seen in came) == ["m_1"] * 2 + ["m_2"] * 2 + ["m_dead"] * 2
+    assert all(bodies.get(seen.header("webhook-id"), seen.body) == seen.body for seen in came)
+    refused = holdfast("replay", "apply", short, dsn=sent)
+    assert refused.returncode == ExitCode.FAILED
+    assert "is applied" in refused.stderr
+
+
+def test_items_that_failed_are_exit_code_4_and_are_named(
+    sent: str, receiver: WebhookReceiver
+) -> None:
+    receiver.script = lambda seen: answer(400 if seen.subject == "m_2" else 200)
+    short = _plan(sent, "--state", "delivered")["id"][:8]
+    _json(sent, "apply", short)
+    drain(sent)
+    done = holdfast("replay", "status", short, dsn=sent)
+    assert done.returncode == ExitCode.DEGRADED
+    assert "2 delivered" in done.stdout
+    assert "2 failed" in done.stdout
+    items = _json(sent, "show", short, "--items")["items"]
+    assert {each["outcome"] for each in items if each["subject"] == "m_2"} == {"rejected"}
+
+
+def test_plan_that_no_longer_matches_is_refused_and_one_that_is_cancelled_sends_nothing(
+    sent: str, db: psycopg.Connection, receiver: WebhookReceiver
+) -> None:
+    stale = _plan(sent, "--state", "dead")["id"][:8]
+    [number] = db.execute("SELECT id FROM holdfast.dead_letter").fetchone() or (0,)
+    holdfast("dead", "dismiss", str(number), "--skip", "--reason", "moot", dsn=sent)
+    drain(sent)
+    refused = holdfast("replay", "apply", stale, dsn=sent)
+    assert refused.returncode == ExitCode.FAILED
+    assert "Nothing was sent" in refused.stderr
+
+    before = len(receiver.seen)
+    short = _plan(sent, "--state", "delivered")["id"][:8]
+    _json(sent, "apply", short)
+    cancelled = holdfast("replay", "cancel", short, "--reason", "mistake", dsn=sent)
+    assert "cancelled" in cancelled.stdout
+    drain(sent)
+    assert len(receiver.seen) == before
+    assert holdfast("replay", "status", short, "--wait", dsn=sent).returncode == ExitCode.FAILED
+    assert [row[2] for row in db.execute(AUDIT)][-1] == "mistake"
+
+
+def test_keys_that_a_receiver_may_have_forgotten_are_sent_only_with_the_words_for_it(
+    sent: str, db: psycopg.Connection, receiver: WebhookReceiver
+) -> None:
+    db.execute(
+        "UPDATE holdfast.endpoint_pace SET key_window_seconds = 0, key_window_seen_at = now()"
+    )
+    plan = ("--subject", "m_1", "--state", "delivered")
+    planned = holdfast("replay", "plan", *plan, "--reason", "asked", dsn=sent).stdout
+    assert "2 entries first tried longer ago than the receiver keeps keys" in planned, planned
+    short = planned.partition("replay apply ")[2][:8]
+    refused = holdfast("replay", "apply", short, dsn=sent)
+    assert (refused.returncode, "Nothing was sent" in refused.stderr) == (ExitCode.FAILED, True)
+    before = len(receiver.seen)
+    agreed = _plan(sent, *plan, "--outside-window")["id"][:8]
+    _json(sent, "apply", agreed)
+    drain(sent)
+    assert [seen.subject for seen in receiver.seen[before:]] == ["m_1"] * 2
+
+
+def test_applying_says_what_keeps_it_from_being_sent(sent: str) -> None:
+    short = _plan(sent, "--subject", "m_1")["id"][:8]
+    holdfast("endpoint", "pause", "payouts", "--reason", "maintenance", dsn=sent)
+    done = holdfast("replay", "apply", short, dsn=sent)
+    assert done.returncode == ExitCode.OK, done.stderr
+    assert "note: endpoint payouts is paused (maintenance): nothing is sent there" in done.stdout
+    assert "note: no dispatcher is running" in done.stdout
+
+
+def test_waiting_is_ended_by_a_signal_and_the_replay_goes_on(
+    sent: str, receiver: WebhookReceiver
+) -> None:
+    short = _plan(sent, "--subject", "m_1")["id"][:8]
+    command = [sys.executable, "-m", "dispatcher.cli.main", "replay", "apply", short, "--wait"]
+    with subprocess.Popen([*command, "--dsn", sent], stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            assert process.stderr.readline().startswith("note: no dispatcher is running")
+            process.send_signal(signal.SIGINT)
+            assert f"goes on: holdfast replay status {short}" in process.stderr.read()
+            assert process.wait(20) == ExitCode.OK
+        finally:
+            process.kill()
+    before = len(receiver.seen)
+    drain(sent)
+    assert len(receiver.seen) == before + 2
+    assert _json(sent, "status", short)["state"] == "applied"
+
+
+def test_what_nothing_matches_is_exit_code_3_and_what_makes_no_sense_is_2(sent: str) -> None:
+    why = ("--reason", "asked")
+    key = Key.of(["x"]).text
+    for code, complaint, *arguments in (
+        (ExitCode.USAGE, "Examples:", "plan", *why),
+        (ExitCode.USAGE, "holdfast replay plan --endpoint", "plan", *why),
+        (ExitCode.USAGE, "Nothing was planned", "plan", "--batch", "1", *why),
+        (ExitCode.USAGE, "120..125", "plan", "--stream", "test", "--batch", "1-2", *why),
+        (ExitCode.USAGE, "after the last", "plan", "--stream", "test", "--batch", "2..1", *why),
+        (ExitCode.USAGE, "with a zone", "plan", "--since", "yesterday", *why),
+        (ExitCode.USAGE, "is not a key", "plan", "--key", "hf_1", *why),
+        (ExitCode.USAGE, "reason", "plan", "--endpoint", "payouts"),
+        (ExitCode.USAGE, "rate", "plan", "--endpoint", "payouts", "--rate", "0", *why),
+        (ExitCode.USAGE, "32 hex digits", "status", "1"),
+        (ExitCode.NOTHING_MATCHED, "no entry matches", "plan", "--key", key, *why),
+        (ExitCode.NOTHING_MATCHED, "no entry matches", "plan", "--endpoint", "nobody", *why),
+        (ExitCode.NOTHING_MATCHED, "no stream", "plan", "--stream", "nobody", *why),
+        (ExitCode.NOTHING_MATCHED, "no replay 00000000", "apply", "00000000"),
+        (ExitCode.NOTHING_MATCHED, "no replay 00000000", "cancel", "00000000", *why),
+    ):
+        done = holdfast("replay", *map(str, arguments), dsn=sent)
+        assert done.returncode == code, (arguments, done.stderr)
+        assert complaint in done.stderr
+        assert "Traceback" not in done.stderr

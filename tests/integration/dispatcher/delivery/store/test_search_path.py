@@ -1,0 +1,170 @@
+"""A schema in front of the server's own names: nothing of ours finds what is in it.
+
+Everything in it notes that it was called, and answers as the server would.
+"""
+
+import json
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
+
+from deploy.payouts.database import connect as payouts
+from dispatcher.operators.common.statements import statement
+from migrations.connect import connection as migrating
+from sink.contract.exits import ExitCode
+from sink.contract.roles import SEARCH_PATH
+from tests.support.command import holdfast
+from tests.support.dispatch.dispatching import LOOPBACK, SECRET, drain
+from tests.support.dispatch.webhooks import WebhookReceiver
+from tests.support.job.decisions import Decisions
+
+FUNCTIONS = (
+    ("set_config", "text, text, boolean", "text"),
+    ("current_setting", "text", "text"),
+    ("now", "", "timestamptz"),
+    ("clock_timestamp", "", "timestamptz"),
+    ("pg_backend_pid", "", "integer"),
+    ("hashtext", "text", "integer"),
+    ("pg_advisory_xact_lock", "bigint", "void"),
+    ("pg_advisory_xact_lock_shared", "bigint", "void"),
+    ("pg_notify", "text, text", "void"),
+    ("array_length", "anyarray, integer", "integer"),
+    ("to_regnamespace", "text", "regnamespace"),
+    ("lower", "text", "text"),
+    ("convert_from", "bytea, name", "text"),
+    ("date_trunc", "text, timestamptz", "timestamptz"),
+    ("jsonb_typeof", "jsonb", "text"),
+)
+OPERATORS = (
+    ("=", "text", "texteq", "boolean"),
+    ("=", "bigint", "int8eq", "boolean"),
+    ("=", "uuid", "uuid_eq", "boolean"),
+    ("<", "timestamptz", "timestamptz_lt", "boolean"),
+    ("<=", "timestamptz", "timestamptz_le", "boolean"),
+    (">", "bigint", "int8gt", "boolean"),
+    ("||", "text", "textcat", "text"),
+)
+NOTED = """
+    CREATE SCHEMA evil;
+    GRANT USAGE, CREATE ON SCHEMA evil TO PUBLIC;
+    CREATE TABLE evil.called (name text);
+    GRANT INSERT, SELECT ON evil.called TO PUBLIC;
+    CREATE FUNCTION evil.note(name text) RETURNS void
+        LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+    BEGIN
+        IF current_setting('transaction_read_only') = 'on' THEN
+            RAISE EXCEPTION '% of the other schema was called', name;
+        END IF;
+        INSERT INTO evil.called VALUES (name);
+    END $$;
+"""
+
+
+@pytest.fixture
+def evil(dsn: str, db: psycopg.Connection) -> str:
+    """A DSN of a user whose search path begins with that schema; its server process, too."""
+    db.execute(NOTED)
+    for name, arguments, result in FUNCTIONS:
+        given = ", ".join(f"${n}" for n in range(1, arguments.count(",") + 2)) if arguments else ""
+        db.execute(
+            f"""
+            CREATE FUNCTION evil.{name}({arguments}) RETURNS {result} LANGUAGE plpgsql AS $$
+            BEGIN
+                PERFORM evil.note('{name}');
+                {"PERFORM" if result == "void" else "RETURN"} pg_catalog.{name}({given});
+            END $$""".encode()
+        )
+    for number, (symbol, kind, function, result) in enumerate(OPERATORS):
+        db.execute(
+            f"""
+            CREATE FUNCTION evil.operator_{number}({kind}, {kind}) RETURNS {result}
+            LANGUAGE plpgsql AS $$
+            BEGIN
+                PERFORM evil.note('operator {symbol} of {kind}');
+                RETURN pg_catalog.{function}($1, $2);
+            END $$;
+            CREATE OPERATOR evil.{symbol}
+                (LEFTARG = {kind}, RIGHTARG = {kind}, FUNCTION = evil.operator_{number})
+            """.encode()
+        )
+    database = sql.Identifier(str(conninfo_to_dict(dsn)["dbname"]))
+    path = "ALTER DATABASE {} SET search_path = evil, pg_catalog, public"
+    db.execute(sql.SQL(path).format(database))
+    # What shows that the schema is met at all by whoever does not keep it out.
+    with psycopg.connect(dsn, autocommit=True) as other:
+        other.execute("SELECT now(), 'a'::text = 'b'::text")
+    called = {"now", "operator = of text"}
+    assert {name for (name,) in db.execute("SELECT name FROM evil.called")} == called
+    db.execute("DELETE FROM evil.called")
+    return dsn
+
+
+def test_sink_dispatcher_and_operators_find_no_name_of_another_schema(
+    evil: str, db: psycopg.Connection, receiver: WebhookReceiver
+) -> None:
+    _run(evil, "db", "upgrade")
+    _run(
+        evil,
+        *("endpoint", "add", "payouts", "--url", receiver.url, "--secret-ref", f"env:{SECRET}"),
+        *("--allow-cidr", LOOPBACK, "--reason", "test"),
+    )
+    with Decisions(evil) as decisions:
+        decisions.write("m_1", "m_2")
+        drain(evil)
+        decisions.write("m_1")
+    assert len(receiver.seen) == 2
+    key = str(receiver.seen[0].header("webhook-id"))
+    for command in (
+        ("status",),
+        ("overview",),
+        ("check",),
+        ("database",),
+        ("why", key),
+        ("entries", "list"),
+        ("entries", "show", key),
+        ("trace", key),
+        ("attempts", "list", key),
+        ("endpoint", "show", "payouts"),
+        ("endpoint", "set", "payouts", "--concurrency", "3", "--reason", "test"),
+        ("endpoint", "backfill", "payouts"),
+        ("subjects", "list"),
+        ("audit", "list"),
+        ("config", "check"),
+        ("replay", "plan", "--subject", "m_1", "--endpoint", "payouts", "--reason", "test"),
+        ("db", "doctor"),
+        ("db", "prune", "--older-than", "90d"),
+    ):
+        _run(evil, *command)
+    drain(evil)
+    assert len(receiver.seen) == 3
+    assert db.execute("SELECT DISTINCT name FROM evil.called").fetchall() == []
+
+
+def test_every_function_of_ours_keeps_to_the_servers_own_names(db: psycopg.Connection) -> None:
+    query = """
+        SELECT proname FROM pg_proc
+        WHERE pronamespace = 'holdfast'::regnamespace
+          AND NOT coalesce(proconfig @> '{"search_path=pg_catalog, pg_temp"}', false)"""
+    assert db.execute(query).fetchall() == []
+
+
+def test_sessions_of_other_commands_keep_to_the_servers_own_names(evil: str) -> None:
+    """The payouts service; schema commands, also after a ROLLBACK; a receiver's inbox."""
+    shown = "SHOW search_path"
+    with payouts(evil) as session:
+        assert session.execute(shown).fetchone() == {"search_path": SEARCH_PATH}
+    with migrating(evil) as other:
+        other.rollback()
+        assert other.execute(shown).fetchone() == (SEARCH_PATH,)
+    with psycopg.connect(evil) as third:
+        third.execute(statement("receipts/inbox_session"))
+        assert third.execute(shown).fetchone() == (SEARCH_PATH,)
+
+
+def _run(dsn: str, *arguments: str) -> None:
+    done = holdfast(*arguments, "--json", dsn=dsn)
+    allowed = (ExitCode.OK, ExitCode.DEGRADED, ExitCode.NOTHING_MATCHED)
+    assert done.returncode in allowed, (arguments, done.stdout, done.stderr)
+    assert json.loads(done.stdout or "null") is not None or not done.stdout

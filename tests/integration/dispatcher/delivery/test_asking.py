@@ -1,0 +1,299 @@
+"""Before a key is sent again its receiver is asked, and its memory is respected."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import psycopg
+import pytest
+
+from sink.contract.wire import INQUIRY_PATH, KEY_WINDOW
+from tests.support.dispatch.delivery import attempts, lanes, make_due
+from tests.support.dispatch.dispatching import add_endpoint, drain
+from tests.support.dispatch.sender import receipt
+from tests.support.job.decisions import Decisions
+from tests.support.waiting import eventually
+
+Answer = tuple[int, dict[str, str]]
+OTHER_KEY_BYTES = b"another secret than the sender's"
+UNKNOWN = 404, {"reason": "unknown_key"}
+
+
+@dataclass
+class Memory:
+    """A receiver that applies what it is sent and keeps it; `lossy` of its answers are lost."""
+
+    url: str
+    lossy: int = 0
+    window: str | None = None
+    posted: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    bodies: dict[str, bytes] = field(default_factory=dict)
+    says: dict[str, str] = field(default_factory=dict)
+    """What it answers to a delivery, besides the key."""
+    tell: Callable[["Memory", str], Answer] = lambda memory, key: memory.truth(key)
+
+    def truth(self, key: str, secret: bytes | None = None) -> Answer:
+        """What it knows of a key, with a receipt of its own secret or of another."""
+        if key not in self.bodies:
+            return UNKNOWN
+        told = {"key": key, "outcome": "applied", "applied_at": "2026-11-02T12:15:00Z"}
+        signed = receipt(told) if secret is None else receipt(told, secret)
+        digest = sha256(self.bodies[key]).hexdigest()
+        return 200, {**told, "receipt": signed, "body_sha256": digest}
+
+
+@pytest.fixture
+def memory() -> Iterator[Memory]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            key = self.headers["webhook-id"]
+            memory.posted.append(key)
+            memory.bodies[key] = self.rfile.read(int(self.headers["content-length"]))
+            if memory.lossy:
+                memory.lossy -= 1
+                self.close_connection = True
+            else:
+                self.answer(200, {"key": key, **memory.says} if memory.says else {})
+
+        def do_GET(self) -> None:
+            key = self.path.removeprefix(INQUIRY_PATH)
+            memory.asked.append(key)
+            self.answer(*memory.tell(memory, key))
+
+        def answer(self, status: int, content: dict[str, str]) -> None:
+            body = json.dumps(content).encode()
+            self.send_response(status)
+            if memory.window is not None:
+                self.send_header(KEY_WINDOW, memory.window)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        memory = Memory(f"http://127.0.0.1:{server.server_port}/webhooks")
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield memory
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def remember(db: psycopg.Connection, seconds: int) -> None:
+    """Let the receiver have said how long it keeps keys."""
+    query = "UPDATE holdfast.endpoint_pace SET key_window_seconds = %s, key_window_seen_at = now()"
+    db.execute(query, [seconds])
+
+
+def outcomes(db: psycopg.Connection) -> list[str]:
+    return [row.outcome for row in attempts(db)]
+
+
+def test_key_that_the_receiver_knows_is_not_sent_again(
+    dsn: str, db: psycopg.Connection, decisions: Decisions, memory: Memory
+) -> None:
+    add_endpoint(db, memory.url, inquiry_path=INQUIRY_PATH)
+    memory.lossy = 1
+    decisions.write("m_1", "m_1")
+    drain(dsn)
+    assert outcomes(db) == ["unknown", "delivered", "delivered"]
+    assert len(memory.posted) == len(set(memory.posted)) == 2
+    assert memory.asked == memory.posted[:1]
+    kept = db.execute("SELECT response, receipt FROM holdfast.attempt WHERE number = 2").fetchone()
+    assert kept is not None
+    assert "not sent again" in kept[0]
+    assert json.loads(kept[1])["key"] == memory.posted[0]
+
+
+def test_key_that_the_receiver_does_not_know_is_sent_again(
+    dsn: str, db: psycopg.Connection, decisions: Decisions, memory: Memory
+) -> None:
+    add_endpoint(db, memory.url, inquiry_path=INQUIRY_PATH)
+    memory.lossy, memory.tell = 1, lambda _memory, _key: UNKNOWN
+    decisions.write("m_1")
+    drain(dsn)
+    assert outcomes(db) == ["unknown", "delivered"]
+    assert memory.posted == memory.asked * 2
+
+
+@pytest.mark.parametrize(
+    "tell",
+    [
+        lambda memory, key: memory.truth(key, OTHER_KEY_BYTES),
+        lambda memory, key: (200, {**memory.truth(key)[1], "body_sha256": "0" * 64}),
+        lambda memory, key: (200, {**memory.truth(key)[1], "outcome": "stale"}),
+        lambda memory, key: (200, {k: v for k, v in memory.truth(key)[1].items() if k != "key"}),
+        lambda memory, key: (200, {**memory.truth(key)[1], "applied_at": "\ud800"}),
+        lambda memory, key: (500, memory.truth(key)[1]),
+        lambda _memory, _key: (200, {}),
+    ],
+    ids=[
+        "other secret",
+        "other body",
+        "other outcome",
+        "no key",
+        "no text",
+        "status 500",
+        "nothing",
+    ],
+)
+def test_answer_that_does_not_prove_itself_settles_nothing(
+    dsn: str,
+    db: psycopg.Connection,
+    decisions: Decisions,
+    memory: Memory,
+    tell: Callable[[Memory, str], Answer],
+) -> None:
+    add_endpoint(db, memory.url, inquiry_path=INQUIRY_PATH)
+    memory.lossy, memory.tell = 1, tell
+    decisions.write("m_1")
+    drain(dsn)
+    assert outcomes(db) == ["unknown", "delivered"]
+    assert len(memory.asked) == 1
+    assert memory.posted == memory.asked * 2
+
+
+def test_receipt_that_is_no_text_is_none(
+    dsn: str, db: psycopg.Connection, decisions: Decisions, memory: Memory
+) -> None:
+    add_endpoint(db, memory.url)
+    memory.says = {"outcome": "applied", "applied_at": "\ud800", "receipt": "v1,x"}
+    decisions.write("m_1")
+    drain(dsn)
+    assert outcomes(db) == ["delivered"]
+    assert db.execute("SELECT receipt FROM holdfast.attempt").fetchall() == [(None,)]
+
+
+def test_nobody_is_asked_where_no_path_is_set(
+    dsn: str, db: psycopg.Connection, decisions: Decisions, memory: Memory
+) -> None:
+    add_endpoint(db, memory.url)
+    memory.lossy = 1
+    decisions.write("m_1")
+    drain(dsn)
+    assert memory.asked == []
+    assert len(memory.posted) == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("3888000", (3_888_000, True)),
+        ("forever", (None, True)),
+        ("999999999999", (999_999_999_999, True)),
+        ("45 days", (None, False)),
+    ],
+)
+def test_window_that_a_receiver_tells_is_kept(
+    dsn: str,
+    db: psycopg.Connection,
+    decisions: Decisions,
+    memory: Memory,
+    said: str,
+    kept: tuple[int | None, bool],
+) -> None:
+    add_endpoint(db, memory.url)
+    memory.window = said
+    decisions.write("m_1")
+    drain(dsn)
+    query = "SELECT key_window_seconds, key_window_seen_at IS NOT NULL FROM holdfast.endpoint_pace"
+    assert db.execute(query).fetchone() == kept
+
+
+def test_key_that_may_be_forgotten_is_not_sent_again_until_somebody_says_so(
+    dsn: str, db: psycopg.Connection, decisions: Decisions, memory: Memory
+) -> None:
+    add_endpoint(db, memory.url, schedule_seconds=[3600] * 3)
+    memory.lossy = 1
+    decisions.write("m_1", "m_1")
+    drain(dsn)
+    # From now on every attempt of the past is longer ago than the receiver remembers.
+    remember(db, 0)
+    make_due(db)
+    drain(dsn)
+    assert outcomes(db) == ["unknown", "refused"]
+    assert len(memory.posted) == 1
+    letter = db.execute("SELECT reason::text, detail FROM holdfast.dead_letter").fetchone()
+    assert letter is not None
+    assert letter[0] == "refused"
+    assert "longer ago than the receiver keeps keys" in letter[1]
+
+    db.execute("""
+        UPDATE holdfast.dead_letter
+        SET resolution = 'redelivered', resolved_at = now(), window_waived = true
+    """)
+    db.execute("UPDATE holdfast.lane SET due_at = now()")
+    drain(dsn)
+    assert outcomes(db) == ["unknown", "refused", "delivered", "delivered"]
+    assert len(memory.posted) == 3
+    assert lanes(db)["m_1"].delivered == 2
+
+
+def test_window_beyond_all_time_stops_nobody(
+    dsn: str, db: psycopg.Connection, decisions: Decisions, memory: Memory
+) -> None:
+    add_endpoint(db, memory.url)
+    remember(db, 999_999_999_999)
+    memory.lossy = 1
+    decisions.write("m_1")
+    assert drain(dsn).failure is None
+    assert outcomes(db) == ["unknown", "delivered"]
+
+
+def test_what_was_never_received_is_sent_however_long_ago_it_was_tried(
+    dsn: str, db: psycopg.Connection, decisions: Decisions, memory: Memory
+) -> None:
+    add_endpoint(db, "http://127.0.0.1:1/", schedule_seconds=[3600])
+    decisions.write("m_1")
+    drain(dsn)
+    db.execute("UPDATE holdfast.endpoint SET url = %s", [memory.url])
+    remember(db, 0)
+    make_due(db)
+    drain(dsn)
+    assert outcomes(db) == ["failed", "delivered"]
+
+
+def test_attempt_that_was_rescued_late_is_as_old_as_its_entry(
+    dsn: str, db: psycopg.Connection, decisions: Decisions, memory: Memory
+) -> None:
+    """Nobody knows when a dispatcher that died sent it, and its rescue may come days later."""
+    add_endpoint(db, memory.url)
+    decisions.write("m_1")
+    drain(dsn)
+    age = db.execute("SELECT extract(epoch FROM now() - created_at) FROM holdfast.entry").fetchone()
+    assert age is not None
+    db.execute("DELETE FROM holdfast.attempt")
+    db.execute("""
+        UPDATE holdfast.lane SET delivered_sequence = 0, attempt = 1, claimed_sequence = 1,
+            token = gen_random_uuid(), lease_until = now() - interval '1 second', due_at = now()
+    """)
+    remember(db, int(age[0]))
+    eventually(
+        lambda: db.execute(
+            "SELECT 1 FROM holdfast.entry WHERE now() - created_at > %s * interval '1 second'",
+            [int(age[0]) + 1],
+        ).fetchone()
+    )
+    drain(dsn)
+    assert outcomes(db) == ["unknown", "refused"]
+    assert len(memory.posted) == 1
+
+
+def test_entry_that_was_never_tried_is_sent_however_old_it_is(
+    dsn: str, db: psycopg.Connection, decisions: Decisions, memory: Memory
+) -> None:
+    add_endpoint(db, memory.url)
+    remember(db, 0)
+    decisions.write("m_1", "m_1")
+    drain(dsn)
+    assert outcomes(db) == ["delivered", "delivered"]

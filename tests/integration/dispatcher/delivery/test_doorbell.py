@@ -1,0 +1,264 @@
+"""The doorbell: rung by the real sink, heard by the real dispatcher, and needed by nobody."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from dispatcher.delivery import service
+from dispatcher.delivery.doorbell import Doorbell
+from dispatcher.delivery.service import Dispatcher
+from dispatcher.delivery.settings import Settings
+from dispatcher.delivery.store.postgres import PostgresStore
+from dispatcher.delivery.store.watch import Watch
+from dispatcher.delivery.supervisor import Pulse
+from dispatcher.delivery.telemetry.log import Line, Telemetry
+from dispatcher.outbound.transport.engines import open_transport
+from sink.rows.batch import BatchInput, prepare
+from sink.transaction.driver_path import InDriver
+from sink.transaction.writer import Writer
+from tests.support.dispatch.dispatching import add_endpoint, dispatching
+from tests.support.dispatch.entries import decision, table
+from tests.support.dispatch.webhooks import WebhookReceiver
+from tests.support.job.decisions import Decisions
+from tests.support.servers.pgbouncer import PgBouncer
+from tests.support.servers.postgres_proxy import PostgresProxy
+from tests.support.waiting import eventually
+
+LISTENERS = """
+    SELECT pid FROM pg_stat_activity
+    WHERE datname = current_database() AND application_name = 'holdfast-dispatcher'
+        AND query LIKE '%LISTEN holdfast_doorbell%'"""
+
+
+@pytest.fixture
+def ringing(dsn: str) -> Iterator[Decisions]:
+    with Decisions(dsn) as decisions:
+        decisions._writer._doorbell = True
+        yield decisions
+
+
+def latencies(decisions: Decisions, receiver: WebhookReceiver, count: int) -> list[float]:
+    """Seconds from COMMIT to the receiver, one entry at a time, in an idle system."""
+    found = []
+    for n in range(count):
+        before = len(receiver.seen)
+        decisions.write(f"m_{n}")
+        committed = time.monotonic()
+        eventually(lambda before=before: len(receiver.seen) > before)  # type: ignore[misc]  # bound
+        found.append(receiver.seen[before].at - committed)
+    return found
+
+
+def test_batch_is_delivered_because_of_the_bell_and_not_because_somebody_looked(
+    dsn: str,
+    db: psycopg.Connection,
+    ringing: Decisions,
+    receiver: WebhookReceiver,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """New batches are looked for once a minute here, so that only the bell can be the cause."""
+
+    def pulse(shortest: float, longest: float) -> Pulse:
+        return Pulse(60, 60) if longest == service.ROUTE_SECONDS else Pulse(shortest, longest)
+
+    monkeypatch.setattr(service, "Pulse", pulse)
+    add_endpoint(db, receiver.url)
+    given = Settings(dsn=dsn, doorbell=True)
+
+    def ring() -> None:
+        eventually(lambda: db.execute(LISTENERS).fetchall())
+        for n in range(10):
+            ringing.write(f"m_{n}")
+            eventually(lambda n=n: len(receiver.seen) > n, 10)  # type: ignore[misc]  # bound
+
+    async def run() -> None:
+        store, watch, transport = PostgresStore(dsn), Watch(dsn), open_transport()
+        try:
+            await store.open()
+            await watch.open()
+            dispatcher = Dispatcher(given, store, transport, watch)
+            running = asyncio.create_task(dispatcher.run())
+            try:
+                await asyncio.to_thread(ring)
+            finally:
+                dispatcher.stop()
+                await running
+        finally:
+            await transport.close()
+            await watch.close()
+            await store.close()
+
+    asyncio.run(run())
+    assert sorted(each.subject for each in receiver.seen) == [f"m_{n}" for n in range(10)]
+
+
+def test_idle_dispatcher_without_a_doorbell_finds_each_batch_by_looking(
+    dsn: str,
+    db: psycopg.Connection,
+    decisions: Decisions,
+    receiver: WebhookReceiver,
+    tmp_path: Path,
+) -> None:
+    add_endpoint(db, receiver.url)
+    with dispatching(dsn, tmp_path / "log") as running:
+        running.says("dispatcher.started")
+        assert len(latencies(decisions, receiver, 2)) == 2
+        assert db.execute(LISTENERS).fetchall() == []
+
+
+def test_everything_is_delivered_when_the_line_of_the_doorbell_is_cut_again_and_again(
+    dsn: str,
+    db: psycopg.Connection,
+    ringing: Decisions,
+    receiver: WebhookReceiver,
+    tmp_path: Path,
+) -> None:
+    add_endpoint(db, receiver.url)
+    with dispatching(dsn, tmp_path / "log", "--doorbell") as running:
+        running.says("dispatcher.started")
+        for turn in range(5):
+            eventually(lambda: db.execute(LISTENERS).fetchall())
+            db.execute(f"SELECT pg_terminate_backend(pid) FROM ({LISTENERS}) AS each".encode())
+            ringing.write("m_1", "m_2")
+            eventually(lambda turn=turn: len(receiver.seen) == 2 * (turn + 1))  # type: ignore[misc]  # bound
+        assert running.process.poll() is None
+        assert running.lines("loop.crashed") == []
+    assert receiver.sequences("m_1") == [1, 2, 3, 4, 5]
+
+
+async def _until(doorbell: Doorbell, condition: Callable[[], bool]) -> None:
+    task = asyncio.create_task(doorbell.run())
+    try:
+        async with asyncio.timeout(30):
+            while not condition():  # noqa: ASYNC110 - told by a log, not by an event
+                await asyncio.sleep(0.01)
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+class Heard(Telemetry):
+    """The names of the lines, instead of a log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def say(self, line: Line, **_fields: object) -> None:
+        self.lines.append(line.value)
+
+    def warn(self, line: Line, **_fields: object) -> None:
+        self.lines.append(line.value)
+
+
+def _listen(dsn: str, condition: Callable[[list[str], int], bool]) -> tuple[list[str], int]:
+    """Listen until the condition holds of the lines and of how often it rang."""
+    heard, rings = Heard(), 0
+
+    def rung() -> None:
+        nonlocal rings
+        rings += 1
+
+    async def run() -> None:
+        watch = Watch(dsn)
+        await watch.open()
+        doorbell = Doorbell(watch, heard, rung, probe_seconds=0.2, answer_seconds=0.3)
+        try:
+            await _until(doorbell, lambda: condition(heard.lines, rings))
+        finally:
+            await watch.close()
+
+    asyncio.run(run())
+    return heard.lines, rings
+
+
+def test_deafness_behind_a_pooler_is_said_once(dsn: str) -> None:
+    probes = 0
+
+    def enough(lines: list[str], _rings: int) -> bool:
+        nonlocal probes
+        probes += bool(lines)
+        return probes > 200
+
+    with PgBouncer(dsn, pool=2) as pooler:
+        lines, _ = _listen(pooler.dsn, enough)
+    assert lines == ["doorbell.deaf"]
+
+
+def test_own_words_come_back_where_nothing_is_between(dsn: str) -> None:
+    lines, rings = _listen(dsn, lambda _lines, rings: rings > 0)
+    assert lines == []
+    assert rings == 1  # once after it began to listen: for who rang before
+
+
+def test_line_that_carries_nothing_any_more_is_found_out_and_replaced(dsn: str) -> None:
+    with PostgresProxy(dsn) as proxy:
+        swallowed = False
+
+        def cut(lines: list[str], rings: int) -> bool:
+            nonlocal swallowed
+            if rings and not swallowed:
+                swallowed = True
+                proxy.swallow()
+            return "doorbell.heard" in lines or rings > 1
+
+        lines, rings = _listen(proxy.dsn, cut)
+    assert swallowed
+    assert rings > 1 or "doorbell.heard" in lines
+
+
+def _written(writer: Writer, batch_id: int) -> object:
+    prepared = prepare(BatchInput(table(decision("m_1", batch_id))))
+    return writer.write(batch_id, InDriver(prepared))
+
+
+def test_doorbell_that_cannot_be_rung_is_a_warning_and_the_batch_is_written(
+    dsn: str,
+    db: psycopg.Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    from uuid import uuid4
+
+    import sink.transaction.writer
+
+    real = sink.transaction.writer.execute
+
+    def cut(connection: psycopg.Connection, name: str, **values: object) -> object:
+        if name == "doorbell":
+            pid = connection.info.backend_pid
+            db.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+        return real(connection, name, **values)
+
+    monkeypatch.setattr(sink.transaction.writer, "execute", cut)
+    writer = Writer(dsn, "test", suppress_repeats=False, doorbell=True)
+    writer.begin_run(uuid4(), uuid4())
+    with caplog.at_level(logging.WARNING):
+        for batch_id in (1, 2):
+            assert type(_written(writer, batch_id)).__name__ == "Written"
+    assert caplog.text.count("the batch is written, but the doorbell could not be rung") == 2
+    assert db.execute("SELECT count(*) FROM holdfast.batch").fetchone() == (2,)
+    writer.close()
+
+
+def test_sink_rings_once_for_each_batch_that_it_wrote_and_only_where_it_is_told_to(
+    dsn: str, db: psycopg.Connection
+) -> None:
+    from uuid import uuid4
+
+    db.execute("LISTEN holdfast_doorbell")
+    for stream, doorbell in (("quiet", False), ("loud", True)):
+        writer = Writer(dsn, stream, suppress_repeats=False, doorbell=doorbell)
+        writer.begin_run(uuid4(), uuid4())
+        for batch_id in (1, 1, 2):
+            _written(writer, batch_id)
+        writer.close()
+    assert len(list(db.notifies(timeout=5, stop_after=2))) == 2
+    assert list(db.notifies(timeout=0.2)) == []

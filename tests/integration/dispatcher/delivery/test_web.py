@@ -1,0 +1,269 @@
+"""Health and metrics over real HTTP, of the real command, on good days and bad ones."""
+
+import json
+import signal
+import socket
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import psycopg
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
+
+from dispatcher.delivery import web
+from dispatcher.delivery.health import Health
+from dispatcher.delivery.store.session import Pools
+from dispatcher.delivery.telemetry.metrics import DispatcherCollector, Measures
+from dispatcher.delivery.web import served
+from sink.contract.exits import CommandError, ExitCode
+from tests.support.dispatch import webhooks
+from tests.support.dispatch.delivery import expire_leases
+from tests.support.dispatch.dispatching import Process, add_endpoint, dispatching
+from tests.support.dispatch.sender import secret_text
+from tests.support.dispatch.webhooks import Gate, WebhookReceiver, answer
+from tests.support.job.decisions import Decisions
+from tests.support.waiting import eventually
+
+COLLECTOR = DispatcherCollector(
+    Measures(), counts={}, in_flight=lambda: 0, pool=lambda: Pools(0, 0, 0)
+)
+
+BENT = ("tests.support.dispatch.bent_dispatch",)
+"""The command with constants of its own: what takes twenty seconds takes two."""
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def health(port: int, path: str = "") -> tuple[int, list[str]]:
+    """Status and faults of a health check; 0 where nobody answers."""
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/healthz{path}", timeout=10) as response:
+            return response.status, json.load(response)["faults"]
+    except HTTPError as error:
+        return error.code, json.load(error)["faults"]
+    except OSError:
+        return 0, []
+
+
+def scraped(port: int) -> str:
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
+        text: str = response.read().decode()
+    return text
+
+
+def value(text: str, name: str, **labels: str) -> float | None:
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name == name and labels.items() <= sample.labels.items():
+                return sample.value
+    return None
+
+
+def test_running_dispatcher_is_live_and_ready_and_shows_what_it_delivered(
+    dsn: str,
+    db: psycopg.Connection,
+    decisions: Decisions,
+    receiver: WebhookReceiver,
+    tmp_path: Path,
+) -> None:
+    add_endpoint(db, receiver.url)
+    gate = Gate(answer(200))
+    receiver.script = lambda seen: gate if seen.subject == "m_2" else answer(200)
+    port = free_port()
+    with dispatching(dsn, tmp_path / "log", "--listen", f"127.0.0.1:{port}") as running:
+        eventually(lambda: health(port) == (200, []))
+        decisions.write("m_1", "m_1", "m_2")
+        by = {"endpoint": "payouts"}
+        eventually(
+            lambda: value(scraped(port), "holdfast_attempts_total", **by, outcome="delivered") == 2
+        )
+        assert value(scraped(port), "holdfast_inflight") == 1
+        gate.open()
+        eventually(lambda: value(scraped(port), "holdfast_end_to_end_seconds_count", **by) == 3)
+        text = scraped(port)
+        assert (value(text, "holdfast_end_to_end_seconds_sum", **by) or 99) < 60
+        assert value(text, "holdfast_attempt_seconds_count", **by, outcome="delivered") == 3
+        assert (value(text, "holdfast_claim_seconds_count") or 0) > 0
+        assert (value(text, "holdfast_settle_seconds_count") or 0) > 0
+        assert value(text, "holdfast_breaker_state", **by, state="closed") == 1
+        assert abs(value(text, "holdfast_clock_skew_seconds") or 0) < 30
+        assert (value(text, "holdfast_partition_days_ahead") or 0) > 1
+        assert not any(each in text for each in ("m_1", "m_2", receiver.url, "hf_", secret_text()))
+        running.send(signal.SIGTERM)
+        assert running.ends() == ExitCode.OK, running.text()
+
+
+def test_what_waits_and_what_was_rescued_is_shown(
+    dsn: str,
+    db: psycopg.Connection,
+    decisions: Decisions,
+    receiver: WebhookReceiver,
+    tmp_path: Path,
+) -> None:
+    add_endpoint(db, receiver.url, concurrency=1, total_timeout_ms=60_000)
+    receiver.script = lambda _seen: webhooks.silence
+    decisions.write("m_1", "m_2", "m_3", "m_4")
+    port = free_port()
+    by = {"endpoint": "payouts"}
+    with dispatching(dsn, tmp_path / "log", "--listen", f"127.0.0.1:{port}") as running:
+        running.says("dispatcher.started")
+        eventually(lambda: value(scraped(port), "holdfast_due", **by) == 3)
+        eventually(lambda: (value(scraped(port), "holdfast_oldest_due_age_seconds", **by) or 0) > 1)
+        expire_leases(db)
+        eventually(lambda: value(scraped(port), "holdfast_leases_expired_total", **by) == 1)
+        assert value(scraped(port), "holdfast_unknown_outcomes_total", **by) == 1
+
+
+def test_database_that_is_away_makes_it_unready_and_not_dead(
+    dsn: str, server_dsn: str, tmp_path: Path
+) -> None:
+    port, name = free_port(), str(conninfo_to_dict(dsn)["dbname"])
+    allow = sql.SQL("ALTER DATABASE {} WITH ALLOW_CONNECTIONS {}")
+    cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
+    launcher = (*BENT, "--set", "dispatcher.delivery.health.ANSWER_SECONDS=3")
+    with (
+        dispatching(
+            dsn, tmp_path / "log", "--listen", f"127.0.0.1:{port}", launcher=launcher
+        ) as running,
+        psycopg.connect(server_dsn, autocommit=True) as server,
+    ):
+        eventually(lambda: health(port) == (200, []))
+        server.execute(allow.format(sql.Identifier(name), False))
+        try:
+            server.execute(cut, [name])
+            eventually(lambda: health(port, "/ready")[0] == 503)
+            assert "has not answered" in health(port, "/ready")[1][0]
+            assert health(port, "/live") == (200, [])
+        finally:
+            server.execute(allow.format(sql.Identifier(name), True))
+        eventually(lambda: health(port) == (200, []))
+        assert running.process.poll() is None
+
+
+def test_schema_of_another_version_makes_it_unready(
+    dsn: str, db: psycopg.Connection, tmp_path: Path
+) -> None:
+    port = free_port()
+    with dispatching(dsn, tmp_path / "log", "--listen", f"127.0.0.1:{port}"):
+        eventually(lambda: health(port) == (200, []))
+        db.execute("UPDATE holdfast.alembic_version SET version_num = '0001'")
+        eventually(lambda: health(port, "/ready")[0] == 503)
+        assert "0001" in health(port, "/ready")[1][0]
+
+
+def test_event_loop_that_hangs_is_told_by_a_thread_that_does_not(
+    dsn: str,
+    db: psycopg.Connection,
+    decisions: Decisions,
+    receiver: WebhookReceiver,
+    tmp_path: Path,
+) -> None:
+    """D10 waits for ever in the event loop's thread, as a fault of ours might."""
+    add_endpoint(db, receiver.url)
+    port, reached = free_port(), tmp_path / "reached"
+    with dispatching(
+        dsn,
+        tmp_path / "log",
+        "--listen",
+        f"127.0.0.1:{port}",
+        failpoints=f"D10=pause:{reached}",
+        launcher=(*BENT, "--set", "dispatcher.delivery.service.TICK_STEP_SECONDS=2"),
+    ):
+        eventually(lambda: health(port) == (200, []))
+        decisions.write("m_1")
+        eventually(reached.exists)
+        eventually(lambda: health(port, "/live")[0] == 503)
+        assert "'tick'" in " ".join(health(port, "/live")[1])
+        assert value(scraped(port), "holdfast_inflight") is not None
+
+
+def test_dispatcher_that_drains_its_requests_is_unready_and_alive(
+    dsn: str,
+    db: psycopg.Connection,
+    decisions: Decisions,
+    receiver: WebhookReceiver,
+    tmp_path: Path,
+) -> None:
+    add_endpoint(db, receiver.url, total_timeout_ms=20_000)
+    gate = Gate(answer(200))
+    receiver.script = lambda _seen: gate
+    decisions.write("m_1")
+    port = free_port()
+    with dispatching(dsn, tmp_path / "log", "--listen", f"127.0.0.1:{port}") as running:
+        eventually(lambda: receiver.seen)
+        running.send(signal.SIGTERM)
+        running.says("dispatcher.stopping")
+        assert "the dispatcher is stopping" in health(port, "/ready")[1]
+        assert health(port, "/live") == (200, [])
+        gate.open()
+        assert running.ends() == ExitCode.OK, running.text()
+
+
+def test_nothing_listens_unless_it_is_told_to(dsn: str, tmp_path: Path) -> None:
+    with dispatching(dsn, tmp_path / "log") as running:
+        running.says("dispatcher.started")
+        assert _listening(running) == []
+
+
+def _listening(running: Process) -> list[Any]:
+    import psutil
+
+    found = psutil.Process(running.process.pid).net_connections()
+    return [each for each in found if each.status == psutil.CONN_LISTEN]
+
+
+def test_client_that_says_nothing_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_port()
+    assert web._Handler.timeout == web.IDLE_SECONDS
+    monkeypatch.setattr(web._Handler, "timeout", 0.5)
+    with served(f"127.0.0.1:{port}", Health(), COLLECTOR):
+        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
+        assert health(port, "/live") == (200, [])
+        for each in silent:
+            each.settimeout(20)
+            assert each.recv(1) == b""  # hung up on
+            each.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/", 404), ("POST", "/metrics", 405), ("GET", "/healthz/../metrics", 404)],
+)
+def test_what_is_not_there_is_refused(method: str, path: str, status: int) -> None:
+    port = free_port()
+    with (
+        served(f"127.0.0.1:{port}", Health(), COLLECTOR),
+        socket.create_connection(("127.0.0.1", port), 10) as line,
+    ):
+        line.sendall(f"{method} {path} HTTP/1.0\r\n\r\n".encode())
+        assert line.recv(100).split()[1] == str(status).encode()
+
+
+def test_ipv6_address_is_listened_on() -> None:
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as listener:
+        port = listener.getsockname()[1]
+    with (
+        served(f"[::1]:{port}", Health(), COLLECTOR),
+        urlopen(f"http://[::1]:{port}/healthz/live", timeout=10) as response,
+    ):
+        assert response.status == 200
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "192.0.2.1"])
+def test_where_nobody_can_listen_is_said_in_words(host: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listen = f"{host}:{listener.getsockname()[1]}"
+        with (
+            pytest.raises(CommandError, match="Nothing was sent") as raised,
+            served(listen, Health(), COLLECTOR),
+        ):
+            raise AssertionError
+    assert raised.value.exit_code == ExitCode.USAGE
+    assert listen in str(raised.value)

@@ -1,0 +1,188 @@
+"""What a comparison reads of this side: each entry once, whatever its attempts, by index alone."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import ClientCursor
+
+from dispatcher.operators.common.statements import statement
+from dispatcher.operators.receipts import store as receipts
+from dispatcher.operators.receipts.rules import Here
+from dispatcher.operators.receipts.store import Sent, sent
+from tests.support.dispatch.aging import _make
+from tests.support.dispatch.dispatching import add_endpoint
+
+DAY = timedelta(days=1)
+RECEIPT = '{"key":"hf_0","outcome":"applied","applied_at":"T","receipt":"v1,"}'
+FILL = """
+    WITH subjects AS (
+        INSERT INTO holdfast.subject (name) SELECT 'm_' || n FROM generate_series(1, 2000) n
+        RETURNING id
+    ), entries AS (
+        INSERT INTO holdfast.entry (subject_id, sequence, created_at, key, type, occurred_at,
+            priority, batch_no, body)
+        SELECT id, n, now() - n * interval '4 hours', gen_random_uuid(), 't', now(), 0, 1, '{}'
+        FROM subjects, generate_series(1, 5) n
+        RETURNING *
+    )
+    INSERT INTO holdfast.attempt (endpoint_id, subject_id, sequence, number, finished_at, token,
+        outcome, status)
+    SELECT 1, subject_id, sequence, 1, created_at, gen_random_uuid(), 'delivered', 200 FROM entries
+"""
+
+
+@pytest.fixture
+def store(dsn: str, db: psycopg.Connection) -> Iterator[Sent]:
+    """What was sent to the endpoint 1."""
+    add_endpoint(db, "http://127.0.0.1:1/")
+    with sent(dsn) as store:
+        yield store
+
+
+def add_entry(db: psycopg.Connection, subject: str, created_at: datetime) -> int:
+    """Add a subject with one entry; returns the subject's number."""
+    _make(db, "entry", created_at.date())
+    row = db.execute(
+        """
+        WITH s AS (INSERT INTO holdfast.subject (name) VALUES (%s) RETURNING id)
+        INSERT INTO holdfast.entry (subject_id, sequence, created_at, key, type, occurred_at,
+            priority, batch_no, body)
+        SELECT id, 1, %s, gen_random_uuid(), 't', now(), 0, 1, '{}' FROM s
+        RETURNING subject_id""",
+        [subject, created_at],
+    ).fetchone()
+    assert row
+    return int(row[0])
+
+
+def add_attempt(
+    db: psycopg.Connection, subject_id: int, number: int, at: datetime, outcome: str, **other: Any
+) -> None:
+    _make(db, "attempt", at.date())
+    db.execute(
+        """
+        INSERT INTO holdfast.attempt (endpoint_id, subject_id, sequence, number, finished_at,
+            token, outcome, status, receipt)
+        VALUES (1, %s, %s, %s, %s, gen_random_uuid(), %s, 200, %s)""",
+        [subject_id, other.get("sequence", 1), number, at, outcome, other.get("receipt")],
+    )
+
+
+def read(store: Sent, **changes: Any) -> list[Here]:
+    given = {"since": DAY, "until": timedelta(0), "subject": None, **changes}
+    wanted = store.wanted(1, **given, hashed=True)
+    return [here for _, page in store.pages(wanted) for here in page]
+
+
+def test_each_entry_comes_once_with_the_attempt_that_counts(
+    store: Sent, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receipts, "PAGE", 2)
+    now = datetime.now(UTC)
+    early, late = now - timedelta(hours=20), now - timedelta(hours=1)
+    retried = add_entry(db, "retried", early)
+    add_attempt(db, retried, 1, early, "failed")
+    add_attempt(db, retried, 2, late, "delivered", receipt=RECEIPT)
+    again = add_entry(db, "sent again", early)
+    add_attempt(db, again, 1, early, "delivered", receipt=RECEIPT)
+    add_attempt(db, again, 2, late, "unknown")
+    lost = add_entry(db, "lost", early)
+    add_attempt(db, lost, 1, early, "unknown")
+    add_attempt(db, lost, 2, late, "failed")
+    before = add_entry(db, "delivered before", now - 3 * DAY)
+    add_attempt(db, before, 1, now - 2 * DAY, "delivered")
+    add_attempt(db, before, 2, late, "failed")
+    outside = add_entry(db, "outside", now - 3 * DAY)
+    add_attempt(db, outside, 1, now - 2 * DAY, "delivered")
+    found = [(each.subject, each.delivered, each.last, bool(each.proof)) for each in read(store)]
+    assert found == [
+        ("retried", True, "delivered", True),
+        ("sent again", True, "delivered", True),
+        ("lost", False, "failed", False),
+    ]
+    assert [each.subject for each in read(store, subject="lost")] == ["lost"]
+    assert {each.subject for each in read(store, since=7 * DAY)} >= {"outside", "delivered before"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "explained"),
+    [
+        ([(1, 60, "delivered", "stale")], False),
+        ([(1, 60, "delivered", "stale"), (2, 120, "delivered", "applied")], False),
+        ([(2, 60, "delivered", "applied"), (1, 120, "delivered", "stale")], True),
+        ([(2, 60, "delivered", None), (1, 120, "delivered", "stale")], True),
+        ([(2, 60, "unknown", None), (1, 120, "delivered", "stale")], True),
+        ([(2, 60, "rejected", None), (1, 120, "delivered", "stale")], False),
+        ([(2, 60, "delivered", "stale"), (1, 120, "delivered", "stale")], False),
+        ([(1, 60, "delivered", "applied"), (1, 120, "delivered", "stale")], True),
+        (
+            [
+                (1, 60, "delivered", "stale"),
+                (2, 90, "delivered", "applied"),
+                (1, 120, "delivered", "stale"),
+            ],
+            False,
+        ),
+    ],
+    ids=[
+        *("alone", "before a later one", "behind a later one", "behind one without a receipt"),
+        *("behind an unknown one", "behind a rejected one", "behind a stale one"),
+        *("applied once", "and redelivered behind a later one"),
+    ],
+)
+def test_stale_is_explained_only_by_what_was_sent_from_here_before(
+    store: Sent, db: psycopg.Connection, rows: list[tuple[Any, ...]], explained: bool
+) -> None:
+    begin = datetime.now(UTC) - timedelta(hours=1)
+    subject_id = add_entry(db, "m_482", begin)
+    for number, (sequence, seconds, outcome, said) in enumerate(rows, 1):
+        receipt = None if said is None else RECEIPT.replace("applied", said, 1)
+        at = begin + timedelta(seconds=seconds)
+        add_attempt(db, subject_id, number, at, outcome, sequence=sequence, receipt=receipt)
+    wanted = store.wanted(1, DAY, timedelta(0), None, hashed=False)
+    found = store.overtaken(wanted, [("m_482", 1)])
+    assert found == ({("m_482", 1)} if explained else set())
+
+
+def test_entry_that_waited_for_weeks_is_found(store: Sent, db: psycopg.Connection) -> None:
+    now = datetime.now(UTC)
+    waited = add_entry(db, "waited", now - 20 * DAY)
+    add_attempt(db, waited, 31, now - timedelta(hours=1), "delivered")
+    [found] = read(store)
+    assert found.key
+    assert found.body_sha256
+
+
+def test_pages_are_read_by_index_in_the_order_of_the_attempts(
+    store: Sent, db: psycopg.Connection
+) -> None:
+    db.execute(FILL)
+    db.execute("VACUUM ANALYZE holdfast.attempt, holdfast.entry, holdfast.subject")
+    wanted = store.wanted(1, DAY, timedelta(0), None, hashed=True)
+    values = {
+        **receipts._bound(wanted),
+        "after_subject": 100,
+        "after_sequence": 3,
+        "limit": 500,
+    }
+    db.execute(statement("receipts/settings"))
+    plan = _plan(db, "receipts/page", values)
+    assert "Merge Append" in plan
+    assert "Incremental Sort" in plan, "sorts the attempts of an entry, and nothing else"
+    for index in ("attempt_", "entry_", "pk_subject"):
+        assert f"Index Scan using {index}" in plan, plan
+    assert "Seq Scan" not in plan
+    assert "pk_entry_key" in _plan(db, "receipts/strangers", {"keys": ["hf_" + "0" * 32]})
+    stale = {"endpoint_id": 1, "subjects": ["m_7", "m_8"], "sequences": [1, 2]}
+    assert "Seq Scan" not in _plan(db, "receipts/overtaken", stale)
+    # Few lanes are planned by their endpoint, many by their leases: both are indexes of the lane.
+    assert "Seq Scan" not in _plan(db, "receipts/in_flight", values)
+    assert len(read(store)) == 2000 * 5
+
+
+def _plan(db: psycopg.Connection, name: str, values: dict[str, Any]) -> str:
+    found = ClientCursor(db).execute(b"EXPLAIN " + statement(name), values).fetchall()
+    return "\n".join(line for (line,) in found)

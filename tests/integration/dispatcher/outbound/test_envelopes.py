@@ -1,0 +1,165 @@
+"""Envelopes, headers and secrets as a receiver gets them, and what is never shown of them."""
+
+import base64
+import hashlib
+import hmac
+import json
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.types.json import Jsonb
+
+from tests.support.dispatch.dispatching import SECRET, add_endpoint, dispatching, drain
+from tests.support.dispatch.sender import KEY_BYTES, receipt, secret_text
+from tests.support.dispatch.webhooks import Behaviour, Seen, WebhookReceiver, answer
+from tests.support.job.decisions import Decisions
+from tests.support.waiting import eventually
+
+CANARY = "c4n4ry-t0ken"
+
+
+def columns(db: psycopg.Connection, **values: Any) -> None:
+    for name, value in values.items():
+        db.execute(f"UPDATE holdfast.endpoint SET {name} = %s".encode(), [value])
+
+
+def receipted(seen: Seen) -> Behaviour:
+    says = {
+        "key": seen.header("webhook-id"),
+        "outcome": "applied",
+        "applied_at": "2026-11-02T12:15:01Z",
+    }
+    return answer(200, json.dumps({**says, "receipt": receipt(says)}).encode())
+
+
+def test_cloudevents_are_headers_around_the_same_bytes(
+    dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
+) -> None:
+    add_endpoint(db, receiver.url, name="standard")
+    events = add_endpoint(db, receiver.url, name="events")
+    db.execute("UPDATE holdfast.endpoint SET envelope = 'cloudevents' WHERE id = %s", [events])
+    receiver.script = receipted
+    decisions.write("m_1", "m_1")
+    drain(dsn)
+    subject = db.execute("SELECT id FROM holdfast.subject").fetchone()
+    assert subject is not None
+    with_events = [seen for seen in receiver.seen if "ce-id" in dict(seen.headers)]
+    assert len(with_events) == 2
+    for seen in with_events:
+        said = {name: value for name, value in seen.headers if name.startswith("ce-")}
+        assert said == {
+            "ce-specversion": "1.0",
+            "ce-id": seen.content["key"],
+            "ce-source": f"/holdfast/subjects/{subject[0]}",
+            "ce-type": "payout_hold.block",
+            "ce-time": seen.content["timestamp"],
+            "ce-sequence": f"{seen.sequence:019}",
+        }
+        (other,) = (o for o in receiver.seen if o.body == seen.body and o is not seen)
+        assert not any(name.startswith("ce-") for name, _ in other.headers)
+        content = f"{seen.content['key']}.{seen.header('webhook-timestamp')}.".encode() + seen.body
+        mac = hmac.new(KEY_BYTES, content, hashlib.sha256).digest()
+        assert seen.header("webhook-signature") == "v1," + base64.b64encode(mac).decode()
+    receipts = db.execute("SELECT count(*) FROM holdfast.attempt WHERE receipt IS NOT NULL")
+    assert receipts.fetchone() == (4,)
+
+
+@pytest.mark.usefixtures("secret_dir")
+def test_headers_of_an_operator_arrive_and_their_tokens_are_read_anew(
+    dsn: str,
+    db: psycopg.Connection,
+    decisions: Decisions,
+    receiver: WebhookReceiver,
+    tmp_path: Path,
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("Bearer one\n")
+    token.chmod(0o600)
+    add_endpoint(db, receiver.url)
+    columns(db, headers=Jsonb({"authorization": f"file:{token}", "x-tenant": "eu 1"}))
+    with dispatching(dsn, tmp_path / "log") as running:
+        decisions.write("m_1")
+        eventually(lambda: receiver.seen or running.process.poll() is not None)
+        first = receiver.seen[0]
+        assert (first.header("authorization"), first.header("x-tenant")) == ("Bearer one", "eu 1")
+        token.write_text("Bearer two\n")
+        token.chmod(0o644)
+        running.says("endpoint.ready")
+        assert f"file:{token}" in running.lines("endpoint.ready")[0]["warning"]
+
+        def arrived() -> bool:
+            decisions.write("m_2")
+            return receiver.seen[-1].header("authorization") == "Bearer two"
+
+        eventually(arrived)
+        assert "Bearer" not in running.text()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"host": CANARY}, {"authorization": CANARY}, {"x-a": f"{CANARY}\r\nx-b: c"}, {"x-a": 5}],
+)
+def test_headers_that_nobody_checked_keep_the_endpoint_waiting(
+    dsn: str,
+    db: psycopg.Connection,
+    decisions: Decisions,
+    receiver: WebhookReceiver,
+    headers: dict[str, Any],
+) -> None:
+    add_endpoint(db, receiver.url)
+    columns(db, headers=Jsonb(headers))
+    decisions.write("m_1")
+    report = drain(dsn)
+    assert receiver.seen == []
+    assert "header" in str(report)
+    assert CANARY not in str(report)
+    columns(db, headers=Jsonb({}))
+    drain(dsn)
+    assert receiver.sequences("m_1") == [1]
+
+
+@pytest.mark.usefixtures("secret_dir")
+def test_certificate_that_cannot_be_read_keeps_the_endpoint_waiting(
+    dsn: str,
+    db: psycopg.Connection,
+    decisions: Decisions,
+    receiver: WebhookReceiver,
+    tmp_path: Path,
+) -> None:
+    missing = f"file:{tmp_path / 'ca.pem'}"
+    add_endpoint(db, receiver.url, ca_ref=missing)
+    decisions.write("m_1")
+    report = drain(dsn)
+    assert missing in str(report)
+    assert receiver.seen == []
+
+
+def test_no_secret_or_token_is_ever_shown(
+    dsn: str,
+    db: psycopg.Connection,
+    decisions: Decisions,
+    receiver: WebhookReceiver,
+    tmp_path: Path,
+) -> None:
+    add_endpoint(db, receiver.url, schedule_seconds=[0])
+    columns(db, headers=Jsonb({"authorization": "env:HOLDFAST_SECRET_TOKEN"}))
+    # The receiver repeats everything it got, as an error page might.
+    receiver.script = lambda seen: answer(500, "\n".join(map(str, seen.headers)).encode())
+    decisions.write("m_1")
+    environment = {SECRET: secret_text(), "HOLDFAST_SECRET_TOKEN": f"Bearer {CANARY}"}
+    log = tmp_path / "log"
+    with dispatching(dsn, log, "--drain", environment=environment) as running:
+        running.ends()
+        text = running.text()
+    assert [seen.header("authorization") for seen in receiver.seen] == [f"Bearer {CANARY}"] * 2
+    signature = receiver.seen[0].header("webhook-signature").removeprefix("v1,")
+    stored = str(
+        db.execute(
+            "SELECT a.*, d.detail FROM holdfast.attempt a, holdfast.dead_letter d"
+        ).fetchall()
+    )
+    for secret in (CANARY, secret_text(), secret_text().removeprefix("whsec_"), signature):
+        assert secret not in text
+        assert secret not in stored

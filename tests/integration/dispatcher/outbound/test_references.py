@@ -1,0 +1,102 @@
+"""Which references a dispatcher resolves: those below what it was started with, and no others.
+
+Real: the command in a process of its own, the database, the receiver, the files and their links.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.types.json import Jsonb
+
+from sink.contract.exits import ExitCode
+from tests.support.dispatch.dispatching import add_endpoint, dispatching
+from tests.support.dispatch.webhooks import WebhookReceiver
+from tests.support.job.decisions import Decisions
+
+CANARY = "c4n4ry-pa55"
+
+
+def sent(
+    dsn: str,
+    db: psycopg.Connection,
+    log: Path,
+    headers: Mapping[str, str],
+    *options: str,
+    environment: Mapping[str, str] | None = None,
+) -> str:
+    """Drain to endpoint `payouts` with these headers; returns what the dispatcher wrote."""
+    db.execute("UPDATE holdfast.endpoint SET headers = %s", [Jsonb(headers)])
+    with dispatching(dsn, log, "--drain", *options, environment=environment) as running:
+        running.ends()
+        return running.text()
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "env:HOLDFAST_DSN",
+        "env:PGPASSWORD",
+        "env:OTEL_EXPORTER_OTLP_HEADERS",
+        "env:AWS_SECRET",
+        "FILE",
+    ],
+)
+def test_header_cannot_carry_what_the_dispatcher_itself_is_started_with(
+    dsn: str,
+    db: psycopg.Connection,
+    decisions: Decisions,
+    receiver: WebhookReceiver,
+    tmp_path: Path,
+    reference: str,
+) -> None:
+    (tmp_path / "pgpass").write_text(CANARY)
+    add_endpoint(db, receiver.url)
+    decisions.write("m_1")
+    given = {"x-a": f"file:{tmp_path / 'pgpass'}" if reference == "FILE" else reference}
+    names = ("PGPASSWORD", "OTEL_EXPORTER_OTLP_HEADERS", "AWS_SECRET")
+    environment = dict.fromkeys(names, CANARY)
+    said = sent(dsn, db, tmp_path / "log", given, environment=environment)
+    assert [seen.header("x-a") for seen in receiver.seen] == []
+    assert "HOLDFAST_SECRET_" in said  # it names what is allowed
+    assert CANARY not in said
+    # Nothing is lost: the decision goes out when the endpoint is put right.
+    sent(dsn, db, tmp_path / "log", {})
+    assert receiver.sequences("m_1") == [1]
+
+
+def test_prefixes_and_folders_that_it_is_started_with_are_resolved(
+    dsn: str,
+    db: psycopg.Connection,
+    decisions: Decisions,
+    receiver: WebhookReceiver,
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "token").write_text("from a file")
+    add_endpoint(db, receiver.url)
+    headers = {"x-a": "env:PAYOUTS_TOKEN", "x-b": f"file:{tmp_path / 'token'}"}
+    environment = {"PAYOUTS_TOKEN": "from the environment"}
+    options = ("--secret-env-prefix", "PAYOUTS_", "--secret-env-prefix", "HOLDFAST_SECRET_")
+    folder = ("--secret-dir", str(tmp_path))
+    settings = {
+        "HOLDFAST_ALLOW_SECRET_ENV_PREFIX": "PAYOUTS_:HOLDFAST_SECRET_",
+        "HOLDFAST_ALLOW_SECRET_DIR": str(tmp_path),
+    }
+    for number, (given, said) in enumerate([((*options, *folder), {}), ((), settings)], start=1):
+        decisions.write("m_1")
+        sent(dsn, db, tmp_path / "log", headers, *given, environment=environment | said)
+        assert len(receiver.seen) == number
+        assert receiver.seen[-1].header("x-a") == "from the environment"
+        assert receiver.seen[-1].header("x-b") == "from a file"
+
+
+@pytest.mark.parametrize(
+    "options", [("--secret-env-prefix", "HOLDFAST_"), ("--secret-dir", "/proc/self")]
+)
+def test_dispatcher_does_not_start_with_a_rule_that_reaches_itself(
+    dsn: str, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    with dispatching(dsn, tmp_path / "log", "--drain", *options) as running:
+        assert running.ends() == ExitCode.USAGE
+        assert options[1] in running.text()

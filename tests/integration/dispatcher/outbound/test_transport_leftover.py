@@ -1,0 +1,187 @@
+"""What is left of one request never becomes part of the next: real sockets, TLS, every engine."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+import uvloop
+
+from dispatcher.outbound.request import Request
+from dispatcher.outbound.target import Target
+from dispatcher.outbound.transport.asyncio_engine import AsyncioTransport
+from dispatcher.outbound.transport.getting import Getter
+from dispatcher.outbound.transport.transport import Progress
+from dispatcher.shared.outcome import Answer, Response
+from tests.support.dispatch import webhooks
+from tests.support.dispatch.hasty import HastyReceiver, hasty
+from tests.support.dispatch.transports import LOOPBACK, REQUEST, Sending, each_engine
+from tests.support.dispatch.webhooks import Seen, WebhookReceiver, Wire, answer, response
+from tests.support.servers.certificates import Authority
+from tests.support.waiting import eventually
+
+AUTHORITY = Authority()
+Loop = Callable[[], asyncio.AbstractEventLoop] | None
+
+SMALL = b'{"type":"payout_hold"}'
+QUEUED = b"x" * 120_000
+"""More than such a receiver's window, less than the kernel takes from us at once."""
+HUGE = b"x" * 8_000_000
+"""More than the kernel takes: the rest waits in the buffers of the loop's transports."""
+
+each_encryption = pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "TLS"])
+each_loop = pytest.mark.parametrize(
+    "loop", [None, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
+)
+
+
+def _two(send: Sending, receiver: HastyReceiver, body: bytes, ca_file: Path) -> list[Answer]:
+    """Send `body`, then a small request, which is written before the receiver reads on."""
+
+    async def work() -> list[Answer]:
+        transport, target = send.open(ca_file), Target(1, receiver.url, LOOPBACK, 5, 10)
+        try:
+            first = await transport.send(target, Request(REQUEST.headers, body), Progress())
+            progress = Progress()
+            second = asyncio.create_task(transport.send(target, REQUEST, progress))
+            await asyncio.to_thread(eventually, lambda: progress.sent)
+            receiver.goes_on.set()
+            return [first, await second]
+        finally:
+            await transport.close()
+
+    return send.run(work())
+
+
+@each_encryption
+@each_engine
+@pytest.mark.parametrize("status", [302, 400, 409, 422, 429, 500, 503, 999])
+def test_answer_to_an_unread_body_is_never_that_of_the_next_request(
+    send: Sending, encrypted: bool, status: int, tmp_path: Path
+) -> None:
+    tls = AUTHORITY.server() if encrypted else None
+    with hasty(response(status), tls) as receiver:
+        found = _two(send, receiver, SMALL, AUTHORITY.file(tmp_path))
+        assert found == [Response(status), Response(200)]
+        assert receiver.connections == 2
+
+
+@each_encryption
+@each_engine
+@pytest.mark.parametrize("interim", [b"", response(100) + response(103)], ids=["", "interim"])
+def test_early_2xx_to_what_the_kernel_still_holds_ends_its_connection(
+    send: Sending, encrypted: bool, interim: bytes, tmp_path: Path
+) -> None:
+    tls = AUTHORITY.server() if encrypted else None
+    with hasty(interim + response(200), tls) as receiver:
+        found = _two(send, receiver, QUEUED, AUTHORITY.file(tmp_path))
+        assert found == [Response(200)] * 2
+        assert receiver.connections == 2
+
+
+@each_encryption
+@each_loop
+@pytest.mark.parametrize("status", [200, 503])
+def test_early_answer_to_what_a_transport_still_holds_ends_its_connection(
+    loop: Loop, encrypted: bool, status: int, tmp_path: Path
+) -> None:
+    """The asyncio engine alone reads before all is written; httpx would wait for its deadline."""
+    tls = AUTHORITY.server() if encrypted else None
+    with hasty(response(status), tls) as receiver:
+        sending = Sending(AsyncioTransport, loop)
+        found = _two(sending, receiver, HUGE, AUTHORITY.file(tmp_path))
+        assert found == [Response(status), Response(200)]
+        assert receiver.connections == 2
+
+
+@each_loop
+def test_transport_below_tls_is_asked_what_it_holds(loop: Loop, tmp_path: Path) -> None:
+    """Where the kernel does not say what it holds, too."""
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        hasty(response(200), AUTHORITY.server()) as receiver,
+    ):
+        patch.setattr(
+            "dispatcher.outbound.transport.http_connection.unacknowledged", lambda _socket: 0
+        )
+        sending = Sending(AsyncioTransport, loop)
+        found = _two(sending, receiver, HUGE, AUTHORITY.file(tmp_path))
+        assert found == [Response(200)] * 2
+        assert receiver.connections == 2
+
+
+@each_engine
+def test_second_answer_in_a_record_of_its_own_never_answers_the_next_request(
+    send: Sending, tmp_path: Path
+) -> None:
+    async def twice(_seen: Seen, wire: Wire) -> None:
+        line: socket.socket = wire.writer.get_extra_info("socket")
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+        await wire.send(response(200))
+        await wire.send(response(500))
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
+
+    with webhooks.listening(AUTHORITY.server()) as receiver:
+        receiver.script = lambda seen: twice if seen is receiver.seen[0] else answer(200)
+        url = receiver.url.replace("127.0.0.1", "localhost")
+        assert send.often(url, 2, ca_file=AUTHORITY.file(tmp_path)) == [Response(200)] * 2
+        assert receiver.connections == 2
+
+
+@each_engine
+@pytest.mark.parametrize(("status", "connections"), [(200, 1), (204, 1), (400, 3), (503, 3)])
+def test_connection_is_used_again_behind_a_2xx_alone(
+    send: Sending, receiver: WebhookReceiver, status: int, connections: int
+) -> None:
+    receiver.script = lambda _seen: answer(status)
+    assert send.often(receiver.url, 3) == [Response(status)] * 3
+    assert receiver.connections == connections
+
+
+@each_engine
+def test_large_body_that_is_read_to_its_end_leaves_its_connection_usable(
+    send: Sending, tmp_path: Path
+) -> None:
+    with webhooks.listening(AUTHORITY.server()) as receiver:
+        url = receiver.url.replace("127.0.0.1", "localhost")
+        large = Request(REQUEST.headers, b'{"data":{"merchant_id":"' + b"m" * 500_000 + b'"}}')
+
+        async def work() -> list[Answer]:
+            transport = send.open(AUTHORITY.file(tmp_path))
+            target = Target(1, url, LOOPBACK, 5, 20)
+            found = [await transport.send(target, large, Progress()) for _ in range(5)]
+            await transport.close()
+            return found
+
+        assert send.run(work()) == [Response(200)] * 5
+        assert receiver.connections == 1
+
+
+@pytest.mark.parametrize(("status", "connections"), [(200, 1), (404, 2)])
+def test_inquiry_asks_again_on_its_connection_behind_a_2xx_alone(
+    status: int, connections: int
+) -> None:
+    ended: list[asyncio.Task[None]] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ended.append(cast("asyncio.Task[None]", asyncio.current_task()))
+        while await reader.readline():
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(response(status))
+        writer.close()
+        await writer.wait_closed()
+
+    async def work() -> list[object]:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        getter = Getter(Target(1, f"http://127.0.0.1:{port}/", LOOPBACK, 5, 10))
+        found: list[object] = [await getter.get("/holdfast/keys/hf_0", (), 10) for _ in range(2)]
+        await getter.close()
+        server.close()
+        await asyncio.wait(ended)
+        return found
+
+    assert asyncio.run(work()) == [Response(status)] * 2
+    assert len(ended) == connections

@@ -1,0 +1,201 @@
+"""Whom an encrypted connection is made with: a real socket, every engine.
+
+What fails before the handshake is over has not sent anything.
+"""
+
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from dispatcher.outbound.target import Target
+from dispatcher.shared.outcome import NoAnswer, NotSent, Refused, Response
+from tests.support.dispatch import webhooks
+from tests.support.dispatch.transports import LOOPBACK, Sending, each_engine
+from tests.support.dispatch.webhooks import WebhookReceiver
+from tests.support.servers.certificates import Authority, old, self_signed
+
+pytestmark = each_engine
+
+AUTHORITY, STRANGER = Authority(), Authority()
+
+
+@contextmanager
+def receiving(context: ssl.SSLContext) -> Iterator[tuple[WebhookReceiver, str]]:
+    with webhooks.listening(context) as receiver:
+        yield receiver, receiver.url.replace("127.0.0.1", "localhost")
+
+
+@pytest.fixture
+def ca_file(tmp_path: Path) -> Path:
+    return AUTHORITY.file(tmp_path)
+
+
+def test_authority_of_the_process_is_trusted(send: Sending, ca_file: Path) -> None:
+    with receiving(AUTHORITY.server()) as (receiver, url):
+        assert send.often(url, 2, ca_file=ca_file) == [Response(200)] * 2
+        assert receiver.connections == 1
+
+
+def test_authority_of_the_target_is_trusted_by_it_alone(send: Sending) -> None:
+    with receiving(AUTHORITY.server()) as (receiver, url):
+        assert send(url, ca_pem=AUTHORITY.pem) == Response(200)
+        assert isinstance(send(url), NotSent)
+        assert isinstance(send(url, ca_pem=STRANGER.pem), NotSent)
+        assert len(receiver.seen) == 1
+
+
+SERVERS = {
+    "self-signed": self_signed,
+    "unknown authority": STRANGER.server,
+    "wrong host": lambda: AUTHORITY.server("elsewhere.test"),
+    "expired": lambda: AUTHORITY.server(days=(-9, -1)),
+    "not yet valid": lambda: AUTHORITY.server(days=(1, 9)),
+    "TLS 1.0": lambda: old(AUTHORITY.server(), ssl.TLSVersion.TLSv1),
+    "TLS 1.1": lambda: old(AUTHORITY.server(), ssl.TLSVersion.TLSv1_1),
+}
+
+
+@pytest.mark.parametrize("server", SERVERS.values(), ids=SERVERS.keys())
+def test_server_that_cannot_prove_itself_gets_nothing(
+    send: Sending, ca_file: Path, server: Callable[[], ssl.SSLContext]
+) -> None:
+    with receiving(server()) as (receiver, url):
+        found = send(url, ca_file=ca_file)
+        assert isinstance(found, NotSent), found
+        assert receiver.seen == []
+
+
+def test_certificate_must_be_for_the_name_and_not_for_the_address(
+    send: Sending, ca_file: Path
+) -> None:
+    with receiving(AUTHORITY.server()) as (receiver, _):
+        found = send(receiver.url, ca_file=ca_file)
+        assert isinstance(found, NotSent), found
+
+
+def test_tls_1_2_is_spoken(send: Sending, ca_file: Path) -> None:
+    context = AUTHORITY.server()
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with receiving(context) as (_, url):
+        assert send(url, ca_file=ca_file) == Response(200)
+
+
+def test_authorities_of_the_environment_are_ignored(
+    send: Sending, ca_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(ca_file))
+    monkeypatch.setenv("SSL_CERT_DIR", str(ca_file.parent))
+    with receiving(AUTHORITY.server()) as (receiver, url):
+        assert isinstance(send(url), NotSent)
+        assert receiver.seen == []
+
+
+def test_plain_http_on_the_tls_port_is_not_sent(send: Sending) -> None:
+    with _saying(b"HTTP/1.1 400 Bad Request\r\n\r\n") as port:
+        found = send(f"https://localhost:{port}/")
+    assert isinstance(found, NotSent), found
+
+
+@pytest.mark.parametrize("start", [b"", b"\x16", b"\x16\x03\x03\x00\x7a\x02\x00"])
+def test_truncated_handshake_is_not_sent(send: Sending, start: bytes) -> None:
+    with _saying(start) as port:
+        found = send(f"https://localhost:{port}/")
+    assert isinstance(found, NotSent), found
+
+
+def test_handshake_that_hangs_is_not_sent(send: Sending, receiver: WebhookReceiver) -> None:
+    url = receiver.url.replace("http:", "https:")
+    assert isinstance(send(url, total=0.5), NotSent)
+    assert receiver.seen == []
+
+
+def test_client_certificate_is_shown_where_it_is_demanded(send: Sending) -> None:
+    certificate, key = AUTHORITY.client()
+    mine = {"ca_pem": AUTHORITY.pem, "client_cert_pem": certificate, "client_key_pem": key}
+    with receiving(AUTHORITY.demand(AUTHORITY.server())) as (receiver, url):
+        assert send.often(url, 2, **mine) == [Response(200)] * 2
+        assert len(receiver.seen) == 2
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["none", "a stranger's"])
+def test_client_without_the_demanded_certificate_gets_no_answer(send: Sending, known: bool) -> None:
+    certificate, key = STRANGER.client()
+    shown = {} if known else {"client_cert_pem": certificate, "client_key_pem": key}
+    with receiving(AUTHORITY.demand(AUTHORITY.server())) as (receiver, url):
+        # In TLS 1.3 a server refuses a client after the client may have written.
+        found = send(url, ca_pem=AUTHORITY.pem, **shown)
+        assert isinstance(found, NotSent | NoAnswer), found
+        assert receiver.seen == []
+
+
+def test_pem_that_can_be_used_is_no_fault(send: Sending) -> None:
+    certificate, key = AUTHORITY.client()
+    target = Target(1, "https://localhost/", LOOPBACK, 5, 5, AUTHORITY.pem, certificate, key)
+    assert send.fault(target) is None
+    assert send.fault(Target(1, "https://localhost/", LOOPBACK, 5, 5)) is None
+
+
+CERTIFICATE, KEY = AUTHORITY.client()
+OTHER_KEY = AUTHORITY.client()[1]
+JUNK = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+UNUSABLE: dict[str, tuple[bytes | None, bytes | None, bytes | None]] = {
+    "authority: empty": (b"", None, None),
+    "authority: no PEM": (b"secret words", None, None),
+    "authority: junk": (JUNK, None, None),
+    "authority: not ASCII": (b"\xff", None, None),
+    "no key": (None, CERTIFICATE, None),
+    "no certificate": (None, None, KEY),
+    "another's key": (None, CERTIFICATE, OTHER_KEY),
+    "key is no PEM": (None, CERTIFICATE, b"secret words"),
+    "certificate is no PEM": (None, b"secret words", KEY),
+}
+
+
+@pytest.mark.parametrize("pems", UNUSABLE.values(), ids=UNUSABLE.keys())
+def test_pem_that_cannot_be_used_is_a_fault_in_words(
+    send: Sending, pems: tuple[bytes | None, bytes | None, bytes | None]
+) -> None:
+    ca, certificate, key = pems
+    fault = send.fault(Target(1, "https://localhost/", LOOPBACK, 5, 5, ca, certificate, key))
+    assert fault is not None
+    assert "certificate" in fault
+    assert not any(word in fault for word in ("secret words", "AAAA", "BEGIN", "holdfast-"))
+    material = {"ca_pem": ca, "client_cert_pem": certificate, "client_key_pem": key}
+    assert isinstance(send("https://localhost:1/", **material), Refused)
+
+
+def test_key_is_left_nowhere(
+    send: Sending, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    target = Target(1, "https://localhost/", LOOPBACK, 5, 5, None, CERTIFICATE, KEY)
+    assert send.fault(target) is None
+    assert list(tmp_path.iterdir()) == []
+    assert KEY.decode()[40:60] not in repr(target)
+
+
+@contextmanager
+def _saying(data: bytes) -> Iterator[int]:
+    """A port that answers the first bytes of anybody with `data`, and hangs up."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as stack:
+
+        def serve() -> None:
+            while True:
+                try:
+                    client, _ = listener.accept()
+                except OSError:
+                    return
+                with client:
+                    client.recv(65_536)
+                    client.sendall(data)
+
+        thread = Thread(target=serve)
+        thread.start()
+        stack.callback(thread.join)
+        stack.callback(lambda: listener.shutdown(socket.SHUT_RDWR))
+        yield listener.getsockname()[1]

@@ -1,0 +1,78 @@
+"""What the delivery tables say, and delivery state set up by hand."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import psycopg
+
+from dispatcher.delivery.rules.lifecycle import state_of
+from dispatcher.delivery.store.postgres import PostgresStore
+from dispatcher.shared.states import LaneState
+
+LANES = """
+    SELECT s.name, l.delivered_sequence, l.last_sequence, l.attempt, l.token, l.due_at
+    FROM holdfast.lane l JOIN holdfast.subject s ON s.id = l.subject_id
+    WHERE l.endpoint_id = coalesce(%s, l.endpoint_id)
+"""
+ATTEMPTS = """
+    SELECT s.name, a.sequence, a.number, a.outcome::text
+    FROM holdfast.attempt a JOIN holdfast.subject s ON s.id = a.subject_id
+    ORDER BY a.finished_at, s.name, a.sequence, a.number
+"""
+EXPIRE = """
+    UPDATE holdfast.lane SET lease_until = now() - interval '1 second' WHERE token IS NOT NULL
+"""
+MAKE_DUE = "UPDATE holdfast.lane SET due_at = now() WHERE due_at IS NOT NULL AND token IS NULL"
+
+
+class LaneRow(NamedTuple):
+    """A lane, as far as a test looks at it."""
+
+    delivered: int
+    last: int
+    attempt: int
+    state: LaneState
+    token: UUID | None
+
+
+class AttemptRow(NamedTuple):
+    """An attempt on record."""
+
+    subject: str
+    sequence: int
+    number: int
+    outcome: str
+
+
+def lanes(db: psycopg.Connection, endpoint_id: int | None = None) -> dict[str, LaneRow]:
+    """Lanes by subject."""
+    return {
+        name: LaneRow(delivered, last, attempt, state_of(token, due, delivered, last), token)
+        for name, delivered, last, attempt, token, due in db.execute(LANES, [endpoint_id])
+    }
+
+
+def attempts(db: psycopg.Connection) -> list[AttemptRow]:
+    """Attempts in the order in which they were recorded."""
+    return [AttemptRow(*row) for row in db.execute(ATTEMPTS)]
+
+
+def expire_leases(db: psycopg.Connection) -> None:
+    """Let every lease run out."""
+    db.execute(EXPIRE)
+
+
+def make_due(db: psycopg.Connection) -> None:
+    """Let every retry be due now."""
+    db.execute(MAKE_DUE)
+
+
+async def stored(dsn: str, work: Callable[[PostgresStore], Coroutine[Any, Any, None]]) -> None:
+    """Run `work` with an open store."""
+    store = PostgresStore(dsn)
+    await store.open()
+    try:
+        await work(store)
+    finally:
+        await store.close()

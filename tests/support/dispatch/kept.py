@@ -1,0 +1,60 @@
+"""A key group's values in dictionaries, kept as the operator keeps them in Spark's state."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from spark_app.exposure.state import GroupState
+from spark_app.operator import stored
+from spark_app.operator.stored import GroupValue, Piece, PieceKey
+
+
+@dataclass
+class Kept:
+    """What is stored of one key group."""
+
+    group: GroupValue = field(default_factory=GroupValue)
+    windows: dict[int, str] = field(default_factory=dict)
+    ids: dict[PieceKey, Piece] = field(default_factory=dict)
+
+    def load(self, *, ids: bool = True) -> GroupState:
+        """The state; without ids, as it is read for a step without rows."""
+        pieces = {key: piece.content for key, piece in self.ids.items()} if ids else {}
+        return stored.decode_group(
+            self.group.settled_until, self.group.merchants, self.windows, pieces
+        )
+
+    def save(
+        self, state: GroupState, absorbed: pa.Table, armed_ms: int | None = None
+    ) -> tuple[set[int], set[PieceKey]]:
+        """Store a state; returns the keys of the windows and of the pieces that were written."""
+        self.group = stored.group_value(state, armed_ms) or GroupValue()
+        windows, forgotten = stored.changed_windows(self.load(ids=False), state)
+        pieces, removed = stored.changed_ids(self.ids, absorbed)
+        removed += stored.forgotten_ids(self.ids, forgotten)
+        self.windows |= windows
+        self.ids |= pieces
+        for end in forgotten:
+            del self.windows[end]
+        for key in removed:
+            del self.ids[key]
+        return set(windows), set(pieces)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is stored."""
+        return not (self.windows or self.ids) and self.group == GroupValue()
+
+
+def content(state: GroupState) -> dict[str, Any]:
+    """A state in plain words; ids in the order in which each window absorbed them."""
+    ids: dict[Any, list[tuple[str, str]]] = {}
+    for row in state.absorbed.to_pylist():
+        ids.setdefault(row["window_end"], []).append((row["merchant_id"], row["event_id"]))
+    return {
+        "windows": state.windows.to_pylist(),
+        "merchants": state.merchants.to_pylist(),
+        "ids": ids,
+        "settled": state.settled_until_us,
+    }

@@ -1,0 +1,69 @@
+"""A Spark driver without Spark: it hands Arrow tables to an `OutboxSink`, one run of one query."""
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID, uuid4
+
+import pyarrow as pa
+
+from sink import OutboxSink, Replayed, Written
+from sink.foreach_batch import Identity
+from sink.transaction.database import Timeouts
+from sink.transaction.staging.stage import Stage
+from sink.transaction.staging.task import Summary, stage_rows
+from tests.support.dispatch.entries import table
+
+PATIENT = Timeouts(
+    connect_seconds=10,
+    lock_seconds=20,
+    statement_seconds=30,
+    idle_seconds=30,
+    transaction_seconds=60,
+    deadline_seconds=60,
+)
+
+PARTITIONS = 3
+
+
+def in_tasks(rows: pa.Table) -> Callable[[Stage], list[Summary]]:
+    """Stage every third row in a task of its own, one task after another."""
+
+    def run_all(stage: Stage) -> list[Summary]:
+        parts = [
+            rows.take(pa.array(range(n, rows.num_rows, PARTITIONS), pa.int64()))
+            for n in range(PARTITIONS)
+        ]
+        return [stage_rows(stage, n, [part], f"{n}/0") for n, part in enumerate(parts)]
+
+    return run_all
+
+
+class Driver:
+    """One start of a streaming query. The checkpoint is its query id."""
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        query_id: UUID | None = None,
+        stream: str = "payouts",
+        staged: bool = False,
+        **settings: Any,
+    ) -> None:
+        settings.setdefault("timeouts", PATIENT)
+        settings.setdefault("suppress_repeats", True)
+        self.sink = OutboxSink(dsn, stream=stream, **settings)
+        self.staged = staged
+        self.query_id = query_id or uuid4()
+        self.run_id = uuid4()
+
+    def batch(self, batch_id: int, *rows: dict[str, Any]) -> Written | Replayed:
+        """Hand over one micro-batch of decisions."""
+        return self.tables(batch_id, table(*rows))
+
+    def tables(self, batch_id: int, rows: pa.Table) -> Written | Replayed:
+        """Hand over one micro-batch as it is."""
+        identity = Identity(self.query_id, self.run_id, batch_id)
+        if self.staged:
+            return self.sink.apply_staged(rows.schema, in_tasks(rows), identity)
+        return self.sink.apply(rows, identity)

@@ -1,0 +1,116 @@
+"""`holdfast job run` as a process of its own, in a process group that can be killed as a whole."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+
+from deploy.local.java import spark_environment
+from tests.support.job.jobs import POLICY
+from tests.support.waiting import eventually
+
+SECONDS = 360
+"""How long anything may take that involves starting Spark, on a busy machine."""
+
+
+@dataclass(frozen=True)
+class JobProcess:
+    """A running job; `log` is where its stderr goes."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def said(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def wait(self) -> int:
+        """Wait for the job to end by itself; returns its exit code."""
+        return self.process.wait(SECONDS)
+
+    def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """Send a signal to the job and to everything it started, as a terminal or a reboot does."""
+        os.killpg(self.process.pid, number)
+
+    def until(self, condition: Callable[[], object]) -> None:
+        """Wait for a condition; fails as soon as the job has ended without it."""
+
+        def met() -> object:
+            ended = self.process.poll() is not None
+            assert condition() or not ended, self.said
+            return condition()
+
+        eventually(met, SECONDS)
+
+
+def command(folder: Path, *options: str) -> list[str]:
+    """The words after the name of the program, for the files in `folder/events`."""
+    policy = folder / "policy.toml"
+    policy.write_text(POLICY)
+    return [
+        "run",
+        *("--source", "files"),
+        *("--format", "json"),
+        *("--path", str(folder / "events")),
+        *("--checkpoint", str(folder / "checkpoint")),
+        *("--stream", "payouts"),
+        *("--policy", str(policy)),
+        *("--max-files-per-trigger", "1"),
+        *options,
+    ]
+
+
+QUICK = ("--key-groups", "4", "--trigger-interval", "100ms")
+"""Options of a job that takes a few lines at a time."""
+
+HOLDFAST = (sys.executable, "-m", "dispatcher.cli.main", "job")
+
+
+@contextmanager
+def job_process(
+    folder: Path,
+    dsn: str,
+    *options: str,
+    program: tuple[str, ...] = HOLDFAST,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[JobProcess]:
+    """Start the job; whatever is left of it at the end is killed."""
+    log = folder / "stderr.txt"
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(
+            [*program, *command(folder, *options)],
+            env={**os.environ, **spark_environment(), "HOLDFAST_DSN": dsn, **(environment or {})},
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            start_new_session=True,
+        )
+    job = JobProcess(process, log)
+    try:
+        yield job
+    finally:
+        if process.poll() is None:
+            job.kill()
+        process.communicate()
+
+
+def check_stopped(job: JobProcess, name: str) -> None:
+    """Check what a job said that ended because of the signal of this name."""
+    _, stopping, then = job.said.partition(f"{name}: stopping")
+    assert stopping, job.said
+    # A start that came too late for Spark may have left its stack before.
+    assert "Traceback" not in then, job.said
+    assert job.process.stdout
+    assert job.process.stdout.read() == b""
+
+
+def check_ledger(db: psycopg.Connection, checkpoint: Path) -> None:
+    """Check that Spark recorded exactly the batches that are written."""
+    written = db.execute("SELECT batch_id FROM holdfast.batch ORDER BY 1").fetchall()
+    commits = sorted(int(path.name) for path in (checkpoint / "commits").glob("[0-9]*"))
+    assert [(batch_id,) for batch_id in commits] == written

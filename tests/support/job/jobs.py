@@ -1,0 +1,163 @@
+"""The exposure job over a directory of files, one file a batch, in the tests' Spark session."""
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sink import OutboxSink, QuarantineLimit
+from sink.limits import REFUSED_ROWS
+from spark_app.exposure.policy import Policy
+from spark_app.input.formats import Format
+from tests.support.job.driver import PATIENT
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+    from spark_app.operator.job import Job
+
+POLICY = """
+version = "2026-11-01"
+[[default]]
+limit_minor = 5_000_000
+release_level_minor = 5_000_000
+[[merchant]]
+id = "m_eur"
+currency = "EUR"
+limit_minor = 1_000_000
+release_level_minor = 500_000
+"""
+
+DAY = datetime(2024, 11, 4, tzinfo=UTC)
+"""Long past on every clock: what is dated ahead of its batch is dated ahead on purpose."""
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+LATE = ("Python worker failed to connect back", "did not start within 10 s")
+"""What Spark, and what the job, say of a Python process that took too long to start."""
+
+T = TypeVar("T")
+
+
+def at(clock: str) -> datetime:
+    """`12:15` or `12:15:30` on the day of the tests."""
+    hours, minutes, *seconds = map(int, clock.split(":"))
+    return DAY + timedelta(hours=hours, minutes=minutes, seconds=sum(seconds))
+
+
+def micros(moment: datetime) -> int:
+    return (moment - EPOCH) // timedelta(microseconds=1)
+
+
+def event(event_id: str, clock: str, amount: int, merchant: str = "m_1", **other: Any) -> bytes:
+    """One line of an event file; `other` replaces or adds fields, None leaves one out."""
+    row = {
+        "event_id": event_id,
+        "merchant_id": merchant,
+        "type": "payout_submitted",
+        "amount_minor": amount,
+        "currency": "USD",
+        "occurred_at": at(clock).isoformat().replace("+00:00", "Z"),
+    } | other
+    return json.dumps({name: value for name, value in row.items() if value is not None}).encode()
+
+
+def put(folder: Path, number: int, lines: Sequence[bytes]) -> None:
+    """Put an event file into a directory as a whole; files are read in order of their numbers."""
+    folder.mkdir(exist_ok=True)
+    part = folder / f".{number:03}.json"
+    part.write_bytes(b"".join(line + b"\n" for line in lines))
+    order(part, number)
+    part.rename(folder / f"{number:03}.json")
+
+
+def order(path: Path, number: int) -> None:
+    """Give a file its place: Spark takes the oldest first."""
+    os.utime(path, (1_700_000_000 + number,) * 2)
+
+
+def patiently(run: Callable[[], T]) -> T:
+    """Run again what ended because Spark waits ten seconds for a Python process to start.
+
+    On a busy machine that is too short at times. It is before the first batch: nothing was done.
+    """
+    for _ in range(4):
+        try:
+            return run()
+        except Exception as error:
+            if not any(said in str(error) for said in LATE):
+                raise
+    return run()
+
+
+@dataclass
+class Play:
+    """Runs of one stream, each over the files that are there."""
+
+    spark: "SparkSession"
+    dsn: str
+    folder: Path
+    options: Mapping[str, Any] = field(default_factory=dict)
+    refused_rows: int = REFUSED_ROWS
+
+    def job(self, **changed: Any) -> "Job":
+        from spark_app.operator.job import Job
+
+        described = {
+            "path": str(self.folder / "events"),
+            "format": Format.JSON,
+            "checkpoint": str(self.folder / "checkpoint"),
+            "stream": "payouts",
+            "policy": Policy.parse(POLICY),
+            "key_groups": 4,
+            "max_files_per_trigger": 1,
+        }
+        return Job(**described | dict(self.options) | changed)
+
+    def sink(self, job: "Job") -> OutboxSink:
+        from spark_app.operator import companions, output
+
+        return OutboxSink(
+            self.dsn,
+            stream=job.stream,
+            checkpoint=job.checkpoint,
+            select=output.select,
+            also=companions.writer(job.stream),
+            suppress_repeats=True,
+            quarantine_limit=QuarantineLimit(rows=self.refused_rows, share=1),
+            timeouts=PATIENT,
+        )
+
+    def command(self, **changed: Any) -> None:
+        """Run the job as the command does, without its restarts, in the session of the tests."""
+        from spark_app.lifecycle.attempt import Trigger, attempt
+        from spark_app.runtime import session
+
+        job = self.job(**changed)
+        spark = session.fix(self.spark.newSession())
+        with closing(self.sink(job)) as sink:
+            patiently(lambda: attempt(spark, job, sink, Trigger(available_now=True), Event()))
+
+    def run(self, **changed: Any) -> "list[StreamingQueryProgress]":
+        """Run until all files are done; raises what the query ended with."""
+        return patiently(lambda: self._query(**changed))
+
+    def _query(self, **changed: Any) -> "list[StreamingQueryProgress]":
+        from spark_app.operator.job import start
+        from spark_app.runtime import session
+
+        job = self.job(**changed)
+        sink = self.sink(job)
+        query = start(session.fix(self.spark.newSession()), job, sink, available_now=True)
+        try:
+            assert query.awaitTermination(240)
+            return query.recentProgress
+        finally:
+            query.stop()
+            sink.close()

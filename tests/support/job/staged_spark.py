@@ -1,0 +1,61 @@
+"""A Spark driver as a process, on the staged path: a file a batch, two partitions a batch.
+
+Run as
+`python -m tests.support.job.staged_spark DSN FOLDER`; it ends when all files are written. A task
+has four tries, as on a cluster.
+`FOLDER/events` has the files, `FOLDER/checkpoint` is the query's.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from sink import OutboxSink
+from tests.support.dispatch.entries import SCHEMA
+from tests.support.job.driver import PATIENT
+
+CONF = {
+    # As the job: short queries gain nothing from the second compiler.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+
+def write_events(folder: Path, number: int, rows: list[dict[str, Any]]) -> None:
+    """Write the decisions of batch `number`."""
+    path = folder / "events" / f"{number:03}.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n".join(json.dumps(row, default=lambda at: at.isoformat()) for row in rows))
+    # The source takes files in the order of their times.
+    os.utime(path, (1_793_620_000 + number,) * 2)
+
+
+def main(dsn: str, folder: Path) -> None:
+    """Write the files that the checkpoint does not know."""
+    from pyspark.sql import SparkSession
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    spark = SparkSession.builder.master("local[2,4]").config(map=CONF).getOrCreate()
+    checkpoint = str(folder / "checkpoint")
+    sink = OutboxSink(dsn, stream="payouts", checkpoint=checkpoint, path="staged", timeouts=PATIENT)
+    source = spark.readStream.schema(from_arrow_schema(SCHEMA)).option("maxFilesPerTrigger", 1)
+    query = (
+        source.json(str(folder / "events"))
+        .repartition(2)
+        .writeStream.option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .foreachBatch(sink)
+        .start()
+    )
+    query.awaitTermination()
+    sink.close()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,164 @@
+"""A TCP proxy that does to a line whatever a network, a load balancer or a dying host can do.
+
+It stands before a receiver (`FaultProxy.before_port`) or before Postgres (`before_postgres`) and
+runs in a thread of its own. Each line has one *fault* (`line_faults`), which sees every chunk of
+bytes and says what goes on. `script` chooses the fault of a new line by its number, `bend` changes
+the lines of this moment too, `heal` makes everything honest again. What is random is drawn from the
+seed and the line's number, so a run can be repeated.
+"""
+
+import asyncio
+import random
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from tests.support.asynchronous import end_every_task, refuse
+from tests.support.servers.line_faults import Fault, Line, Way, honest
+
+CHUNK = 65536
+
+
+class FaultProxy:
+    """`with FaultProxy.before_port(port) as proxy:`; clients connect to `proxy.port`."""
+
+    def __init__(self, connect: Callable[[], Awaitable[Any]], seed: int = 482) -> None:
+        """`connect` opens a connection to the real server, as reader and writer."""
+        self._connect = connect
+        self._seed = seed
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._server: asyncio.Server | None = None
+        self._lines: dict[Line, Fault] = {}
+        self.script: Callable[[int], Fault] = lambda _number: honest
+        """The fault of a new line."""
+        self.struck = threading.Event()
+        """Set by faults that happen at one moment, when it has come."""
+        self.port = 0
+        self.connections = 0
+
+    @property
+    def lossy(self) -> int:
+        """How many lines lost bytes, and are open."""
+        return sum(line.lossy for line in tuple(self._lines))
+
+    @classmethod
+    def before_port(cls, port: int, seed: int = 482) -> Self:
+        """Stand before a server on this machine."""
+        return cls(lambda: asyncio.open_connection("127.0.0.1", port), seed)
+
+    @classmethod
+    def before_postgres(cls, dsn: str, seed: int = 482) -> Self:
+        """Stand before the server of a DSN; `dsn_of` says how to reach it through the proxy."""
+        target = conninfo_to_dict(dsn)
+        host, port = str(target.get("host") or "/tmp"), int(str(target.get("port") or 5432))  # noqa: S108 - libpq's default folder
+        if host.startswith("/"):
+            return cls(lambda: asyncio.open_unix_connection(f"{host}/.s.PGSQL.{port}"), seed)
+        return cls(lambda: asyncio.open_connection(host, port), seed)
+
+    def dsn_of(self, dsn: str) -> str:
+        """Return the DSN with this proxy in the place of its server."""
+        return make_conninfo(dsn, host="127.0.0.1", port=self.port, sslmode="disable")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._await(self._listen())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._await(self._end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def bend(self, fault: Fault) -> None:
+        """Give every line this fault, those that are open too."""
+
+        async def change() -> None:
+            self.script = lambda _number: fault
+            self._lines = dict.fromkeys(self._lines, fault)
+
+        self._await(change())
+
+    def cut(self) -> None:
+        """Reset every line of this moment; new ones are served as before."""
+        self._await(self._cut(self._lines))
+
+    def refuse(self) -> None:
+        """Reset every line and let nobody connect."""
+        self._await(self._shut())
+
+    def heal(self) -> None:
+        """Be honest from now on; lines that lost bytes are reset, as keepalives do in the end."""
+
+        async def change() -> None:
+            self.script = lambda _number: honest
+            await self._cut([line for line in self._lines if line.lossy])
+            self._lines = dict.fromkeys(self._lines, honest)
+            if self._server is None:
+                await self._listen()
+
+        self._await(change())
+
+    def _await(self, work: Any) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+
+    async def _listen(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def _shut(self) -> None:
+        if self._server is not None:
+            await refuse(self._server)
+            self._server = None
+        await self._cut(self._lines)
+
+    async def _cut(self, lines: Any) -> None:
+        for line in tuple(lines):
+            line.cut()
+
+    async def _end(self) -> None:
+        await self._shut()
+        await end_every_task()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        number = self.connections
+        draws = random.Random(f"{self._seed}/{number}")  # noqa: S311 - a fault, not a secret
+        fault = self.script(number)
+        try:
+            server, upstream = await self._connect()
+        except OSError:
+            writer.transport.abort()
+            return
+        line = Line(number, draws, {Way.UP: upstream, Way.DOWN: writer})
+        self._lines[line] = fault
+        try:
+            async with asyncio.TaskGroup() as ways:
+                ways.create_task(self._carry(Way.UP, reader, line))
+                ways.create_task(self._carry(Way.DOWN, server, line))
+        finally:
+            del self._lines[line]
+            line.cut(reset=False)
+
+    async def _carry(self, way: Way, reader: asyncio.StreamReader, line: Line) -> None:
+        writer = line.writers[way]
+        with suppress(OSError):
+            while data := await reader.read(CHUNK):
+                data = await self._lines[line](way, data, line)
+                if data and not writer.is_closing():
+                    line.passed[way] += len(data)
+                    writer.write(data)
+                    await writer.drain()
+        # A line that lost bytes stays open: nobody is to learn that the other side is gone.
+        if not line.lossy:
+            line.cut(reset=False)

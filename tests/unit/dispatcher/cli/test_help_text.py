@@ -1,0 +1,37 @@
+"""Help says what the docstrings say, letter by letter."""
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from dispatcher.cli.common.help_text import shown, tell
+
+
+def test_paragraph_is_one_line_and_brackets_stay() -> None:
+    text = "Make it,\n    all of it.\n\n    [endpoint.NAME] is\n    a table."
+    assert shown(text) == "Make it, all of it.\n\n\\[endpoint.NAME] is a table."
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_help_of_every_command_shows_its_docstring_as_written(depth: int) -> None:
+    app, group = typer.Typer(rich_markup_mode="rich"), typer.Typer()
+
+    @group.command()
+    @app.command()
+    def made() -> None:
+        """Make them.
+
+        [endpoint.NAME] names one
+        each.
+        """
+
+    @group.command()
+    @app.command()
+    def other() -> None:
+        """Do something else."""
+
+    app.add_typer(group, name="group")
+    tell(app)
+    words = [*["group"] * depth, "made", "--help"]
+    said = CliRunner().invoke(app, words).output
+    assert "[endpoint.NAME] names one each." in said

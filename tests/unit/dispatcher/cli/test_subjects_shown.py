@@ -1,0 +1,57 @@
+"""Subjects for a person: a name in a command is the name, to the letter."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from dispatcher.cli.subjects import shown as subjects_shown
+
+NOW = datetime(2026, 11, 2, 12, tzinfo=UTC)
+FOUND: dict[str, Any] = {
+    "last_sequence": 1,
+    "last_type": "payout_hold.block",
+    "last_occurred_at": NOW,
+    "last_created_at": NOW,
+    "transitions": [],
+    "entries": [],
+}
+LANE: dict[str, Any] = {
+    "endpoint": "payouts",
+    "endpoint_state": "active",
+    "state": "due",
+    "held": "retrying",
+    "delivered_sequence": 0,
+    "last_sequence": 1,
+    "waiting": 1,
+    "attempt": 0,
+    "due_at": NOW,
+    "head_sequence": 1,
+    "head_type": "payout_hold.block",
+    "lease_until": None,
+    "dead_letter": None,
+    "breaker": "closed",
+    "held_until": None,
+}
+NAMES = [
+    ("m_1", "m_1"),
+    ("m  two", "'m  two'"),
+    ("m\ttab", r"$'m\x09tab'"),
+    ("whsec_abcdefgh", "whsec_abcdefgh"),
+]
+
+
+@pytest.mark.parametrize(("name", "word"), [*NAMES, ("-x", "-x")])
+def test_next_page_begins_behind_the_name_to_the_letter(
+    name: str, word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    subjects_shown.listed([], name)
+    assert capsys.readouterr().out.splitlines()[-1].endswith(f"more: --after {word}")
+
+
+@pytest.mark.parametrize(("name", "word"), [*NAMES, ("-x", "-- -x")])
+def test_subject_that_waits_is_asked_about_to_the_letter(
+    name: str, word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    subjects_shown.shown({**FOUND, "name": name, "lanes": [LANE]})
+    assert f"what it waits for: holdfast why {word}\n" in capsys.readouterr().out

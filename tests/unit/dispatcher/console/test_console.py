@@ -1,0 +1,212 @@
+"""What pages of the console are made of, without a server."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from jinja2 import UndefinedError
+
+from dispatcher.api.console.forms.forms import moment, whole
+from dispatcher.api.console.frame.navigation import SCREENS
+from dispatcher.api.console.frame.templates_setup import environment, link
+from dispatcher.api.console.rendering.charts import Series, per_minute, percentiles
+from dispatcher.api.console.rendering.copies import copy_of
+from dispatcher.api.console.rendering.filters import (
+    NOTHING,
+    SHAPES,
+    TONES,
+    finalize,
+    number,
+    size,
+    tone,
+    visible,
+)
+from dispatcher.api.console.rendering.timeline import ways
+from sink.contract.exits import CommandError
+
+NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)
+MINUTES = [NOON + timedelta(minutes=each) for each in range(60)]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("m_482", "m_482"),
+        ("Zoë\n\t", "Zoë\n\t"),
+        ("a\x00b", "a\\x00b"),
+        ("a\u202eb", "a\\u202eb"),
+        ("\x1b[2J", "\\x1b[2J"),
+        ("\ud800", "\\ud800"),
+    ],
+)
+def test_what_does_not_print_is_an_escape(text: str, shown: str) -> None:
+    assert visible(text) == shown
+    shown.encode()
+
+
+def test_templates_escape_and_know_every_name() -> None:
+    made = environment().from_string("{{ a }} {{ b }} {{ c }}")
+    assert made.render(a="<b>\u202e", b=None, c=3) == "&lt;b&gt;\\u202e \N{EN DASH} 3"
+    with pytest.raises(UndefinedError):
+        made.render(a=1)
+
+
+def test_every_template_is_sound_and_marks_nothing_safe() -> None:
+    made = environment()
+    for name in made.list_templates():
+        made.get_template(name)
+        source, _, _ = made.loader.get_source(made, name)  # type: ignore[union-attr]
+        assert "|safe" not in source.replace(" ", "")
+        assert "autoescape false" not in source
+
+
+def test_every_tone_has_a_shape_of_its_own() -> None:
+    assert set(TONES) == set(SHAPES)
+    assert len(set(SHAPES.values())) == len(SHAPES)
+    words = " ".join(TONES.values()).split()
+    assert len(words) == len(set(words))
+    assert tone("a word that is new") == "idle"
+
+
+def test_keys_of_screens_differ() -> None:
+    assert len({each.key for each in SCREENS}) == len(SCREENS)
+    assert len({each.path for each in SCREENS}) == len(SCREENS)
+
+
+def test_numbers_and_sizes_are_read_by_people() -> None:
+    assert [number(each) for each in (0, 1234567, 0.5, None)] == ["0", "1,234,567", "0.5", NOTHING]
+    assert [size(each) for each in (1, 2048, 5 * 1024**3)] == ["1 byte", "2.0 KiB", "5.0 GiB"]
+
+
+def test_link_leaves_out_what_is_empty_and_quotes_the_rest() -> None:
+    assert (
+        link("/entries", subject="a&b /#", type="", stream=None) == "/entries?subject=a%26b+%2F%23"
+    )
+    assert link("/entries", type=None) == "/entries"
+    assert finalize(link("/subjects/show", name="\u202e")) == "/subjects/show?name=%E2%80%AE"
+
+
+@pytest.mark.parametrize("text", ["2026-11-02", "2026-11-02T12:00:00", "soon", "9" * 50])
+def test_time_without_a_zone_is_refused(text: str) -> None:
+    with pytest.raises(CommandError):
+        moment("since", text)
+
+
+@pytest.mark.parametrize("text", ["-1", "1.5", "\u0663", "9" * 19, "x"])
+def test_number_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(CommandError):
+        whole("batch", text)
+    assert whole("batch", " 7 ") == 7
+    assert whole("batch", " ") is None
+
+
+def test_bars_stand_upon_each_other_within_the_chart() -> None:
+    good = Series("delivered", "good", [10] * 59 + [100])
+    bad = Series("failed", "bad", [0] * 59 + [37])
+    chart = per_minute("Attempts", MINUTES, [good, bad], stacked=True)
+    assert len(chart.bars) == 61
+    last_good, last_bad = chart.bars[-2:]
+    assert last_bad.y + last_bad.height == pytest.approx(last_good.y, abs=0.02)
+    assert all(bar.y >= 0 and bar.y + bar.height <= chart.bottom + 0.02 for bar in chart.bars)
+    assert all(chart.left <= bar.x and bar.x + bar.width <= chart.right for bar in chart.bars)
+    assert [mark.said for mark in chart.scale] == ["0", "50", "100", "150"]
+    assert [mark.said for mark in chart.times][:2] == ["12:00", "12:10"]
+    assert "690 delivered, 37 failed" in chart.said
+
+
+def test_line_that_stays_at_nothing_is_named_and_a_bar_that_is_not_there_is_not() -> None:
+    series = [Series("written", "wait", [1] * 60), Series("delivered", "good", [0] * 60)]
+    lines = per_minute("Entries", MINUTES, series, stacked=False)
+    assert [each.name for each in lines.legend] == ["written", "delivered"]
+    bars = per_minute("Entries", MINUTES, series, stacked=True)
+    assert [each.name for each in bars.legend] == ["written"]
+
+
+@pytest.mark.parametrize("values", [[0] * 60, [1] * 60, [3] * 60, [10**9] * 60])
+def test_chart_of_any_height_has_a_scale_that_reaches_it(values: list[int]) -> None:
+    chart = per_minute("Entries", MINUTES, [Series("written", "wait", values)], stacked=False)
+    (line,) = chart.lines
+    assert line.d.startswith("M")
+    assert line.d.count("L") == 59
+    assert 2 <= len(chart.scale) <= 6
+    assert chart.scale[-1].at <= float(line.d.split()[1].rstrip("L")) <= chart.bottom
+
+
+def test_chart_of_no_minute_and_percentiles_of_nothing_are_empty() -> None:
+    assert per_minute("Entries", [], [], stacked=True).bars == []
+    chart = percentiles("Took", {"p50": None, "p95": None, "p99": None}, unit=1.0)
+    assert (chart.bars, chart.said) == ([], "none")
+    chart = percentiles("Took", {"p50": 5.0, "p95": 20.0, "p99": None}, unit=0.001)
+    assert chart.said == "p50 5 ms, p95 20 ms"
+    assert chart.bars[0].width < chart.bars[1].width
+
+
+def _found(attempts: int) -> dict[str, object]:
+    tried = [
+        {
+            "number": number,
+            "finished_at": NOON + timedelta(seconds=10 + number),
+            "outcome": "failed",
+            "status": 500,
+            "duration_ms": 5,
+            "error": None,
+            "receipt": None,
+        }
+        for number in range(1, attempts + 1)
+    ]
+    batch = {"batch_id": 1, "stream": "test", "entry_count": 2, "written_at": NOON}
+    return {
+        "entry": {"occurred_at": NOON - timedelta(minutes=5)},
+        "batch": {**batch, "routed_at": NOON + timedelta(seconds=1)},
+        "endpoints": [{"endpoint": "payouts", "attempts": tried}],
+    }
+
+
+def test_way_of_an_entry_has_the_time_between_its_steps() -> None:
+    found = _found(2)
+    receipt = {"outcome": "applied", "applied_at": "2026-11-02T12:00:13Z"}
+    found["endpoints"][0]["attempts"][1]["receipt"] = receipt  # type: ignore[index]
+    first, there = ways(found)
+    assert [(step.what, step.gap) for step in first.steps] == [
+        ("decided", ""),
+        ("written", "+5 min"),
+        ("routed", "+1 s"),
+    ]
+    assert [(step.what, step.gap) for step in there.steps] == [
+        ("attempt 1: failed", "+10 s"),
+        ("attempt 2: failed", "+1 s"),
+        ("receipt", "+1 s"),
+    ]
+
+
+def test_way_of_many_attempts_shows_the_first_and_the_newest() -> None:
+    _, there = ways(_found(12))
+    assert [step.what for step in there.steps] == [
+        "attempt 1: failed",
+        "8 attempts between",
+        "attempt 10: failed",
+        "attempt 11: failed",
+        "attempt 12: failed",
+    ]
+
+
+def test_copied_request_is_quoted_for_the_shell_and_tells_no_secret() -> None:
+    entry = {
+        "key": f"hf_{'a' * 32}",
+        "subject_id": 1,
+        "subject": "m_1",
+        "traceparent": None,
+        "body": '{"it\'s":"$(rm -rf /)"}',
+    }
+    endpoint = {
+        "name": "payouts",
+        "url": "https://example.com/a?b=c&d='",
+        "headers": {"x-token": "env:TOKEN_NAME"},
+        "headers_literal": {"x-tenant": "***"},
+        "envelope": "standard",
+    }
+    command = copy_of(entry, endpoint).command
+    assert "x-token: REDACTED" in command
+    assert "x-tenant: REDACTED" in command
+    assert "TOKEN_NAME" not in command
+    assert '\'{"it\'"\'"\'s":"$(rm -rf /)"}\'' in command
+    assert "'https://example.com/a?b=c&d='\"'\"''" in command

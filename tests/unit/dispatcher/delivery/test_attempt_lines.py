@@ -1,0 +1,86 @@
+"""Lines that are written many at once say what they would say one by one."""
+
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+import structlog
+
+from dispatcher.delivery.rules.lifecycle import Move
+from dispatcher.delivery.rules.values import Attempt, Settled, Settlement
+from dispatcher.delivery.telemetry import log as subject
+from dispatcher.delivery.telemetry.log import Telemetry, configure
+from sink.contract.states import Outcome
+
+KEY = UUID("0189cafe-0000-7000-8000-000000000001")
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+
+@pytest.fixture
+def stream() -> Iterator[io.StringIO]:
+    stream = io.StringIO()
+    configure(stream)
+    yield stream
+    structlog.reset_defaults()
+
+
+def attempt(sequence: int, outcome: Outcome = Outcome.DELIVERED, status: int = 200) -> Attempt:
+    return Attempt(sequence, 1, KEY, outcome, status, 12, None, None, None)
+
+
+def settled(*attempts: Attempt, move: Move = Move.ADVANCE) -> Settled:
+    return Settled(Settlement(1, 7, KEY, move, 2, 0, 0, attempts, 0.0), None)
+
+
+def lines(stream: io.StringIO) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in stream.getvalue().splitlines()]
+    stream.seek(0)
+    stream.truncate()
+    assert all(line.pop("time").endswith("Z") for line in found)
+    return found
+
+
+@pytest.mark.parametrize("name", ["payouts", 'a "quoted" \\ näme', SECRET])
+def test_delivered_attempts_say_the_same_as_line_by_line(
+    stream: io.StringIO, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    told = Telemetry()
+    results = [(name, settled(attempt(1), attempt(2, status=204))), (name, settled(attempt(3)))]
+    told.settled_all(results)
+    at_once = lines(stream)
+    monkeypatch.setattr(subject, "json_logger", lambda: None)
+    told.settled_all(results)
+    assert at_once == lines(stream)
+    assert len(at_once) == 3
+    assert told.counts == {"delivered": 6}
+
+
+def test_lines_keep_the_order_of_the_results(stream: io.StringIO) -> None:
+    told = Telemetry()
+    told.settled_all(
+        [
+            ("a", settled(attempt(1))),
+            ("b", settled(attempt(2), attempt(3, Outcome.FAILED, 500), move=Move.RETRY)),
+            ("c", settled(attempt(4))),
+        ]
+    )
+    found = lines(stream)
+    assert [line["sequence"] for line in found] == [1, 2, 3, 4]
+    assert [line["level"] for line in found] == ["info", "info", "warning", "info"]
+    assert told.counts == {"delivered": 3, "failed": 1}
+
+
+def test_terminal_gets_them_as_key_value_pairs() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    stream = Terminal()
+    configure(stream)
+    Telemetry().settled_all([("payouts", settled(attempt(1)))])
+    structlog.reset_defaults()
+    assert "what=attempt" in stream.getvalue()
+    assert "outcome=delivered" in stream.getvalue()

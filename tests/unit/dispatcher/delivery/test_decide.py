@@ -1,0 +1,160 @@
+"""What becomes of a lane after its turn."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from uuid import UUID, uuid4
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dispatcher.delivery.rules.decide import release, settle
+from dispatcher.delivery.rules.lifecycle import Move
+from dispatcher.delivery.rules.values import Attempt, Entry, Lane
+from dispatcher.outbound.endpoint import Endpoint
+from sink.contract.states import DeadReason, OrderPolicy, Outcome
+
+NOW = datetime(2026, 11, 2, 12, tzinfo=UTC)
+ENDPOINT = Endpoint(
+    id=1,
+    name="payouts",
+    url="https://payouts.example/",
+    allowed=(),
+    connect_timeout=5,
+    total_timeout=30,
+    concurrency=64,
+    schedule_seconds=(5, 30),
+    order_policy=OrderPolicy.STOP,
+)
+
+
+def lane(*numbers: int) -> Lane:
+    """A lane that delivered up to sequence 10 and claimed one entry for each attempt number."""
+    entries = tuple(
+        Entry(11 + place, number, uuid4(), NOW, None, b"{}") for place, number in enumerate(numbers)
+    )
+    return Lane(1, 7, UUID(int=1), 10, entries, trusted_until=100.0)
+
+
+def tried(given: Lane, *outcomes: Outcome, status: int | None = None) -> list[Attempt]:
+    return [
+        Attempt(entry.sequence, entry.number, entry.key, outcome, status, 3, None, None, None)
+        for entry, outcome in zip(given.entries, outcomes, strict=False)
+    ]
+
+
+def test_lane_of_which_nothing_was_sent_is_charged_nothing() -> None:
+    given = lane(3, 1)
+    settlement = release(given)
+    assert settlement.move is Move.RELEASE
+    assert (settlement.delivered_sequence, settlement.attempt) == (10, 2)
+    assert settle(given, [], ENDPOINT, draw=0.5) == settlement
+
+
+def test_lane_that_delivered_all_goes_on_behind_them() -> None:
+    given = lane(3, 1)
+    settlement = settle(
+        given, tried(given, Outcome.DELIVERED, Outcome.DELIVERED), ENDPOINT, draw=0.5
+    )
+    assert settlement.move is Move.ADVANCE
+    assert (settlement.delivered_sequence, settlement.attempt) == (12, 0)
+
+
+def test_entry_that_was_claimed_and_not_reached_keeps_its_attempts() -> None:
+    given = lane(1, 4, 1)
+    settlement = settle(given, tried(given, Outcome.DELIVERED), ENDPOINT, draw=0.5)
+    assert (settlement.delivered_sequence, settlement.attempt) == (11, 3)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.THROTTLED, Outcome.UNKNOWN])
+def test_lane_waits_behind_an_entry_that_is_tried_again(outcome: Outcome) -> None:
+    given = lane(1, 2, 1)
+    settlement = settle(given, tried(given, Outcome.DELIVERED, outcome), ENDPOINT, draw=0.5)
+    assert settlement.move is Move.RETRY
+    assert (settlement.delivered_sequence, settlement.attempt) == (11, 2)
+    assert settlement.delay_us == 30_000_000
+
+
+@pytest.mark.parametrize(
+    ("outcome", "number", "reason"),
+    [
+        (Outcome.REJECTED, 1, DeadReason.REJECTED),
+        (Outcome.REFUSED, 1, DeadReason.REFUSED),
+        (Outcome.FAILED, 3, DeadReason.EXHAUSTED),
+        (Outcome.UNKNOWN, 3, DeadReason.EXHAUSTED),
+        (Outcome.THROTTLED, 3, DeadReason.EXHAUSTED),
+    ],
+)
+@pytest.mark.parametrize("policy", OrderPolicy)
+def test_dead_entry_stops_its_lane_or_is_passed_over(
+    outcome: Outcome, number: int, reason: DeadReason, policy: OrderPolicy
+) -> None:
+    given = lane(number, 1)
+    endpoint = replace(ENDPOINT, order_policy=policy)
+    settlement = settle(given, tried(given, outcome, status=400), endpoint, draw=0.5)
+    assert settlement.dead is not None
+    assert (settlement.dead.sequence, settlement.dead.reason) == (11, reason)
+    assert settlement.dead.attempts == number
+    assert settlement.delay_us is None
+    if policy is OrderPolicy.STOP:
+        assert settlement.move is Move.BURY
+        assert (settlement.delivered_sequence, settlement.attempt) == (10, number)
+    else:
+        assert settlement.move is Move.SKIP
+        assert (settlement.delivered_sequence, settlement.attempt) == (11, 0)
+
+
+def test_gone_disables_the_endpoint_and_gives_nothing_up() -> None:
+    given = lane(9)
+    settlement = settle(given, tried(given, Outcome.GONE, status=410), ENDPOINT, draw=0.5)
+    assert settlement.move is Move.KEEP
+    assert settlement.disable is not None
+    assert settlement.dead is None
+    assert (settlement.delivered_sequence, settlement.attempt) == (10, 9)
+
+
+WAYS = {
+    "throttled": {"outcome": Outcome.THROTTLED, "status": 429, "asked_seconds": 1.0},
+    "unavailable": {"outcome": Outcome.THROTTLED, "status": 503, "asked_seconds": 7.0},
+    "too_many": {"outcome": Outcome.THROTTLED, "status": 429},
+    "at_once": {"outcome": Outcome.THROTTLED, "status": 429, "asked_seconds": 0.0},
+    "failed": {"outcome": Outcome.FAILED, "status": 500},
+    "unknown": {"outcome": Outcome.UNKNOWN},
+}
+INSTRUCTIONS = {"throttled": 4, "unavailable": 7}
+"""What is no failure, and the seconds until the next attempt: soon, or when they asked for it."""
+
+
+@given(ways=st.lists(st.sampled_from([*WAYS, "rescued"]), max_size=40))
+def test_only_failures_use_up_the_schedule_whatever_comes_between(ways: list[str]) -> None:
+    schedule = (5, 30, 120, 600)
+    endpoint = replace(ENDPOINT, schedule_seconds=schedule)
+    failures = attempts = rescued = 0
+    for way in ways:
+        attempts += 1
+        if way == "rescued":  # as `lane_rescue` counts it
+            rescued += 1
+            continue
+        given = lane(attempts)
+        given = replace(given, entries=(replace(given.entries[0], rescued=rescued),))
+        (plain,) = tried(given, Outcome.FAILED)
+        settlement = settle(given, [replace(plain, **WAYS[way])], endpoint, draw=0.0)
+        failures += way not in INSTRUCTIONS
+        if failures > len(schedule):
+            assert settlement.dead is not None
+            return
+        assert (settlement.move, settlement.attempt) == (Move.RETRY, attempts)
+        if way in INSTRUCTIONS:
+            assert settlement.delay_us == INSTRUCTIONS[way] * 1_000_000
+        else:
+            assert settlement.delay_us == schedule[failures - 1] * 0.8 * 1_000_000
+        rescued = settlement.rescued
+    assert attempts - rescued == failures
+
+
+def test_entry_whose_receiver_puts_it_off_for_ever_is_dead_when_its_budget_is_used_up() -> None:
+    given = replace(lane(900), tried_seconds=ENDPOINT.budget_seconds)
+    (last,) = tried(given, Outcome.THROTTLED, status=503)
+    settlement = settle(given, [replace(last, asked_seconds=1.0)], ENDPOINT, draw=0.5)
+    assert settlement.dead is not None
+    assert settlement.dead.reason is DeadReason.EXHAUSTED

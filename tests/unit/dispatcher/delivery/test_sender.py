@@ -1,0 +1,103 @@
+"""What is looked at before an entry is sent, or sent again."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+from dispatcher.delivery.endpoints import Ready
+from dispatcher.delivery.holds import Holds
+from dispatcher.delivery.rules.lease import SETTLE_SECONDS
+from dispatcher.delivery.rules.lifecycle import Move
+from dispatcher.delivery.rules.values import Entry, Lane, Settlement
+from dispatcher.delivery.sender import Find, Sender
+from dispatcher.outbound.endpoint import Endpoint
+from dispatcher.outbound.signing import Signer
+from dispatcher.outbound.target import Target
+from dispatcher.receiver.secret import Secret
+from dispatcher.shared.clock import seconds
+from dispatcher.shared.outcome import Answer, Response
+from dispatcher.shared.rate import BEGIN_SECONDS
+from sink.contract.states import OrderPolicy, Outcome
+
+URL = "https://payouts.example/"
+SECRETS = (Secret(bytes(32)),)
+ENDPOINT = Endpoint(
+    1, "e", URL, (), 1, 30.0, 1, (5,), OrderPolicy.STOP, inquiry_path="/holdfast/keys/"
+)
+READY = Ready(ENDPOINT, Target(1, URL, (), 1, 1), SECRETS, Signer(SECRETS))
+
+
+@dataclass
+class Sent:
+    """A sender with one endpoint that delivers everything; what it sent and settled."""
+
+    find: Find | None = None
+    posted: int = 0
+    crashed: list[str] = field(default_factory=list)
+    settled: list[Settlement] = field(default_factory=list)
+
+    async def send(self, *_: object) -> Answer:
+        self.posted += 1
+        return Response(200)
+
+    def run(self, *entries: Entry, age: float = 0.0) -> Settlement:
+        """Send a paced lane that was claimed `age` seconds ago."""
+        sender = Sender(
+            _as_any(SimpleNamespace(ready={1: READY})),
+            _as_any(self),
+            _as_any(SimpleNamespace(crashed=lambda where, _error: self.crashed.append(where))),
+            settle=self.settled.append,
+            holds=Holds(),
+            find=self.find,
+        )
+        asyncio.run(sender.send(_lane(entries, seconds() - age)))
+        (settlement,) = self.settled
+        return settlement
+
+
+def _as_any(value: object) -> Any:
+    return value
+
+
+def _lane(entries: Sequence[Entry], claimed_at: float) -> Lane:
+    trusted = claimed_at + BEGIN_SECONDS + ENDPOINT.attempt_seconds + SETTLE_SECONDS
+    return Lane(1, 1, UUID(int=1), 0, tuple(entries), trusted, claimed_at + 60, claimed_at)
+
+
+def entry(number: int = 1, *, forgotten: bool = False) -> Entry:
+    return Entry(
+        1, number, UUID(int=7), datetime(2026, 11, 2, tzinfo=UTC), None, b"{}", 0, forgotten
+    )
+
+
+async def nobody(*_: object) -> Response | None:
+    return None
+
+
+async def broken(*_: object) -> Response | None:
+    raise RuntimeError("cannot be asked")
+
+
+def test_paced_entry_is_sent_soon_after_its_claim_or_given_back() -> None:
+    in_time, late = Sent(), Sent()
+    assert in_time.run(entry(), age=0.01).move is Move.ADVANCE
+    assert late.run(entry(), age=BEGIN_SECONDS + 0.1).move is Move.RELEASE
+    assert (in_time.posted, late.posted) == (1, 0)
+
+
+def test_key_that_may_be_forgotten_is_refused_also_before_its_window_is_loaded() -> None:
+    assert READY.key_window is None
+    sent = Sent(find=nobody)
+    (attempt,) = sent.run(entry(2, forgotten=True)).attempts
+    assert attempt.outcome is Outcome.REFUSED
+    assert sent.posted == 0
+
+
+def test_receiver_that_cannot_be_asked_is_sent_the_key_again() -> None:
+    sent = Sent(find=broken)
+    assert sent.run(entry(2)).move is Move.ADVANCE
+    assert (sent.posted, sent.crashed) == (1, ["ask"])

@@ -1,0 +1,131 @@
+"""The file of `holdfast endpoint apply`: what it says, and what it may not say."""
+
+from typing import Any
+
+import pytest
+
+from dispatcher.cli.endpoints import checks as endpoint_checks
+from dispatcher.operators.endpoints import values as endpoint_values
+from dispatcher.operators.endpoints.file import KEYS, EndpointFileError, parse
+from dispatcher.operators.endpoints.store import DEFAULTS
+
+HEAD = '[endpoint.payouts]\nurl = "https://payouts.example/"\nsecret_refs = ["env:S"]\n'
+LEAST = {
+    **DEFAULTS,
+    "name": "payouts",
+    "url": "https://payouts.example/",
+    "secret_refs": ["env:S"],
+}
+
+
+def only(text: str) -> dict[str, Any]:
+    [settings] = parse(text, DEFAULTS).values()
+    return settings
+
+
+def complaint(text: str) -> str:
+    with pytest.raises(EndpointFileError) as caught:
+        parse(text, DEFAULTS)
+    return str(caught.value)
+
+
+def test_a_setting_that_is_left_out_has_its_default() -> None:
+    assert only(HEAD) == LEAST
+
+
+@pytest.mark.parametrize(
+    ("line", "column", "value"),
+    [
+        ('types = ["b", "a"]', "types", ["a", "b"]),
+        ('allow_cidrs = ["10.0.0.0/8"]', "allow_cidrs", ["10.0.0.0/8"]),
+        ('headers = {X-Token = "env:T"}', "headers", {"x-token": "env:T"}),
+        ('headers_literal = {X-Tenant = "eu"}', "headers_literal", {"x-tenant": "eu"}),
+        ('envelope = "cloudevents"', "envelope", "cloudevents"),
+        ('ca_ref = "file:/ca.pem"', "ca_ref", "file:/ca.pem"),
+        ("rate_per_second = 50", "rate_per_second", 50),
+        ("rate_per_second = 0", "rate_per_second", None),
+        ("schedule_seconds = [0, 604800]", "schedule_seconds", [0, 604_800]),
+        ('order_policy = "skip"', "order_policy", "skip"),
+        ('inquiry_path = "default"', "inquiry_path", "/holdfast/keys/"),
+        ('inquiry_path = "/v1/"', "inquiry_path", "/v1/"),
+        ("breaker_threshold = 0", "breaker_threshold", 0),
+        ("concurrency = 1024", "concurrency", 1024),
+    ],
+)
+def test_a_setting_becomes_its_column(line: str, column: str, value: Any) -> None:
+    assert only(HEAD + line) == {**LEAST, column: value}
+
+
+def test_connecting_takes_no_longer_than_the_whole() -> None:
+    assert only(HEAD + "total_timeout_ms = 900")["connect_timeout_ms"] == 900
+
+
+def test_every_setting_of_an_endpoint_can_stand_in_a_file() -> None:
+    assert set(KEYS) == {*DEFAULTS, "url", "secret_refs"}
+
+
+def test_limits_are_those_of_the_options() -> None:
+    for limit in ("SCHEDULE_STEPS_MAX", "BUDGET_SECONDS_MIN", "BUDGET_SECONDS_MAX"):
+        assert getattr(endpoint_values, limit) == getattr(endpoint_checks, limit)
+    assert endpoint_values.SLOW_START_SECONDS_MAX == endpoint_checks.SLOW_START_SECONDS_MAX
+    assert endpoint_values.TIMEOUT_MS_MAX == endpoint_checks.TIMEOUT_SECONDS_MAX * 1000
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "names no endpoint"),
+        ("endpoint = 3", "names no endpoint"),
+        ("[endpoint]\npayouts = 3", "is no table"),
+        ("[endpoints.payouts]", "[endpoint.NAME]"),
+        ("[endpoint.payouts", "no TOML"),
+        ("[endpoint.Payouts]", "no name of an endpoint"),
+        ("[endpoint.payouts]", "has no url and no secret_refs"),
+        (HEAD + "concurency = 1", "did you mean concurrency?"),
+        (HEAD + "total_timeout = 1", "did you mean total_timeout_ms?"),
+        (HEAD + 'secret_ref = "env:S"', "did you mean secret_refs?"),
+        (HEAD + "zzz = 1", "there are url, types"),
+        (HEAD + 'state = "paused"', "endpoint pause"),
+        (HEAD + "from_beginning = true", "--from-beginning"),
+        ("[endpoint.payouts.eu]\nurl = 3", "quoted"),
+        (HEAD + "concurrency = 0", "1 to 1024"),
+        (HEAD + "concurrency = true", "1 to 1024"),
+        (HEAD + "concurrency = 1.5", "1 to 1024"),
+        (HEAD + "schedule_seconds = []", "1 to 32"),
+        (HEAD + "schedule_seconds = [-1]", "0 to 604800"),
+        (HEAD + "budget_seconds = 59", "60 to 2592000"),
+        (HEAD + 'ca_ref = "file:/a\\u0000"', "characters that print"),
+        (HEAD + 'types = "payout_hold.block"', "list of texts"),
+        (HEAD + 'types = ["a b"]', "list of types"),
+        (HEAD + 'allow_cidrs = ["10.0.0.1/8"]', "behind the mask"),
+        (HEAD + 'headers = {x-a = "1", X-A = "2"}', "twice"),
+        (HEAD + 'allow_cidrs = ["fe80::1%eth0/128"]', "zone"),
+        (HEAD + 'types = ["a.b", "c.d", "a.b"]', "a.b twice"),
+        (HEAD.replace('"env:S"', '"env:S", "env:S"'), "two different"),
+        (HEAD + "headers = {x-a = 1}", "must be a text"),
+        (HEAD + 'headers = {x-jwt = "hunter2"}', "headers_literal"),
+        (HEAD + 'headers = {x-jwt = "***"}', "headers_literal"),
+        (HEAD + 'headers_literal = {x-jwt = "***"}', "masks a stored literal"),
+        (HEAD + 'headers_literal = {x-jwt = "env:T"}', "stands in headers"),
+        (HEAD + 'envelope = "xml"', "standard or cloudevents"),
+        (HEAD + 'inquiry_path = "keys?"', "must be default or a path"),
+        (HEAD.replace("https", "ftp"), "must be http:// or https://"),
+    ],
+)
+def test_what_no_endpoint_can_have_is_refused_in_words(text: str, words: str) -> None:
+    assert words in complaint(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        HEAD.replace("env:S", "whsec_hunter2"),
+        HEAD + 'secret = "whsec_hunter2"',
+        HEAD + 'client_key_ref = "-----BEGIN hunter2"',
+        HEAD.replace("payouts.example", "user:hunter2@payouts.example"),
+        HEAD.replace("payouts.example", "payouts.example:hunter2"),
+        HEAD + 'envelope = "hunter2"',
+    ],
+)
+def test_a_secret_in_a_file_is_refused_and_not_repeated(text: str) -> None:
+    assert "hunter2" not in complaint(text)

@@ -1,0 +1,237 @@
+"""Which row of the quarantine can be put back which way, and how lines reach a job."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from dispatcher.cli.common.export import opened
+from dispatcher.cli.common.shown import shortened, visible
+from dispatcher.cli.quarantine.files import whole_file, write_lines
+from dispatcher.cli.quarantine.requeue import texts_of
+from dispatcher.operators.quarantine.rules import ENTRY_REASONS, what_helps, why_not_as_kept
+from sink.contract.exits import CommandError, ExitCode
+from sink.contract.states import QuarantineReason
+
+CUT = json.dumps({"cut": True, "bytes": 70_000, "beginning": "{"})
+
+
+def _row(reason: str, text: str, number: int = 1) -> dict[str, Any]:
+    return {"id": number, "reason": reason, "row": text}
+
+
+@pytest.mark.parametrize(
+    ("reason", "text", "complaint"),
+    [
+        ("bad_data", CUT, "too long to be kept whole"),
+        ("malformed", CUT, "too long to be kept whole"),
+        ("bad_subject", json.dumps({"subject": r"m\xff"}), "not UTF-8"),
+        ("malformed", "a\nb", "line breaks"),
+        ("malformed", "a\rb", "line breaks"),
+    ],
+)
+def test_text_that_does_not_stand_for_its_row_is_not_put_back(
+    reason: str, text: str, complaint: str
+) -> None:
+    assert complaint in (why_not_as_kept(_row(reason, text)) or "")
+    with pytest.raises(CommandError, match="cannot be put back as it was kept"):
+        texts_of([_row(reason, text)], None, lines=reason == "malformed")
+
+
+@pytest.mark.parametrize(
+    ("reason", "text"),
+    [
+        ("bad_data", json.dumps({"subject": "m_1", "data": {"path": "C:\\x12"}})),
+        ("malformed", "{"),
+        ("malformed", json.dumps({"cut": True, "event_id": "e1"})),
+        ("malformed", '{"cut": true, "bytes": '),
+    ],
+)
+def test_any_other_text_is_put_back_as_it_was_kept(reason: str, text: str) -> None:
+    row = _row(reason, text)
+    assert texts_of([row], None, lines=reason == "malformed") == {1: text}
+
+
+@pytest.mark.parametrize("reason", list(QuarantineReason))
+def test_every_reason_has_exactly_one_way_back(reason: QuarantineReason) -> None:
+    lines = reason not in ENTRY_REASONS
+    assert texts_of([_row(reason, "{}")], None, lines=lines)
+    with pytest.raises(CommandError, match="Nothing was changed") as raised:
+        texts_of([_row(reason, "{}")], None, lines=not lines)
+    assert raised.value.exit_code == ExitCode.USAGE
+
+
+def test_corrected_row_is_for_one_number(tmp_path: Path) -> None:
+    file = tmp_path / "row.json"
+    file.write_text('\ufeff{\n "a": 1\n}\n')
+    assert texts_of([_row("bad_data", CUT)], file, lines=False) == {1: '{\n "a": 1\n}'}
+    assert texts_of([_row("malformed", CUT)], file, lines=True) == {1: '{  "a": 1 }'}
+    with pytest.raises(CommandError, match="2 rows are named"):
+        texts_of([_row("bad_data", "{}"), _row("bad_data", "{}", 2)], file, lines=False)
+    file.write_text(" \n")
+    with pytest.raises(CommandError, match="is empty"):
+        texts_of([_row("bad_data", "{}")], file, lines=False)
+    file.write_bytes(b"x" * (2**20 + 1))
+    with pytest.raises(CommandError, match="more than"):
+        texts_of([_row("bad_data", "{}")], file, lines=False)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b'{"a": "\xff"}', r"is not UTF-8 text \(byte 7\)"),
+        ('{"a": 1}'.encode("utf-16"), "is not UTF-8 text"),
+        (b'%b\n{"id": 2', "line 2 is not as"),
+        (b'%b\n{"id": 2}', "line 2 is not as"),
+        (b"%b\n%b", "row 1 is there twice"),
+    ],
+)
+def test_file_of_a_corrected_row_that_cannot_be_meant_is_named(
+    tmp_path: Path, content: bytes, complaint: str
+) -> None:
+    line = json.dumps({"id": 1, "batch_no": 1, "quarantined_at": "", "row": "{}"})
+    file = tmp_path / "row.json"
+    file.write_bytes(content.replace(b"%b", line.encode()))
+    with pytest.raises(CommandError, match=complaint) as raised:
+        texts_of([_row("bad_data", "{}")], file, lines=False)
+    assert str(file) in str(raised.value)
+    assert raised.value.exit_code == ExitCode.USAGE
+
+
+def test_exported_line_that_was_not_corrected_is_no_better_than_the_kept_row(
+    tmp_path: Path,
+) -> None:
+    row = _row("bad_data", CUT) | {"batch_no": 1, "quarantined_at": ""}
+    file = tmp_path / "row.json"
+    file.write_text(json.dumps(row))
+    with pytest.raises(CommandError, match="too long to be kept whole"):
+        texts_of([row], file, lines=False)
+    file.write_text(json.dumps(row | {"row": {"a": ["é"]}}))
+    assert texts_of([row], file, lines=False) == {1: '{"a": ["é"]}'}
+
+
+@pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85", "\x0b", "\x1c"])
+def test_exported_lines_end_where_the_export_ended_them(tmp_path: Path, separator: str) -> None:
+    rows = [_row("bad_data", json.dumps({"note": separator}), number) for number in (1, 2)]
+    exported = [row | {"batch_no": 1, "quarantined_at": "", "detail": separator} for row in rows]
+    corrected = [row | {"row": json.loads(row["row"])} for row in exported]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in corrected))
+    assert {
+        number: json.loads(text) for number, text in texts_of(rows, file, lines=False).items()
+    } == {1: {"note": separator}, 2: {"note": separator}}
+
+
+def test_each_line_is_written_once_whole_under_a_name_that_follows_from_it(tmp_path: Path) -> None:
+    first, second = write_lines(tmp_path, {1: '{"a": "é"}', 2: "{"})
+    assert first.read_bytes() == '{"a": "é"}\n'.encode()
+    written = first.stat().st_mtime_ns
+    assert write_lines(tmp_path, {1: '{"a": "é"}'}) == [first]
+    assert write_lines(tmp_path, {2: "{", 3: "{"})[0] == second
+    assert first.stat().st_mtime_ns == written
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_lines_go_to_no_directory_that_could_not_take_them(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="is not a directory"):
+        write_lines(tmp_path / "nowhere", {1: "{}"})
+    (tmp_path / "part-0.parquet").touch()
+    with pytest.raises(CommandError, match="holds Parquet files"):
+        write_lines(tmp_path, {1: "{}"})
+
+
+def test_file_that_was_not_finished_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = tmp_path / "rows"
+    path.write_text("before")
+
+    def write() -> None:
+        with whole_file(path) as file:
+            file.write("half")
+            [part] = set(tmp_path.iterdir()) - {path}
+            assert part.name.startswith(".")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write()
+    assert [each.read_text() for each in tmp_path.iterdir()] == ["before"]
+
+
+def test_row_says_how_it_is_put_back_to_whom_refused_it() -> None:
+    entry, _ = what_helps({"id": 7, "reason": QuarantineReason.BAD_DATA})
+    assert entry.command == "holdfast quarantine requeue 7 --row FILE --reason TEXT"
+    line, dismiss = what_helps({"id": 7, "reason": QuarantineReason.MALFORMED})
+    assert "--into DIRECTORY" in line.command
+    assert dismiss.command == "holdfast quarantine dismiss 7 --reason TEXT"
+
+
+def test_text_of_a_stranger_is_shown_without_what_drives_a_terminal() -> None:
+    assert visible("é m_1\x1b[2J\u202e\x9b\n") == r"é m_1\x1b[2J\u202e\x9b\n"
+    assert shortened("x" * 3000).startswith("x" * 2000 + " ... (3,000 characters")
+
+
+def test_link_is_followed_and_stays_a_link(tmp_path: Path) -> None:
+    target, link = tmp_path / "target.jsonl", tmp_path / "link.jsonl"
+    target.write_text("before")
+    link.symlink_to(target)
+    with whole_file(link) as file:
+        file.write("after")
+    assert link.is_symlink()
+    assert target.read_text() == "after"
+
+
+def test_what_is_no_file_is_written_to_and_never_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with whole_file(pipe) as file:
+            file.write("row")
+        assert os.read(reader, 10) == b"row"
+        assert pipe.is_fifo()
+    finally:
+        os.close(reader)
+
+
+def test_pipe_without_a_name_of_its_own_is_written_to() -> None:
+    reader, writer = os.pipe()
+    try:
+        with whole_file(Path(f"/dev/fd/{writer}")) as file:
+            file.write("row")
+        assert os.read(reader, 10) == b"row"
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def test_reader_of_a_pipe_may_leave_when_it_has_seen_enough() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        with pytest.raises(typer.Exit) as left, opened(Path(f"/dev/fd/{writer}")) as file:
+            file.write("row")
+    finally:
+        os.close(writer)
+    assert left.value.exit_code == ExitCode.OK
+
+
+def test_name_may_be_as_long_as_the_file_system_allows(tmp_path: Path) -> None:
+    path = tmp_path / ("n" * 255)
+    with whole_file(path) as file:
+        file.write("row")
+    assert path.read_text() == "row"
+
+
+@pytest.mark.parametrize(
+    ("path", "words"), [(".", "is a directory"), ("gone/rows.jsonl", "is not there")]
+)
+def test_place_where_no_file_can_be_is_one_line(tmp_path: Path, path: str, words: str) -> None:
+    with (
+        pytest.raises(CommandError, match=words) as raised,
+        whole_file(tmp_path / path) as file,
+    ):
+        file.write("row")
+    assert raised.value.exit_code == ExitCode.USAGE
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,189 @@
+"""What references name is read where the dispatcher runs, all or nothing, and never shown."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dispatcher.outbound.endpoint import Endpoint, EndpointRow
+from dispatcher.outbound.reference_rule import ReferenceRule
+from dispatcher.outbound.secrets import Material
+from dispatcher.outbound.secrets import read_material as read
+from sink.contract.states import OrderPolicy
+from tests.support.dispatch.sender import KEY_BYTES, OTHER_KEY_BYTES, secret_text
+
+ENDPOINT = Endpoint(1, "payouts", "https://x/", (), 1.0, 2.0, 8, (5,), OrderPolicy.STOP)
+CANARY = "c4n4ry-t0ken"
+PREFIXES = ("TEST_",)
+
+
+def row(*secret_refs: str, **settings: Any) -> EndpointRow:
+    return EndpointRow(replace(ENDPOINT, **settings), active=True, secret_refs=secret_refs)
+
+
+def read_material(row: EndpointRow, *folders: Path) -> Material:
+    """Read what is in the environment under any name, and in `folders`."""
+    return read(row, ReferenceRule(PREFIXES, tuple(map(str, folders)) or ("/nowhere",)))
+
+
+@pytest.fixture(autouse=True)
+def secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_S", secret_text())
+
+
+def test_secrets_are_read_from_environment_and_file(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(secret_text(OTHER_KEY_BYTES) + "\n")
+    material = read_material(row("env:TEST_S", f"file:{tmp_path / 'secret'}"), tmp_path)
+    assert [secret.key for secret in material.secrets] == [KEY_BYTES, OTHER_KEY_BYTES]
+    assert material.fault is None
+
+
+def test_headers_and_certificates_are_read_as_secrets_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_TOKEN", f"Bearer {CANARY}")
+    monkeypatch.setenv("TEST_CA", "-----BEGIN CERTIFICATE-----\n")
+    (tmp_path / "key").write_text("-----BEGIN PRIVATE KEY-----\n")
+    material = read_material(
+        row(
+            "env:TEST_S",
+            headers=(("authorization", "env:TEST_TOKEN"), ("x-tenant", "eu-1")),
+            ca_ref="env:TEST_CA",
+            client_cert_ref="env:TEST_CA",
+            client_key_ref=f"file:{tmp_path / 'key'}",
+        ),
+        tmp_path,
+    )
+    assert material.headers == (("authorization", f"Bearer {CANARY}"), ("x-tenant", "eu-1"))
+    assert material.ca_pem == material.client_cert_pem == b"-----BEGIN CERTIFICATE-----\n"
+    assert material.client_key_pem == b"-----BEGIN PRIVATE KEY-----\n"
+    assert CANARY not in repr(material)
+    assert "BEGIN" not in repr(material)
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        *(
+            "env:TEST_MISSING",
+            "env:TEST_EMPTY",
+            "file:/nowhere/secret",
+            "env:TEST_SHORT",
+            "bare",
+            "file:/dev/zero",
+        ),
+        *("file:/etc", "env:", "file:", "env:TEST_NOT_ASCII", "vault:x", f"whsec_{CANARY}"),
+    ],
+)
+def test_one_missing_secret_is_a_fault_of_all(
+    reference: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_SHORT", secret_text(b"short"))
+    monkeypatch.setenv("TEST_EMPTY", "  ")
+    monkeypatch.setenv("TEST_NOT_ASCII", f"{CANARY}é")
+    material = read_material(row("env:TEST_S", reference))
+    assert material.secrets == ()
+    assert material.fault is not None
+    assert "whsec_" not in material.fault.replace("whsec_ and", "").replace("with whsec_", "")
+    assert CANARY not in material.fault
+
+
+def test_pipe_without_a_writer_keeps_nobody_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    fault = read_material(row(f"file:{tmp_path / 'pipe'}"), tmp_path).fault
+    assert fault is not None
+    assert "no regular file" in fault
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"headers": (("authorization", CANARY),)},
+        {"headers": (("host", CANARY),)},
+        {"headers": (("x-a", f"{CANARY}\r\nhost: b"),)},
+        {"headers": (("x-a", "env:TEST_BROKEN"),)},
+        {"headers": (("x-a", "env:TEST_MISSING"),)},
+        {"headers": (("x-a", 5),)},
+        {"ca_ref": "env:TEST_MISSING"},
+        {"ca_ref": CANARY},
+        {"client_cert_ref": "env:TEST_S", "client_key_ref": "file:/nowhere"},
+    ],
+)
+def test_row_that_nobody_checked_is_a_fault_and_shows_nothing(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_BROKEN", f"{CANARY}\r\nhost: b")
+    material = read_material(row("env:TEST_S", **settings))
+    assert material.fault is not None
+    assert (material.secrets, material.headers) == ((), ())
+    assert CANARY not in material.fault
+
+
+def test_secret_that_everybody_can_read_is_told(tmp_path: Path) -> None:
+    for name, mode in (("open", 0o644), ("closed", 0o640)):
+        (tmp_path / name).write_text(secret_text())
+        (tmp_path / name).chmod(mode)
+    references = [f"file:{tmp_path / name}" for name in ("open", "closed")]
+    material = read_material(row(*references, ca_ref=references[0]), tmp_path)
+    assert material.exposed == (references[0],)
+
+
+def room(tmp_path: Path) -> tuple[Path, Path]:
+    """Return a folder of secrets, and a file outside that holds a signing secret as well."""
+    (inside := tmp_path / "room").mkdir()
+    (outside := tmp_path / "outside").write_text(secret_text())
+    return inside, outside
+
+
+def test_mounted_secret_is_read_through_the_links_in_its_folder(tmp_path: Path) -> None:
+    """As Kubernetes mounts them: token -> ..data/token, ..data -> ..2026_11_02."""
+    inside, _ = room(tmp_path)
+    for version, key in (("..1", KEY_BYTES), ("..2", OTHER_KEY_BYTES)):
+        (inside / version).mkdir()
+        (inside / version / "token").write_text(secret_text(key))
+    (inside / "..data").symlink_to("..1")
+    (inside / "token").symlink_to("..data/token")
+    (tmp_path / "other").symlink_to(inside)
+    for folder in (inside, tmp_path / "other"):
+        assert read_material(row(f"file:{folder}/token"), folder).secrets[0].key == KEY_BYTES
+    (inside / "..new").symlink_to("..2")
+    (inside / "..new").rename(inside / "..data")
+    assert read_material(row(f"file:{inside}/token"), inside).secrets[0].key == OTHER_KEY_BYTES
+
+
+@pytest.mark.parametrize("how", ["link", "folder", "chain", "absolute", "up", "beside"])
+def test_reference_that_leaves_its_folder_is_refused(tmp_path: Path, how: str) -> None:
+    inside, outside = room(tmp_path)
+    (tmp_path / "room2").mkdir()
+    (tmp_path / "room2" / "a").write_text(secret_text())
+    (inside / "link").symlink_to("../outside")
+    (inside / "folder").symlink_to("..")
+    (inside / "chain").symlink_to("link")
+    (inside / "absolute").symlink_to(outside)
+    named = {"folder": "folder/outside", "up": "../outside", "beside": "../room2/a"}.get(how, how)
+    material = read_material(row(f"file:{inside}/{named}"), inside)
+    assert material.secrets == ()
+    assert "not allowed" in (material.fault or "")
+
+
+def test_link_that_is_changed_behind_the_check_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside, outside = room(tmp_path)
+    (inside / "a").mkdir()
+    (inside / "a" / "token").write_text(secret_text())
+    resolve = os.path.realpath
+
+    def swapped(path: str, *, strict: bool = False) -> str:
+        found = resolve(path, strict=strict)
+        if Path(path).name == "token" and (inside / "a").is_dir():
+            (inside / "a" / "token").unlink()
+            (inside / "a" / "token").symlink_to(outside)
+        return found
+
+    monkeypatch.setattr(os.path, "realpath", swapped)
+    material = read_material(row(f"file:{inside}/a/token"), inside)
+    assert material.secrets == ()
+    assert material.fault is not None

@@ -1,0 +1,159 @@
+"""Captured requests: how they are read, and how a refusal is explained."""
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from dispatcher.receiver import Reason, Secret, VerificationError, verify
+from dispatcher.workbench.listen.capture import NotAHeaderError, field_of, read_capture
+from dispatcher.workbench.listen.explain import Explanation, explain
+from tests.support.dispatch.sender import KEY_BYTES, body, headers, key_of, secret_text, sign
+
+NOW = 1_793_620_000
+CLOCK = datetime.fromtimestamp(NOW, UTC)
+BODY = body()
+KEY = key_of("m_482", 1)
+
+
+@pytest.mark.parametrize(
+    ("content", "names", "rest"),
+    [
+        (b"A: 1\nb:2\n", ["A", "b"], None),
+        (b"HTTP/1.1 200 OK\r\nA: 1\r\n\r\n", ["A"], None),
+        (b"HTTP/2 200 \r\nA: 1\r\n\r\n{}\r\n", ["A"], b"{}\r\n"),
+        (b"POST /webhooks HTTP/1.1\nA: 1\n\n\n{}", ["A"], b"\n{}"),
+        (b"> POST / HTTP/1.1\r\n> A: 1\r\n> B: 2\r\n>\r\n", ["A", "B"], None),
+        (
+            (
+                b"*   Trying 127.0.0.1:8098...\n* Connected to host (127.0.0.1) port 8098\n"
+                b"> POST / HTTP/1.1\r\n> A: 1\r\n> B: 2\r\n> \r\n} [5 bytes data]\n* done\n"
+                b"< HTTP/1.1 200 OK\r\n< C: 3\r\n< \r\n{ [2 bytes data]\n"
+            ),
+            ["A", "B"],
+            None,
+        ),
+        (b"* a\n> POST / HTTP/1.1\n> A: 1\n>\n* b\n< HTTP/1.1 200 OK\n", ["A"], None),
+        (b"* Connected\nPOST / HTTP/1.1\nA: 1\n\n* {}", ["A"], b"* {}"),
+        (b"*a: 1\n*b: 2\n", ["*a", "*b"], None),
+        (b"", [], None),
+    ],
+    ids=[
+        *("lines", "curl -i", "with a body", "a proxy", "curl -v"),
+        *(
+            "all of curl -v",
+            "curl -v without data",
+            "a body that looks like curl",
+            "names with a *",
+        ),
+        "empty",
+    ],
+)
+def test_capture_is_read_as_tools_print_it(
+    content: bytes, names: list[str], rest: bytes | None
+) -> None:
+    capture = read_capture(content)
+    assert [name.decode() for name, _ in capture.headers] == names
+    assert capture.body == rest
+
+
+def test_value_keeps_everything_but_the_space_around_it() -> None:
+    assert field_of(b"webhook-signature:  v1,a= v1,b= \r\n") == (
+        b"webhook-signature",
+        b"v1,a= v1,b=",
+    )
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"nonsense", b"A: 1\n{}\n", b"two words: 1", b": 1", b"A: 1\nPOST / HTTP/1.1\n"],
+)
+def test_line_that_is_no_header_is_refused_by_its_number(content: bytes) -> None:
+    with pytest.raises(NotAHeaderError, match=r"line [12]: it is not `name: value`"):
+        read_capture(content)
+
+
+def explained(content: bytes = BODY, *, at: datetime = CLOCK, **changes: str | None) -> Explanation:
+    fields: dict[str, str | None] = dict(headers(BODY, timestamp=NOW))
+    fields |= {name.replace("_", "-"): value for name, value in changes.items()}
+    pairs = [(name.encode(), text.encode()) for name, text in fields.items() if text is not None]
+    with pytest.raises(VerificationError) as refused:
+        verify(pairs, content, [Secret(KEY_BYTES)], now=at)
+    return explain(refused.value, pairs, content, [Secret(KEY_BYTES)], at)
+
+
+def test_signature_that_does_not_match_is_compared_with_the_expected_one() -> None:
+    wrong = sign(KEY, NOW, BODY, bytes(32))
+    why = explained(webhook_signature=wrong)
+    assert (why.reason, why.status, why.found) == (Reason.NO_MATCH, 401, wrong)
+    assert why.expected == sign(KEY, NOW, BODY)
+    assert why.hint is None
+    assert secret_text().removeprefix("whsec_") not in str(why)
+
+
+@pytest.mark.parametrize(
+    ("content", "hint"),
+    [
+        (BODY + b"\n", "without its last newline"),
+        (BODY + b"\r\n", "without its last newline"),
+        (b"\xef\xbb\xbf" + BODY, "byte order mark"),
+        (json.dumps(json.loads(BODY)).encode(), "parsed and written anew (compact"),
+        (json.dumps(json.loads(BODY), indent=2).encode(), "parsed and written anew (compact"),
+    ],
+    ids=["newline", "CRLF", "byte order mark", "spaced", "indented"],
+)
+def test_bytes_that_were_changed_on_their_way_are_recognised(content: bytes, hint: str) -> None:
+    assert hint in (explained(content).hint or "")
+
+
+def test_json_that_was_written_anew_without_its_newline_is_recognised() -> None:
+    anew = json.dumps(json.loads(BODY), indent=2).encode()
+    why = explained(anew, webhook_signature=sign(KEY, NOW, BODY + b"\n"))
+    assert "parsed and written anew" in (why.hint or "")
+
+
+def test_a_newline_that_was_cut_off_is_recognised() -> None:
+    why = explained(BODY, webhook_signature=sign(KEY, NOW, BODY + b"\n"))
+    assert "with a newline at its end" in (why.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        (secret_text().encode(), "used the secret's text, whsec_ and all"),
+        (secret_text().removeprefix("whsec_").encode(), "used the text after whsec_"),
+    ],
+)
+def test_a_secret_that_was_used_as_text_is_recognised(key: bytes, hint: str) -> None:
+    assert hint in (explained(webhook_signature=sign(KEY, NOW, BODY, key)).hint or "")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason", "found"),
+    [
+        ({"webhook_timestamp": "1e9"}, Reason.BAD_TIMESTAMP, "1e9"),
+        ({"webhook_timestamp": "9" * 12}, Reason.TOO_NEW, f"{'9' * 12}, after the year 9999"),
+        ({"webhook_id": "a.b"}, Reason.BAD_ID, "a.b"),
+        ({"webhook_signature": "v1,xx"}, Reason.BAD_SIGNATURE, "v1,xx"),
+        ({"content_encoding": "gzip"}, Reason.ENCODED_BODY, "gzip"),
+        ({"idempotency_key": "x"}, Reason.KEY_MISMATCH, f"webhook-id {KEY}, idempotency-key x"),
+        (
+            {"webhook_id": None, "webhook_signature": None},
+            Reason.MISSING_HEADER,
+            "content-type, idempotency-key, webhook-timestamp",
+        ),
+    ],
+)
+def test_what_was_there_is_shown(
+    changes: dict[str, str | None], reason: Reason, found: str
+) -> None:
+    why = explained(**changes)
+    assert (why.reason, why.found) == (reason, found)
+    assert why.rule
+    assert why.expected
+
+
+def test_age_is_shown_in_seconds_between_two_times() -> None:
+    why = explained(at=datetime.fromtimestamp(NOW + 4000, UTC))
+    assert why.reason == Reason.TOO_OLD
+    assert why.found.endswith(": 4000 s")
