@@ -4,7 +4,7 @@ A point does nothing unless `HOLDFAST_FAILPOINTS` names it when the process star
 `D10=pause:/path`, `D8=stop` or `S4=raise`, several separated by `;`, each with an optional `@n` for
 the nth time the point is passed (`S8=kill@3`). `pause` creates the file and waits for ever, so that
 somebody else can send the signal; `stop` sends SIGSTOP, so that SIGCONT lets the process go on from
-there. The names are those of the failure table in ARCHITECTURE.md.
+there. The names are those of the table in docs/failures.md.
 """
 
 import os

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from dispatcher.operators.config.settings import SETTINGS
-from tests.support.pages import ROOT, blocks, name_of, pages
+from sink.contract.tables import metadata
+from tests.support.pages import PACKAGES, ROOT, blocks, name_of, pages
 
 README_WORDS_MAX = 800
 """A screen; `docs/` has the rest."""
@@ -65,10 +66,31 @@ def test_blocks_are_of_languages_that_tests_know() -> None:
 def test_settings_page_is_the_list_of_settings() -> None:
     text = (ROOT / "docs" / "reference" / "settings.md").read_text()
     rows = re.findall(r"^\| `(HOLDFAST_\w+)` \|(.*?)\|(.*?)\|", text, re.MULTILINE)
-    told = {name: (option.strip("` ") or None, default.strip("` ")) for name, option, default in rows}
+    told = {
+        name: (option.strip("` ") or None, default.strip("` ")) for name, option, default in rows
+    }
     assert told == {each.name: (each.option, each.default or "") for each in SETTINGS}
+
+
+def test_page_of_the_database_has_every_table() -> None:
+    section = (ROOT / "docs" / "database.md").read_text().partition("## Tables")[2]
+    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", section.partition("\n## ")[0], re.MULTILINE)
+    told = {name for row in rows for name in re.findall(r"\w+", row)}
+    assert told == {table.name for table in metadata.sorted_tables}
 
 
 @pytest.mark.parametrize("page", ["dispatcher", "sink", "spark_app", "migrations"])
 def test_readme_of_a_room_is_half_a_screen(page: str) -> None:
     assert len((ROOT / page / "README.md").read_text().split()) <= 350
+
+
+def test_paths_that_are_named_exist() -> None:
+    rooms = "|".join(PACKAGES)
+    named = re.compile(rf"`((?:{rooms}|docs)/[\w./-]*)`")
+    missing = {
+        (name_of(page), path)
+        for page in pages()
+        for path in named.findall(page.read_text())
+        if not (ROOT / path).exists()
+    }
+    assert missing == set()

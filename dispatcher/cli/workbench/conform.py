@@ -90,7 +90,7 @@ def conform(
     """Grade a receiver, in any language, by what it answers. IT ACTS: point it at a test system.
 
     Some 170 requests, about 40 of them genuine: by default they block and release made-up
-    merchants named conform-SEED-... The rules stand in dispatcher/workbench/conform/README.md.
+    merchants named conform-SEED-... The rules are in docs/reference/conformance-rules.md.
     Exit code 0: no rule failed; 1: one did, or it stopped answering; 2: usage; 3: no such rule.
     """
     with options.installed("conform"):

@@ -1,11 +1,15 @@
 """A failpoint does nothing unless it is armed, and then exactly what it was armed for."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from sink.contract import failpoints
 from sink.contract.failpoints import FailpointHit, failpoint
+from tests.support.pages import ROOT
+
+PACKAGES = ("sink", "dispatcher", "spark_app", "deploy", "migrations")
 
 
 @pytest.fixture(autouse=True)
@@ -32,3 +36,14 @@ def test_misspelt_action_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setattr(failpoints, "_armed", f"S1=explode:{tmp_path}")
     with pytest.raises(ValueError, match="explode"):
         failpoint("S1")
+
+
+def test_every_point_is_documented_and_named_by_a_test() -> None:
+    sources = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    called = re.compile(r'\bfailpoint\(f?"([A-Z]\d+)')
+    points = {name for path in sources for name in called.findall(path.read_text())}
+    page = (ROOT / "docs" / "failures.md").read_text()
+    rows = " ".join(re.findall(r"^\| ([^|]*[STDOR]\d[^|]*) \|", page, re.MULTILINE))
+    assert set(re.findall(r"\b[STDOR]\d+\b", rows)) == points
+    tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
+    assert {each for each in points if not re.search(rf"\b{each}\b", tests)} == set()
