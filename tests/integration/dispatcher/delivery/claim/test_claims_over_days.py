@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import psycopg
 import pytest
-from tests.integration.dispatcher.test_interleavings import claimed, numbers
-from tests.integration.dispatcher.test_store import judged, wanted
+from tests.integration.dispatcher.delivery.claim.test_interleavings import claimed, numbers
+from tests.integration.dispatcher.delivery.store.test_store import judged, wanted
 
 from dispatcher.delivery.store.looks import FAIR_EVERY, Whole
 from dispatcher.delivery.store.postgres import PostgresStore

@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from tests.integration.dispatcher.test_store import judged
+from tests.integration.dispatcher.delivery.store.test_store import judged
 
 from dispatcher.delivery.rules.lifecycle import Move
 from dispatcher.delivery.rules.replays import ReplayWanted

@@ -8,9 +8,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.integration.dispatcher.test_interleavings import claimed
-from tests.integration.dispatcher.test_lane_versions import URL, WAITING, waits
-from tests.integration.dispatcher.test_store import judged
+from tests.integration.dispatcher.delivery.claim.test_interleavings import claimed
+from tests.integration.dispatcher.delivery.claim.test_lane_versions import URL, WAITING, waits
+from tests.integration.dispatcher.delivery.store.test_store import judged
 
 import dispatcher.delivery.store
 from dispatcher.delivery.ports import Routed

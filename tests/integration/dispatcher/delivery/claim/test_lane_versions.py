@@ -10,8 +10,8 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from tests.integration.dispatcher.test_interleavings import claimed
-from tests.integration.dispatcher.test_store import judged
+from tests.integration.dispatcher.delivery.claim.test_interleavings import claimed
+from tests.integration.dispatcher.delivery.store.test_store import judged
 
 import dispatcher.delivery.store
 from dispatcher.delivery.ports import Routed

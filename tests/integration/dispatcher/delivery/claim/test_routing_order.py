@@ -6,7 +6,7 @@ Two dispatchers may have two batches of a subject in hand, and either may end fi
 import asyncio
 
 import psycopg
-from tests.integration.dispatcher.test_store import judged, wanted
+from tests.integration.dispatcher.delivery.store.test_store import judged, wanted
 
 from dispatcher.delivery.ports import Routed
 from dispatcher.delivery.store.postgres import PostgresStore

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import psycopg
-from tests.integration.dispatcher.test_store import judged, wanted
+from tests.integration.dispatcher.delivery.store.test_store import judged, wanted
 
 import dispatcher.delivery.store
 from dispatcher.delivery.store.messages import Plans, begin
