@@ -55,7 +55,7 @@ RUNBOOK = "deploy/runbook/"
 """Its pages are followed by `tests/e2e/runbook`, with the exit code of each command."""
 
 NOT_RUN = {
-    "make demo   # the whole path on two hours of traffic; Spark and the dispatcher are killed on the way": (
+    "make demo   # two hours of traffic; Spark and the dispatcher are killed on the way": (
         "tests/e2e/test_demo.py runs the demo, and `make test` runs this file"
     ),
     "make test                                   # all of them": "runs this file",
@@ -232,11 +232,13 @@ def test_revision_of_a_receiver_is_a_revision(make_database: Callable[[str | Non
     names = executed(blocks_of("docs/receiver.md", "python")[1], {})
     dsn = make_database(None)
     engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(dsn))
-    with engine.begin() as connection:
-        with Operations.context(MigrationContext.configure(connection)):
-            names["upgrade"]()
-            assert "inbox" in inspect(connection).get_table_names("payouts")
-            names["downgrade"]()
+    with (
+        engine.begin() as connection,
+        Operations.context(MigrationContext.configure(connection)),
+    ):
+        names["upgrade"]()
+        assert "inbox" in inspect(connection).get_table_names("payouts")
+        names["downgrade"]()
     engine.dispose()
 
 

@@ -68,7 +68,7 @@ def blocks_of(page: str, language: str) -> list[str]:
 
 
 def commands(script: str) -> Iterator[str]:
-    """Yield the commands of a shell block: one a line, but for continued lines and here-documents."""
+    """Yield the commands of a shell block; continued lines and here-documents are one command."""
     lines = iter(script.splitlines())
     for line in lines:
         command = line
@@ -148,7 +148,7 @@ class Follower:
     replaces: Mapping[str, str] = field(default_factory=dict)
     """What stands for a text of the page here, such as for a port that may be taken."""
     in_process: bool = True
-    """Whether plain `holdfast` commands may run in this process, without what the shell exported."""
+    """Whether plain `holdfast` commands run in this process, without what the shell exported."""
     shown: list[str] = field(default_factory=list)
 
     def follow(self, page: str, left_out: Mapping[str, str]) -> None:
