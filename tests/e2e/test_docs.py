@@ -58,7 +58,9 @@ NOT_RUN = {
     "make demo   # two hours of traffic; Spark and the dispatcher are killed on the way": (
         "tests/e2e/test_demo.py runs the demo, and `make test` runs this file"
     ),
-    "make test                                   # all of them": "runs this file",
+    "make quick                                  # unit and contract tests, lint, types": (
+        "the block runs this file, and parts of it"
+    ),
 }
 """The first lines of shell blocks that no test executes, each with the reason."""
 
