@@ -40,9 +40,7 @@ def reply(status: int | None, outcome: str | None = None, **headers: str) -> Rep
 
 
 def test_page_names_every_rule_with_its_severity() -> None:
-    listed = re.findall(
-        r"^\| `([a-z0-9.-]+)` \| (must|should) \|", PAGE.read_text(), re.MULTILINE
-    )
+    listed = re.findall(r"^\| `([a-z0-9.-]+)` \| (must|should) \|", PAGE.read_text(), re.MULTILINE)
     assert listed == [(rule.id, rule.severity.value) for rule in RULES]
     assert len({rule.id for rule in RULES}) == len(RULES)
 
