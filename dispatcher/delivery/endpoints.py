@@ -21,7 +21,7 @@ from dispatcher.outbound.secrets import Material, read_material
 from dispatcher.outbound.signing import Signer
 from dispatcher.outbound.target import Target
 from dispatcher.outbound.transport.transport import Transport
-from dispatcher.receiver.secret import Secret
+from dispatcher.receiver.message.secret import Secret
 
 
 @dataclass(frozen=True, slots=True)

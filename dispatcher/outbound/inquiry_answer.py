@@ -11,7 +11,7 @@ from typing import Any
 
 from dispatcher.outbound.receipt import proven_receipt
 from dispatcher.outbound.retry_after import parse_retry_after
-from dispatcher.receiver.secret import Secret
+from dispatcher.receiver.message.secret import Secret
 from dispatcher.shared.outcome import NoAnswer, Refused, Response
 from dispatcher.shared.text import one_line
 from dispatcher.shared.value import value

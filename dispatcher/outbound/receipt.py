@@ -9,8 +9,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from dispatcher.receiver.receipt import receipt_is_genuine
-from dispatcher.receiver.secret import Secret
+from dispatcher.receiver.message.receipt import receipt_is_genuine
+from dispatcher.receiver.message.secret import Secret
 from sink.contract.wire import ReceiptOutcome
 
 _FIELD_CHARACTERS_MAX = 128

@@ -17,7 +17,7 @@ from dispatcher.outbound.endpoint import EndpointRow
 from dispatcher.outbound.headers import headers_fault, is_reference, value_fault
 from dispatcher.outbound.reference_rule import ReferenceRule, is_below, is_usable_folder
 from dispatcher.receiver.errors import SecretError
-from dispatcher.receiver.secret import Secret
+from dispatcher.receiver.message.secret import Secret
 from dispatcher.shared.text import spellings
 
 TEXT_BYTES_MAX = 4096

@@ -6,7 +6,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-from dispatcher.receiver.body import Body, parse_rfc3339
 from dispatcher.receiver.errors import (
     Reason,
     ReceiverError,
@@ -16,17 +15,17 @@ from dispatcher.receiver.errors import (
     VerificationError,
 )
 from dispatcher.receiver.handling import Refused, handle, handle_inquiry
-from dispatcher.receiver.middleware import VerifyDeliveries, delivery_of, inquiry_of
-from dispatcher.receiver.problem import Problem, unknown_key
-from dispatcher.receiver.receipt import (
+from dispatcher.receiver.message.body import Body, parse_rfc3339
+from dispatcher.receiver.message.problem import Problem, unknown_key
+from dispatcher.receiver.message.receipt import (
     Answer,
     Receipt,
     answer,
     answer_inquiry,
     receipt_is_genuine,
 )
-from dispatcher.receiver.secret import Secret
-from dispatcher.receiver.verify import (
+from dispatcher.receiver.message.secret import Secret
+from dispatcher.receiver.message.verify import (
     Delivery,
     Inquiry,
     Signed,
@@ -34,7 +33,8 @@ from dispatcher.receiver.verify import (
     verify_inquiry,
     verify_signature,
 )
-from dispatcher.receiver.window import KEY_WINDOW_DEFAULT, PRUNE_MAX
+from dispatcher.receiver.message.window import KEY_WINDOW_DEFAULT, PRUNE_MAX
+from dispatcher.receiver.middleware import VerifyDeliveries, delivery_of, inquiry_of
 
 if TYPE_CHECKING:
     from dispatcher.receiver.inbox import Inbox

@@ -15,7 +15,7 @@ one that the revision has, online or with `--sql`.
 
 from typing import Any, Protocol
 
-from dispatcher.receiver.statements import script
+from dispatcher.receiver.claim.statements import script
 
 SCHEMA = "payouts"
 

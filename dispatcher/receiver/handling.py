@@ -18,12 +18,12 @@ delivery that is genuine and not understood.
 
 from collections.abc import Callable, Sequence
 
-from dispatcher.receiver.body_reading import too_large
 from dispatcher.receiver.errors import ReceiverError, VerificationError
-from dispatcher.receiver.problem import Problem, unknown_key
-from dispatcher.receiver.receipt import Answer, Receipt, answer, answer_inquiry
-from dispatcher.receiver.secret import Secret
-from dispatcher.receiver.verify import Delivery, Headers, Inquiry, verify, verify_inquiry
+from dispatcher.receiver.message.body_reading import too_large
+from dispatcher.receiver.message.problem import Problem, unknown_key
+from dispatcher.receiver.message.receipt import Answer, Receipt, answer, answer_inquiry
+from dispatcher.receiver.message.secret import Secret
+from dispatcher.receiver.message.verify import Delivery, Headers, Inquiry, verify, verify_inquiry
 from sink.contract.envelope import BODY_BYTES_MAX
 from sink.contract.failpoints import failpoint
 

@@ -26,14 +26,14 @@ from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
 from psycopg.rows import tuple_row
 
-from dispatcher.receiver import claiming
-from dispatcher.receiver.block import UNDO_ALL, Block, Raw, State
+from dispatcher.receiver.claim import claiming
+from dispatcher.receiver.claim.block import UNDO_ALL, Block, Raw, State
+from dispatcher.receiver.claim.one_trip import Texts
+from dispatcher.receiver.claim.overlap import Frame
 from dispatcher.receiver.ddl import ddl
-from dispatcher.receiver.one_trip import Texts
-from dispatcher.receiver.overlap import Frame
-from dispatcher.receiver.receipt import Receipt
-from dispatcher.receiver.verify import Delivery
-from dispatcher.receiver.window import (
+from dispatcher.receiver.message.receipt import Receipt
+from dispatcher.receiver.message.verify import Delivery
+from dispatcher.receiver.message.window import (
     KEY_WINDOW_DEFAULT,
     PRUNE_MAX,
     key_window_text,

@@ -10,11 +10,11 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping, Sequence
 from typing import Any
 
-from dispatcher.receiver.body_reading import BODY_SECONDS_MAX, SenderLeft, read_body
 from dispatcher.receiver.errors import VerificationError
-from dispatcher.receiver.problem import Problem
-from dispatcher.receiver.secret import Secret
-from dispatcher.receiver.verify import Delivery, Inquiry, verify, verify_inquiry
+from dispatcher.receiver.message.body_reading import BODY_SECONDS_MAX, SenderLeft, read_body
+from dispatcher.receiver.message.problem import Problem
+from dispatcher.receiver.message.secret import Secret
+from dispatcher.receiver.message.verify import Delivery, Inquiry, verify, verify_inquiry
 from sink.contract.envelope import BODY_BYTES_MAX
 from sink.contract.failpoints import failpoint
 

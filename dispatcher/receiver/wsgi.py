@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
-from dispatcher.receiver.body_reading import too_large
 from dispatcher.receiver.handling import Deal, Look, handle, handle_inquiry
-from dispatcher.receiver.problem import Problem
-from dispatcher.receiver.receipt import Answer
-from dispatcher.receiver.secret import Secret
+from dispatcher.receiver.message.body_reading import too_large
+from dispatcher.receiver.message.problem import Problem
+from dispatcher.receiver.message.receipt import Answer
+from dispatcher.receiver.message.secret import Secret
 from sink.contract.envelope import BODY_BYTES_MAX
 
 Environ = Mapping[str, Any]

@@ -15,7 +15,7 @@ import pytest
 
 from dispatcher.outbound.request import Composer
 from dispatcher.outbound.signing import Signer
-from dispatcher.receiver.secret import Secret
+from dispatcher.receiver.message.secret import Secret
 from sink.contract.states import EnvelopeStyle
 
 VECTORS = json.loads(

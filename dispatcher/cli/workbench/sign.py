@@ -32,8 +32,8 @@ def sign(
     """
     with options.installed("sign"):
         from dispatcher.outbound.signing import Signer  # noqa: PLC0415 - as above
-        from dispatcher.receiver.body import parse_body  # noqa: PLC0415 - see wire_options
         from dispatcher.receiver.errors import VerificationError  # noqa: PLC0415 - as above
+        from dispatcher.receiver.message.body import parse_body  # noqa: PLC0415 - see wire_options
 
     secrets = options.secrets_of(secret_ref)
     moment = int(options.moment_of("--timestamp", timestamp).timestamp())

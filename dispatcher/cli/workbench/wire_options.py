@@ -17,7 +17,7 @@ from sink.contract.envelope import BODY_BYTES_MAX
 from sink.contract.exits import CommandError, ExitCode
 
 if TYPE_CHECKING:
-    from dispatcher.receiver.secret import Secret
+    from dispatcher.receiver.message.secret import Secret
 
 STANDARD_INPUT = "-"
 _SECONDS = re.compile(r"0|[1-9][0-9]{0,11}")
@@ -54,7 +54,7 @@ def installed(command: str) -> Iterator[None]:
 def secrets_of(references: Sequence[str] | None) -> "list[Secret]":
     """Read the secrets that `references` name; raises `CommandError`."""
     from dispatcher.receiver.errors import SecretError  # noqa: PLC0415 - see above
-    from dispatcher.receiver.secret import Secret  # noqa: PLC0415 - see above
+    from dispatcher.receiver.message.secret import Secret  # noqa: PLC0415 - see above
 
     if not references:
         raise usage("no signing secret: pass --secret-ref env:VAR or --secret-ref file:PATH.")
@@ -82,7 +82,7 @@ def bytes_of(path: str, what: str, most: int = BODY_BYTES_MAX) -> bytes:
 
 def moment_of(option: str, text: str) -> datetime:
     """Read a time: RFC 3339 in UTC, Unix seconds, or `now`; raises `CommandError`."""
-    from dispatcher.receiver.body import parse_rfc3339  # noqa: PLC0415 - see above
+    from dispatcher.receiver.message.body import parse_rfc3339  # noqa: PLC0415 - see above
 
     if text == "now":
         return datetime.now(UTC)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from dispatcher.receiver.secret import Secret
+from dispatcher.receiver.message.secret import Secret
 from dispatcher.workbench.conform.bad_input.aim import Aim
 from dispatcher.workbench.conform.client import Client
 from dispatcher.workbench.conform.probe import Probe

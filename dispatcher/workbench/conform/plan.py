@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from dispatcher.outbound.target import url_fault
-from dispatcher.receiver.secret import Secret
+from dispatcher.receiver.message.secret import Secret
 from dispatcher.workbench.conform.kit import Plan
 from dispatcher.workbench.conform.probe import CommandProbe, Probe, UrlProbe
 from dispatcher.workbench.conform.rule import Rule

@@ -8,7 +8,7 @@ import base64
 import hmac
 from dataclasses import dataclass, field, replace
 
-from dispatcher.receiver.secret import Secret
+from dispatcher.receiver.message.secret import Secret
 from dispatcher.workbench.conform.sample import Delivery
 from sink.contract.wire import (
     CONTENT_TYPE,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from dispatcher.receiver.errors import Reason, VerificationError
-from dispatcher.receiver.secret import PREFIX, Secret
+from dispatcher.receiver.message.secret import PREFIX, Secret
 from sink.contract.canonical import rfc3339
 from sink.contract.wire import (
     IDEMPOTENCY_KEY,

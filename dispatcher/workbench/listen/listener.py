@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from threading import Lock
 
 from dispatcher.receiver.errors import VerificationError
-from dispatcher.receiver.problem import Problem
-from dispatcher.receiver.receipt import Answer, answer
-from dispatcher.receiver.secret import Secret
-from dispatcher.receiver.verify import Delivery, verify
+from dispatcher.receiver.message.problem import Problem
+from dispatcher.receiver.message.receipt import Answer, answer
+from dispatcher.receiver.message.secret import Secret
+from dispatcher.receiver.message.verify import Delivery, verify
 from dispatcher.workbench.listen.arrival import FAILED, REFUSED, Arrival
 from dispatcher.workbench.listen.memory_inbox import MemoryInbox
 from dispatcher.workbench.listen.misbehaviour import Faults, Misbehaviour, Turn

@@ -8,8 +8,8 @@ import hashlib
 from dataclasses import dataclass
 from datetime import datetime
 
-from dispatcher.receiver.receipt import Receipt
-from dispatcher.receiver.verify import Delivery
+from dispatcher.receiver.message.receipt import Receipt
+from dispatcher.receiver.message.verify import Delivery
 from sink.contract.wire import ReceiptOutcome
 
 

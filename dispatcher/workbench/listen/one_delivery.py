@@ -18,7 +18,7 @@ from dispatcher.outbound.signing import Signer
 from dispatcher.outbound.target import Target
 from dispatcher.outbound.transport.engines import open_transport
 from dispatcher.outbound.transport.transport import EngineName, Progress
-from dispatcher.receiver.secret import Secret
+from dispatcher.receiver.message.secret import Secret
 from dispatcher.shared.outcome import CONFLICT, Answer, Response, classify
 from dispatcher.shared.text import hide, storable
 from dispatcher.workbench.listen.sample_delivery import Specimen

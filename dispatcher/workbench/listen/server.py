@@ -15,9 +15,9 @@ from socketserver import TCPServer, ThreadingMixIn
 from threading import Event, Lock, Thread
 from typing import Any
 
+from dispatcher.receiver.message.problem import Problem
+from dispatcher.receiver.message.receipt import Answer
 from dispatcher.receiver.middleware import BODY_SECONDS_MAX
-from dispatcher.receiver.problem import Problem
-from dispatcher.receiver.receipt import Answer
 from dispatcher.workbench.listen.listener import Listener, Reply
 from sink.contract.envelope import BODY_BYTES_MAX
 from sink.contract.exits import CommandError

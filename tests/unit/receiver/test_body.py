@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dispatcher.receiver import Reason, VerificationError
-from dispatcher.receiver.body import parse_body
+from dispatcher.receiver.message.body import parse_body
 from sink.contract.canonical import NotCanonical
 from sink.contract.envelope import Envelope
 from sink.contract.key import Key

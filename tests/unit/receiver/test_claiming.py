@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dispatcher.receiver import Receipt
-from dispatcher.receiver.claiming import result_of
+from dispatcher.receiver.claim.claiming import result_of
 from sink.contract.wire import ReceiptOutcome
 
 

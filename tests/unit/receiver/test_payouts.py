@@ -8,7 +8,7 @@ import pytest
 from deploy.payouts.cli import printable
 from deploy.payouts.order import Action, HoldOrder, OrderRefused
 from deploy.payouts.pages import render
-from dispatcher.receiver.body import parse_body
+from dispatcher.receiver.message.body import parse_body
 from sink.contract.money import money
 from tests.support.dispatch.sender import body, hold
 

@@ -20,7 +20,7 @@ from dispatcher.receiver import (
     verify,
     verify_inquiry,
 )
-from dispatcher.receiver.window import KEY_WINDOW_DEFAULT
+from dispatcher.receiver.message.window import KEY_WINDOW_DEFAULT
 from sink.contract.envelope import BODY_BYTES_MAX
 from sink.contract.wire import INQUIRY_PATH, KEY_WINDOW, SIGNATURES_MAX, ReceiptOutcome
 

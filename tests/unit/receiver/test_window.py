@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from dispatcher.receiver import KEY_WINDOW_DEFAULT, Inbox, Receipt, Secret, answer
-from dispatcher.receiver.window import key_window_text, prune_parameters
+from dispatcher.receiver.message.window import key_window_text, prune_parameters
 from sink.contract.wire import KEY_WINDOW, ReceiptOutcome
 from tests.support.dispatch.sender import KEY_BYTES, key_of
 

@@ -4,7 +4,7 @@ import hashlib
 import hmac
 from base64 import b64encode
 
-from dispatcher.receiver.secret import Secret
+from dispatcher.receiver.message.secret import Secret
 from dispatcher.workbench.conform.bad_input.aim import UNKNOWN_SECRET, Aim
 from dispatcher.workbench.conform.bad_input.bad_checks import (
     COUNT,

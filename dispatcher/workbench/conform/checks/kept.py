@@ -8,7 +8,7 @@ import hashlib
 import time
 from typing import Any
 
-from dispatcher.receiver.receipt import receipt_is_genuine
+from dispatcher.receiver.message.receipt import receipt_is_genuine
 from dispatcher.workbench.conform import judge, rules
 from dispatcher.workbench.conform.kit import Kit
 from dispatcher.workbench.conform.reply import Reply

@@ -13,7 +13,7 @@ from dispatcher.operators.receipts.key_inquiry import QUESTIONS_AT_ONCE, Inquire
 from dispatcher.outbound.endpoint import Endpoint, EndpointRow
 from dispatcher.outbound.inquiry_answer import InquiryError
 from dispatcher.outbound.secrets import Material
-from dispatcher.receiver.secret import Secret
+from dispatcher.receiver.message.secret import Secret
 from sink.contract.states import OrderPolicy
 from tests.support.dispatch.sender import key_of, receipt, secret_text, sign
 

@@ -7,8 +7,8 @@ import psycopg
 import pytest
 
 from dispatcher.receiver.errors import VerificationError
-from dispatcher.receiver.secret import Secret
-from dispatcher.receiver.verify import verify
+from dispatcher.receiver.message.secret import Secret
+from dispatcher.receiver.message.verify import verify
 from sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch.dispatching import add_endpoint, dispatching

@@ -17,7 +17,7 @@ from dispatcher.delivery.sender import Find, Sender
 from dispatcher.outbound.endpoint import Endpoint
 from dispatcher.outbound.signing import Signer
 from dispatcher.outbound.target import Target
-from dispatcher.receiver.secret import Secret
+from dispatcher.receiver.message.secret import Secret
 from dispatcher.shared.clock import seconds
 from dispatcher.shared.outcome import Answer, Response
 from dispatcher.shared.rate import BEGIN_SECONDS

@@ -17,7 +17,7 @@ from dispatcher.operators.receipts.rules import (
     compare,
 )
 from dispatcher.outbound.inquiry_answer import InquiryError, There, asked_seconds, judged, may_pass
-from dispatcher.receiver.secret import Secret
+from dispatcher.receiver.message.secret import Secret
 from dispatcher.shared.outcome import NoAnswer, Refused, Response
 from sink.contract.wire import ReceiptOutcome
 from tests.support.dispatch.sender import OTHER_KEY_BYTES, key_of, receipt, secret_text

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.outbound.receipt import other_key, proven_receipt
-from dispatcher.receiver.secret import Secret
+from dispatcher.receiver.message.secret import Secret
 from dispatcher.shared.outcome import RESPONSE_BYTES_READ_MAX
 from tests.support.dispatch.sender import KEY_BYTES, OTHER_KEY_BYTES, receipt
 

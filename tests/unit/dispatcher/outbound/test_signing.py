@@ -8,7 +8,7 @@ import http_sf
 
 from dispatcher.outbound.request import Composer
 from dispatcher.outbound.signing import Signer
-from dispatcher.receiver.secret import Secret
+from dispatcher.receiver.message.secret import Secret
 from sink.contract.key import Key
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from deploy.payouts.order import Action, HoldOrder
-from dispatcher.receiver.body import parse_body
+from dispatcher.receiver.message.body import parse_body
 from dispatcher.workbench.listen.sample_delivery import Specimen, SpecimenError, compose, data_of
 from sink.contract.envelope import BODY_BYTES_MAX
 

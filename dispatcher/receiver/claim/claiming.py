@@ -20,10 +20,10 @@ from collections.abc import Generator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from dispatcher.receiver.claim.statements import statement
 from dispatcher.receiver.errors import TakenBack
-from dispatcher.receiver.receipt import Receipt
-from dispatcher.receiver.statements import statement
-from dispatcher.receiver.verify import Delivery
+from dispatcher.receiver.message.receipt import Receipt
+from dispatcher.receiver.message.verify import Delivery
 from sink.contract.failpoints import failpoint
 from sink.contract.wire import ReceiptOutcome
 

@@ -9,7 +9,7 @@ because what a task still does on the connection has to be undone as well.
 from dataclasses import dataclass, field
 
 from dispatcher.receiver.errors import TakenBack
-from dispatcher.receiver.receipt import Receipt
+from dispatcher.receiver.message.receipt import Receipt
 
 
 @dataclass(slots=True, eq=False)

@@ -11,9 +11,9 @@ from enum import Enum
 from itertools import cycle
 from typing import Protocol
 
-from dispatcher.receiver import claiming, overlap
-from dispatcher.receiver.one_trip import Texts, Way, ways
-from dispatcher.receiver.receipt import Receipt
+from dispatcher.receiver.claim import claiming, overlap
+from dispatcher.receiver.claim.one_trip import Texts, Way, ways
+from dispatcher.receiver.message.receipt import Receipt
 
 Raw = Sequence[bytes | None] | None
 """A row as its texts on the wire, or none."""

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from dispatcher.receiver.body import Body, is_key, parse_body
 from dispatcher.receiver.errors import Reason, VerificationError
-from dispatcher.receiver.secret import Secret
+from dispatcher.receiver.message.body import Body, is_key, parse_body
+from dispatcher.receiver.message.secret import Secret
 from sink.contract.wire import (
     IDEMPOTENCY_KEY,
     SIGNATURES_MAX,

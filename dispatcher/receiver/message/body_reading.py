@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 
-from dispatcher.receiver.problem import Problem
+from dispatcher.receiver.message.problem import Problem
 from sink.contract.envelope import BODY_BYTES_MAX
 
 BODY_SECONDS_MAX = 10.0

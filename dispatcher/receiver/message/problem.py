@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 
-from dispatcher.receiver.receipt import RETRY_AFTER_SECONDS, Answer
+from dispatcher.receiver.message.receipt import RETRY_AFTER_SECONDS, Answer
 
 _TITLES = {
     400: "Malformed delivery",

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
-from dispatcher.receiver.claiming import composed
+from dispatcher.receiver.claim.claiming import composed
 
 _HARMLESS = re.compile(r"[ -&(-\[\]-~]*")
 """Printable ASCII but for the quote and the backslash."""

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from dispatcher.receiver.errors import TakenBack
-from dispatcher.receiver.secret import Secret
+from dispatcher.receiver.message.secret import Secret
 from sink.contract.canonical import rfc3339
 from sink.contract.wire import CONTENT_TYPE, KEY_WINDOW, RECEIPT_STATUS, ReceiptOutcome
 
