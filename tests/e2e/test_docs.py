@@ -21,7 +21,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg_pool import AsyncConnectionPool
 from sqlalchemy import create_engine, inspect
 
-from dispatcher.receiver.body import parse_body
+from dispatcher.receiver.message.body import parse_body
 from sink.contract.exits import ExitCode
 from spark_app.exposure.policy_file import read
 from tests.support.command import holdfast
