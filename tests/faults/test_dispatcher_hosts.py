@@ -1,7 +1,8 @@
 """The host of a dispatcher is wrong about the time, or about names.
 
 Real: the command in its own process with its clock or its resolver bent (`bent_dispatch`),
-Postgres, the receiver. Asserted: times as the database stored them, the log, the invariants.
+Postgres, the receiver. Asserted: times as the database stored them, the log, the invariants. On
+both engines: HOLDFAST_TEST_ENGINES=httpx,asyncio.
 """
 
 import time
@@ -12,13 +13,16 @@ from dispatcher.outbound.transport.engines import EngineName
 from dispatcher.shared.states import LaneState
 from sink.contract.exits import ExitCode
 from tests.support.dispatch.delivery import attempts, lanes
-from tests.support.dispatch.scene import LEASE_SECONDS, SHORT, FirstOf, Scene
+from tests.support.dispatch.scene import ENGINES, LEASE_SECONDS, SHORT, FirstOf, Scene
 from tests.support.dispatch.webhooks import Gate, answer
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.faults
 
 BENT = "tests.support.dispatch.bent_dispatch"
+
+AHEAD = {"httpx": "", "asyncio": "{},"}
+"""asyncio resolves once before there is anything to send; a failure then is no attempt."""
 
 LEFT = """
     SELECT extract(epoch FROM lease_until - clock_timestamp())::float
@@ -60,11 +64,11 @@ def test_clock_that_jumps_while_requests_run_moves_no_lease_and_no_retry(
     assert scene.unknown() == 0
 
 
-@pytest.mark.parametrize(("engine", "ahead"), [("httpx", ""), ("asyncio", "-,")])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_name_that_is_unknown_or_not_resolved_in_time_costs_retries_and_nothing_else(
-    scene: Scene, engine: EngineName, ahead: str
+    scene: Scene, engine: EngineName
 ) -> None:
-    # asyncio asks once before there is anything to send; that it fails is nobody's attempt.
+    ahead = AHEAD[engine].format("-")
     scene.endpoint(f"http://payouts.test:{scene.receiver.port}/payouts")
     scene.decisions.write("m_1", "m_1")
     bends = ("--resolve", f"payouts.test={ahead}-,hang,127.0.0.1")
@@ -76,7 +80,7 @@ def test_name_that_is_unknown_or_not_resolved_in_time_costs_retries_and_nothing_
     scene.check()
 
 
-@pytest.mark.parametrize("engine", ["httpx", "asyncio"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_name_that_becomes_a_metadata_address_is_not_connected_to(
     scene: Scene, engine: EngineName
 ) -> None:
@@ -91,12 +95,12 @@ def test_name_that_becomes_a_metadata_address_is_not_connected_to(
     assert lanes(scene.db)["m_1"].state is LaneState.DUE
 
 
-@pytest.mark.parametrize(("engine", "ahead"), [("httpx", ""), ("asyncio", "169.254.169.254,")])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_resolver_that_is_wrong_for_a_moment_costs_no_decision_and_no_step(
-    scene: Scene, engine: EngineName, ahead: str
+    scene: Scene, engine: EngineName
 ) -> None:
     """A schedule of one step, which the first real failure then needs."""
-    # asyncio asks once before there is anything to send; that it fails is nobody's attempt.
+    ahead = AHEAD[engine].format("169.254.169.254")
     where = f"http://payouts.test:{scene.receiver.port}/payouts"
     scene.endpoint(where, schedule_seconds=[0], concurrency=1)
     subjects = [f"m_{n}" for n in range(12)]

@@ -5,7 +5,6 @@ as a process. Asserted: the invariants, the recorded outcomes, the holds. On bot
 HOLDFAST_TEST_ENGINES=httpx,asyncio.
 """
 
-import os
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -20,7 +19,7 @@ from tests.support.dispatch.dispatching import drain
 from tests.support.dispatch.entries import NOON, WINDOW
 from tests.support.dispatch.invariants import check_applied_once
 from tests.support.dispatch.payouts import Payouts, empty_database, payouts
-from tests.support.dispatch.scene import Scene
+from tests.support.dispatch.scene import ENGINES, Scene
 from tests.support.dispatch.sender import hold
 from tests.support.dispatch.webhooks import answer
 from tests.support.servers.fault_proxy import FaultProxy
@@ -35,9 +34,6 @@ from tests.support.servers.line_faults import (
     throttle,
     truncate,
 )
-
-ENGINES = os.environ.get("HOLDFAST_TEST_ENGINES", "asyncio").split(",")
-"""The default one: the conformance suite runs each engine against each fault by itself."""
 
 pytestmark = [pytest.mark.faults, pytest.mark.parametrize("engine", ENGINES)]
 

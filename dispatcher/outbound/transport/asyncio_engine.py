@@ -1,7 +1,7 @@
-"""The asyncio engine: connections of its own on the dispatcher's event loop, parsed by llhttp.
+"""The asyncio engine: connections on the dispatcher's own event loop, parsed by llhttp.
 
-Nothing of a request leaves the thread that settles it, which is why it is the fast one: a client
-with a thread of its own needs the interpreter for each answer, and waits for it.
+It is the fast one because a request never leaves the thread that settles it: a client with a
+thread of its own has to wait for the interpreter lock at each answer.
 """
 
 import asyncio
@@ -13,7 +13,12 @@ import httpx
 
 from dispatcher.outbound.request import Request
 from dispatcher.outbound.target import Target, url_fault
-from dispatcher.outbound.transport.certificates import UnusablePemError, authorities, extend
+from dispatcher.outbound.transport.certificates import (
+    UnusablePemError,
+    authorities,
+    extend,
+    has_certificates,
+)
 from dispatcher.outbound.transport.channel import Channel
 from dispatcher.outbound.transport.dialing import Dialer, NotConnectedError
 from dispatcher.outbound.transport.guard import (
@@ -34,7 +39,7 @@ _NONE = (None, None)
 
 
 class AsyncioTransport:
-    """The transport of a dispatcher: connections of its own for each target."""
+    """The transport of a dispatcher: separate connections for each target."""
 
     def __init__(self, ca_file: Path | None = None, resolve: Resolve = system_addresses) -> None:
         """`ca_file` holds further certificate authorities to trust, as PEM.
@@ -45,7 +50,7 @@ class AsyncioTransport:
         self._tls = authorities(self._ca_pem)
         self._resolve = resolve
         self._channels: dict[Target, Channel] = {}
-        # Targets are compared by all that they hold, which takes as long as building a request.
+        # Comparing targets compares every field, which takes as long as building a request.
         self._newest: dict[int, tuple[Target, Channel]] = {}
         self._passed: Callable[[str], None] | None = (
             failpoint if os.environ.get(ENVIRONMENT) else None
@@ -72,7 +77,7 @@ class AsyncioTransport:
         except (httpx.InvalidURL, ValueError) as error:
             of_endpoint = isinstance(error, httpx.InvalidURL | UnusablePemError)
             return Refused(one_line(str(error)), of_endpoint=of_endpoint)
-        except OSError as error:  # no descriptor left to read a certificate by
+        except OSError as error:  # no file descriptor left to load a certificate with
             return NotSent(one_line(str(error)))
         channel.in_use += 1
         try:
@@ -104,7 +109,7 @@ class AsyncioTransport:
     async def retain(self, targets: Collection[Target]) -> None:
         """Close the connections of targets that are not in `targets` and not in use any more.
 
-        The names of the others are resolved meanwhile: a decision need not wait for that.
+        Begins to resolve the names of the others, so that no request has to wait for that.
         """
         kept = set(targets)
         gone = {target: each for target, each in self._channels.items() if target not in kept}
@@ -128,7 +133,7 @@ class AsyncioTransport:
         self._newest.clear()
         while self._channels:
             await self._channels.popitem()[1].close()
-        await asyncio.sleep(0)  # a turn of the loop, in which they are
+        await asyncio.sleep(0)  # one iteration of the loop, in which they close
 
     def _channel(self, target: Target) -> Channel:
         channel = self._channels.get(target)
@@ -136,9 +141,8 @@ class AsyncioTransport:
             if fault := url_fault(target.url):
                 raise httpx.InvalidURL(fault)
             tls = self._tls
-            if (target.ca_pem, target.client_cert_pem, target.client_key_pem) != (None, None, None):
-                tls = authorities(self._ca_pem)
-                extend(tls, target)
+            if has_certificates(target):
+                tls = extend(authorities(self._ca_pem), target)
             url = httpx.URL(target.url)
             guard = Guard(target.allowed, encrypted=target.encrypted, resolve=self._resolve)
             dialer = Dialer(target, url, guard, tls if target.encrypted else None)
@@ -148,7 +152,7 @@ class AsyncioTransport:
 
 
 def _answer(reply: Reply, total_timeout: float) -> Answer:
-    """Return what came of it: the status line decides, whatever happened to the body."""
+    """Return the answer: the status line decides, whatever happened to the body."""
     if reply.status is None:
         late = reply.fault is TIME_IS_UP
         return NoAnswer(f"no answer within {total_timeout:g} s" if late else one_line(reply.fault))

@@ -1,4 +1,4 @@
-"""What the asyncio engine keeps of a target: idle connections, and how a request to it begins."""
+"""What the asyncio engine keeps for each target: idle connections and the start of a request."""
 
 import asyncio
 from contextlib import suppress
@@ -19,7 +19,7 @@ class Channel:
     def __init__(self, url: httpx.URL, dialer: Dialer) -> None:
         """`dialer` opens connections to where `url` leads."""
         self.in_use = 0
-        """How many requests are under way."""
+        """Number of requests in progress."""
         self.dialer = dialer
         path, host = url.raw_path.decode("ascii"), url.netloc.decode("ascii")
         self._start = f"POST {path} HTTP/1.1\r\nhost: {host}\r\n"
@@ -28,9 +28,9 @@ class Channel:
         self._preparing: asyncio.Task[None] | None = None
 
     def head(self, request: Request) -> bytes:
-        """Return all of a request that comes before its body.
+        """Return the request line and the header fields.
 
-        Raises `ValueError` for what would end a field early, or is not ASCII.
+        Raises `ValueError` for a field with a control character or beyond ASCII.
         """
         fields = [f"{name}: {value}" for name, value in request.headers]
         if not "".join(fields).isprintable():
@@ -44,7 +44,7 @@ class Channel:
             raise ValueError("the request cannot be written: its headers are not ASCII") from None
 
     def idle(self) -> Connection | None:
-        """Return a connection that can be used at once: the one used last, others may expire."""
+        """Return the usable connection that was used last, or None; the others can expire."""
         if not self.dialer.fresh:
             return None
         expired = seconds() - KEEP_ALIVE_SECONDS
@@ -65,7 +65,7 @@ class Channel:
         return self.idle() or await self.dialer.dial()
 
     def give_back(self, connection: Connection) -> None:
-        """Keep a connection whose answer came to its end, and close any other."""
+        """Keep a connection whose answer was read to its end; close any other."""
         if connection.usable and not self._closed:
             connection.idle_since = seconds()
             self._idle.append(connection)
@@ -78,7 +78,7 @@ class Channel:
             self._idle.pop().abort()
 
     def close_expired(self) -> None:
-        """Close what has been idle for too long, or was closed by the other side."""
+        """Close connections that were idle for too long or that the other side closed."""
         expired = seconds() - KEEP_ALIVE_SECONDS
         for connection in self._idle:
             if connection.idle_since <= expired:
@@ -86,7 +86,7 @@ class Channel:
         self._idle = [connection for connection in self._idle if connection.usable]
 
     def prepare(self) -> None:
-        """Have the name resolved, unless that was begun before; a failure is the request's."""
+        """Begin to resolve the name, once; a failure is reported by the next request."""
         if self._preparing is None:
             self._preparing = asyncio.create_task(self._prepare())
 
@@ -95,7 +95,7 @@ class Channel:
             await self.dialer.look_up()
 
     async def close(self) -> None:
-        """Close every connection, those with a request under way when it has ended."""
+        """Close every connection; one with a request in progress closes when that ends."""
         self._closed = True
         self.drop()
         if self._preparing is not None:

@@ -1,12 +1,12 @@
-"""The connections to one target: a stack of idle ones, no queue.
+"""The connection pool of the httpx engine for one target: a stack of idle connections, no queue.
 
-httpcore's own pool looks at every connection for every request, which at 64 connections costs
-ten times the request itself. The dispatcher already limits how many requests run at once, so all
-that is left to do is to take an idle connection or to open one.
+httpcore's own pool scans every connection for every request, which at 64 connections costs ten
+times the request itself. The dispatcher already limits concurrent requests, so this pool only takes
+an idle connection or opens one.
 
-One carries another request behind a 2xx that came after the whole request had left: a receiver that
-answers without reading takes the rest for the beginning of the next request, and its answer to that
-would be booked as the next one's. httpcore keeps it whatever the status is.
+A connection is reused only after a 2xx that arrived after the whole request had left: a receiver
+that answers without reading takes the unread rest for the start of the next request, and its answer
+to that would be recorded as the next request's. httpcore would reuse it after any status.
 """
 
 import ssl
@@ -20,11 +20,11 @@ from dispatcher.outbound.transport.kernel import unacknowledged
 _SUCCESS, _REDIRECTION = 200, 300
 
 KEEP_ALIVE_SECONDS = 15.0
-"""How long an idle connection is kept; servers mostly keep it longer, so few close as we write."""
+"""How long an idle connection is kept: less than most servers do, so few close as we write."""
 
 
 class Connections(httpcore.AsyncConnectionPool):
-    """Serves requests to a single origin, each on a connection of its own."""
+    """Serves requests to a single origin; each has a connection to itself."""
 
     def __init__(self, tls: ssl.SSLContext, network: httpcore.AsyncNetworkBackend) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Connections(httpcore.AsyncConnectionPool):
 
     @property
     def in_use(self) -> bool:
-        """Whether a request is under way."""
+        """Whether a request is in progress."""
         return bool(self._busy)
 
     async def handle_async_request(self, request: httpcore.Request) -> httpcore.Response:
@@ -55,7 +55,7 @@ class Connections(httpcore.AsyncConnectionPool):
             await connection.aclose()
             raise
         stream: httpcore.AsyncNetworkStream = response.extensions["network_stream"]
-        # httpcore reads when the loop's transport holds nothing any more; the kernel may still.
+        # httpcore reads once the loop's transport is empty; the kernel may still hold bytes.
         sent = not unacknowledged(stream.get_extra_info("socket").fileno())
         keeps = _SUCCESS <= response.status < _REDIRECTION and sent
         return httpcore.Response(
@@ -66,9 +66,9 @@ class Connections(httpcore.AsyncConnectionPool):
         )
 
     async def give_back(self, connection: httpcore.AsyncHTTPConnection, *, keeps: bool) -> None:
-        """Keep a connection whose response was read to its end, and close any other.
+        """Keep a connection whose response was read to its end; close any other.
 
-        `keeps` says that status and time of the response allow for it.
+        `keeps` is whether status and time of the response permit reuse.
         """
         self._busy.discard(connection)
         if keeps and connection.is_idle() and not _surplus(connection):
@@ -77,12 +77,12 @@ class Connections(httpcore.AsyncConnectionPool):
             await connection.aclose()
 
     def drop(self) -> None:
-        """Use no idle connection again; `close_expired` closes them."""
+        """Stop using every idle connection; `close_expired` closes them."""
         self._dropped += self._idle
         self._idle = []
 
     async def close_expired(self) -> None:
-        """Close what was dropped, has been idle for too long, or was closed by the other side."""
+        """Close connections that were dropped, idle for too long, or closed by the other side."""
         expired = [connection for connection in self._idle if connection.has_expired()]
         self._idle = [connection for connection in self._idle if connection not in expired]
         dropped, self._dropped = self._dropped, []
@@ -99,7 +99,7 @@ class Connections(httpcore.AsyncConnectionPool):
 
     async def _take(self) -> httpcore.AsyncHTTPConnection | None:
         while self._idle:
-            connection = self._idle.pop()  # the one used last: the others may expire
+            connection = self._idle.pop()  # the one used last, so that the others can expire
             if not connection.has_expired():
                 return connection
             await connection.aclose()
@@ -135,9 +135,9 @@ class _Body:
 
 
 def _surplus(connection: httpcore.AsyncHTTPConnection) -> bool:
-    """Return whether anything was read behind the response: it must not answer another request.
+    """Return whether bytes arrived after the response: they must not answer another request.
 
-    httpcore has no public way to it, and would take it for the next response.
+    httpcore would take them for the next response, and has no public way to ask for them.
     """
     http: Any = connection._connection  # noqa: SLF001
     if http._h11_state.trailing_data[0]:  # noqa: SLF001
@@ -146,7 +146,7 @@ def _surplus(connection: httpcore.AsyncHTTPConnection) -> bool:
     if tls is None:
         return False
     try:
-        tls.read(1)  # further records that came along with the response
+        tls.read(1)  # further TLS records that arrived with the response
     except ssl.SSLWantReadError:
         return False
     except ssl.SSLError:

@@ -1,7 +1,7 @@
-"""Opening connections to one target: only to addresses that the guard gave out.
+"""Opens connections to one target, only to addresses that the guard permits.
 
-A name is resolved and judged at most every 30 s, however many connections are opened, and what was
-judged is what is connected to. The certificate is checked against the name of the URL.
+A name is resolved and judged at most every 30 s, however many connections are opened. The judged
+address is the one that is connected to; the certificate is checked against the name of the URL.
 """
 
 import asyncio
@@ -12,15 +12,13 @@ from typing import cast
 import httpx
 
 from dispatcher.outbound.target import Target
-from dispatcher.outbound.transport.guard import Guard, ResolveError
+from dispatcher.outbound.transport.guard import Guard, ResolveError, host_and_port
 from dispatcher.outbound.transport.http_connection import Connection
 from dispatcher.shared.clock import seconds
 from sink.contract.failpoints import failpoint
 
 RESOLVED_SECONDS = 30.0
 """How long addresses are used before the name is resolved and judged again."""
-
-_PORTS = {"http": 80, "https": 443}
 
 
 class NotConnectedError(Exception):
@@ -33,13 +31,11 @@ class Dialer:
     def __init__(
         self, target: Target, url: httpx.URL, guard: Guard, tls: ssl.SSLContext | None
     ) -> None:
-        """`tls` is for https:// alone."""
+        """`tls` is given for https:// only."""
         self.addresses: tuple[str, ...] = ()
-        """The addresses that were judged last and may be connected to."""
+        """The addresses that may be connected to, as judged last."""
         self._target = target
-        # As it stands in the URL, in ASCII: a name goes to the resolver, an address comes back.
-        self._host = url.raw_host.decode("ascii")
-        self._port = _PORTS[url.scheme] if url.port is None else url.port
+        self._host, self._port = host_and_port(url)
         self._guard = guard
         self._tls = tls
         self._first = 0
@@ -65,7 +61,7 @@ class Dialer:
             except ResolveError:
                 if not self.addresses:
                     raise
-                # What was judged stays judged while the resolver is away.
+                # While the resolver fails, the addresses judged last stay in use.
             except BaseException:
                 self.addresses = ()
                 raise
@@ -74,15 +70,15 @@ class Dialer:
             self._fresh_until = seconds() + RESOLVED_SECONDS
 
     async def dial(self) -> Connection:
-        """Connect to the first address that can be, within the connect timeout.
+        """Connect to the first address that accepts, within the connect timeout.
 
-        Whoever comes next begins with that address, too, and after the last resolves anew. Raises
-        `NotConnectedError`.
+        The next call starts at that address; after the last has failed, the name is resolved again.
+        Raises `NotConnectedError`.
         """
         end = seconds() + self._target.connect_timeout
         addresses, fault = self.addresses[self._first :], "no address"
         for place, address in enumerate(addresses):
-            # An address that swallows packets leaves a share of the time to those behind it.
+            # An address that drops packets must leave time for the addresses after it.
             share = max(0.001, (end - seconds()) / (len(addresses) - place))
             try:
                 async with asyncio.timeout(share):
@@ -113,7 +109,7 @@ class Dialer:
             transport, _ = await loop.create_connection(lambda: connection, sock=opened)
             if self._tls is not None:
                 failpoint("D6")
-                # In two steps: `create_connection` would keep the transport below to itself.
+                # Two steps, because `create_connection` does not expose the transport below TLS.
                 encrypted = await loop.start_tls(
                     transport,
                     connection,
@@ -123,7 +119,7 @@ class Dialer:
                 )
                 connection.encrypted(cast("asyncio.Transport", encrypted))
         except BaseException:
-            # What holds the socket by now must end before its number is somebody else's.
+            # Its transport must end before the descriptor is closed and its number reused.
             connection.abort()
             opened.close()
             raise

@@ -1,22 +1,26 @@
-"""The address guard: resolve a name, judge every address of it, and give out only judged ones.
+"""The address guard: resolve a name, judge each of its addresses, return only permitted ones.
 
-It sits where a connection is made: what was judged is an address, and that very address is what is
-connected to. So a name cannot answer with a public address when it is checked and with a private
-one when it is used. Certificates are checked against the name of the URL, as usual.
+It runs where a connection is made, and the judged address is the one that is connected to. So a
+name cannot resolve to a public address when it is checked and to a private one when it is used.
+Certificates are checked against the name of the URL, as usual.
 """
 
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 
+import httpx
+
 from dispatcher.outbound.address import Network, is_allowed, refusal
 from sink.contract.failpoints import failpoint
 
 ADDRESSES_MAX = 8
-"""How many addresses of one name are considered."""
+"""Maximum number of addresses considered for one name."""
+
+_PORTS = {"http": 80, "https": 443}
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""From a host and a port to its addresses; raises `OSError` or `UnicodeError`."""
+"""From host and port to addresses, as text; raises `OSError` or `UnicodeError`."""
 
 
 class AddressRefusedError(Exception):
@@ -27,6 +31,12 @@ class ResolveError(Exception):
     """The host's name has no address, or the resolver did not answer."""
 
 
+def host_and_port(url: httpx.URL) -> tuple[str, int]:
+    """Return where `url` leads: the host in ASCII, as the resolver takes it, and the port."""
+    port = _PORTS[url.scheme] if url.port is None else url.port
+    return url.raw_host.decode("ascii"), port
+
+
 async def system_addresses(host: str, port: int) -> Sequence[str]:
     """Return the addresses that the system's resolver finds, in its order."""
     loop = asyncio.get_running_loop()
@@ -35,7 +45,7 @@ async def system_addresses(host: str, port: int) -> Sequence[str]:
 
 
 class Guard:
-    """Finds the addresses that one target may be reached at."""
+    """Finds the addresses at which one target may be reached."""
 
     def __init__(
         self, allowed: Sequence[Network], *, encrypted: bool, resolve: Resolve = system_addresses
@@ -46,14 +56,14 @@ class Guard:
 
     @property
     def encrypted(self) -> bool:
-        """Whether what is connected to will speak TLS."""
+        """Whether the connection will use TLS."""
         return self._encrypted
 
     async def addresses(self, host: str, port: int, seconds: float | None) -> list[str]:
         """Return the addresses of `host` that may be connected to, at least one.
 
-        Raises `ResolveError` when there is none within `seconds`, and `AddressRefusedError` when
-        there is none that is permitted.
+        Raises `ResolveError` when the resolver finds none within `seconds`, and
+        `AddressRefusedError` when none that it finds is permitted.
         """
         failpoint("D4")
         try:
@@ -63,15 +73,19 @@ class Guard:
             raise ResolveError(f"{host} was not resolved within {seconds:g} s") from None
         except (OSError, UnicodeError) as error:
             raise ResolveError(f"{host} cannot be resolved: {error}") from None
-        permitted = self._permitted(list(dict.fromkeys(found))[:ADDRESSES_MAX])
+        permitted = self.permitted(found)
         if not permitted:
             raise ResolveError(f"{host} has no address")
         return permitted
 
-    def _permitted(self, addresses: Sequence[str]) -> list[str]:
+    def permitted(self, found: Sequence[str]) -> list[str]:
+        """Return the permitted ones of the first `ADDRESSES_MAX` addresses.
+
+        Empty only if `found` is empty; raises `AddressRefusedError` when none is permitted.
+        """
         refusals = []
         permitted = []
-        for address in addresses:
+        for address in list(dict.fromkeys(found))[:ADDRESSES_MAX]:
             reason = refusal(address, self._allowed)
             if reason is None and not self._encrypted and not is_allowed(address, self._allowed):
                 reason = f"plain http:// to {address} needs an allow_cidrs entry of the endpoint"

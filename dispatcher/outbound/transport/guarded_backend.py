@@ -1,4 +1,4 @@
-"""How the httpx engine opens a connection: only to addresses that the guard gave out."""
+"""How httpx opens a connection: only to addresses that the guard permits."""
 
 import asyncio
 import ssl
@@ -25,10 +25,10 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """Connect to the first address of `host` that may be and can be connected to.
+        """Connect to the first permitted address of `host` that accepts.
 
         `timeout` covers the resolver and all addresses together. Raises `AddressRefusedError`,
-        `ResolveError`, or httpcore's own errors of connecting.
+        `ResolveError`, or httpcore's own connection errors.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + (timeout or 0)
@@ -36,7 +36,7 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
         failpoint("D5")
         left = len(addresses)
         while True:
-            # An address that swallows packets leaves a share of the time to those behind it.
+            # An address that drops packets must leave time for the addresses after it.
             share = max(0.001, (end - loop.time()) / left) if timeout else None
             try:
                 stream = await self._network.connect_tcp(
@@ -50,9 +50,9 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
 
 
 class _Handshake(httpcore.AsyncNetworkStream):
-    """A connection that is about to be encrypted, and is closed when that is cancelled.
+    """A connection before its TLS handshake; it is closed when the handshake is cancelled.
 
-    httpcore closes it after an error but not after a cancellation, which is how a deadline ends it.
+    httpcore closes it after an error but not after a cancellation, which is what a deadline causes.
     """
 
     def __init__(self, stream: httpcore.AsyncNetworkStream) -> None:
@@ -64,7 +64,7 @@ class _Handshake(httpcore.AsyncNetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - the signature is httpcore's
     ) -> httpcore.AsyncNetworkStream:
-        """Encrypt the connection; the name of the URL is what the certificate must be for."""
+        """Make the handshake; the certificate must be for the name of the URL."""
         failpoint("D6")
         try:
             return await self._stream.start_tls(ssl_context, server_hostname, timeout)

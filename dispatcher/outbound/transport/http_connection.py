@@ -1,9 +1,10 @@
-"""One HTTP/1.1 connection: a request at a time, and of its answer as much as is looked at.
+"""One HTTP/1.1 connection: one request at a time, and a bounded part of its answer.
 
-The parser is llhttp, by `httptools`. What it leaves to its caller is here: how much may be read,
-what ends an answer, and whether the connection may carry another request. It may behind a 2xx that
-came after the whole request had left: a receiver that answers without reading takes the rest for
-the beginning of the next request, and its answer to that would be booked as the next one's.
+The parser is llhttp, by `httptools`. This module decides what llhttp leaves to its caller: how much
+is read, what ends an answer, and whether the connection is reused. It is reused only after a 2xx
+that arrived after the whole request had left: a receiver that answers without reading takes the
+unread rest for the start of the next request, and its answer to that would be recorded as the next
+request's.
 """
 
 import asyncio
@@ -18,10 +19,10 @@ from dispatcher.shared.outcome import RESPONSE_BYTES_READ_MAX
 from sink.contract.wire import KEY_WINDOW
 
 HEAD_BYTES_MAX = 64 * 1024
-"""How much is read before a final status line and its fields have come, interim answers too."""
+"""Maximum read up to the end of the final header, interim answers included."""
 
 ANSWER_BYTES_MAX = 256 * 1024
-"""How much is read of one answer, whatever little of it is body: chunks and trailers are not."""
+"""Maximum read of one answer, with chunk framing and trailers, however small its body is."""
 
 TIME_IS_UP = "time is up"
 
@@ -29,21 +30,21 @@ _RETRY_AFTER = b"retry-after"
 _KEY_WINDOW = KEY_WINDOW.encode()
 _LENGTHS = frozenset({len(_RETRY_AFTER), len(_KEY_WINDOW)})
 _FIELDS_MAX = 16
-"""How many fields of one name are kept."""
+"""Maximum number of fields kept for one name."""
 
 _INTERIM, _SWITCHING, _FINAL, _REDIRECTION = 100, 101, 200, 300
 
 
 class _SurplusError(Exception):
-    """There are bytes behind an answer."""
+    """Bytes arrived after the answer."""
 
 
 class _StatusError(Exception):
-    """The status line has a number that is no status."""
+    """The number in the status line is not an HTTP status."""
 
 
 class Reply:
-    """What came back for one request."""
+    """What was received for one request."""
 
     __slots__ = ("body", "fault", "key_window", "retry_after", "status")
 
@@ -53,20 +54,20 @@ class Reply:
         self.key_window: str | None = None
         self.body = b""
         self.fault = ""
-        """Why there is no more; empty where the answer came to its end."""
+        """Why the answer is incomplete; empty when it came to its end."""
 
 
 class Connection(asyncio.Protocol):
-    """Made by a loop's `create_connection`, and then used by one request after another."""
+    """The protocol object of one connection, used by one request after another."""
 
     def __init__(self, address: str) -> None:
         self.address = address
-        """The judged address that it leads to."""
+        """The judged address that it is connected to."""
         self.idle_since = 0.0
         self.usable = False
         """Whether another request may be written."""
         self._parser: HttpResponseParser | None = HttpResponseParser(self)
-        # Or an interim answer that says `close` would be taken for the last one.
+        # Otherwise an interim answer with `connection: close` ends the parsing.
         self._parser.set_dangerous_leniencies(lenient_keep_alive=True)
         self._transport: asyncio.Transport | None = None
         self._below: asyncio.Transport | None = None
@@ -80,9 +81,9 @@ class Connection(asyncio.Protocol):
     async def exchange(
         self, head: bytes, body: bytes, left: float, passed: Callable[[str], None] | None
     ) -> Reply:
-        """Write a request and read its answer, for the `left` seconds at most: more than 0.
+        """Write a request and read its answer within `left` seconds (more than 0).
 
-        `passed` hears of D7 and D8. A cancellation ends the connection.
+        `passed` is called at the failpoints D7 and D8. A cancellation ends the connection.
         """
         loop = asyncio.get_running_loop()
         reply = self._reply = Reply()
@@ -103,28 +104,28 @@ class Connection(asyncio.Protocol):
         return reply
 
     def is_quiet(self) -> bool:
-        """Return whether it can be used and nothing lies unread, not even that it was closed.
+        """Return whether it can be used and its socket has nothing to read, not even its end.
 
-        The loop may not have looked since; and what nobody asked for must not become an answer.
+        The loop may not have polled since, and unrequested bytes must not become an answer.
         """
         return self.usable and not self._unread.poll(0)
 
     def abort(self) -> None:
-        """Close at once, whatever is under way."""
+        """Close at once, also during a request."""
         self.usable = False
         if self._transport is not None:
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin; asyncio calls this."""
-        # What TCP and TLS have, though uvloop's does not say so.
+        # TCP and TLS transports are both; uvloop does not declare it.
         self._transport = cast("asyncio.Transport", transport)
         self._descriptor = transport.get_extra_info("socket").fileno()
         self._unread.register(self._descriptor, select.POLLIN)
         self.usable = True
 
     def encrypted(self, transport: asyncio.Transport) -> None:
-        """Go on by the TLS of `transport`, which stands on the one before."""
+        """Use the TLS layer `transport`, which is above the transport used so far."""
         if self._transport is not None:
             self._transport, self._below = transport, self._transport
 
@@ -132,14 +133,14 @@ class Connection(asyncio.Protocol):
         """End; asyncio calls this."""
         self.usable = False
         self._end(f"connection lost: {exc}" if exc else "connection closed by the receiver")
-        # They refer to each other, and an answer is large: none of it waits to be found as garbage.
+        # Break the reference cycle: an answer is large and must not wait for the garbage collector.
         self._parser = self._transport = self._below = None
         self._reply = Reply()
 
     def data_received(self, data: bytes) -> None:
-        """Read what came; asyncio calls this."""
+        """Parse received bytes; asyncio calls this."""
         if self._done is None or self._done.done():
-            self.abort()  # nobody asked: it must not become the answer to the next request
+            self.abort()  # unrequested: it must not become the next answer
             return
         room = HEAD_BYTES_MAX - self._read
         self._read += len(data)
@@ -147,10 +148,10 @@ class Connection(asyncio.Protocol):
             self._feed(data[:room])
             data = data[room:]
             if self._reply.status is None:
-                self._end("more was sent than is read before a status")
+                self._end("its header is longer than the limit")
         self._feed(data)
         if self._read > ANSWER_BYTES_MAX:
-            self._end("more was sent than is read of an answer")
+            self._end("its answer is longer than the limit")
 
     def _feed(self, data: bytes) -> None:
         if self._parser is None or self._done is None or self._done.done():
@@ -162,15 +163,15 @@ class Connection(asyncio.Protocol):
             self._end("")
         except HttpParserError as error:
             self.usable = False
-            self._end(f"no HTTP that can be read: {error.__context__ or error}")
+            self._end(f"its answer is not valid HTTP: {error.__context__ or error}")
 
     def on_message_begin(self) -> None:
-        """Begin an answer, or bytes behind one; the parser calls this and what follows."""
+        """Begin an answer, or refuse bytes after one; the parser calls this and what follows."""
         if self._done is None or self._done.done():
             raise _SurplusError
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep the fields that mean something to a dispatcher, and no trailers."""
+        """Keep Retry-After and the key window; ignore every other field and trailers."""
         reply = self._reply
         if reply.status is not None or len(name) not in _LENGTHS:
             return
@@ -181,7 +182,7 @@ class Connection(asyncio.Protocol):
             reply.key_window = _text(value)
 
     def on_headers_complete(self) -> None:
-        """Take the status, unless it is an interim one."""
+        """Record the status, unless it is interim."""
         if self._parser is None:
             return
         status = self._parser.get_status_code()
@@ -192,7 +193,7 @@ class Connection(asyncio.Protocol):
             self._early = self._is_unsent()
 
     def on_body(self, chunk: bytes) -> None:
-        """Keep the first part of the body; the rest takes the connection along."""
+        """Keep the first part of the body; a longer one ends the connection."""
         reply = self._reply
         if reply.status is None:
             return
@@ -201,7 +202,7 @@ class Connection(asyncio.Protocol):
             self._end("")
 
     def on_message_complete(self) -> None:
-        """End the answer, or go on behind an interim one."""
+        """End the answer, or continue after an interim one."""
         reply = self._reply
         if reply.status is None:
             reply.retry_after, reply.key_window = (), None
@@ -211,15 +212,15 @@ class Connection(asyncio.Protocol):
             self.usable = keeps
 
     def _is_kept(self) -> bool:
-        """Return whether another request may follow the one that was answered."""
+        """Return whether the connection may carry another request."""
         if self._parser is None:
             return False
         return self.usable and not self._early and bool(self._parser.should_keep_alive())
 
     def _is_unsent(self) -> bool:
-        """Return whether a byte of the request is still here.
+        """Return whether a byte of the request is still on this machine.
 
-        Each layer keeps some and says nothing of the one below: TLS, TCP's transport, the kernel.
+        TLS, the TCP transport and the kernel each buffer, and each reports only its own buffer.
         """
         if self._transport is None:
             return True
@@ -238,11 +239,11 @@ class Connection(asyncio.Protocol):
     async def _write_slowly(self, head: bytes, body: bytes, passed: Callable[[str], None]) -> None:
         for data, point in ((head, "D7"), (body, "D8")):
             self._write(data)
-            await asyncio.sleep(0)  # uvloop writes at the end of its turn
+            await asyncio.sleep(0)  # uvloop writes at the end of the iteration
             passed(point)
 
     def _end(self, fault: str) -> None:
-        """End the answer; only one that came to its end leaves the connection usable."""
+        """End the answer and make the connection unusable; `on_message_complete` may restore it."""
         if self._done is not None and not self._done.done():
             self.usable = False
             self._reply.fault = fault

@@ -1,11 +1,10 @@
 """The httpx engine: one POST, every limit, faults as values.
 
-It uses httpx's transport layer without its client, so that there is nothing to switch off: no
-redirects, no cookies, no proxies from the environment, no decompression.
+It delivers where `httptools`, the parser of the asyncio engine, has no wheel, and for comparison
+(`--engine httpx`).
 """
 
 import asyncio
-import ssl
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -13,28 +12,29 @@ from typing import Any
 import httpx
 
 from dispatcher.outbound.request import Request
-from dispatcher.outbound.target import Target, url_fault
-from dispatcher.outbound.transport.certificates import UnusablePemError, extend, trust
-from dispatcher.outbound.transport.connections import Connections
+from dispatcher.outbound.target import Target
+from dispatcher.outbound.transport.certificates import (
+    UnusablePemError,
+    bundled_authorities,
+    extend,
+    has_certificates,
+)
 from dispatcher.outbound.transport.guard import (
     AddressRefusedError,
-    Guard,
     Resolve,
     ResolveError,
     system_addresses,
 )
-from dispatcher.outbound.transport.guarded_backend import GuardedBackend
+from dispatcher.outbound.transport.httpx_channel import (
+    FAULTS,
+    HttpxChannel,
+    Received,
+    Trace,
+    fault_text,
+)
 from dispatcher.outbound.transport.transport import Progress
 from dispatcher.shared.clock import seconds
-from dispatcher.shared.outcome import (
-    RESPONSE_BYTES_READ_MAX,
-    Answer,
-    NoAnswer,
-    NotSent,
-    Refused,
-    Response,
-    too_late,
-)
+from dispatcher.shared.outcome import Answer, NoAnswer, NotSent, Refused, Response, too_late
 from dispatcher.shared.text import one_line
 from sink.contract.failpoints import failpoint
 from sink.contract.wire import KEY_WINDOW
@@ -53,9 +53,9 @@ class HttpxTransport:
         Raises `OSError` when it cannot be read and `UnusablePemError` when it holds none.
         """
         self._ca_pem = None if ca_file is None else ca_file.read_bytes()
-        self._tls = _tls_context(self._ca_pem)
+        self._tls = bundled_authorities(self._ca_pem)
         self._resolve = resolve
-        self._channels: dict[Target, _Channel] = {}
+        self._channels: dict[Target, HttpxChannel] = {}
 
     def fault(self, target: Target) -> str | None:
         """Return why httpx cannot use the target's URL or certificates, or None."""
@@ -74,19 +74,25 @@ class HttpxTransport:
             channel = self._channel(target)
         except (httpx.InvalidURL, UnusablePemError) as error:
             return Refused(one_line(str(error)), of_endpoint=True)
-        exchange = _Exchange(channel, target, request, progress, end)
+        received, total = Received(), target.total_timeout
+        traced = _traced(progress, end)
         try:
             async with asyncio.timeout(end - seconds()):
-                await exchange.run()
-        except (httpx.HTTPError, ssl.SSLError, TimeoutError) as error:
-            return exchange.answer(_fault(error, target.total_timeout))
+                await channel.exchange(
+                    channel.request(
+                        "POST", request.headers, total, content=request.body, trace=traced
+                    ),
+                    received,
+                )
+        except FAULTS as error:
+            return _answer(received, fault_text(error, total), sent=progress.sent)
         except _TooLateError:
-            return NotSent(too_late(target.total_timeout))
+            return NotSent(too_late(total))
         except ResolveError as error:
             return NotSent(one_line(str(error)))
         except AddressRefusedError as error:
             return Refused(one_line(str(error)), of_endpoint=True)
-        return exchange.answer("no status line")
+        return _answer(received, "no status line", sent=progress.sent)
 
     async def retain(self, targets: Collection[Target]) -> None:
         """Close the connections of targets that are not in `targets` and not in use any more."""
@@ -107,101 +113,32 @@ class HttpxTransport:
         while self._channels:
             await self._channels.popitem()[1].aclose()
 
-    def _channel(self, target: Target) -> "_Channel":
+    def _channel(self, target: Target) -> HttpxChannel:
         if target not in self._channels:
-            if fault := url_fault(target.url):
-                raise httpx.InvalidURL(fault)
-            guard = Guard(target.allowed, encrypted=target.encrypted, resolve=self._resolve)
-            self._channels[target] = _Channel(target, self._tls_of(target), guard)
+            tls = self._tls
+            if has_certificates(target):
+                tls = extend(bundled_authorities(self._ca_pem), target)
+            self._channels[target] = HttpxChannel(target, tls, self._resolve)
         return self._channels[target]
 
-    def _tls_of(self, target: Target) -> ssl.SSLContext:
-        if (
-            target.ca_pem is None
-            and target.client_cert_pem is None
-            and target.client_key_pem is None
-        ):
-            return self._tls
-        context = _tls_context(self._ca_pem)
-        extend(context, target)
-        return context
+
+def _answer(received: Received, fault: str, *, sent: bool) -> Answer:
+    """Return what came of a request: the status line decides, whatever happened to the body."""
+    if received.status is not None:
+        window = received.headers.get(KEY_WINDOW)
+        return Response(received.status, received.retry_after, bytes(received.body), window)
+    return NoAnswer(fault) if sent else NotSent(fault)
 
 
-class _Channel(httpx.AsyncHTTPTransport):
-    """httpx's transport to one target, on connections that are opened through the address guard."""
+def _traced(progress: Progress, end: float) -> Trace:
+    """Return what notes that the request begins to be written, and refuses that after `end`."""
 
-    def __init__(self, target: Target, tls: ssl.SSLContext, guard: Guard) -> None:
-        super().__init__(verify=tls, trust_env=False)
-        self.url = httpx.URL(target.url)
-        # httpx has no parameter for a pool or a network backend of one's own.
-        self.connections = Connections(tls, GuardedBackend(guard))
-        self._pool = self.connections
-
-
-class _Exchange:
-    """One request on its way, and what is known of the response so far."""
-
-    def __init__(
-        self,
-        channel: _Channel,
-        target: Target,
-        request: Request,
-        progress: Progress,
-        end: float,
-    ) -> None:
-        """`end` is when its time is over, by this process's clock."""
-        self._end = end
-        self._channel = channel
-        self._target = target
-        self._request = request
-        self._progress = progress
-        self._status: int | None = None
-        self._retry_after: tuple[str, ...] = ()
-        self._key_window: str | None = None
-        self._body = bytearray()
-
-    async def run(self) -> None:
-        """Send, read the status line, then as much of the body as is looked at."""
-        total = self._target.total_timeout
-        timeouts = {
-            "connect": min(self._target.connect_timeout, total),
-            "pool": total,
-            "read": total,
-            "write": total,
-        }
-        request = httpx.Request(
-            "POST",
-            self._channel.url,
-            headers=list(self._request.headers),
-            content=self._request.body,
-            extensions={"timeout": timeouts, "trace": self._trace},
-        )
-        response = await self._channel.handle_async_request(request)
-        try:
-            self._status = response.status_code
-            self._retry_after = tuple(response.headers.get_list("retry-after"))
-            self._key_window = response.headers.get(KEY_WINDOW)
-            async for chunk in response.aiter_raw():
-                self._body += chunk[: RESPONSE_BYTES_READ_MAX - len(self._body)]
-                if len(self._body) >= RESPONSE_BYTES_READ_MAX:
-                    break
-        finally:
-            # A body that was not read to its end takes its connection along.
-            await response.aclose()
-
-    def answer(self, fault: str) -> Answer:
-        """Return what came of it: the status line decides, whatever happened to the body."""
-        if self._status is not None:
-            body = bytes(self._body)
-            return Response(self._status, self._retry_after, body, self._key_window)
-        return NoAnswer(fault) if self._progress.sent else NotSent(fault)
-
-    async def _trace(self, name: str, _info: Any) -> None:
+    async def trace(name: str, _info: Any) -> None:
         match name:
             case "http11.send_request_headers.started":
-                if seconds() >= self._end:
+                if seconds() >= end:
                     raise _TooLateError
-                self._progress.sent = True
+                progress.sent = True
             case "http11.send_request_headers.complete":
                 failpoint("D7")
             case "http11.send_request_body.complete":
@@ -209,21 +146,4 @@ class _Exchange:
             case "http11.receive_response_headers.complete":
                 failpoint("D9")
 
-
-def _fault(error: Exception, total_timeout: float) -> str:
-    name = type(error).__name__
-    if isinstance(error, TimeoutError):
-        return f"no answer within {total_timeout:g} s"
-    text = str(error)
-    if isinstance(error, httpx.RemoteProtocolError):
-        # Behind the colon it quotes the answer, which fewer people may see than a fault.
-        text = text.partition(":")[0]
-    return one_line(f"{name}: {text}" if text else name)
-
-
-def _tls_context(ca_pem: bytes | None) -> ssl.SSLContext:
-    context = httpx.create_ssl_context(trust_env=False)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if ca_pem is not None:
-        trust(context, ca_pem)
-    return context
+    return trace

@@ -1,4 +1,4 @@
-"""What the kernel still holds of what was written to a socket."""
+"""How much of what was written to a socket the kernel still holds."""
 
 import fcntl
 import sys
@@ -8,11 +8,11 @@ _EMPTY = bytes(4)
 
 
 def unacknowledged(descriptor: int) -> int:
-    """Return how many bytes the other side's kernel has not confirmed yet.
+    """Return how many bytes the other side's kernel has not acknowledged yet.
 
-    It confirms with each segment what it has taken so far, so behind the answer of a receiver that
-    read the whole request this is 0. It is 0, too, where the kernel cannot be asked: elsewhere than
-    on Linux, or because the socket is closed.
+    Every segment acknowledges what was received so far, so this is 0 after the answer of a receiver
+    that read the whole request. It is also 0 where the kernel cannot report it: on other systems
+    than Linux, and for a closed socket.
     """
     if sys.platform != "linux":
         return 0

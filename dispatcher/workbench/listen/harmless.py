@@ -13,7 +13,7 @@ from dispatcher.outbound.endpoint_probe import (
     reason_of,
     unreached,
 )
-from dispatcher.outbound.transport.looking import look
+from dispatcher.outbound.transport.connection_probe import probe
 from dispatcher.outbound.transport.transport import EngineName
 from dispatcher.workbench.listen import one_delivery
 from dispatcher.workbench.listen.one_delivery import Sent, Way
@@ -49,10 +49,10 @@ def send(
     """Go the way step by step, then make the request as the dispatcher would.
 
     A handshake that failed does not keep the request from being made: the engines know authorities
-    of their own. Raises what `one_delivery.send` and `look` raise.
+    of their own. Raises what `one_delivery.send` and `probe` raise.
     """
     ca_pem = None if ca_file is None else ca_file.read_bytes()
-    steps = asyncio.run(look(way.target, ca_pem=ca_pem))
+    steps = asyncio.run(probe(way.target, ca_pem=ca_pem))
     verdict = unreached(steps)
     if verdict is not None and steps[-1].name != "tls":
         return Tested(steps, None, None, verdict)

@@ -11,7 +11,6 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from dispatcher.outbound.transport.engines import EngineName
 from tests.support.command import holdfast
 from tests.support.dispatch.dispatching import SECRET, add_endpoint, dispatching, drain
 from tests.support.dispatch.replaying import DELIVERED, applied
@@ -72,19 +71,17 @@ def _stored(db: psycopg.Connection) -> Iterator[tuple[str, str]]:
             yield table, row.replace("\\\\", "\\")
 
 
-@pytest.mark.parametrize("engine", ["asyncio", "httpx"])
 def test_values_that_a_receiver_repeats_are_nowhere(
     dsn: str,
     db: psycopg.Connection,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
-    engine: EngineName,
 ) -> None:
     with _receiving(db, monkeypatch), Decisions(dsn, "test") as decisions:
         decisions.write("m_rejected", "m_failed", "m_no_http", "m_cut", "m_fine")
-        drain(dsn, engine=engine)
+        drain(dsn)
         applied(dsn, DELIVERED)
-        drain(dsn, engine=engine)
+        drain(dsn)
         rows = list(_stored(db))
         commands = [("dead", "list"), ("attempts", "list"), ("why", "m_rejected"), ("overview",)]
         shown = [holdfast(*each, dsn=dsn) for each in commands]

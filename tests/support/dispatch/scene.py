@@ -1,5 +1,6 @@
 """The stage of a fault: an outbox, a receiver, dispatchers, and what must hold in the end."""
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -14,6 +15,12 @@ from tests.support.dispatch.dispatching import Process, add_endpoint, dispatchin
 from tests.support.dispatch.invariants import check
 from tests.support.dispatch.webhooks import Behaviour, Seen, WebhookReceiver
 from tests.support.job.decisions import Decisions
+
+ENGINES = os.environ.get("HOLDFAST_TEST_ENGINES", "asyncio").split(",")
+"""The engines that faults of lines and hosts are tried on: the default one, or those named.
+
+Each engine meets these faults by itself in `tests/integration/dispatcher/test_transport*.py`.
+"""
 
 LEASE_SECONDS = 2.5
 """Short, so that a lease runs out within a test."""

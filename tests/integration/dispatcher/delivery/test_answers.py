@@ -8,10 +8,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from dispatcher.outbound.transport.engines import EngineName
 from dispatcher.shared.states import LaneState
 from sink.contract.exits import ExitCode
 from tests.support.command import holdfast
+from tests.support.dispatch.aging import add_days
 from tests.support.dispatch.delivery import attempts, lanes, make_due
 from tests.support.dispatch.dispatching import LOOPBACK, add_endpoint, drain
 from tests.support.dispatch.replaying import ALL, DELIVERED, applied, progress
@@ -20,7 +20,6 @@ from tests.support.dispatch.webhooks import Behaviour, Seen, WebhookReceiver, an
 from tests.support.job.decisions import Decisions
 
 OTHER = key_of("m_other", 1)
-ENGINES: list[EngineName] = ["asyncio", "httpx"]
 
 
 def said(key: str, outcome: str = "applied") -> Behaviour:
@@ -46,7 +45,6 @@ NAMING = {
 }
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("naming", NAMING)
 def test_answer_that_names_another_key_says_nothing_of_ours(
     dsn: str,
@@ -54,7 +52,6 @@ def test_answer_that_names_another_key_says_nothing_of_ours(
     decisions: Decisions,
     receiver: WebhookReceiver,
     naming: str,
-    engine: EngineName,
 ) -> None:
     add_endpoint(db, receiver.url)
     decisions.write("m_1", "m_1")
@@ -64,7 +61,7 @@ def test_answer_that_names_another_key_says_nothing_of_ours(
         return NAMING[naming] if first else said(seen.header("webhook-id"))
 
     receiver.script = script
-    counts = drain(dsn, engine=engine).counts
+    counts = drain(dsn).counts
     assert {name: counts[name] for name in ("unknown", "delivered")} == {
         "unknown": 1,
         "delivered": 2,
@@ -128,13 +125,11 @@ def test_answer_that_names_no_key_of_ours_is_a_delivery(
     assert drain(dsn).counts == {"delivered": 1}
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_address_that_is_refused_costs_its_entries_nothing(
     dsn: str,
     db: psycopg.Connection,
     decisions: Decisions,
     receiver: WebhookReceiver,
-    engine: EngineName,
 ) -> None:
     """Twenty subjects, a breaker that failures never open, a schedule of one step."""
     add_endpoint(
@@ -147,7 +142,7 @@ def test_address_that_is_refused_costs_its_entries_nothing(
     )
     subjects = [f"m_{n}" for n in range(20)]
     decisions.write(*subjects)
-    report = drain(dsn, engine=engine)
+    report = drain(dsn)
     assert rows(db, "SELECT * FROM holdfast.dead_letter") == []
     assert (report.counts["refused"], receiver.connections) == (1, 0)
     ((state, reason),) = rows(
@@ -167,7 +162,7 @@ def test_address_that_is_refused_costs_its_entries_nothing(
         return answer(status)
 
     receiver.script = fail_once
-    assert drain(dsn, engine=engine).counts == {"failed": 20, "delivered": 20}
+    assert drain(dsn).counts == {"failed": 20, "delivered": 20}
 
 
 class PutOff:
@@ -234,6 +229,7 @@ def test_decision_that_is_called_stale_without_a_reason_needs_a_person_for_a_day
     shown = holdfast(*command.split()[1:], "--json", dsn=dsn)
     assert shown.returncode == ExitCode.DEGRADED
     assert json.loads(shown.stdout)["findings"]["stale_there"] == 2
+    add_days(db, 3)  # in the first hour of a day, 25 hours ago is two days back
     db.execute("UPDATE holdfast.attempt SET finished_at = finished_at - interval '25 hours'")
     assert _needs(dsn) == {}
 

@@ -3,7 +3,6 @@
 from uuid import uuid4
 
 import psycopg
-import pytest
 
 from sink.rows.batch import BatchInput, prepare
 from sink.trace import batch_span
@@ -15,9 +14,8 @@ from tests.support.dispatch.tracing import header, tracing
 from tests.support.dispatch.webhooks import WebhookReceiver, answer
 
 
-@pytest.mark.parametrize("engine", ["httpx", "auto"])
 def test_each_attempt_is_a_span_linked_to_its_batch(
-    dsn: str, db: psycopg.Connection, receiver: WebhookReceiver, engine: str
+    dsn: str, db: psycopg.Connection, receiver: WebhookReceiver
 ) -> None:
     add_endpoint(db, receiver.url)
     receiver.script = lambda _seen: answer(500 if len(receiver.seen) == 1 else 200)
@@ -29,7 +27,7 @@ def test_each_attempt_is_a_span_linked_to_its_batch(
             prepared = prepare(BatchInput(table(decision("m_1"), decision("m_1", 2))))
             writer.write(1, InDriver(prepared), traceparent=span.traceparent)
         writer.close()
-        drain(dsn, engine=engine)  # type: ignore[arg-type]  # a name
+        drain(dsn)
     batch, *deliveries = spans.ended
     assert [each.name for each in deliveries] == ["holdfast.deliver"] * 3
     found = [dict(each.attributes or {}) for each in deliveries]

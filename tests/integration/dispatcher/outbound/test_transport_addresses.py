@@ -52,7 +52,9 @@ def test_private_address_is_refused_in_every_disguise(send: Sending, host: str) 
 )
 def test_url_that_cannot_be_sent_to_is_a_fault_and_is_refused(send: Sending, url: str) -> None:
     assert send.fault(Target(1, url, LOOPBACK, 5, 5)) is not None
-    assert isinstance(send(url), Refused)
+    found = send(url)
+    assert isinstance(found, Refused)
+    assert found.of_endpoint
 
 
 def test_long_url_arrives_as_it_is(send: Sending, receiver: WebhookReceiver) -> None:
@@ -71,6 +73,7 @@ def test_metadata_address_is_refused_whatever_is_allowed(send: Sending, address:
     everything = (ip_network("0.0.0.0/0"), ip_network("::/0"))
     found = send(f"http://{NAME}/", allowed=everything, resolve=answering([address]))
     assert isinstance(found, Refused), found
+    assert found.of_endpoint
 
 
 def test_name_that_resolves_to_this_machine_is_refused(

@@ -71,6 +71,27 @@ def test_what_came_while_the_loop_was_busy_is_seen_before_the_next_request(
 
 
 @each_engine
+def test_dropped_connections_carry_no_other_request(
+    send: Sending, receiver: WebhookReceiver
+) -> None:
+    target = Target(1, receiver.url, LOOPBACK, 5, 5)
+
+    async def work() -> None:
+        transport = send.open()
+        try:
+            for _ in range(2):
+                await transport.send(target, REQUEST, Progress())
+            transport.drop(target)
+            await transport.send(target, REQUEST, Progress())
+        finally:
+            await transport.close()
+
+    send.run(work())
+    first, second, third = (seen.connection for seen in receiver.seen)
+    assert first == second != third
+
+
+@each_engine
 def test_interim_answer_that_says_close_is_not_the_last(
     send: Sending, receiver: WebhookReceiver
 ) -> None:

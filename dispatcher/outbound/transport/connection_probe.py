@@ -1,7 +1,7 @@
-"""How far one gets to a target, step by step and timed; no byte of a request is written.
+"""Whether a target can be reached, step by step and timed; no byte of a request is written.
 
-The engines say that connecting failed, not where. So this goes the way alone: the resolver, the
-same address guard, a connection to an address that it gave out, the handshake.
+The engines report that connecting failed, not at which step. The probe makes the steps itself:
+resolver, the same address guard, TCP connection to a permitted address, TLS handshake.
 """
 
 import asyncio
@@ -14,23 +14,21 @@ import httpx
 
 from dispatcher.outbound.endpoint_probe import DONE, FAILED, Reached
 from dispatcher.outbound.target import Target
-from dispatcher.outbound.transport.certificates import extend, trust
+from dispatcher.outbound.transport.certificates import bundled_authorities, extend
 from dispatcher.outbound.transport.guard import (
     AddressRefusedError,
     Guard,
     Resolve,
-    ResolveError,
+    host_and_port,
     system_addresses,
 )
 from dispatcher.shared.text import one_line
 
-_PORTS = {"http": 80, "https": 443}
 
-
-async def look(
+async def probe(
     target: Target, resolve: Resolve = system_addresses, *, ca_pem: bytes | None = None
 ) -> list[Reached]:
-    """Return the steps up to the first that failed; faults of the other side are steps.
+    """Return the steps up to the first that failed; a fault of the other side is a failed step.
 
     `ca_pem` holds further certificate authorities to trust. Raises `ValueError` where the URL or a
     certificate cannot be used at all.
@@ -39,11 +37,11 @@ async def look(
         url = httpx.URL(target.url)
     except httpx.InvalidURL as error:
         raise ValueError(one_line(str(error))) from None
-    tls = _tls(target, ca_pem) if target.encrypted else None
-    host, port = url.raw_host.decode("ascii"), url.port or _PORTS[url.scheme]
+    tls = extend(bundled_authorities(ca_pem), target) if target.encrypted else None
+    host, port = host_and_port(url)
     steps: list[Reached] = []
     found = await _resolved(steps, resolve, host, port, target.connect_timeout)
-    addresses = await _judged(steps, target, host, port, found) if found else []
+    addresses = _judged(steps, target, found) if found else []
     if addresses:
         await _connected(steps, addresses, host, port, target.connect_timeout, tls)
     return steps
@@ -59,7 +57,7 @@ async def _resolved(
     except TimeoutError:
         error, found = f"no answer within {seconds:g} s", []
     except (OSError, UnicodeError) as fault:
-        error, found = _said(fault), []
+        error, found = _reason(fault), []
     else:
         error = "it has no address"
     detail = f"{host} is {', '.join(found)}" if found else f"{host}: {error}"
@@ -67,16 +65,10 @@ async def _resolved(
     return found
 
 
-async def _judged(
-    steps: list[Reached], target: Target, host: str, port: int, found: Sequence[str]
-) -> Sequence[str]:
-    async def known(_host: str, _port: int) -> Sequence[str]:
-        return found
-
-    guard = Guard(target.allowed, encrypted=target.encrypted, resolve=known)
+def _judged(steps: list[Reached], target: Target, found: Sequence[str]) -> Sequence[str]:
     try:
-        permitted = await guard.addresses(host, port, None)
-    except (AddressRefusedError, ResolveError) as error:
+        permitted = Guard(target.allowed, encrypted=target.encrypted).permitted(found)
+    except AddressRefusedError as error:
         steps.append(Reached("address", FAILED, one_line(str(error))))
         return []
     steps.append(Reached("address", DONE, f"{', '.join(permitted)} may be connected to"))
@@ -102,7 +94,7 @@ async def _connected(
             faults.append(f"{address} port {port}: no answer in time")
             continue
         except OSError as error:
-            faults.append(f"{address} port {port}: {_said(error)}")
+            faults.append(f"{address} port {port}: {_reason(error)}")
             continue
         steps.append(Reached("connect", DONE, f"{address} port {port}", _ms(began)))
         try:
@@ -126,13 +118,13 @@ async def _encrypted(
     except TimeoutError:
         return Reached("tls", FAILED, f"no handshake within {seconds:g} s", _ms(began))
     except (OSError, ValueError) as error:
-        return Reached("tls", FAILED, _said(error), _ms(began))
+        return Reached("tls", FAILED, _reason(error), _ms(began))
     spoken = writer.get_extra_info("ssl_object")
     until = (spoken.getpeercert() or {}).get("notAfter", "?")
     return Reached("tls", DONE, f"{spoken.version()}, certificate until {until}", _ms(began))
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     match error:
         case ssl.SSLCertVerificationError():
             return one_line(error.verify_message)
@@ -144,12 +136,3 @@ def _said(error: Exception) -> str:
 
 def _ms(began: float) -> float:
     return round((time.monotonic() - began) * 1000, 1)
-
-
-def _tls(target: Target, ca_pem: bytes | None) -> ssl.SSLContext:
-    context = httpx.create_ssl_context(trust_env=False)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if ca_pem is not None:
-        trust(context, ca_pem)
-    extend(context, target)
-    return context

@@ -1,0 +1,103 @@
+"""What the httpx engine and inquiries share: httpx's transport to one target, behind the guard.
+
+It is httpx's transport layer without its client, so that there is nothing to switch off: no
+redirects, no cookies, no proxies from the environment, no decompression.
+"""
+
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from dispatcher.outbound.target import Target, url_fault
+from dispatcher.outbound.transport.connections import Connections
+from dispatcher.outbound.transport.guard import Guard, Resolve
+from dispatcher.outbound.transport.guarded_backend import GuardedBackend
+from dispatcher.shared.outcome import RESPONSE_BYTES_READ_MAX
+from dispatcher.shared.text import one_line
+
+FAULTS = (httpx.HTTPError, ssl.SSLError, TimeoutError)
+"""What an exchange raises when the other side, or the line to it, is at fault."""
+
+Trace = Callable[[str, Any], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class Received:
+    """What has arrived of a response; a fault may cut it short at any byte."""
+
+    status: int | None = None
+    headers: httpx.Headers = field(default_factory=httpx.Headers)
+    body: bytearray = field(default_factory=bytearray)
+
+    @property
+    def retry_after(self) -> tuple[str, ...]:
+        """Every Retry-After field, as it was."""
+        return tuple(self.headers.get_list("retry-after"))
+
+
+class HttpxChannel(httpx.AsyncHTTPTransport):
+    """The connections to one target, opened through the address guard."""
+
+    def __init__(self, target: Target, tls: ssl.SSLContext, resolve: Resolve) -> None:
+        """Raises `httpx.InvalidURL` for a URL that cannot be used."""
+        if fault := url_fault(target.url):
+            raise httpx.InvalidURL(fault)
+        super().__init__(verify=tls, trust_env=False)
+        self._url = httpx.URL(target.url)
+        self._connect_timeout = target.connect_timeout
+        guard = Guard(target.allowed, encrypted=target.encrypted, resolve=resolve)
+        self.connections = Connections(tls, GuardedBackend(guard))
+        # httpx has no parameter for a pool or a network backend of one's own.
+        self._pool = self.connections
+
+    def request(
+        self,
+        method: str,
+        headers: Sequence[tuple[str, str]],
+        total_timeout: float,
+        *,
+        path: str | None = None,
+        content: bytes | None = None,
+        trace: Trace | None = None,
+    ) -> httpx.Request:
+        """Return a request to the target's URL, or to `path` of its origin."""
+        timeouts = dict.fromkeys(("pool", "read", "write"), total_timeout)
+        timeouts["connect"] = min(self._connect_timeout, total_timeout)
+        return httpx.Request(
+            method,
+            self._url if path is None else self._url.copy_with(raw_path=path.encode("ascii")),
+            headers=list(headers),
+            content=content,
+            extensions={"timeout": timeouts} | ({} if trace is None else {"trace": trace}),
+        )
+
+    async def exchange(self, request: httpx.Request, received: Received) -> None:
+        """Send `request` and fill `received` with its response, until the body limit.
+
+        Raises `FAULTS`, `AddressRefusedError` and `ResolveError`.
+        """
+        response = await self.handle_async_request(request)
+        try:
+            received.status, received.headers = response.status_code, response.headers
+            async for chunk in response.aiter_raw():
+                received.body += chunk[: RESPONSE_BYTES_READ_MAX - len(received.body)]
+                if len(received.body) >= RESPONSE_BYTES_READ_MAX:
+                    break
+        finally:
+            # Closing a response whose body was not read to its end closes its connection too.
+            await response.aclose()
+
+
+def fault_text(error: Exception, total_timeout: float) -> str:
+    """Return one line about one of `FAULTS`, with nothing in it of the response."""
+    name = type(error).__name__
+    if isinstance(error, TimeoutError):
+        return f"no answer within {total_timeout:g} s"
+    text = str(error)
+    if isinstance(error, httpx.RemoteProtocolError):
+        # Behind the colon it quotes the response, which fewer people may see than a fault.
+        text = text.partition(":")[0]
+    return one_line(f"{name}: {text}" if text else name)
