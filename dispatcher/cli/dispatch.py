@@ -159,7 +159,7 @@ def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 async def _deliver(settings: "Settings") -> "Report":
     from dispatcher.delivery.gc_tuning import tuned_for_deliveries  # noqa: PLC0415 - see above
-    from dispatcher.delivery.repeat_check import Asker  # noqa: PLC0415 - see above
+    from dispatcher.delivery.repeat_check import RepeatChecker  # noqa: PLC0415 - see above
     from dispatcher.delivery.service import Dispatcher  # noqa: PLC0415 - see above
     from dispatcher.delivery.store.postgres import PostgresStore  # noqa: PLC0415 - see above
     from dispatcher.delivery.store.session import pools  # noqa: PLC0415 - see above
@@ -179,9 +179,9 @@ async def _deliver(settings: "Settings") -> "Report":
             stack.push_async_callback(watch.close)
         transport = open_transport(settings.engine, settings.ca_file)
         stack.push_async_callback(transport.close)
-        asker = Asker(settings.ca_file)
-        stack.push_async_callback(asker.close)
-        dispatcher = Dispatcher(settings, store, transport, watch, asker.find)
+        checker = RepeatChecker(settings.ca_file)
+        stack.push_async_callback(checker.close)
+        dispatcher = Dispatcher(settings, store, transport, watch, checker.check)
         collector = DispatcherCollector(
             dispatcher.measures,
             counts=dispatcher.counts,

@@ -5,7 +5,7 @@ Times that end in `_at` are the database's clock; `trusted_until` is this proces
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import date, datetime
 from uuid import UUID
 
 from dispatcher.delivery.rules.lifecycle import Move
@@ -208,3 +208,50 @@ class Wanted:
     token: UUID
     lease_seconds: float
     entries_per_lane: int
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """What one routing transaction did."""
+
+    batches: int
+    lanes: int
+    priorities: Sequence[Sequence[int]] = field(default=(), compare=False)
+    """Endpoints with priorities of these lanes: where a claim has to look."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """How this process shows in `dispatcher_instance`."""
+
+    id: UUID
+    host: str
+    pid: int
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class OldDays:
+    """The days of entries and attempts that are old enough to be dropped."""
+
+    today: date
+    """By the database's clock, UTC."""
+    days: Sequence[tuple[str, date]]
+    """Table and day, entries first, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What became of one day."""
+
+    outcome: str
+    """`dropped`; `refused`: something in it is undelivered; `busy`: in use; `gone`: not there."""
+    row_count: int | None
+    bytes: int | None
+    waiting: int | None
+    unrouted: int | None
+    dead_letters: int | None
+    abandoned: int | None
+    """Undelivered for endpoints that are disabled, which keeps nothing."""
+    endpoints: Sequence[str] | None
+    """Those that `waiting` and `dead_letters` are for."""

@@ -14,10 +14,15 @@ from psycopg import errors
 from psycopg.rows import DictRow, tuple_row
 
 from dispatcher.delivery.store.pool import Connection
-from dispatcher.delivery.store.statements import statement
+from dispatcher.shared import statements
 
 Step = tuple[str, Mapping[str, Any] | None]
 """The name of a statement and its parameters."""
+
+
+def statement(name: str) -> bytes:
+    """Return the text of `sql/{name}.sql`, or of a shared statement for a name without a folder."""
+    return statements.statement("delivery/store" if "/" in name else "shared", name)
 
 
 class Plans(Enum):

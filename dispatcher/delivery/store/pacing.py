@@ -8,8 +8,7 @@ from datetime import datetime
 
 from psycopg.rows import DictRow
 
-from dispatcher.delivery.rules.pace import Limits, Pace
-from dispatcher.delivery.rules.pace_results import settled
+from dispatcher.delivery.rules.pace import Limits, Pace, settled
 from dispatcher.delivery.rules.values import PaceChange, Settlement
 from dispatcher.delivery.store.messages import Step, run
 from dispatcher.delivery.store.pool import Connection

@@ -22,9 +22,10 @@ from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 from psycopg_pool import PoolTimeout
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random
 
-from dispatcher.delivery.outage import Outage
 from dispatcher.delivery.store.messages import Plans, begin, run
 from dispatcher.delivery.store.pool import Connection, Pool
+from dispatcher.delivery.telemetry.log import Line, Telemetry
+from dispatcher.shared.clock import seconds
 from dispatcher.shared.errors import StoreUnavailableError
 from dispatcher.shared.text import one_line
 from sink.contract.dsn import redact
@@ -76,6 +77,28 @@ class _LastWords(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Keep the newest message."""
         self.text = f" ({record.getMessage()})"
+
+
+class Outage:
+    """One outage of the database: two log lines instead of one for each failed attempt."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        """The database counts as available until `away`."""
+        self._telemetry = telemetry
+        self._since: float | None = None
+
+    def away(self, error: StoreUnavailableError) -> None:
+        """Record that a transaction could not reach the database."""
+        if self._since is None:
+            self._since = seconds()
+            self._telemetry.warn(Line.STORE_AWAY, error=str(error))
+
+    def back(self) -> None:
+        """Record that a transaction completed."""
+        if self._since is not None:
+            away = round(seconds() - self._since, 1)
+            self._since = None
+            self._telemetry.info(Line.STORE_BACK, seconds=away)
 
 
 class Sessions:

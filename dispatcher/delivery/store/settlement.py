@@ -1,21 +1,24 @@
 """Storing results: one transaction that ends leases and records what was tried under them."""
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from uuid import UUID
 
 from psycopg.rows import DictRow
 
 from dispatcher.delivery.rules.lifecycle import stops
 from dispatcher.delivery.rules.values import Settled, Settlement
-from dispatcher.delivery.store.attempt_rows import attempt_rows
-from dispatcher.delivery.store.messages import Plans, begin, run
+from dispatcher.delivery.store.messages import Plans, begin, run, statement
 from dispatcher.delivery.store.pacing import concerned, settle_paces
 from dispatcher.delivery.store.pool import Connection
-from dispatcher.delivery.store.statements import statement
 from sink.contract.failpoints import failpoint
 
 Claimed = tuple[int, int, UUID]
 """Endpoint, subject and token: exactly one lease."""
+
+_ROW = "%d\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n"
+_NULL = "\\N"
+_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
 async def settle(
@@ -130,3 +133,37 @@ def claim_of(settlement: Settlement) -> Claimed:
 def claimed_row(row: DictRow) -> Claimed:
     """Return the lease that a row is about."""
     return row["endpoint_id"], row["subject_id"], row["token"]
+
+
+def attempt_rows(settlement: Settlement, settled_at: str, due_at: datetime | None) -> str:
+    """Return the rows of a settlement's attempts, in the order of columns of `attempt_copy`.
+
+    `settled_at` is in ISO 8601.
+    """
+    retried = settlement.delay_us is not None and due_at is not None
+    token, final = settlement.token.hex, len(settlement.attempts) - 1
+    return "".join(
+        [
+            _ROW
+            % (
+                settlement.endpoint_id,
+                settlement.subject_id,
+                each.sequence,
+                each.number,
+                settled_at,
+                token,
+                each.outcome.value,
+                _NULL if each.status is None else each.status,
+                each.duration_ms,
+                _text(each.error),
+                _text(each.response),
+                _text(each.receipt),
+                due_at.isoformat() if due_at and retried and place == final else _NULL,
+            )
+            for place, each in enumerate(settlement.attempts)
+        ]
+    )
+
+
+def _text(value: str | None) -> str:
+    return _NULL if value is None else value.translate(_ESCAPES)

@@ -151,7 +151,7 @@ class Heard(Telemetry):
         super().__init__()
         self.lines: list[str] = []
 
-    def say(self, line: Line, **_fields: object) -> None:
+    def info(self, line: Line, **_fields: object) -> None:
         self.lines.append(line.value)
 
     def warn(self, line: Line, **_fields: object) -> None:

@@ -9,9 +9,8 @@ from uuid import UUID
 from dispatcher.delivery.flow import Flow
 from dispatcher.delivery.holds import Holds
 from dispatcher.delivery.loops import Steps
-from dispatcher.delivery.ports import Routed
 from dispatcher.delivery.rules.decide import settle
-from dispatcher.delivery.rules.values import Attempt, Claim, Entry, Lane
+from dispatcher.delivery.rules.values import Attempt, Claim, Entry, Lane, Routed
 from dispatcher.outbound.endpoint import Endpoint
 from sink.contract.states import OrderPolicy, Outcome
 
@@ -83,7 +82,7 @@ def _flow(looked: list[str] | None = None, *, concurrency: int = 8) -> Flow:
 NOTHING = Claim((), ())
 
 
-def test_news_is_routed_and_claimed_at_once_but_not_twice_in_a_row() -> None:
+def test_announced_batch_is_routed_and_claimed_at_once_but_not_twice_in_a_row() -> None:
     async def work() -> None:
         store, routes = _Store((Routed(1, 0), NOTHING)), list[str]()
         steps = _steps(store, _flow())
@@ -91,38 +90,38 @@ def test_news_is_routed_and_claimed_at_once_but_not_twice_in_a_row() -> None:
         async def claim() -> None:
             await steps.claim(lambda: routes.append("route"))
 
-        assert steps.hear_of_news()
+        assert steps.announce_batch()
         await claim()
-        assert not steps.hear_of_news(), "what became due meanwhile comes first"
+        assert not steps.announce_batch(), "what became due meanwhile comes first"
         await claim()
         await claim()
         assert store.asked == ["route and claim", "claim", "claim"]
-        assert steps.hear_of_news()
+        assert steps.announce_batch()
         assert routes == []
 
     asyncio.run(work())
 
 
-def test_news_that_cannot_be_claimed_at_once_is_left_to_routing() -> None:
+def test_announced_batch_that_cannot_be_claimed_at_once_is_left_to_routing() -> None:
     async def work() -> None:
         for done in (None, (Routed(0, 0), NOTHING)):
             store, routes = _Store(done), list[str]()
             steps = _steps(store, _flow())
-            assert steps.hear_of_news()
+            assert steps.announce_batch()
             assert not await steps.claim(lambda: routes.append("route"))  # noqa: B023 - called here
             assert routes == ["route"]
 
     asyncio.run(work())
 
 
-def test_news_that_no_berth_is_free_for_is_left_to_routing() -> None:
+def test_announced_batch_without_a_free_slot_is_left_to_routing() -> None:
     async def work() -> None:
         store, flow, routes = _Store(), _flow(concurrency=1), list[str]()
         steps = _steps(store, flow)
-        assert steps.hear_of_news()
+        assert steps.announce_batch()
         flow.lend(1)
-        assert not steps.hear_of_news(), "something is under way"
-        steps._news = True
+        assert not steps.announce_batch(), "something is under way"
+        steps._announced = True
         assert not await steps.claim(lambda: routes.append("route"))
         assert (store.asked, routes) == ([], ["route"])
 
@@ -133,7 +132,7 @@ def test_lanes_of_an_unknown_priority_are_looked_for_at_once() -> None:
     async def work() -> None:
         looked: list[str] = []
         steps = _steps(_Store((Routed(1, 2, [[1, 0]]), NOTHING)), _flow(looked))
-        assert steps.hear_of_news()
+        assert steps.announce_batch()
         await steps.claim(lambda: None)
         assert looked == ["claim"]
 

@@ -96,7 +96,7 @@ def test_what_is_not_known_yet_is_absent_and_not_zero() -> None:
 def test_counters_of_an_endpoint_begin_at_zero_and_keep_what_they_have() -> None:
     measures, by = Measures(), {"endpoint": "payouts"}
     measures.dead["ledger",] += 2
-    measures.know(["payouts", "ledger"])
+    measures.initialise(["payouts", "ledger"])
     value_of = _registry(measures).get_sample_value
     names = ("unknown_outcomes", "fenced_writes", "leases_expired", "dead", "other_keys")
     for name in (*names, "stale_answers", "addresses_refused"):

@@ -20,8 +20,8 @@ from dispatcher.delivery.rules.pace import (
     claimed,
     next_seconds,
     rate_of,
+    settled,
 )
-from dispatcher.delivery.rules.pace_results import settled
 from dispatcher.delivery.rules.values import Attempt, Settlement
 from dispatcher.shared.rate import BEGIN_SECONDS, sustained
 from sink.contract.states import BreakerState, Outcome

@@ -19,7 +19,7 @@ def stream() -> Iterator[io.StringIO]:
 
 
 def test_line_is_one_json_object(stream: io.StringIO) -> None:
-    Telemetry().say(Line.STOPPED, delivered=3)
+    Telemetry().info(Line.STOPPED, delivered=3)
     line = json.loads(stream.getvalue())
     assert (line["what"], line["level"], line["delivered"]) == ("dispatcher.stopped", "info", 3)
     assert line["time"].endswith("Z")
@@ -41,7 +41,7 @@ class Terminal(io.StringIO):
 def test_terminal_gets_key_value_pairs() -> None:
     stream = Terminal()
     configure(stream)
-    Telemetry().say(Line.STOPPED, delivered=3)
+    Telemetry().info(Line.STOPPED, delivered=3)
     structlog.reset_defaults()
     assert "what=dispatcher.stopped" in stream.getvalue()
     assert "delivered=3" in stream.getvalue()

@@ -13,7 +13,7 @@ from tests.integration.dispatcher.test_lane_versions import URL, WAITING, waits
 from tests.integration.dispatcher.test_store import judged
 
 import dispatcher.delivery.store
-from dispatcher.delivery.ports import Routed
+from dispatcher.delivery.rules.values import Routed
 from dispatcher.delivery.store.looks import END
 from dispatcher.delivery.store.postgres import PostgresStore
 from dispatcher.operators.common.session import Row

@@ -14,8 +14,7 @@ from tests.integration.dispatcher.test_interleavings import claimed
 from tests.integration.dispatcher.test_store import judged
 
 import dispatcher.delivery.store
-from dispatcher.delivery.ports import Routed
-from dispatcher.delivery.rules.values import Settled
+from dispatcher.delivery.rules.values import Routed, Settled
 from dispatcher.delivery.store.looks import BEGINNING, END
 from dispatcher.delivery.store.postgres import PostgresStore
 from dispatcher.shared.states import LaneState

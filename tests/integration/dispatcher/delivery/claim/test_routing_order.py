@@ -8,7 +8,7 @@ import asyncio
 import psycopg
 from tests.integration.dispatcher.test_store import judged, wanted
 
-from dispatcher.delivery.ports import Routed
+from dispatcher.delivery.rules.values import Routed
 from dispatcher.delivery.store.postgres import PostgresStore
 from dispatcher.shared.states import LaneState
 from sink.contract.states import Outcome

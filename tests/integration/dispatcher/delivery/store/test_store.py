@@ -12,8 +12,8 @@ from dispatcher.delivery.rules.decide import release, settle
 from dispatcher.delivery.rules.lifecycle import Move
 from dispatcher.delivery.rules.values import Attempt, Claim, Gap, Lane, Settlement, Wanted
 from dispatcher.delivery.store.looks import BEGINNING, END
+from dispatcher.delivery.store.messages import statement
 from dispatcher.delivery.store.postgres import PostgresStore
-from dispatcher.delivery.store.statements import statement
 from dispatcher.outbound.endpoint import Endpoint
 from dispatcher.shared.states import LaneState
 from sink.contract.states import OrderPolicy, Outcome

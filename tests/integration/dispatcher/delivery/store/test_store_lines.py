@@ -6,7 +6,7 @@ import logging
 import psycopg
 import pytest
 
-from dispatcher.delivery.ports import Routed
+from dispatcher.delivery.rules.values import Routed
 from dispatcher.delivery.store import session
 from dispatcher.delivery.store.messages import run
 from dispatcher.delivery.store.pool import Connection
