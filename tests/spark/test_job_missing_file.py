@@ -40,8 +40,7 @@ def test_a_file_that_is_gone_before_its_batch_stops_the_job_until_it_is_back(
     put(events, 3, [event("last", "12:20", 0, merchant="m_2")])
     # Each batch has a file too which Spark takes for a pattern, and then has the other one twice.
     for number in range(4):
-        pattern = events / f"[{number}].json"
-        pattern.touch()
+        (pattern := events / f"[{number}].json").touch()
         order(pattern, number)
     missed: list[Failure] = []
     listed = ["001.json", "002.json"]

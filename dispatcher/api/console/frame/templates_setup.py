@@ -11,7 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from dispatcher.api.console.frame.navigation import SCREENS
 from dispatcher.api.console.rendering import filters
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 STATIC = HERE / "static"
 HASH_DIGITS = 12
 

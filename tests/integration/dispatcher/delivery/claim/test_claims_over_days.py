@@ -6,13 +6,13 @@ from contextlib import contextmanager
 
 import psycopg
 import pytest
-from tests.integration.dispatcher.test_interleavings import claimed, numbers
-from tests.integration.dispatcher.test_store import judged, wanted
 
 from dispatcher.delivery.store.looks import FAIR_EVERY, Whole
 from dispatcher.delivery.store.postgres import PostgresStore
 from dispatcher.operators.streams.operator import operator_store
 from sink.contract.states import Outcome
+from tests.integration.dispatcher.delivery.claim.test_interleavings import claimed, numbers
+from tests.integration.dispatcher.delivery.store.test_store import judged, wanted
 from tests.support.dispatch.aging import age
 from tests.support.dispatch.delivery import expire_leases, lanes, make_due, stored
 from tests.support.dispatch.dispatching import add_endpoint

@@ -7,11 +7,11 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from tests.integration.dispatcher.test_store import judged
 
 from dispatcher.delivery.rules.values import Lane, Wanted
 from dispatcher.delivery.store.postgres import PostgresStore
 from sink.contract.states import Outcome
+from tests.integration.dispatcher.delivery.store.test_store import judged
 from tests.support.dispatch.delivery import lanes, stored
 from tests.support.dispatch.dispatching import add_endpoint
 from tests.support.job.decisions import Decisions

@@ -5,7 +5,6 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from tests.integration.dispatcher.test_store import judged
 
 from dispatcher.delivery.rules.lifecycle import Move
 from dispatcher.delivery.rules.replays import ReplayWanted
@@ -19,6 +18,7 @@ from dispatcher.shared.states import LaneState
 from sink.contract.exits import CommandError
 from sink.contract.key import Key
 from sink.contract.states import Outcome
+from tests.integration.dispatcher.delivery.store.test_store import judged
 from tests.support.dispatch.delivery import lanes, make_due, stored
 from tests.support.dispatch.dispatching import add_endpoint
 from tests.support.dispatch.entries import BLOCK, RELEASE

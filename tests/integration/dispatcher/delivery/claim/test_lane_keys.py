@@ -8,9 +8,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.integration.dispatcher.test_interleavings import claimed
-from tests.integration.dispatcher.test_lane_versions import URL, WAITING, waits
-from tests.integration.dispatcher.test_store import judged
 
 import dispatcher.delivery.store
 from dispatcher.delivery.rules.values import Routed
@@ -21,6 +18,9 @@ from dispatcher.operators.streams.operator import operator_store
 from dispatcher.shared.states import LaneState
 from migrations.upgrade import downgrade, upgrade
 from sink.contract.states import Outcome
+from tests.integration.dispatcher.delivery.claim.test_interleavings import claimed
+from tests.integration.dispatcher.delivery.claim.test_lane_versions import URL, WAITING, waits
+from tests.integration.dispatcher.delivery.store.test_store import judged
 from tests.support.dispatch.delivery import attempts, lanes, stored
 from tests.support.dispatch.dispatching import add_endpoint
 from tests.support.job.decisions import Decisions

@@ -10,8 +10,6 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from tests.integration.dispatcher.test_interleavings import claimed
-from tests.integration.dispatcher.test_store import judged
 
 import dispatcher.delivery.store
 from dispatcher.delivery.rules.values import Routed, Settled
@@ -20,6 +18,8 @@ from dispatcher.delivery.store.postgres import PostgresStore
 from dispatcher.shared.states import LaneState
 from sink.contract.envelope import BODY_BYTES_MAX
 from sink.contract.states import Outcome
+from tests.integration.dispatcher.delivery.claim.test_interleavings import claimed
+from tests.integration.dispatcher.delivery.store.test_store import judged
 from tests.support.dispatch.delivery import attempts, lanes, stored
 from tests.support.dispatch.dispatching import add_endpoint
 from tests.support.job.decisions import Decisions

@@ -6,12 +6,12 @@ Two dispatchers may have two batches of a subject in hand, and either may end fi
 import asyncio
 
 import psycopg
-from tests.integration.dispatcher.test_store import judged, wanted
 
 from dispatcher.delivery.rules.values import Routed
 from dispatcher.delivery.store.postgres import PostgresStore
 from dispatcher.shared.states import LaneState
 from sink.contract.states import Outcome
+from tests.integration.dispatcher.delivery.store.test_store import judged, wanted
 from tests.support.dispatch.delivery import lanes, stored
 from tests.support.dispatch.dispatching import add_endpoint
 from tests.support.job.decisions import Decisions

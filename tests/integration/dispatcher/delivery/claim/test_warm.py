@@ -5,13 +5,13 @@ import re
 from pathlib import Path
 
 import psycopg
-from tests.integration.dispatcher.test_store import judged, wanted
 
 import dispatcher.delivery.store
 from dispatcher.delivery.store.messages import Plans, begin
 from dispatcher.delivery.store.pool import Connection
 from dispatcher.delivery.store.postgres import PostgresStore
 from sink.contract.states import Outcome
+from tests.integration.dispatcher.delivery.store.test_store import judged, wanted
 from tests.support.dispatch.dispatching import add_endpoint
 from tests.support.job.decisions import Decisions
 
