@@ -232,7 +232,7 @@ def test_doorbell_that_cannot_be_rung_is_a_warning_and_the_batch_is_written(
     real = sink.transaction.writer.execute
 
     def cut(connection: psycopg.Connection, name: str, **values: object) -> object:
-        if name == "doorbell":
+        if name == "batch/doorbell":
             pid = connection.info.backend_pid
             db.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
         return real(connection, name, **values)

@@ -1,5 +1,5 @@
--- Ends leases that ran out: every entry that they may have sent is booked as `unknown`, and the lanes are due again.
--- Uses ix_lane_leased, pk_lane, pk_entry, pk_attempt; lanes that somebody settles at this moment are passed over.
+-- Ends expired leases: records every entry that may have been sent under them as `unknown` and makes the lanes due again.
+-- Uses ix_lane_leased, pk_lane, pk_entry, pk_attempt; skips lanes that are being settled.
 WITH expired AS MATERIALIZED (
     SELECT l.*, p.types
     FROM holdfast.lane l

@@ -1,5 +1,5 @@
--- Ends leases of replayed entries that ran out: each is booked as one `unknown` attempt, and the item is due again; one of a
--- cancelled replay is settled. Uses ix_replay_item_leased, pk_replay, pk_attempt; what somebody settles now is passed over.
+-- Ends expired leases of replayed entries: records one `unknown` attempt for each and makes the item due again, or settles it
+-- if its replay is cancelled. Uses ix_replay_item_leased, pk_replay, pk_attempt; skips items that are being settled.
 WITH expired AS MATERIALIZED (
     SELECT i.*, y.state
     FROM holdfast.replay_item i

@@ -1,4 +1,4 @@
--- Every endpoint that is not disabled, with the time for which its receiver says that it keeps keys.
+-- Every endpoint that is not disabled, with its receiver's key-retention window.
 -- Uses pk_endpoint, pk_endpoint_pace; a handful of rows.
 SELECT p.id, p.name, p.url, p.state::text AS state, p.secret_refs, p.allow_cidrs, p.connect_timeout_ms,
        p.total_timeout_ms, p.concurrency, p.schedule_seconds, p.order_policy::text AS order_policy,

@@ -132,7 +132,7 @@ async def _prepared(dsn: str) -> int:
     await sessions.open()
     try:
         for _ in range(20):
-            await sessions.rows("endpoint_load")
+            await sessions.rows("upkeep/endpoint_load")
 
         async def count(connection: Connection) -> int:
             cursor = await connection.execute("SELECT count(*) AS kept FROM pg_prepared_statements")
