@@ -17,7 +17,7 @@ from dispatcher.outbound.endpoint import Endpoint, EndpointRow
 from dispatcher.outbound.key_window import KeyWindow
 from dispatcher.outbound.reference_rule import ReferenceRule
 from dispatcher.outbound.request import USER_AGENT, Composer, Headers
-from dispatcher.outbound.secrets import Material, read_material
+from dispatcher.outbound.secrets import Material, read_material, target_of
 from dispatcher.outbound.signing import Signer
 from dispatcher.outbound.target import Target
 from dispatcher.outbound.transport.transport import Transport
@@ -125,7 +125,7 @@ class Endpoints:
     def _fault(self, endpoint: Endpoint, material: Material) -> str | None:
         if material.fault:
             return material.fault
-        target = _target(endpoint, material)
+        target = target_of(endpoint, material)
         if fault := self._transport.fault(target):
             return fault
         if not fits(self.lease_seconds, endpoint.attempt_seconds):
@@ -161,24 +161,11 @@ def _ready(row: EndpointRow, material: Material) -> Ready:
     endpoint = row.endpoint
     return Ready(
         endpoint,
-        _target(endpoint, material),
+        target_of(endpoint, material),
         material.secrets,
         Signer(material.secrets),
         Composer(USER_AGENT, endpoint.envelope, material.headers),
         material.headers,
         row.key_window,
         material.hidden,
-    )
-
-
-def _target(endpoint: Endpoint, material: Material) -> Target:
-    return Target(
-        endpoint_id=endpoint.id,
-        url=endpoint.url,
-        allowed=endpoint.allowed,
-        connect_timeout=endpoint.connect_timeout,
-        total_timeout=endpoint.total_timeout,
-        ca_pem=material.ca_pem,
-        client_cert_pem=material.client_cert_pem,
-        client_key_pem=material.client_key_pem,
     )

@@ -13,9 +13,10 @@ import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dispatcher.outbound.endpoint import EndpointRow
+from dispatcher.outbound.endpoint import Endpoint, EndpointRow
 from dispatcher.outbound.headers import headers_fault, is_reference, value_fault
 from dispatcher.outbound.reference_rule import ReferenceRule, is_below, is_usable_folder
+from dispatcher.outbound.target import Target
 from dispatcher.receiver.errors import SecretError
 from dispatcher.receiver.secret import Secret
 from dispatcher.shared.text import spellings
@@ -74,6 +75,20 @@ def read_material(row: EndpointRow, rule: ReferenceRule) -> Material:
         )
     except _UnusableError as error:
         return Material(fault=str(error))
+
+
+def target_of(endpoint: Endpoint, material: Material) -> Target:
+    """Return the destination of the requests of `endpoint`."""
+    return Target(
+        endpoint_id=endpoint.id,
+        url=endpoint.url,
+        allowed=endpoint.allowed,
+        connect_timeout=endpoint.connect_timeout,
+        total_timeout=endpoint.total_timeout,
+        ca_pem=material.ca_pem,
+        client_cert_pem=material.client_cert_pem,
+        client_key_pem=material.client_key_pem,
+    )
 
 
 class _Reader:

@@ -58,8 +58,7 @@ def way_to_endpoint(name: str, dsn: str | None) -> tuple["Way", str]:
     from dispatcher.outbound.endpoint import endpoint_of  # noqa: PLC0415 - as above
     from dispatcher.outbound.headers import joined  # noqa: PLC0415 - as above
     from dispatcher.outbound.request import USER_AGENT, Composer  # noqa: PLC0415 - as above
-    from dispatcher.outbound.secrets import read_material  # noqa: PLC0415 - as above
-    from dispatcher.outbound.target import Target  # noqa: PLC0415 - as above
+    from dispatcher.outbound.secrets import read_material, target_of  # noqa: PLC0415 - as above
     from dispatcher.workbench.listen.one_delivery import Way  # noqa: PLC0415 - as above
 
     with operator_store(dsn) as store:
@@ -73,17 +72,7 @@ def way_to_endpoint(name: str, dsn: str | None) -> tuple["Way", str]:
             f"nothing can be sent to endpoint {name} from here: {material.fault}. Nothing was sent;"
             " run this where its dispatcher runs, with the references that it is allowed."
         )
-    target = Target(
-        endpoint.id,
-        endpoint.url,
-        endpoint.allowed,
-        endpoint.connect_timeout,
-        endpoint.total_timeout,
-        material.ca_pem,
-        material.client_cert_pem,
-        material.client_key_pem,
-    )
     composer = Composer(USER_AGENT, endpoint.envelope, material.headers)
     hidden = frozenset(header for header, _ in material.headers)
-    way = Way(target, material.secrets, composer, hidden, material.hidden)
+    way = Way(target_of(endpoint, material), material.secrets, composer, hidden, material.hidden)
     return way, str(row["state"])

@@ -26,9 +26,9 @@ from dispatcher.delivery.rules.replays import (
 )
 from dispatcher.delivery.rules.values import Entry, Lane, Rescued, Settled, Settlement
 from dispatcher.delivery.store.messages import run
-from dispatcher.delivery.store.pacing import Taken, concerned, paces_of, settle_paces, taking, write
+from dispatcher.delivery.store.pacing import Taken, paces_of, taking, write
 from dispatcher.delivery.store.pool import Connection
-from dispatcher.delivery.store.settlement import add_attempts, claim_of, claimed_row, stored_before
+from dispatcher.delivery.store.settlement import claim_of, claimed_row, record
 from dispatcher.shared.clock import seconds
 from dispatcher.shared.rate import BEGIN_SECONDS
 from sink.contract.failpoints import failpoint
@@ -97,19 +97,7 @@ async def settle_items(
     found = await run(connection, "replaying/replay_settle", _results(settlements))
     rows = {claimed_row(row): row for row in found}
     held = [each for each in settlements if claim_of(each) in rows]
-    await add_attempts(connection, held, rows)
-    for endpoint_id, reason in sorted({(s.endpoint_id, s.disable) for s in held if s.disable}):
-        await run(
-            connection, "settling/endpoint_gone", {"endpoint_id": endpoint_id, "reason": reason}
-        )
-    paced = concerned(held, {row["endpoint_id"] for row in rows.values() if row["paced"]})
-    changes = dict(await settle_paces(connection, held, paced))
-    settled = [
-        Settled(each, rows[claim_of(each)]["due_at"], changes.pop(each.endpoint_id, None))
-        for each in held
-    ]
-    if repeated and len(held) < len(settlements):
-        settled += await stored_before(connection, settlements, rows.keys())
+    settled = await record(connection, settlements, held, rows, repeated=repeated)
     failpoint("D17")
     return settled
 

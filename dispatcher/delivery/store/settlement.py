@@ -40,7 +40,24 @@ async def settle(
         rows |= {claimed_row(row): row for row in ended}
     failpoint("D15")
     held = [each for each in settlements if claim_of(each) in rows]
-    await add_attempts(connection, held, rows)
+    settled = await record(connection, settlements, held, rows, repeated=repeated)
+    failpoint("D11")
+    return settled
+
+
+async def record(
+    connection: Connection,
+    settlements: Sequence[Settlement],
+    held: Sequence[Settlement],
+    rows: dict[Claimed, DictRow],
+    *,
+    repeated: bool,
+) -> list[Settled]:
+    """Record what follows from results whose leases were `held`, of lanes or of replay items.
+
+    `rows` are what ending the leases returned; `repeated` as in `PostgresStore.settle`.
+    """
+    await _add_attempts(connection, held, rows)
     await _bury(connection, held)
     for endpoint_id, reason in sorted({(s.endpoint_id, s.disable) for s in held if s.disable}):
         gone = {"endpoint_id": endpoint_id, "reason": reason}
@@ -54,8 +71,7 @@ async def settle(
         for each in held
     ]
     if repeated and len(held) < len(settlements):
-        settled += await stored_before(connection, settlements, rows.keys())
-    failpoint("D11")
+        settled += await _stored_before(connection, settlements, rows.keys())
     return settled
 
 
@@ -73,7 +89,7 @@ def _lanes(settlements: Sequence[Settlement]) -> dict[str, object]:
     }
 
 
-async def add_attempts(
+async def _add_attempts(
     connection: Connection, held: Sequence[Settlement], rows: dict[Claimed, DictRow]
 ) -> None:
     """Record the attempts under the leases of `held`; `rows` are those of their lanes."""
@@ -106,7 +122,7 @@ async def _bury(connection: Connection, held: Sequence[Settlement]) -> None:
     )
 
 
-async def stored_before(
+async def _stored_before(
     connection: Connection, settlements: Sequence[Settlement], held: Iterable[Claimed]
 ) -> list[Settled]:
     """Find those that an earlier call stored although its COMMIT got no answer."""
