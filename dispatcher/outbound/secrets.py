@@ -159,7 +159,7 @@ def _file(path: str, most: int, folders: Sequence[str]) -> tuple[bytes, int]:
         with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor, not a path
             mode = os.fstat(descriptor).st_mode
             if not stat.S_ISREG(mode):
-                raise _UnusableError(f"file:{path} is no regular file")
+                raise _UnusableError(f"file:{path} is not a regular file")
             return file.read(most + 1), mode
     except OSError as error:
         raise _UnusableError(f"file:{path}: {error.strerror or 'cannot be read'}") from None

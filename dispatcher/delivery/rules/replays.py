@@ -75,7 +75,7 @@ def spare(free: int, most: int) -> int:
     return max(0, free - (most // RESERVE))
 
 
-def allowed_beside(allowance: Allowance) -> int:
+def allowed_for_replay(allowance: Allowance) -> int:
     """Return how many entries a replay may send to an endpoint with this allowance.
 
     Under a rate, live traffic keeps its part of the bucket.

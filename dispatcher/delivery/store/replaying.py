@@ -19,7 +19,7 @@ from dispatcher.delivery.rules.replays import (
     ReplayTurn,
     ReplayWanted,
     affordable,
-    allowed_beside,
+    allowed_for_replay,
     bounded,
     item_after,
     paid,
@@ -120,7 +120,7 @@ async def _rooms(connection: Connection, wanted: ReplayWanted) -> dict[int, _Roo
         taken, allowed = paces.get(id_), Allowance(items, 1)
         if taken is not None:
             allowed = allowance(as_of(taken.pace, taken.at), taken.limits, _MANY, 1, taken.at)
-        rooms[id_] = _Room(min(items, allowed_beside(allowed)), taken, allowed)
+        rooms[id_] = _Room(min(items, allowed_for_replay(allowed)), taken, allowed)
     return rooms
 
 

@@ -182,18 +182,18 @@ def _labelled(values: Mapping[str, float]) -> Mapping[Labels, float]:
 
 
 def _counter(
-    name: str, told: str, values: Mapping[Labels, float], labels: Iterable[str]
+    name: str, help_text: str, values: Mapping[Labels, float], labels: Iterable[str]
 ) -> CounterMetricFamily:
-    family = CounterMetricFamily(f"{_PREFIX}{name}", told, labels=list(labels))
+    family = CounterMetricFamily(f"{_PREFIX}{name}", help_text, labels=list(labels))
     for each, value in list(values.items()):
         family.add_metric(each, value)
     return family
 
 
 def _gauge(
-    name: str, told: str, values: Mapping[Labels, float], labels: Iterable[str]
+    name: str, help_text: str, values: Mapping[Labels, float], labels: Iterable[str]
 ) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(f"{_PREFIX}{name}", told, labels=list(labels))
+    family = GaugeMetricFamily(f"{_PREFIX}{name}", help_text, labels=list(labels))
     for each, value in list(values.items()):
         family.add_metric(each, value)
     return family

@@ -107,11 +107,11 @@ class Process:
         os.kill(self.process.pid, number)
 
     def terminate(self) -> None:
-        """Tell it to stop (SIGTERM)."""
+        """Stop it (SIGTERM)."""
         self.send(signal.SIGTERM)
 
     def go_on(self) -> None:
-        """Let it go on after it stood still (SIGCONT)."""
+        """Resume it after it was stopped (SIGCONT)."""
         self.send(signal.SIGCONT)
 
     def until(self, condition: Callable[[], object]) -> None:

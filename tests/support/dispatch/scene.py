@@ -16,7 +16,7 @@ from tests.support.dispatch.webhooks import Behaviour, Seen, WebhookReceiver
 from tests.support.job.decisions import Decisions
 
 LEASE_SECONDS = 2.5
-"""Short, so that a lease runs out within a test."""
+"""Short, so that a lease ends within a test."""
 
 TIMEOUTS = {"connect_timeout_ms": 500, "total_timeout_ms": 500}
 """Of an endpoint whose attempts fit into such a lease."""
@@ -84,7 +84,7 @@ class Scene:
         drain(self.dsn, **changes)
 
     def unknown(self) -> int:
-        """Count the attempts whose outcome nobody knows."""
+        """Count the attempts with an unknown outcome."""
         query = "SELECT count(*) FROM holdfast.attempt WHERE outcome = 'unknown'"
         (count,) = self.db.execute(query).fetchone() or (0,)
         return int(count)

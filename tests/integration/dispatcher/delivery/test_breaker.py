@@ -189,7 +189,7 @@ def test_receiver_that_is_down_gets_probes_and_everything_once_it_is_back(
     receiver: WebhookReceiver,
     tmp_path: Path,
 ) -> None:
-    """Not one failure more than its breaker allows, beside what is under way by then."""
+    """Not one failure more than its breaker allows, except requests already in flight."""
     threshold, concurrency = 5, 2
     add_endpoint(
         db,

@@ -143,7 +143,7 @@ def test_claim_is_no_larger_than_allowed() -> None:
 
 
 def test_claim_too_small_for_all_endpoints_turns_to_each_of_them() -> None:
-    """Also to one that holds nothing, beside another that has nothing due."""
+    """Also to one without lanes, while another has none due."""
 
     async def work(bench: Bench) -> None:
         both = {1: ready(1, 64), 2: ready(2, 64)}
@@ -181,7 +181,7 @@ def test_closing_gives_back_what_was_not_begun() -> None:
     run(work)
 
 
-def test_fault_while_sending_is_heard_of_and_frees_its_place() -> None:
+def test_fault_while_sending_is_reported_and_frees_its_slot() -> None:
     async def work(bench: Bench) -> None:
         bench.flow.wanted({1: ready(1, 1)})
         bench.flow.take(lanes(1, 2), {1: 1})

@@ -1,4 +1,4 @@
-"""What was claimed before a hold was heard of, or before the results are stored that bring it."""
+"""Lanes claimed before a hold was known, or before the results that cause it are stored."""
 
 from collections import deque
 from dataclasses import replace
@@ -70,7 +70,7 @@ def test_as_many_failures_as_open_the_breaker_wait_for_the_database_to_know_of_t
     assert not holds.will_hold(1)
     assert holds.allow(lane(1, 1.0)), "the database has the say"
     holds.tried(FAILURE, ENDPOINT)
-    assert holds.allow(lane(1, 1.0)), "it did not open: they count anew"
+    assert holds.allow(lane(1, 1.0)), "it did not open: failures count from 0"
 
 
 @pytest.mark.parametrize("answer", ANSWERS)

@@ -1,4 +1,4 @@
-"""What is looked at before an entry is sent, or sent again."""
+"""The checks before an entry is sent, or sent again."""
 
 import asyncio
 from collections.abc import Sequence
@@ -74,12 +74,12 @@ def entry(number: int = 1, *, forgotten: bool = False) -> Entry:
     )
 
 
-async def nobody(*_: object) -> Response | None:
+async def no_answer(*_: object) -> Response | None:
     return None
 
 
 async def broken(*_: object) -> Response | None:
-    raise RuntimeError("cannot be asked")
+    raise RuntimeError("the inquiry failed")
 
 
 def test_paced_entry_is_sent_soon_after_its_claim_or_given_back() -> None:
@@ -91,13 +91,13 @@ def test_paced_entry_is_sent_soon_after_its_claim_or_given_back() -> None:
 
 def test_key_that_may_be_forgotten_is_refused_also_before_its_window_is_loaded() -> None:
     assert READY.key_window is None
-    sent = Sent(check_repeat=nobody)
+    sent = Sent(check_repeat=no_answer)
     (attempt,) = sent.run(entry(2, forgotten=True)).attempts
     assert attempt.outcome is Outcome.REFUSED
     assert sent.posted == 0
 
 
-def test_receiver_that_cannot_be_asked_is_sent_the_key_again() -> None:
+def test_receiver_whose_inquiry_fails_is_sent_the_key_again() -> None:
     sent = Sent(check_repeat=broken)
     assert sent.run(entry(2)).move is Move.ADVANCE
     assert (sent.posted, sent.crashed) == (1, ["ask"])

@@ -9,7 +9,7 @@ WITH expired AS MATERIALIZED (
     LIMIT %(lanes)s
     FOR NO KEY UPDATE OF l SKIP LOCKED
 ),
-booked AS (
+recorded AS (
     INSERT INTO holdfast.attempt (
         endpoint_id, subject_id, sequence, number, finished_at, token, outcome, error, retry_at
     )
@@ -43,5 +43,5 @@ freed AS (
     WHERE lane.endpoint_id = x.endpoint_id AND lane.subject_id = x.subject_id
 )
 SELECT endpoint_id, subject_id, sequence, number
-FROM booked
+FROM recorded
 ORDER BY endpoint_id, subject_id, sequence

@@ -9,7 +9,7 @@ WITH expired AS MATERIALIZED (
     LIMIT %(items)s
     FOR NO KEY UPDATE OF i SKIP LOCKED
 ),
-booked AS (
+recorded AS (
     INSERT INTO holdfast.attempt (
         endpoint_id, subject_id, sequence, number, finished_at, token, outcome, error, retry_at
     )
@@ -35,5 +35,5 @@ freed AS (
       AND replay_item.subject_id = x.subject_id AND replay_item.sequence = x.sequence
 )
 SELECT endpoint_id, subject_id, sequence, number
-FROM booked
+FROM recorded
 ORDER BY endpoint_id, subject_id, sequence

@@ -85,11 +85,11 @@ def test_drain_goes_on_with_what_was_routed_after_its_look_began(
     decisions.write("m_1")
 
     async def work(store: PostgresStore) -> None:
-        with psycopg.connect(dsn) as looking:
-            looking.execute("SELECT now()")
+        with psycopg.connect(dsn) as reading:
+            reading.execute("SELECT now()")
             await store.route(16)
             given = {"endpoint_ids": [endpoint_id]}
-            assert looking.execute(statement("upkeep/pending"), given).fetchone() == (True,)
+            assert reading.execute(statement("upkeep/pending"), given).fetchone() == (True,)
 
     asyncio.run(stored(dsn, work))
 

@@ -44,23 +44,23 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", ["payouts", 'a "quoted" \\ näme', SECRET])
-def test_delivered_attempts_say_the_same_as_line_by_line(
+def test_delivered_attempts_are_the_same_as_line_by_line(
     stream: io.StringIO, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    told = Telemetry()
+    telemetry = Telemetry()
     results = [(name, settled(attempt(1), attempt(2, status=204))), (name, settled(attempt(3)))]
-    told.settled_all(results)
+    telemetry.settled_all(results)
     at_once = lines(stream)
     monkeypatch.setattr(subject, "json_logger", lambda: None)
-    told.settled_all(results)
+    telemetry.settled_all(results)
     assert at_once == lines(stream)
     assert len(at_once) == 3
-    assert told.counts == {"delivered": 6}
+    assert telemetry.counts == {"delivered": 6}
 
 
 def test_lines_keep_the_order_of_the_results(stream: io.StringIO) -> None:
-    told = Telemetry()
-    told.settled_all(
+    telemetry = Telemetry()
+    telemetry.settled_all(
         [
             ("a", settled(attempt(1))),
             ("b", settled(attempt(2), attempt(3, Outcome.FAILED, 500), move=Move.RETRY)),
@@ -70,7 +70,7 @@ def test_lines_keep_the_order_of_the_results(stream: io.StringIO) -> None:
     found = lines(stream)
     assert [line["sequence"] for line in found] == [1, 2, 3, 4]
     assert [line["level"] for line in found] == ["info", "info", "warning", "info"]
-    assert told.counts == {"delivered": 3, "failed": 1}
+    assert telemetry.counts == {"delivered": 3, "failed": 1}
 
 
 def test_terminal_gets_them_as_key_value_pairs() -> None:

@@ -1,4 +1,4 @@
-"""What is measured, and that METRICS.md tells all of it."""
+"""The metrics, and that METRICS.md documents all of them."""
 
 import re
 from pathlib import Path
@@ -55,9 +55,9 @@ def _full() -> Measures:
     return measures
 
 
-def test_every_metric_is_told_and_every_metric_that_is_told_exists() -> None:
+def test_every_metric_is_documented_and_every_documented_metric_exists() -> None:
     text = (Path(dispatcher.__file__).parent / "METRICS.md").read_text()
-    told = {
+    documented = {
         name: (kind, set(re.findall(r"`(\w+)`", labels)))
         for name, kind, labels in _TABLE.findall(text)
     }
@@ -69,7 +69,7 @@ def test_every_metric_is_told_and_every_metric_that_is_told_exists() -> None:
         for registry in (_registry(_full()), _api_registry())
         for family in registry.collect()
     }
-    assert told == made
+    assert documented == made
 
 
 def test_values_are_shown_as_they_stand() -> None:
