@@ -60,7 +60,7 @@ CaFile = Annotated[
 Engine = Annotated[
     EngineName, typer.Option("--engine", help="HTTP engine; auto: the fastest installed one.")
 ]
-Bell = Annotated[
+Doorbell = Annotated[
     bool,
     typer.Option(
         "--doorbell",
@@ -98,7 +98,7 @@ def dispatch(
     retain: Retain = None,
     ca_file: CaFile = None,
     engine: Engine = "auto",
-    doorbell: Bell = False,
+    doorbell: Doorbell = False,
     listen: Listen = None,
     secret_env_prefix: SecretEnvPrefix = None,
     secret_dir: SecretDir = None,
@@ -142,7 +142,7 @@ def dispatch(
             " pip install '/path/to/holdfast[dispatcher]'.",
             ExitCode.USAGE,
         ) from None
-    _judge(report, drain=drain)
+    _raise_for(report, drain=drain)
 
 
 def _references(prefixes: list[str] | None, folders: list[str] | None) -> "ReferenceRule":
@@ -195,10 +195,10 @@ async def _deliver(settings: "Settings") -> "Report":
         stack.enter_context(tuned_for_deliveries())
         stack.enter_context(served(settings.listen, dispatcher.health, collector))
         try:
-            await _present(store.open)
+            await _open_with_retries(store.open)
             if watch is not None:
                 await watch.open()
-            _heed_signals(dispatcher)
+            _handle_signals(dispatcher)
             return await dispatcher.run()
         except StoreUnavailableError as error:
             raise CommandError(
@@ -207,7 +207,7 @@ async def _deliver(settings: "Settings") -> "Report":
             ) from None
 
 
-async def _present(opening: Callable[[], Awaitable[None]]) -> None:
+async def _open_with_retries(opening: Callable[[], Awaitable[None]]) -> None:
     """Retry `opening` for `CONNECT_SECONDS`; raises the last error."""
     from dispatcher.shared.errors import StoreUnavailableError  # noqa: PLC0415 - see above
 
@@ -221,14 +221,14 @@ async def _present(opening: Callable[[], Awaitable[None]]) -> None:
             await opening()
 
 
-def _heed_signals(dispatcher: "Dispatcher") -> None:
+def _handle_signals(dispatcher: "Dispatcher") -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, dispatcher.stop)
     loop.add_signal_handler(signal.SIGHUP, dispatcher.reload)
 
 
-def _judge(report: "Report", *, drain: bool) -> None:
+def _raise_for(report: "Report", *, drain: bool) -> None:
     if report.failure is not None:
         raise CommandError(
             f"the dispatcher stopped: {report.failure}. Nothing was lost: unsettled requests are"

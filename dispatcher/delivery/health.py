@@ -57,7 +57,7 @@ class Health:
         """Return a message for each loop that is stuck; empty while every loop makes progress."""
         now = self._clock()
         return [
-            f"the loop {name!r} has stood still for {now - loop.turned:.0f} s"
+            f"the loop {name!r} has made no progress for {now - loop.turned:.0f} s"
             for name, loop in list(self._loops.items())
             if now - loop.turned > loop.limit
         ]
