@@ -9,10 +9,9 @@ from typing import Any
 
 from psycopg import errors
 
-from dispatcher.delivery.ports import Routed
 from dispatcher.delivery.rules.lease import SETTLE_SECONDS
 from dispatcher.delivery.rules.pace import Allowance, Pace, allowance, as_of, claimed, next_seconds
-from dispatcher.delivery.rules.values import Claim, Lane, Wanted
+from dispatcher.delivery.rules.values import Claim, Lane, Routed, Wanted
 from dispatcher.delivery.store.claimed_rows import (
     Found,
     emptying,

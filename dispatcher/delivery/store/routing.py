@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from psycopg.rows import DictRow
 
-from dispatcher.delivery.ports import Routed
+from dispatcher.delivery.rules.values import Routed
 from dispatcher.delivery.store.looks import BEGINNING, END
 from dispatcher.delivery.store.messages import Plans, Step, begin, finish
 from dispatcher.delivery.store.pool import Connection

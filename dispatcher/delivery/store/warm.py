@@ -1,7 +1,7 @@
-"""What a new connection of delivery runs before it is lent: the statements of every day.
+"""Warms a new connection of delivery before it is lent: runs the frequent statements once.
 
-A statement that is first run on a connection is read and planned, and the server reads its
-catalogue for it: some tens of milliseconds that nobody should wait for.
+The first run of a statement on a connection parses and plans it, and loads the server's catalogue
+caches: some tens of milliseconds.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from dispatcher.delivery.store.pool import Connection
 from sink.contract.envelope import BODY_BYTES_MAX
 
 _NOBODY = [0]
-"""An endpoint, a subject, a batch or a priority that there is never one of: numbers begin at 1."""
+"""The number of no endpoint, subject, batch or priority: numbers start at 1."""
 
 _TOKEN = UUID(int=0)
 
@@ -52,10 +52,10 @@ _SETTLE = {
 
 
 async def warm(connection: Connection) -> None:
-    """Run the statements of routing, claiming and settling for nobody, in an open transaction.
+    """Run the statements of routing, claiming and settling without effect, in an open transaction.
 
-    None of them that may have to wait, as for the lock of routing. Where a table is locked, it
-    gives up: whoever waits for a connection may not need that table.
+    Statements that may block, such as the lock of routing, are left out. Gives up on a locked
+    table: the caller may not need it.
     """
     await run(connection, "connection/warm_patience")
     await run(connection, "routing/route_patience")

@@ -1,5 +1,6 @@
--- Makes lanes idle that a claim found without an entry for their endpoint, as long as nothing was routed to them since: then
--- none up to last_sequence is wanted, or, where all types are, they are missing and the lane waits. Uses pk_lane, pk_entry.
+-- Makes lanes idle for which a claim found no entry of their endpoint, unless entries were routed to them since: up to
+-- last_sequence there is none to send, or, if the endpoint takes every type, entries are missing and the lane waits.
+-- Uses pk_lane, pk_entry.
 UPDATE holdfast.lane
 SET delivered_sequence = CASE WHEN p.types = '{}' THEN lane.delivered_sequence
                               ELSE lane.last_sequence END,

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 import dispatcher.delivery.store
-from dispatcher.delivery.ports import Routed
+from dispatcher.delivery.rules.values import Routed
 from dispatcher.delivery.store.looks import END
 from dispatcher.delivery.store.postgres import PostgresStore
 from dispatcher.operators.common.session import Row

@@ -12,8 +12,7 @@ import psycopg
 import pytest
 
 import dispatcher.delivery.store
-from dispatcher.delivery.ports import Routed
-from dispatcher.delivery.rules.values import Settled
+from dispatcher.delivery.rules.values import Routed, Settled
 from dispatcher.delivery.store.looks import BEGINNING, END
 from dispatcher.delivery.store.postgres import PostgresStore
 from dispatcher.shared.states import LaneState

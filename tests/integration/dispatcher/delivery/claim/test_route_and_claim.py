@@ -99,7 +99,7 @@ def test_lease_waits_for_the_disk_as_every_other_claim(
             await run(connection, name, given)
         cursor = await connection.execute("SHOW synchronous_commit")
         assert await cursor.fetchall() == [{"synchronous_commit": "on"}]
-        await run(connection, "route_patience")
+        await run(connection, "routing/route_patience")
         cursor = await connection.execute("SHOW synchronous_commit")
         assert await cursor.fetchall() == [{"synchronous_commit": "off"}]
 

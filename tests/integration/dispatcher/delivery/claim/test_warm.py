@@ -72,7 +72,7 @@ def test_delivery_prepares_nothing_on_a_connection_that_was_just_made(
         assert len(done[1].lanes) == 1
         after = await store._sessions.transaction(_prepared)
         assert after.keys() - before.keys() == NOT_WARM
-        kept = after.keys() & before.keys() - {"session"}
+        kept = after.keys() & before.keys() - {"connection/session"}
         assert {name: after[name] - before[name] for name in kept} == dict.fromkeys(kept, 0), (
             "planned for each decision"
         )

@@ -12,8 +12,8 @@ from dispatcher.delivery.rules.decide import release, settle
 from dispatcher.delivery.rules.lifecycle import Move
 from dispatcher.delivery.rules.values import Attempt, Claim, Gap, Lane, Settlement, Wanted
 from dispatcher.delivery.store.looks import BEGINNING, END
+from dispatcher.delivery.store.messages import statement
 from dispatcher.delivery.store.postgres import PostgresStore
-from dispatcher.delivery.store.statements import statement
 from dispatcher.outbound.endpoint import Endpoint
 from dispatcher.shared.states import LaneState
 from sink.contract.states import OrderPolicy, Outcome
@@ -85,11 +85,11 @@ def test_drain_goes_on_with_what_was_routed_after_its_look_began(
     decisions.write("m_1")
 
     async def work(store: PostgresStore) -> None:
-        with psycopg.connect(dsn) as looking:
-            looking.execute("SELECT now()")
+        with psycopg.connect(dsn) as reading:
+            reading.execute("SELECT now()")
             await store.route(16)
             given = {"endpoint_ids": [endpoint_id]}
-            assert looking.execute(statement("upkeep/pending"), given).fetchone() == (True,)
+            assert reading.execute(statement("upkeep/pending"), given).fetchone() == (True,)
 
     asyncio.run(stored(dsn, work))
 
