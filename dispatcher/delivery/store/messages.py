@@ -48,21 +48,23 @@ async def begin(
     return [await cursor.fetchall() for cursor in cursors]
 
 
-async def finish_bare(
-    connection: Connection, *steps: Step, last: Step, begins: bool = False
+async def run_bare(
+    connection: Connection, *steps: Step, begins: bool = False, commits: bool = False
 ) -> tuple[list[list[DictRow]], list[Any]]:
-    """Run the last steps and COMMIT, in one round trip; returns the rows of each step.
+    """Run steps in one message; returns the rows of each, and apart from them those of the last.
 
-    The rows of `last` are as `run_bare` returns them. With `begins` it is a whole transaction, on
-    kept plans.
+    The last may return many rows; they are plain tuples, which are made quickest. With `begins` the
+    message opens the transaction, on kept plans; with `commits` it ends it.
     """
+    *first, (name, parameters) = steps
     async with connection.cursor(binary=True, row_factory=tuple_row) as many:
         async with _in_one_message(connection):
             if begins:
                 await _begin(connection, Plans.KEPT)
-            cursors = await _run(connection, steps)
-            await many.execute(statement(last[0]), last[1])
-            await connection.execute(b"COMMIT")
+            cursors = await _run(connection, first)
+            await many.execute(statement(name), parameters)
+            if commits:
+                await connection.execute(b"COMMIT")
         return [await cursor.fetchall() for cursor in cursors], await many.fetchall()
 
 
@@ -84,15 +86,6 @@ async def finish(connection: Connection, *steps: Step) -> list[DictRow]:
         *_, cursor = await _run(connection, steps)
         await connection.execute(b"COMMIT")
     return await cursor.fetchall()
-
-
-async def run_bare(
-    connection: Connection, name: str, parameters: Mapping[str, Any] | None = None
-) -> list[Any]:
-    """Run a statement that returns many rows, as tuples, which are cheapest to make."""
-    async with connection.cursor(binary=True, row_factory=tuple_row) as cursor:
-        await cursor.execute(statement(name), parameters)
-        return await cursor.fetchall()
 
 
 @asynccontextmanager

@@ -21,12 +21,12 @@ from dispatcher.delivery.rules.values import (
     Settlement,
     Wanted,
 )
-from dispatcher.delivery.store import looks
 from dispatcher.delivery.store.claiming import Claimer
 from dispatcher.delivery.store.messages import run
 from dispatcher.delivery.store.pool import Connection
 from dispatcher.delivery.store.replaying import claim_items, rescue_items, settle_items
 from dispatcher.delivery.store.routing import PATIENCE_SECONDS, route
+from dispatcher.delivery.store.scan_ranges import BEGINNING, FullScanTimer
 from dispatcher.delivery.store.session import CONNECTIONS_MAX, Outage, Sessions
 from dispatcher.delivery.store.settlement import settle
 from dispatcher.delivery.store.warm import warm
@@ -36,10 +36,10 @@ from dispatcher.outbound.key_window import KeyWindow
 from sink.contract.failpoints import failpoint
 
 RESCUE_SECONDS = 2.0
-"""Minimum time between two rescues that scan leases of every age."""
+"""Minimum time between two rescues that scan leases of any age."""
 
 RESCUE_SLACK = timedelta(seconds=2)
-"""How far before the time of the last rescue the next one starts its scan."""
+"""How far before the time of the last rescue the next one starts."""
 
 
 class PostgresStore:
@@ -49,8 +49,8 @@ class PostgresStore:
         """`dsn` is a libpq URI or keywords."""
         self._sessions = Sessions(dsn, Outage(Telemetry()), connections_max, warm=warm)
         self._claimer = Claimer(self._sessions)
-        self._rescue_whole = looks.Whole(RESCUE_SECONDS)
-        self._expired_to = looks.BEGINNING
+        self._full_rescue = FullScanTimer(RESCUE_SECONDS)
+        self._expired_to = BEGINNING
 
     async def open(self) -> None:
         """Connect. Raises `CommandError` for another schema revision."""
@@ -108,19 +108,19 @@ class PostgresStore:
         """Record what up to `lanes` expired leases covered as `unknown`; makes the lanes due."""
 
         async def work(connection: Connection) -> tuple[datetime, list[DictRow]]:
-            since = {"since": looks.BEGINNING if whole else self._expired_to}
-            (seen,) = await run(connection, "claiming/lane_expired", since)
+            since = {"since": BEGINNING if full else self._expired_to}
+            (scan,) = await run(connection, "claiming/lane_expired", since)
             rows = []
-            if seen["expired"]:
+            if scan["expired"]:
                 rows = await run(connection, "claiming/lane_rescue", {"lanes": lanes} | since)
             if rows:
                 failpoint("D13")
-            return seen["at"], rows
+            return scan["at"], rows
 
-        whole = self._rescue_whole.begin()
+        full = self._full_rescue.begin()
         at, rows = await self._sessions.transaction(work)
-        if whole:
-            self._rescue_whole.done()
+        if full:
+            self._full_rescue.done()
         if not rows:
             self._expired_to = at - RESCUE_SLACK
         return [Rescued(**row) for row in rows]
