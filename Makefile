@@ -30,6 +30,14 @@ demo: $(STAMP) ## run the whole path, kill both halves, prove that nothing repea
 test: $(STAMP) ## run every test: real Spark, real Postgres, real HTTP
 	@$(BIN)/python -m tests.run
 
+.PHONY: quick
+quick: $(STAMP) ## unit and contract tests, lint and types, within a minute: for every save
+	@$(BIN)/python -m tests.quick
+
+.PHONY: test-times
+test-times: $(STAMP) ## run every test and record how long each file takes, for the order of the next run
+	@$(BIN)/python -m tests.run --record
+
 .PHONY: test-browser
 test-browser: $(STAMP) ## test the console in the Chromium of this machine; pictures of every screen are kept
 	@HOLDFAST_TEST_SCREENSHOTS=.holdfast/screenshots $(BIN)/python -m pytest tests/browser

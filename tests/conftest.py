@@ -3,6 +3,7 @@
 import os
 import secrets
 import signal
+import sys
 from collections.abc import Callable, Iterator
 
 import psycopg
@@ -18,6 +19,10 @@ _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 for name in ("HOLDFAST_SPARK_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
     os.environ.setdefault(name, _SHORT_LIVED)
 
+# Hundreds of processes are started. Each would compile every module that it imports, a second of
+# processor time, where the environment forbids to keep what is compiled.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # How long an example takes says how busy the machine is, and nothing else.
 settings.register_profile("untimed", deadline=None)
@@ -34,15 +39,16 @@ def pytest_configure() -> None:
 
 
 @pytest.fixture(scope="session")
-def server_dsn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def server_dsn() -> Iterator[str]:
     """DSN of a server on which databases may be created: HOLDFAST_TEST_DSN, or an embedded one."""
     given = os.environ.get("HOLDFAST_TEST_DSN")
     if given:
         yield given
         return
     from deploy.local.postgres import EmbeddedPostgres
+    from tests.support.servers.embedded import server_directory
 
-    with EmbeddedPostgres(tmp_path_factory.mktemp("postgres"), keep=False) as server:
+    with server_directory() as directory, EmbeddedPostgres(directory) as server:
         yield server.dsn
 
 

@@ -58,18 +58,21 @@ def holdfast(
     *arguments: str,
     dsn: str | None = None,
     environment: Mapping[str, str] | None = None,
-    process: bool = False,
+    process: bool | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run `holdfast ARGUMENTS`; never raises for a non-zero exit code.
 
-    It runs in this process where that makes no difference, unless `process` says otherwise: for a
-    test of threads, or of a pipe, a locale or a closed stream.
+    It runs in this process where that makes no difference, unless `process` says otherwise: True
+    for a test of threads, or of a pipe, a locale or a closed stream; False for a command of another
+    group that is refused before it begins.
     """
     settings = {k: v for k, v in os.environ.items() if k != "HOLDFAST_DSN"}
     settings |= {"COLUMNS": "200", **(environment or {})}
     if dsn is not None:
         settings["HOLDFAST_DSN"] = dsn
-    if not process and not _HERE.isdisjoint(arguments[:1]):
+    if process is None:
+        process = _HERE.isdisjoint(arguments[:1])
+    if not process:
         return _here(arguments, settings)
     return subprocess.run(
         [sys.executable, "-m", "dispatcher.cli.main", *arguments],

@@ -2,9 +2,8 @@
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("sink", "dispatcher", "migrations", "spark_app", "deploy")
@@ -20,38 +19,53 @@ def _name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("path", SOURCES + TESTS, ids=_name)
-def test_file_and_its_functions_fit_their_limits(path: Path) -> None:
+def _too_long(path: Path) -> Iterator[str]:
     text = path.read_text()
-    assert len(text.splitlines()) <= FILE_LINES_MAX
+    if (lines := len(text.splitlines())) > FILE_LINES_MAX:
+        yield f"{_name(path)} has {lines} lines"
     if path.parent.name == "versions":
         return  # a revision is a list of statements, read from top to bottom
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
-            assert lines <= FUNCTION_LINES_MAX, f"{node.name} has {lines} lines"
+            if lines > FUNCTION_LINES_MAX:
+                yield f"{_name(path)}: {node.name} has {lines} lines"
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=_name)
-def test_module_says_what_it_is_for(path: Path) -> None:
-    text = path.read_text()
-    assert not text.strip() or ast.get_docstring(ast.parse(text))
+def _says(text: str) -> str | None:
+    return ast.get_docstring(ast.parse(text))
 
 
-@pytest.mark.parametrize("path", STATEMENTS, ids=_name)
-def test_statement_file_explains_itself_and_holds_one_statement(path: Path) -> None:
+def _explains_itself_and_holds_one_statement(path: Path) -> bool:
     lines = path.read_text().splitlines()
-    assert lines[0].startswith("-- ")
-    assert lines[1].startswith("-- ")
     code = "\n".join(line for line in lines if not line.startswith("--"))
-    assert code.strip().rstrip(";").count(";\n") == 0
+    explained = all(line.startswith("-- ") for line in lines[:2])
+    return len(lines) > 1 and explained and code.strip().rstrip(";").count(";\n") == 0
 
 
-@pytest.mark.parametrize("path", STATEMENTS, ids=_name)
-def test_statement_file_is_used(path: Path) -> None:
-    used = re.compile(rf"\b{re.escape(path.stem)}\b")
-    package = ROOT / path.relative_to(ROOT).parts[0]
-    assert any(used.search(source.read_text()) for source in package.rglob("*.py"))
+def _package(path: Path) -> Path:
+    return ROOT / path.relative_to(ROOT).parts[0]
+
+
+def test_files_and_their_functions_fit_their_limits() -> None:
+    assert [found for path in SOURCES + TESTS for found in _too_long(path)] == []
+
+
+def test_modules_say_what_they_are_for() -> None:
+    texts = {_name(path): path.read_text() for path in SOURCES}
+    assert [name for name, text in texts.items() if text.strip() and not _says(text)] == []
+
+
+def test_statement_files_explain_themselves_and_hold_one_statement() -> None:
+    assert [_name(p) for p in STATEMENTS if not _explains_itself_and_holds_one_statement(p)] == []
+
+
+def test_statement_files_are_used() -> None:
+    words = {
+        package: set(re.findall(r"\w+", "".join(p.read_text() for p in package.rglob("*.py"))))
+        for package in {_package(path) for path in STATEMENTS}
+    }
+    assert [_name(path) for path in STATEMENTS if path.stem not in words[_package(path)]] == []
 
 
 def test_no_left_overs() -> None:

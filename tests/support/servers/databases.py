@@ -69,7 +69,7 @@ def create(server_dsn: str, name: str, template: str | None = None) -> None:
             if migrated != today:
                 drop(server_dsn, template)
                 _migrate(server_dsn, template)
-        statement = sql.SQL("CREATE DATABASE {} TEMPLATE {}")
+        statement = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY FILE_COPY")
         server.execute(
             statement.format(sql.Identifier(name), sql.Identifier(template or "template1"))
         )

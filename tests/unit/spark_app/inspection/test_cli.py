@@ -22,7 +22,7 @@ MISTAKES = {
 def test_a_mistake_is_one_line_and_a_usage_error(mistake: str, tmp_path: Path) -> None:
     options, said = MISTAKES[mistake]
     question = ["--checkpoint", str(tmp_path), "--merchant", "m_482", *options]
-    done = holdfast("job", "inspect", *question)
+    done = holdfast("job", "inspect", *question, process=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
