@@ -1,6 +1,6 @@
 """Asking a receiver what became of a key, before the key is sent to it again.
 
-Section 8 of `dispatcher/receiver/PROTOCOL.md`. Only an answer that proves itself, for the very
+Section 8 of `docs/receivers/PROTOCOL.md`. Only an answer that proves itself, for the very
 bytes that would be sent, says anything; after every other one the entry is sent again, safely.
 """
 

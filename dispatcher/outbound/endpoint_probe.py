@@ -1,7 +1,7 @@
 """What one test of an endpoint shows, and what to do about it. Pure.
 
 The specimen is of a type that the protocol does not know, without a subject: a receiver that keeps
-to `dispatcher/receiver/PROTOCOL.md` (section 1) verifies it and answers with a 4xx, acting on
+to `docs/receivers/PROTOCOL.md` (section 1) verifies it and answers with a 4xx, acting on
 nothing. So `unknown_type` and `bad_data` are the best answer there is.
 """
 

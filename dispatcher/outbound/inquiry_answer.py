@@ -1,6 +1,6 @@
 """What an answer to an inquiry says: something only if it proves itself, or is the protocol's 404.
 
-Section 8 of `dispatcher/receiver/PROTOCOL.md`.
+Section 8 of `docs/receivers/PROTOCOL.md`.
 """
 
 import json

@@ -1,6 +1,6 @@
 """How long a receiver keeps a key: what it says in the header `holdfast-key-window`.
 
-The syntax and what follows from it are section 7 of dispatcher/receiver/PROTOCOL.md. Behind that
+The syntax and what follows from it are section 7 of docs/receivers/PROTOCOL.md. Behind that
 time a key may be forgotten, and sending it again may repeat the action.
 """
 

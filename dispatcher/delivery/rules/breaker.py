@@ -1,7 +1,7 @@
 """The breaker of an endpoint: its states, every move between them, and how long it stays open.
 
-It lives in the database (`endpoint_pace`), so that every dispatcher sees the same one. README.md
-draws the table, and a test compares the two.
+It lives in the database (`endpoint_pace`), so that every dispatcher sees the same one.
+docs/delivery.md draws the table, and a test compares the two.
 """
 
 from enum import StrEnum

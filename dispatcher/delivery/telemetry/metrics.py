@@ -1,4 +1,4 @@
-"""What a dispatcher measures, for Prometheus. Each metric is told in METRICS.md; a test compares.
+"""What a dispatcher measures, for Prometheus. docs/reference/metrics.md has each; a test compares.
 
 Counting is plain arithmetic in the event loop's thread; families are made when somebody asks.
 """
