@@ -1,4 +1,4 @@
-"""`holdfast dispatch`: deliver what the outbox holds."""
+"""`holdfast dispatch`: deliver the entries of the outbox."""
 
 import asyncio
 import os
@@ -28,46 +28,50 @@ if TYPE_CHECKING:
     from dispatcher.outbound.reference_rule import ReferenceRule
 
 CONNECT_SECONDS = 5
-"""How long the database may take to appear when the dispatcher starts."""
+"""How long the dispatcher waits for the database at its start."""
 
 
-Drain = Annotated[bool, typer.Option("--drain", help="End when nothing is due or in flight.")]
+Drain = Annotated[bool, typer.Option("--drain", help="Exit once nothing is due or in flight.")]
 Concurrency = Annotated[
-    int, typer.Option("--concurrency", help="Requests at once in this process.")
+    int, typer.Option("--concurrency", help="Maximum number of concurrent requests.")
 ]
 ClaimLanes = Annotated[
-    int, typer.Option("--claim-lanes", help="Lanes that one claim takes at most.")
+    int, typer.Option("--claim-lanes", help="Maximum number of lanes per claim.")
 ]
 LeaseSeconds = Annotated[
     str,
-    typer.Option("--lease-seconds", help="auto: the longest total timeout of an endpoint and 5 s."),
+    typer.Option("--lease-seconds", help="auto: the longest attempt of an endpoint plus 5 s."),
 ]
 StopSeconds = Annotated[
-    float, typer.Option("--stop-seconds", help="Time for requests in flight after SIGTERM.")
+    float, typer.Option("--stop-seconds", help="Time limit for requests in flight after SIGTERM.")
 ]
 Retain = Annotated[
     str | None,
     typer.Option(
-        "--retain", help="Once a day, drop days of which every row is older: 90d. Keys stay."
+        "--retain", help="Once a day, drop daily partitions older than this: 90d. Keys stay."
     ),
 ]
 CaFile = Annotated[
     Path | None,
     typer.Option(
-        "--ca-file", help="Further certificate authorities of receivers (PEM).", dir_okay=False
+        "--ca-file", help="Additional certificate authorities of receivers (PEM).", dir_okay=False
     ),
 ]
 Engine = Annotated[
-    EngineName, typer.Option("--engine", help="What sends; auto: the fastest that is installed.")
+    EngineName, typer.Option("--engine", help="HTTP engine; auto: the fastest installed one.")
 ]
-Bell = Annotated[
-    bool, typer.Option("--doorbell", help="Hear who rings, on one connection that is no pooler's.")
+Doorbell = Annotated[
+    bool,
+    typer.Option(
+        "--doorbell",
+        help="Listen for notifications of new batches (needs a connection without a pooler).",
+    ),
 ]
 SecretEnvPrefix = Annotated[
     list[str] | None,
     typer.Option(
         "--secret-env-prefix",
-        help="What variables with secrets of endpoints begin with; repeatable."
+        help="Prefix of variables that hold secrets of endpoints; repeatable."
         " Default: HOLDFAST_SECRET_.",
     ),
 ]
@@ -75,13 +79,13 @@ SecretDir = Annotated[
     list[str] | None,
     typer.Option(
         "--secret-dir",
-        help="A folder of files with secrets of endpoints; repeatable."
+        help="Folder of files that hold secrets of endpoints; repeatable."
         " Default: /run/secrets/holdfast.",
     ),
 ]
 Listen = Annotated[
     str | None,
-    typer.Option("--listen", help="HOST:PORT of /healthz and /metrics: 127.0.0.1:9464."),
+    typer.Option("--listen", help="HOST:PORT for /healthz and /metrics, such as 127.0.0.1:9464."),
 ]
 
 
@@ -94,7 +98,7 @@ def dispatch(
     retain: Retain = None,
     ca_file: CaFile = None,
     engine: Engine = "auto",
-    doorbell: Bell = False,
+    doorbell: Doorbell = False,
     listen: Listen = None,
     secret_env_prefix: SecretEnvPrefix = None,
     secret_dir: SecretDir = None,
@@ -102,14 +106,14 @@ def dispatch(
 ) -> None:
     """Deliver webhooks until stopped. SIGTERM or Ctrl-C stops gracefully, a second one at once.
 
-    SIGHUP loads endpoints and secrets now; they are loaded every second anyway.
+    SIGHUP loads endpoints and secrets now; they are also loaded every second.
     """
     if not dsn:
         raise CommandError(
             "no database: pass --dsn, set HOLDFAST_DSN, or start one with `holdfast local up`.",
             ExitCode.USAGE,
         )
-    # Here and below, not at the top: other commands work without the `dispatcher` extra installed.
+    # Imported here, not at the top: other commands work without the `dispatcher` extra.
     from dispatcher.delivery.settings import Settings  # noqa: PLC0415 - see above
 
     try:
@@ -138,11 +142,11 @@ def dispatch(
             " pip install '/path/to/holdfast[dispatcher]'.",
             ExitCode.USAGE,
         ) from None
-    _judge(report, drain=drain)
+    _raise_for(report, drain=drain)
 
 
 def _references(prefixes: list[str] | None, folders: list[str] | None) -> "ReferenceRule":
-    """Return what the options allow, or, where there is none, the environment; may raise."""
+    """Return the rule of the options or, without them, of the environment. Raises `ValueError`."""
     from dispatcher.outbound.reference_rule import rule_of, rule_with  # noqa: PLC0415 - see above
 
     given = rule_of(os.environ)
@@ -150,7 +154,7 @@ def _references(prefixes: list[str] | None, folders: list[str] | None) -> "Refer
 
 
 def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return uvloop's loop where it is installed; None is the standard one."""
+    """Return uvloop's loop factory if it is installed; None: the standard loop."""
     with suppress(ModuleNotFoundError):
         loop: Callable[[], asyncio.AbstractEventLoop] = import_module("uvloop").new_event_loop
         return loop
@@ -159,7 +163,7 @@ def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 async def _deliver(settings: "Settings") -> "Report":
     from dispatcher.delivery.gc_tuning import tuned_for_deliveries  # noqa: PLC0415 - see above
-    from dispatcher.delivery.repeat_check import Asker  # noqa: PLC0415 - see above
+    from dispatcher.delivery.repeat_check import RepeatChecker  # noqa: PLC0415 - see above
     from dispatcher.delivery.service import Dispatcher  # noqa: PLC0415 - see above
     from dispatcher.delivery.store.postgres import PostgresStore  # noqa: PLC0415 - see above
     from dispatcher.delivery.store.session import pools  # noqa: PLC0415 - see above
@@ -179,9 +183,9 @@ async def _deliver(settings: "Settings") -> "Report":
             stack.push_async_callback(watch.close)
         transport = open_transport(settings.engine, settings.ca_file)
         stack.push_async_callback(transport.close)
-        asker = Asker(settings.ca_file)
-        stack.push_async_callback(asker.close)
-        dispatcher = Dispatcher(settings, store, transport, watch, asker.find)
+        checker = RepeatChecker(settings.ca_file)
+        stack.push_async_callback(checker.close)
+        dispatcher = Dispatcher(settings, store, transport, watch, checker.check)
         collector = DispatcherCollector(
             dispatcher.measures,
             counts=dispatcher.counts,
@@ -191,10 +195,10 @@ async def _deliver(settings: "Settings") -> "Report":
         stack.enter_context(tuned_for_deliveries())
         stack.enter_context(served(settings.listen, dispatcher.health, collector))
         try:
-            await _present(store.open)
+            await _open_with_retries(store.open)
             if watch is not None:
                 await watch.open()
-            _heed_signals(dispatcher)
+            _handle_signals(dispatcher)
             return await dispatcher.run()
         except StoreUnavailableError as error:
             raise CommandError(
@@ -203,8 +207,8 @@ async def _deliver(settings: "Settings") -> "Report":
             ) from None
 
 
-async def _present(opening: Callable[[], Awaitable[None]]) -> None:
-    """Open a connection, for some seconds again and again; raises what the last try raised."""
+async def _open_with_retries(opening: Callable[[], Awaitable[None]]) -> None:
+    """Retry `opening` for `CONNECT_SECONDS`; raises the last error."""
     from dispatcher.shared.errors import StoreUnavailableError  # noqa: PLC0415 - see above
 
     async for attempt in AsyncRetrying(
@@ -217,23 +221,23 @@ async def _present(opening: Callable[[], Awaitable[None]]) -> None:
             await opening()
 
 
-def _heed_signals(dispatcher: "Dispatcher") -> None:
+def _handle_signals(dispatcher: "Dispatcher") -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, dispatcher.stop)
     loop.add_signal_handler(signal.SIGHUP, dispatcher.reload)
 
 
-def _judge(report: "Report", *, drain: bool) -> None:
+def _raise_for(report: "Report", *, drain: bool) -> None:
     if report.failure is not None:
         raise CommandError(
-            f"the dispatcher stopped: {report.failure}. What was sent and not settled is booked as"
-            " unknown when its lease ends; start the dispatcher again."
+            f"the dispatcher stopped: {report.failure}. Nothing was lost: unsettled requests are"
+            " recorded as unknown when their lease ends. Start the dispatcher again."
         )
     if drain and report.waiting:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in report.waiting.items())
         raise CommandError(
-            f"drained, but decisions wait for endpoints that nothing can be sent to ({reasons})."
-            " None was lost; put that right and drain again.",
+            f"drained, but entries wait for endpoints that cannot be sent to ({reasons})."
+            " None was lost; fix the cause and drain again.",
             ExitCode.DEGRADED,
         )

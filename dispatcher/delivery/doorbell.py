@@ -1,7 +1,7 @@
-"""The doorbell: who writes decisions may ring it, and then nobody waits for the next look.
+"""The doorbell: a writer notifies the dispatchers of a batch (NOTIFY), so that they need not poll.
 
-Nothing depends on it. It asks itself now and then whether it hears: behind a pooler in transaction
-mode, or on a line that is cut without a word, it does not, and polling is all there is.
+Nothing depends on it. The doorbell tests itself regularly: behind a pooler in transaction mode, or
+on a connection that broke silently, no notification arrives, and polling remains.
 """
 
 import asyncio
@@ -17,18 +17,18 @@ from dispatcher.shared.clock import seconds
 from dispatcher.shared.errors import StoreUnavailableError
 
 PROBE_SECONDS = 60.0
-"""How often it asks itself whether it hears."""
+"""Interval of the self-test."""
 
 ANSWER_SECONDS = 5.0
-"""How long its own word may take to come back."""
+"""How long the notification of a self-test may take to arrive."""
 
 
 class DeafError(Exception):
-    """What was rung did not come back."""
+    """The notification of a self-test did not arrive."""
 
 
 class Doorbell:
-    """Listens on a connection of its own, again and again, until its task is cancelled."""
+    """Listens on its own connection, and reconnects, until its task is cancelled."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Doorbell:
         probe_seconds: float = PROBE_SECONDS,
         answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
-        """`rung` is called for each word that comes."""
+        """`rung` is called for each notification."""
         self._watch = watch
         self._telemetry = telemetry
         self._rung = rung
@@ -48,10 +48,10 @@ class Doorbell:
         self._deaf = False
 
     async def run(self) -> None:
-        """Listen. What breaks the line, and deafness, end nothing; a fault ends this alone."""
+        """Listen. Broken connections are retried; an internal error ends the doorbell alone."""
         try:
             await self._listen_on()
-        except Exception as error:  # noqa: BLE001 - whatever it is, decisions are delivered
+        except Exception as error:  # noqa: BLE001 - delivery must not end with it
             self._telemetry.crashed("doorbell", error)
 
     async def _listen_on(self) -> None:
@@ -64,25 +64,25 @@ class Doorbell:
                     await self._listen()
 
     async def _listen(self) -> None:
-        """Listen until the line breaks; raises when it was of no use from the start."""
+        """Listen until the connection breaks; raises if its first self-test fails."""
         async with self._watch.listener() as listener:
             await self._probe(listener)
-            # Whoever wrote while nobody listened has rung in vain.
+            # A batch may have been written while nothing listened.
             self._rung()
             with suppress(StoreUnavailableError, DeafError):
                 while True:
-                    while await listener.words(self._probe_seconds):
+                    while await listener.payloads(self._probe_seconds):
                         self._rung()
                     await self._probe(listener)
 
     async def _probe(self, listener: Listener) -> None:
-        """Ring, from another connection, and raise `DeafError` when that is not heard."""
+        """Notify from another connection; raises `DeafError` when that does not arrive."""
         own = token_hex(8)
-        # A line that carries nothing any more would not even say that.
+        # A connection that broke silently raises nothing; it only times out.
         with suppress(TimeoutError):
             async with asyncio.timeout(self._answer_seconds):
                 await self._watch.ring(own)
-            if await self._comes_back(own, listener):
+            if await self._arrives(own, listener):
                 self._heard()
                 return
         if not self._deaf:
@@ -90,17 +90,17 @@ class Doorbell:
             self._telemetry.warn(Line.DOORBELL_DEAF, seconds=self._answer_seconds)
         raise DeafError
 
-    async def _comes_back(self, own: str, listener: Listener) -> bool:
+    async def _arrives(self, own: str, listener: Listener) -> bool:
         end = seconds() + self._answer_seconds
         while (left := end - seconds()) > 0:
-            words = await listener.words(left)
-            if set(words) - {own}:
+            payloads = await listener.payloads(left)
+            if set(payloads) - {own}:
                 self._rung()
-            if own in words:
+            if own in payloads:
                 return True
         return False
 
     def _heard(self) -> None:
         if self._deaf:
             self._deaf = False
-            self._telemetry.say(Line.DOORBELL_HEARD)
+            self._telemetry.info(Line.DOORBELL_HEARD)

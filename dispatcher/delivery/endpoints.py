@@ -1,8 +1,8 @@
-"""The endpoints as they are right now: loaded every second, with all that their references name.
+"""The current endpoints: loaded every second, with everything that their references name.
 
-An endpoint that nothing can be sent to (a missing secret, a header that is not allowed, a URL that
-cannot be read, a timeout that does not fit the lease) keeps its lanes waiting and is said once, in
-words. Nothing of it is tried or given up.
+An endpoint that cannot be sent to (a missing secret, a header that is not allowed, an invalid URL,
+a timeout that does not fit the lease) keeps its lanes waiting, and its fault is logged once. None
+of its entries is tried or exhausted.
 """
 
 import asyncio
@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from dispatcher.delivery.ports import Store
 from dispatcher.delivery.rules.lease import fits, lease_seconds_for
+from dispatcher.delivery.store.postgres import PostgresStore
 from dispatcher.delivery.telemetry.log import Line, Telemetry
 from dispatcher.outbound.endpoint import Endpoint, EndpointRow
 from dispatcher.outbound.key_window import KeyWindow
 from dispatcher.outbound.reference_rule import ReferenceRule
 from dispatcher.outbound.request import USER_AGENT, Composer, Headers
-from dispatcher.outbound.secrets import Material, read_material
+from dispatcher.outbound.secrets import Material, read_material, target_of
 from dispatcher.outbound.signing import Signer
 from dispatcher.outbound.target import Target
 from dispatcher.outbound.transport.transport import Transport
@@ -34,25 +34,25 @@ class Ready:
     signer: Signer
     composer: Composer = field(default_factory=lambda: Composer(USER_AGENT))
     headers: Headers = field(default=(), repr=False)
-    """What the operator adds to each request."""
+    """The operator's additional headers."""
     key_window: KeyWindow | None = None
-    """How long the receiver keeps keys, as far as it is known."""
+    """How long the receiver keeps keys; None: the receiver has not said."""
     hidden: tuple[str, ...] = field(default=(), repr=False)
-    """What may not stand in what is kept of an answer."""
+    """Secrets that are masked in stored answers."""
 
 
 class Endpoints:
-    """The endpoints that can be sent to, and what keeps the others."""
+    """The endpoints that can be sent to, and the faults of the others."""
 
     def __init__(
         self,
-        store: Store,
+        store: PostgresStore,
         transport: Transport,
         telemetry: Telemetry,
         lease_seconds: float | None,
         references: ReferenceRule,
     ) -> None:
-        """`lease_seconds` None takes the lease from the endpoints' timeouts."""
+        """`lease_seconds` None derives the lease from the endpoints' timeouts."""
         self._references = references
         self._store = store
         self._transport = transport
@@ -77,15 +77,15 @@ class Endpoints:
         return MappingProxyType(self._faults)
 
     def name(self, endpoint_id: int) -> str:
-        """Return the name of an endpoint that was loaded at some time."""
+        """Return the name of an endpoint that was ever loaded, else its id."""
         return self._names.get(endpoint_id, str(endpoint_id))
 
     def learn(self, endpoint_id: int, window: KeyWindow) -> None:
-        """Keep, with the next load, how long a receiver says that it keeps keys."""
+        """Store a receiver's key-retention window with the next load."""
         self._windows[endpoint_id] = window
 
     async def note_windows(self) -> None:
-        """Store what was learned; raises `StoreUnavailableError`."""
+        """Store the windows from `learn`; raises `StoreUnavailableError`."""
         if self._windows:
             windows = dict(self._windows)
             await self._store.note_key_windows(windows)
@@ -94,9 +94,10 @@ class Endpoints:
             }
 
     async def refresh(self) -> None:
-        """Load endpoints and what they refer to again; raises `StoreUnavailableError`."""
+        """Load endpoints and their references again; raises `StoreUnavailableError`."""
         await self.note_windows()
-        rows = [row for row in await self._store.endpoints() if row.active]
+        loaded = await self._store.endpoints()
+        rows = [row for row in loaded if row.active]
         materials = await asyncio.to_thread(_materials, rows, self._references)
         self.lease_seconds = self._fixed_lease_seconds or lease_seconds_for(
             [row.endpoint.attempt_seconds for row in rows]
@@ -104,7 +105,7 @@ class Endpoints:
         faults = {
             row.endpoint.id: self._fault(row.endpoint, materials[row.endpoint.id]) for row in rows
         }
-        self._names |= {row.endpoint.id: row.endpoint.name for row in rows}
+        self._names |= {row.endpoint.id: row.endpoint.name for row in loaded}
         self._report({id_: fault for id_, fault in faults.items() if fault})
         self._ready = {
             row.endpoint.id: _ready(row, materials[row.endpoint.id])
@@ -116,7 +117,7 @@ class Endpoints:
         await self._transport.retain([ready.target for ready in self._ready.values()])
 
     def disable(self, endpoint_id: int, reason: str) -> None:
-        """Stop sending to an endpoint that is gone, before the next load says so too."""
+        """Stop sending to an endpoint that is gone, before the next load removes it."""
         if self._ready.pop(endpoint_id, None) is not None:
             name = self.name(endpoint_id)
             self._telemetry.warn(Line.ENDPOINT_DISABLED, endpoint=name, reason=reason)
@@ -124,7 +125,7 @@ class Endpoints:
     def _fault(self, endpoint: Endpoint, material: Material) -> str | None:
         if material.fault:
             return material.fault
-        target = _target(endpoint, material)
+        target = target_of(endpoint, material)
         if fault := self._transport.fault(target):
             return fault
         if not fits(self.lease_seconds, endpoint.attempt_seconds):
@@ -139,7 +140,7 @@ class Endpoints:
             if self._faults.get(id_) != fault:
                 self._telemetry.warn(Line.ENDPOINT_WAITING, endpoint=self.name(id_), reason=fault)
         for id_ in self._faults.keys() - faults.keys():
-            self._telemetry.say(Line.ENDPOINT_READY, endpoint=self.name(id_))
+            self._telemetry.info(Line.ENDPOINT_READY, endpoint=self.name(id_))
         self._faults = faults
 
     def _warn(self, exposed: dict[int, tuple[str, ...]]) -> None:
@@ -160,24 +161,11 @@ def _ready(row: EndpointRow, material: Material) -> Ready:
     endpoint = row.endpoint
     return Ready(
         endpoint,
-        _target(endpoint, material),
+        target_of(endpoint, material),
         material.secrets,
         Signer(material.secrets),
         Composer(USER_AGENT, endpoint.envelope, material.headers),
         material.headers,
         row.key_window,
         material.hidden,
-    )
-
-
-def _target(endpoint: Endpoint, material: Material) -> Target:
-    return Target(
-        endpoint_id=endpoint.id,
-        url=endpoint.url,
-        allowed=endpoint.allowed,
-        connect_timeout=endpoint.connect_timeout,
-        total_timeout=endpoint.total_timeout,
-        ca_pem=material.ca_pem,
-        client_cert_pem=material.client_cert_pem,
-        client_key_pem=material.client_key_pem,
     )

@@ -1,9 +1,9 @@
-"""Claimed lanes inside this process: how many there may be, which of them are being sent.
+"""Claimed lanes inside this process: how many there may be, and which of them are being sent.
 
-Each endpoint has its own berths, so a receiver that hangs takes up its own and nobody else's. The
-process's concurrency is divided among the endpoints. Beyond its berths, an endpoint's lanes are
-claimed ahead only as far as it got through within the last second, or under a rate within a tenth
-of it: a slow receiver's lanes stay in the database, where another dispatcher can take them.
+Each endpoint has its own slots, so a receiver that hangs blocks only its own slots. The process's
+concurrency is divided among the endpoints. Beyond its slots, an endpoint's lanes are claimed ahead
+only up to the number that it completed within the last second, or under a rate within a tenth of
+it: a slow receiver's lanes stay in the database, where another dispatcher can claim them.
 """
 
 import asyncio
@@ -20,15 +20,15 @@ from dispatcher.shared.clock import seconds
 from dispatcher.shared.rate import BEGIN_SECONDS
 
 WORTH_SHARE = 2
-"""While lanes of an endpoint wait here, more are claimed when so much of what it may have is free:
-each claim costs the same, however few lanes it takes."""
+"""While lanes of an endpoint wait here, more are claimed once one part in this many of its capacity
+is free: a claim costs the same however few lanes it takes."""
 
 NOT_PACED: Mapping[int, int] = MappingProxyType({})
 
 
 @dataclass(slots=True)
 class _Pace:
-    """Lanes finished in the current and in the last whole second."""
+    """Lanes completed in the current and in the last whole second."""
 
     second: int = 0
     now: int = 0
@@ -39,7 +39,7 @@ class _Pace:
         self.now += 1
 
     def turn(self, second: int) -> int:
-        """Return the pace in lanes a second, as of `second`."""
+        """Return the lanes per second, as of `second`."""
         if second != self.second:
             self.before = self.now if second == self.second + 1 else 0
             self.second, self.now = second, 0
@@ -47,24 +47,24 @@ class _Pace:
 
 
 @dataclass(slots=True)
-class _Berths:
+class _Slots:
     limit: int = 1
     held: int = 0
     running: int = 0
-    asked: int = 0
+    last_claim: int = 0
     """The number of the last claim that had room for this endpoint."""
-    hungry: bool = False
-    """Whether the last claim took all there was room for, so that more may be due."""
+    more_due: bool = False
+    """Whether the last claim took as many lanes as there was room for, so more may be due."""
     paced: bool = False
-    """Whether it is sent to at a rate."""
-    pressed: bool = False
-    """Whether the last claim took all that the rate allowed, so that more may be due."""
+    """Whether a rate limits it."""
+    rate_used_up: bool = False
+    """Whether the last claim took all that the rate allowed, so more may be due."""
     waiting: deque[Lane] = field(default_factory=deque)
     pace: _Pace = field(default_factory=_Pace)
 
 
 class Flow:
-    """The lanes that this process holds a lease on, until they are settled."""
+    """The lanes that this process leases, until they are settled."""
 
     def __init__(
         self,
@@ -76,10 +76,10 @@ class Flow:
         crashed: Callable[[BaseException], None],
         clock: Callable[[], float] = seconds,
     ) -> None:
-        """`send` takes one lane to its settlement and says whether anything was tried.
+        """`send` sends and settles one lane and returns whether anything was tried.
 
-        `crashed` hears of a fault in it. `room` is called when a lane is finished and more of its
-        endpoint may be due, and by `look`.
+        `crashed` is called with an exception of `send`. `room` is called when a lane completes and
+        more of its endpoint may be due, and by `request_claim`.
         """
         self._concurrency = concurrency
         self._claim_lanes = claim_lanes
@@ -87,8 +87,8 @@ class Flow:
         self._room = room
         self._crashed = crashed
         self._clock = clock
-        self._berths: dict[int, _Berths] = {}
-        self._asked = 0
+        self._slots: dict[int, _Slots] = {}
+        self._claims = 0
         self._running: set[asyncio.Task[None]] = set()
         self._closed = False
         self._quiet = asyncio.Event()
@@ -96,104 +96,106 @@ class Flow:
 
     @property
     def sending(self) -> int:
-        """How many lanes are being sent."""
+        """Number of lanes being sent."""
         return len(self._running)
 
     @property
     def held(self) -> int:
-        """How many lanes are claimed and not settled."""
-        return sum(berths.held for berths in self._berths.values())
+        """Number of lanes that are claimed and not settled."""
+        return sum(slots.held for slots in self._slots.values())
 
     def wanted(self, ready: Mapping[int, Ready]) -> dict[int, int]:
-        """Return how many lanes of each endpoint may be claimed now, without those that may not."""
+        """Return how many lanes may be claimed now, by endpoint, without endpoints at 0."""
         if self._closed or not ready:
             return {}
         share = max(1, self._concurrency // len(ready))
         second, left = int(self._clock()), self._claim_lanes
         wanted: dict[int, int] = {}
-        self._asked += 1
-        # Whom the last full claim left out comes first, then who holds least.
-        for id_ in sorted(ready, key=lambda id_: (self._at(id_).asked, self._at(id_).held, id_)):
-            berths = self._at(id_)
-            berths.limit = min(share, ready[id_].endpoint.concurrency)
-            count = min(left, self._free(berths, second))
+        self._claims += 1
+        # Endpoints skipped last time come first, then those that hold fewest lanes.
+        for id_ in sorted(
+            ready, key=lambda id_: (self._at(id_).last_claim, self._at(id_).held, id_)
+        ):
+            slots = self._at(id_)
+            slots.limit = min(share, ready[id_].endpoint.concurrency)
+            count = min(left, self._free(slots, second))
             if count > 0:
                 wanted[id_] = count
                 left -= count
-                berths.asked = self._asked
+                slots.last_claim = self._claims
         return wanted
 
     def take(
         self, lanes: Iterable[Lane], wanted: Mapping[int, int], paced: Mapping[int, int] = NOT_PACED
     ) -> None:
-        """Accept what a claim of `wanted` returned, and start what there are berths for.
+        """Accept the lanes of a claim of `wanted`, and start as many as there are slots for.
 
-        `paced` are the endpoints that have a rate, with how many lanes it allowed.
+        `paced` holds the endpoints with a rate, with how many lanes it allowed.
         """
         counts = dict.fromkeys(wanted, 0)
         for lane in lanes:
-            berths = self._at(lane.endpoint_id)
-            berths.waiting.append(lane)
-            berths.held += 1
+            slots = self._at(lane.endpoint_id)
+            slots.waiting.append(lane)
+            slots.held += 1
             counts[lane.endpoint_id] += 1
         for id_, count in counts.items():
-            berths = self._at(id_)
-            berths.hungry = count == wanted[id_]
-            berths.paced = id_ in paced
+            slots = self._at(id_)
+            slots.more_due = count == wanted[id_]
+            slots.paced = id_ in paced
             allowed = paced.get(id_)
             if allowed is None:
-                berths.pressed = False
-            elif allowed:  # a rate that allowed none does not tell whether something was due
-                berths.pressed = count >= allowed
-            self._start(berths)
+                slots.rate_used_up = False
+            elif allowed:  # where a rate allowed none, it is unknown whether any lane was due
+                slots.rate_used_up = count >= allowed
+            self._start(slots)
 
     def settled(self, lane_endpoint_id: int) -> None:
-        """Forget a lane that is settled, or whose result is given up."""
+        """Forget a lane that is settled, or whose result was dropped."""
         self._at(lane_endpoint_id).held -= 1
 
     def spare(self, ready: Mapping[int, Ready]) -> dict[int, int]:
-        """Return how many berths of each endpoint live lanes can do without, where there are any.
+        """Return how many slots live lanes do not need, by endpoint, without endpoints at 0.
 
-        None while lanes of it wait, here or as far as the last claim knows in the database.
+        An endpoint has none while its lanes wait, here or, by its last claim, in the database.
         """
         if self._closed or not ready:
             return {}
         share = max(1, self._concurrency // len(ready))
         free = {}
         for id_, each in ready.items():
-            berths = self._at(id_)
+            slots = self._at(id_)
             limit = min(share, each.endpoint.concurrency)
-            if not berths.hungry and not berths.pressed and not berths.waiting:
-                free[id_] = spare(limit - berths.held, limit)
+            if not slots.more_due and not slots.rate_used_up and not slots.waiting:
+                free[id_] = spare(limit - slots.held, limit)
         return {id_: count for id_, count in free.items() if count}
 
-    def look(self) -> None:
-        """Let lanes be claimed now that have just become due."""
+    def request_claim(self) -> None:
+        """Have lanes claimed now that have just become due."""
         self._room()
 
     def lend(self, endpoint_id: int) -> None:
-        """Give a berth to something that is no lane of the outbox."""
-        berths = self._at(endpoint_id)
-        berths.held += 1
-        berths.running += 1
+        """Lend a slot to a replay item."""
+        slots = self._at(endpoint_id)
+        slots.held += 1
+        slots.running += 1
 
     def returned(self, endpoint_id: int) -> None:
-        """Take a berth back, and start what waits for one."""
-        berths = self._at(endpoint_id)
-        berths.held -= 1
-        berths.running -= 1
-        self._start(berths)
+        """Take a lent slot back, and start a lane that waits for one."""
+        slots = self._at(endpoint_id)
+        slots.held -= 1
+        slots.running -= 1
+        self._start(slots)
 
     def close(self) -> list[Lane]:
-        """Start nothing any more; returns the lanes of which nothing was sent."""
+        """Start no more lanes; returns those of which nothing was sent."""
         self._closed = True
-        unsent = [lane for berths in self._berths.values() for lane in berths.waiting]
-        for berths in self._berths.values():
-            berths.waiting.clear()
+        unsent = [lane for slots in self._slots.values() for lane in slots.waiting]
+        for slots in self._slots.values():
+            slots.waiting.clear()
         return unsent
 
     def abort(self) -> None:
-        """Cancel what is being sent."""
+        """Cancel the requests in flight."""
         for task in self._running:
             task.cancel()
 
@@ -201,46 +203,50 @@ class Flow:
         """Wait until nothing is being sent."""
         await self._quiet.wait()
 
-    def _free(self, berths: _Berths, second: int) -> int:
-        """Return how many lanes may be claimed; none while it would not be worth a claim."""
-        ahead = berths.pace.turn(second)
-        # Under a rate, what is not begun soon is given back.
-        most = berths.limit + (int(ahead * BEGIN_SECONDS) if berths.paced else ahead)
-        free = max(0, most - berths.held)
-        worth = not berths.waiting or free >= min(most, self._claim_lanes) // WORTH_SHARE
+    def _free(self, slots: _Slots, second: int) -> int:
+        """Return how many lanes may be claimed; 0 while too few for a claim to be worth it."""
+        ahead = slots.pace.turn(second)
+        # Under a rate, lanes that are not started soon are released.
+        most = slots.limit + (int(ahead * BEGIN_SECONDS) if slots.paced else ahead)
+        free = max(0, most - slots.held)
+        worth = not slots.waiting or free >= min(most, self._claim_lanes) // WORTH_SHARE
         return free if worth else 0
 
-    def _at(self, endpoint_id: int) -> _Berths:
-        return self._berths.setdefault(endpoint_id, _Berths())
+    def _claim_order(self, endpoint_id: int) -> tuple[int, int, int]:
+        slots = self._at(endpoint_id)
+        return slots.last_claim, slots.held, endpoint_id
 
-    def _start(self, berths: _Berths) -> None:
-        idle = min(len(berths.waiting), berths.limit - berths.running)
+    def _at(self, endpoint_id: int) -> _Slots:
+        return self._slots.setdefault(endpoint_id, _Slots())
+
+    def _start(self, slots: _Slots) -> None:
+        idle = min(len(slots.waiting), slots.limit - slots.running)
         for _ in range(idle):
-            berths.running += 1
-            task = asyncio.create_task(self._send_on(berths))
+            slots.running += 1
+            task = asyncio.create_task(self._send_on(slots))
             self._running.add(task)
             self._quiet.clear()
-            task.add_done_callback(partial(self._done, berths))
+            task.add_done_callback(partial(self._done, slots))
 
-    async def _send_on(self, berths: _Berths) -> None:
-        """Send lane after lane: a task for each would take as long as a request of it."""
-        while berths.waiting and berths.running <= berths.limit:
+    async def _send_on(self, slots: _Slots) -> None:
+        """Send lane after lane: a task for each would cost as much as a request."""
+        while slots.waiting and slots.running <= slots.limit:
             sent = False
             try:
-                sent = await self._send(berths.waiting.popleft())
-            except Exception as error:  # noqa: BLE001 - the other lanes go on
-                berths.held -= 1  # it will not be settled; its lease runs out
+                sent = await self._send(slots.waiting.popleft())
+            except Exception as error:  # noqa: BLE001 - the other lanes continue
+                slots.held -= 1  # it is never settled; its lease ends
                 self._crashed(error)
             second = int(self._clock())
-            if sent:  # what is given back says nothing about how fast the receiver is
-                berths.pace.count(second)
-            if berths.hungry and self._free(berths, second):
+            if sent:  # a released lane says nothing about the receiver's speed
+                slots.pace.count(second)
+            if slots.more_due and self._free(slots, second):
                 self._room()
 
-    def _done(self, berths: _Berths, task: asyncio.Task[None]) -> None:
+    def _done(self, slots: _Slots, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
-        berths.running -= 1
-        # One that was cancelled before it began has left its lane here.
-        self._start(berths)
+        slots.running -= 1
+        # A task that was cancelled before it started left its lane in `waiting`.
+        self._start(slots)
         if not self._running:
             self._quiet.set()

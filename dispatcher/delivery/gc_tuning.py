@@ -1,20 +1,20 @@
-"""How the interpreter looks after memory while a dispatcher runs."""
+"""Garbage-collector tuning of a dispatcher process."""
 
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 YOUNG_MAX = 50_000
-"""How many new objects there may be before those that only refer to each other are looked for.
+"""Number of new objects that starts a collection of the youngest generation.
 
-A delivery leaves almost none. What is claimed and not settled holds thousands of objects, so with
-CPython's own 700 nearly all that the search looks at is still in use.
+A delivery leaves almost no cycles. Claimed lanes hold thousands of objects, so with CPython's
+default of 700 nearly all objects that a collection visits are still in use.
 """
 
 
 @contextmanager
 def tuned_for_deliveries() -> Iterator[None]:
-    """Set that, and leave what is loaded already out of the search; afterwards all is as before."""
+    """Set `YOUNG_MAX` and exempt already loaded objects while the block runs."""
     thresholds = gc.get_threshold()
     gc.freeze()
     gc.set_threshold(YOUNG_MAX, *thresholds[1:])

@@ -1,7 +1,7 @@
-"""Whether this process is alive and ready, as far as its own loops can tell.
+"""Whether this process is live and ready, judged by the progress of its loops.
 
-The loops write here and the web server's thread reads; nothing here waits for anything, so a loop
-that hangs cannot keep the answer from being given.
+The loops write and the web server's thread reads. Nothing here blocks, so a loop that hangs cannot
+delay the answer.
 """
 
 from collections.abc import Callable
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from dispatcher.shared.clock import seconds
 
 STEP_SECONDS = 150.0
-"""What a step may take: three tries of a transaction, each with its waits for pool and server."""
+"""Time limit of a step: three tries of a transaction, each with its waits for pool and server."""
 
 ANSWER_SECONDS = 20.0
-"""How old the database's last answer may be where this process is called ready."""
+"""Maximum age of the database's last answer while this process counts as ready."""
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class _Loop:
 
 
 class Health:
-    """What each loop last did. Written by the event loop's thread, read by any."""
+    """The progress of each loop. Written by the event loop's thread, read by any."""
 
     def __init__(self, clock: Callable[[], float] = seconds) -> None:
         self._clock = clock
@@ -34,36 +34,36 @@ class Health:
         self._stopping = False
 
     def turn(self, name: str, limit: float) -> None:
-        """Take note that a loop lives; `limit` is the seconds until it must do so again."""
+        """Record progress of a loop; `limit` is the seconds until it must be called again."""
         self._loops[name] = _Loop(limit, self._clock())
 
     def end(self, name: str) -> None:
-        """Take note that a loop has ended as it should."""
+        """Record the normal end of a loop."""
         self._loops.pop(name, None)
 
     def loaded(self) -> None:
-        """Take note that the endpoints were loaded."""
+        """Record that the endpoints were loaded."""
         self._loaded = True
 
     def answered(self, misfit: str | None) -> None:
-        """Take note that the database answered; `misfit` says what is wrong with its schema."""
+        """Record an answer of the database; `misfit` says what is wrong with its schema."""
         self._answered, self._misfit = self._clock(), misfit
 
     def stopping(self) -> None:
-        """Take note that nothing new is begun any more."""
+        """Record that no new work is started."""
         self._stopping = True
 
     def not_live(self) -> list[str]:
-        """Return what stands still, in words; empty while every loop turns."""
+        """Return a message for each loop that is stuck; empty while every loop makes progress."""
         now = self._clock()
         return [
-            f"the loop {name!r} has stood still for {now - loop.turned:.0f} s"
+            f"the loop {name!r} has made no progress for {now - loop.turned:.0f} s"
             for name, loop in list(self._loops.items())
             if now - loop.turned > loop.limit
         ]
 
     def not_ready(self) -> list[str]:
-        """Return what keeps this process from delivering, in words; empty when nothing does."""
+        """Return a message for each obstacle to delivery; empty when there is none."""
         faults = []
         if self._stopping:
             faults.append("the dispatcher is stopping")

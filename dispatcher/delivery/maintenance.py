@@ -1,44 +1,45 @@
-"""What a dispatcher does for the database beside delivering: days made ahead, old days dropped.
+"""Maintenance of partitions: creates those of the coming days and drops old ones.
 
-Delivery never waits for it and never ends with it: whatever goes wrong here is a warning, and is
-tried again. Several dispatchers may do it at once; the database lets one of them drop at a time.
+Delivery never waits for it and never ends with it: an error is logged as a warning and retried.
+Several dispatchers may run it at once; the database lets one of them drop at a time.
 """
 
 from datetime import date
 
-from dispatcher.delivery.ports import Pruned, Store
+from dispatcher.delivery.rules.values import Pruned
+from dispatcher.delivery.store.postgres import PostgresStore
 from dispatcher.delivery.telemetry.log import Line, Telemetry
 from dispatcher.shared.text import one_line
 
 SHORTEST_SECONDS = 30.0
 LONGEST_SECONDS = 3600.0
-"""It looks again ever later, at last once an hour; a day that is in use is tried again then."""
+"""Range of the interval, which grows to an hour; a partition in use is tried again then."""
 
 
 class Maintenance:
-    """Partitions ahead, and with `retain_days` retention, once a day of the database's clock."""
+    """Creates partitions and, with `retain_days`, prunes once a day by the database's clock."""
 
-    def __init__(self, store: Store, telemetry: Telemetry, retain_days: int | None) -> None:
+    def __init__(self, store: PostgresStore, telemetry: Telemetry, retain_days: int | None) -> None:
         self._store = store
         self._telemetry = telemetry
         self._retain_days = retain_days
         self._pruned_on: date | None = None
 
     async def step(self) -> bool:
-        """Do what is due, and never raise for it; there is nothing that it would be busy with."""
+        """Do what is due. Never raises; always returns False."""
         try:
             await self.make_partitions()
             if self._retain_days is not None:
                 await self._prune(self._retain_days)
-        except Exception as error:  # noqa: BLE001 - whatever it is, decisions are delivered
+        except Exception as error:  # noqa: BLE001 - delivery must not end with it
             self._telemetry.warn(Line.MAINTENANCE_FAILED, error=one_line(str(error)))
         return False
 
     async def make_partitions(self) -> None:
-        """Make the partitions of the coming days; raises `StoreUnavailableError`."""
+        """Create the partitions of the coming days; raises `StoreUnavailableError`."""
         created = await self._store.ensure_partitions()
         if created:
-            self._telemetry.say(Line.PARTITIONS, created=created)
+            self._telemetry.info(Line.PARTITIONS, created=created)
 
     async def _prune(self, retain_days: int) -> None:
         old = await self._store.old_days(retain_days)
@@ -47,18 +48,18 @@ class Maintenance:
         done = True
         for table, day in old.days:
             pruned = await self._store.prune(table, day, retain_days)
-            self._tell(table, day, pruned)
+            self._report(table, day, pruned)
             if pruned.outcome == "busy":
                 done = False
         if done:
             self._pruned_on = old.today
 
-    def _tell(self, table: str, day: date, pruned: Pruned) -> None:
+    def _report(self, table: str, day: date, pruned: Pruned) -> None:
         where = {"table": table, "day": day.isoformat()}
         match pruned.outcome:
             case "dropped":
                 self._telemetry.counts["days_dropped"] += 1
-                self._telemetry.say(
+                self._telemetry.info(
                     Line.DAY_DROPPED,
                     **where,
                     rows=pruned.row_count,
@@ -76,6 +77,6 @@ class Maintenance:
                     endpoints=list(pruned.endpoints or ()),
                 )
             case "busy":
-                self._telemetry.say(Line.DAY_KEPT, **where, in_use=True)
+                self._telemetry.info(Line.DAY_KEPT, **where, in_use=True)
             case _:
-                pass  # another dispatcher, or a person, was first
+                pass  # already dropped by another dispatcher or a person

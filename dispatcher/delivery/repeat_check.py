@@ -1,7 +1,7 @@
-"""Asking a receiver what became of a key, before the key is sent to it again.
+"""Asks a receiver about a key before the key is sent to it again.
 
-Section 8 of `docs/receivers/PROTOCOL.md`. Only an answer that proves itself, for the very
-bytes that would be sent, says anything; after every other one the entry is sent again, safely.
+Section 8 of `docs/receivers/PROTOCOL.md`. Only a proven answer for exactly the bytes to be
+sent counts; after any other answer the entry is sent again, which is safe.
 """
 
 import time
@@ -26,17 +26,17 @@ class _Channel:
     in_use: int = 0
 
 
-class Asker:
-    """Asks the endpoints that have an inquiry path; connections are kept for each of them."""
+class RepeatChecker:
+    """Inquires at endpoints that have an inquiry path, over connections kept for each of them."""
 
     def __init__(self, ca_file: Path | None = None) -> None:
-        """`ca_file` holds further certificate authorities to trust; raises `OSError` without it."""
+        """`ca_file` holds additional certificate authorities. Raises `OSError` if unreadable."""
         self._ca_pem = None if ca_file is None else ca_file.read_bytes()
         self._channels: dict[int, _Channel] = {}
         self._old: list[_Channel] = []
 
-    async def find(self, ready: Ready, key: str, body: bytes) -> Response | None:
-        """Return the receiver's own word that it has dealt with `key` and these bytes, or None."""
+    async def check(self, ready: Ready, key: str, body: bytes) -> Response | None:
+        """Return the receiver's proof that it processed `key` with these bytes, or None."""
         path = ready.endpoint.inquiry_path
         if path is None:
             return None

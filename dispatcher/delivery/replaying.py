@@ -1,95 +1,95 @@
-"""The replay loop: items taken behind live traffic, sent in berths that live lanes can spare.
+"""The replay loop: claims items and sends them in slots that live lanes do not need.
 
-It has a sender and a settler of its own, because what it settles are items and not lanes.
+It has its own sender and settler, because it settles items and not lanes.
 """
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
 from uuid import uuid4
 
 from dispatcher.delivery.endpoints import Endpoints
 from dispatcher.delivery.flow import Flow
 from dispatcher.delivery.holds import Holds
-from dispatcher.delivery.ports import Store
 from dispatcher.delivery.rules.replays import ReplayWanted
-from dispatcher.delivery.rules.values import Lane, Settled, Settlement
-from dispatcher.delivery.sender import Find, Sender
+from dispatcher.delivery.rules.values import Lane, Settlement
+from dispatcher.delivery.sender import RepeatCheck, Sender
 from dispatcher.delivery.settler import Settler
+from dispatcher.delivery.store.postgres import PostgresStore
 from dispatcher.delivery.telemetry.log import Line, Telemetry
+from dispatcher.delivery.telemetry.observer import Observer
 from dispatcher.outbound.transport.transport import Transport
 from dispatcher.shared.clock import seconds
 from sink.contract.failpoints import failpoint
 
 RESCUES = 256
-"""Expired leases that one rescue takes."""
+"""Maximum number of expired leases that one rescue takes."""
 
 RESCUE_SECONDS = 1.0
-"""The time between two rescues, at least."""
+"""Minimum time between two rescues."""
 
 IDLE_FACTOR = 10
-"""A look that found nothing is not repeated before so many times its own time has passed: it walks
-over items that wait for a retry, or behind one."""
-
-
-class _Items:
-    """A store's results of items, as a settler stores results."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    async def settle(self, settlements: Sequence[Settlement], *, repeated: bool) -> list[Settled]:
-        return await self._store.settle_replays(settlements, repeated=repeated)
+"""Pause after a claim that found nothing, in multiples of the claim's time: it scans items that
+wait for a retry, or behind one."""
 
 
 class Replayer:
-    """Takes items of replays to their settlement."""
+    """Claims, sends and settles the items of replays."""
 
     def __init__(
         self,
-        store: Store,
+        store: PostgresStore,
         endpoints: Endpoints,
         transport: Transport,
         telemetry: Telemetry,
         flow: Flow,
         *,
         holds: Holds,
-        find: Find | None,
+        check_repeat: RepeatCheck | None,
+        observer: Observer | None,
     ) -> None:
-        """`flow` lends the berths, and hears of lanes that a replay has made due."""
+        """`flow` lends the slots, and requests a claim where a replay has made lanes due."""
         self._store = store
         self._endpoints = endpoints
         self._telemetry = telemetry
         self._flow = flow
         self._holds = holds
+        self._observer = observer
         self._settler = Settler(
-            _Items(store),
+            store.settle_replays,
             endpoints,
             telemetry,
             done=lambda _: None,
             due=lambda: None,
             holds=holds,
+            observe=None if observer is None else observer.replays_settled,
         )
         self._sender = Sender(
-            endpoints, transport, telemetry, settle=self._settle, holds=holds, find=find
+            endpoints,
+            transport,
+            telemetry,
+            settle=self._settle,
+            holds=holds,
+            check_repeat=check_repeat,
         )
         self._running: set[asyncio.Task[None]] = set()
         self._rescued_at = -RESCUE_SECONDS
         self._not_before = 0.0
 
     async def step(self) -> bool:
-        """Take what may be taken now; returns whether there is, or will soon be, more."""
+        """Claim and start sending what is due; returns whether there is, or will soon be, more."""
         await self._rescue()
         started = seconds()
         if started < self._not_before:
             return False
         room = {
-            id_: berths
-            for id_, berths in self._flow.spare(self._endpoints.ready).items()
-            if not self._holds.waits(id_)
+            id_: slots
+            for id_, slots in self._flow.spare(self._endpoints.ready).items()
+            if not self._holds.will_hold(id_)
         }
         wanted = ReplayWanted(room, uuid4(), self._endpoints.lease_seconds)
         turn = await self._store.claim_replays(wanted, started)
+        if self._observer is not None:
+            self._observer.replay_items(turn.found)
         if turn.lanes:
             failpoint("D16")
         if not turn.found:
@@ -101,17 +101,17 @@ class Replayer:
             self._running.add(task)
             task.add_done_callback(self._running.discard)
         if turn.moved:
-            self._flow.look()
+            self._flow.request_claim()
         for id_, items in (turn.ended or {}).items():
-            self._telemetry.say(Line.REPLAY_APPLIED, replay=str(id_), items=items)
+            self._telemetry.info(Line.REPLAY_APPLIED, replay=str(id_), items=items)
         return turn.found > 0 or turn.paced
 
     async def run(self) -> None:
-        """Store results until closed."""
+        """Store results until `close`."""
         await self._settler.run()
 
     def stop(self) -> None:
-        """Begin no further attempt; those in flight go on."""
+        """Start no further attempt; those in flight continue."""
         self._sender.stop()
 
     async def quiet(self) -> None:
@@ -120,29 +120,32 @@ class Replayer:
             await asyncio.wait(self._running)
 
     def abort(self) -> None:
-        """Cancel what is being sent."""
+        """Cancel the requests in flight."""
         for task in self._running:
             task.cancel()
 
     def close(self) -> None:
-        """Let `run` return when everything is stored or dropped."""
+        """Let `run` return once every result is stored or dropped."""
         self._settler.close()
 
     async def _rescue(self) -> None:
         if seconds() - self._rescued_at < RESCUE_SECONDS:
             return
-        for each in await self._store.rescue_replays(RESCUES):
+        rescued = await self._store.rescue_replays(RESCUES)
+        if self._observer is not None:
+            self._observer.rescued(rescued)
+        for each in rescued:
             self._telemetry.rescued(self._endpoints.name(each.endpoint_id), each)
         self._rescued_at = seconds()
 
     async def _send(self, lane: Lane) -> None:
         try:
             await self._sender.send(lane)
-        except Exception as error:  # noqa: BLE001 - the other items go on; its lease runs out
+        except Exception as error:  # noqa: BLE001 - the other items continue; its lease ends
             self._telemetry.crashed("replay", error)
         finally:
             self._flow.returned(lane.endpoint_id)
 
     def _settle(self, settlement: Settlement) -> None:
-        # An item that is given up says so itself; it makes no dead letter.
+        # An exhausted item is marked as such; it makes no dead letter.
         self._settler.add(replace(settlement, dead=None))

@@ -1,4 +1,4 @@
-"""Sending one lane: entry after entry, until one is not delivered or the lease is too short."""
+"""Sends one lane: entry after entry, until one is not delivered or the lease is too short."""
 
 import asyncio
 import random
@@ -37,14 +37,14 @@ from sink.contract.failpoints import failpoint
 from sink.contract.states import Outcome
 
 INQUIRED = "not sent again: the receiver said what became of the key"
-"""What stands for an answer in an attempt that was settled by an inquiry."""
+"""Stored as the response of an attempt that an inquiry settled."""
 
-Find = Callable[[Ready, str, bytes], Awaitable[Response | None]]
-"""From a key and its body to the receiver's own word that it has dealt with them, if it has."""
+RepeatCheck = Callable[[Ready, str, bytes], Awaitable[Response | None]]
+"""From a key and its body to the receiver's proof that it processed them, if it did."""
 
 
 class Sender:
-    """Takes lanes from their claim to their settlement."""
+    """Sends claimed lanes and hands over their settlements."""
 
     def __init__(
         self,
@@ -54,12 +54,12 @@ class Sender:
         *,
         settle: Callable[[Settlement], None],
         holds: Holds,
-        find: Find | None = None,
+        check_repeat: RepeatCheck | None = None,
     ) -> None:
-        """`settle` accepts the result of a lane; `holds` knows what must not be sent after all.
-        `find` asks a receiver what became of a key (`dispatcher.delivery.repeat_check`).
+        """`settle` accepts the result of a lane; `holds` knows which endpoints are on hold.
 
-        Whoever wants spans has set up OpenTelemetry before.
+        `check_repeat` asks a receiver about a key (`dispatcher.delivery.repeat_check`). For spans,
+        OpenTelemetry must be set up before.
         """
         self._holds = holds
         self._endpoints = endpoints
@@ -68,18 +68,18 @@ class Sender:
         self._settle = settle
         self._stopping = False
         self._span = attempt_spans()
-        self._find = find
+        self._check_repeat = check_repeat
 
     def stop(self) -> None:
-        """Begin no further attempt; those in flight go on."""
+        """Start no further attempt; those in flight continue."""
         self._stopping = True
 
     def release(self, lane: Lane) -> None:
-        """Give back a lane of which nothing was sent."""
+        """Release a lane of which nothing was sent."""
         self._settle(release(lane))
 
     async def send(self, lane: Lane) -> bool:
-        """Send the entries of `lane`, hand its settlement over; returns whether any was tried."""
+        """Send the entries of `lane` and settle it; returns whether any entry was tried."""
         attempts: list[Attempt] = []
         endpoint: Endpoint | None = None
         for entry in lane.entries:
@@ -120,13 +120,13 @@ class Sender:
         return attempt
 
     def _ready(self, lane: Lane) -> Ready | None:
-        """Return the endpoint if attempts may begin now; the lease is looked at later."""
+        """Return the endpoint if attempts may start now; the lease is checked later."""
         if self._stopping or not self._holds.allow(lane):
             return None
         return self._endpoints.ready.get(lane.endpoint_id)
 
     async def _attempt(self, ready: Ready, lane: Lane, entry: Entry) -> Attempt | None:
-        """Make one attempt; None when nothing was sent and nothing is to be charged."""
+        """Make one attempt; None when nothing was sent and no attempt counts."""
         progress, started, key = Progress(), seconds(), key_text(entry.key)
         ours = True
         found: Answer | None = None
@@ -140,11 +140,11 @@ class Sender:
                 return None
             ours = False
         except asyncio.CancelledError:
-            # Only a stop that ran out of time cancels a lane; what was sent must still be settled.
+            # Only a stop that timed out cancels a lane; a request that was sent must be settled.
             if not progress.sent:
                 return None
             answer = NoAnswer("the dispatcher was stopped before the answer came")
-        except Exception as error:  # noqa: BLE001 - a fault of ours must not lose an attempt
+        except Exception as error:  # noqa: BLE001 - an internal error must not lose an attempt
             self._telemetry.crashed("send", error)
             fault = one_line(f"fault of the dispatcher: {type(error).__name__}")
             answer = NoAnswer(fault) if progress.sent else NotSent(fault)
@@ -159,14 +159,15 @@ class Sender:
     async def _before_repeating(
         self, ready: Ready, entry: Entry, key: str
     ) -> Response | Refused | None:
-        """Return what the receiver says to be done already, or why the key is not sent again."""
+        """Return the receiver's proof for this key, or why the key must not be sent again."""
         found: Response | None = None
         try:
-            found = await self._find(ready, key, entry.body) if self._find is not None else None
-        except Exception as error:  # noqa: BLE001 - who cannot be asked is sent it again
+            if self._check_repeat is not None:
+                found = await self._check_repeat(ready, key, entry.body)
+        except Exception as error:  # noqa: BLE001 - without an answer the key is sent again
             self._telemetry.crashed("ask", error)
         if found is None and entry.forgotten:
-            # Another dispatcher may have learned the window a moment ago: the claim knows it.
+            # Another dispatcher may have just learned the window: the claim read it.
             kept = f" ({window_text(ready.key_window)})" if ready.key_window is not None else ""
             return Refused(
                 f"first tried longer ago than the receiver keeps keys{kept}:"
@@ -177,7 +178,7 @@ class Sender:
     async def _send(
         self, ready: Ready, lane: Lane, entry: Entry, key: str, progress: Progress
     ) -> Answer | None:
-        """Send the entry; None where the lease may end before an answer."""
+        """Send the entry; None where the lease could end before an answer."""
         request = self._request(ready, lane, entry, key)
         if isinstance(request, Refused):
             return request
@@ -221,11 +222,11 @@ def _judged(
         status = answer.status
         if answer.body:
             receipt = proven_receipt(answer.body, key, ready.secrets)
-            # A receipt says all that the body says; other answers are kept for people to read.
+            # A receipt holds all that the body says; other bodies are stored for people to read.
             response = None if receipt else storable(answer.body, hidden=ready.hidden)
             other = None if receipt else other_key(answer.body, key)
         if other is not None:
-            # It answers another request, so of this one nothing is known but that it was sent.
+            # It answers another request: all that is known of this one is that it was sent.
             outcome = Outcome.UNKNOWN
             error = f"the answer is about another key, {other}: nothing is known of this one"
         elif outcome is Outcome.THROTTLED or status == CONFLICT:

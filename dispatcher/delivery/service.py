@@ -1,8 +1,8 @@
-"""A dispatcher: the parts put together, started, drained and stopped.
+"""A dispatcher: builds its parts, then starts, drains and stops them.
 
-Stopping has two phases. First nothing new is claimed or begun, what is in flight comes to its end,
-results are settled and unsent lanes are given back. When the time for that is over, or a second
-signal comes, requests in flight are cancelled: what was sent is settled as `unknown`.
+Stopping has two phases. First nothing new is claimed or started, requests in flight finish, results
+are settled and unsent lanes are released. After the time limit, or at a second signal, requests in
+flight are cancelled: those that were sent are settled as `unknown`.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from math import inf
 from typing import Any
 from uuid import uuid4
 
-from dispatcher.delivery.backlog_monitor import LOOK_SECONDS, Lookout
+from dispatcher.delivery.backlog_monitor import MONITOR_SECONDS, BacklogMonitor
 from dispatcher.delivery.doorbell import Doorbell
 from dispatcher.delivery.endpoints import Endpoints
 from dispatcher.delivery.flow import Flow
@@ -24,17 +24,17 @@ from dispatcher.delivery.health import STEP_SECONDS, Health
 from dispatcher.delivery.holds import Holds
 from dispatcher.delivery.loops import Steps
 from dispatcher.delivery.maintenance import LONGEST_SECONDS, SHORTEST_SECONDS, Maintenance
-from dispatcher.delivery.ports import Instance, Store
 from dispatcher.delivery.replaying import Replayer
-from dispatcher.delivery.rules.values import Settlement
-from dispatcher.delivery.sender import Find, Sender
+from dispatcher.delivery.rules.values import Instance, Settlement
+from dispatcher.delivery.sender import RepeatCheck, Sender
 from dispatcher.delivery.settings import Settings
 from dispatcher.delivery.settler import Settler
+from dispatcher.delivery.store.postgres import PostgresStore
 from dispatcher.delivery.store.watch import Watch
 from dispatcher.delivery.supervisor import Pulse, Supervisor
 from dispatcher.delivery.telemetry.log import Line, Telemetry
-from dispatcher.delivery.telemetry.measured import MeasuredStore
 from dispatcher.delivery.telemetry.metrics import Measures
+from dispatcher.delivery.telemetry.observer import Observer
 from dispatcher.outbound.request import USER_AGENT
 from dispatcher.outbound.transport.transport import Transport
 from dispatcher.shared.clock import seconds
@@ -45,23 +45,23 @@ LOAD_SECONDS = 1.0
 BEAT_SECONDS = 5.0
 
 REPLAY_SECONDS = 1.0
-"""How late an idle dispatcher may be with a replay that was applied."""
+"""Maximum delay of an applied replay in an idle dispatcher."""
 
 ROUTE_SECONDS = 0.08
-"""How long a batch may lie before an idle dispatcher sees it, where nobody rings."""
+"""Maximum delay of a new batch in an idle dispatcher, without the doorbell."""
 
 CLAIM_SECONDS = 0.25
-"""How late an idle dispatcher may be with a retry, or with what another one has routed."""
+"""Maximum delay of a retry, or of lanes that another dispatcher routed, in an idle dispatcher."""
 
 ROUTE_STEP_SECONDS = 1900.0
-"""What routing may take: three tries at a large batch, ten minutes each."""
+"""Time limit of a routing step: three tries at a large batch, ten minutes each."""
 
 TICK_SECONDS = 1.0
 TICK_STEP_SECONDS = 15.0
-"""How long the event loop may stand still before the process is called dead."""
+"""How long the event loop may be blocked before the process counts as not live."""
 
 SETTLE_SECONDS = 5.0
-"""How long a process that is told to stop still tries to settle, whatever its time to stop."""
+"""Minimum time for settling after a stop, whatever `stop_seconds` is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +70,13 @@ class Report:
 
     counts: Mapping[str, int]
     """Attempts by outcome, and `dead`, `other_keys`, `rescued`, `lost_leases`, `dropped_results`,
-    `gaps`, `crashed`; of days that are old enough, `days_dropped` and `days_kept`.
+    `gaps`, `crashed`; of days past their retention, `days_dropped` and `days_kept`.
     """
     waiting: Mapping[str, str]
-    """Endpoints with something to send that nothing could be sent to, with the reason: until when,
-    for one that is paused, whose breaker is open or whose receiver asked for time."""
+    """Endpoints with pending entries that could not be sent to, with the reason. For one that is
+    paused or held by its breaker or by Retry-After, the reason says until when."""
     failure: Exception | None
-    """The fault that ended it, if one did."""
+    """The error that ended the dispatcher, if one did."""
 
 
 class Dispatcher:
@@ -85,21 +85,19 @@ class Dispatcher:
     def __init__(
         self,
         settings: Settings,
-        store: Store,
+        store: PostgresStore,
         transport: Transport,
         watch: Watch | None = None,
-        find: Find | None = None,
+        check_repeat: RepeatCheck | None = None,
     ) -> None:
-        """Store and watch are open before `run`; whoever opened them and transport closes them.
+        """Store and watch must be open before `run`; the caller owns and closes all three.
 
-        Without a `watch` there is no doorbell, and nobody is told what waits. `find` asks receivers
-        what became of a key (`dispatcher.delivery.repeat_check`).
+        Without a `watch` there is no doorbell and no backlog metrics. `check_repeat` asks receivers
+        about a key (`dispatcher.delivery.repeat_check`).
         """
         self._settings = settings
         self.health = Health()
         self.measures = Measures()
-        if settings.listen is not None:
-            store = MeasuredStore(store, self.measures)
         self._store = store
         self._watch = watch
         self._telemetry = Telemetry()
@@ -111,14 +109,17 @@ class Dispatcher:
         self._endpoints = Endpoints(
             store, transport, self._telemetry, settings.lease_seconds, settings.references
         )
+        listens = settings.listen is not None
+        observer = Observer(self.measures, self._endpoints.name) if listens else None
         holds = Holds()
         self._settler = Settler(
-            store,
+            store.settle,
             self._endpoints,
             self._telemetry,
             done=self._settled,
             due=self._claiming.ring,
             holds=holds,
+            observe=None if observer is None else observer.settled,
         )
         self._sender = Sender(
             self._endpoints,
@@ -126,7 +127,7 @@ class Dispatcher:
             self._telemetry,
             settle=self._settler.add,
             holds=holds,
-            find=find,
+            check_repeat=check_repeat,
         )
         self._flow = Flow(
             settings.concurrency,
@@ -136,20 +137,18 @@ class Dispatcher:
             crashed=partial(self._telemetry.crashed, "send"),
         )
         self._replayer = Replayer(
-            store, self._endpoints, transport, self._telemetry, self._flow, holds=holds, find=find
-        )
-        self._maintenance = Maintenance(store, self._telemetry, settings.retain_days)
-        version = USER_AGENT.partition("/")[2]
-        self._instance = Instance(uuid4(), socket.gethostname(), os.getpid(), version)
-        self._steps = Steps(
             store,
             self._endpoints,
-            self._flow,
+            transport,
             self._telemetry,
-            self._instance,
-            entries_per_lane=settings.entries_per_lane,
+            self._flow,
             holds=holds,
+            check_repeat=check_repeat,
+            observer=observer,
         )
+        self._maintenance = Maintenance(store, self._telemetry, settings.retain_days)
+        self._instance = _this_process()
+        self._steps = self._new_steps(holds, observer)
 
     def stop(self) -> None:
         """Stop gracefully; the second call cancels what is still in flight."""
@@ -158,29 +157,41 @@ class Dispatcher:
         self._supervisor.stop()
 
     def reload(self) -> None:
-        """Load endpoints and secrets now, and say so."""
-        self._steps.ask_for_load()
+        """Load endpoints and secrets now, and log it."""
+        self._steps.request_load()
         self._loading.ring()
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """What the log has told so far, as in `Report.counts`."""
+        """Counts of log events so far, as in `Report.counts`."""
         return self._telemetry.counts
 
     def in_flight(self) -> int:
         """Return how many lanes are being sent."""
         return self._flow.sending
 
-    async def run(self) -> Report:
-        """Deliver until stopped, or with `drain` until nothing is left that can be sent now.
+    def _new_steps(self, holds: Holds, observer: Observer | None) -> Steps:
+        return Steps(
+            self._store,
+            self._endpoints,
+            self._flow,
+            self._telemetry,
+            self._instance,
+            entries_per_lane=self._settings.entries_per_lane,
+            holds=holds,
+            observer=observer,
+        )
 
-        Raises `StoreUnavailableError` when the database is away before anything was begun.
+    async def run(self) -> Report:
+        """Deliver until stopped, or with `drain` until nothing more can be sent now.
+
+        Raises `StoreUnavailableError` when the database is unavailable at the start.
         """
         await self._maintenance.make_partitions()
         await self._endpoints.refresh()
         self.health.loaded()
         await self._steps.beat()
-        self._telemetry.say(
+        self._telemetry.info(
             Line.STARTED,
             instance=str(self._instance.id),
             version=self._instance.version,
@@ -201,7 +212,7 @@ class Dispatcher:
             loops = self._start_loops(tasks)
             await self._supervisor.stopped()
             self.health.stopping()
-            # Nothing depends on it, and it may take minutes: what it is in the middle of is undone.
+            # Nothing depends on these, and they may take minutes: their transactions roll back.
             for task in aside:
                 task.cancel()
             await self._wind_down(loops, settling)
@@ -229,15 +240,16 @@ class Dispatcher:
         }
 
     def _start_aside(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
-        """Start what delivery does not depend on."""
+        """Start the tasks that delivery does not depend on."""
         loop = self._supervisor.loop
         maintaining = Pulse(SHORTEST_SECONDS, LONGEST_SECONDS)
         work = [loop("maintain", self._maintenance.step, maintaining, inf)]
         if self._watch is not None and self._settings.listen is not None:
-            lookout = Lookout(self._watch, self.measures, self.health)
-            work.append(loop("look", lookout.look, Pulse(LOOK_SECONDS / 10, LOOK_SECONDS)))
+            monitor = BacklogMonitor(self._watch, self.measures, self.health)
+            pulse = Pulse(MONITOR_SECONDS / 10, MONITOR_SECONDS)
+            work.append(loop("monitor", monitor.step, pulse))
         if self._watch is not None and self._settings.doorbell:
-            work.append(Doorbell(self._watch, self._telemetry, self._heard).run())
+            work.append(Doorbell(self._watch, self._telemetry, self._rung).run())
         return [tasks.create_task(each) for each in work]
 
     async def _wind_down(
@@ -246,11 +258,11 @@ class Dispatcher:
         end = seconds() + self._settings.stop_seconds
         self._sender.stop()
         self._replayer.stop()
-        # A claim may be under way: its lanes are among those that are given back.
+        # A claim may be in progress: its lanes are released below.
         await self._patiently(loops, end)
         for lane in self._flow.close():
             self._sender.release(lane)
-        self._telemetry.say(Line.STOPPING, in_flight=self._flow.sending)
+        self._telemetry.info(Line.STOPPING, in_flight=self._flow.sending)
         failpoint("D14")
         with suppress(StoreUnavailableError):
             await self._steps.beat(draining=True)
@@ -266,7 +278,7 @@ class Dispatcher:
             task.cancel()
 
     async def _patiently(self, work: set[asyncio.Task[None]], end: float) -> None:
-        """Wait for all of `work`, but not beyond `end` or a second signal; then cancel it."""
+        """Wait for all of `work`, until `end` or a second signal at most; then cancel it."""
         aborted = asyncio.create_task(self._aborted.wait())
         either: set[asyncio.Future[Any]] = {asyncio.gather(*work, return_exceptions=True), aborted}
         await asyncio.wait(
@@ -288,18 +300,23 @@ class Dispatcher:
                 waiting[self._endpoints.name(endpoint_id)] = faults[endpoint_id]
             await self._store.leave(self._instance)
         counts = dict(self._telemetry.counts)
-        self._telemetry.say(Line.STOPPED, unsettled=self._flow.held, **counts)
+        self._telemetry.info(Line.STOPPED, unsettled=self._flow.held, **counts)
         return Report(counts, waiting, self._supervisor.failure)
 
-    def _heard(self) -> None:
-        # Routing wakes the claims where it found something; one before would be in its way.
-        pulse = self._claiming if self._steps.hear_of_news() else self._routing
+    def _rung(self) -> None:
+        # Routing wakes the claim loop if it finds something; an earlier claim would delay it.
+        pulse = self._claiming if self._steps.announce_batch() else self._routing
         pulse.ring()
 
     def _settled(self, settlement: Settlement) -> None:
         self._flow.settled(settlement.endpoint_id)
 
 
+def _this_process() -> Instance:
+    version = USER_AGENT.partition("/")[2]
+    return Instance(uuid4(), socket.gethostname(), os.getpid(), version)
+
+
 async def _tick() -> bool:
-    """Do nothing: that it is done shows that the event loop turns."""
+    """Do nothing: being called shows that the event loop is running."""
     return False

@@ -21,30 +21,30 @@ def address(listen: str) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What `holdfast dispatch` was asked for. Raises `ValueError` for what makes no sense."""
+    """The options of `holdfast dispatch`. Raises `ValueError` for invalid values."""
 
     dsn: str = field(repr=False)
     drain: bool = False
     concurrency: int = 256
-    """Requests at once in this process, over all endpoints."""
+    """Maximum number of concurrent requests of this process, over all endpoints."""
     claim_lanes: int = 256
-    """Lanes that one claim takes at most."""
+    """Maximum number of lanes that one claim takes."""
     entries_per_lane: int = 8
-    """Entries of a lane that one claim takes at most."""
+    """Maximum number of entries of a lane that one claim takes."""
     lease_seconds: float | None = None
     """None: as long as the slowest endpoint needs (`dispatcher.delivery.rules.lease`)."""
     stop_seconds: float = 20.0
-    """How long requests in flight may go on after the first SIGTERM."""
+    """Time limit for requests in flight after the first SIGTERM."""
     retain_days: int | None = None
-    """Days of which every row is older are dropped once a day; None: nothing is ever dropped."""
+    """Partitions whose rows are all older are dropped once a day; None: none is dropped."""
     ca_file: Path | None = None
-    """Further certificate authorities for receivers, as PEM."""
+    """Additional certificate authorities for receivers, as PEM."""
     engine: EngineName = "auto"
-    """`auto`, or the engine that sends, by its name (`dispatcher.outbound.transport.engines`)."""
+    """The HTTP engine (`dispatcher.outbound.transport.engines`)."""
     doorbell: bool = False
-    """Whether who writes decisions may ring, so that nobody waits for the next look."""
+    """Whether to listen for notifications of new batches, beside polling."""
     listen: str | None = None
-    """HOST:PORT of health and metrics; None: nowhere."""
+    """HOST:PORT of health and metrics; None serves neither."""
     references: ReferenceRule = field(default_factory=ReferenceRule)
     """Which references of endpoints this process resolves."""
 

@@ -1,18 +1,18 @@
-"""Settling: the results of some milliseconds in one transaction.
+"""Settling: stores the results of some milliseconds in one transaction.
 
-While the database is away, results stay in memory as long as their leases last. After that they
-are dropped and counted: the database books those attempts as `unknown` and the entries are sent
+While the database is unavailable, results stay in memory until their leases end. After that they
+are dropped and counted: the database records those attempts as `unknown` and the entries are sent
 again, under the same keys.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
 
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
 from dispatcher.delivery.endpoints import Endpoints
 from dispatcher.delivery.holds import Holds
-from dispatcher.delivery.ports import Results
 from dispatcher.delivery.rules.values import Settled, Settlement
 from dispatcher.delivery.telemetry.log import Telemetry
 from dispatcher.shared.clock import seconds
@@ -22,33 +22,44 @@ GATHER_SECONDS = 0.005
 """How long a result waits for others to share its transaction."""
 
 GATHERS_MAX = 4
-"""How often that is waited while results keep coming: a transaction costs the same for few."""
+"""Maximum number of waits while results keep coming: a small transaction costs as much."""
 
 STREAM = 4
-"""So many results within one wait are results that keep coming."""
+"""Number of new results within one wait that makes it worth another wait."""
 
 SETTLEMENTS_MAX = 512
-"""How many results one transaction stores."""
+"""Maximum number of results that one transaction stores."""
+
+
+class StoreResults(Protocol):
+    """Stores results, as `PostgresStore.settle` does."""
+
+    async def __call__(
+        self, settlements: Sequence[Settlement], /, *, repeated: bool
+    ) -> list[Settled]:
+        """Return what was stored. Raises `StoreUnavailableError`."""
+        ...
 
 
 class Settler:
-    """Stores results, and tells the rest of the process what became of them."""
+    """Stores results and reports their fate to the rest of the process."""
 
     def __init__(
         self,
-        store: Results,
+        store: StoreResults,
         endpoints: Endpoints,
         telemetry: Telemetry,
         *,
         done: Callable[[Settlement], None],
         due: Callable[[], None],
         holds: Holds | None = None,
+        observe: Callable[[list[Settlement], list[Settled], float], None] | None = None,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`done` hears of each result that left memory, `due` that lanes are due again at once.
+        """`done` is called with each result that left memory, `due` when lanes are due at once.
 
-        `holds` hears of endpoints that nothing may be sent to any more for a while, and of each
-        result that is stored. `pause` waits so many seconds.
+        `holds` records endpoints that results put on hold, and stored results. `observe` is called
+        with the results of a transaction, those that it stored and its start. `pause` sleeps.
         """
         self._pause = pause
         self._store = store
@@ -57,6 +68,7 @@ class Settler:
         self._done = done
         self._due = due
         self._holds = holds or Holds()
+        self._observe = observe
         self._queue: list[Settlement] = []
         self._filled = asyncio.Event()
         self._closing = False
@@ -67,7 +79,7 @@ class Settler:
         self._filled.set()
 
     def close(self) -> None:
-        """Let `run` return when everything that was accepted is stored or dropped."""
+        """Let `run` return once every accepted result is stored or dropped."""
         self._closing = True
         self._filled.set()
 
@@ -96,15 +108,19 @@ class Settler:
             wait=wait_random_exponential(multiplier=0.05, max=1),
         ):
             with attempt:
-                # The first try is made in any case: of a late result, too, the token decides.
+                # A late result gets one try too: its token decides whether it is stored.
                 repeated = attempt.retry_state.attempt_number > 1
                 if repeated:
                     batch = self._trusted(batch)
                 if batch:
-                    self._report(batch, await self._store.settle(batch, repeated=repeated))
+                    began = seconds()
+                    settled = await self._store(batch, repeated=repeated)
+                    if self._observe is not None:
+                        self._observe(batch, settled, began)
+                    self._report(batch, settled)
 
     def _trusted(self, batch: list[Settlement]) -> list[Settlement]:
-        """Drop the results whose lease has run out; returns the others."""
+        """Drop the results whose lease has ended; returns the others."""
         now = seconds()
         for settlement in batch:
             if settlement.trusted_until <= now:
@@ -116,7 +132,7 @@ class Settler:
         self._telemetry.settled_all((self._name(each.settlement), each) for each in settled)
         for each in settled:
             if each.paced is not None and each.paced.holds:
-                self._holds.found([each.settlement.endpoint_id])
+                self._holds.mark_held([each.settlement.endpoint_id])
             if each.settlement.disable is not None:
                 self._endpoints.disable(each.settlement.endpoint_id, each.settlement.disable)
         stored = {id(each.settlement) for each in settled}

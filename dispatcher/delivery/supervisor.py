@@ -1,4 +1,4 @@
-"""Loops that run until the process stops: how often they look, when they end."""
+"""Loops that run until the process stops: their intervals and their end."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -8,14 +8,14 @@ from dispatcher.delivery.telemetry.log import Telemetry
 from dispatcher.shared.errors import DispatcherError, StoreUnavailableError
 
 GAP_SECONDS = 0.002
-"""What passes between two looks in any case, so that a bell that never stops is no busy loop."""
+"""Minimum pause between two steps: a pulse that is rung constantly causes no busy loop."""
 
 
 class Pulse:
-    """When a loop looks again: soon while there is work, else ever later, or when rung."""
+    """When a loop takes its next step: soon while there is work, else ever later, or when rung."""
 
     def __init__(self, shortest: float, longest: float) -> None:
-        """Both in seconds."""
+        """Both are in seconds."""
         self._shortest = shortest
         self.longest = longest
         self._pause = shortest
@@ -23,15 +23,15 @@ class Pulse:
 
     @property
     def steady(self) -> bool:
-        """Whether it looks at fixed times."""
+        """Whether the interval is fixed."""
         return self._shortest == self.longest
 
     def ring(self) -> None:
-        """Let the loop look now."""
+        """Let the loop take a step now."""
         self._rung.set()
 
     async def rest(self, *, busy: bool) -> None:
-        """Wait until it is time to look again."""
+        """Wait until the next step is due."""
         self._pause = self._shortest if busy else min(2 * self._pause, self.longest)
         await asyncio.sleep(GAP_SECONDS)
         try:
@@ -44,7 +44,7 @@ class Pulse:
 
 
 class Supervisor:
-    """Runs the loops of a dispatcher and knows whether they shall stop."""
+    """Runs and stops the loops of a dispatcher."""
 
     def __init__(self, telemetry: Telemetry, health: Health) -> None:
         self._telemetry = telemetry
@@ -52,15 +52,15 @@ class Supervisor:
         self._pulses: list[Pulse] = []
         self._stop = asyncio.Event()
         self.failure: Exception | None = None
-        """The fault that ended a loop, if one did."""
+        """The error that ended a loop, if one did."""
 
     @property
     def stopping(self) -> bool:
-        """Whether the loops shall end."""
+        """Whether `stop` was called."""
         return self._stop.is_set()
 
     def stop(self) -> None:
-        """Let every loop end after the step that it is in."""
+        """Let every loop end after its current step."""
         self._stop.set()
         for pulse in self._pulses:
             pulse.ring()
@@ -76,17 +76,17 @@ class Supervisor:
         pulse: Pulse,
         step_seconds: float = STEP_SECONDS,
     ) -> None:
-        """Take `step` again and again; it returns whether there was something to do.
+        """Call `step` repeatedly; it returns whether it found work.
 
-        An outage of the database ends no loop. Any other exception is a fault: it stops them all.
-        A step that takes longer than `step_seconds` has the process called dead.
+        An outage of the database ends no loop. Any other exception stops all of them. While a step
+        takes longer than `step_seconds`, the process counts as not live.
         """
         self._pulses.append(pulse)
         limit = step_seconds + pulse.longest
         self._health.turn(name, limit)
         try:
             if pulse.steady and not self.stopping:
-                await pulse.rest(busy=False)  # what it does now and then was done at the start
+                await pulse.rest(busy=False)  # its first step ran at the start
             while not self.stopping:
                 busy = await self._step(name, step)
                 self._health.turn(name, limit)
@@ -95,7 +95,7 @@ class Supervisor:
             self._health.end(name)
 
     async def guard(self, name: str, work: Coroutine[None, None, None]) -> None:
-        """Run `work` once; a fault in it stops every loop."""
+        """Run `work` once; an exception in it stops every loop."""
         try:
             await work
         except Exception as error:  # noqa: BLE001 - as in a loop
@@ -106,7 +106,7 @@ class Supervisor:
             return await step()
         except StoreUnavailableError:
             return False
-        except Exception as error:  # noqa: BLE001 - whatever it is, the others must settle
+        except Exception as error:  # noqa: BLE001 - the other loops must still settle
             self._fail(name, error)
             return False
 

@@ -1,7 +1,6 @@
-"""`/healthz` and `/metrics`, answered by threads of their own: a hung event loop shows here.
+"""`/healthz` and `/metrics`, served by their own threads, so that a hung event loop shows.
 
-No login, because nothing here is secret: no subject, no key, no URL. It listens where it was told
-to, and nowhere by default.
+No login: nothing here is secret, neither subject nor key nor URL. Off by default.
 """
 
 import json
@@ -24,11 +23,11 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 IDLE_SECONDS = 5.0
-"""How long a client may take to send its request."""
+"""Time limit for a client to send its request."""
 
 
 def app(health: Health, collector: Collector) -> "WSGIApplication":
-    """Return what answers: 200 where all is well, 503 with the reasons as JSON where it is not."""
+    """Return the WSGI application: 200 when healthy, else 503 with the reasons as JSON."""
     registry = CollectorRegistry()
     registry.register(collector)
     metrics = make_wsgi_app(registry)
@@ -56,9 +55,9 @@ def app(health: Health, collector: Collector) -> "WSGIApplication":
 
 @contextmanager
 def served(listen: str | None, health: Health, collector: Collector) -> Iterator[None]:
-    """Answer at `listen` (HOST:PORT) while the block runs; None answers nowhere.
+    """Serve at `listen` (HOST:PORT) while the block runs; None serves nothing.
 
-    Raises `CommandError` when nobody can listen there.
+    Raises `CommandError` when the address cannot be used.
     """
     if listen is None:
         yield
@@ -70,8 +69,8 @@ def served(listen: str | None, health: Health, collector: Collector) -> Iterator
         )
     except OSError as error:
         raise CommandError(
-            f"nobody can listen on {listen}: {error.strerror or error}. Nothing was sent; name a"
-            " free port, and an address of this machine, with --listen.",
+            f"cannot listen on {listen}: {error.strerror or error}. Nothing was sent; pass a free"
+            " port and an address of this machine with --listen.",
             ExitCode.USAGE,
         ) from None
     thread = Thread(target=server.serve_forever, name="web", daemon=True)
@@ -93,20 +92,20 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().__init__(where, handler)
 
     def server_bind(self) -> None:
-        """Bind without asking a name server who we are."""
+        """Bind without a DNS lookup of this host's name."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]  # AF_INET*
         self.setup_environ()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: a client that hangs up is its own affair."""
+        """Log nothing: clients may disconnect at any time."""
 
 
 class _Handler(WSGIRequestHandler):
     timeout = IDLE_SECONDS
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-        """Say nothing: probes come every second."""
+        """Log nothing: probes come every second."""
 
 
 def _plain(start: "StartResponse", status: str, content: dict[str, Any]) -> Iterable[bytes]:

@@ -1,21 +1,20 @@
-"""Which addresses a webhook may be sent to.
+"""The address guard: which addresses a webhook may be sent to.
 
 The rule:
 
-1. An address that carries an IPv4 address is judged by both; every such form is unwrapped first
-   (`_forms`). An IPv4-mapped one is judged as IPv4 alone, because that is what the system connects
-   to.
+1. An address that embeds an IPv4 address is checked by both; every such form is unwrapped first
+   (`_forms`). An IPv4-mapped one is checked as IPv4 only, because the system connects to that.
 2. Link-local addresses (RFC 3927, RFC 4291) and the metadata addresses of the clouds (`METADATA`),
-   where machines keep their credentials, are refused whatever an operator allows. Metadata
-   addresses are also looked for wherever a translator with a prefix of its own would have the IPv4
-   address (RFC 6052, section 2.2).
-3. What an operator allows for the endpoint is permitted. An allowed tunnel does not allow what is
-   inside.
-4. Anything else must be a public unicast address. For IPv4 that is what the special-purpose
-   registry (RFC 6890) leaves. For IPv6 it is 2000::/3, all that IANA has opened for global unicast
-   (RFC 4291, section 2.4), without its special-purpose parts.
+   which serve a machine's credentials, are refused whatever an operator allows. A metadata address
+   is also refused at any position where a translator with its own prefix embeds the IPv4 address
+   (RFC 6052, section 2.2).
+3. An address that an operator allows for the endpoint is permitted. An allowed tunnel does not
+   allow the address inside it.
+4. Any other address must be public unicast. For IPv4 that is everything outside the
+   special-purpose registry (RFC 6890). For IPv6 it is 2000::/3, all that IANA has opened for global
+   unicast (RFC 4291, section 2.4), without its special-purpose parts.
 
-It is a written list instead of `ipaddress.is_global`, which lets multicast and tunnels through.
+The list is explicit because `ipaddress.is_global` accepts multicast and tunnels.
 """
 
 from collections.abc import Iterable, Sequence
@@ -55,12 +54,12 @@ DENIED = _networks(
     "2002::/16",  # 6to4, RFC 3056
     "3fff::/20",  # documentation, RFC 9637
 )
-"""What is no public unicast address."""
+"""Everything that is not public unicast."""
 
 METADATA = _networks(
     "100.100.100.200",  # Alibaba Cloud
-    "168.63.129.16",  # Azure's host; public by its number
-    "169.254.169.254",  # most clouds; it stands here to be found inside other addresses
+    "168.63.129.16",  # Azure's host; in a public range
+    "169.254.169.254",  # most clouds; listed to be found inside other addresses
     "192.0.0.192",  # Oracle Cloud
     "fd00:42::42",  # Scaleway
     "fd00:c1::a9fe:a9fe",  # Oracle Cloud
@@ -68,7 +67,7 @@ METADATA = _networks(
     "fd00:ec2::254",  # AWS
     "fd20:ce::254",  # Google Cloud
 )
-"""Where clouds answer a machine with its credentials."""
+"""Addresses at which clouds serve a machine's credentials."""
 
 FORBIDDEN = (*_networks("169.254.0.0/16", "fe80::/10"), *METADATA)
 """Link-local and metadata: refused whatever an operator allows."""
@@ -83,9 +82,9 @@ _ISATAP = (b"\x00\x00\x5e\xfe", b"\x02\x00\x5e\xfe")  # RFC 5214, section 6.1
 
 
 def refusal(text: str, allowed: Sequence[Network]) -> str | None:
-    """Return why the address `text` may not be connected to, or None when it may.
+    """Return why a connection to the address `text` is refused, or None when it is allowed.
 
-    `text` is what the resolver returned, perhaps with a zone (`fe80::1%eth0`).
+    `text` comes from the resolver, perhaps with a zone (`fe80::1%eth0`).
     """
     address = ip_address(text.partition("%")[0])
     forms = _forms(address)
@@ -100,20 +99,20 @@ def refusal(text: str, allowed: Sequence[Network]) -> str | None:
 
 
 def is_allowed(text: str, allowed: Sequence[Network]) -> bool:
-    """Return whether an operator named this address: what plain http:// needs."""
+    """Return whether an operator allows this address explicitly, as plain http:// requires."""
     address = ip_address(text.partition("%")[0])
     return all(_within(form, allowed) for form in _forms(address))
 
 
 def _forms(address: Address) -> list[Address]:
-    """Return the address as it is routed and every IPv4 address that it carries."""
+    """Return the address itself and every IPv4 address that it embeds."""
     if isinstance(address, IPv4Address):
         return [address]
     if address.ipv4_mapped is not None:
         return [address.ipv4_mapped]
     forms: list[Address] = [address]
     if address in _LOCAL_NAT64:
-        # How long the prefix is, only its network knows; zeros are what one reading leaves another.
+        # Only the network knows the length of its prefix; a wrong length reads zeros.
         forms += (inner for inner in _translated(address)[2:] if inner not in _NOWHERE)
     if address.sixtofour is not None:
         forms.append(address.sixtofour)

@@ -1,16 +1,16 @@
 """The envelope `cloudevents`: CloudEvents 1.0 in HTTP binary mode.
 
-The attributes travel as headers beside the usual ones. The body keeps its bytes, so signatures,
-receipts and keys are those of the other envelope. All of it follows from the entry, so each attempt
-says the same:
+The attributes are additional headers. The body does not change, so signatures, receipts and keys
+are those of the other envelope. The attributes depend only on the entry, so every attempt sends the
+same:
 
     ce-id        the key
     ce-source    `/holdfast/subjects/N`, N being the subject's number in the outbox
     ce-type, ce-time, ce-sequence   the body's `type`, `timestamp` and `sequence`
     ce-subject   the subject's name, where it is known
 
-The sequence extension orders within a source, and sequences are a subject's: so a source is one.
-Its values compare as strings, so they have leading zeros.
+The sequence extension orders within a source, so each subject is a source of its own. Its values
+compare as strings, so they have leading zeros.
 """
 
 import re
@@ -18,20 +18,20 @@ from urllib.parse import quote
 
 SPEC_VERSION = "1.0"
 SEQUENCE_DIGITS = 19
-"""As many as the largest bigint has."""
+"""Number of digits of the largest bigint."""
 
-# What the sink composes (`sink.contract.envelope`); all of it is plain in a header.
+# As the sink composes it (`sink.contract.envelope`); every value is valid in a header unescaped.
 _HEAD = re.compile(
     rb'\{"type":"([A-Za-z0-9_.]{1,128})","timestamp":"([0-9TZ:.-]{20,30})",'
     rb'"sequence":([0-9]{1,19}),"key":"'
 )
 _PLAIN = re.compile(r"[!#$&-~]*")
-# All printable ASCII but space, the quotation mark and the percent sign.
+# All printable ASCII except space, the quotation mark and the percent sign.
 _KEPT = "!#$&'()*+,/:;<=>?@[\\]^`{|}"
 
 
 class NotOurBodyError(ValueError):
-    """A stored body that does not begin as the sink composes it."""
+    """A stored body does not start as the sink composes it."""
 
 
 def attributes(
@@ -54,7 +54,7 @@ def attributes(
 
 
 def encoded(text: str) -> str:
-    """Return `text` as the HTTP binding writes it into a header: percent-encoded UTF-8.
+    """Return `text` as the HTTP binding encodes a header: percent-encoded UTF-8.
 
     >>> encoded('Zoë "50 %"')
     'Zo%C3%AB%20%2250%20%25%22'

@@ -1,29 +1,31 @@
-"""A webhook target as an operator set it up, and how long one attempt at it may take."""
+"""A webhook endpoint as an operator configured it, and the upper bound of one attempt's time."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_network
+from typing import Any
 
 from dispatcher.outbound.address import Network
 from dispatcher.outbound.key_window import KeyWindow
-from sink.contract.states import BreakerState, EnvelopeStyle, OrderPolicy
+from sink.contract.states import EndpointState, EnvelopeStyle, OrderPolicy
 
 INQUIRY_SECONDS_MAX = 5.0
-"""How long a receiver may take to say what became of a key, before the key is sent again."""
+"""Time limit of a key inquiry, which precedes a repeated attempt."""
 
 
 def inquiry_seconds(total_timeout: float) -> float:
-    """Return how long an inquiry at an endpoint may take."""
+    """Return the time limit of an inquiry at an endpoint with this total timeout."""
     return min(INQUIRY_SECONDS_MAX, total_timeout)
 
 
 def attempt_seconds(total_timeout: float, *, inquires: bool) -> float:
-    """Return how long an attempt may take, with an inquiry before it where the endpoint has one."""
+    """Return the longest time of an attempt, including an inquiry where the endpoint has one."""
     return total_timeout + inquiry_seconds(total_timeout) if inquires else total_timeout
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A webhook target, as an operator set it up. Timeouts are seconds."""
+    """A webhook endpoint as an operator configured it. Timeouts are in seconds."""
 
     id: int
     name: str
@@ -36,34 +38,66 @@ class Endpoint:
     order_policy: OrderPolicy
     envelope: EnvelopeStyle = EnvelopeStyle.STANDARD
     headers: tuple[tuple[str, str], ...] = ()
-    """Further headers by name; a value `env:VAR` or `file:PATH` is read where it is sent."""
+    """Additional headers by name. A value `env:VAR` or `file:PATH` is resolved by the sender."""
     ca_ref: str | None = None
     client_cert_ref: str | None = None
     client_key_ref: str | None = None
     rate_per_second: int | None = None
     budget_seconds: int = 432_000
-    """How long an entry may be tried, without the time in which its endpoint is not sent to."""
+    """How long an entry may be tried, excluding the time in which its endpoint is held."""
     breaker_threshold: int = 10
-    """Failures in a row that open the breaker; 0: no number of them does."""
+    """Consecutive failures that open the breaker; 0 disables that."""
     slow_start_seconds: int = 60
     inquiry_path: str | None = None
-    """What comes before a key in the path at which its receiver says what became of it."""
+    """Path prefix of key inquiries: the key follows it."""
 
     @property
     def attempt_seconds(self) -> float:
-        """How long one attempt may take."""
+        """The longest time of one attempt."""
         return attempt_seconds(self.total_timeout, inquires=self.inquiry_path is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointRow:
-    """An endpoint as it stands in its table, with the references of its secrets."""
+    """An endpoint as stored, with the references to its secrets."""
 
     endpoint: Endpoint
     active: bool
     secret_refs: Sequence[str]
-    breaker: BreakerState = BreakerState.CLOSED
-    held: bool = False
-    """Whether its receiver asked for time that is not over."""
     key_window: KeyWindow | None = None
-    """How long its receiver keeps keys; None: it has not said."""
+    """How long its receiver keeps keys; None: the receiver has not said."""
+
+
+def endpoint_of(row: Mapping[str, Any]) -> EndpointRow:
+    """Return the endpoint in a row with the columns of `holdfast.endpoint`.
+
+    `key_window_seconds` and `key_window_seen_at` of `holdfast.endpoint_pace` are optional.
+    """
+    endpoint = Endpoint(
+        id=row["id"],
+        name=row["name"],
+        url=row["url"],
+        allowed=tuple(map(ip_network, row["allow_cidrs"])),
+        connect_timeout=row["connect_timeout_ms"] / 1000,
+        total_timeout=row["total_timeout_ms"] / 1000,
+        concurrency=row["concurrency"],
+        schedule_seconds=tuple(row["schedule_seconds"]),
+        order_policy=OrderPolicy(row["order_policy"]),
+        envelope=EnvelopeStyle(row["envelope"]),
+        headers=tuple(sorted(row["headers"].items())),
+        ca_ref=row["ca_ref"],
+        client_cert_ref=row["client_cert_ref"],
+        client_key_ref=row["client_key_ref"],
+        rate_per_second=row["rate_per_second"],
+        budget_seconds=row["budget_seconds"],
+        breaker_threshold=row["breaker_threshold"],
+        slow_start_seconds=row["slow_start_seconds"],
+        inquiry_path=row["inquiry_path"],
+    )
+    seen = row.get("key_window_seen_at") is not None
+    return EndpointRow(
+        endpoint,
+        active=EndpointState(row["state"]) is EndpointState.ACTIVE,
+        secret_refs=tuple(row["secret_refs"]),
+        key_window=KeyWindow(row["key_window_seconds"]) if seen else None,
+    )

@@ -1,8 +1,8 @@
-"""What one test of an endpoint shows, and what to do about it. Pure.
+"""The verdict on one test of an endpoint, with advice. Pure.
 
-The specimen is of a type that the protocol does not know, without a subject: a receiver that keeps
-to `docs/receivers/PROTOCOL.md` (section 1) verifies it and answers with a 4xx, acting on
-nothing. So `unknown_type` and `bad_data` are the best answer there is.
+The sample delivery has a type that the protocol does not define, and no subject. A receiver that
+follows `docs/receivers/PROTOCOL.md` (section 1) verifies it, acts on nothing and answers with
+a 4xx. So `unknown_type` and `bad_data` are the best answers.
 """
 
 import json
@@ -25,12 +25,12 @@ class Reached:
     """`done` or `failed`."""
     detail: str
     ms: float | None = None
-    """How long it took; None where it takes no time."""
+    """Duration; None for a step that takes no time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One word, what it means, what to do (empty: nothing), and how the command ends."""
+    """A code, its meaning, advice (empty: none needed), and the command's exit code."""
 
     word: str
     means: str
@@ -39,7 +39,7 @@ class Verdict:
 
 
 VERIFIED = frozenset({"unknown_type", "bad_data"})
-"""Reasons that a receiver gives after it verified a delivery."""
+"""Reasons of a receiver that has verified the delivery."""
 
 _CLOCK = frozenset({"too_old", "too_new"})
 _ALTERED = frozenset(
@@ -53,26 +53,26 @@ _ALTERED = frozenset(
 _UNREACHED = {
     "dns": Verdict(
         "name_unknown",
-        "its name cannot be resolved; nothing was sent",
-        "check the host of --url, and the resolver of the machine that dispatches",
+        "its host name cannot be resolved; nothing was sent",
+        "check the host of --url, and the DNS resolver of the machine that runs the dispatcher",
         ExitCode.FAILED,
     ),
     "address": Verdict(
         "address_refused",
         "our own guard refuses its address; nothing was sent, and every delivery would be refused",
-        "if the address is meant: holdfast endpoint set NAME --allow-cidr CIDR --reason TEXT",
+        "if the address is right: holdfast endpoint set NAME --allow-cidr CIDR --reason TEXT",
         ExitCode.FAILED,
     ),
     "connect": Verdict(
         "no_connection",
-        "nothing accepts connections there; nothing was sent",
+        "nothing accepts connections at its address; nothing was sent",
         "start the receiver; check port, firewall and --connect-timeout",
         ExitCode.FAILED,
     ),
     "tls": Verdict(
         "tls_failed",
-        "the connection cannot be encrypted to somebody who is proven; nothing was sent",
-        "check its certificate (name, end, authority), --ca and --client-cert",
+        "the TLS handshake failed; nothing was sent",
+        "check its certificate (name, expiry, authority), --ca and --client-cert",
         ExitCode.FAILED,
     ),
 }
@@ -94,7 +94,7 @@ def reason_of(body: str | None) -> str | None:
 
 
 def judge(outcome: Outcome, status: int | None, reason: str | None, receipt: str) -> Verdict:
-    """Return the verdict on a request that was made; `receipt` as in `one_delivery`."""
+    """Return the verdict on a request that was sent; `receipt` as in `one_delivery`."""
     match outcome:
         case Outcome.DELIVERED:
             return _taken(receipt)
@@ -103,21 +103,21 @@ def judge(outcome: Outcome, status: int | None, reason: str | None, receipt: str
         case Outcome.UNKNOWN:
             return Verdict(
                 "no_answer",
-                "it took the request, or a part of it, and did not answer in time",
-                "see what it is doing, and --total-timeout; a delivery would be sent again",
+                "it received the request, or a part of it, and did not answer in time",
+                "check the receiver, and --total-timeout; a delivery would be sent again",
                 ExitCode.FAILED,
             )
         case Outcome.THROTTLED:
             return Verdict(
                 "throttled",
-                "it asks for time; whether it accepts our signature is not known",
-                "try again when it has had it",
+                "it throttles requests; whether it accepts our signature is unknown",
+                "try again later",
                 ExitCode.DEGRADED,
             )
         case Outcome.GONE:
             return Verdict(
                 "gone",
-                "it says that it wants nothing any more; a delivery would disable the endpoint",
+                "it answers 410 Gone; a delivery would disable the endpoint",
                 "agree on another URL: holdfast endpoint set NAME --url URL --reason TEXT",
                 ExitCode.FAILED,
             )
@@ -131,15 +131,15 @@ def _taken(receipt: str) -> Verdict:
     if receipt == "not genuine":
         return Verdict(
             "receipt_forged",
-            "it took the delivery, and its receipt was not made with our secret",
-            "find out who answers there; the secrets of both sides may differ",
+            "it accepted the delivery, and its receipt was not made with our secret",
+            "find out which service answers; the secrets of both sides may differ",
             ExitCode.DEGRADED,
         )
     proof = "its receipt is genuine" if receipt == "genuine" else "it gives no receipts"
     return Verdict(
         "taken",
-        f"it took a delivery of the type {TYPE}, which it cannot know; {proof}",
-        "see that it answers what it cannot act on with a 4xx: a 2xx counts as done",
+        f"it accepted a delivery of the type {TYPE}, which it cannot know; {proof}",
+        "have it answer an unknown type with a 4xx: a 2xx counts as delivered",
         ExitCode.OK,
     )
 
@@ -149,7 +149,7 @@ def _rejected(status: int | None, reason: str | None) -> Verdict:
         return Verdict(
             "verified",
             "it accepts our signature, and acted on nothing, because it does not know the type"
-            f" {TYPE}; that is what the protocol asks for",
+            f" {TYPE}, as the protocol requires",
             "",
             ExitCode.OK,
         )
@@ -163,38 +163,38 @@ def _rejected(status: int | None, reason: str | None) -> Verdict:
     if reason in _CLOCK:
         return Verdict(
             "clocks_differ",
-            "its clock and this machine's are more than 300 s apart",
+            "its clock and this machine's differ by more than 300 s",
             "synchronise both clocks (NTP)",
             ExitCode.FAILED,
         )
     if reason in _ALTERED:
         return Verdict(
             "altered",
-            f"what arrived there is not what was sent ({reason})",
-            "look for a proxy in between that changes headers or bodies",
+            f"it received something else than was sent ({reason})",
+            "find the proxy between that changes headers or bodies",
             ExitCode.FAILED,
         )
     match status:
         case 401 | 403:
             return Verdict(
                 "not_let_in",
-                "it does not let us in, and does not say why",
-                "compare the secrets, and the tokens that it wants in --header",
+                "it denies access without a reason",
+                "compare the secrets, and the tokens that it requires in --header",
                 ExitCode.FAILED,
             )
         case 404 | 405:
             return Verdict(
                 "wrong_path",
-                "nothing there takes deliveries",
+                "nothing accepts deliveries at this path",
                 "check the path of --url",
                 ExitCode.FAILED,
             )
         case _:
             return Verdict(
                 "refused",
-                "it refuses, and does not say why: it may not know the type, which is right, or"
-                " not accept the signature",
-                "see its log; holdfast trigger sends a type that it knows, and it acts on that",
+                "it refuses without a reason: it may not know the type, which is right, or not"
+                " accept the signature",
+                "see its log; holdfast trigger sends a type that it knows and acts on",
                 ExitCode.DEGRADED,
             )
 
@@ -203,20 +203,20 @@ def _failed(status: int | None) -> Verdict:
     if status is None:
         return Verdict(
             "not_sent",
-            "no connection could be used, so nothing was sent",
-            "try again; if it stays so, see the error above",
+            "no connection could be used; nothing was sent",
+            "try again; if it persists, see the error above",
             ExitCode.FAILED,
         )
     if 300 <= status <= 399:
         return Verdict(
             "redirected",
-            "it sends us elsewhere, and redirects are never followed",
-            "set --url to where it wants deliveries",
+            "it redirects, and redirects are never followed",
+            "set --url to the final address",
             ExitCode.FAILED,
         )
     return Verdict(
         "failing",
         "it fails; a delivery would be sent again",
-        "see its log; whether it accepts our signature is not known",
+        "see its log; whether it accepts our signature is unknown",
         ExitCode.FAILED,
     )

@@ -1,8 +1,8 @@
-"""Headers that an operator adds to every request of an endpoint, and what they may not be.
+"""Headers that an operator adds to every request of an endpoint, and their restrictions.
 
-They never stand in for one of ours, change how a request is framed, or end a header early. A value
-is a reference (`env:VAR`, `file:PATH`), read where the dispatcher runs, so it is not in the
-database. A literal is stored as it is given, and masked wherever it is shown.
+They cannot replace a header of Holdfast, change the framing of a request, or inject further
+headers. A value is a reference (`env:VAR`, `file:PATH`), resolved where the dispatcher runs and not
+stored in the database, or a literal, which is stored and masked wherever it is shown.
 """
 
 import re
@@ -14,21 +14,21 @@ NAME_CHARACTERS_MAX = 64
 VALUE_CHARACTERS_MAX = 2048
 
 MASK = "***"
-"""What is shown for a literal."""
+"""Shown instead of a literal."""
 LITERALS = "headers_literal"
-"""The setting with an endpoint's literals; `headers` has its references. Stored, they are one."""
+"""The setting of an endpoint's literals; `headers` holds its references. One column stores both."""
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
-# Visible ASCII with single spaces or more between: no CR, LF, NUL, tab, or space at an end.
+# Visible ASCII with spaces only between: no CR, LF, NUL, tab, or space at either end.
 _VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 
 _OURS = frozenset(
     {
         *("accept-encoding", "idempotency-key", "traceparent", "tracestate", "user-agent"),
-        # RFC 9110: the target, the framing, the connection; what they say is the transport's affair
+        # RFC 9110: the target, the framing and the connection belong to the transport
         *("host", "connection", "expect", "keep-alive", "te", "trailer", "transfer-encoding"),
         *("upgrade", "http2-settings", "alt-used", "max-forwards", "date"),
-        # State between requests is nothing that a delivery has.
+        # Deliveries keep no state between requests.
         *("cookie", "cookie2", "set-cookie", "set-cookie2"),
     }
 )
@@ -40,7 +40,7 @@ _TELLS_A_SECRET = re.compile(
 
 
 def headers_fault(headers: Sequence[tuple[object, object]]) -> str | None:
-    """Return what is wrong with an endpoint's headers, or None. Values are never repeated."""
+    """Return what is wrong with an endpoint's headers, or None. Never quotes a value."""
     if len(headers) > HEADERS_MAX:
         return f"it has {len(headers)} headers; {HEADERS_MAX} are allowed"
     for name, value in headers:
@@ -50,10 +50,10 @@ def headers_fault(headers: Sequence[tuple[object, object]]) -> str | None:
 
 
 def name_fault(name: object) -> str | None:
-    """Return why no header may have this name, or None."""
+    """Return why a header must not have this name, or None."""
     if not isinstance(name, str) or not _TOKEN.fullmatch(name) or len(name) > NAME_CHARACTERS_MAX:
         return (
-            f"header {ascii(name)[:NAME_CHARACTERS_MAX]} is no lower-case name of at most"
+            f"header {ascii(name)[:NAME_CHARACTERS_MAX]} is not a lower-case name of at most"
             f" {NAME_CHARACTERS_MAX} characters"
         )
     if name in _OURS or name.startswith(_OUR_FAMILIES):
@@ -62,7 +62,7 @@ def name_fault(name: object) -> str | None:
 
 
 def value_fault(name: str, value: str) -> str | None:
-    """Return why a header cannot carry `value`, or None. The value is not repeated."""
+    """Return why a header cannot have this value, or None. Never quotes the value."""
     if not _VALUE.fullmatch(value):
         return f"the value of header {name} is not visible ASCII with spaces only between"
     if len(value) > VALUE_CHARACTERS_MAX:
@@ -71,13 +71,13 @@ def value_fault(name: str, value: str) -> str | None:
 
 
 def is_reference(value: str) -> bool:
-    """Return whether `value` names where the value is: `env:VAR` or `file:PATH`."""
+    """Return whether `value` is a reference: `env:VAR` or `file:PATH`."""
     kind, _, name = value.partition(":")
     return kind in ("env", "file") and bool(name)
 
 
 def split(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the stored settings of an endpoint with its literals in a setting of their own."""
+    """Return the stored settings of an endpoint with its literals in a separate setting."""
     headers = settings["headers"].items()
     return {
         **settings,
@@ -87,12 +87,12 @@ def split(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def joined(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all headers of an endpoint's settings, as they are stored."""
+    """Return all headers of an endpoint's settings, as stored."""
     return {**settings["headers"], **settings[LITERALS]}
 
 
 def masked(value: Any) -> Any:
-    """Return settings or the detail of an audit row, of this version or an earlier one, masked.
+    """Return settings, or the detail of an audit row of any version, with literals masked.
 
     >>> masked({"after": {"headers": {"x-a": "env:A", "x-jwt": "ey"}}})
     {'after': {'headers': {'x-a': 'env:A', 'x-jwt': '***'}}}
@@ -115,9 +115,9 @@ def _masked_headers(headers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _given_fault(name: str, value: object) -> str | None:
-    """Return what is wrong with a value as it stands in the database."""
+    """Return what is wrong with a stored value."""
     if not isinstance(value, str):
-        return f"the value of header {name} is no text"
+        return f"the value of header {name} is not text"
     if fault := value_fault(name, value):
         return fault
     if _TELLS_A_SECRET.search(name) and not is_reference(value):

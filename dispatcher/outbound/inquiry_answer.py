@@ -1,4 +1,4 @@
-"""What an answer to an inquiry says: something only if it proves itself, or is the protocol's 404.
+"""Checks an answer to a key inquiry: only a proven receipt or the protocol's 404 counts.
 
 Section 8 of `docs/receivers/PROTOCOL.md`.
 """
@@ -22,9 +22,9 @@ Answer = Response | NoAnswer | Refused
 
 @value
 class There:
-    """What a receiver knows of a key: `applied` or `stale`, and since when, by its own clock.
+    """A receiver's record of a key: `applied` or `stale`, and its time by the receiver's clock.
 
-    `body_sha256` is None where the receiver does not tell it.
+    `body_sha256` is None where the receiver does not send it.
     """
 
     key: str
@@ -43,28 +43,28 @@ _FINAL = frozenset({ReceiptOutcome.APPLIED, ReceiptOutcome.STALE})
 
 
 class InquiryError(Exception):
-    """The receiver cannot be asked, or does not answer as the protocol says."""
+    """The inquiry failed, or its answer does not follow the protocol."""
 
 
 def may_pass(answer: Answer) -> bool:
-    """Return whether the same question may be answered a moment later."""
+    """Return whether the same inquiry may succeed a moment later."""
     if isinstance(answer, Response):
         return answer.status == 429 or answer.status >= 500
     return isinstance(answer, NoAnswer)
 
 
 def asked_seconds(answer: Answer) -> float:
-    """Return how long to wait by Retry-After: 0 without it, `WAIT_SECONDS_MAX` at most."""
+    """Return the seconds to wait by Retry-After: 0 without it, at most `WAIT_SECONDS_MAX`."""
     if not isinstance(answer, Response):
         return 0.0
     return min(parse_retry_after(answer.retry_after, datetime.now(UTC)) or 0.0, WAIT_SECONDS_MAX)
 
 
 def judged(answer: Answer, key: str, secrets: Sequence[Secret]) -> There | None:
-    """Return what the receiver knows of `key`, or None when it says that it does not know it.
+    """Return the receiver's record of `key`, or None when it answers that it has none.
 
-    Raises `InquiryError` for everything else. A 404 counts only as the problem `unknown_key`: that
-    of a wrong address would otherwise make every key a lost one.
+    Raises `InquiryError` for any other answer. A 404 counts only with the reason `unknown_key`: a
+    wrong URL would otherwise report every key as lost.
     """
     if not isinstance(answer, Response):
         raise InquiryError(answer.error)

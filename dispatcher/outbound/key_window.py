@@ -1,7 +1,7 @@
-"""How long a receiver keeps a key: what it says in the header `holdfast-key-window`.
+"""A receiver's key-retention window, from the header `holdfast-key-window`.
 
-The syntax and what follows from it are section 7 of docs/receivers/PROTOCOL.md. Behind that
-time a key may be forgotten, and sending it again may repeat the action.
+Section 7 of docs/receivers/PROTOCOL.md defines its syntax and meaning. After that time the
+receiver may forget a key, and sending it again may repeat the action.
 """
 
 import re
@@ -14,13 +14,13 @@ _SECONDS = re.compile(r"0|[1-9][0-9]{0,11}")
 
 @dataclass(frozen=True, slots=True)
 class KeyWindow:
-    """A receiver's word about its memory; `seconds` is None for a receiver that never forgets."""
+    """A key-retention window; `seconds` is None for a receiver that keeps keys for ever."""
 
     seconds: int | None
 
 
 def parse_key_window(value: str | None) -> KeyWindow | None:
-    """Return what the header says; None without one, and for what is not its syntax.
+    """Return the window in the header; None without one, and for invalid syntax.
 
     >>> parse_key_window("3888000")
     KeyWindow(seconds=3888000)
@@ -35,7 +35,7 @@ def parse_key_window(value: str | None) -> KeyWindow | None:
 
 
 def window_text(window: KeyWindow) -> str:
-    """Return the window for a person.
+    """Return the window as text.
 
     >>> window_text(KeyWindow(3888000))
     '45 days'

@@ -1,7 +1,7 @@
-"""What an answer says about keys: the receipt, kept only when it proves itself, and another's key.
+"""The keys in an answer: its receipt, if genuine, and a key that is not the request's.
 
 An answer is JSON `{"key","outcome","applied_at","receipt"}`; the receipt is an HMAC over the other
-three, by a secret that only the two sides know.
+three, with the secret that both sides share.
 """
 
 import json
@@ -16,20 +16,20 @@ from sink.contract.wire import ReceiptOutcome
 _FIELD_CHARACTERS_MAX = 128
 
 _KEY = re.compile(r"hf_[0-9a-f]{32}")
-# Also inside of a string of JSON, where quotes stand behind backslashes.
+# Also inside a JSON string, where quotes are escaped.
 _MEMBER = re.compile(
     rb'"key\\*"\s*:\s*\\*"\s*(hf_[0-9a-f]{32})(?![0-9a-z_])', re.IGNORECASE | re.ASCII
 )
 
 _STALE = '"outcome":"stale"'
-"""As `_encoded` writes it; `ix_attempt_stale` looks for the same."""
+"""As `_encoded` writes it; `ix_attempt_stale` matches the same text."""
 
 # Made once: `json.dumps` with separators makes an encoder each time.
 _encoded = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def proven_receipt(body: bytes, key: str, secrets: Sequence[Secret]) -> str | None:
-    """Return the receipt of `body` as JSON text, or None without a genuine one for this `key`."""
+    """Return the receipt of `body` as JSON text, or None without a genuine one for `key`."""
     if b'"receipt"' not in body:  # most receivers send none
         return None
     try:
@@ -50,18 +50,18 @@ def proven_receipt(body: bytes, key: str, secrets: Sequence[Secret]) -> str | No
 
 
 def says_stale(receipt: str | None) -> bool:
-    """Return whether a receipt, as `proven_receipt` returns it, says that nothing was applied."""
+    """Return whether a receipt of `proven_receipt` has the outcome `stale`."""
     return receipt is not None and _STALE in receipt
 
 
 def other_key(body: bytes, key: str) -> str | None:
-    """Return the key that an answer names instead of `key`, or None.
+    """Return the key in an answer where it is not `key`, or None.
 
-    A key stands in the member `key` of the answer or of its `receipt`, and has the form of ours:
-    what a receiver calls a key of its own says nothing. Case and blanks around it say nothing
-    either. Keys elsewhere in JSON, in a list or deeper, do not count: a receiver may tell of those
-    that it had before. In what is no JSON, as it is cut or damaged, nobody can tell where a member
-    `key` stands: there each of them counts, and none of them may be `key`.
+    Only the member `key` of the answer or of its `receipt` counts, and only in Holdfast's form: a
+    receiver may have keys of its own. Case and surrounding blanks are ignored. Keys elsewhere in
+    the JSON do not count: a receiver may list earlier ones. In invalid JSON, which may be truncated
+    or damaged, the position of a member `key` is unknown: all of them count, and the answer is
+    about another key if none of them is `key`.
     """
     bare = body.replace(b"\0", b"")  # as in UTF-16
     if b"hf_" not in bare.lower() and b"\\" not in bare:

@@ -1,8 +1,8 @@
-"""Which references a process may resolve: below what it was started with, and no others. Pure.
+"""Which references a process may resolve: those within its allowed prefixes and folders. Pure.
 
-Whoever may change an endpoint decides where requests go and, by references, what stands in them. So
-a reference never reaches what the process itself works with: its database, libpq's and
-OpenTelemetry's variables, files of the system.
+An operator who may change an endpoint decides where requests go and, by references, what they
+contain. So a reference never reaches the process's own settings: its database, libpq's and
+OpenTelemetry's variables, system files.
 """
 
 import os.path
@@ -17,27 +17,27 @@ ALLOW_PREFIX = "HOLDFAST_ALLOW_SECRET_ENV_PREFIX"
 ALLOW_DIR = "HOLDFAST_ALLOW_SECRET_DIR"
 
 DEFAULT_PREFIX = "HOLDFAST_SECRET_"
-"""What the name of a variable with a secret begins with, where nothing else is allowed."""
+"""Default prefix of variables with secrets."""
 DEFAULT_DIR = "/run/secrets/holdfast"
-"""The folder of files with secrets, where nothing else is allowed."""
+"""Default folder of files with secrets."""
 OWN_PREFIXES = ("HOLDFAST_", "PG", "OTEL_")
-"""What a process itself is started with; but for `DEFAULT_PREFIX`, no reference reaches it."""
+"""Prefixes of the process's own settings: no reference reaches them, except `DEFAULT_PREFIX`."""
 
 _PREFIX = re.compile(r"[A-Za-z_][A-Za-z0-9_]{2,}_", re.ASCII)
-"""A word and `_`: half a word is the beginning of names that nobody meant, as D of DATABASE_URL."""
+"""A word and `_`: a part of a word would match unintended names, as D matches DATABASE_URL."""
 _KERNEL = ("/proc", "/sys", "/dev")
-"""Where a file is a process, its environment or a device."""
+"""Folders whose files are processes, their environment or devices."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReferenceRule:
-    """The prefixes and folders below which references are allowed. Raises `ValueError`."""
+    """The allowed prefixes and folders. Raises `ValueError` for those that are too wide."""
 
     env_prefixes: tuple[str, ...] = (DEFAULT_PREFIX,)
     folders: tuple[str, ...] = (DEFAULT_DIR,)
 
     def __post_init__(self) -> None:
-        """Refuse what would let a reference reach the process's own settings."""
+        """Refuse prefixes and folders through which references reach the process's settings."""
         for prefix in self.env_prefixes:
             if (
                 not _PREFIX.fullmatch(prefix)
@@ -60,7 +60,7 @@ class ReferenceRule:
     def fault(self, reference: str) -> str | None:
         """Return why `reference` (`env:VAR` or `file:PATH`) is not resolved, or None.
 
-        Of a file only the path is judged here; where it leads is for whoever opens it.
+        Checks only the path of a file; the code that opens it checks where links lead.
         """
         kind, _, name = reference.partition(":")
         if kind == "env":
@@ -87,7 +87,7 @@ class ReferenceRule:
 
 
 def rule_of(environment: Mapping[str, str]) -> ReferenceRule:
-    """Return the rule that the environment gives; raises `ValueError`. An empty value is not set.
+    """Return the rule in the environment; raises `ValueError`. An empty value counts as unset.
 
     >>> rule_of({ALLOW_PREFIX: "PAYOUTS_:LEDGER_"}).env_prefixes
     ('PAYOUTS_', 'LEDGER_')
@@ -97,7 +97,7 @@ def rule_of(environment: Mapping[str, str]) -> ReferenceRule:
 
 
 def rule_with(prefixes: Iterable[str], folders: Iterable[str]) -> ReferenceRule:
-    """Return the rule of these; of what is empty, the default. Raises `ValueError`."""
+    """Return the rule of these prefixes and folders; empty ones default. Raises `ValueError`."""
     return ReferenceRule(
         tuple(dict.fromkeys(prefixes)) or (DEFAULT_PREFIX,),
         tuple(dict.fromkeys(folders)) or (DEFAULT_DIR,),
@@ -105,7 +105,7 @@ def rule_with(prefixes: Iterable[str], folders: Iterable[str]) -> ReferenceRule:
 
 
 def references_of(settings: Mapping[str, Any]) -> list[str]:
-    """Return every reference among the settings of an endpoint, by columns, as far as given."""
+    """Return every reference in the settings of an endpoint, by column; columns may be missing."""
     named = [
         *settings.get("secret_refs", ()),
         *settings.get("headers", {}).values(),

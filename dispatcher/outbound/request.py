@@ -1,4 +1,4 @@
-"""The request of one attempt: what is the same in all of an endpoint's is made once."""
+"""The request of one attempt; the parts that all requests of an endpoint share are made once."""
 
 import re
 from dataclasses import field
@@ -29,12 +29,12 @@ class Request:
     """A POST: these headers, in this order, and exactly these bytes."""
 
     headers: Headers = field(repr=False)
-    """Among them a signature and perhaps a token."""
+    """Hidden in `repr`: they hold a signature and perhaps a token."""
     body: bytes = field(repr=False)
 
 
 def key_text(digest: UUID) -> str:
-    """Return `sink.contract.key.Key.text` of a digest, without a `Key`: it takes half the time."""
+    """Return `sink.contract.key.Key.text` of a digest, in half the time of making a `Key`."""
     return f"hf_{digest.hex}"
 
 
@@ -49,7 +49,7 @@ class Composer:
         envelope: EnvelopeStyle = EnvelopeStyle.STANDARD,
         custom: Headers = (),
     ) -> None:
-        """`custom` are the operator's headers, checked (`dispatcher.outbound.headers`)."""
+        """`custom` are the operator's headers, validated (`dispatcher.outbound.headers`)."""
         self._envelope = envelope
         self._fixed: Headers = (
             ("content-type", CONTENT_TYPE),
@@ -69,21 +69,20 @@ class Composer:
         body: bytes,
         subject: str | None = None,
     ) -> Request:
-        """Compose a request. `timestamp` is Unix seconds of this attempt, by this host's clock.
+        """Compose a request. `timestamp` is this attempt's Unix time in seconds, by this host.
 
-        Raises `NotOurBodyError` where the envelope is `cloudevents` and the body does not say what
-        its headers need.
+        Raises `NotOurBodyError` where the envelope is `cloudevents` and the body lacks the values
+        of its headers.
         """
         headers = (
             *self._fixed,
             (WEBHOOK_ID, key),
             (WEBHOOK_TIMESTAMP, str(timestamp)),
             (WEBHOOK_SIGNATURE, signature),
-            # A structured-field string (RFC 9651); a key holds nothing that it would escape.
+            # A structured-field string (RFC 9651); a key has no characters to escape.
             (IDEMPOTENCY_KEY, f'"{key}"'),
         )
-        # An entry's trace is a courtesy of whoever wrote it: a malformed one is left out, not
-        # refused.
+        # The trace is optional: a malformed one is left out, not refused.
         if traceparent is not None and _TRACEPARENT.fullmatch(traceparent):
             headers = (*headers, (TRACEPARENT, traceparent))
         if self._envelope is EnvelopeStyle.CLOUDEVENTS:

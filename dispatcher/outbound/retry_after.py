@@ -1,7 +1,7 @@
-"""Retry-After (RFC 9110 section 10.2.3), read strictly: `1*DIGIT` in ASCII or an HTTP-date.
+"""Retry-After (RFC 9110 section 10.2.3), parsed strictly: `1*DIGIT` in ASCII or an HTTP-date.
 
-`int()` would take `+5`, `1_000` and Arabic digits, and the date parser of the standard library
-takes much that is no date; what is not understood is ignored, and the schedule decides alone.
+`int()` would accept `+5`, `1_000` and Arabic digits, and the standard library's date parser accepts
+much that is not a date. An invalid value is ignored: the schedule decides alone.
 """
 
 import re
@@ -13,9 +13,9 @@ _DATE = re.compile(r"[A-Za-z]{3,9}, [ -~]{10,32}")
 
 
 def parse_retry_after(values: tuple[str, ...], now: datetime) -> float | None:
-    """Return how many seconds to wait from `now` on (0 or more), or None without a usable value.
+    """Return the seconds to wait from `now` (0 or more), or None without a usable value.
 
-    `values` are all Retry-After fields of the response: two of them say nothing.
+    `values` are all Retry-After fields of the response: two of them are invalid.
     """
     if len(values) != 1:
         return None
@@ -29,5 +29,5 @@ def parse_retry_after(values: tuple[str, ...], now: datetime) -> float | None:
     except (ValueError, OverflowError):
         return None
     if moment.tzinfo is None:
-        return None  # "-0000" and asctime dates: the zone is not known
+        return None  # "-0000" and asctime dates: unknown zone
     return max(0.0, (moment - now).total_seconds())

@@ -1,11 +1,11 @@
-"""What an endpoint's references name, read where the dispatcher runs.
+"""Resolves an endpoint's references, where the dispatcher runs.
 
 The database holds references (`env:VAR`, `file:PATH`) to signing secrets, header values and
-certificates, and never one of them. They are read again at each load of the endpoints, so that what
-was rotated takes effect without a restart.
+certificates, never their values. They are resolved at each load of the endpoints, so a rotation
+takes effect without a restart.
 
-`outbound.reference_rule` decides which references are allowed. The rule is enforced here,
-where a reference is resolved, whoever wrote it.
+`outbound.reference_rule` decides which references are allowed. The rule is enforced here, where a
+reference is resolved, whatever wrote it.
 """
 
 import os
@@ -13,15 +13,16 @@ import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dispatcher.outbound.endpoint import EndpointRow
+from dispatcher.outbound.endpoint import Endpoint, EndpointRow
 from dispatcher.outbound.headers import headers_fault, is_reference, value_fault
 from dispatcher.outbound.reference_rule import ReferenceRule, is_below, is_usable_folder
+from dispatcher.outbound.target import Target
 from dispatcher.receiver.errors import SecretError
 from dispatcher.receiver.message.secret import Secret
 from dispatcher.shared.text import spellings
 
 TEXT_BYTES_MAX = 4096
-"""Of a secret or a header's value, with white space around it."""
+"""Maximum size of a secret or a header's value, including surrounding white space."""
 PEM_BYTES_MAX = 1024 * 1024
 
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -31,30 +32,30 @@ _FOLDER = os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """What is read for one endpoint; with a fault, there is nothing else in it."""
+    """The resolved references of one endpoint; with a fault, nothing else is set."""
 
     secrets: tuple[Secret, ...] = ()
-    """The active ones, the first named first."""
+    """The active ones, in the order of their references."""
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     ca_pem: bytes | None = field(default=None, repr=False)
     client_cert_pem: bytes | None = field(default=None, repr=False)
     client_key_pem: bytes | None = field(default=None, repr=False)
     hidden: tuple[str, ...] = field(default=(), repr=False)
-    """What of it no answer may bring into the database or a log (`dispatcher.shared.text.hide`)."""
+    """Texts to mask in answers before they are stored or logged (`dispatcher.shared.text.hide`)."""
     fault: str | None = None
     exposed: tuple[str, ...] = ()
-    """References to files with secrets that every user of this machine can read."""
+    """References to secret files that every user of this machine can read."""
 
 
 class _UnusableError(Exception):
-    """A reference that cannot be used. Its text holds nothing of what was read."""
+    """A reference that cannot be used. The message never quotes the value."""
 
 
 def read_material(row: EndpointRow, rule: ReferenceRule) -> Material:
-    """Read every reference that `rule` allows. One that cannot be used is a fault of all of them.
+    """Resolve every reference of an endpoint. Blocks on files.
 
-    During a rotation the receiver may know only one of two secrets, and nobody can tell here which.
-    Blocks on files.
+    One unusable reference is a fault of the endpoint: during a rotation the receiver may know only
+    one of two secrets, and the dispatcher cannot know which.
     """
     endpoint = row.endpoint
     if fault := headers_fault(endpoint.headers):
@@ -76,8 +77,22 @@ def read_material(row: EndpointRow, rule: ReferenceRule) -> Material:
         return Material(fault=str(error))
 
 
+def target_of(endpoint: Endpoint, material: Material) -> Target:
+    """Return the destination of the requests of `endpoint`."""
+    return Target(
+        endpoint_id=endpoint.id,
+        url=endpoint.url,
+        allowed=endpoint.allowed,
+        connect_timeout=endpoint.connect_timeout,
+        total_timeout=endpoint.total_timeout,
+        ca_pem=material.ca_pem,
+        client_cert_pem=material.client_cert_pem,
+        client_key_pem=material.client_key_pem,
+    )
+
+
 class _Reader:
-    """Reads references and takes note of files that too many can read."""
+    """Resolves references and records files that every user can read."""
 
     def __init__(self, rule: ReferenceRule) -> None:
         self._rule = rule
@@ -113,7 +128,7 @@ class _Reader:
 
     def _read(self, reference: str, what: str, most: int, *, private: bool) -> bytes:
         if not is_reference(reference):
-            # What was given may be the secret itself, so the message does not repeat it.
+            # The text may be the secret itself, so the message does not quote it.
             raise _UnusableError(
                 f"a reference to a {what} is env:VAR or file:PATH, never the {what} itself"
             )
@@ -138,13 +153,13 @@ class _Reader:
 
 
 def _file(path: str, most: int, folders: Sequence[str]) -> tuple[bytes, int]:
-    """Return at most one byte more than `most` of a file in one of `folders`, and its mode."""
+    """Return at most `most` + 1 bytes of a file in one of `folders`, and its mode."""
     try:
         descriptor = _opened(path, folders)
         with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor, not a path
             mode = os.fstat(descriptor).st_mode
             if not stat.S_ISREG(mode):
-                raise _UnusableError(f"file:{path} is no regular file")
+                raise _UnusableError(f"file:{path} is not a regular file")
             return file.read(most + 1), mode
     except OSError as error:
         raise _UnusableError(f"file:{path}: {error.strerror or 'cannot be read'}") from None
@@ -153,16 +168,16 @@ def _file(path: str, most: int, folders: Sequence[str]) -> tuple[bytes, int]:
 
 
 def _opened(path: str, folders: Sequence[str]) -> int:
-    """Open the file that `path` leads to; raises `_UnusableError` where that is in no folder.
+    """Open the file that `path` leads to; raises `_UnusableError` if it is outside `folders`.
 
-    Symbolic links are resolved first and the result is judged. Then it is opened from its folder
-    on, one name at a time and through no link, so that a link that is changed meanwhile leads
-    nowhere.
+    Symbolic links are resolved first and the result is checked. Then the file is opened from its
+    folder, one path component at a time without following links, so a link that changes meanwhile
+    cannot lead elsewhere.
     """
     try:
         return _walked(*_place(path, folders))
     except OSError:
-        # A mounted secret is replaced as a whole: what was found is gone by now, and there anew.
+        # A mounted secret is replaced as a whole: the resolved path is gone, so resolve it again.
         return _walked(*_place(path, folders))
 
 
@@ -183,7 +198,7 @@ def _walked(folder: str, names: Sequence[str]) -> int:
             os.close(at)
         at = inner
     try:
-        # A pipe or a device could keep every endpoint waiting for a writer that never comes.
+        # Non-blocking: opening a pipe would block every endpoint until a writer opens it.
         return os.open(names[-1], _FILE, dir_fd=at)
     finally:
         os.close(at)

@@ -1,8 +1,8 @@
 """Signatures of a delivery: Standard Webhooks 1.0.0, one `v1` (HMAC-SHA256) per active secret.
 
-The timestamp is that of the attempt, so a signature is made for each attempt, over the bytes that
-were stored. The standard library's HMAC does it, because the `standardwebhooks` library formats
-times and decodes the body first, which takes longer than the rest of a request.
+The timestamp is that of the attempt, so each attempt has its own signature, over the stored bytes.
+It uses the standard library's HMAC, because the `standardwebhooks` library formats times and
+decodes the body first, which takes longer than the rest of a request.
 """
 
 import hmac
@@ -13,16 +13,16 @@ from dispatcher.receiver.message.secret import Secret
 
 
 class Signer:
-    """Signs for one endpoint."""
+    """Signs the requests of one endpoint."""
 
     __slots__ = ("_keyed",)
 
     def __init__(self, secrets: Sequence[Secret]) -> None:
-        # An HMAC that has taken in its key is copied for each signature: that is the cheaper half.
+        # An HMAC with its key is copied for each signature: keying is half of the cost.
         self._keyed = tuple(hmac.new(secret.key, digestmod="sha256") for secret in secrets)
 
     def sign(self, key: str, timestamp: int, body: bytes) -> str:
-        """Return the value of `webhook-signature`: `v1,...` per secret, with spaces between."""
+        """Return the value of `webhook-signature`: one `v1,...` per secret, separated by spaces."""
         content = b"%s.%d.%s" % (key.encode(), timestamp, body)
         if len(self._keyed) == 1:
             return _signature(self._keyed[0], content)

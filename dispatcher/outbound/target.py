@@ -1,4 +1,4 @@
-"""Where an endpoint's requests go, and what a connection to it must be."""
+"""The destination of an endpoint's requests and the settings of its connections."""
 
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -8,9 +8,9 @@ from dispatcher.outbound.address import Network
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where an endpoint's requests go and what the address guard allows there.
+    """The destination of an endpoint's requests and its allowed addresses.
 
-    Connections are shared among requests to an equal target and never between two endpoints.
+    Requests to an equal target share connections; two endpoints never do.
     """
 
     endpoint_id: int
@@ -18,9 +18,9 @@ class Target:
     allowed: tuple[Network, ...]
     connect_timeout: float
     total_timeout: float
-    """Seconds that a request may take, with connecting; the connections keep this deadline."""
+    """Time limit of a request in seconds, including connecting; the connections enforce it."""
     ca_pem: bytes | None = field(default=None, repr=False)
-    """Certificate authorities of this target, besides those that are trusted anyway."""
+    """Additional certificate authorities of this target."""
     client_cert_pem: bytes | None = field(default=None, repr=False)
     client_key_pem: bytes | None = field(default=None, repr=False)
 
@@ -36,7 +36,7 @@ def url_fault(url: str) -> str | None:
         return "its URL holds spaces or control characters"
     try:
         parts = urlsplit(url)
-        _ = parts.port  # raises for a port that is no number
+        _ = parts.port  # raises for an invalid port
     except ValueError as error:
         return f"its URL cannot be read: {error}"
     if parts.scheme not in ("http", "https") or not parts.hostname:

@@ -1,1 +1,1 @@
-"""What every room of the dispatcher uses. It imports none of them."""
+"""Code that every package of the dispatcher uses; it imports none of them."""

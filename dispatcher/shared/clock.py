@@ -1,4 +1,4 @@
-"""This process's own clock, for measuring how long a lease may still be trusted."""
+"""This process's clock, for measuring how long a lease may be trusted."""
 
 import time
 from collections.abc import Callable
@@ -9,8 +9,8 @@ _read: Callable[[], float] = time.monotonic if _boot is None else partial(time.c
 
 
 def seconds() -> float:
-    """Return seconds that also pass while the machine sleeps.
+    """Return seconds that also pass while the machine is suspended.
 
-    Linux's monotonic clock stands still during a suspend; a lease of the database does not.
+    Linux's monotonic clock stops during a suspend; a lease in the database does not.
     """
     return _read()

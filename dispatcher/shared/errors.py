@@ -1,20 +1,20 @@
-"""What can go wrong in the dispatcher itself.
+"""The exceptions of the dispatcher.
 
     DispatcherError
-      StoreUnavailableError   the database did not answer: try again, nothing was decided
-      DrainFailedError        `--drain` cannot come to its end
+      StoreUnavailableError   the database did not answer: try again
+      DrainFailedError        `--drain` cannot finish
 
-What a receiver does wrong is no error here: it is a value (`dispatcher.shared.outcome.Answer`).
+A receiver's fault is not an exception but a value (`dispatcher.shared.outcome.Answer`).
 """
 
 
 class DispatcherError(Exception):
-    """Base of every error that the dispatcher raises on purpose."""
+    """Base of every exception that the dispatcher raises itself."""
 
 
 class StoreUnavailableError(DispatcherError):
-    """The database is away or gave up a statement; whether the transaction stands is not known."""
+    """The database is unavailable; whether the transaction committed is unknown."""
 
 
 class DrainFailedError(DispatcherError):
-    """The database stayed away for too long while a drain waited for it."""
+    """The database was unavailable for too long during a drain."""

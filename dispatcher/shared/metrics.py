@@ -1,4 +1,4 @@
-"""What the metrics of the dispatcher and of the API are made of, for Prometheus."""
+"""Histograms for the metrics of the dispatcher and of the API."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -26,15 +26,15 @@ Labels = tuple[str, ...]
 
 
 class Histogram:
-    """Values by their size, a row of counts for each set of labels."""
+    """Counts of values by bucket, for each set of labels."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
-        """`bounds` are the upper ends of the buckets, ascending; values beyond are kept too."""
+        """`bounds` are the buckets' upper bounds, ascending; a last bucket is unbounded."""
         self._bounds = bounds
         self._rows: dict[Labels, tuple[list[int], list[float]]] = {}
 
     def observe(self, value: float, labels: Labels = ()) -> None:
-        """Take a value."""
+        """Count a value."""
         row = self._rows.get(labels)
         if row is None:
             row = self._rows[labels] = ([0] * (len(self._bounds) + 1), [0.0])
@@ -43,7 +43,7 @@ class Histogram:
         total[0] += value
 
     def add_to(self, family: HistogramMetricFamily) -> HistogramMetricFamily:
-        """Write the rows into a family, as Prometheus counts: each bucket with those before it."""
+        """Add the counts to a family, cumulative by bucket as Prometheus wants them."""
         for labels, (counts, total) in list(self._rows.items()):
             below, buckets = 0, []
             for bound, count in zip([*map(str, self._bounds), "+Inf"], counts[:], strict=True):

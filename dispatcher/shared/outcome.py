@@ -1,7 +1,7 @@
-"""What an answer means. The transport reports what happened on the wire; this decides.
+"""Answers of a receiver and their outcomes. The transport reports an answer; this classifies it.
 
-The line between `failed` and `unknown` is whether a byte of the request may have been written: from
-then on the receiver may have acted, and only it can tell.
+`failed` becomes `unknown` once a byte of the request may have been written: from then on the
+receiver may have acted, and only the receiver knows.
 """
 
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from dispatcher.shared.value import value
 from sink.contract.states import Outcome
 
 CONFLICT = 409
-"""The receiver is still busy with this very key (Idempotency-Key draft): try again soon."""
+"""The receiver is still processing this key (Idempotency-Key draft): retry soon."""
 
 RESPONSE_BYTES_READ_MAX = 16 * 1024
 """How much of a response body is read before the connection is closed."""
@@ -19,19 +19,19 @@ RESPONSE_BYTES_READ_MAX = 16 * 1024
 
 @value
 class Response:
-    """A status line arrived. `body` is the first part of the body, perhaps cut or incomplete."""
+    """A status line arrived. `body` may be truncated or incomplete."""
 
     status: int
     retry_after: tuple[str, ...] = ()
-    """Every Retry-After field, as it was."""
+    """Every Retry-After field, unparsed."""
     body: bytes = field(default=b"", repr=False)
     key_window: str | None = None
-    """The field `holdfast-key-window`, as it was."""
+    """The field `holdfast-key-window`, unparsed."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotSent:
-    """No byte of the request was written: resolving, connecting or the TLS handshake failed."""
+    """No byte of the request was written: DNS, connecting or the TLS handshake failed."""
 
     error: str
 
@@ -45,7 +45,7 @@ class NoAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Our own guard did not allow the request: nothing was sent."""
+    """A rule of this process forbids the request: nothing was sent."""
 
     error: str
     of_endpoint: bool = False
@@ -56,7 +56,7 @@ Answer = Response | NotSent | NoAnswer | Refused
 
 
 def too_late(total_timeout: float) -> str:
-    """Return why a request was not sent whose time was over before its first byte."""
+    """Return the error of a request that timed out before its first byte."""
     return f"its time of {total_timeout:g} s was over before the request could be written"
 
 
@@ -90,5 +90,5 @@ def _of_status(status: int, *, asks_to_wait: bool) -> Outcome:
         case _ if 400 <= status <= 499:
             return Outcome.REJECTED
         case _:
-            # 5xx; 3xx, which is never followed; and codes that HTTP does not define
+            # 5xx; 3xx, because redirects are never followed; and codes that HTTP does not define
             return Outcome.FAILED

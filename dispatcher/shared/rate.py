@@ -1,19 +1,19 @@
-"""The rate of an endpoint that is sustained, from the rate that an operator allows. Pure."""
+"""The sustained rate of an endpoint, from the rate that an operator allows. Pure."""
 
 BEGIN_SECONDS = 0.1
-"""How long after its claim came back a paced entry may be begun; then it is given back: what was
-claimed and not begun cannot pile up behind a slow receiver. Not from the beginning of the claim:
-nothing would be begun while claims take longer."""
+"""Time after the end of its claim within which an entry under a rate must be started; then it is
+released, so that claimed entries do not pile up behind a slow receiver. Measured from the end of
+the claim: otherwise nothing would be started while claims take longer."""
 
 BUCKET_SECONDS = 0.05
-"""How long an idle endpoint gathers what may then be claimed at once; one entry in any case."""
+"""Size of the token bucket, in seconds of the rate; at least one entry."""
 
 
 def sustained(rate_per_second: int) -> float:
-    """Return the entries a second that are claimed where so many may be begun in any second.
+    """Return the entries a second to claim so that no second starts more than `rate_per_second`.
 
-    Within a second as many are begun as were claimed in it and in `BEGIN_SECONDS` before it, and a
-    bucket that was full: of a lower rate these are together what the operator allows.
+    The entries started within a second were claimed in it or up to `BEGIN_SECONDS` before it, or
+    come from a full bucket: the lower rate keeps their sum within the operator's limit.
 
     >>> sustained(115)
     100.0

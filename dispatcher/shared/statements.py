@@ -1,4 +1,4 @@
-"""SQL statements by name: one statement a file, in a folder `sql` beside the store that runs it."""
+"""SQL statements by name: one statement per file, in a folder `sql` beside its store."""
 
 from functools import cache
 from importlib.resources import files

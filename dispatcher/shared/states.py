@@ -3,11 +3,11 @@
 from enum import StrEnum
 
 BARRED = "our own guard refused the endpoint"
-"""How the reason of a breaker begins that no failure of the receiver opened."""
+"""Start of the reason of a breaker that the address guard opened."""
 
 
 class LaneState(StrEnum):
-    """Where a lane stands."""
+    """The state of a lane (`dispatcher.delivery.rules.lifecycle`)."""
 
     IDLE = "idle"
     DUE = "due"

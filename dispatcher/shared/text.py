@@ -1,4 +1,4 @@
-"""Bytes of a stranger as text that can be stored and shown, and names as words of a command."""
+"""Untrusted bytes as text that can be stored and shown, and names as words of a command."""
 
 import json
 import re
@@ -8,12 +8,12 @@ from shlex import quote
 from urllib.parse import quote as percent_encoded
 
 HIDDEN_CHARACTERS_MIN = 6
-"""A value that is shorter is not looked for: it would mask parts of words."""
+"""Shorter values are not masked: they would match parts of words."""
 
 RESPONSE_BYTES_STORED_MAX = 4096
 ERROR_CHARACTERS_MAX = 300
 
-# C0 and C1 controls but tab and newline: NUL cannot be stored, the rest can drive a terminal
+# C0 and C1 controls except tab and newline: NUL cannot be stored, the others control a terminal
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _SECRETS = (
     re.compile(r"wh(?:sec|sk)_[A-Za-z0-9+/=_-]+"),
@@ -24,16 +24,16 @@ _BEFORE_A_TOKEN = re.compile(r"(?i)(?:bearer|basic) +|whsec_")
 
 
 def redact(text: str) -> str:
-    """Replace what looks like a signing secret, a signature or a bearer token."""
+    """Mask everything in the form of a signing secret, a signature or a bearer token."""
     for pattern in _SECRETS:
         text = pattern.sub("***", text)
     return text
 
 
 def spellings(values: Iterable[str]) -> tuple[str, ...]:
-    """Return every way in which an answer may repeat `values`, the longest first.
+    """Return every form in which an answer may repeat `values`, the longest first.
 
-    That is as it is, as in JSON, HTML and a URL, and without what stands before a token.
+    That is unchanged, escaped for JSON, HTML and a URL, and without a scheme before a token.
 
     >>> spellings(["Bearer a/b=cde"])[-2:]
     ('a\\\\/b=cde', 'a/b=cde')
@@ -49,7 +49,7 @@ def spellings(values: Iterable[str]) -> tuple[str, ...]:
 
 
 def hide(text: str, hidden: Sequence[str]) -> str:
-    """Replace each of `hidden`, and the beginning of one where the text was cut within it.
+    """Mask each of `hidden`, and the beginning of one where the text was truncated within it.
 
     >>> hide("no 123456789, but 1234567", ["123456789"])
     'no ***, but ***'
@@ -70,8 +70,8 @@ def storable(
 ) -> str | None:
     """Return `raw` as at most `limit` bytes of valid UTF-8 without controls and secrets.
 
-    `hidden` are secrets that the sender of `raw` knows (`spellings`). None for an empty body. What
-    is not UTF-8 becomes U+FFFD.
+    `hidden` are secrets that the sender of `raw` knows (`spellings`). None for an empty body.
+    Invalid UTF-8 becomes U+FFFD.
     """
     if not raw:
         return None
@@ -88,10 +88,10 @@ def one_line(text: str) -> str:
 
 
 def shell_word(text: str) -> str:
-    """Return `text` as one word of a shell command that a person pastes: the same, to the letter.
+    """Return `text` as one word of a shell command that a person pastes, without any change.
 
-    What does not print becomes escapes of its UTF-8 bytes, as bash, zsh and ksh read them. Nothing
-    is cut or masked, as another name would be another subject.
+    Unprintable characters become escapes of their UTF-8 bytes, as bash, zsh and ksh read them.
+    Nothing is truncated or masked: another name would be another subject.
 
     >>> print(shell_word("m  two"), shell_word("m\\ttwo"))
     'm  two' $'m\\x09two'
@@ -102,7 +102,7 @@ def shell_word(text: str) -> str:
 
 
 def last_word(text: str) -> str:
-    """Return `shell_word(text)` as the end of a command, behind `--` where it may be an option.
+    """Return `shell_word(text)` as the end of a command, after `--` where it looks like an option.
 
     >>> last_word("m_1"), last_word("-x")
     ('m_1', '-- -x')

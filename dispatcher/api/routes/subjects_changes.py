@@ -12,7 +12,7 @@ from dispatcher.api.paging import Moment, Text
 from dispatcher.api.shapes import Count, KeyText, Shown, Time
 from dispatcher.operators.subjects.repair import By
 from dispatcher.operators.subjects.repair_store import Repairs
-from dispatcher.operators.subjects.skip_gap import Passing
+from dispatcher.operators.subjects.skip_gap import GapSkipper
 from sink.contract.exits import CommandError, ExitCode
 
 router = APIRouter(prefix="/subjects", tags=["subjects"])
@@ -113,6 +113,6 @@ def repair_subject(session: Admin, given: SubjectToRepair) -> SubjectRepair:
 @router.post("/pass", summary="Let a lane go on behind what is not stored any more.")
 def pass_missing(session: Operator, given: LaneToPass) -> LanePassed:
     """Pass it. A lane where nothing is missing, or that a dead letter holds, is left alone."""
-    with session.open(Passing) as store:
+    with session.open(GapSkipper) as store:
         done = store.pass_missing(given.subject, given.endpoint, given.reason)
     return LanePassed.model_validate(done)

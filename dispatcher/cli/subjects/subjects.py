@@ -10,7 +10,7 @@ from dispatcher.cli.subjects import shown as subjects_shown
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.subjects.repair import By
 from dispatcher.operators.subjects.repair_store import repairs
-from dispatcher.operators.subjects.skip_gap import passing
+from dispatcher.operators.subjects.skip_gap import skip_gap
 from dispatcher.operators.subjects.store import Held, WantedSubjects, subjects
 from dispatcher.shared.text import last_word
 from sink.contract.exits import CommandError, ExitCode
@@ -97,7 +97,7 @@ def pass_(
     """
     _sound(subject)
     why = reason_of(reason)
-    with passing(dsn) as store:
+    with skip_gap(dsn) as store:
         done = store.pass_missing(subject, endpoint, why)
     if as_json:
         print_json(done)

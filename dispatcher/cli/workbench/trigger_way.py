@@ -55,50 +55,24 @@ def way_to_endpoint(name: str, dsn: str | None) -> tuple["Way", str]:
 
     Its secrets, headers and certificates are read here, as a dispatcher would read them.
     """
-    from dispatcher.outbound.endpoint import Endpoint, EndpointRow  # noqa: PLC0415 - as above
+    from dispatcher.outbound.endpoint import endpoint_of  # noqa: PLC0415 - as above
     from dispatcher.outbound.headers import joined  # noqa: PLC0415 - as above
     from dispatcher.outbound.request import USER_AGENT, Composer  # noqa: PLC0415 - as above
-    from dispatcher.outbound.secrets import read_material  # noqa: PLC0415 - as above
-    from dispatcher.outbound.target import Target  # noqa: PLC0415 - as above
+    from dispatcher.outbound.secrets import read_material, target_of  # noqa: PLC0415 - as above
     from dispatcher.workbench.listen.one_delivery import Way  # noqa: PLC0415 - as above
-    from sink.contract.states import EnvelopeStyle, OrderPolicy  # noqa: PLC0415 - as above
 
     with operator_store(dsn) as store:
         row: dict[str, Any] = store.whole_endpoint(name)
-    endpoint = Endpoint(
-        id=row["id"],
-        name=row["name"],
-        url=row["url"],
-        allowed=tuple(ip_network(cidr) for cidr in row["allow_cidrs"]),
-        connect_timeout=row["connect_timeout_ms"] / 1000,
-        total_timeout=row["total_timeout_ms"] / 1000,
-        concurrency=row["concurrency"],
-        schedule_seconds=tuple(row["schedule_seconds"]),
-        order_policy=OrderPolicy(row["order_policy"]),
-        envelope=EnvelopeStyle(row["envelope"]),
-        headers=tuple(sorted(joined(row).items())),
-        ca_ref=row["ca_ref"],
-        client_cert_ref=row["client_cert_ref"],
-        client_key_ref=row["client_key_ref"],
-    )
+    stored = endpoint_of({**row, "headers": joined(row)})
+    endpoint = stored.endpoint
     rule = reference_rule()
-    material = read_material(EndpointRow(endpoint, True, row["secret_refs"]), rule)
+    material = read_material(stored, rule)
     if material.fault:
         raise CommandError(
             f"nothing can be sent to endpoint {name} from here: {material.fault}. Nothing was sent;"
             " run this where its dispatcher runs, with the references that it is allowed."
         )
-    target = Target(
-        endpoint.id,
-        endpoint.url,
-        endpoint.allowed,
-        endpoint.connect_timeout,
-        endpoint.total_timeout,
-        material.ca_pem,
-        material.client_cert_pem,
-        material.client_key_pem,
-    )
     composer = Composer(USER_AGENT, endpoint.envelope, material.headers)
     hidden = frozenset(header for header, _ in material.headers)
-    way = Way(target, material.secrets, composer, hidden, material.hidden)
+    way = Way(target_of(endpoint, material), material.secrets, composer, hidden, material.hidden)
     return way, str(row["state"])

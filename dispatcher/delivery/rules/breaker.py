@@ -1,7 +1,7 @@
-"""The breaker of an endpoint: its states, every move between them, and how long it stays open.
+"""The breaker of an endpoint: its states, its transitions, and how long it stays open.
 
-It lives in the database (`endpoint_pace`), so that every dispatcher sees the same one.
-docs/delivery.md draws the table, and a test compares the two.
+It is stored in `endpoint_pace`, so every dispatcher sees the same state. docs/delivery.md draws
+the table, and a test compares the two.
 """
 
 from enum import StrEnum
@@ -13,17 +13,17 @@ class Event(StrEnum):
     """What can happen to a breaker."""
 
     TRIP = "trip"
-    """As many attempts in a row failed as the endpoint allows, or our guard refused its address."""
+    """Consecutive failures reached the threshold, or the address guard refused its address."""
     PROBE = "probe"
-    """Its time is over and a dispatcher claimed one entry to try."""
+    """The breaker's time is over and a dispatcher claimed one entry to try."""
     FREE = "free"
-    """The probe proved nothing: it was not sent, by a stop or a fault of ours."""
+    """The probe is inconclusive: a stop or an internal error kept it from being sent."""
     ANSWERED = "answered"
     """The receiver answered the probe."""
     FAILED = "failed"
     """The probe failed too."""
     WARM = "warm"
-    """The time of the slow start is over."""
+    """The slow start is over."""
 
 
 _CLOSED, _OPEN, _HALF_OPEN, _SLOW_START = BreakerState
@@ -31,7 +31,7 @@ _CLOSED, _OPEN, _HALF_OPEN, _SLOW_START = BreakerState
 TRANSITIONS: dict[tuple[BreakerState, Event], BreakerState] = {
     (_CLOSED, Event.TRIP): _OPEN,
     (_OPEN, Event.PROBE): _HALF_OPEN,
-    # Also when the lease of the first probe ran out: whoever had it may be dead.
+    # The lease of the first probe ended: its dispatcher may have crashed.
     (_HALF_OPEN, Event.PROBE): _HALF_OPEN,
     (_HALF_OPEN, Event.FREE): _HALF_OPEN,
     (_HALF_OPEN, Event.ANSWERED): _SLOW_START,
@@ -43,7 +43,7 @@ TRANSITIONS: dict[tuple[BreakerState, Event], BreakerState] = {
 OPEN_SECONDS_MIN = 5.0
 OPEN_SECONDS_MAX = 300.0
 JITTER = 0.2
-"""An opening is shortened or lengthened by up to this share, so that not all go in step."""
+"""An opening varies by up to this share, so that breakers do not close in step."""
 
 
 class IllegalEventError(ValueError):
@@ -51,7 +51,7 @@ class IllegalEventError(ValueError):
 
 
 def after(state: BreakerState, event: Event) -> BreakerState:
-    """Return the state behind `event`; raises `IllegalEventError` where there is none."""
+    """Return the state after `event`; raises `IllegalEventError` where there is none."""
     try:
         return TRANSITIONS[state, event]
     except KeyError:
@@ -59,7 +59,7 @@ def after(state: BreakerState, event: Event) -> BreakerState:
 
 
 def open_seconds(openings: int, *, draw: float) -> float:
-    """Return how long the breaker stays open for the `openings`-th time in a row, from 1.
+    """Return how long the breaker stays open at its `openings`-th consecutive opening, from 1.
 
     `draw` is a random number in [0, 1).
     """

@@ -1,4 +1,4 @@
-"""What becomes of a lane after its turn: the only place that decides "what next"."""
+"""Decides what happens to a lane after its attempts. Nothing else decides that."""
 
 from collections.abc import Sequence
 from typing import assert_never
@@ -16,16 +16,16 @@ from sink.contract.states import DeadReason, OrderPolicy, Outcome
 
 
 def release(lane: Lane) -> Settlement:
-    """Give back a lane of which nothing was sent: due again at once, no attempt charged."""
+    """Release a lane of which nothing was sent: due again at once, no attempt counts."""
     return _settlement(lane, Move.RELEASE, lane.delivered_sequence, ())
 
 
 def settle(
     lane: Lane, attempts: Sequence[Attempt], endpoint: Endpoint, *, draw: float
 ) -> Settlement:
-    """Decide after `attempts`, which are those of the lane's first entries, in order.
+    """Decide after `attempts`, which belong to the lane's first entries, in order.
 
-    Only the last of them may be other than delivered. `draw` is a random number in [0, 1).
+    Only the last one may be other than delivered. `draw` is a random number in [0, 1).
     """
     if not attempts:
         return release(lane)
@@ -41,7 +41,7 @@ def settle(
         case Outcome.REJECTED:
             return _bury(lane, tried, endpoint, DeadReason.REJECTED)
         case Outcome.REFUSED if last.barred:
-            # The endpoint's fault: its entries wait, and use up neither schedule nor budget.
+            # A fault of the endpoint: its entries wait, and use up neither schedule nor budget.
             delay_us = _delay_us(lane, tried, endpoint, draw)
             return _settlement(lane, Move.RETRY, before, tried, delay_us=delay_us)
         case Outcome.REFUSED:
@@ -132,7 +132,7 @@ def _asked_us(retried: Attempt | None) -> int:
 def _tried_seconds(lane: Lane, last: Attempt) -> float:
     """Return how long the entry of `last` has been tried, by its endpoint's running clock."""
     if last.sequence != lane.entries[0].sequence:
-        return 0.0  # it was first tried just now, or its lane has not kept since when
+        return 0.0  # it was first tried just now, or its lane does not store since when
     return lane.tried_seconds + last.duration_ms / 1000
 
 
@@ -152,8 +152,8 @@ def _following(lane: Lane, delivered_sequence: int) -> Entry | None:
 def _attempts_of(following: Entry | None, attempts: Sequence[Attempt]) -> int:
     """Return how many attempts the next entry has had.
 
-    A claim counts the attempt of its head before anything is sent; for an entry that was handed
-    out and not sent, that count is taken back here.
+    A claim counts the attempt of its head before anything is sent. For an entry that was claimed
+    and not sent, that count is undone here.
     """
     if following is None:
         return 0
@@ -162,7 +162,7 @@ def _attempts_of(following: Entry | None, attempts: Sequence[Attempt]) -> int:
 
 
 def detail_of(attempt: Attempt) -> str:
-    """Return what came of an attempt that was not delivered, for a person."""
+    """Return the result of an attempt that was not delivered, as text."""
     said = attempt.error or attempt.response or ""
     answer = f"answered {attempt.status}" if attempt.status is not None else "no answer"
     return f"{answer}: {said}"[:1000] if said else answer

@@ -1,4 +1,4 @@
-"""Why nothing is sent to an endpoint for now, and until when, in words."""
+"""The text that explains why an endpoint gets no requests, and until when."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,10 +9,10 @@ from sink.contract.states import BreakerState, EndpointState
 
 
 def why_held_up(row: Mapping[str, Any]) -> str:
-    """Return the reason that a row of `endpoint_held_up.sql` stands for.
+    """Return the reason in a row of `endpoint_held_up.sql`.
 
-    What a person paused or disabled comes before a breaker, and a breaker before a receiver that
-    asked for time: the one that ends last, as far as that is known.
+    A pause comes before a breaker, and a breaker before Retry-After: the hold that ends last, as
+    far as that is known.
     """
     if row["state"] != EndpointState.ACTIVE:
         said = f" ({one_line(row['state_reason'])})" if row["state_reason"] else ""

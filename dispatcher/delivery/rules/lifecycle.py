@@ -1,6 +1,6 @@
 """The states of a lane and every move between them, in one table.
 
-A lane's state is not a column; it follows from four that must agree anyway:
+A lane's state is not a column; it follows from four columns:
 
     leased    a token is set
     due       no token, `due_at` is set (perhaps in the future: a retry)
@@ -18,16 +18,16 @@ from dispatcher.shared.states import LaneState
 
 
 class Move(StrEnum):
-    """What can happen to a lane."""
+    """An event in the life of a lane."""
 
     ROUTE = "route"
     """A batch brought entries for it."""
     CLAIM = "claim"
     """A dispatcher took a lease and the next entries."""
     EMPTY = "empty"
-    """A claim found none that the endpoint takes, because its types were changed."""
+    """A claim found no entry of the endpoint's types, because these were changed."""
     GAP = "gap"
-    """A claim found the next entry missing; nothing is sent, and the lane is looked at again."""
+    """A claim found the next entry missing; nothing is sent, and the lane is claimed again."""
     ADVANCE = "advance"
     """Everything that was sent is delivered."""
     RETRY = "retry"
@@ -35,19 +35,19 @@ class Move(StrEnum):
     KEEP = "keep"
     """The endpoint is gone (410) and was disabled; its entries wait for it to come back."""
     RELEASE = "release"
-    """Nothing was sent; no attempt is charged."""
+    """Nothing was sent; no attempt counts."""
     RESCUE = "rescue"
-    """The lease ran out; what it covered is booked as `unknown`."""
+    """The lease ended; the attempt that it covered is recorded as `unknown`."""
     BURY = "bury"
-    """An entry is dead and the lane waits for a person (order policy `stop`)."""
+    """An entry became a dead letter and the lane waits for a person (order policy `stop`)."""
     SKIP = "skip"
-    """An entry is dead and the lane goes on behind it (order policy `skip`)."""
+    """An entry became a dead letter and the lane continues behind it (order policy `skip`)."""
     REDELIVER = "redeliver"
-    """A person had the entry sent again: at once, and a dead one with its whole schedule."""
+    """A person had the entry sent again: at once, and a dead letter with its full schedule."""
     DISMISS = "dismiss"
-    """A person gave up the dead entry, or had it made anew; the lane goes on behind it."""
+    """A person dismissed or reissued the dead letter; the lane continues behind it."""
     GO_ON = "go_on"
-    """A person gave up what is missing at its head; the lane goes on behind it."""
+    """A person skipped the gap at its head; the lane continues behind it."""
 
 
 _IDLE, _DUE, _LEASED, _STOPPED = LaneState
@@ -72,7 +72,7 @@ TRANSITIONS: dict[tuple[LaneState, Move], frozenset[LaneState]] = {
     (_STOPPED, Move.DISMISS): frozenset({_DUE, _IDLE}),
     (_DUE, Move.GO_ON): frozenset({_DUE, _IDLE}),
 }
-"""Where a move leads. With two targets, the lane is due while entries are left, else idle."""
+"""The target states of each move. With two, the lane is due while entries are left, else idle."""
 
 
 class IllegalMoveError(ValueError):
@@ -80,7 +80,7 @@ class IllegalMoveError(ValueError):
 
 
 def after(state: LaneState, move: Move) -> frozenset[LaneState]:
-    """Return the states that `move` may lead to; raises `IllegalMoveError` where there is none."""
+    """Return the target states of `move`; raises `IllegalMoveError` where there is none."""
     try:
         return TRANSITIONS[state, move]
     except KeyError:
@@ -88,14 +88,14 @@ def after(state: LaneState, move: Move) -> frozenset[LaneState]:
 
 
 def stops(move: Move) -> bool:
-    """Return whether settling a lease with `move` leaves the lane to a person."""
+    """Return whether settling a lease with `move` stops the lane until a person acts."""
     return after(LaneState.LEASED, move) == {LaneState.STOPPED}
 
 
 def state_of(
     token: UUID | None, due_at: datetime | None, delivered_sequence: int, last_sequence: int
 ) -> LaneState:
-    """Return the state that a row of `lane` is in."""
+    """Return the state of a row of `lane`."""
     if token is not None:
         return LaneState.LEASED
     if due_at is not None:

@@ -1,4 +1,4 @@
-"""A replay's pace and how long it takes. Pure; times are the database's clock."""
+"""A replay's rate, and what happens to its items. Pure; times are the database's clock."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,10 +14,10 @@ from dispatcher.shared.rate import BUCKET_SECONDS
 from sink.contract.states import Outcome
 
 BURST_SECONDS = 0.1
-"""So many seconds' worth of items may go at once, and one item at least."""
+"""Size of a burst, in seconds of the rate; at least one item."""
 
 RESERVE = 2
-"""Of what an endpoint's own rate allows now, live traffic keeps one part in so many."""
+"""Live traffic keeps one part in this many of an endpoint's slots and of its rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,21 +25,21 @@ class ReplayRate:
     """The rate of one replay, shared by all dispatchers: `paid_until` is in its row."""
 
     per_second: int | None
-    """None: no rate of its own, only the endpoints' rates hold."""
+    """None: only the endpoints' rates limit it."""
 
     paid_until: datetime | None
-    """Up to when what was taken has used up the rate; None: nothing was."""
+    """Time up to which claimed items have used up the rate; None: none was claimed."""
 
 
 def bounded(rate: ReplayRate, at: datetime) -> ReplayRate:
-    """Return the rate with what is used up ahead of `at` bounded, as that of an endpoint is."""
+    """Return the rate with `paid_until` bounded relative to `at`, as for an endpoint's pace."""
     if rate.paid_until is None or rate.paid_until <= at + DEBT_MAX:
         return rate
     return replace(rate, paid_until=at + DEBT_MAX)
 
 
 def affordable(rate: ReplayRate, most: int, at: datetime) -> int:
-    """Return how many of `most` items may be taken at `at`.
+    """Return how many of `most` items may be claimed at `at`.
 
     >>> from datetime import UTC
     >>> noon = datetime(2025, 11, 3, 12, tzinfo=UTC)
@@ -52,12 +52,12 @@ def affordable(rate: ReplayRate, most: int, at: datetime) -> int:
         return most
     owed = max(0.0, (rate.paid_until - at).total_seconds()) if rate.paid_until else 0.0
     burst = max(1.0, rate.per_second * BURST_SECONDS)
-    # What is a millionth short of a whole item is one: times are stored in microseconds.
+    # A millionth short of a whole item counts as one: times are stored in microseconds.
     return max(0, min(most, int(burst - owed * rate.per_second + 1e-3)))
 
 
 def paid(rate: ReplayRate, items: int, at: datetime) -> datetime | None:
-    """Return `paid_until` after `items` were taken at `at`."""
+    """Return `paid_until` after `items` were claimed at `at`."""
     if rate.per_second is None or items == 0:
         return rate.paid_until
     begin = max(rate.paid_until, at) if rate.paid_until else at
@@ -65,7 +65,7 @@ def paid(rate: ReplayRate, items: int, at: datetime) -> datetime | None:
 
 
 def spare(free: int, most: int) -> int:
-    """Return how many of `free` berths or bucket places, of `most`, live traffic can do without.
+    """Return how many of `free` slots or bucket places, of `most`, live traffic does not need.
 
     >>> [spare(free, 8) for free in (8, 5, 4, 0)]
     [4, 1, 0, 0]
@@ -75,10 +75,10 @@ def spare(free: int, most: int) -> int:
     return max(0, free - (most // RESERVE))
 
 
-def allowed_beside(allowance: Allowance) -> int:
+def allowed_for_replay(allowance: Allowance) -> int:
     """Return how many entries a replay may send to an endpoint with this allowance.
 
-    Where a rate holds, live traffic keeps its part of the bucket.
+    Under a rate, live traffic keeps its part of the bucket.
     """
     if allowance.rate is None:
         return allowance.lanes
@@ -87,7 +87,7 @@ def allowed_beside(allowance: Allowance) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ReplayWanted:
-    """How many items of each endpoint a dispatcher can take, under which lease."""
+    """How many items of each endpoint a dispatcher can claim, and the lease."""
 
     room: Mapping[int, int]
     token: UUID
@@ -96,38 +96,38 @@ class ReplayWanted:
 
 @dataclass(frozen=True, slots=True)
 class ReplayTurn:
-    """What one look for items came back with."""
+    """The result of one claim of replay items."""
 
     lanes: Sequence[Lane] = ()
-    """Entries to send again under a lease, one in each."""
+    """Entries to send again under a lease, one per lane."""
     moved: int = 0
-    """Lanes that live traffic goes on with: released, or their retry brought forward."""
+    """Lanes that live traffic continues: released, or with their retry brought forward."""
     ended: Mapping[UUID, int] | None = None
-    """Replays of which the last item is settled, with how many there were."""
+    """Replays whose last item is settled, with their number of items."""
     paced: bool = False
-    """Whether a replay's rate kept items back."""
+    """Whether a replay's rate held items back."""
     found: int = 0
-    """How many items were taken, whatever they needed."""
+    """Number of claimed items of any kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class ItemAfter:
-    """What becomes of an item after its lease."""
+    """The state of an item after its lease."""
 
     outcome: Outcome | None
     """Of the last attempt; None: nothing was sent."""
     detail: str | None
     delay_us: int
     charged: int
-    """Steps of the endpoint's schedule that were used up."""
+    """Number of steps of the endpoint's schedule that were used up."""
     settled: bool
 
 
 def item_after(settlement: Settlement) -> ItemAfter:
-    """Decide about the item that `settlement`, which is as of a lane of one entry, is about.
+    """Decide about the item of `settlement`, which is that of a lane with one entry.
 
-    The endpoint's schedule holds as it does for a lane. What is given up has the last outcome and
-    what was said; a dead letter it has already, or, delivered before, it needs none.
+    The endpoint's schedule applies as for a lane. An exhausted item stores the last outcome and its
+    detail, and makes no dead letter: its entry has one already or was delivered before.
     """
     last = settlement.attempts[-1] if settlement.attempts else None
     if last is None:
@@ -142,7 +142,7 @@ def item_after(settlement: Settlement) -> ItemAfter:
             charged = int(last.takes_step)
             return ItemAfter(last.outcome, detail_of(last), delay, charged, settled=False)
         case Move.KEEP | Move.RELEASE:
-            # Its endpoint is gone: the item waits for it to come back.
+            # Its endpoint is gone: the item waits until it is enabled again.
             return ItemAfter(last.outcome, settlement.disable, 0, 0, settled=False)
         case (
             Move.ROUTE

@@ -1,10 +1,9 @@
-"""When the next attempt is due. Pure: chance comes in as a number.
+"""When the next attempt is due. Pure: randomness is a parameter.
 
 The schedule holds the seconds before retry 1, 2, ...; an entry is exhausted when the attempt after
-the last of them was not delivered either. Steps are counted, not attempts: an attempt that says
-nothing about the entry takes none (`Attempt.takes_step`). A receiver that asks for more time gets
-it; after a failure, one that asks for less does not, or it could use up an entry's steps within a
-minute.
+the last one fails too. Steps are counted, not attempts: an attempt that says nothing about the
+entry takes none (`Attempt.takes_step`). Retry-After can lengthen a delay. After a failure it cannot
+shorten one, or a receiver could use up an entry's steps within a minute.
 """
 
 from collections.abc import Sequence
@@ -13,16 +12,16 @@ JITTER = 0.2
 """A delay of the schedule varies by this share, both ways."""
 
 RETRY_AFTER_SECONDS_MAX = 24 * 3600
-"""The longest that a receiver can put an attempt off."""
+"""Upper bound of a Retry-After."""
 
 RETRY_AFTER_SPREAD = 0.1
-"""What was asked for is lengthened by up to this share, so that lanes do not return in step."""
+"""A Retry-After is lengthened by up to this share, so that lanes do not return in step."""
 
 SOON_SECONDS = 5
-"""What "soon" is, where no step of the schedule is shorter."""
+"""Delay of a quick retry, unless the first step of the schedule is shorter."""
 
 CONFLICT_ATTEMPTS = 3
-"""How often "still running" (409) is asked again soon, before the schedule applies to it too."""
+"""Number of quick retries after "still running" (409), before the schedule applies."""
 
 
 def retry_delay_us(
@@ -51,7 +50,7 @@ def free_delay_us(
 ) -> int:
     """Return the microseconds until the next attempt after one that took no step.
 
-    That is what Retry-After said, and never sooner than soon.
+    That is the Retry-After, and at least the delay of a quick retry.
     """
     return _delay_us(min((*schedule_seconds[:1], SOON_SECONDS)), draw, asked_seconds)
 

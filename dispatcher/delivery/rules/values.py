@@ -1,11 +1,11 @@
-"""The values that travel through a delivery: endpoint, claimed lane, attempt, settlement.
+"""The values of a delivery: claimed lane, attempt, settlement, and results of the store.
 
 Times that end in `_at` are the database's clock; `trusted_until` is this process's own clock.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import date, datetime
 from uuid import UUID
 
 from dispatcher.delivery.rules.lifecycle import Move
@@ -19,10 +19,10 @@ from sink.contract.states import (
 
 @value
 class Entry:
-    """One claimed entry. `number` is the attempt that this claim is about to make, from 1.
+    """One claimed entry. `number` is that of the attempt that this claim will make, from 1.
 
-    `rescued` is how many of the attempts before it used up no step of the schedule: they ended with
-    their lease, by a fault of ours, or as `Attempt.takes_step` says.
+    `rescued` is how many earlier attempts used up no step of the schedule: they ended with their
+    lease, by an internal error, or as `Attempt.takes_step` says.
     """
 
     sequence: int
@@ -33,15 +33,15 @@ class Entry:
     body: bytes = field(repr=False)
     rescued: int = 0
     forgotten: bool = False
-    """Whether it was first tried longer ago than its receiver keeps keys."""
+    """Whether its first attempt is older than its receiver's key-retention window."""
 
 
 @value
 class Lane:
     """One endpoint and one subject under a lease, with the entries to send in this order.
 
-    The lease is ours until `trusted_until`, in seconds of this process's clock: earlier than the
-    database's deadline, because it was measured before the claim was sent.
+    The lease may be trusted until `trusted_until`, in seconds of this process's clock: earlier than
+    the database's deadline, because it is measured from before the claim was sent.
     """
 
     endpoint_id: int
@@ -50,9 +50,9 @@ class Lane:
     delivered_sequence: int
     entries: tuple[Entry, ...]
     trusted_until: float
-    """Up to when an attempt may end; a paced lane's is earlier than its lease's."""
+    """Deadline of attempts; under a rate it is earlier than that of the lease."""
     settle_until: float | None = None
-    """Up to when its result is kept; None: `trusted_until`."""
+    """Deadline of storing its result; None: `trusted_until`."""
     claimed_at: float = 0.0
     """This process's clock from before the claim."""
     tried_seconds: float = 0.0
@@ -61,7 +61,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A due lane whose next entry is missing; `found` is the first that is there, if one is."""
+    """A due lane whose next entry is missing; `found` is the first existing one, if any."""
 
     endpoint_id: int
     subject_id: int
@@ -71,27 +71,27 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a claim came back with: lanes under a lease, and lanes that it left alone."""
+    """The result of a claim: leased lanes, and lanes that it could not lease."""
 
     lanes: Sequence[Lane]
     gaps: Sequence[Gap]
     held: Sequence[int] = ()
-    """Endpoints that nothing may be sent to now, by their breaker or by Retry-After."""
+    """Endpoints on hold, by their breaker or by Retry-After."""
     closed: Sequence[int] = ()
     """Endpoints whose slow start is over: the claim closed their breaker."""
     paced: Mapping[int, int] = field(default_factory=dict)
-    """Endpoints that are sent to at a rate now, with how many lanes it allowed."""
+    """Endpoints that a rate limits, with how many lanes it allowed."""
     again_seconds: float | None = None
-    """When a rate allows the next lane, where one allowed none."""
+    """Seconds until a rate allows the next lane, where one allowed none."""
 
 
 @value
 class Attempt:
-    """One try and what became of it. `asked_seconds` is what the receiver's Retry-After said.
+    """One attempt and its outcome. `asked_seconds` is the receiver's Retry-After.
 
-    `ours` says that it failed by a fault of this process or was cancelled by a stop: then it tells
-    nothing about the receiver. `other_key` is what the answer named instead of `key`. `barred` says
-    that our own guard refused the endpoint, not the entry.
+    `ours`: it failed by an internal error or was cancelled by a stop, and says nothing about the
+    receiver. `other_key` is the key in the answer where that is not `key`. `barred`: the address
+    guard refused the endpoint, not the entry.
     """
 
     sequence: int
@@ -110,9 +110,9 @@ class Attempt:
 
     @property
     def put_off(self) -> bool:
-        """Whether the receiver said when to come again, which is an instruction and no failure.
+        """Whether the receiver sent a Retry-After, which is an instruction and not a failure.
 
-        "At once" is none: an entry would be sent again and again, and never take a step.
+        0 seconds does not count: the entry would be sent again and again without taking a step.
         """
         return self.outcome is Outcome.THROTTLED and bool(self.asked_seconds)
 
@@ -124,7 +124,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """An entry that is given up; a person decides what becomes of it."""
+    """An entry that is not retried; a person decides what happens to it."""
 
     sequence: int
     key: UUID
@@ -136,11 +136,11 @@ class DeadLetter:
 
 @value
 class Settlement:
-    """What the database shall know after a lane's turn; it counts only while `token` is the lane's.
+    """The result of a lane; the database stores it only while `token` is the lane's.
 
-    `attempt` is the number of attempts that the next entry has had, 0 where that is for the
-    attempts on record to say, and `rescued` how many of them used up no step of the schedule.
-    `delay_us` is set for a retry. `disable` is the reason to disable the whole endpoint.
+    `attempt` is the number of attempts that the next entry has had, 0 where the recorded attempts
+    decide, and `rescued` how many of them used up no step of the schedule. `delay_us` is set for a
+    retry. `disable` is the reason to disable the whole endpoint.
     """
 
     endpoint_id: int
@@ -156,33 +156,33 @@ class Settlement:
     dead: DeadLetter | None = None
     disable: str | None = None
     unsent: int = 0
-    """How many of the claimed entries were not sent."""
+    """Number of claimed entries that were not sent."""
     asked_us: int = 0
-    """How long the receiver put the next entry off, which its budget counts."""
+    """The Retry-After of the next entry, which counts towards its budget."""
 
 
 @dataclass(frozen=True, slots=True)
 class PaceChange:
-    """What results changed about the pace of their endpoint."""
+    """A change of an endpoint's pace by results."""
 
     before: BreakerState
     breaker: BreakerState
     breaker_until: datetime | None
     reason: str | None
     held_until: datetime | None
-    """When a hold ends that these results asked for."""
+    """End of a hold that these results caused."""
 
     @property
     def holds(self) -> bool:
-        """Whether nothing may be sent any more for now."""
+        """Whether the endpoint is on hold now."""
         return self.breaker is BreakerState.OPEN or self.held_until is not None
 
 
 @value
 class Settled:
-    """A settlement that the database accepted; `due_at` is None for an idle or stopped lane.
+    """A settlement that the database stored; `due_at` is None for an idle or stopped lane.
 
-    `paced` is set where it, with the others of its endpoint, changed the endpoint's pace.
+    `paced` is set on one settlement of an endpoint whose pace the results changed.
     """
 
     settlement: Settlement
@@ -192,7 +192,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Rescued:
-    """An entry whose lease ran out: one attempt with outcome `unknown`."""
+    """An entry whose lease ended: one attempt with outcome `unknown`."""
 
     endpoint_id: int
     subject_id: int
@@ -202,9 +202,56 @@ class Rescued:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """How many lanes of each endpoint a claim may take, under which lease."""
+    """How many lanes of each endpoint a claim may take, and the lease."""
 
     lanes: Mapping[int, int]
     token: UUID
     lease_seconds: float
     entries_per_lane: int
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """The result of one routing transaction."""
+
+    batches: int
+    lanes: int
+    priorities: Sequence[Sequence[int]] = field(default=(), compare=False)
+    """Endpoints with the priorities of these lanes, which a claim must scan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """This process in `dispatcher_instance`."""
+
+    id: UUID
+    host: str
+    pid: int
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class OldDays:
+    """The days of entries and attempts that are past their retention."""
+
+    today: date
+    """By the database's clock, UTC."""
+    days: Sequence[tuple[str, date]]
+    """Table and day, entries first, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """The result of pruning one day."""
+
+    outcome: str
+    """`dropped`; `refused`: it has undelivered entries; `busy`: in use; `gone`: does not exist."""
+    row_count: int | None
+    bytes: int | None
+    waiting: int | None
+    unrouted: int | None
+    dead_letters: int | None
+    abandoned: int | None
+    """Undelivered entries of disabled endpoints, which do not prevent dropping."""
+    endpoints: Sequence[str] | None
+    """The endpoints of `waiting` and `dead_letters`."""

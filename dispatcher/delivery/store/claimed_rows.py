@@ -1,4 +1,4 @@
-"""What `lane_claim` is asked, and what it answers: rows become lanes with their entries."""
+"""The statements of a claim: their parameters, and their rows as lanes with entries."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,18 +10,13 @@ from uuid import UUID
 
 from dispatcher.delivery.rules.pace import Allowance
 from dispatcher.delivery.rules.values import Entry, Gap, Wanted
-from dispatcher.delivery.store.days import NEAR, Range
-from dispatcher.delivery.store.looks import Look
 from dispatcher.delivery.store.messages import Step
+from dispatcher.delivery.store.scan_ranges import ScanRange
 from sink.contract.envelope import BODY_BYTES_MAX
 
 
 class Head(NamedTuple):
-    """The first row of a lane, as `lane_claim` returns it. From `sequence` on it is an `Entry`.
-
-    `created_at` of a lane without an entry says where its entries begin, if that lies before the
-    range that was looked at.
-    """
+    """The first row of a lane, as `lane_claim` returns it. From `sequence` on it is an `Entry`."""
 
     endpoint_id: int
     subject_id: int
@@ -30,7 +25,6 @@ class Head(NamedTuple):
     priority: int
     due_at: datetime
     tried_us: int
-    gap: bool
     sequence: int | None
     number: int | None
     key: UUID | None
@@ -53,47 +47,36 @@ class Found:
     entries: tuple[Entry, ...]
 
     @property
-    def whole(self) -> bool:
-        """Whether it is leased: its next entry is there."""
-        return self.head.sequence is not None and not self.head.gap
-
-    @property
-    def since(self) -> datetime | None:
-        """The moment from which on to look for its entries, where the range began later."""
-        return self.head.created_at if self.head.sequence is None else None
+    def leased(self) -> bool:
+        """Whether the lane is leased: its next entry was found."""
+        return self.head.sequence is not None
 
 
-def leasing(
-    wanted: Wanted,
-    allowed: Mapping[int, Allowance],
-    looks: Sequence[Look],
-    range_: Range = NEAR,
-    *,
-    free: bool,
-) -> Step:
-    """Lease what `allowed` says of each endpoint, where `looks` say.
-
-    With `free`, endpoints that something limits are left alone, and lanes that are not whole.
-    """
-    return "claiming/lane_claim", {
+def due_step(allowed: Mapping[int, Allowance], ranges: Sequence[ScanRange], *, free: bool) -> Step:
+    """Lock as many due lanes in `ranges` as `allowed` says; with `free`, none with a limit."""
+    return "claiming/lane_due", {
         "free": free,
         "endpoint_ids": list(allowed),
         "lanes": [each.lanes for each in allowed.values()],
         "entries": [each.entries for each in allowed.values()],
+        "range_endpoint_ids": [each.endpoint_id for each in ranges],
+        "range_priorities": [each.priority for each in ranges],
+        "range_from": [each.due_from for each in ranges],
+        "range_to": [each.due_to for each in ranges],
+    }
+
+
+def claim_step(wanted: Wanted) -> Step:
+    """Lease the lanes that `due_step` locked in the same transaction."""
+    return "claiming/lane_claim", {
         "token": wanted.token,
         "lease_seconds": float(wanted.lease_seconds),
-        "since": range_.since,
-        "ahead": range_.ahead,
         "bytes": BODY_BYTES_MAX,
-        "look_endpoint_ids": [look.endpoint_id for look in looks],
-        "look_priorities": [look.priority for look in looks],
-        "look_from": [look.due_from for look in looks],
-        "look_to": [look.due_to for look in looks],
     }
 
 
 def found_in(rows: Sequence[Any]) -> list[Found]:
-    """Return what the bare rows of `leasing` say, lane by lane."""
+    """Return the bare rows of `claim_step` by lane."""
     found = []
     for _, of_lane in groupby(rows, key=_LANE):
         lane = list(of_lane)
@@ -102,20 +85,16 @@ def found_in(rows: Sequence[Any]) -> list[Found]:
     return found
 
 
-def emptying(lanes: Sequence[Head]) -> Step:
-    """Make lanes idle that have nothing for their endpoint; returns those that miss an entry."""
+def empty_step(lanes: Sequence[Head]) -> Step:
+    """Decide about lanes whose next entry was not found; returns those that did not change."""
     return "claiming/lane_empty", {
         "endpoint_ids": [lane.endpoint_id for lane in lanes],
         "subject_ids": [lane.subject_id for lane in lanes],
-        "last_sequences": [lane.last_sequence for lane in lanes],
+        "delivered": [lane.delivered_sequence for lane in lanes],
+        "last": [lane.last_sequence for lane in lanes],
     }
 
 
 def gap_of(row: Mapping[str, Any]) -> Gap:
-    """Return the gap that a row of `leasing` or `emptying` tells of."""
-    return Gap(
-        endpoint_id=row["endpoint_id"],
-        subject_id=row["subject_id"],
-        delivered_sequence=row["delivered_sequence"],
-        found=row.get("sequence"),
-    )
+    """Return the gap in a row of `empty_step`."""
+    return Gap(**{name: row[name] for name in Gap.__slots__})

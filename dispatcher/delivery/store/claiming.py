@@ -1,31 +1,33 @@
-"""Claiming due lanes: how many each endpoint's pace allows, where to look for them, what came."""
+"""Claiming due lanes: ask the plan, run the statements, give the answer back to the plan.
+
+CLAIM.md says why a claim may miss a lane, and what finds it.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from itertools import chain
-from typing import Any
+from typing import NamedTuple
 
 from psycopg import errors
+from psycopg.rows import DictRow
 
-from dispatcher.delivery.ports import Routed
 from dispatcher.delivery.rules.lease import SETTLE_SECONDS
 from dispatcher.delivery.rules.pace import Allowance, Pace, allowance, as_of, claimed, next_seconds
-from dispatcher.delivery.rules.values import Claim, Lane, Wanted
+from dispatcher.delivery.rules.values import Claim, Gap, Lane, Routed, Wanted
 from dispatcher.delivery.store.claimed_rows import (
     Found,
-    emptying,
+    claim_step,
+    due_step,
+    empty_step,
     found_in,
     gap_of,
-    leasing,
 )
-from dispatcher.delivery.store.days import ANY_TIME, Days, Range
-from dispatcher.delivery.store.looks import WHOLE_SECONDS, Marks, Whole
-from dispatcher.delivery.store.messages import Plans, Step, begin, finish_bare, run_bare
+from dispatcher.delivery.store.messages import Plans, Step, begin, run_bare
 from dispatcher.delivery.store.pacing import Taken, paces_of, taking, write
 from dispatcher.delivery.store.pool import Connection
 from dispatcher.delivery.store.routing import take_few
+from dispatcher.delivery.store.scan_plan import AHEAD, Scan, ScanPlan
 from dispatcher.delivery.store.session import Sessions
 from dispatcher.shared.clock import seconds
 from dispatcher.shared.rate import BEGIN_SECONDS
@@ -33,175 +35,92 @@ from sink.contract.failpoints import failpoint
 from sink.contract.states import BreakerState
 
 _Paced = dict[int, tuple[Taken, Allowance]]
-"""Endpoints that are not sent to freely: their pace under its lock, and what it allows."""
+"""Endpoints with a limit: their pace under its lock, and what it allows."""
 
 
-class _MissingError(Exception):
-    """An entry was not found within a range; the claim is rolled back."""
+class _Leased(NamedTuple):
+    """What one transaction found."""
 
-    def __init__(self, wider: Range) -> None:
-        """`wider` is where to look for it."""
-        self.wider = wider
+    found: Sequence[Found]
+    paced: _Paced
+    fresh: Mapping[int, datetime | None]
+    """Endpoints that were scanned; with a moment, lanes that became due from then on first."""
+    learned: bool
+    """Whether another claim scans more."""
 
 
 class Claimer:
-    """Claims for one process, and remembers where to look."""
+    """Claims for one process."""
 
     def __init__(self, sessions: Sessions) -> None:
         """`sessions` is shared with the rest of the store."""
         self._sessions = sessions
-        self._marks = Marks()
-        self._whole = Whole(WHOLE_SECONDS)
-        self._free: set[int] = set()
-        """Endpoints that were sent to freely when they were last looked at."""
-        self._missed: set[int] = set()
-        """Endpoints with lanes that were found and that only `_lease_paced` can judge."""
-        self._days = Days()
+        self._plan = ScanPlan()
 
     async def claim(self, wanted: Wanted, started: float) -> Claim:
-        """Lease due lanes; those that turn out to have nothing for their endpoint become idle."""
-        found, paced = await self._leased(wanted)
-        return await self._came(found, paced, wanted, started)
+        """Lease due lanes, and decide about those without their next entry.
+
+        Claims again when it leased nothing and learned where else to scan.
+        """
+        gaps: list[Gap] = []
+        while True:
+            scan = self._plan.next(wanted.lanes)
+            work = partial(self._lease, wanted=wanted, scan=scan)
+            leased = await self._sessions.transaction(work, begins=True)
+            more, dated = await self._decide(scan, leased)
+            gaps += more
+            if any(each.leased for each in leased.found) or not (leased.learned or dated):
+                return _to_claim(leased, gaps, wanted, started)
 
     async def route_and_claim(self, wanted: Wanted, started: float) -> tuple[Routed, Claim] | None:
         """Route new batches and lease what is due then, in one transaction.
 
-        None where these are not few, or some endpoint is not sent to freely; nothing is done then.
+        None where these are not few, or an endpoint has a limit; nothing is done then.
         """
-        if not self._may_be_free(wanted):
+        if not self._plan.is_free(wanted.lanes):
             return None
         work = partial(self._route_and_lease, wanted=wanted)
         done = await self._sessions.transaction(work, begins=True)
         if done is None:
             return None
-        routed, found = done
+        routed, leased = done
         self.know(routed)
-        return routed, await self._came(found, {}, wanted, started)
+        gaps, _ = await self._decide(AHEAD, leased)
+        return routed, _to_claim(leased, gaps, wanted, started)
 
     def know(self, routed: Routed) -> None:
-        """Look from now on where lanes were routed to; otherwise `lane_priorities` tells, later."""
-        for endpoint_id, priority in routed.priorities:
-            self._marks.know(endpoint_id, priority)
+        """Scan where lanes were routed to from now on, without waiting for a full scan."""
+        self._plan.know((id_, priority) for id_, priority in routed.priorities)
 
-    async def _came(
-        self, found: Sequence[Found], paced: _Paced, wanted: Wanted, started: float
-    ) -> Claim:
-        empty = [each.head for each in found if each.head.sequence is None]
-        gaps = [gap_of(each.head._asdict()) for each in found if each.head.gap]
-        if empty:
-            emptied = await self._sessions.rows(*emptying(empty))
-            gaps += [gap_of(row) for row in emptied if row["gap"]]
-        lanes = [
-            _lane(each, wanted, paced.get(each.head.endpoint_id), started)
-            for each in found
-            if each.whole
-        ]
-        held = tuple(id_ for id_, (each, allowed) in paced.items() if _holds(each, allowed))
-        warm = tuple(
-            id_ for id_, (each, _) in paced.items() if each.pace.breaker is not _now(each).breaker
-        )
-        rated = {id_: allowed.lanes for id_, (_, allowed) in paced.items() if allowed.rate}
-        return Claim(lanes, gaps, held, warm, rated, _again(paced))
+    async def _decide(self, scan: Scan, leased: _Leased) -> tuple[list[Gap], bool]:
+        """Record a committed claim, and decide about lanes that it did not lease.
 
-    async def _leased(self, wanted: Wanted) -> tuple[list[Found], _Paced]:
-        whole = self._whole.begin()
-        range_: Range | None = None
-        while True:
-            try:
-                leased = await self._sessions.transaction(
-                    partial(
-                        self._lease, wanted=wanted, range_=range_ or self._days.range, whole=whole
-                    ),
-                    begins=True,
-                )
-            except _MissingError as missing:
-                range_ = missing.wider
-            else:
-                if leased is not None:
-                    return leased
-
-    async def _lease(
-        self, connection: Connection, wanted: Wanted, range_: Range, *, whole: bool
-    ) -> tuple[list[Found], _Paced] | None:
-        whole = whole or self._has_missed(wanted)
-        if not whole and self._may_be_free(wanted):
-            found = await self._lease_freely(connection, wanted)
-            return None if found is None else (found, {})
-        asked = [id_ for id_ in wanted.lanes if whole or not self._marks.knows(id_)]
-        return await self._lease_paced(connection, wanted, asked, range_, whole=whole)
-
-    def _may_be_free(self, wanted: Wanted) -> bool:
-        """Return whether every endpoint was sent to freely, and it is known where to look."""
-        return wanted.lanes.keys() <= self._free and all(map(self._marks.knows, wanted.lanes))
-
-    def _has_missed(self, wanted: Wanted) -> bool:
-        return not self._missed.isdisjoint(wanted.lanes)
-
-    async def _lease_freely(self, connection: Connection, wanted: Wanted) -> list[Found] | None:
-        """Claim and COMMIT in one message, which as a rule is all there is to say.
-
-        The statement leaves alone what has to be looked at first: that is for the next claim, or
-        for another one at once where there was nothing else (None).
+        Returns those with a missing entry, and whether others are due again with another date.
         """
-        taken = taking(wanted.lanes.keys(), free_too=False)
-        (paces,), rows = await finish_bare(
-            connection, taken, last=self._claiming_freely(wanted), begins=True
-        )
-        self._free -= paces_of(paces).keys()
-        leased = self._leased_freely(rows, wanted)
-        return leased or (None if paces or self._has_missed(wanted) else [])
+        heads = [each.head for each in leased.found]
+        due = [(head.endpoint_id, head.priority, head.due_at) for head in heads]
+        self._plan.done(scan, leased.fresh, due)
+        empty = [head for head in heads if head.sequence is None]
+        rows = await self._sessions.rows(*empty_step(empty)) if empty else []
+        gaps = [gap_of(row) for row in rows if row["gap"]]
+        return gaps, not all(row["gap"] or row["idle"] for row in rows)
 
-    async def _route_and_lease(
-        self, connection: Connection, wanted: Wanted
-    ) -> tuple[Routed, list[Found]] | None:
-        try:
-            # Paces before lanes, as everybody locks them.
-            paces, few = await take_few(connection, taking(wanted.lanes.keys(), free_too=False))
-            self._free -= paces_of(paces).keys()
-            if few is None or not self._may_be_free(wanted):
-                return None
-            failpoint("D18")
-            steps = (*few.before, few.route, *few.after)
-            last = self._claiming_freely(wanted)
-            answers, rows = await finish_bare(connection, *steps, last=last)
-        except errors.LockNotAvailable:
-            return None
-        return Routed(**answers[len(few.before)][0]), self._leased_freely(rows, wanted)
-
-    def _claiming_freely(self, wanted: Wanted) -> Step:
-        allowed = {id_: Allowance(n, wanted.entries_per_lane) for id_, n in wanted.lanes.items()}
-        looks = self._marks.looks(dict.fromkeys(allowed), whole=False)
-        return leasing(wanted, allowed, looks, self._days.range, free=True)
-
-    def _leased_freely(self, rows: list[Any], wanted: Wanted) -> list[Found]:
-        found = found_in(rows)
-        leased = [each for each in found if each.whole]
-        missed = {each.head.endpoint_id for each in found if not each.whole}
-        # Until a look at the whole has judged them: the next look may begin behind them.
-        self._missed |= missed
-        if begins := _begins(found):
-            self._days.widen(begins)
-        self._marks.end_turn(wanted.lanes.keys() - missed)
-        self._note(leased, {}, whole=False)
-        return leased
-
-    async def _lease_paced(
-        self,
-        connection: Connection,
-        wanted: Wanted,
-        asked: Sequence[int],
-        range_: Range,
-        *,
-        whole: bool,
-    ) -> tuple[list[Found], _Paced]:
+    async def _lease(self, connection: Connection, wanted: Wanted, scan: Scan) -> _Leased:
         steps = [taking(wanted.lanes.keys(), free_too=False)]
-        if asked:
-            steps.append(("claiming/lane_priorities", {"endpoint_ids": asked}))
-        pace_rows, *priorities = await begin(connection, *steps, plans=Plans.KEPT)
-        for row in chain.from_iterable(priorities):
-            self._marks.know(row["endpoint_id"], row["priority"])
-        paces = paces_of(pace_rows)
-        self._free = (self._free | wanted.lanes.keys()) - paces.keys()
+        if scan.unknown:
+            steps.append(("claiming/lane_priorities", {"endpoint_ids": scan.unknown}))
+        if scan.free:
+            # Usually one round trip: claim and COMMIT together.
+            last = self._claiming_freely(scan, wanted)
+            (limits, *priorities, _), rows = await run_bare(
+                connection, *steps, *last, begins=True, commits=True
+            )
+            limited = self._limited(limits, wanted)
+            new = self._plan.know(_pairs(priorities))
+            fresh = dict.fromkeys(wanted.lanes.keys() - limited.keys())
+            return _Leased(found_in(rows), {}, fresh, bool(limited) or new)
+        limits, *priorities = await begin(connection, *steps, plans=Plans.KEPT)
+        self._plan.know(_pairs(priorities))
         paced = {
             id_: (
                 each,
@@ -209,53 +128,72 @@ class Claimer:
                     _now(each), each.limits, wanted.lanes[id_], wanted.entries_per_lane, each.at
                 ),
             )
-            for id_, each in paces.items()
+            for id_, each in self._limited(limits, wanted).items()
         }
-        allowed = {
-            id_: paced[id_][1] if id_ in paced else Allowance(lanes, wanted.entries_per_lane)
-            for id_, lanes in wanted.lanes.items()
-        }
+        allowed = _unlimited(wanted) | {id_: each for id_, (_, each) in paced.items()}
         allowed = {id_: each for id_, each in allowed.items() if each.lanes}
-        looks = self._marks.looks(_fresh(allowed), whole=whole)
+        fresh = {id_: each.fresh_from for id_, each in allowed.items()}
         found: list[Found] = []
-        if looks:
-            step = leasing(wanted, allowed, looks, range_, free=False)
-            found = found_in(await run_bare(connection, *step))
-        if range_ != ANY_TIME and not all(each.whole for each in found):
-            raise _MissingError(self._days.widen(_begins(found)))
-        self._missed -= wanted.lanes.keys()
-        self._marks.end_turn(allowed)
-        self._note(found, _fresh(allowed), whole=whole)
-        if whole:
-            self._days.narrow(each.head.created_at for each in found)
+        if ranges := self._plan.ranges(scan, fresh):
+            last = due_step(allowed, ranges, free=False), claim_step(wanted)
+            _, rows = await run_bare(connection, *last)
+            found = found_in(rows)
         await _charge(connection, wanted, paced, found)
         if found:
             failpoint("D1")
-        return found, paced
+        return _Leased(found, paced, fresh, learned=False)
 
-    def _note(
-        self, found: Sequence[Found], fresh: Mapping[int, datetime | None], *, whole: bool
-    ) -> None:
-        """Take down up to where was claimed; `fresh` as of the looks."""
-        self._marks.found(
-            (
-                (each.head.endpoint_id, each.head.priority, each.head.due_at)
-                for each in found
-                # Where a look began elsewhere, it does not say what lies before it.
-                if fresh.get(each.head.endpoint_id) is None
-            ),
-            whole=whole,
-        )
-        if whole:
-            self._whole.done()
+    async def _route_and_lease(
+        self, connection: Connection, wanted: Wanted
+    ) -> tuple[Routed, _Leased] | None:
+        try:
+            # Paces before lanes, as everywhere, so that no two transactions deadlock.
+            limits, few = await take_few(connection, taking(wanted.lanes.keys(), free_too=False))
+            if self._limited(limits, wanted) or few is None:
+                return None
+            failpoint("D18")
+            last = self._claiming_freely(AHEAD, wanted)
+            answers, rows = await run_bare(
+                connection, *few.before, few.route, *few.after, *last, commits=True
+            )
+        except errors.LockNotAvailable:
+            return None
+        routed = Routed(**answers[len(few.before)][0])
+        return routed, _Leased(found_in(rows), {}, dict.fromkeys(wanted.lanes), learned=False)
+
+    def _limited(self, limits: list[DictRow], wanted: Wanted) -> dict[int, Taken]:
+        """Record and return which endpoints have a limit; their pace is locked."""
+        limited = paces_of(limits)
+        self._plan.limits(wanted.lanes, limited)
+        return limited
+
+    def _claiming_freely(self, scan: Scan, wanted: Wanted) -> tuple[Step, Step]:
+        allowed = _unlimited(wanted)
+        ranges = self._plan.ranges(scan, dict.fromkeys(allowed))
+        return due_step(allowed, ranges, free=True), claim_step(wanted)
 
 
-def _begins(found: Sequence[Found]) -> list[datetime]:
-    return [each.since for each in found if each.since is not None]
+def _unlimited(wanted: Wanted) -> dict[int, Allowance]:
+    return {id_: Allowance(n, wanted.entries_per_lane) for id_, n in wanted.lanes.items()}
 
 
-def _fresh(allowed: Mapping[int, Allowance]) -> dict[int, datetime | None]:
-    return {id_: each.fresh_from for id_, each in allowed.items()}
+def _pairs(priorities: Sequence[Sequence[DictRow]]) -> list[tuple[int, int]]:
+    return [(row["endpoint_id"], row["priority"]) for rows in priorities for row in rows]
+
+
+def _to_claim(leased: _Leased, gaps: Sequence[Gap], wanted: Wanted, started: float) -> Claim:
+    paced = leased.paced
+    lanes = [
+        _lane(each, wanted, paced.get(each.head.endpoint_id), started)
+        for each in leased.found
+        if each.leased
+    ]
+    held = tuple(id_ for id_, (each, allowed) in paced.items() if _holds(each, allowed))
+    closed = tuple(
+        id_ for id_, (each, _) in paced.items() if each.pace.breaker is not _now(each).breaker
+    )
+    rated = {id_: allowed.lanes for id_, (_, allowed) in paced.items() if allowed.rate}
+    return Claim(lanes, gaps, held, closed, rated, _retry_after(paced))
 
 
 async def _charge(
@@ -266,7 +204,7 @@ async def _charge(
 ) -> None:
     counts: Counter[int] = Counter()
     for lane in found if paced else ():
-        counts[lane.head.endpoint_id] += len(lane.entries) if lane.whole else 0
+        counts[lane.head.endpoint_id] += len(lane.entries) if lane.leased else 0
     for id_, (each, allowed) in paced.items():
         after = claimed(
             _now(each), allowed, counts[id_], each.at, wanted.token, wanted.lease_seconds
@@ -284,8 +222,8 @@ def _holds(taken: Taken, allowed: Allowance) -> bool:
     return not allowed.lanes and allowed.rate is None and not probing
 
 
-def _again(paced: _Paced) -> float | None:
-    """Return when the first of the rates that allow nothing now will, if there is one."""
+def _retry_after(paced: _Paced) -> float | None:
+    """Return in how many seconds the first rate that allows nothing now allows a lane."""
     return min(
         (
             next_seconds(_now(each), allowed.rate, each.at)

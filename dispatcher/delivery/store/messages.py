@@ -1,6 +1,6 @@
-"""Statements of a transaction, as many of them in one message as do not need each other's answers.
+"""Runs statements of a transaction, those that do not depend on each other in one pipeline.
 
-Most of what a small transaction costs is the way to the server and back.
+Most of the cost of a small transaction is its round trips.
 """
 
 import asyncio
@@ -14,10 +14,15 @@ from psycopg import errors
 from psycopg.rows import DictRow, tuple_row
 
 from dispatcher.delivery.store.pool import Connection
-from dispatcher.delivery.store.statements import statement
+from dispatcher.shared import statements
 
 Step = tuple[str, Mapping[str, Any] | None]
 """The name of a statement and its parameters."""
+
+
+def statement(name: str) -> bytes:
+    """Return the text of `sql/{name}.sql`, or of a shared statement for a name without a folder."""
+    return statements.statement("delivery/store" if "/" in name else "shared", name)
 
 
 class Plans(Enum):
@@ -25,17 +30,17 @@ class Plans(Enum):
 
     AUTO = "auto"
     KEPT = "force_generic_plan"
-    """By plans that a session makes once and keeps, for what is run many times a second."""
+    """By generic plans, made once per session, for statements that run many times a second."""
     ANEW = "force_custom_plan"
-    """By a plan for the very parameters, each time."""
+    """By a new plan for the given parameters, each time."""
 
 
 async def begin(
     connection: Connection, *steps: Step, plans: Plans = Plans.AUTO
 ) -> list[list[DictRow]]:
-    """Open a transaction and take its first steps, all in one message; returns the rows of each.
+    """Open a transaction and run its first steps, in one round trip; returns the rows of each.
 
-    Each step has a snapshot of its own. `plans` holds for the whole transaction.
+    Each step has its own snapshot. `plans` applies to the whole transaction.
     """
     async with _in_one_message(connection):
         await _begin(connection, plans)
@@ -43,21 +48,23 @@ async def begin(
     return [await cursor.fetchall() for cursor in cursors]
 
 
-async def finish_bare(
-    connection: Connection, *steps: Step, last: Step, begins: bool = False
+async def run_bare(
+    connection: Connection, *steps: Step, begins: bool = False, commits: bool = False
 ) -> tuple[list[list[DictRow]], list[Any]]:
-    """Run the last steps and COMMIT, all in one message; returns the rows of each step.
+    """Run steps in one message; returns the rows of each, and apart from them those of the last.
 
-    Those of the very last are as `run_bare` returns them. With `begins` it is a whole transaction,
-    on kept plans.
+    The last may return many rows; they are plain tuples, which are made quickest. With `begins` the
+    message opens the transaction, on kept plans; with `commits` it ends it.
     """
+    *first, (name, parameters) = steps
     async with connection.cursor(binary=True, row_factory=tuple_row) as many:
         async with _in_one_message(connection):
             if begins:
                 await _begin(connection, Plans.KEPT)
-            cursors = await _run(connection, steps)
-            await many.execute(statement(last[0]), last[1])
-            await connection.execute(b"COMMIT")
+            cursors = await _run(connection, first)
+            await many.execute(statement(name), parameters)
+            if commits:
+                await connection.execute(b"COMMIT")
         return [await cursor.fetchall() for cursor in cursors], await many.fetchall()
 
 
@@ -74,25 +81,16 @@ async def _run(connection: Connection, steps: Sequence[Step]) -> list[psycopg.As
 
 
 async def finish(connection: Connection, *steps: Step) -> list[DictRow]:
-    """Run the last steps and COMMIT, all in one message; returns the rows of the last."""
+    """Run the last steps and COMMIT, in one round trip; returns the rows of the last."""
     async with _in_one_message(connection):
         *_, cursor = await _run(connection, steps)
         await connection.execute(b"COMMIT")
     return await cursor.fetchall()
 
 
-async def run_bare(
-    connection: Connection, name: str, parameters: Mapping[str, Any] | None = None
-) -> list[Any]:
-    """Run a statement that returns many rows; they are plain tuples, which are made quickest."""
-    async with connection.cursor(binary=True, row_factory=tuple_row) as cursor:
-        await cursor.execute(statement(name), parameters)
-        return await cursor.fetchall()
-
-
 @asynccontextmanager
 async def _in_one_message(connection: Connection) -> AsyncIterator[None]:
-    """Send what is executed in the block together, and wait for all of it at its end."""
+    """Pipeline the statements of the block, and wait for all results at its end."""
     ended = ""
 
     def heard(notice: errors.Diagnostic) -> None:
@@ -105,11 +103,11 @@ async def _in_one_message(connection: Connection) -> AsyncIterator[None]:
         async with connection.pipeline():
             yield
     except asyncio.CancelledError:
-        # It stops in the middle of what it has sent: nobody else can use it.
+        # Its pipeline stops half way: the connection cannot be reused.
         await connection.close()
         raise
     except psycopg.OperationalError as error:
-        # Why the server ended the session before it was asked is no answer to what was sent.
+        # The server ended the session before it got the statements: report its reason.
         if error.sqlstate is None and ended:
             raise psycopg.OperationalError(ended) from None
         raise
@@ -120,6 +118,6 @@ async def _in_one_message(connection: Connection) -> AsyncIterator[None]:
 async def run(
     connection: Connection, name: str, parameters: Mapping[str, Any] | None = None
 ) -> list[DictRow]:
-    """Run the statement `name`; returns its rows, or an empty list for one that has none."""
+    """Run the statement `name`; returns its rows, or an empty list if it returns none."""
     cursor = await connection.execute(statement(name), parameters, binary=True)
     return await cursor.fetchall() if cursor.description else []

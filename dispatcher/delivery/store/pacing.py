@@ -1,4 +1,4 @@
-"""Rows of `endpoint_pace`: taken with their lock, judged by `rules.pace`, stored."""
+"""Rows of `endpoint_pace`: locks and reads them, has `rules.pace` decide, stores them."""
 
 import random
 from collections import defaultdict
@@ -8,8 +8,7 @@ from datetime import datetime
 
 from psycopg.rows import DictRow
 
-from dispatcher.delivery.rules.pace import Limits, Pace
-from dispatcher.delivery.rules.pace_results import settled
+from dispatcher.delivery.rules.pace import Limits, Pace, settled
 from dispatcher.delivery.rules.values import PaceChange, Settlement
 from dispatcher.delivery.store.messages import Step, run
 from dispatcher.delivery.store.pool import Connection
@@ -27,12 +26,12 @@ class Taken:
 
 
 def taking(endpoint_ids: Collection[int], *, free_too: bool) -> Step:
-    """Lock and return the paces of endpoints, with `free_too` also of those without a limit."""
+    """Lock and return the paces of endpoints; with `free_too` also those without a limit."""
     return "claiming/pace_take", {"endpoint_ids": sorted(endpoint_ids), "free_too": free_too}
 
 
 def paces_of(rows: Iterable[DictRow]) -> dict[int, Taken]:
-    """Return what `taking` found, by endpoint."""
+    """Return the rows of `taking` by endpoint."""
     return {row["endpoint_id"]: _taken(row) for row in rows}
 
 
@@ -46,7 +45,7 @@ async def write(connection: Connection, before: Pace, after: Pace) -> None:
 async def settle_paces(
     connection: Connection, settlements: Iterable[Settlement], endpoint_ids: Collection[int]
 ) -> Mapping[int, PaceChange]:
-    """Let the paces of `endpoint_ids` follow from `settlements`; returns what changed."""
+    """Apply `settlements` to the paces of `endpoint_ids`; returns what changed."""
     if not endpoint_ids:
         return {}
     of_endpoint: defaultdict[int, list[Settlement]] = defaultdict(list)
@@ -64,9 +63,9 @@ async def settle_paces(
 
 
 def concerned(settlements: Sequence[Settlement], paced: Collection[int]) -> set[int]:
-    """Return the endpoints whose pace may follow from these results.
+    """Return the endpoints whose pace these results may change.
 
-    `paced` are those that are not sent to freely; the others care for what is not delivered.
+    `paced` are those with a limit; the pace of the others changes only by failures.
     """
     return {
         each.endpoint_id

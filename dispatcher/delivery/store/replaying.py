@@ -1,7 +1,7 @@
-"""Replays as a dispatcher has them: items taken behind live traffic, results stored, leases ended.
+"""Claims and settles replay items behind live traffic, and rescues their leases.
 
-An item whose entry is sent again has a lease of its own and travels as a lane of one entry; the
-subject's lane is not touched. The others only move their lane, and live traffic goes on with it.
+An item whose entry is sent again has its own lease and is handled as a lane of one entry; the
+subject's lane does not change. Other items only move their lane, which live traffic continues.
 """
 
 from collections import Counter
@@ -19,26 +19,26 @@ from dispatcher.delivery.rules.replays import (
     ReplayTurn,
     ReplayWanted,
     affordable,
-    allowed_beside,
+    allowed_for_replay,
     bounded,
     item_after,
     paid,
 )
 from dispatcher.delivery.rules.values import Entry, Lane, Rescued, Settled, Settlement
 from dispatcher.delivery.store.messages import run
-from dispatcher.delivery.store.pacing import Taken, concerned, paces_of, settle_paces, taking, write
+from dispatcher.delivery.store.pacing import Taken, paces_of, taking, write
 from dispatcher.delivery.store.pool import Connection
-from dispatcher.delivery.store.settlement import add_attempts, claim_of, claimed_row, stored_before
+from dispatcher.delivery.store.settlement import claim_of, claimed_row, record
 from dispatcher.shared.clock import seconds
 from dispatcher.shared.rate import BEGIN_SECONDS
 from sink.contract.failpoints import failpoint
 from sink.contract.states import ReplayKind
 
 REPLAYS = 8
-"""Replays with something to do that are looked at together."""
+"""Maximum number of active replays that one claim handles."""
 
 ITEMS = 64
-"""Items of one replay that one look takes."""
+"""Maximum number of items of one replay that one claim takes."""
 
 _MOVES = {
     ReplayKind.RELEASE: "replaying/replay_release",
@@ -49,7 +49,7 @@ _MANY = 1_000_000
 
 @dataclass(slots=True)
 class _Room:
-    """What may still be taken for an endpoint in this transaction."""
+    """How many items of an endpoint may still be claimed in this transaction."""
 
     items: int
     taken: Taken | None
@@ -58,7 +58,7 @@ class _Room:
 
 
 async def claim_items(connection: Connection, wanted: ReplayWanted, started: float) -> ReplayTurn:
-    """Take items in the caller's transaction; see `ports.Store.claim_replays`."""
+    """Claim items in the caller's transaction; see `PostgresStore.claim_replays`."""
     given = {"endpoint_ids": list(wanted.room), "replays": REPLAYS}
     replays = await run(connection, "replaying/replay_applying", given)
     if not replays:
@@ -79,7 +79,7 @@ async def claim_items(connection: Connection, wanted: ReplayWanted, started: flo
             paced = paced or (most == 0 and not over)
             continue
         found += len(rows)
-        # Leases of two replays on one subject must not look the same.
+        # Leases of two replays on one subject must have different tokens.
         lanes += [
             _lane(row, token, rooms[row["endpoint_id"]], wanted, started) for row in _sent(rows)
         ]
@@ -93,31 +93,19 @@ async def claim_items(connection: Connection, wanted: ReplayWanted, started: flo
 async def settle_items(
     connection: Connection, settlements: Sequence[Settlement], *, repeated: bool
 ) -> list[Settled]:
-    """Store results in the caller's transaction; see `ports.Store.settle_replays`."""
+    """Store results in the caller's transaction; see `PostgresStore.settle_replays`."""
     found = await run(connection, "replaying/replay_settle", _results(settlements))
     rows = {claimed_row(row): row for row in found}
     held = [each for each in settlements if claim_of(each) in rows]
-    await add_attempts(connection, held, rows)
-    for endpoint_id, reason in sorted({(s.endpoint_id, s.disable) for s in held if s.disable}):
-        await run(
-            connection, "settling/endpoint_gone", {"endpoint_id": endpoint_id, "reason": reason}
-        )
-    paced = concerned(held, {row["endpoint_id"] for row in rows.values() if row["paced"]})
-    changes = dict(await settle_paces(connection, held, paced))
-    settled = [
-        Settled(each, rows[claim_of(each)]["due_at"], changes.pop(each.endpoint_id, None))
-        for each in held
-    ]
-    if repeated and len(held) < len(settlements):
-        settled += await stored_before(connection, settlements, rows.keys())
+    settled = await record(connection, settlements, held, rows, repeated=repeated)
     failpoint("D17")
     return settled
 
 
 async def rescue_items(connection: Connection, items: int) -> list[Rescued]:
-    """Book expired leases of items as `unknown`, in the caller's transaction."""
-    (look,) = await run(connection, "replaying/replay_expired")
-    if not look["expired"]:
+    """Record expired leases of items as `unknown`, in the caller's transaction."""
+    (seen,) = await run(connection, "replaying/replay_expired")
+    if not seen["expired"]:
         return []
     return [
         Rescued(**row) for row in await run(connection, "replaying/replay_rescue", {"items": items})
@@ -125,14 +113,14 @@ async def rescue_items(connection: Connection, items: int) -> list[Rescued]:
 
 
 async def _rooms(connection: Connection, wanted: ReplayWanted) -> dict[int, _Room]:
-    """Return what the pace of each endpoint leaves to replays, with the locks of those paces."""
+    """Lock the paces of the endpoints and return how much each leaves to replays."""
     paces = paces_of(await run(connection, *taking(wanted.room.keys(), free_too=False)))
     rooms = {}
     for id_, items in wanted.room.items():
         taken, allowed = paces.get(id_), Allowance(items, 1)
         if taken is not None:
             allowed = allowance(as_of(taken.pace, taken.at), taken.limits, _MANY, 1, taken.at)
-        rooms[id_] = _Room(min(items, allowed_beside(allowed)), taken, allowed)
+        rooms[id_] = _Room(min(items, allowed_for_replay(allowed)), taken, allowed)
     return rooms
 
 
@@ -170,7 +158,7 @@ def _sent(rows: Sequence[DictRow]) -> list[DictRow]:
 
 
 async def _move(connection: Connection, replay: DictRow, rows: Sequence[DictRow]) -> int:
-    """Release and hasten lanes; returns how many are due now that were not."""
+    """Release and hasten lanes; returns how many became due."""
     moved = 0
     for kind, name in _MOVES.items():
         items = [row for row in rows if row["kind"] == kind]
@@ -239,7 +227,7 @@ def _lane(row: DictRow, token: UUID, room: _Room, wanted: ReplayWanted, started:
         created_at=row["created_at"],
         traceparent=row["traceparent"],
         body=bytes(row["body"]),
-        # The schedule begins anew: what was tried before this replay takes no step of it.
+        # The schedule starts anew: attempts before this replay take no step of it.
         rescued=row["number"] - row["attempt"],
         forgotten=row["forgotten"],
     )

@@ -7,34 +7,34 @@ from typing import NamedTuple
 
 from psycopg.rows import DictRow
 
-from dispatcher.delivery.ports import Routed
-from dispatcher.delivery.store.looks import BEGINNING, END
+from dispatcher.delivery.rules.values import Routed
 from dispatcher.delivery.store.messages import Plans, Step, begin, finish
 from dispatcher.delivery.store.pool import Connection
+from dispatcher.delivery.store.scan_ranges import BEGINNING, END
 from dispatcher.delivery.store.session import Sessions
 
 PATIENCE_SECONDS = 630.0
-"""For what the server allows ten minutes: routing a large batch, dropping a day."""
+"""Client-side limit where the server allows ten minutes: routing a large batch, dropping a day."""
 
 ENTRIES_MAX = 50_000
 """Entries of the batches that one transaction routes; a larger batch is routed alone."""
 
 PLANNED_ENTRIES_MIN = 16
-"""Entries for which routing is not worth a plan of its own."""
+"""Up to this many entries, routing runs by a kept plan: planning would take longer."""
 
 FEW_BATCHES_MAX = 16
 FEW_LANES_MAX = 2_000
-"""What is routed and claimed in one transaction, at most: other claims wait for it."""
+"""Maximum that is routed and claimed in one transaction: other claims wait for it."""
 
 
 async def route(sessions: Sessions, batches: int) -> Routed:
-    """Route the oldest batches that no other dispatcher is routing; `batches` of them at most.
+    """Route the oldest batches that no other dispatcher is routing, at most `batches`.
 
-    They are left for the next time if somebody makes one of their lanes at this very moment.
+    They are left for the next call if another transaction makes one of their lanes meanwhile.
     """
     lanes = 0
     priorities: list[Sequence[int]] = []
-    # The first may leave new lanes to the second, and somebody make one of these at that moment.
+    # The first may leave new lanes to the second, and another transaction may then make one.
     for held in (False, True, True):
         work = partial(_route, batches=batches, held=held)
         found, routed = await sessions.transaction(work, within=PATIENCE_SECONDS, begins=True)
@@ -48,9 +48,9 @@ async def route(sessions: Sessions, batches: int) -> Routed:
 async def _route(connection: Connection, batches: int, *, held: bool) -> tuple[bool, Routed]:
     """Return whether batches were found, and what was done.
 
-    None is routed if one of their lanes was changed or made after the statement began, or where a
-    few entries need a look at the past. What was done for their other lanes stands. With `held`
-    lanes are locked first, which costs as much again, and the past is looked at.
+    None is routed if one of their lanes was changed or made after the statement began, or if one
+    of few entries may have earlier ones on other days. Changes of their other lanes stand. `held`
+    locks the lanes first, which doubles the cost, and searches the other days.
     """
     _, rows = await begin(
         connection,
@@ -73,7 +73,7 @@ async def _route(connection: Connection, batches: int, *, held: bool) -> tuple[b
 
 
 class Few(NamedTuple):
-    """Batches that are taken and not routed yet, by the steps that route them."""
+    """The steps that route batches which are locked."""
 
     before: Sequence[Step]
     route: Step
@@ -82,11 +82,10 @@ class Few(NamedTuple):
 
 
 async def take_few(connection: Connection, then: Step) -> tuple[list[DictRow], Few | None]:
-    """Open a transaction on kept plans, run `then`, and take all batches that are not routed.
+    """Open a transaction on kept plans, run `then`, and lock all batches that are not routed.
 
-    Returns the rows of `then`. There are no batches where they are many, or could make many lanes,
-    or endpoints are being added. Raises `LockNotAvailable` where somebody else would have to be
-    waited for.
+    Returns the rows of `then`; no `Few` if there are many batches, if they could make many lanes,
+    or while endpoints are added. Raises `LockNotAvailable` instead of waiting for a lock.
     """
     (lock,), found, rows = await begin(
         connection,

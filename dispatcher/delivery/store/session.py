@@ -1,9 +1,8 @@
-"""Connections of the dispatcher: one pool, one role, a limit on everything that could hang.
+"""Connections of the dispatcher: one pool, one role, a time limit on everything that could hang.
 
-Nothing is kept in the session between two transactions, so a pooler in transaction mode may give
-each of them another one: role and limits are sent with BEGIN, in the same message. Where no pooler
-is between, statements are prepared when they are first run: reading and planning one takes several
-times as long as running it.
+Transactions keep no session state, so a pooler in transaction mode may run each in another session:
+role and limits are sent with BEGIN, in the same round trip. Without a pooler, statements are
+prepared at their first run: parsing and planning one takes several times as long as running it.
 """
 
 import asyncio
@@ -22,9 +21,10 @@ from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 from psycopg_pool import PoolTimeout
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random
 
-from dispatcher.delivery.outage import Outage
 from dispatcher.delivery.store.messages import Plans, begin, run
 from dispatcher.delivery.store.pool import Connection, Pool
+from dispatcher.delivery.telemetry.log import Line, Telemetry
+from dispatcher.shared.clock import seconds
 from dispatcher.shared.errors import StoreUnavailableError
 from dispatcher.shared.text import one_line
 from sink.contract.dsn import redact
@@ -43,22 +43,22 @@ DEFAULTS: dict[str, str | int | None] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 20_000,
 }
-"""Connection parameters in seconds (`tcp_user_timeout`: ms); the DSN's own come before them."""
+"""Connection parameters in seconds (`tcp_user_timeout`: ms); those of the DSN override them."""
 
 CONNECTIONS_MAX = 8
 """One for each loop that may be in a transaction at once."""
 
 TRANSACTION_SECONDS = 40.0
-"""What a transaction may take as this process sees it: more than the server allows a statement. A
-server that acknowledges every byte and never answers is noticed by nothing else."""
+"""Client-side time limit of a transaction, above the server's statement timeout. Nothing else
+detects a server that acknowledges every byte and never answers."""
 
 POOL_SECONDS = 3.0
-"""How long a loop waits for a connection before it says that the database is away."""
+"""How long a loop waits for a connection before the database counts as unavailable."""
 
-# InternalError: a server that became read-only, or that ended a transaction of ours.
+# InternalError: a server that became read-only, or that ended the transaction.
 _AWAY = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError)
 _POOL_LOGGER = logging.getLogger("psycopg.pool")
-# Where nobody listens, logging writes bare text between the lines of JSON. Errors say it as well.
+# Without a handler, logging writes plain text between the JSON lines. Errors carry the text anyway.
 for _logger in (logging.getLogger("psycopg"), _POOL_LOGGER):
     _logger.addHandler(logging.NullHandler())
 _CHANGED_PLAN = "cached plan must not change result type"
@@ -67,7 +67,7 @@ _POOLS: WeakSet[Pool] = WeakSet()
 
 
 class _LastWords(logging.Handler):
-    """Why the pool could not connect: it tells its logger, and callers only that time is up."""
+    """Why the pool could not connect: it logs the reason, and raises only a time-out."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,8 +78,30 @@ class _LastWords(logging.Handler):
         self.text = f" ({record.getMessage()})"
 
 
+class Outage:
+    """One outage of the database: two log lines instead of one for each failed attempt."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        """The database counts as available until `away`."""
+        self._telemetry = telemetry
+        self._since: float | None = None
+
+    def away(self, error: StoreUnavailableError) -> None:
+        """Record that a transaction could not reach the database."""
+        if self._since is None:
+            self._since = seconds()
+            self._telemetry.warn(Line.STORE_AWAY, error=str(error))
+
+    def back(self) -> None:
+        """Record that a transaction completed."""
+        if self._since is not None:
+            away = round(seconds() - self._since, 1)
+            self._since = None
+            self._telemetry.info(Line.STORE_BACK, seconds=away)
+
+
 class Sessions:
-    """The pool, and the only place that meets the database's errors."""
+    """The pool; the only place that handles the database's errors."""
 
     def __init__(
         self,
@@ -91,13 +113,13 @@ class Sessions:
     ) -> None:
         """`dsn` is a libpq URI or keywords. Raises `CommandError` when it is neither.
 
-        `outage` hears when the database is away and when it is back; None: nobody does. `warm` is
-        called with each new connection that keeps what it prepares, in a transaction of its own.
+        `outage` logs when the database becomes unavailable and available; None logs nothing. `warm`
+        runs in a transaction of each new connection that keeps prepared statements.
         """
         self._outage = outage
         self._warm = warm
         self.conninfo = _conninfo(dsn)
-        """With the password; for whoever needs a connection that is not in the pool."""
+        """Includes the password; for connections outside the pool."""
         self._pool = Pool(
             self.conninfo,
             kwargs={"autocommit": True, "row_factory": dict_row},
@@ -112,9 +134,9 @@ class Sessions:
         _POOLS.add(self._pool)
 
     async def open(self) -> None:
-        """Check that the database is there and has our schema, then open the pool.
+        """Check that the database answers and has this version's schema, then open the pool.
 
-        Raises `StoreUnavailableError` when nobody answers, `CommandError` for another schema.
+        Raises `StoreUnavailableError` when nothing answers, `CommandError` for another schema.
         """
         async with translated(), self._explained():
             connection: Connection = await psycopg.AsyncConnection.connect(
@@ -128,7 +150,7 @@ class Sessions:
 
     async def _configure(self, connection: Connection) -> None:
         async with AsyncExitStack() as stack:
-            # What cannot be lent the pool forgets, and leaves open.
+            # The pool forgets a connection that fails here, and leaves it open.
             stack.push_async_callback(connection.close)
             try:
                 async with asyncio.timeout(TRANSACTION_SECONDS):
@@ -139,22 +161,22 @@ class Sessions:
             stack.pop_all()
 
     async def _prepare(self, connection: Connection) -> None:
-        # A list of numbers has one type whatever is in it, so its statement is prepared once.
+        # A list of numbers has one type whatever its values, so its statement is prepared once.
         for dumper in (Int8Dumper, Int8BinaryDumper):
             connection.adapters.register_dumper(int, dumper)
         (row,) = await run(connection, "connection/backend")
-        # A pooler tells each client a number of its own making instead of the server process's. The
-        # next transaction's session would not know what this one prepared.
+        # A pooler reports an invented number instead of the server process's. The next
+        # transaction may run in a session without the prepared statements.
         if row["pid"] != connection.info.backend_pid:
             connection.prepare_threshold = None
             return
         connection.prepare_threshold = 0
         if self._warm is not None:
-            # What is not warm is only slower at first.
+            # A connection that is not warm is only slower at first.
             with suppress(psycopg.Error):
                 await begin(connection, plans=Plans.KEPT)
                 await self._warm(connection)
-                # A ROLLBACK would have psycopg prepare everything again.
+                # After a ROLLBACK psycopg would prepare every statement again.
                 await connection.commit()
             await connection.rollback()
 
@@ -170,14 +192,14 @@ class Sessions:
         *,
         begins: bool = False,
     ) -> T:
-        """Run `work` in one transaction; a deadlock, which rolled it back, runs it again.
+        """Run `work` in one transaction, and again after a deadlock, which rolled it back.
 
-        With `begins`, `work` calls `begin` before anything else, with what comes first.
-        It is given up after `within` seconds (TRANSACTION_SECONDS). Raises `StoreUnavailableError`
-        when the database is away; whether the transaction stands is then not known.
+        With `begins`, `work` itself calls `begin` first, with its first statements. The time limit
+        is `within` seconds (TRANSACTION_SECONDS). Raises `StoreUnavailableError` when the database
+        is unavailable; whether the transaction committed is then unknown.
         """
         async with self._watched():
-            # Almost none of many a second is run again, and setting that up takes its time, too.
+            # Retries are rare, and setting them up would cost time in every transaction.
             with suppress(*_CONFLICT):
                 async with self._begun(within, begins=begins) as connection:
                     return await work(connection)
@@ -193,7 +215,7 @@ class Sessions:
         raise AssertionError("tenacity ends by returning or raising")
 
     async def rows(self, name: str, parameters: Mapping[str, Any] | None = None) -> list[DictRow]:
-        """Run one statement as a transaction of its own, which holds no lock between two calls."""
+        """Run one statement as its own transaction, which holds no lock afterwards."""
         async with self._watched(), self._begun() as connection:
             return await run(connection, name, parameters)
 
@@ -201,7 +223,7 @@ class Sessions:
     async def _begun(
         self, within: float | None = None, *, begins: bool = False
     ) -> AsyncIterator[Connection]:
-        """Lend a connection with a transaction open, and end it by how the block ended."""
+        """Lend a connection with an open transaction; commit or roll back after the block."""
         limit = within or TRANSACTION_SECONDS
         async with self._pool.connection() as connection:
             try:
@@ -216,7 +238,7 @@ class Sessions:
 
     @asynccontextmanager
     async def _explained(self) -> AsyncIterator[None]:
-        """Add why the pool could not connect to its saying that time is up."""
+        """Add the reason to the pool's time-out."""
         try:
             yield
             self._last_words.text = ""
@@ -239,13 +261,13 @@ class Sessions:
 
 @asynccontextmanager
 async def translated() -> AsyncIterator[None]:
-    """Turn what says that the database is away into `StoreUnavailableError`, without passwords."""
+    """Turn errors of an unavailable database into `StoreUnavailableError`, without passwords."""
     try:
         yield
     except _AWAY as error:
         raise StoreUnavailableError(one_line(redact(str(error)))) from None
     except errors.FeatureNotSupported as error:
-        # A table was changed under a prepared statement. After this one's ROLLBACK it is made anew.
+        # A table changed under a prepared statement. It is prepared again after the ROLLBACK.
         if _CHANGED_PLAN not in str(error):
             raise
         raise StoreUnavailableError(one_line(str(error))) from None
@@ -253,18 +275,18 @@ async def translated() -> AsyncIterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """What this process has of connections, over all its pools."""
+    """Connections of this process, over all its pools."""
 
     connections: int
-    """Open now, in use or not."""
+    """Open connections, in use or idle."""
     waits: int
-    """How often somebody had to wait for one, since the start."""
+    """Number of waits for a connection since the start."""
     waited_seconds: float
-    """How long all of them waited together."""
+    """Total time of these waits."""
 
 
 def pools() -> Pools:
-    """Look at the pools of this process."""
+    """Return the current state of this process's pools."""
     stats = [pool.get_stats() for pool in list(_POOLS)]
     return Pools(
         connections=sum(each.get("pool_size", 0) for each in stats),
@@ -278,7 +300,7 @@ def _conninfo(dsn: str) -> str:
     try:
         return make_conninfo("", **(DEFAULTS | conninfo_to_dict(dsn)))
     except psycopg.ProgrammingError:
-        # libpq quotes the part that it could not read, which may be a piece of the password.
+        # libpq quotes the part that it could not parse, which may be part of the password.
         raise CommandError(
             "the DSN cannot be read: it is neither a libpq URI nor keywords. Nothing was"
             " changed; check --dsn or HOLDFAST_DSN.",

@@ -1,35 +1,38 @@
-"""Storing results: one transaction that ends leases and records what was tried under them."""
+"""Stores results: one transaction that ends leases and records the attempts under them."""
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from uuid import UUID
 
 from psycopg.rows import DictRow
 
 from dispatcher.delivery.rules.lifecycle import stops
 from dispatcher.delivery.rules.values import Settled, Settlement
-from dispatcher.delivery.store.attempt_rows import attempt_rows
-from dispatcher.delivery.store.messages import Plans, begin, run
+from dispatcher.delivery.store.messages import Plans, begin, run, statement
 from dispatcher.delivery.store.pacing import concerned, settle_paces
 from dispatcher.delivery.store.pool import Connection
-from dispatcher.delivery.store.statements import statement
 from sink.contract.failpoints import failpoint
 
 Claimed = tuple[int, int, UUID]
-"""Endpoint, subject and token: exactly one lease."""
+"""Endpoint, subject and token, which identify a lease."""
+
+_ROW = "%d\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n"
+_NULL = "\\N"
+_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
 async def settle(
     connection: Connection, settlements: Sequence[Settlement], *, repeated: bool
 ) -> list[Settled]:
-    """Store `settlements` in a transaction that begins here; see `ports.Store.settle`.
+    """Store `settlements` in a transaction that begins here; see `PostgresStore.settle`.
 
-    Nothing of a lost lease is stored. Its rescue has booked the same attempts as `unknown`; a
-    second row for one of them would count it twice.
+    Nothing of a lost lease is stored. Its rescue has recorded the same attempts as `unknown`; a
+    second row would count them twice.
     """
     lanes = _lanes(settlements)
     (ended,) = await begin(connection, ("settling/lane_settle", lanes), plans=Plans.KEPT)
     rows = {claimed_row(row): row for row in ended}
-    # Lost, or changed meanwhile: a lane that is locked stays as the same statement sees it.
+    # Lost, or changed meanwhile: lock the lane, so that a second statement sees its last version.
     if missing := [each for each in settlements if claim_of(each) not in rows]:
         lanes = _lanes(missing)
         await run(connection, "settling/lane_hold", lanes)
@@ -37,22 +40,38 @@ async def settle(
         rows |= {claimed_row(row): row for row in ended}
     failpoint("D15")
     held = [each for each in settlements if claim_of(each) in rows]
-    await add_attempts(connection, held, rows)
+    settled = await record(connection, settlements, held, rows, repeated=repeated)
+    failpoint("D11")
+    return settled
+
+
+async def record(
+    connection: Connection,
+    settlements: Sequence[Settlement],
+    held: Sequence[Settlement],
+    rows: dict[Claimed, DictRow],
+    *,
+    repeated: bool,
+) -> list[Settled]:
+    """Record what follows from results whose leases were `held`, of lanes or of replay items.
+
+    `rows` are what ending the leases returned; `repeated` as in `PostgresStore.settle`.
+    """
+    await _add_attempts(connection, held, rows)
     await _bury(connection, held)
     for endpoint_id, reason in sorted({(s.endpoint_id, s.disable) for s in held if s.disable}):
         gone = {"endpoint_id": endpoint_id, "reason": reason}
         await run(connection, "settling/endpoint_gone", gone)
-    # After the endpoint, whose change a trigger takes to its pace: both are locked in this order.
+    # After the endpoint: a trigger copies its change to its pace. Lock order: endpoint, then pace.
     paced = concerned(held, {row["endpoint_id"] for row in rows.values() if row["paced"]})
     changes = dict(await settle_paces(connection, held, paced))
     settled = [
-        # A change shows once, with the first result of its endpoint.
+        # A change is reported once, with the first result of its endpoint.
         Settled(each, rows[claim_of(each)]["due_at"], changes.pop(each.endpoint_id, None))
         for each in held
     ]
     if repeated and len(held) < len(settlements):
-        settled += await stored_before(connection, settlements, rows.keys())
-    failpoint("D11")
+        settled += await _stored_before(connection, settlements, rows.keys())
     return settled
 
 
@@ -70,13 +89,13 @@ def _lanes(settlements: Sequence[Settlement]) -> dict[str, object]:
     }
 
 
-async def add_attempts(
+async def _add_attempts(
     connection: Connection, held: Sequence[Settlement], rows: dict[Claimed, DictRow]
 ) -> None:
-    """Record what was tried under leases that are `held`; `rows` are what became of these."""
+    """Record the attempts under the leases of `held`; `rows` are those of their lanes."""
     if not any(each.attempts for each in held):
         return
-    # One moment, that of the transaction.
+    # The time of the transaction, the same in every row.
     at = rows[claim_of(held[0])]["settled_at"].isoformat()
     text = "".join([attempt_rows(each, at, rows[claim_of(each)]["due_at"]) for each in held])
     async with connection.cursor().copy(statement("settling/attempt_copy")) as copy:
@@ -103,10 +122,10 @@ async def _bury(connection: Connection, held: Sequence[Settlement]) -> None:
     )
 
 
-async def stored_before(
+async def _stored_before(
     connection: Connection, settlements: Sequence[Settlement], held: Iterable[Claimed]
 ) -> list[Settled]:
-    """Find those that an earlier call stored although its COMMIT was not answered."""
+    """Find those that an earlier call stored although its COMMIT got no answer."""
     missing = set(map(claim_of, settlements)) - set(held)
     doubtful = {claim_of(s): s for s in settlements if claim_of(s) in missing and s.attempts}
     found = await run(
@@ -123,10 +142,45 @@ async def stored_before(
 
 
 def claim_of(settlement: Settlement) -> Claimed:
-    """Return the lease that a settlement is about."""
+    """Return the lease of a settlement."""
     return settlement.endpoint_id, settlement.subject_id, settlement.token
 
 
 def claimed_row(row: DictRow) -> Claimed:
-    """Return the lease that a row is about."""
+    """Return the lease in a row."""
     return row["endpoint_id"], row["subject_id"], row["token"]
+
+
+def attempt_rows(settlement: Settlement, settled_at: str, due_at: datetime | None) -> str:
+    """Return a settlement's attempts in COPY's text format, with the columns of `attempt_copy`.
+
+    One template writes a row: psycopg's conversion, value by value, takes longer than building the
+    request. `settled_at` is in ISO 8601.
+    """
+    retried = settlement.delay_us is not None and due_at is not None
+    token, final = settlement.token.hex, len(settlement.attempts) - 1
+    return "".join(
+        [
+            _ROW
+            % (
+                settlement.endpoint_id,
+                settlement.subject_id,
+                each.sequence,
+                each.number,
+                settled_at,
+                token,
+                each.outcome.value,
+                _NULL if each.status is None else each.status,
+                each.duration_ms,
+                _text(each.error),
+                _text(each.response),
+                _text(each.receipt),
+                due_at.isoformat() if due_at and retried and place == final else _NULL,
+            )
+            for place, each in enumerate(settlement.attempts)
+        ]
+    )
+
+
+def _text(value: str | None) -> str:
+    return _NULL if value is None else value.translate(_ESCAPES)

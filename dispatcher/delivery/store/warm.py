@@ -1,37 +1,28 @@
-"""What a new connection of delivery runs before it is lent: the statements of every day.
+"""Warms a new connection of delivery before it is lent: runs the frequent statements once.
 
-A statement that is first run on a connection is read and planned, and the server reads its
-catalogue for it: some tens of milliseconds that nobody should wait for.
+The first run of a statement on a connection parses and plans it, and loads the server's catalogue
+caches: some tens of milliseconds.
 """
 
-from typing import Any
 from uuid import UUID
 
-from dispatcher.delivery.store.looks import BEGINNING, END
+from dispatcher.delivery.rules.pace import Allowance
+from dispatcher.delivery.rules.values import Wanted
+from dispatcher.delivery.store.claimed_rows import claim_step, due_step
 from dispatcher.delivery.store.messages import Plans, run, run_bare
 from dispatcher.delivery.store.pool import Connection
-from sink.contract.envelope import BODY_BYTES_MAX
+from dispatcher.delivery.store.scan_ranges import BEGINNING, END, ScanRange
 
 _NOBODY = [0]
-"""An endpoint, a subject, a batch or a priority that there is never one of: numbers begin at 1."""
+"""The number of no endpoint, subject, batch or priority: numbers start at 1."""
 
 _TOKEN = UUID(int=0)
 
-_CLAIM: dict[str, Any] = {
-    "free": True,
-    "endpoint_ids": _NOBODY,
-    "lanes": [1],
-    "entries": [1],
-    "token": _TOKEN,
-    "lease_seconds": 1.0,
-    "since": END,
-    "ahead": "1 hour",
-    "bytes": BODY_BYTES_MAX,
-    "look_endpoint_ids": _NOBODY,
-    "look_priorities": [0],
-    "look_from": [BEGINNING],
-    "look_to": [END],
-}
+_WANTED = Wanted({0: 1}, _TOKEN, lease_seconds=1.0, entries_per_lane=1)
+_CLAIM = (
+    due_step({0: Allowance(1, 1)}, [ScanRange(0, 0, BEGINNING, END)], free=True),
+    claim_step(_WANTED),
+)
 _ROUTE = {
     "batch_nos": _NOBODY,
     "first_written_at": BEGINNING,
@@ -52,10 +43,10 @@ _SETTLE = {
 
 
 async def warm(connection: Connection) -> None:
-    """Run the statements of routing, claiming and settling for nobody, in an open transaction.
+    """Run the statements of routing, claiming and settling without effect, in an open transaction.
 
-    None of them that may have to wait, as for the lock of routing. Where a table is locked, it
-    gives up: whoever waits for a connection may not need that table.
+    Statements that may block, such as the lock of routing, are left out. Gives up on a locked
+    table: the caller may not need it.
     """
     await run(connection, "connection/warm_patience")
     await run(connection, "routing/route_patience")
@@ -64,7 +55,7 @@ async def warm(connection: Connection) -> None:
     await run(connection, "routing/plan_mode", {"plans": Plans.KEPT.value})
     await run(connection, "claiming/lane_expired", {"since": END})
     await run(connection, "claiming/pace_take", {"endpoint_ids": _NOBODY, "free_too": False})
-    await run_bare(connection, "claiming/lane_claim", _CLAIM)
+    await run_bare(connection, *_CLAIM)
     await run(connection, "settling/lane_hold", _SETTLE)
     await run(connection, "settling/lane_settle", _SETTLE)
     await run(connection, "routing/lane_route_hold", _ROUTE)

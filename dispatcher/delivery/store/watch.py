@@ -1,4 +1,4 @@
-"""A connection beside the pool: for looking at the backlog, and for the doorbell.
+"""A connection outside delivery's pool, for the backlog monitor and the doorbell.
 
 Delivery never waits for it, and it never waits for delivery's connections.
 """
@@ -18,35 +18,35 @@ from sink.contract.schema import SCHEMA_REVISION
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What waits at one endpoint that is not disabled."""
+    """The backlog of one endpoint that is not disabled."""
 
     name: str
     breaker: str
     """A `BreakerState`."""
     due_lanes: int
-    """Lanes that may be claimed now; of each priority 10,000 are counted at most."""
+    """Lanes that may be claimed now; at most 10,000 of each priority are counted."""
     oldest_due_age_seconds: float
-    """For how long the one that is due longest has been due; 0 where none is."""
+    """Age of the lane that has been due longest; 0 where none is due."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What the database says of the state of delivery, as of one moment."""
+    """The backlog at one moment."""
 
     endpoints: tuple[Waiting, ...]
     partition_days_ahead: int
     misfit: str | None
-    """What is wrong with the schema, in words."""
+    """A message about an unsuitable schema; None: it fits."""
 
 
 class Listener:
-    """A session that hears the doorbell. `async with watch.listener() as listener:`."""
+    """A session that LISTENs to the doorbell. `async with watch.listener() as listener:`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    async def words(self, seconds: float) -> list[str]:
-        """Return what is rung, as soon as something is; nothing after so many seconds.
+    async def payloads(self, seconds: float) -> list[str]:
+        """Return the payloads of notifications once any arrives; empty after `seconds`.
 
         Raises `StoreUnavailableError` when the connection breaks.
         """
@@ -56,14 +56,14 @@ class Listener:
 
 
 class Watch:
-    """Looks at the database on a pool of one. Every method raises `StoreUnavailableError`."""
+    """Queries on a pool of one connection. Every method raises `StoreUnavailableError`."""
 
     def __init__(self, dsn: str) -> None:
         """`dsn` is a libpq URI or keywords."""
         self._sessions = Sessions(dsn, None, connections_max=1)
 
     async def open(self) -> None:
-        """Connect; raises `CommandError` for another schema."""
+        """Connect. Raises `CommandError` for another schema revision."""
         await self._sessions.open()
 
     async def close(self) -> None:
@@ -71,7 +71,7 @@ class Watch:
         await self._sessions.close()
 
     async def backlog(self) -> Backlog:
-        """Look at what waits."""
+        """Return the current backlog."""
 
         async def work(connection: Connection) -> Backlog:
             revisions = await run(connection, "schema_revision")
@@ -86,12 +86,12 @@ class Watch:
         return await self._sessions.transaction(work)
 
     async def ring(self, word: str) -> None:
-        """Ring the doorbell of every dispatcher with `word`."""
+        """Notify every dispatcher, with the payload `word`."""
         await self._sessions.rows("upkeep/doorbell_ring", {"word": word})
 
     @asynccontextmanager
     async def listener(self) -> AsyncIterator[Listener]:
-        """Connect a session that hears the doorbell; it is closed with the block."""
+        """Connect a session that listens to the doorbell; it is closed with the block."""
         async with translated():
             connection: Connection = await psycopg.AsyncConnection.connect(
                 self._sessions.conninfo, autocommit=True, row_factory=dict_row

@@ -1,20 +1,30 @@
-"""What the dispatcher says: one structured line per attempt, and every other line in one list."""
+"""The dispatcher's log: one structured line per attempt; `Line` lists every other line."""
 
+import json
 import logging
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, TextIO
 
 import structlog
 
 from dispatcher.delivery.rules.values import Attempt, Gap, PaceChange, Rescued, Settled, Settlement
-from dispatcher.delivery.telemetry.attempt_lines import delivered_lines, json_logger
+from dispatcher.outbound.request import key_text
 from dispatcher.shared.text import redact
 from sink.contract.key import Key
 from sink.contract.states import BreakerState, Outcome
+
+# Lines of delivered attempts are nearly all of the log. They hold numbers and one name, so they are
+# written by a template, many at once, and not searched for secrets each time.
+_LINE = (
+    '{"endpoint": %s, "subject": %d, "sequence": %d, "key": "%s", "attempt": %d,'
+    ' "outcome": "delivered", "status": %d, "ms": %d%s, "level": "info", "time": "%s",'
+    ' "what": "attempt"}'
+)
 
 
 class Line(StrEnum):
@@ -52,27 +62,27 @@ class Line(StrEnum):
 
 
 class Telemetry:
-    """Writes the lines and counts what they say. Never sees a body or a secret."""
+    """Writes log lines and counts them. Never handles a body or a secret."""
 
     def __init__(self) -> None:
         self._log: Any = structlog.get_logger()
         self.counts: Counter[str] = Counter()
 
-    def say(self, line: Line, **fields: object) -> None:
-        """Write a line that tells of normal work."""
+    def info(self, line: Line, **fields: object) -> None:
+        """Log normal work."""
         self._log.info(line.value, **fields)
 
     def warn(self, line: Line, **fields: object) -> None:
-        """Write a line that somebody should look at."""
+        """Log something that needs attention."""
         self._log.warning(line.value, **fields)
 
     def crashed(self, name: str, error: BaseException) -> None:
-        """Write down a fault of this program, with its stack."""
+        """Log an internal error with its stack trace."""
         self.counts["crashed"] += 1
         self._log.error(Line.CRASHED.value, loop=name, exc_info=error)
 
     def settled_all(self, settled: Iterable[tuple[str, Settled]]) -> None:
-        """Write a line for each attempt that is now on record, in one go where that is possible.
+        """Log each attempt that is now recorded, in one write where possible.
 
         Each result comes with the name of its endpoint.
         """
@@ -131,24 +141,24 @@ class Telemetry:
             case BreakerState.OPEN:
                 self.warn(Line.BREAKER_OPENED, endpoint=endpoint, until=until, reason=change.reason)
             case BreakerState.SLOW_START:
-                self.say(Line.BREAKER_RECOVERING, endpoint=endpoint, until=until)
+                self.info(Line.BREAKER_RECOVERING, endpoint=endpoint, until=until)
             case BreakerState.CLOSED:
                 self.breaker_closed(endpoint)
 
     def breaker_closed(self, endpoint: str) -> None:
-        """Write down that an endpoint is sent to as before."""
-        self.say(Line.BREAKER_CLOSED, endpoint=endpoint)
+        """Log that an endpoint's slow start is over."""
+        self.info(Line.BREAKER_CLOSED, endpoint=endpoint)
 
     def lease_lost(self, endpoint: str, settlement: Settlement) -> None:
-        """Write down results that came too late; the database has booked them as `unknown`."""
+        """Log results that came too late; the database has recorded them as `unknown`."""
         self._without_record(Line.LEASE_LOST, "lost_leases", endpoint, settlement)
 
     def result_dropped(self, endpoint: str, settlement: Settlement) -> None:
-        """Write down results that the database was away for; it will book them as `unknown`."""
+        """Log results dropped in an outage; the database will record them as `unknown`."""
         self._without_record(Line.RESULT_DROPPED, "dropped_results", endpoint, settlement)
 
     def rescued(self, endpoint: str, rescued: Rescued) -> None:
-        """Write down an attempt that ended with its lease."""
+        """Log an attempt that ended with its lease."""
         self.counts["rescued"] += 1
         self.warn(
             Line.LEASE_EXPIRED,
@@ -160,7 +170,7 @@ class Telemetry:
         )
 
     def gap(self, endpoint: str, gap: Gap) -> None:
-        """Write down a lane that cannot go on because its next entry is missing."""
+        """Log a lane that is stuck because its next entry is missing."""
         self.counts["gaps"] += 1
         self._log.error(
             Line.SEQUENCE_GAP.value,
@@ -180,8 +190,49 @@ class Telemetry:
             self.warn(line, **_attempt_fields(endpoint, settlement, attempt))
 
 
+def delivered_lines(endpoint: str, settlement: Settlement, time: str) -> list[str] | None:
+    """Return a JSON line for each attempt, or None if one of them was not delivered.
+
+    `time` is the time of the lines, in ISO 8601.
+    """
+    attempts = settlement.attempts
+    # Only the last attempt of a lane can be other than delivered, and only then is there a retry.
+    if not attempts or attempts[-1].outcome is not Outcome.DELIVERED:
+        return None
+    name, subject, final = _quoted(endpoint), settlement.subject_id, len(attempts) - 1
+    lane = f', "lane": "{settlement.move}"'
+    return [
+        _LINE
+        % (
+            name,
+            subject,
+            each.sequence,
+            key_text(each.key),
+            each.number,
+            each.status,
+            each.duration_ms,
+            lane if place == final else "",
+            time,
+        )
+        for place, each in enumerate(attempts)
+    ]
+
+
+def json_logger() -> Any | None:
+    """Return a logger that writes raw text where the log is JSON lines, else None."""
+    config = structlog.get_config()
+    if isinstance(config["processors"][-1], structlog.processors.JSONRenderer):
+        return config["logger_factory"]()
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _quoted(name: str) -> str:
+    return json.dumps(redact(name))
+
+
 def _written(logger: Any, lines: list[str]) -> list[str]:
-    """Write `lines`; returns an empty list, for the next ones."""
+    """Write `lines`; returns an empty list for the next ones."""
     if lines:
         logger.info("\n".join(lines))
     return []
@@ -209,7 +260,7 @@ def _whose(endpoint: str, settlement: Settlement, attempt: Attempt) -> dict[str,
 
 
 def configure(stream: TextIO = sys.stderr) -> None:
-    """Write JSON lines to `stream`, or key=value for a person at a terminal."""
+    """Log JSON lines to `stream`, or key=value pairs if it is a terminal."""
     renderer: Any = structlog.processors.JSONRenderer()
     if stream.isatty():
         renderer = structlog.processors.LogfmtRenderer(

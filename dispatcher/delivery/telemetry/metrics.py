@@ -1,6 +1,6 @@
-"""What a dispatcher measures, for Prometheus. docs/reference/metrics.md has each; a test compares.
+"""The metrics of a dispatcher, for Prometheus. docs/reference/metrics.md has each; a test compares.
 
-Counting is plain arithmetic in the event loop's thread; families are made when somebody asks.
+Counting is plain arithmetic in the event loop's thread; families are made at each scrape.
 """
 
 from collections import Counter
@@ -40,23 +40,23 @@ class Pools(Protocol):
 
     @property
     def connections(self) -> int:
-        """How many are open."""
+        """Number of open connections."""
         ...
 
     @property
     def waited_seconds(self) -> float:
-        """How long was waited for one, altogether."""
+        """Total time that callers waited for a connection."""
         ...
 
 
 class Measures:
-    """Everything that is measured, as it stands. Written by one thread, read by any."""
+    """Current values. Written by one thread, read by any."""
 
     def __init__(self) -> None:
         self.attempts: Counter[Labels] = Counter()
-        """By endpoint and outcome, as they are on record."""
+        """Recorded attempts by endpoint and outcome."""
         self.unknown: Counter[Labels] = Counter()
-        """By endpoint; those that a rescue booked too."""
+        """By endpoint; includes those that a rescue recorded."""
         self.fenced: Counter[Labels] = Counter()
         self.rescued: Counter[Labels] = Counter()
         self.dead: Counter[Labels] = Counter()
@@ -75,8 +75,8 @@ class Measures:
         self.breakers: Mapping[str, str] = {}
         self.partition_days_ahead: int | None = None
 
-    def know(self, endpoints: Iterable[str]) -> None:
-        """Show every counter of these: an increase from nothing is none to Prometheus."""
+    def initialise(self, endpoints: Iterable[str]) -> None:
+        """Start every counter of these at 0: Prometheus sees no increase from an absent series."""
         counters = (self.unknown, self.fenced, self.rescued, self.dead)
         for name in endpoints:
             for counter in (*counters, self.other_keys, self.stale, self.barred):
@@ -86,7 +86,7 @@ class Measures:
 
 
 class DispatcherCollector(Collector):
-    """Shows `measures` to Prometheus."""
+    """Exports `measures` to Prometheus."""
 
     def __init__(
         self,
@@ -96,62 +96,59 @@ class DispatcherCollector(Collector):
         in_flight: Callable[[], int],
         pool: Callable[[], Pools],
     ) -> None:
-        """`counts` are the log's, `in_flight` the lanes being sent.
-
-        `pool` looks at the connections.
-        """
+        """`counts` are the log's, `in_flight` the lanes being sent, `pool` the connections."""
         self._measures = measures
         self._counts = counts
         self._in_flight = in_flight
         self._pool = pool
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every family, those without a value too."""
+        """Yield every family, including those without a value."""
         yield from self._counters()
         yield from self._histograms()
         yield from self._gauges()
 
     def _counters(self) -> Iterator[Metric]:
         m, by = self._measures, ["endpoint"]
-        yield _counter("attempts", "Attempts on record", m.attempts, ["endpoint", "outcome"])
+        yield _counter("attempts", "Recorded attempts", m.attempts, ["endpoint", "outcome"])
         yield _counter("unknown_outcomes", "Attempts that may have arrived", m.unknown, by)
-        yield _counter("fenced_writes", "Results that came after their lease", m.fenced, by)
+        yield _counter("fenced_writes", "Results later than their lease", m.fenced, by)
         yield _counter("leases_expired", "Attempts that ended with their lease", m.rescued, by)
-        yield _counter("dead", "Entries given up", m.dead, by)
-        yield _counter("other_keys", "Answers that name another key", m.other_keys, by)
+        yield _counter("dead", "Dead letters", m.dead, by)
+        yield _counter("other_keys", "Answers about another key", m.other_keys, by)
         yield _counter("stale_answers", "First attempts answered stale", m.stale, by)
-        yield _counter("addresses_refused", "Attempts that our guard refused", m.barred, by)
-        yield _counter("replay_items", "Items taken of replays", {(): m.replay_items}, [])
-        for name, told, key in (
-            ("dropped_results", "Results given up in an outage", "dropped_results"),
-            ("sequence_gaps", "Claims that met a missing entry", "gaps"),
-            ("crashes", "Faults of this program", "crashed"),
+        yield _counter("addresses_refused", "Attempts that the address guard refused", m.barred, by)
+        yield _counter("replay_items", "Claimed items of replays", {(): m.replay_items}, [])
+        for name, help_text, key in (
+            ("dropped_results", "Results dropped during an outage", "dropped_results"),
+            ("sequence_gaps", "Claims that found a missing entry", "gaps"),
+            ("crashes", "Internal errors", "crashed"),
         ):
-            yield _counter(name, told, {(): self._counts.get(key, 0)}, [])
+            yield _counter(name, help_text, {(): self._counts.get(key, 0)}, [])
         waited = self._pool().waited_seconds
-        yield _counter("db_pool_wait_seconds", "Waiting for a connection", {(): waited}, [])
+        yield _counter("db_pool_wait_seconds", "Waits for a connection", {(): waited}, [])
 
     def _histograms(self) -> Iterator[Metric]:
         m = self._measures
-        for name, told, histogram, labels in (
-            ("attempt", "Time of an attempt", m.attempt_seconds, ["endpoint", "outcome"]),
+        for name, help_text, histogram, labels in (
+            ("attempt", "Duration of an attempt", m.attempt_seconds, ["endpoint", "outcome"]),
             ("end_to_end", "From an entry to its 2xx", m.end_to_end_seconds, ["endpoint"]),
-            ("claim", "Time of a claim", m.claim_seconds, []),
-            ("settle", "Time of a settlement", m.settle_seconds, []),
+            ("claim", "Duration of a claim", m.claim_seconds, []),
+            ("settle", "Duration of a settlement", m.settle_seconds, []),
         ):
-            family = HistogramMetricFamily(f"{_PREFIX}{name}_seconds", told, labels=labels)
+            family = HistogramMetricFamily(f"{_PREFIX}{name}_seconds", help_text, labels=labels)
             yield histogram.add_to(family)
         lanes = HistogramMetricFamily(
-            f"{_PREFIX}claim_batch_size", "Lanes that a claim took", labels=[]
+            f"{_PREFIX}claim_batch_size", "Lanes taken by a claim", labels=[]
         )
         yield m.claim_lanes.add_to(lanes)
 
     def _gauges(self) -> Iterator[Metric]:
         m, by = self._measures, ["endpoint"]
-        yield _gauge("due", "Lanes that may be claimed", _labelled(m.due), by)
+        yield _gauge("due", "Due lanes", _labelled(m.due), by)
         yield _gauge(
             "oldest_due_age_seconds",
-            "How long a lane has been due",
+            "Age of the lane that has been due longest",
             _labelled(m.oldest_due_age_seconds),
             by,
         )
@@ -160,12 +157,17 @@ class DispatcherCollector(Collector):
             for name, found in m.breakers.items()
             for state in BreakerState
         }
-        yield _gauge("breaker_state", "1 for the state", breakers, ["endpoint", "state"])
+        yield _gauge("breaker_state", "1 for the current state", breakers, ["endpoint", "state"])
         yield _gauge("inflight", "Lanes being sent", {(): self._in_flight()}, [])
-        yield _gauge("db_connections", "Connections open", {(): self._pool().connections}, [])
-        yield _gauge("clock_skew_seconds", "Our clock ahead", _known(m.clock_skew_seconds), [])
+        yield _gauge("db_connections", "Open connections", {(): self._pool().connections}, [])
+        yield _gauge(
+            "clock_skew_seconds",
+            "Offset of this host's clock from the database's",
+            _known(m.clock_skew_seconds),
+            [],
+        )
         days = _known(m.partition_days_ahead)
-        yield _gauge("partition_days_ahead", "Days with partitions", days, [])
+        yield _gauge("partition_days_ahead", "Days ahead that have partitions", days, [])
 
 
 _PREFIX = "holdfast_"
@@ -180,18 +182,18 @@ def _labelled(values: Mapping[str, float]) -> Mapping[Labels, float]:
 
 
 def _counter(
-    name: str, told: str, values: Mapping[Labels, float], labels: Iterable[str]
+    name: str, help_text: str, values: Mapping[Labels, float], labels: Iterable[str]
 ) -> CounterMetricFamily:
-    family = CounterMetricFamily(f"{_PREFIX}{name}", told, labels=list(labels))
+    family = CounterMetricFamily(f"{_PREFIX}{name}", help_text, labels=list(labels))
     for each, value in list(values.items()):
         family.add_metric(each, value)
     return family
 
 
 def _gauge(
-    name: str, told: str, values: Mapping[Labels, float], labels: Iterable[str]
+    name: str, help_text: str, values: Mapping[Labels, float], labels: Iterable[str]
 ) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(f"{_PREFIX}{name}", told, labels=list(labels))
+    family = GaugeMetricFamily(f"{_PREFIX}{name}", help_text, labels=list(labels))
     for each, value in list(values.items()):
         family.add_metric(each, value)
     return family

@@ -1,9 +1,8 @@
-"""A span for each attempt where the program has set up OpenTelemetry; elsewhere nothing at all.
+"""A span for each attempt where the process has set up OpenTelemetry; otherwise nothing.
 
 An attempt is a trace of its own with a link to the entry's `traceparent`: a batch may have more
-entries than a trace can hold, and its retries go on for days. A span never holds a subject, a key,
-a URL or a body; of what failed it tells the outcome alone, because messages may quote what they
-are about.
+entries than a trace can hold, and its retries take days. A span never holds a subject, a key, a URL
+or a body. Of a failure it holds only the outcome, because error messages may quote data.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,13 +22,13 @@ _NAME = "holdfast.dispatcher"
 
 
 class AttemptSpan:
-    """The span of one attempt; without OpenTelemetry it takes note of nothing."""
+    """The span of one attempt; without OpenTelemetry it records nothing."""
 
     def __init__(self, span: "Span | None") -> None:
         self._span = span
 
     def judged(self, attempt: Attempt) -> None:
-        """Note what became of the attempt."""
+        """Record the outcome of the attempt."""
         if self._span is None:
             return
         self._span.set_attribute("holdfast.outcome", attempt.outcome.value)
@@ -44,15 +43,15 @@ _NOTHING = nullcontext(AttemptSpan(None))
 
 
 def attempt_spans() -> Callable[[Endpoint, Entry], AbstractContextManager[AttemptSpan]] | None:
-    """Return `attempt_span`, or None where OpenTelemetry is not set up by now."""
+    """Return `attempt_span`, or None where OpenTelemetry is not set up yet."""
     return None if _tracer() is None else attempt_span
 
 
 def attempt_span(endpoint: Endpoint, entry: Entry) -> AbstractContextManager[AttemptSpan]:
-    """Let a block be a span, the current one of its task, that ends with it.
+    """Run a block as the current span of its task.
 
-    What the block raises is raised, and is not part of the span. Without opentelemetry-api, or
-    without an SDK, this is nothing.
+    Exceptions of the block propagate and are not recorded. Without opentelemetry-api, or without
+    an SDK, there is no span.
     """
     tracer = _tracer()
     return _NOTHING if tracer is None else _span(tracer, endpoint, entry)
@@ -62,7 +61,7 @@ def attempt_span(endpoint: Endpoint, entry: Entry) -> AbstractContextManager[Att
 def _span(tracer: "Tracer", endpoint: Endpoint, entry: Entry) -> Iterator[AttemptSpan]:
     with tracer.start_as_current_span(
         "holdfast.deliver",
-        # The attempt is nobody's child, whatever the dispatcher's own task may be part of.
+        # The attempt is a root span, even where the dispatcher's own task has a span.
         context=import_module("opentelemetry.context").Context(),
         kind=_api().SpanKind.CLIENT,
         attributes={
@@ -74,7 +73,7 @@ def _span(tracer: "Tracer", endpoint: Endpoint, entry: Entry) -> Iterator[Attemp
             "holdfast.attempt": entry.number,
         },
         links=_links(entry.traceparent),
-        # Both would take the message of an error, which may quote what was sent.
+        # Both would record the message of an error, which may quote data.
         record_exception=False,
         set_status_on_exception=False,
     ) as span:

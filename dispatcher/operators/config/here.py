@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from dispatcher.operators.config.rules import References
-from dispatcher.outbound.endpoint import Endpoint, EndpointRow
+from dispatcher.outbound.endpoint import endpoint_of
 from dispatcher.outbound.reference_rule import (
     ALLOW_DIR,
     ALLOW_PREFIX,
@@ -16,7 +16,6 @@ from dispatcher.outbound.reference_rule import (
     rule_of,
 )
 from sink.contract.exits import CommandError, ExitCode
-from sink.contract.states import OrderPolicy
 
 PACKAGES = (
     *("psycopg", "typer", "httpx", "httptools", "uvloop", "structlog", "alembic", "sqlalchemy"),
@@ -78,7 +77,7 @@ def references(rows: Sequence[Mapping[str, Any]]) -> list[References]:
         return [References(row["name"], str(error), ()) for row in rows]
     found = []
     for row in rows:
-        material = read_material(EndpointRow(_endpoint(row), True, tuple(row["secret_refs"])), rule)
+        material = read_material(endpoint_of(row), rule)
         found.append(References(row["name"], material.fault, material.exposed))
     return found
 
@@ -87,25 +86,6 @@ def variables(rows: Sequence[Mapping[str, Any]]) -> set[str]:
     """Return the names of the variables of the environment that endpoints refer to."""
     named = [each for row in rows for each in references_of(row)]
     return {text.removeprefix("env:") for text in named if text.startswith("env:")}
-
-
-def _endpoint(row: Mapping[str, Any]) -> Endpoint:
-    """Return as much of an endpoint as its references need."""
-    return Endpoint(
-        id=row["id"],
-        name=row["name"],
-        url=row["url"],
-        allowed=(),
-        connect_timeout=1.0,
-        total_timeout=1.0,
-        concurrency=1,
-        schedule_seconds=(),
-        order_policy=OrderPolicy.STOP,
-        headers=tuple(sorted(row["headers"].items())),
-        ca_ref=row["ca_ref"],
-        client_cert_ref=row["client_cert_ref"],
-        client_key_ref=row["client_key_ref"],
-    )
 
 
 def _version(package: str) -> str | None:

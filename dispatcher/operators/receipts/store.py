@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 
 from dispatcher.operators.common.session import OperatorSession, Row, operator_connection
 from dispatcher.operators.receipts.rules import IN_FLIGHT, Here, Proof
-from dispatcher.outbound.endpoint import Endpoint, EndpointRow
+from dispatcher.outbound.endpoint import EndpointRow, endpoint_of
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
-from sink.contract.states import OrderPolicy, Outcome
+from sink.contract.states import Outcome
 from sink.contract.wire import ReceiptOutcome
 
 PAGE = 4000
@@ -53,7 +53,7 @@ class Sent(OperatorSession):
                 " `holdfast endpoint list`.",
                 ExitCode.NOTHING_MATCHED,
             )
-        return EndpointRow(_endpoint(row), active=True, secret_refs=tuple(row["secret_refs"]))
+        return endpoint_of(row)
 
     def wanted(
         self, endpoint_id: int, since: Moment, until: Moment, subject: str | None, *, hashed: bool
@@ -176,22 +176,4 @@ def _here(row: Row) -> Here:
         last=row["outcome"],
         proof=Proof(ReceiptOutcome(stored["outcome"]), stored["applied_at"]) if stored else None,
         body_sha256=row["body_sha256"],
-    )
-
-
-def _endpoint(row: Row) -> Endpoint:
-    return Endpoint(
-        id=row["id"],
-        name=row["name"],
-        url=row["url"],
-        allowed=tuple(row["allow_cidrs"]),
-        connect_timeout=row["connect_timeout_ms"] / 1000,
-        total_timeout=row["total_timeout_ms"] / 1000,
-        concurrency=row["concurrency"],
-        schedule_seconds=tuple(row["schedule_seconds"]),
-        order_policy=OrderPolicy(row["order_policy"]),
-        headers=tuple(sorted(row["headers"].items())),
-        ca_ref=row["ca_ref"],
-        client_cert_ref=row["client_cert_ref"],
-        client_key_ref=row["client_key_ref"],
     )

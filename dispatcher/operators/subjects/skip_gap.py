@@ -1,11 +1,10 @@
-"""Letting a lane go on behind decisions that are not stored any more.
+"""Skipping a gap: a lane continues after decisions that are no longer stored.
 
-A lane never jumps over a missing sequence by itself: what is missing may come back from a backup.
-What a person gave up with its day (`db prune` keeps nothing for an endpoint that is disabled) does
-not come back.
+A lane never skips a missing sequence by itself: a backup may bring the entry back. Entries that an
+operator dropped with their day do not come back (`db prune` keeps nothing for a disabled endpoint).
 
-Where an endpoint takes some types alone, a lane goes to the next entry of these by itself: what is
-not stored cannot be told there from what was never wanted.
+A lane of an endpoint that takes some types only has no gaps: a missing entry looks like one of a
+type that the endpoint does not take.
 """
 
 from collections.abc import Iterator
@@ -19,20 +18,20 @@ from sink.contract.exits import CommandError, ExitCode
 ACTION = "lane.pass"
 
 
-class Passing(OperatorSession):
-    """Lanes in front of a gap; use `passing(dsn)` to get it."""
+class GapSkipper(OperatorSession):
+    """Lanes that wait at a gap; use `skip_gap(dsn)` to get it."""
 
     def pass_missing(self, subject: str, endpoint: str, reason: str) -> Row:
-        """Let the lane go on with the first entry behind its place that is stored.
+        """Let the lane continue with its next stored entry.
 
         Returns `subject`, `endpoint`, `passed_from` and `passed_to` (the sequences that are not
         stored, both included) and `next_sequence` (None: nothing is left to deliver). Raises
-        `CommandError` where there is no such lane, nothing is missing at its head, a dead letter
-        holds it, or it is under way; nothing is changed then.
+        `CommandError` if there is no such lane, nothing is missing at its head, a dead letter holds
+        it, or it is leased; nothing is changed then.
         """
         with self._transaction():
             lane = self._maybe("subjects/lane_take", {"subject": subject, "endpoint": endpoint})
-            passed = _judged(lane, subject, endpoint)
+            passed = _gap(lane, subject, endpoint)
             place = {name: passed[name] for name in ("endpoint_id", "subject_id")}
             self._run("subjects/lane_pass", {**place, "passed": passed["passed_to"]})
             done = {
@@ -47,14 +46,14 @@ class Passing(OperatorSession):
 
 
 @contextmanager
-def passing(dsn: str | None) -> Iterator[Passing]:
-    """Connect in the operator's role; raises `CommandError` when that is not possible."""
+def skip_gap(dsn: str | None) -> Iterator[GapSkipper]:
+    """Connect in the operator's role; raises `CommandError` if that is not possible."""
     with operator_connection(dsn) as connection:
-        yield Passing(connection)
+        yield GapSkipper(connection)
 
 
-def _judged(lane: Row | None, subject: str, endpoint: str) -> Row:
-    """Return the lane with what may be passed; raises `CommandError` where nothing may."""
+def _gap(lane: Row | None, subject: str, endpoint: str) -> Row:
+    """Return the lane with the range of its gap; raises `CommandError` if it has none to skip."""
     where = f"the lane of {one_line(subject)} at {endpoint}"
     if lane is None:
         raise CommandError(

@@ -1,5 +1,5 @@
--- How many whole days after today every partitioned table has a partition for, without a gap: 0 is today alone, -1 not
--- even that. Index: the catalogue's own.
+-- For how many days after today every partitioned table has a partition, without a gap: 0 is only today, -1 not even
+-- today. Index: the catalogue's own.
 SELECT min(ahead.day) - 1 AS days
 FROM unnest(ARRAY['attempt', 'entry', 'suppressed']) AS parent
 CROSS JOIN generate_series(0, 400) AS ahead (day)

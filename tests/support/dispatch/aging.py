@@ -1,4 +1,4 @@
-"""Days long past: what is in a database is moved back, as if it had been written then."""
+"""Moves the contents of a database into the past, as if they had been written then."""
 
 from datetime import UTC, date, datetime, timedelta
 
@@ -6,7 +6,7 @@ import psycopg
 from psycopg import sql
 
 OLD = 100
-"""Days after which nobody is to need anything."""
+"""Days after which nothing is needed any more."""
 
 MOVE = (
     "UPDATE holdfast.entry SET created_at = created_at - %(by)s",

@@ -2,7 +2,7 @@
 
 `--clock-file PATH` shifts the wall clock of this process by the seconds that the file holds, from
 the moment at which it appears; clocks that measure durations go on. `--resolve NAME=A,B,...` lets a
-name have another address each time it is looked up, the last one for ever; `-` is a name that does
+name have another address at each lookup, the last one for ever; `-` is a name that does
 not exist and `hang` a resolver that does not answer in time. `--set MODULE.NAME=NUMBER` replaces a
 constant. Nothing of the product knows about this.
 """
@@ -41,7 +41,7 @@ def bend_clock(file: Path) -> None:
 
 
 def bend_resolver(name: str, answers: list[str]) -> None:
-    """Answer for `name` ourselves, in whatever way the event loop would have asked."""
+    """Answer lookups of `name`, whichever way the event loop makes them."""
     left = list(answers)
     real = socket.getaddrinfo
 

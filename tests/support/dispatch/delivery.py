@@ -1,4 +1,4 @@
-"""What the delivery tables say, and delivery state set up by hand."""
+"""Reads the delivery tables, and sets up delivery state by hand."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ MAKE_DUE = "UPDATE holdfast.lane SET due_at = now() WHERE due_at IS NOT NULL AND
 
 
 class LaneRow(NamedTuple):
-    """A lane, as far as a test looks at it."""
+    """The columns of a lane that tests read."""
 
     delivered: int
     last: int
@@ -59,7 +59,7 @@ def attempts(db: psycopg.Connection) -> list[AttemptRow]:
 
 
 def expire_leases(db: psycopg.Connection) -> None:
-    """Let every lease run out."""
+    """Expire every lease."""
     db.execute(EXPIRE)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 
-from dispatcher.delivery.repeat_check import Asker
+from dispatcher.delivery.repeat_check import RepeatChecker
 from dispatcher.delivery.service import Dispatcher, Report
 from dispatcher.delivery.settings import Settings
 from dispatcher.delivery.store.postgres import PostgresStore
@@ -70,12 +70,12 @@ def drain(dsn: str, *, engine: EngineName = "auto", **changes: Any) -> Report:
 
 async def _run(given: Settings, engine: EngineName) -> Report:
     store, transport = PostgresStore(given.dsn), open_transport(engine, given.ca_file)
-    asker = Asker(given.ca_file)
+    checker = RepeatChecker(given.ca_file)
     try:
         await store.open()
-        return await Dispatcher(given, store, transport, find=asker.find).run()
+        return await Dispatcher(given, store, transport, check_repeat=checker.check).run()
     finally:
-        await asker.close()
+        await checker.close()
         await transport.close()
         await store.close()
 
@@ -107,11 +107,11 @@ class Process:
         os.kill(self.process.pid, number)
 
     def terminate(self) -> None:
-        """Tell it to stop (SIGTERM)."""
+        """Stop it (SIGTERM)."""
         self.send(signal.SIGTERM)
 
     def go_on(self) -> None:
-        """Let it go on after it stood still (SIGCONT)."""
+        """Resume it after it was stopped (SIGCONT)."""
         self.send(signal.SIGCONT)
 
     def until(self, condition: Callable[[], object]) -> None:

@@ -31,7 +31,7 @@ class HastyReceiver:
         self.goes_on = Event()
         """Until this is set it reads nothing behind the first head."""
         self._listener = socket.socket()
-        # What nobody reads fills a small window, and then stays with whoever sent it.
+        # Unread bytes fill a small window; the rest stays with the sender.
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _WINDOW)
         self._listener.bind(("127.0.0.1", 0))
         self._listener.listen()

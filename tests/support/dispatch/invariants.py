@@ -128,7 +128,7 @@ def _attempts(db: psycopg.Connection) -> list[Tried]:
 
 
 def _limbo(db: psycopg.Connection, entries: Mapping[Place, Entry]) -> Iterator[str]:
-    """I9: everything is delivered or dead; nothing waits where nobody looks."""
+    """I9: every entry is delivered or a dead letter; none waits unseen."""
     for (batch_no,) in db.execute(UNROUTED):
         yield f"I9 batch {batch_no}: not routed"
     for endpoint, subject, token, due, delivered, last in db.execute(LANES):
@@ -151,7 +151,7 @@ def _lost(entries: Mapping[Place, Entry], received: Mapping[str, Sequence[Seen]]
         if (name, key) not in arrived and place[:2] not in behind_dead:
             yield f"I1 {key}: {place} never arrived"
     for name, key in arrived - wanted.keys():
-        yield f"I1 {key}: arrived at {name}, but is no decision of the outbox"
+        yield f"I1 {key}: arrived at {name}, but is not a decision of the outbox"
 
 
 def _changed(
@@ -169,7 +169,7 @@ def _changed(
 
 
 def _misrecorded(entries: Mapping[Place, Entry], tried: Sequence[Tried]) -> Iterator[str]:
-    """I5, I7, I8: the attempts on record tell one story, and the lanes tell the same."""
+    """I5, I7, I8: recorded attempts are consistent with each other and with the lanes."""
     of_entry: dict[Place, list[Tried]] = defaultdict(list)
     of_lane: dict[tuple[str, str], list[UUID]] = defaultdict(list)
     for each in tried:
@@ -192,7 +192,7 @@ def _misrecorded(entries: Mapping[Place, Entry], tried: Sequence[Tried]) -> Iter
         if good and good[-1] != numbers[-1]:
             yield f"I8 {entry.key}: {place} tried again (attempts {numbers}) after {good[-1]}"
     for place in of_entry:
-        yield f"I1 {place}: has attempts, but is no decision of the outbox"
+        yield f"I1 {place}: has attempts, but is not a decision of the outbox"
 
 
 def _repeated(

@@ -19,7 +19,7 @@ GOOD = Misbehaviour()
 
 @dataclass
 class Listening:
-    """A running listener and what it said it heard."""
+    """A running listener and the arrivals that it reported."""
 
     url: str
     listener: Listener

@@ -1,4 +1,4 @@
-"""Pruning as the command does it, and what is left."""
+"""Pruning as the command does it, and the remaining days."""
 
 import psycopg
 
@@ -6,7 +6,7 @@ from migrations.prune import Day, Outcome, prune
 
 
 def pruned_days(dsn: str, *, older_than: int = 90, dry_run: bool = False) -> list[Day]:
-    """Prune once; the days that were looked at."""
+    """Prune once; returns the days that were checked."""
     return prune(dsn, days=older_than, dry_run=dry_run, reason="test")
 
 

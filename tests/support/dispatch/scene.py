@@ -23,7 +23,7 @@ Each engine meets these faults by itself in `tests/integration/dispatcher/test_t
 """
 
 LEASE_SECONDS = 2.5
-"""Short, so that a lease runs out within a test."""
+"""Short, so that a lease ends within a test."""
 
 TIMEOUTS = {"connect_timeout_ms": 500, "total_timeout_ms": 500}
 """Of an endpoint whose attempts fit into such a lease."""
@@ -91,7 +91,7 @@ class Scene:
         drain(self.dsn, **changes)
 
     def unknown(self) -> int:
-        """Count the attempts whose outcome nobody knows."""
+        """Count the attempts with an unknown outcome."""
         query = "SELECT count(*) FROM holdfast.attempt WHERE outcome = 'unknown'"
         (count,) = self.db.execute(query).fetchone() or (0,)
         return int(count)

@@ -107,12 +107,12 @@ def raw(*pieces: bytes) -> Behaviour:
 
 
 async def reset(_seen: Seen, wire: Wire) -> None:
-    """Take the whole request, then reset the connection."""
+    """Read the whole request, then reset the connection."""
     wire.reset()
 
 
 async def close(_seen: Seen, wire: Wire) -> None:
-    """Take the whole request, then close the connection without a word."""
+    """Read the whole request, then close the connection without an answer."""
     wire.writer.close()
 
 
@@ -189,7 +189,7 @@ class WebhookReceiver:
         self._await(self._shut())
 
     def close(self) -> None:
-        """End for good."""
+        """Stop; it cannot start again."""
         self.stop()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

@@ -15,7 +15,7 @@ from dispatcher.api.console.frame.templates_setup import link
 from dispatcher.api.explained import explaining
 from dispatcher.api.strict import no_others
 from dispatcher.operators.subjects.repair import repair_commands
-from dispatcher.operators.subjects.skip_gap import Passing
+from dispatcher.operators.subjects.skip_gap import GapSkipper
 from dispatcher.operators.subjects.store import WAITING_MAX, Held, Subjects, WantedSubjects
 from dispatcher.operators.why.rules import Verdict
 from dispatcher.shared.text import one_line
@@ -121,7 +121,7 @@ def pass_missing(request: Request, person: Operator, form: Form) -> Response:
     """Pass it. A lane where nothing is missing, or that a dead letter holds, is left alone."""
     reason = reason_of(form)
     name, endpoint = (given(form.get(each, "")) or "" for each in ("name", "endpoint"))
-    with person.session.open(Passing) as store:
+    with person.session.open(GapSkipper) as store:
         done = store.pass_missing(name, endpoint, reason)
     first, last, then = done["passed_from"], done["passed_to"], done["next_sequence"]
     which = f"Sequence {first:,}" if first == last else f"Sequences {first:,} to {last:,}"

@@ -195,7 +195,7 @@ def sent_again(dsn: str, db: psycopg.Connection) -> Counter[str]:
 def test_receiver_that_puts_an_entry_off_uses_up_no_step_of_its_schedule(
     dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
 ) -> None:
-    """Nor of a replay's, which begins the schedule anew."""
+    """Nor of a replay's, which starts the schedule anew."""
     add_endpoint(db, receiver.url, schedule_seconds=[0])
     decisions.write("m_1")
     receiver.script = PutOff(4)
@@ -214,7 +214,7 @@ def _needs(dsn: str) -> dict[str, int]:
 def test_decision_that_is_called_stale_without_a_reason_needs_a_person_for_a_day(
     dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
 ) -> None:
-    """As of a receiver that was restored, or that somebody sent a forged sequence."""
+    """As of a receiver that was restored, or that got a forged sequence."""
     add_endpoint(db, receiver.url)
     decisions.write("m_fine", "m_stale", "m_stale")
     receiver.script = lambda seen: said(
@@ -234,7 +234,7 @@ def test_decision_that_is_called_stale_without_a_reason_needs_a_person_for_a_day
     assert _needs(dsn) == {}
 
 
-def test_stale_answer_that_a_later_decision_or_the_receipt_explains_needs_nobody(
+def test_stale_answer_that_a_later_decision_or_the_receipt_explains_needs_no_attention(
     dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
 ) -> None:
     add_endpoint(db, receiver.url, order_policy="skip", schedule_seconds=[0])

@@ -1,4 +1,4 @@
-"""The doorbell: rung by the real sink, heard by the real dispatcher, and needed by nobody."""
+"""The doorbell: rung by the real sink, heard by the real dispatcher, and never required."""
 
 import asyncio
 import logging
@@ -55,14 +55,14 @@ def latencies(decisions: Decisions, receiver: WebhookReceiver, count: int) -> li
     return found
 
 
-def test_batch_is_delivered_because_of_the_bell_and_not_because_somebody_looked(
+def test_batch_is_delivered_because_of_the_doorbell_and_not_by_polling(
     dsn: str,
     db: psycopg.Connection,
     ringing: Decisions,
     receiver: WebhookReceiver,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """New batches are looked for once a minute here, so that only the bell can be the cause."""
+    """Polling runs once a minute here, so only the doorbell can be the cause."""
 
     def pulse(shortest: float, longest: float) -> Pulse:
         return Pulse(60, 60) if longest == service.ROUTE_SECONDS else Pulse(shortest, longest)
@@ -136,7 +136,7 @@ async def _until(doorbell: Doorbell, condition: Callable[[], bool]) -> None:
     task = asyncio.create_task(doorbell.run())
     try:
         async with asyncio.timeout(30):
-            while not condition():  # noqa: ASYNC110 - told by a log, not by an event
+            while not condition():  # noqa: ASYNC110 - reported by a log, not by an event
                 await asyncio.sleep(0.01)
     finally:
         task.cancel()
@@ -151,7 +151,7 @@ class Heard(Telemetry):
         super().__init__()
         self.lines: list[str] = []
 
-    def say(self, line: Line, **_fields: object) -> None:
+    def info(self, line: Line, **_fields: object) -> None:
         self.lines.append(line.value)
 
     def warn(self, line: Line, **_fields: object) -> None:
@@ -232,7 +232,7 @@ def test_doorbell_that_cannot_be_rung_is_a_warning_and_the_batch_is_written(
     real = sink.transaction.writer.execute
 
     def cut(connection: psycopg.Connection, name: str, **values: object) -> object:
-        if name == "doorbell":
+        if name == "batch/doorbell":
             pid = connection.info.backend_pid
             db.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
         return real(connection, name, **values)

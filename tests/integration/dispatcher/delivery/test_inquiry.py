@@ -91,7 +91,7 @@ def receiver() -> Iterator[Asked]:
             thread.join()
 
 
-def test_each_key_is_asked_once_signed_and_on_few_connections(receiver: Asked) -> None:
+def test_each_key_has_one_signed_inquiry_on_few_connections(receiver: Asked) -> None:
     with Inquirer(receiver.url, row_of(f"{receiver.url}/webhooks"), MATERIAL) as inquirer:
         found = inquirer.known(KEYS)
         assert list(inquirer.known([])) == []
@@ -120,7 +120,7 @@ def test_busy_receiver_is_asked_again(receiver: Asked) -> None:
     assert len(receiver.seen) == 2
 
 
-def test_one_answer_that_cannot_be_believed_ends_the_asking(receiver: Asked) -> None:
+def test_one_unproven_answer_ends_the_inquiry(receiver: Asked) -> None:
     receiver.script = lambda seen: (302, b"") if seen.target.endswith(KEYS[3]) else known(seen)
     with (
         Inquirer(receiver.url, row_of(receiver.url), MATERIAL) as inquirer,
@@ -129,7 +129,7 @@ def test_one_answer_that_cannot_be_believed_ends_the_asking(receiver: Asked) -> 
         inquirer.known(KEYS)
 
 
-def test_address_that_cannot_be_asked_is_refused_in_words(receiver: Asked) -> None:
+def test_unusable_address_is_refused(receiver: Asked) -> None:
     row = row_of(receiver.url)
     for url, words in (
         ("ftp://x", "not http"),

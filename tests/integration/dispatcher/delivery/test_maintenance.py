@@ -123,12 +123,12 @@ def test_endpoint_that_is_added_from_the_beginning_begins_at_what_is_stored(
     decisions.write("m_1")
     drain(dsn)
     receiver.seen.clear()
-    told = holdfast(
+    done = holdfast(
         *("endpoint", "add", "second", "--url", receiver.url, "--secret-ref"),
         *("env:HOLDFAST_SECRET_TEST", "--allow-cidr", "127.0.0.0/8", "--from-beginning"),
         dsn=dsn,
     )
-    assert told.returncode == ExitCode.OK, told.stderr
+    assert done.returncode == ExitCode.OK, done.stderr
     report = drain(dsn)
     assert receiver.sequences("m_1") == [3]
     assert report.counts.get("gaps", 0) == 0
@@ -257,7 +257,7 @@ def test_tomorrow_that_is_missing_is_made_while_it_runs(
     ],
 )
 def test_senseless_retention_is_one_line(dsn: str, options: list[str], complaint: str) -> None:
-    told = holdfast("dispatch", *options, dsn=dsn)
-    assert told.returncode == ExitCode.USAGE
-    assert complaint in told.stderr
-    assert len(told.stderr.strip().splitlines()) == 1
+    done = holdfast("dispatch", *options, dsn=dsn)
+    assert done.returncode == ExitCode.USAGE
+    assert complaint in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1

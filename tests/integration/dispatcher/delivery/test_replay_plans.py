@@ -26,9 +26,9 @@ def test_plan_says_of_each_entry_what_a_replay_would_do(
     decisions.write("m_ok", "m_dead", "m_dead", "m_retry", "m_retry")
     drain(dsn)
     with replays(dsn) as store:
-        plan = store.plan(ALL, reason="look")
+        plan = store.plan(ALL, reason="plan")
         items = store.items(plan["id"], limit=10)
-        again = store.plan(ALL, reason="look", id_=plan["id"])
+        again = store.plan(ALL, reason="plan", id_=plan["id"])
 
     counts = plan["counts"]
     assert counts["kinds"] == {
@@ -218,9 +218,9 @@ def test_batches_by_their_numbers_are_those_alone_when_a_checkpoint_began_anew(
     for n in range(3):
         decisions.write(f"m_before_{n}")
     db.execute("UPDATE holdfast.stream SET query_id = NULL")
-    with Decisions(dsn) as anew:
+    with Decisions(dsn) as restarted:
         for n in range(3):
-            anew.write(f"m_after_{n}")
+            restarted.write(f"m_after_{n}")
     drain(dsn)
     second = ReplayFilter(stream="test", first_batch=2, last_batch=2)
     every = {each for (each,) in db.execute("SELECT key FROM holdfast.entry")}

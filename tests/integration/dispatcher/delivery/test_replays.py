@@ -61,7 +61,7 @@ def test_released_dead_letter_lets_its_lane_go_on_with_a_full_schedule(
     assert [(each.number, each.outcome) for each in attempts(db)] == [(1, "failed"), (2, "failed")]
     id_ = applied(dsn, DEAD)
     drain(dsn)
-    # Two further attempts: the schedule began anew. Then it is dead again.
+    # Two further attempts: the schedule started anew. Then it is a dead letter again.
     assert [each.number for each in attempts(db)] == [1, 2, 3, 4]
     receiver.script = lambda _: answer(200)
     applied(dsn, DEAD)
@@ -75,7 +75,7 @@ def test_released_dead_letter_lets_its_lane_go_on_with_a_full_schedule(
     assert {resolution for resolution, _ in resolved} == {"redelivered"}
 
 
-def test_dead_letter_that_its_lane_passed_is_sent_beside_the_lane_and_resolved(
+def test_dead_letter_that_its_lane_passed_is_sent_next_to_the_lane_and_resolved(
     dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
 ) -> None:
     add_endpoint(db, receiver.url, order_policy="skip")

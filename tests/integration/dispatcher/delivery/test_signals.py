@@ -102,11 +102,11 @@ def test_second_sigterm_with_500_in_flight_books_what_was_sent_and_nothing_else(
     assert {row.outcome for row in rows} == {"unknown"}
     assert {(row.sequence, row.number) for row in rows} == {(1, 1)}
     arrived = {seen.subject for seen in receiver.seen}
-    booked = {row.subject for row in rows}
-    assert arrived <= booked
+    recorded = {row.subject for row in rows}
+    assert arrived <= recorded
     for subject, lane in lanes(db).items():
         assert lane.token is None
-        assert (lane.delivered, lane.attempt) == (0, 1 if subject in booked else 0)
+        assert (lane.delivered, lane.attempt) == (0, 1 if subject in recorded else 0)
 
 
 def test_nothing_secret_is_in_the_log_whatever_goes_wrong(
@@ -144,7 +144,7 @@ def test_nothing_secret_is_in_the_log_whatever_goes_wrong(
         assert canary not in text, canary
 
 
-def test_dispatcher_killed_in_a_heartbeat_leaves_no_sign_of_life(
+def test_dispatcher_killed_in_a_heartbeat_leaves_no_heartbeat(
     dsn: str, db: psycopg.Connection, tmp_path: Path
 ) -> None:
     with dispatching(dsn, tmp_path / "log", failpoints="D12=kill") as running:

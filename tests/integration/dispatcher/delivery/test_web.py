@@ -42,7 +42,7 @@ def free_port() -> int:
 
 
 def health(port: int, path: str = "") -> tuple[int, list[str]]:
-    """Status and faults of a health check; 0 where nobody answers."""
+    """Status and faults of a health check; 0 without an answer."""
     try:
         with urlopen(f"http://127.0.0.1:{port}/healthz{path}", timeout=10) as response:
             return response.status, json.load(response)["faults"]
@@ -165,7 +165,7 @@ def test_event_loop_that_hangs_is_told_by_a_thread_that_does_not(
     receiver: WebhookReceiver,
     tmp_path: Path,
 ) -> None:
-    """D10 waits for ever in the event loop's thread, as a fault of ours might."""
+    """D10 waits for ever in the event loop's thread, as a bug might."""
     add_endpoint(db, receiver.url)
     port, reached = free_port(), tmp_path / "reached"
     with dispatching(
@@ -219,7 +219,7 @@ def _listening(running: Process) -> list[Any]:
     return [each for each in found if each.status == psutil.CONN_LISTEN]
 
 
-def test_client_that_says_nothing_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_client_blocks_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     port = free_port()
     assert web._Handler.timeout == web.IDLE_SECONDS
     monkeypatch.setattr(web._Handler, "timeout", 0.5)
@@ -257,7 +257,7 @@ def test_ipv6_address_is_listened_on() -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "192.0.2.1"])
-def test_where_nobody_can_listen_is_said_in_words(host: str) -> None:
+def test_unusable_address_is_reported(host: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listen = f"{host}:{listener.getsockname()[1]}"
         with (

@@ -1,4 +1,4 @@
-"""How many lanes a process claims, and which of them it sends at once."""
+"""How many lanes a process claims, which of them it sends at once, and which slots it lends."""
 
 import asyncio
 from collections.abc import Callable
@@ -143,7 +143,7 @@ def test_claim_is_no_larger_than_allowed() -> None:
 
 
 def test_claim_too_small_for_all_endpoints_turns_to_each_of_them() -> None:
-    """Also to one that holds nothing, beside another that has nothing due."""
+    """Also to one without lanes, while another has none due."""
 
     async def work(bench: Bench) -> None:
         both = {1: ready(1, 64), 2: ready(2, 64)}
@@ -181,7 +181,7 @@ def test_closing_gives_back_what_was_not_begun() -> None:
     run(work)
 
 
-def test_fault_while_sending_is_heard_of_and_frees_its_place() -> None:
+def test_fault_while_sending_is_reported_and_frees_its_slot() -> None:
     async def work(bench: Bench) -> None:
         bench.flow.wanted({1: ready(1, 1)})
         bench.flow.take(lanes(1, 2), {1: 1})
@@ -207,3 +207,54 @@ def test_under_a_rate_lanes_are_claimed_ahead_for_a_tenth_of_a_second_alone() ->
         assert room(bench) == 4 + 40
 
     run(work)
+
+
+async def nothing_tried(_lane: Lane) -> bool:
+    return False
+
+
+def idle_flow() -> Flow:
+    return Flow(256, 64, send=nothing_tried, room=lambda: None, crashed=lambda _: None)
+
+
+def test_half_of_what_is_free_can_be_lent() -> None:
+    given = idle_flow()
+    assert given.spare({1: ready(1, 8)}) == {1: 4}
+    for _ in range(4):
+        given.lend(1)
+    assert given.spare({1: ready(1, 8)}) == {}
+    given.returned(1)
+    assert given.spare({1: ready(1, 8)}) == {1: 1}
+    assert idle_flow().spare({1: ready(1, 1)}) == {1: 1}
+
+
+def test_nothing_is_lent_while_more_lanes_may_be_due() -> None:
+    given = idle_flow()
+    wanted = given.wanted({1: ready(1, 8)})
+    given.take([], {1: 0})
+    assert given.spare({1: ready(1, 8)}) == {}
+    given.take([], wanted)
+    assert given.spare({1: ready(1, 8)}) == {1: 4}
+
+
+def test_nothing_is_lent_while_a_rate_is_used_up_by_lanes() -> None:
+    async def inside() -> None:
+        given = idle_flow()
+        wanted = given.wanted({1: ready(1, 8)})
+        given.take([lanes(1, 1)[0]], wanted, {1: 1})
+        await given.quiet()
+        given.settled(1)
+        assert given.spare({1: ready(1, 8)}) == {}
+        # That the rate allowed none says nothing about what is due.
+        given.take([], wanted, {1: 0})
+        assert given.spare({1: ready(1, 8)}) == {}
+        given.take([], wanted, {1: 2})
+        assert given.spare({1: ready(1, 8)}) == {1: 4}
+
+    asyncio.run(inside())
+
+
+def test_closed_flow_lends_nothing() -> None:
+    given = idle_flow()
+    given.close()
+    assert given.spare({1: ready(1, 8)}) == {}

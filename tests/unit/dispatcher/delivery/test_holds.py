@@ -1,4 +1,4 @@
-"""What was claimed before a hold was heard of, or before the results are stored that bring it."""
+"""Lanes claimed before a hold was known, or before the results that cause it are stored."""
 
 from collections import deque
 from dataclasses import replace
@@ -26,7 +26,7 @@ def lane(endpoint_id: int, claimed_at: float) -> Lane:
 def test_lanes_claimed_before_a_hold_are_not_begun_and_later_ones_are() -> None:
     holds = Holds(clock=lambda: 50.0)
     assert holds.allow(lane(1, 0.0))
-    holds.found([1])
+    holds.mark_held([1])
     assert not holds.allow(lane(1, 49.0))
     assert not holds.allow(lane(1, 50.0))
     assert holds.allow(lane(1, 50.1))
@@ -63,14 +63,14 @@ def test_as_many_failures_as_open_the_breaker_wait_for_the_database_to_know_of_t
     holds.tried(FAILURE, ENDPOINT)
     assert not holds.allow(lane(1, 1.0))
     assert holds.allow(lane(2, 1.0))
-    assert holds.waits(1)
+    assert holds.will_hold(1)
     assert not holds.stored(FAILURE)
     assert not holds.allow(lane(1, 1.0)), "the third one is not stored"
     assert holds.stored(FAILURE)
-    assert not holds.waits(1)
+    assert not holds.will_hold(1)
     assert holds.allow(lane(1, 1.0)), "the database has the say"
     holds.tried(FAILURE, ENDPOINT)
-    assert holds.allow(lane(1, 1.0)), "it did not open: they count anew"
+    assert holds.allow(lane(1, 1.0)), "it did not open: failures count from 0"
 
 
 @pytest.mark.parametrize("answer", ANSWERS)

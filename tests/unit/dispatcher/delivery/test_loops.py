@@ -1,4 +1,4 @@
-"""When a loop looks again of its own accord."""
+"""When the claim loop claims again, and which claims also route."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -9,9 +9,8 @@ from uuid import UUID
 from dispatcher.delivery.flow import Flow
 from dispatcher.delivery.holds import Holds
 from dispatcher.delivery.loops import Steps
-from dispatcher.delivery.ports import Routed
 from dispatcher.delivery.rules.decide import settle
-from dispatcher.delivery.rules.values import Attempt, Claim, Entry, Lane
+from dispatcher.delivery.rules.values import Attempt, Claim, Entry, Lane, Routed
 from dispatcher.outbound.endpoint import Endpoint
 from sink.contract.states import OrderPolicy, Outcome
 
@@ -24,8 +23,8 @@ async def _never(_lane: Lane) -> bool:
     return False
 
 
-async def _rings(claim: Claim) -> bool:
-    """Return whether a look follows a claim that came back with this, before any loop would."""
+async def _claims_again(claim: Claim) -> bool:
+    """Return whether another claim is requested after this one, before any loop would."""
     rung = asyncio.Event()
 
     async def claims(*_: object) -> Claim:
@@ -45,24 +44,24 @@ async def _rings(claim: Claim) -> bool:
     return True
 
 
-def test_loop_looks_again_when_a_rate_allows_more_and_only_then() -> None:
-    assert asyncio.run(_rings(Claim((), (), paced={1: 0}, again_seconds=0.01)))
-    assert not asyncio.run(_rings(Claim((), (), paced={1: 5})))
+def test_loop_claims_again_when_a_rate_allows_more_and_only_then() -> None:
+    assert asyncio.run(_claims_again(Claim((), (), paced={1: 0}, again_seconds=0.01)))
+    assert not asyncio.run(_claims_again(Claim((), (), paced={1: 5})))
 
 
 class _Store:
-    """Answers as it is told, and notes what it was asked."""
+    """Returns scripted results and records its calls."""
 
     def __init__(self, *done: tuple[Routed, Claim] | None) -> None:
-        self.asked: list[str] = []
+        self.calls: list[str] = []
         self._done = list(done)
 
     async def claim(self, *_: object) -> Claim:
-        self.asked.append("claim")
+        self.calls.append("claim")
         return NOTHING
 
     async def route_and_claim(self, *_: object) -> tuple[Routed, Claim] | None:
-        self.asked.append("route and claim")
+        self.calls.append("route and claim")
         return self._done.pop(0)
 
 
@@ -73,17 +72,17 @@ def _steps(store: _Store, flow: Flow, holds: Holds | None = None) -> Steps:
     return Steps(given, ENDPOINTS, flow, unused, unused, entries_per_lane=8, holds=holds)
 
 
-def _flow(looked: list[str] | None = None, *, concurrency: int = 8) -> Flow:
-    def look() -> None:
-        (looked if looked is not None else []).append("claim")
+def _flow(requests: list[str] | None = None, *, concurrency: int = 8) -> Flow:
+    def request() -> None:
+        (requests if requests is not None else []).append("claim")
 
-    return Flow(concurrency, 8, send=_never, room=look, crashed=lambda _: None)
+    return Flow(concurrency, 8, send=_never, room=request, crashed=lambda _: None)
 
 
 NOTHING = Claim((), ())
 
 
-def test_news_is_routed_and_claimed_at_once_but_not_twice_in_a_row() -> None:
+def test_announced_batch_is_routed_and_claimed_at_once_but_not_twice_in_a_row() -> None:
     async def work() -> None:
         store, routes = _Store((Routed(1, 0), NOTHING)), list[str]()
         steps = _steps(store, _flow())
@@ -91,57 +90,57 @@ def test_news_is_routed_and_claimed_at_once_but_not_twice_in_a_row() -> None:
         async def claim() -> None:
             await steps.claim(lambda: routes.append("route"))
 
-        assert steps.hear_of_news()
+        assert steps.announce_batch()
         await claim()
-        assert not steps.hear_of_news(), "what became due meanwhile comes first"
+        assert not steps.announce_batch(), "what became due meanwhile comes first"
         await claim()
         await claim()
-        assert store.asked == ["route and claim", "claim", "claim"]
-        assert steps.hear_of_news()
+        assert store.calls == ["route and claim", "claim", "claim"]
+        assert steps.announce_batch()
         assert routes == []
 
     asyncio.run(work())
 
 
-def test_news_that_cannot_be_claimed_at_once_is_left_to_routing() -> None:
+def test_announced_batch_that_cannot_be_claimed_at_once_is_left_to_routing() -> None:
     async def work() -> None:
         for done in (None, (Routed(0, 0), NOTHING)):
             store, routes = _Store(done), list[str]()
             steps = _steps(store, _flow())
-            assert steps.hear_of_news()
+            assert steps.announce_batch()
             assert not await steps.claim(lambda: routes.append("route"))  # noqa: B023 - called here
             assert routes == ["route"]
 
     asyncio.run(work())
 
 
-def test_news_that_no_berth_is_free_for_is_left_to_routing() -> None:
+def test_announced_batch_without_a_free_slot_is_left_to_routing() -> None:
     async def work() -> None:
         store, flow, routes = _Store(), _flow(concurrency=1), list[str]()
         steps = _steps(store, flow)
-        assert steps.hear_of_news()
+        assert steps.announce_batch()
         flow.lend(1)
-        assert not steps.hear_of_news(), "something is under way"
-        steps._news = True
+        assert not steps.announce_batch(), "something is under way"
+        steps._announced = True
         assert not await steps.claim(lambda: routes.append("route"))
-        assert (store.asked, routes) == ([], ["route"])
+        assert (store.calls, routes) == ([], ["route"])
 
     asyncio.run(work())
 
 
-def test_lanes_of_an_unknown_priority_are_looked_for_at_once() -> None:
+def test_lanes_of_an_unknown_priority_are_claimed_at_once() -> None:
     async def work() -> None:
-        looked: list[str] = []
-        steps = _steps(_Store((Routed(1, 2, [[1, 0]]), NOTHING)), _flow(looked))
-        assert steps.hear_of_news()
+        requests: list[str] = []
+        steps = _steps(_Store((Routed(1, 2, [[1, 0]]), NOTHING)), _flow(requests))
+        assert steps.announce_batch()
         await steps.claim(lambda: None)
-        assert looked == ["claim"]
+        assert requests == ["claim"]
 
     asyncio.run(work())
 
 
 def test_endpoint_that_is_about_to_be_held_is_not_claimed_from_until_that_is_stored() -> None:
-    """Its lanes would be given back and claimed again, as fast as the database answers."""
+    """Its lanes would be released and claimed again, as fast as the database answers."""
     endpoint = Endpoint(1, "e", "https://x/", (), 1, 2, 8, (5,), OrderPolicy.STOP)
     entry = Entry(1, 1, UUID(int=7), datetime(2026, 11, 2, tzinfo=UTC), None, b"{}")
     asking = Attempt(1, 1, UUID(int=7), Outcome.THROTTLED, 429, 1, None, None, None, 30)
@@ -153,9 +152,9 @@ def test_endpoint_that_is_about_to_be_held_is_not_claimed_from_until_that_is_sto
         steps = _steps(store, _flow(), holds)
         holds.tried(result, endpoint)
         assert not await steps.claim(lambda: None)
-        assert store.asked == []
+        assert store.calls == []
         holds.stored(result)
         await steps.claim(lambda: None)
-        assert store.asked == ["claim"]
+        assert store.calls == ["claim"]
 
     asyncio.run(work())

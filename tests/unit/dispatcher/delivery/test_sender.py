@@ -1,4 +1,4 @@
-"""What is looked at before an entry is sent, or sent again."""
+"""The checks before an entry is sent, or sent again."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from dispatcher.delivery.holds import Holds
 from dispatcher.delivery.rules.lease import SETTLE_SECONDS
 from dispatcher.delivery.rules.lifecycle import Move
 from dispatcher.delivery.rules.values import Entry, Lane, Settlement
-from dispatcher.delivery.sender import Find, Sender
+from dispatcher.delivery.sender import RepeatCheck, Sender
 from dispatcher.outbound.endpoint import Endpoint
 from dispatcher.outbound.signing import Signer
 from dispatcher.outbound.target import Target
@@ -35,7 +35,7 @@ READY = Ready(ENDPOINT, Target(1, URL, (), 1, 1), SECRETS, Signer(SECRETS))
 class Sent:
     """A sender with one endpoint that delivers everything; what it sent and settled."""
 
-    find: Find | None = None
+    check_repeat: RepeatCheck | None = None
     posted: int = 0
     crashed: list[str] = field(default_factory=list)
     settled: list[Settlement] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Sent:
             _as_any(SimpleNamespace(crashed=lambda where, _error: self.crashed.append(where))),
             settle=self.settled.append,
             holds=Holds(),
-            find=self.find,
+            check_repeat=self.check_repeat,
         )
         asyncio.run(sender.send(_lane(entries, seconds() - age)))
         (settlement,) = self.settled
@@ -74,12 +74,12 @@ def entry(number: int = 1, *, forgotten: bool = False) -> Entry:
     )
 
 
-async def nobody(*_: object) -> Response | None:
+async def no_answer(*_: object) -> Response | None:
     return None
 
 
 async def broken(*_: object) -> Response | None:
-    raise RuntimeError("cannot be asked")
+    raise RuntimeError("the inquiry failed")
 
 
 def test_paced_entry_is_sent_soon_after_its_claim_or_given_back() -> None:
@@ -91,13 +91,13 @@ def test_paced_entry_is_sent_soon_after_its_claim_or_given_back() -> None:
 
 def test_key_that_may_be_forgotten_is_refused_also_before_its_window_is_loaded() -> None:
     assert READY.key_window is None
-    sent = Sent(find=nobody)
+    sent = Sent(check_repeat=no_answer)
     (attempt,) = sent.run(entry(2, forgotten=True)).attempts
     assert attempt.outcome is Outcome.REFUSED
     assert sent.posted == 0
 
 
-def test_receiver_that_cannot_be_asked_is_sent_the_key_again() -> None:
-    sent = Sent(find=broken)
+def test_receiver_whose_inquiry_fails_is_sent_the_key_again() -> None:
+    sent = Sent(check_repeat=broken)
     assert sent.run(entry(2)).move is Move.ADVANCE
     assert (sent.posted, sent.crashed) == (1, ["ask"])

@@ -1,6 +1,7 @@
 """How many results share a transaction."""
 
 import asyncio
+from collections.abc import Sequence
 from itertools import count
 from types import SimpleNamespace
 from typing import Any, cast
@@ -23,7 +24,7 @@ class Bench:
         self._coming = coming
         self._subjects = count(1)
         self.settler = Settler(
-            cast("Any", self),
+            self.settle,
             cast("Any", SimpleNamespace(name=str)),
             Telemetry(),
             done=lambda _: None,
@@ -31,7 +32,7 @@ class Bench:
             pause=self._pause,
         )
 
-    async def settle(self, batch: list[Settlement], *, repeated: bool) -> list[Settled]:
+    async def settle(self, batch: Sequence[Settlement], *, repeated: bool) -> list[Settled]:
         assert not repeated
         self.sizes.append(len(batch))
         self.settler.close()

@@ -1,4 +1,4 @@
-"""Headers of an operator: never ours, never a frame, never more than one header."""
+"""Headers of an operator: none of Holdfast's, no framing, no header injection."""
 
 import pytest
 

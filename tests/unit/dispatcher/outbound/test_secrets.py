@@ -90,11 +90,11 @@ def test_one_missing_secret_is_a_fault_of_all(
     assert CANARY not in material.fault
 
 
-def test_pipe_without_a_writer_keeps_nobody_waiting(tmp_path: Path) -> None:
+def test_pipe_without_a_writer_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     fault = read_material(row(f"file:{tmp_path / 'pipe'}"), tmp_path).fault
     assert fault is not None
-    assert "no regular file" in fault
+    assert "not a regular file" in fault
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_pipe_without_a_writer_keeps_nobody_waiting(tmp_path: Path) -> None:
         {"client_cert_ref": "env:TEST_S", "client_key_ref": "file:/nowhere"},
     ],
 )
-def test_row_that_nobody_checked_is_a_fault_and_shows_nothing(
+def test_row_that_was_not_validated_is_a_fault_and_shows_nothing(
     settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TEST_BROKEN", f"{CANARY}\r\nhost: b")

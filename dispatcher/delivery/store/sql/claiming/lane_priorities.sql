@@ -1,4 +1,4 @@
--- Which priorities the waiting lanes of each endpoint have. Steps from one to the next and never over the lanes of one.
+-- The priorities of each endpoint's waiting lanes. Skips from one priority to the next without scanning its lanes.
 -- Uses ix_lane_due.
 WITH RECURSIVE step AS (
     SELECT w.endpoint_id, (

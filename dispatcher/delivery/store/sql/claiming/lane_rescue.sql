@@ -1,5 +1,5 @@
--- Ends leases that ran out: every entry that they may have sent is booked as `unknown`, and the lanes are due again.
--- Uses ix_lane_leased, pk_lane, pk_entry, pk_attempt; lanes that somebody settles at this moment are passed over.
+-- Ends expired leases: records every entry that may have been sent under them as `unknown` and makes the lanes due again.
+-- Uses ix_lane_leased, pk_lane, pk_entry, pk_attempt; skips lanes that are being settled.
 WITH expired AS MATERIALIZED (
     SELECT l.*, p.types
     FROM holdfast.lane l
@@ -9,7 +9,7 @@ WITH expired AS MATERIALIZED (
     LIMIT %(lanes)s
     FOR NO KEY UPDATE OF l SKIP LOCKED
 ),
-booked AS (
+recorded AS (
     INSERT INTO holdfast.attempt (
         endpoint_id, subject_id, sequence, number, finished_at, token, outcome, error, retry_at
     )
@@ -43,5 +43,5 @@ freed AS (
     WHERE lane.endpoint_id = x.endpoint_id AND lane.subject_id = x.subject_id
 )
 SELECT endpoint_id, subject_id, sequence, number
-FROM booked
+FROM recorded
 ORDER BY endpoint_id, subject_id, sequence

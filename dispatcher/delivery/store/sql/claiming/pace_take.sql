@@ -1,6 +1,6 @@
--- Locks the pace of endpoints for this transaction, in the order of their ids: of all that are named, or of those that are not
--- sent to freely (a rate, a breaker that is not closed, a hold), so that claims of the others wait for nobody. Uses
--- pk_endpoint_pace, pk_endpoint.
+-- Locks the paces of endpoints for this transaction, in the order of their ids: of all given endpoints, or only of those with
+-- a limit (a rate, a breaker that is not closed, a hold), so that claims of the others do not wait. Uses pk_endpoint_pace,
+-- pk_endpoint.
 SELECT e.endpoint_id, e.breaker::text AS breaker, e.breaker_since, e.breaker_until, e.breaker_reason, e.failures,
        e.openings, e.probe, e.paid_until, e.held_until, e.held_by, e.paused, e.stalled_us, e.stalled_since,
        e.stalled_until, p.rate_per_second, p.breaker_threshold, p.slow_start_seconds,

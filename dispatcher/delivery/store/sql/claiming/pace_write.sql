@@ -1,5 +1,5 @@
--- Stores an endpoint's pace, in the transaction that took its lock.
--- Uses pk_endpoint_pace; no index holds what changes, so the update is HOT.
+-- Stores an endpoint's pace, in the transaction that holds its lock.
+-- Uses pk_endpoint_pace; no index covers the changed columns, so the update is HOT.
 UPDATE holdfast.endpoint_pace
 SET breaker = %(breaker)s::holdfast.breaker_state,
     breaker_since = %(breaker_since)s,

@@ -1,7 +1,7 @@
--- Takes on the dispatcher's role and bounds everything that could hang, of this transaction only: a session may be a
--- pooler's, and the next transaction somebody else's. Plans are kept to index walks: these tables change faster than
--- their statistics, and a plan that flips to scanning a queue is an outage. The parameter says whether a session keeps them.
--- From here on names are found in pg_catalog alone, whatever else the login's search_path names. Needs no index.
+-- Sets the dispatcher's role and time limits, for this transaction only: with a pooler, the next one may run in another
+-- session. Plans use indexes only: these tables change faster than their statistics, and a plan that switches to scanning a
+-- queue is an outage. The parameter says whether plans are kept. From here on names resolve in pg_catalog only, whatever the
+-- login's search_path is. Needs no index.
 SELECT
     pg_catalog.set_config('role', 'holdfast_dispatcher', true),
     pg_catalog.set_config('statement_timeout', '30s', true),

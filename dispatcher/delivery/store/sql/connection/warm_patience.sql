@@ -1,3 +1,3 @@
--- Has what a new connection prepares wait for no lock: somebody waits for the connection, and what was not prepared is
--- only slower at first. Needs no index.
+-- Lets the warm-up of a new connection wait for no lock: a caller waits for the connection, and a statement that is not
+-- prepared yet is only slower at first. Needs no index.
 SELECT set_config('lock_timeout', '100ms', true)

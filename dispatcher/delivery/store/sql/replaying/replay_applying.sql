@@ -1,6 +1,6 @@
--- Locks the oldest replays that have an item to send or nothing left to settle; one that another dispatcher is taking from is
--- passed over, and so is one that waits: otherwise a few of those would hold up all later ones. What may go by its rate comes
--- first. Uses ix_replay_applying, ix_replay_item_due, pk_replay_item, pk_endpoint_pace.
+-- Locks the oldest replays that have a due item or no unsettled item left. Skips those that another dispatcher has locked, and
+-- those that must wait, which would block later ones. Replays whose rate allows an item come first.
+-- Uses ix_replay_applying, ix_replay_item_due, pk_replay_item, pk_endpoint_pace.
 WITH open AS (
     SELECT p.id
     FROM holdfast.endpoint p
@@ -10,7 +10,7 @@ WITH open AS (
       AND (e.breaker NOT IN ('open', 'half_open') OR e.breaker_until <= now())
 )
 SELECT y.id, y.rate_per_second, y.paid_until,
-       -- A plan that had nothing outside of a window when it was applied repeats nothing later either.
+       -- If the plan repeated nothing outside a key-retention window, no item may do so later.
        y.outside_window AND coalesce((y.counts ->> 'repeats')::bigint, 1) > 0 AS outside_window, y.actor, now() AS at
 FROM holdfast.replay y
 WHERE y.state = 'applying' AND y.verb = 'redeliver' AND (

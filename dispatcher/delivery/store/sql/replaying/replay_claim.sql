@@ -1,6 +1,6 @@
--- Takes the next items of a replay: entries that are sent again get a lease, of the others comes back what they are. Of a
--- subject at an endpoint the item with the lowest sequence goes, and no other before it is settled. An item without its
--- entry is settled. Uses ix_replay_item_due, ix_replay_item_open, pk_replay_item, pk_entry, pk_attempt, pk_endpoint_pace.
+-- Claims the next items of a replay: leases entries to send again, and returns the kind of the other items. For each subject
+-- and endpoint only the item with the lowest sequence, until it is settled. Settles an item whose entry is missing.
+-- Uses ix_replay_item_due, ix_replay_item_open, pk_replay_item, pk_entry, pk_attempt, pk_endpoint_pace.
 WITH due AS MATERIALIZED (
     SELECT l.endpoint_id, l.subject_id, l.sequence, l.created_at, l.key, l.kind, l.attempt, p.key_window_seconds
     FROM unnest(%(endpoint_ids)s::integer[], %(items)s::integer[]) AS w (endpoint_id, items)
@@ -16,7 +16,7 @@ WITH due AS MATERIALIZED (
               WHERE o.replay_id = i.replay_id AND o.endpoint_id = i.endpoint_id AND o.subject_id = i.subject_id
                 AND o.sequence < i.sequence AND o.settled_at IS NULL
           )
-          -- What a cancelled replay has in flight comes to its end first: two would give their attempts one number.
+          -- Requests in flight of a cancelled replay end first: two attempts would get the same number.
           AND NOT EXISTS (
               SELECT FROM holdfast.replay_item o
               WHERE o.endpoint_id = i.endpoint_id AND o.subject_id = i.subject_id AND o.sequence = i.sequence
@@ -38,7 +38,7 @@ taken AS MATERIALIZED (
      AND n.subject_id = d.subject_id AND n.sequence = d.sequence AND n.created_at = d.created_at
     CROSS JOIN LATERAL (
         SELECT max(a.number) AS number, min(a.finished_at) FILTER (WHERE a.number = 1) AS first_at,
-               -- How long its receiver put it off since the replay began: what its budget counts.
+               -- Total Retry-After since the replay began, which counts towards its budget.
                extract(epoch FROM sum(a.retry_at - a.finished_at) FILTER (
                    WHERE a.outcome = 'throttled'
                      AND a.finished_at >= (SELECT y.applied_at FROM holdfast.replay y WHERE y.id = %(id)s)

@@ -1,4 +1,4 @@
--- Ends a replay of which every item is settled, in the transaction that holds its row.
+-- Ends a replay whose items are all settled, in the transaction that holds its row.
 -- Uses pk_replay, ix_replay_item_due, ix_replay_item_leased.
 UPDATE holdfast.replay
 SET state = 'applied', finished_at = now()

@@ -1,6 +1,5 @@
--- Brings retries forward: the lanes of which these entries are the head are due now, with their attempts as they are. One that
--- is being sent, or whose head is another by now, is left alone. Uses pk_lane, in whose order rows are locked, pk_entry,
--- pk_replay_item.
+-- Brings retries forward: lanes with these entries at their head become due now, with unchanged attempts. Skips lanes that
+-- are being sent or that have another head by now. Uses pk_lane, in whose order rows are locked, pk_entry, pk_replay_item.
 WITH waiting AS MATERIALIZED (
     SELECT l.endpoint_id, l.subject_id, i.sequence
     FROM unnest(%(endpoint_ids)s::integer[], %(subject_ids)s::bigint[], %(sequences)s::bigint[])

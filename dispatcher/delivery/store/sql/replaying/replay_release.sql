@@ -1,6 +1,6 @@
--- Lets lanes go on that these dead letters hold: the letters are resolved, the lanes are due with a full schedule. Attempts go
--- on being counted from where they were. A lane that such a letter no longer holds is left alone. Uses pk_lane, in whose order
--- rows are locked, uq_dead_letter_open, pk_replay_item.
+-- Releases lanes that these dead letters stop: resolves the letters and makes the lanes due with a full schedule. Attempt
+-- numbers continue. Skips lanes that such a letter no longer stops. Uses pk_lane, in whose order rows are locked,
+-- uq_dead_letter_open, pk_replay_item.
 WITH held AS MATERIALIZED (
     SELECT l.endpoint_id, l.subject_id, d.id, d.sequence, d.attempts
     FROM unnest(%(endpoint_ids)s::integer[], %(subject_ids)s::bigint[], %(sequences)s::bigint[])

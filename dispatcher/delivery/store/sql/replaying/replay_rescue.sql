@@ -1,5 +1,5 @@
--- Ends leases of replayed entries that ran out: each is booked as one `unknown` attempt, and the item is due again; one of a
--- cancelled replay is settled. Uses ix_replay_item_leased, pk_replay, pk_attempt; what somebody settles now is passed over.
+-- Ends expired leases of replayed entries: records one `unknown` attempt for each and makes the item due again, or settles it
+-- if its replay is cancelled. Uses ix_replay_item_leased, pk_replay, pk_attempt; skips items that are being settled.
 WITH expired AS MATERIALIZED (
     SELECT i.*, y.state
     FROM holdfast.replay_item i
@@ -9,7 +9,7 @@ WITH expired AS MATERIALIZED (
     LIMIT %(items)s
     FOR NO KEY UPDATE OF i SKIP LOCKED
 ),
-booked AS (
+recorded AS (
     INSERT INTO holdfast.attempt (
         endpoint_id, subject_id, sequence, number, finished_at, token, outcome, error, retry_at
     )
@@ -35,5 +35,5 @@ freed AS (
       AND replay_item.subject_id = x.subject_id AND replay_item.sequence = x.sequence
 )
 SELECT endpoint_id, subject_id, sequence, number
-FROM booked
+FROM recorded
 ORDER BY endpoint_id, subject_id, sequence

@@ -1,6 +1,6 @@
--- Ends leases of replayed entries where the token is still the item's, and returns those items; one that is not returned had
--- been rescued. An entry that is delivered resolves its dead letter. Uses ix_replay_item_open, pk_replay,
--- uq_dead_letter_open, pk_endpoint_pace, pk_endpoint.
+-- Ends leases of replayed entries whose token is still the item's, and returns those items; the others were rescued. A
+-- delivered entry resolves its dead letter. Uses ix_replay_item_open, pk_replay, uq_dead_letter_open, pk_endpoint_pace,
+-- pk_endpoint.
 WITH held AS MATERIALIZED (
     SELECT r.*, i.replay_id, y.actor, y.state,
            p.failures > 0 OR p.breaker <> 'closed' OR e.rate_per_second IS NOT NULL AS paced
@@ -31,7 +31,7 @@ SET token = NULL,
     attempt = replay_item.attempt + held.charged,
     outcome = coalesce(held.outcome, replay_item.outcome),
     detail = held.detail,
-    -- What was tried for a cancelled replay is not tried again.
+    -- An item of a cancelled replay is not retried.
     settled_at = CASE WHEN held.settled OR held.state <> 'applying' AND held.outcome IS NOT NULL THEN now() END,
     due_at = now() + coalesce(held.delay_us, 0) * interval '1 microsecond'
 FROM held

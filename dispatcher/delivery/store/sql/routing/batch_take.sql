@@ -1,4 +1,4 @@
--- Takes the oldest unrouted batches for this transaction; another router passes over them.
+-- Locks the oldest unrouted batches for this transaction; other routers skip them.
 -- Uses ix_batch_unrouted.
 SELECT batch_no, entry_count, written_at
 FROM holdfast.batch

@@ -1,5 +1,5 @@
--- Locks the lanes of the given batches in the order of pk_lane, as lane_hold.sql does those of a settlement, so that the next
--- statement sees each as it stays. Uses ix_entry_batch_no, pk_lane.
+-- Locks the lanes of the given batches in the order of pk_lane, as lane_hold.sql does for a settlement, so that the next
+-- statement sees their last versions. Uses ix_entry_batch_no, pk_lane.
 SELECT count(*) AS lanes
 FROM (
     SELECT p.id AS endpoint_id, e.subject_id
@@ -13,7 +13,7 @@ FROM (
     ORDER BY p.id, e.subject_id
 ) given
 CROSS JOIN LATERAL (
-    -- Backwards: the newest version is met first.
+    -- Backwards: the newest version comes first.
     SELECT
     FROM holdfast.lane
     WHERE lane.endpoint_id = given.endpoint_id

@@ -1,3 +1,3 @@
--- Lets the routing of a large batch take its time. Its COMMIT waits for no disk: what a crash takes away of it is routed again, and
--- the claim, which comes behind it in the log, waits for both. Needs no index.
+-- Raises the time limits for routing a large batch. Its COMMIT does not wait for the disk: a crash only undoes routing, which is
+-- repeated, and the claim, which follows it in the WAL, waits for both. Needs no index.
 SELECT set_config('statement_timeout', '10min', true), set_config('synchronous_commit', 'off', true)

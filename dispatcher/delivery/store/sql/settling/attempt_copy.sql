@@ -1,4 +1,4 @@
--- Adds attempts, in the transaction that settles their lanes.
+-- Records attempts, in the transaction that settles their lanes.
 -- Unique by pk_attempt.
 COPY holdfast.attempt (
     endpoint_id, subject_id, sequence, number, finished_at, token, outcome, status, duration_ms,

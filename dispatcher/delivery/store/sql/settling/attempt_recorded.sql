@@ -1,5 +1,5 @@
--- Which of these claims have an attempt on record that was settled, not rescued: their COMMIT was in doubt and went through.
--- Uses pk_attempt; a settlement in doubt is never older than its lease, so a day prunes enough.
+-- Which of these leases have a recorded attempt that was settled, not rescued: the COMMIT in doubt succeeded.
+-- Uses pk_attempt; a settlement in doubt is never older than its lease, so one day prunes enough.
 SELECT DISTINCT r.endpoint_id, r.subject_id, r.token
 FROM unnest(%(endpoint_ids)s::integer[], %(subject_ids)s::bigint[], %(tokens)s::uuid[],
             %(sequences)s::bigint[]) AS r (endpoint_id, subject_id, token, sequence)

@@ -1,5 +1,5 @@
--- Gives entries up, in the transaction that settles their lanes.
--- Unique by uq_dead_letter_open: an entry that is dead already is not dead twice.
+-- Makes entries dead letters, in the transaction that settles their lanes.
+-- Unique by uq_dead_letter_open: an entry has at most one open dead letter.
 INSERT INTO holdfast.dead_letter (
     endpoint_id, subject_id, sequence, key, created_at, reason, detail, attempts
 )

@@ -1,4 +1,4 @@
--- Disables an endpoint that said it is gone, with its audit row; nothing when it is disabled already.
+-- Disables an endpoint that answered 410, with its audit row; does nothing if it is disabled already.
 -- Uses pk_endpoint.
 WITH gone AS (
     UPDATE holdfast.endpoint

@@ -1,4 +1,4 @@
--- Locks lanes, so that the next statement, which has a snapshot of its own, sees each as it stays. Uses pk_lane, in whose order
+-- Locks lanes, so that the next statement, which has its own snapshot, sees their last versions. Uses pk_lane, in whose order
 -- the rows are locked, as routing does, so that the two cannot deadlock.
 SELECT count(*) AS lanes
 FROM (
@@ -7,8 +7,8 @@ FROM (
     ORDER BY endpoint_id, subject_id
 ) given
 CROSS JOIN LATERAL (
-    -- Backwards: where an old snapshot keeps every version of a lane, the newest is met first. Said as a range, since rows of one
-    -- subject alone would need no order.
+    -- Backwards: if an old snapshot keeps every version of a lane, the newest comes first. Written as a range, because rows of one
+    -- subject would need no order.
     SELECT
     FROM holdfast.lane
     WHERE lane.endpoint_id = given.endpoint_id

@@ -1,6 +1,6 @@
--- Ends leases where the token is still the lane's, and returns those lanes. One that is not returned had been taken over, or was changed
--- between our snapshot and our lock; the second is found by locking it first (lane_hold.sql). Each is changed in its place: another
--- way through pk_lane would pass every version that an old snapshot keeps. Uses pk_lane, backwards as there.
+-- Ends leases whose token is still the lane's, and returns those lanes. A missing lane lost its lease, or was changed between
+-- snapshot and lock; lane_hold.sql finds the latter by locking it first. Updates each lane in place: another access through
+-- pk_lane would visit every version that an old snapshot keeps. Uses pk_lane, backwards as in lane_hold.sql.
 WITH held AS MATERIALIZED (
     SELECT r.*, l.version,
            -- The endpoint's running clock.
@@ -24,7 +24,7 @@ WITH held AS MATERIALIZED (
     JOIN holdfast.endpoint_pace p ON p.endpoint_id = r.endpoint_id
     JOIN holdfast.endpoint e ON e.id = r.endpoint_id
     WHERE l.token = r.token
-    -- In which lanes are locked, as everywhere, so that two that want the same do not deadlock.
+    -- The lock order of lanes everywhere, so that two transactions cannot deadlock.
     ORDER BY r.endpoint_id, r.subject_id
 )
 UPDATE holdfast.lane
@@ -34,7 +34,7 @@ SET delivered_sequence = held.delivered_sequence,
     token = NULL,
     lease_until = NULL,
     turn = lane.turn + 1,
-    -- The running clock stands still while a receiver puts an endpoint off; for the entry that it answered, that time counts.
+    -- The running clock stops during a Retry-After; for the entry that got it, that time counts.
     tried_since_us = CASE
         WHEN held.attempt = 0 THEN NULL
         WHEN held.delivered_sequence = lane.delivered_sequence

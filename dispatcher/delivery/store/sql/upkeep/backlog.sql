@@ -1,5 +1,5 @@
--- What waits at each endpoint that is not disabled: lanes due (10,000 of a priority at most), for how many seconds the
--- one that is due longest has been, and its breaker. Walks ix_lane_due from priority to priority.
+-- The backlog of each endpoint that is not disabled: due lanes (at most 10,000 per priority), the age in seconds of the one
+-- that has been due longest, and its breaker. Scans ix_lane_due, one priority after the other.
 WITH RECURSIVE step AS (
     SELECT p.id AS endpoint_id, (
         SELECT min(l.priority) FROM holdfast.lane l

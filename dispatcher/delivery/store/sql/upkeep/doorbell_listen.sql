@@ -1,3 +1,3 @@
--- Lets this session hear the doorbell, until it ends.
+-- Subscribes this session to the doorbell until it ends.
 -- Needs no index.
 LISTEN holdfast_doorbell

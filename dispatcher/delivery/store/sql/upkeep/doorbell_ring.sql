@@ -1,3 +1,3 @@
--- Rings the doorbell with a word of our own, which the listener knows. Notifying commits wait for each other, so this
--- is a transaction of its own. Needs no index.
+-- Notifies the doorbell with a given payload. A separate transaction, because commits with notifications wait for each
+-- other. Needs no index.
 SELECT pg_notify('holdfast_doorbell', %(word)s)

@@ -1,5 +1,5 @@
--- Endpoints that have something to send and that nothing is sent to for now: paused, disabled, their breaker not closed again, or
--- their receiver asked for time. Uses ix_lane_due, pk_endpoint_pace.
+-- Endpoints with pending work that get no requests now: paused, disabled, with a breaker that is not closed, or held by
+-- Retry-After. Uses ix_lane_due, pk_endpoint_pace.
 SELECT p.name, p.state::text AS state, p.state_reason, r.breaker::text AS breaker, r.breaker_until, r.breaker_reason,
        CASE WHEN r.held_until > now() THEN r.held_until END AS held_until, r.held_by
 FROM holdfast.endpoint p

@@ -1,4 +1,4 @@
--- Records that this dispatcher lives.
+-- Records a heartbeat of this dispatcher.
 -- Uses pk_dispatcher_instance.
 INSERT INTO holdfast.dispatcher_instance AS instance (id, host, pid, version, in_flight, draining)
 VALUES (%(id)s, %(host)s, %(pid)s, %(version)s, %(in_flight)s, %(draining)s)

@@ -1,4 +1,4 @@
--- Keeps how long receivers say that they keep a key; null: for ever. Rows are locked in the order of their ids.
+-- Stores receivers' key-retention windows; null: for ever. Rows are locked in the order of their ids.
 -- Uses pk_endpoint_pace.
 UPDATE holdfast.endpoint_pace
 SET key_window_seconds = said.seconds, key_window_seen_at = now()

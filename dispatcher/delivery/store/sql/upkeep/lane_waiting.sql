@@ -1,4 +1,4 @@
--- How many due lanes wait at endpoints that nothing can be sent to.
+-- The number of due lanes of endpoints that cannot be sent to.
 -- Uses ix_lane_due.
 SELECT endpoint_id, count(*) AS lanes
 FROM holdfast.lane

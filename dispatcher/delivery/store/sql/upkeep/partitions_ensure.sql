@@ -1,3 +1,3 @@
--- Makes the partitions of the coming days; safe when several services do so at once.
+-- Creates the partitions of the coming days; safe when several processes run it at once.
 -- Needs no index.
 SELECT holdfast.ensure_partitions() AS created

@@ -1,7 +1,7 @@
--- Whether a drain has something left to do: a batch to route, a lease to settle or rescue, a lane or an item of a replay that
--- is due at an endpoint that may be sent to now, a replay to end. By the statement's time: a batch that was routed after this
--- transaction began made its lanes due after that, too. Uses ix_batch_unrouted, ix_lane_leased, ix_lane_due, pk_endpoint_pace,
--- ix_replay_applying, ix_replay_item_due, ix_replay_item_leased, pk_replay_item.
+-- Whether a drain must continue: an unrouted batch, a lease to settle or rescue, a due lane or replay item of an endpoint that
+-- can be sent to, or a replay to finish. Compares with the statement's time: a batch that was routed after this transaction began
+-- made its lanes due after that, too. Uses ix_batch_unrouted, ix_lane_leased, ix_lane_due, pk_endpoint_pace, ix_replay_applying,
+-- ix_replay_item_due, ix_replay_item_leased, pk_replay_item.
 WITH open AS (
     SELECT p.id
     FROM holdfast.endpoint p

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from dispatcher.delivery.store.looks import FAIR_EVERY, Whole
 from dispatcher.delivery.store.postgres import PostgresStore
+from dispatcher.delivery.store.scan_plan import ScanPlan
+from dispatcher.delivery.store.scan_ranges import FAIR_EVERY
 from dispatcher.operators.streams.operator import operator_store
 from sink.contract.states import Outcome
 from tests.integration.dispatcher.delivery.claim.test_interleavings import claimed, numbers
@@ -137,10 +138,10 @@ def test_subject_that_had_nothing_for_long_costs_no_look_at_all_days(
     asyncio.run(stored(dsn, work))
 
 
-@pytest.mark.parametrize("whole", [0.0, 1e6], ids=["each a look at the whole", "none"])
+@pytest.mark.parametrize("pause", [0.0, 1e6], ids=["each a full scan", "none"])
 @pytest.mark.parametrize("rate", [None, 1_000_000], ids=["free", "at a rate"])
 def test_release_of_days_ago_is_not_kept_out_by_blocks_that_fill_each_claim(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, rate: int | None, whole: float
+    dsn: str, db: psycopg.Connection, decisions: Decisions, rate: int | None, pause: float
 ) -> None:
     endpoint_id = add_endpoint(db, URL, rate_per_second=rate)
     decisions.write("m_0")
@@ -151,10 +152,10 @@ def test_release_of_days_ago_is_not_kept_out_by_blocks_that_fill_each_claim(
         await store.route(16)
         age(db, DAYS)
         db.execute("UPDATE holdfast.lane SET priority = 100")
-        store._claimer._marks.know(endpoint_id, 100)
+        store._claimer._plan = ScanPlan(full_scan_seconds=pause)
+        store._claimer._plan.know([(endpoint_id, 100)])
         decisions.write(*(f"m_{n}" for n in range(2, 4 * FAIR_EVERY)))
         await store.route(16)
-        store._claimer._whole = Whole(whole)
         found = []
         for _ in range(2 * FAIR_EVERY + 2):
             claim = await store.claim(wanted(endpoint_id, count=1), 0)

@@ -10,9 +10,9 @@ import psycopg
 import pytest
 
 import dispatcher.delivery.store
-from dispatcher.delivery.ports import Routed
-from dispatcher.delivery.store.looks import END
+from dispatcher.delivery.rules.values import Routed
 from dispatcher.delivery.store.postgres import PostgresStore
+from dispatcher.delivery.store.scan_ranges import END
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.streams.operator import operator_store
 from dispatcher.shared.states import LaneState

@@ -7,7 +7,7 @@ import asyncio
 
 import psycopg
 
-from dispatcher.delivery.ports import Routed
+from dispatcher.delivery.rules.values import Routed
 from dispatcher.delivery.store.postgres import PostgresStore
 from dispatcher.shared.states import LaneState
 from sink.contract.states import Outcome

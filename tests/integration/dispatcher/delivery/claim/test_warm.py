@@ -10,6 +10,7 @@ import dispatcher.delivery.store
 from dispatcher.delivery.store.messages import Plans, begin
 from dispatcher.delivery.store.pool import Connection
 from dispatcher.delivery.store.postgres import PostgresStore
+from dispatcher.delivery.store.warm import _CLAIM
 from sink.contract.states import Outcome
 from tests.integration.dispatcher.delivery.store.test_store import judged, wanted
 from tests.support.dispatch.dispatching import add_endpoint
@@ -21,6 +22,7 @@ NOT_WARM = {"claiming/lane_priorities", "routing/route_lock_shared"}
 ON_LANES = (
     "routing/lane_route_hold",
     "routing/lane_route",
+    "claiming/lane_due",
     "claiming/lane_claim",
     "settling/lane_hold",
     "settling/lane_settle",
@@ -72,7 +74,7 @@ def test_delivery_prepares_nothing_on_a_connection_that_was_just_made(
         assert len(done[1].lanes) == 1
         after = await store._sessions.transaction(_prepared)
         assert after.keys() - before.keys() == NOT_WARM
-        kept = after.keys() & before.keys() - {"session"}
+        kept = after.keys() & before.keys() - {"connection/session"}
         assert {name: after[name] - before[name] for name in kept} == dict.fromkeys(kept, 0), (
             "planned for each decision"
         )
@@ -106,7 +108,7 @@ def test_plan_that_was_kept_from_an_empty_table_never_walks_over_all_lanes(
 
 async def _kept_plans(connection: Connection) -> dict[str, list[str]]:
     """Return the plans by which a connection runs what it does with lanes, by statement."""
-    await begin(connection, plans=Plans.KEPT)
+    await begin(connection, *_CLAIM[:1], plans=Plans.KEPT)
     plans = {}
     for name in ON_LANES:
         first_line = (SQL / f"{name}.sql").read_text().split("\n", 1)[0]

@@ -10,8 +10,7 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from dispatcher.delivery.ports import Routed
-from dispatcher.delivery.rules.values import Wanted
+from dispatcher.delivery.rules.values import Routed, Wanted
 from dispatcher.delivery.store.postgres import PostgresStore
 from dispatcher.operators.streams.operator import OperatorStore, operator_store
 from sink.contract.exits import CommandError

@@ -140,7 +140,7 @@ def test_endpoint_from_the_beginning_begins_where_retention_has_left_something(
 def test_claim_that_ends_while_the_types_change_keeps_them(
     dsn: str, db: psycopg.Connection, decisions: Decisions
 ) -> None:
-    """It began before the endpoint was paused, so neither looks at what the other has done."""
+    """It began before the endpoint was paused, so neither sees what the other has done."""
     add_endpoint(db, "http://127.0.0.1:9/", types=[BLOCK])
     alternate(decisions, "m_1", 1)
     asyncio.run(stored(dsn, _route))

@@ -1,6 +1,6 @@
 """The dispatcher's connections: behind pgbouncer in transaction mode, and when they are cancelled.
 
-Behind the pooler each transaction may get another session, and the next owner gets ours.
+Behind the pooler each transaction may get another session, and another client the previous one.
 """
 
 import asyncio
@@ -127,12 +127,12 @@ def test_pooler_that_dies_is_an_outage_and_loses_nothing(
 
 
 async def _prepared(dsn: str) -> int:
-    """How many statements a session of ours keeps after a statement was run many times."""
+    """How many statements a session keeps after a statement was run many times."""
     sessions = Sessions(dsn, None, connections_max=1)
     await sessions.open()
     try:
         for _ in range(20):
-            await sessions.rows("endpoint_load")
+            await sessions.rows("upkeep/endpoint_load")
 
         async def count(connection: Connection) -> int:
             cursor = await connection.execute("SELECT count(*) AS kept FROM pg_prepared_statements")
@@ -158,7 +158,7 @@ def test_role_and_limits_are_those_of_every_transaction(dsn: str) -> None:
         sessions = Sessions(dsn, None, connections_max=1)
         await sessions.open()
 
-        async def look(connection: Connection) -> dict[str, Any]:
+        async def read(connection: Connection) -> dict[str, Any]:
             cursor = await connection.execute(
                 "SELECT current_user::text AS role, current_setting('enable_seqscan') AS seqscan,"
                 " current_setting('statement_timeout') AS statement"
@@ -166,7 +166,7 @@ def test_role_and_limits_are_those_of_every_transaction(dsn: str) -> None:
             return dict(await cursor.fetchone() or {})
 
         try:
-            found = [await sessions.transaction(look) for _ in range(3)]
+            found = [await sessions.transaction(read) for _ in range(3)]
             assert found == found[:1] * 3
             return found[0]
         finally:
@@ -251,5 +251,5 @@ def test_connections_of_two_busy_dispatchers_are_bounded(
             return len(receiver.seen) >= 1000
 
         eventually(delivered)
-    # A pool each; beside them one that looks, and one that looks and one that listens.
+    # One pool each; plus one for the monitor, and one for the monitor and one that listens.
     assert most <= 2 * CONNECTIONS_MAX + 3

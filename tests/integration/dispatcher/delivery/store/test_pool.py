@@ -21,10 +21,10 @@ def test_connection_whose_return_is_cancelled_is_lent_again(dsn: str) -> None:
             held = asyncio.Event()
             user = asyncio.create_task(use())
             await used.wait()
-            # Somebody else is in the pool's critical section while the connection comes back.
+            # Another task is in the pool's critical section while the connection is returned.
             async with pool._lock:
                 held.set()
-                while not pool._lock._waiters:  # noqa: ASYNC110 - asyncio tells nobody of its queue
+                while not pool._lock._waiters:  # noqa: ASYNC110 - asyncio does not signal its queue
                     await asyncio.sleep(0)
                 user.cancel()
                 (ended,) = await asyncio.gather(user, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""A schema in front of the server's own names: nothing of ours finds what is in it.
+"""A schema in front of the server's own names: no statement of Holdfast uses it.
 
 Everything in it notes that it was called, and answers as the server would.
 """
@@ -92,7 +92,7 @@ def evil(dsn: str, db: psycopg.Connection) -> str:
     database = sql.Identifier(str(conninfo_to_dict(dsn)["dbname"]))
     path = "ALTER DATABASE {} SET search_path = evil, pg_catalog, public"
     db.execute(sql.SQL(path).format(database))
-    # What shows that the schema is met at all by whoever does not keep it out.
+    # Shows that a session that does not exclude the schema does find it.
     with psycopg.connect(dsn, autocommit=True) as other:
         other.execute("SELECT now(), 'a'::text = 'b'::text")
     called = {"now", "operator = of text"}

@@ -10,10 +10,12 @@ import psycopg
 import dispatcher.delivery.store
 from dispatcher.delivery.rules.decide import release, settle
 from dispatcher.delivery.rules.lifecycle import Move
+from dispatcher.delivery.rules.pace import Allowance
 from dispatcher.delivery.rules.values import Attempt, Claim, Gap, Lane, Settlement, Wanted
-from dispatcher.delivery.store.looks import BEGINNING, END
+from dispatcher.delivery.store.claimed_rows import claim_step, due_step
+from dispatcher.delivery.store.messages import statement
 from dispatcher.delivery.store.postgres import PostgresStore
-from dispatcher.delivery.store.statements import statement
+from dispatcher.delivery.store.scan_ranges import BEGINNING, END, ScanRange
 from dispatcher.outbound.endpoint import Endpoint
 from dispatcher.shared.states import LaneState
 from sink.contract.states import OrderPolicy, Outcome
@@ -85,11 +87,11 @@ def test_drain_goes_on_with_what_was_routed_after_its_look_began(
     decisions.write("m_1")
 
     async def work(store: PostgresStore) -> None:
-        with psycopg.connect(dsn) as looking:
-            looking.execute("SELECT now()")
+        with psycopg.connect(dsn) as reading:
+            reading.execute("SELECT now()")
             await store.route(16)
             given = {"endpoint_ids": [endpoint_id]}
-            assert looking.execute(statement("upkeep/pending"), given).fetchone() == (True,)
+            assert reading.execute(statement("upkeep/pending"), given).fetchone() == (True,)
 
     asyncio.run(stored(dsn, work))
 
@@ -349,26 +351,15 @@ def test_claim_walks_indexes_however_wrong_the_statistics_are(
 
     asyncio.run(stored(dsn, work))
     db.execute("ANALYZE holdfast.lane, holdfast.entry, holdfast.attempt")
+    ranges = [ScanRange(endpoint_id, 0, BEGINNING, END)]
+    due = due_step({endpoint_id: Allowance(256, 8)}, ranges, free=False)
+    claim = claim_step(wanted(endpoint_id, count=256))
+    plan = []
     with db.transaction():
         db.execute((SQL / "connection/session.sql").read_bytes(), {"plans": "auto"})
-        plan = db.execute(
-            b"EXPLAIN " + (SQL / "claiming/lane_claim.sql").read_bytes(),
-            {
-                "free": False,
-                "endpoint_ids": [endpoint_id],
-                "lanes": [256],
-                "entries": [8],
-                "token": uuid4(),
-                "lease_seconds": 30.0,
-                "bytes": 262_144,
-                "since": END,
-                "ahead": "1 hour",
-                "look_endpoint_ids": [endpoint_id],
-                "look_priorities": [0],
-                "look_from": [BEGINNING],
-                "look_to": [END],
-            },
-        ).fetchall()
+        for name, given in (due, claim):
+            plan += db.execute(b"EXPLAIN " + statement(name), given).fetchall()
+            db.execute(statement(name), given)
     text = "\n".join(line for (line,) in plan)
     assert "ix_lane_due" in text
     assert "Seq Scan" not in text

@@ -6,7 +6,7 @@ import logging
 import psycopg
 import pytest
 
-from dispatcher.delivery.ports import Routed
+from dispatcher.delivery.rules.values import Routed
 from dispatcher.delivery.store import session
 from dispatcher.delivery.store.messages import run
 from dispatcher.delivery.store.pool import Connection
@@ -94,7 +94,7 @@ def test_line_that_breaks_is_told_in_the_error_and_nowhere_else(
         finally:
             await sessions.close()
 
-    # As in the dispatcher's process, where nobody asked for the logs of libraries.
+    # As in the dispatcher's process, which does not configure the logs of libraries.
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     asyncio.run(work())
     assert capsys.readouterr().err == ""

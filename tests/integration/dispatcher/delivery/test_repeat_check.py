@@ -1,4 +1,4 @@
-"""Before a key is sent again its receiver is asked, and its memory is respected."""
+"""Before a key is sent again, its receiver is asked and its key-retention window respected."""
 
 import json
 import threading
@@ -40,10 +40,10 @@ class Memory:
         """What it knows of a key, with a receipt of its own secret or of another."""
         if key not in self.bodies:
             return UNKNOWN
-        told = {"key": key, "outcome": "applied", "applied_at": "2026-11-02T12:15:00Z"}
-        signed = receipt(told) if secret is None else receipt(told, secret)
+        content = {"key": key, "outcome": "applied", "applied_at": "2026-11-02T12:15:00Z"}
+        signed = receipt(content) if secret is None else receipt(content, secret)
         digest = sha256(self.bodies[key]).hexdigest()
-        return 200, {**told, "receipt": signed, "body_sha256": digest}
+        return 200, {**content, "receipt": signed, "body_sha256": digest}
 
 
 @pytest.fixture
@@ -174,7 +174,7 @@ def test_receipt_that_is_no_text_is_none(
     assert db.execute("SELECT receipt FROM holdfast.attempt").fetchall() == [(None,)]
 
 
-def test_nobody_is_asked_where_no_path_is_set(
+def test_no_inquiry_where_no_path_is_set(
     dsn: str, db: psycopg.Connection, decisions: Decisions, memory: Memory
 ) -> None:
     add_endpoint(db, memory.url)
@@ -210,7 +210,7 @@ def test_window_that_a_receiver_tells_is_kept(
     assert db.execute(query).fetchone() == kept
 
 
-def test_key_that_may_be_forgotten_is_not_sent_again_until_somebody_says_so(
+def test_key_that_may_be_forgotten_is_not_sent_again_until_a_person_says_so(
     dsn: str, db: psycopg.Connection, decisions: Decisions, memory: Memory
 ) -> None:
     add_endpoint(db, memory.url, schedule_seconds=[3600] * 3)
@@ -239,7 +239,7 @@ def test_key_that_may_be_forgotten_is_not_sent_again_until_somebody_says_so(
     assert lanes(db)["m_1"].delivered == 2
 
 
-def test_window_beyond_all_time_stops_nobody(
+def test_window_beyond_all_time_stops_nothing(
     dsn: str, db: psycopg.Connection, decisions: Decisions, memory: Memory
 ) -> None:
     add_endpoint(db, memory.url)
@@ -266,7 +266,7 @@ def test_what_was_never_received_is_sent_however_long_ago_it_was_tried(
 def test_attempt_that_was_rescued_late_is_as_old_as_its_entry(
     dsn: str, db: psycopg.Connection, decisions: Decisions, memory: Memory
 ) -> None:
-    """Nobody knows when a dispatcher that died sent it, and its rescue may come days later."""
+    """It is unknown when a dispatcher that crashed sent it; its rescue may come days later."""
     add_endpoint(db, memory.url)
     decisions.write("m_1")
     drain(dsn)

@@ -122,7 +122,7 @@ WAYS = {
     "unknown": {"outcome": Outcome.UNKNOWN},
 }
 INSTRUCTIONS = {"throttled": 4, "unavailable": 7}
-"""What is no failure, and the seconds until the next attempt: soon, or when they asked for it."""
+"""Outcomes that are not failures, with the seconds until the next attempt: soon or Retry-After."""
 
 
 @given(ways=st.lists(st.sampled_from([*WAYS, "rescued"]), max_size=40))

@@ -1,4 +1,4 @@
-"""What is measured, and that the page of metrics has all of it."""
+"""The metrics, and that the page of metrics documents all of them."""
 
 import re
 
@@ -54,9 +54,9 @@ def _full() -> Measures:
     return measures
 
 
-def test_every_metric_is_told_and_every_metric_that_is_told_exists() -> None:
+def test_every_metric_is_documented_and_every_documented_metric_exists() -> None:
     text = (ROOT / "docs" / "reference" / "metrics.md").read_text()
-    told = {
+    documented = {
         name: (kind, set(re.findall(r"`(\w+)`", labels)))
         for name, kind, labels in _TABLE.findall(text)
     }
@@ -68,7 +68,7 @@ def test_every_metric_is_told_and_every_metric_that_is_told_exists() -> None:
         for registry in (_registry(_full()), _api_registry())
         for family in registry.collect()
     }
-    assert told == made
+    assert documented == made
 
 
 def test_values_are_shown_as_they_stand() -> None:
@@ -95,7 +95,7 @@ def test_what_is_not_known_yet_is_absent_and_not_zero() -> None:
 def test_counters_of_an_endpoint_begin_at_zero_and_keep_what_they_have() -> None:
     measures, by = Measures(), {"endpoint": "payouts"}
     measures.dead["ledger",] += 2
-    measures.know(["payouts", "ledger"])
+    measures.initialise(["payouts", "ledger"])
     value_of = _registry(measures).get_sample_value
     names = ("unknown_outcomes", "fenced_writes", "leases_expired", "dead", "other_keys")
     for name in (*names, "stale_answers", "addresses_refused"):

@@ -1,4 +1,4 @@
-"""Lines that are written many at once say what they would say one by one."""
+"""Log lines: one JSON object each, without secrets, the same one by one and many at once."""
 
 import io
 import json
@@ -12,7 +12,7 @@ import structlog
 from dispatcher.delivery.rules.lifecycle import Move
 from dispatcher.delivery.rules.values import Attempt, Settled, Settlement
 from dispatcher.delivery.telemetry import log as subject
-from dispatcher.delivery.telemetry.log import Telemetry, configure
+from dispatcher.delivery.telemetry.log import Line, Telemetry, configure
 from sink.contract.states import Outcome
 
 KEY = UUID("0189cafe-0000-7000-8000-000000000001")
@@ -44,23 +44,23 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", ["payouts", 'a "quoted" \\ näme', SECRET])
-def test_delivered_attempts_say_the_same_as_line_by_line(
+def test_delivered_attempts_are_the_same_as_line_by_line(
     stream: io.StringIO, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    told = Telemetry()
+    telemetry = Telemetry()
     results = [(name, settled(attempt(1), attempt(2, status=204))), (name, settled(attempt(3)))]
-    told.settled_all(results)
+    telemetry.settled_all(results)
     at_once = lines(stream)
     monkeypatch.setattr(subject, "json_logger", lambda: None)
-    told.settled_all(results)
+    telemetry.settled_all(results)
     assert at_once == lines(stream)
     assert len(at_once) == 3
-    assert told.counts == {"delivered": 6}
+    assert telemetry.counts == {"delivered": 6}
 
 
 def test_lines_keep_the_order_of_the_results(stream: io.StringIO) -> None:
-    told = Telemetry()
-    told.settled_all(
+    telemetry = Telemetry()
+    telemetry.settled_all(
         [
             ("a", settled(attempt(1))),
             ("b", settled(attempt(2), attempt(3, Outcome.FAILED, 500), move=Move.RETRY)),
@@ -70,7 +70,7 @@ def test_lines_keep_the_order_of_the_results(stream: io.StringIO) -> None:
     found = lines(stream)
     assert [line["sequence"] for line in found] == [1, 2, 3, 4]
     assert [line["level"] for line in found] == ["info", "info", "warning", "info"]
-    assert told.counts == {"delivered": 3, "failed": 1}
+    assert telemetry.counts == {"delivered": 3, "failed": 1}
 
 
 def test_terminal_gets_them_as_key_value_pairs() -> None:
@@ -84,3 +84,32 @@ def test_terminal_gets_them_as_key_value_pairs() -> None:
     structlog.reset_defaults()
     assert "what=attempt" in stream.getvalue()
     assert "outcome=delivered" in stream.getvalue()
+
+
+def test_line_is_one_json_object(stream: io.StringIO) -> None:
+    Telemetry().info(Line.STOPPED, delivered=3)
+    line = json.loads(stream.getvalue())
+    assert (line["what"], line["level"], line["delivered"]) == ("dispatcher.stopped", "info", 3)
+    assert line["time"].endswith("Z")
+
+
+def test_secret_in_a_line_is_masked(stream: io.StringIO) -> None:
+    secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+    Telemetry().warn(Line.ENDPOINT_WAITING, reason=f"cannot use {secret}")
+    Telemetry().crashed("claim", ValueError(secret))
+    assert "MfKQ9r8" not in stream.getvalue()
+    assert "ValueError" in stream.getvalue()
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_terminal_gets_key_value_pairs() -> None:
+    stream = Terminal()
+    configure(stream)
+    Telemetry().info(Line.STOPPED, delivered=3)
+    structlog.reset_defaults()
+    assert "what=dispatcher.stopped" in stream.getvalue()
+    assert "delivered=3" in stream.getvalue()

@@ -14,7 +14,7 @@ from dispatcher.delivery.rules.pace import Allowance
 from dispatcher.delivery.rules.replays import (
     ReplayRate,
     affordable,
-    allowed_beside,
+    allowed_for_replay,
     bounded,
     item_after,
     paid,
@@ -59,11 +59,16 @@ def test_replay_without_a_rate_is_never_charged() -> None:
 
 
 def test_live_traffic_keeps_half_of_an_endpoints_bucket() -> None:
-    assert allowed_beside(Allowance(0, 0)) == 0
-    assert allowed_beside(Allowance(10, 1)) == 10
-    assert allowed_beside(Allowance(1, 1, probe=True)) == 1
-    assert [allowed_beside(Allowance(n, 1, rate=400.0)) for n in (20, 11, 10, 0)] == [10, 1, 0, 0]
-    assert allowed_beside(Allowance(1, 1, rate=1.0)) == 1
+    assert allowed_for_replay(Allowance(0, 0)) == 0
+    assert allowed_for_replay(Allowance(10, 1)) == 10
+    assert allowed_for_replay(Allowance(1, 1, probe=True)) == 1
+    assert [allowed_for_replay(Allowance(n, 1, rate=400.0)) for n in (20, 11, 10, 0)] == [
+        10,
+        1,
+        0,
+        0,
+    ]
+    assert allowed_for_replay(Allowance(1, 1, rate=1.0)) == 1
 
 
 def test_drain_takes_as_long_as_the_slowest_rate_lets_it() -> None:
@@ -77,7 +82,7 @@ def test_delivered_item_is_settled() -> None:
     assert (after.outcome, after.settled, after.detail) == (Outcome.DELIVERED, True, None)
 
 
-def test_schedule_of_an_item_begins_anew_and_ends_with_what_was_said() -> None:
+def test_schedule_of_an_item_starts_anew_and_ends_with_the_last_answer() -> None:
     waits = []
     for steps in range(3):
         number = 12 + steps

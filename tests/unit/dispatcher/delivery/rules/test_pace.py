@@ -20,8 +20,8 @@ from dispatcher.delivery.rules.pace import (
     claimed,
     next_seconds,
     rate_of,
+    settled,
 )
-from dispatcher.delivery.rules.pace_results import settled
 from dispatcher.delivery.rules.values import Attempt, Settlement
 from dispatcher.shared.rate import BEGIN_SECONDS, sustained
 from sink.contract.states import BreakerState, Outcome
@@ -204,7 +204,7 @@ def test_retry_after_holds_the_endpoint_and_the_latest_wins() -> None:
 def test_no_second_has_more_than_the_rate_however_late_each_is_begun(
     rate: int, steps: list[tuple[float, int]]
 ) -> None:
-    """Whatever a process claims is sent within `BEGIN_SECONDS`, or given back."""
+    """A process sends what it claims within `BEGIN_SECONDS`, or releases it."""
     limits, pace, now = replace(LIMITS, rate_per_second=rate), CLOSED, 0.0
     sent: list[tuple[float, int]] = []
     for pause, unsent in steps:
@@ -223,7 +223,7 @@ def test_no_second_has_more_than_the_rate_however_late_each_is_begun(
 
 
 @pytest.mark.parametrize("rate", [1, 7, 100, 5_000])
-def test_whoever_looks_when_the_next_is_due_gets_all_that_the_rate_sustains(rate: int) -> None:
+def test_claims_at_each_due_time_get_all_that_the_rate_sustains(rate: int) -> None:
     limits, pace, now, count = replace(LIMITS, rate_per_second=rate), CLOSED, 0.0, 0
     while now < 20:
         allowed = allowance(pace, limits, 64, 1, after(now))
@@ -322,15 +322,15 @@ def test_address_that_is_refused_opens_the_breaker_whatever_failures_it_allows(
     assert pauses == [10, 20, 40, 80, 160, 300, 300, 300]
 
 
-@given(rate=st.integers(1, 5_000), ahead=st.floats(0, 1e6), looks=st.integers(1, 20))
-def test_debt_of_a_rate_keeps_nobody_waiting_for_more_than_two_seconds(
-    rate: int, ahead: float, looks: int
+@given(rate=st.integers(1, 5_000), ahead=st.floats(0, 1e6), reads=st.integers(1, 20))
+def test_debt_of_a_rate_delays_a_claim_by_two_seconds_at_most(
+    rate: int, ahead: float, reads: int
 ) -> None:
-    """As after a clock that was set back; and looking meanwhile does not put it off."""
+    """As after a clock that was set back; reads in between do not extend it."""
     limits = replace(LIMITS, rate_per_second=rate)
     pace = replace(CLOSED, paid_until=after(ahead))
-    for look in range(looks):
-        at = 2.0 * look / looks
+    for read in range(reads):
+        at = 2.0 * read / reads
         pace = judged(pace, at=at, limits=limits)
         assert next_seconds(pace, sustained(rate), after(at)) <= 2.0 - at + 1e-6
     assert allowance(judged(pace, at=2, limits=limits), limits, 64, 1, after(2)).lanes >= 1
@@ -344,19 +344,19 @@ def test_bound_of_the_debt_forgives_nothing_that_a_claim_took(rate: int, at: flo
     assert judged(pace, at=at, limits=limits).paid_until == pace.paid_until
 
 
-@given(ahead=st.floats(0, 1e6), looks=st.integers(1, 20))
+@given(ahead=st.floats(0, 1e6), reads=st.integers(1, 20))
 def test_opening_and_hold_last_no_longer_than_the_longest_after_a_clock_that_was_set_back(
-    ahead: float, looks: int
+    ahead: float, reads: int
 ) -> None:
-    """And looking meanwhile does not put their ends off."""
+    """Reads in between do not extend them."""
     for breaker in (BreakerState.OPEN, BreakerState.HALF_OPEN):
         pace = replace(CLOSED, breaker=breaker, breaker_until=after(ahead), probe=TOKEN)
-        for look in range(looks):
-            pace = as_of(pace, after(360.0 * look / looks))
+        for read in range(reads):
+            pace = as_of(pace, after(360.0 * read / reads))
         assert allowance(pace, LIMITS, 64, 8, after(360)) == Allowance(1, 1, probe=True)
     pace = replace(CLOSED, held_until=after(ahead), held_by="answered 429 with Retry-After")
-    for look in range(looks):
-        pace = as_of(pace, after(24 * 3600.0 * look / looks))
+    for read in range(reads):
+        pace = as_of(pace, after(24 * 3600.0 * read / reads))
     assert allowance(pace, LIMITS, 64, 8, after(24 * 3600)).lanes == 64
 
 
