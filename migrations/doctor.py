@@ -154,7 +154,8 @@ def _memberships(facts: Facts) -> Check:
         f"{facts.user} may not take on {', '.join(lacking)}"
         if lacking
         else f"{facts.user} may take on every role",
-        f'a process that needs one of them: GRANT ... TO "{facts.user}" (docs/database.md)',
+        f'a process that needs one of them: GRANT ... TO "{facts.user}"'
+        " (docs/operators/database.md)",
         Level.FAIL if len(lacking) == len(facts.roles) else Level.WARN,
     )
 

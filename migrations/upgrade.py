@@ -115,7 +115,8 @@ def current(raw: psycopg.Connection) -> str | None:
     if role is None:
         raise CommandError(
             f"the user {raw.info.user} may take on none of Holdfast's roles, so it cannot read the"
-            " schema revision. Nothing was changed; docs/database.md says who needs which role."
+            " schema revision. Nothing was changed; docs/operators/database.md says who needs which"
+            " role."
         )
     with raw.transaction():
         raw.execute(f"SET LOCAL ROLE {role}".encode())

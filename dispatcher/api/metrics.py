@@ -1,4 +1,4 @@
-"""What the API measures, for Prometheus. Each metric is told in ../METRICS.md; a test compares.
+"""What the API measures, for Prometheus. docs/reference/metrics.md has each; a test compares.
 
 No token, key or name of a person is in any label: a route is named by its pattern.
 """

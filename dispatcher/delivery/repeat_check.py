@@ -1,6 +1,6 @@
 """Asks a receiver about a key before the key is sent to it again.
 
-Section 8 of `dispatcher/receiver/PROTOCOL.md`. Only a proven answer for exactly the bytes to be
+Section 8 of `docs/receivers/PROTOCOL.md`. Only a proven answer for exactly the bytes to be
 sent counts; after any other answer the entry is sent again, which is safe.
 """
 

@@ -1,7 +1,7 @@
 """The verdict on one test of an endpoint, with advice. Pure.
 
 The sample delivery has a type that the protocol does not define, and no subject. A receiver that
-follows `dispatcher/receiver/PROTOCOL.md` (section 1) verifies it, acts on nothing and answers with
+follows `docs/receivers/PROTOCOL.md` (section 1) verifies it, acts on nothing and answers with
 a 4xx. So `unknown_type` and `bad_data` are the best answers.
 """
 

@@ -1,6 +1,6 @@
 """Checks an answer to a key inquiry: only a proven receipt or the protocol's 404 counts.
 
-Section 8 of `dispatcher/receiver/PROTOCOL.md`.
+Section 8 of `docs/receivers/PROTOCOL.md`.
 """
 
 import json

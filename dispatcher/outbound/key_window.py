@@ -1,6 +1,6 @@
 """A receiver's key-retention window, from the header `holdfast-key-window`.
 
-Section 7 of dispatcher/receiver/PROTOCOL.md defines its syntax and meaning. After that time the
+Section 7 of docs/receivers/PROTOCOL.md defines its syntax and meaning. After that time the
 receiver may forget a key, and sending it again may repeat the action.
 """
 

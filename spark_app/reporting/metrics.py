@@ -1,4 +1,4 @@
-"""What the job measures, for Prometheus. Each metric is told in METRICS.md; a test compares."""
+"""What the job measures, for Prometheus. docs/reference/metrics.md has each; a test compares."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

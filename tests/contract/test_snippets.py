@@ -140,5 +140,5 @@ def test_snippet_agrees_with_every_published_vector(language: str) -> None:
 
 @pytest.mark.parametrize("name", ["verify.mjs", "verify.go", "Verify.java", "verify.php"])
 def test_page_about_other_languages_links_every_snippet(name: str) -> None:
-    page = Path(__file__).parents[2] / "docs" / "other-languages.md"
+    page = Path(__file__).parents[2] / "docs" / "receivers" / "other-languages.md"
     assert f"dispatcher/receiver/snippets/{name})" in page.read_text()

@@ -35,16 +35,16 @@ from tests.support.servers.databases import create
 
 OPERATORS = (
     "README.md",
-    "docs/api.md",
-    "docs/approvals.md",
-    "docs/checking.md",
-    "docs/database.md",
-    "docs/endpoints.md",
-    "docs/operations.md",
-    "docs/payouts-service.md",
-    "docs/resending.md",
-    "docs/set-aside.md",
-    "docs/testing-receivers.md",
+    "docs/operators/api.md",
+    "docs/operators/approvals.md",
+    "docs/operators/checking.md",
+    "docs/operators/database.md",
+    "docs/operators/endpoints.md",
+    "docs/operators/operations.md",
+    "docs/receivers/payouts-service.md",
+    "docs/operators/resending.md",
+    "docs/operators/set-aside.md",
+    "docs/receivers/testing-receivers.md",
 )
 """Pages whose shell blocks are followed on one outbox."""
 
@@ -210,7 +210,7 @@ def test_receiver_of_the_kit_acts_once_and_answers_an_inquiry(
     async def hold_the_payouts(_connection: Any, data: Any) -> None:
         held.append(data["merchant_id"])
 
-    receiving, _, asking = blocks_of("docs/receiver.md", "python")
+    receiving, _, asking = blocks_of("docs/receivers/receiver.md", "python")
     names: dict[str, Any] = {"hold_the_payouts": hold_the_payouts}
     names["my_asgi_app"] = application(dsn, names, webhooks="webhook", holdfast="key")
     executed(receiving, names)
@@ -231,7 +231,7 @@ def test_receiver_of_the_kit_acts_once_and_answers_an_inquiry(
 
 
 def test_revision_of_a_receiver_is_a_revision(make_database: Callable[[str | None], str]) -> None:
-    names = executed(blocks_of("docs/receiver.md", "python")[1], {})
+    names = executed(blocks_of("docs/receivers/receiver.md", "python")[1], {})
     dsn = make_database(None)
     engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(dsn))
     with (
@@ -245,7 +245,7 @@ def test_revision_of_a_receiver_is_a_revision(make_database: Callable[[str | Non
 
 
 def test_grant_to_a_service_is_one(db: psycopg.Connection) -> None:
-    [text] = blocks_of("docs/database.md", "sql")
+    [text] = blocks_of("docs/operators/database.md", "sql")
     user = f"docs_{os.getpid()}"
     db.execute(f"CREATE ROLE {user}".encode())
     try:
@@ -258,7 +258,7 @@ def test_grant_to_a_service_is_one(db: psycopg.Connection) -> None:
 
 
 def test_file_of_an_endpoint_is_one(dsn: str, tmp_path: Path) -> None:
-    [text] = blocks_of("docs/endpoints.md", "toml")
+    [text] = blocks_of("docs/operators/endpoints.md", "toml")
     file = tmp_path / "endpoints.toml"
     file.write_text(text)
     given = {"HOLDFAST_ALLOW_SECRET_DIR": "/run/secrets/holdfast"}
@@ -269,12 +269,12 @@ def test_file_of_an_endpoint_is_one(dsn: str, tmp_path: Path) -> None:
 
 
 def test_policy_is_one() -> None:
-    [text] = blocks_of("docs/exposure-job.md", "toml")
+    [text] = blocks_of("docs/spark/exposure-job.md", "toml")
     assert read(text).version == "2026-11-01"
 
 
 def test_body_and_answer_of_the_protocol_are_what_it_says() -> None:
-    body_text, answer_text = blocks_of("docs/PROTOCOL.md", "json")
+    body_text, answer_text = blocks_of("docs/receivers/PROTOCOL.md", "json")
     assert parse_body(body_text.encode()).type == "payout_hold.block"
     assert json.loads(answer_text).keys() == {"key", "outcome", "applied_at", "receipt"}
 
@@ -291,7 +291,7 @@ ELSEWHERE = {
         "from sink import OutboxSink",
     ): "tests/spark/test_outbox_sink_example.py",
     (
-        "docs/sink.md",
+        "docs/spark/sink.md",
         "python",
         "from sink import OutboxSink",
     ): "tests/spark/test_outbox_sink_example.py",
@@ -300,13 +300,16 @@ ELSEWHERE = {
 
 EXECUTED: dict[tuple[str, str], Callable[..., None]] = {
     ("README.md", "python"): test_receiver_of_the_readme_acts_once,
-    ("docs/receiver.md", "python"): test_receiver_of_the_kit_acts_once_and_answers_an_inquiry,
+    (
+        "docs/receivers/receiver.md",
+        "python",
+    ): test_receiver_of_the_kit_acts_once_and_answers_an_inquiry,
     **{(page, "sh"): test_commands_of_an_operators_page for page in OPERATORS},
     **{(page, "sh"): test_commands_of_a_newcomers_page for page in NEWCOMERS},
-    ("docs/database.md", "sql"): test_grant_to_a_service_is_one,
-    ("docs/endpoints.md", "toml"): test_file_of_an_endpoint_is_one,
-    ("docs/exposure-job.md", "toml"): test_policy_is_one,
-    ("docs/PROTOCOL.md", "json"): test_body_and_answer_of_the_protocol_are_what_it_says,
+    ("docs/operators/database.md", "sql"): test_grant_to_a_service_is_one,
+    ("docs/operators/endpoints.md", "toml"): test_file_of_an_endpoint_is_one,
+    ("docs/spark/exposure-job.md", "toml"): test_policy_is_one,
+    ("docs/receivers/PROTOCOL.md", "json"): test_body_and_answer_of_the_protocol_are_what_it_says,
     ("deploy/prometheus/README.md", "yaml"): test_scrape_configuration_is_yaml,
 }
 """What executes the blocks of a page in one language."""

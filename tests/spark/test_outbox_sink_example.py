@@ -41,7 +41,7 @@ def test_example_of_the_sink(decisions: Any, dsn: str, tmp_path: Path) -> None:
     assert not said, "".join(said)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/sink.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/spark/sink.md"])
 def test_example_of_a_page(
     page: str, decisions: Any, dsn: str, db: psycopg.Connection, tmp_path: Path
 ) -> None:

@@ -1,7 +1,7 @@
 """The breaker of an endpoint: its states, its transitions, and how long it stays open.
 
-It is stored in `endpoint_pace`, so every dispatcher sees the same state. README.md draws the table,
-and a test compares the two.
+It is stored in `endpoint_pace`, so every dispatcher sees the same state. docs/delivery.md draws
+the table, and a test compares the two.
 """
 
 from enum import StrEnum

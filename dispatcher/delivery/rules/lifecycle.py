@@ -7,7 +7,7 @@ A lane's state is not a column; it follows from four columns:
     stopped   no token, no `due_at`, and there is something to deliver: a dead letter holds it
     idle      no token, no `due_at`, and nothing to deliver
 
-README.md draws this table, and a test compares the two.
+docs/delivery.md draws this table, and a test compares the two.
 """
 
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""The metrics of a dispatcher, for Prometheus. METRICS.md documents each; a test compares them.
+"""The metrics of a dispatcher, for Prometheus. docs/reference/metrics.md has each; a test compares.
 
 Counting is plain arithmetic in the event loop's thread; families are made at each scrape.
 """

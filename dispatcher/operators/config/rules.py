@@ -158,7 +158,7 @@ def _roles(database: Database) -> Check:
         Level.FAIL if OPERATOR in lacking else Level.WARN,
         f"{database.user} may not act as {', '.join(lacking)}",
         f"operators need {OPERATOR}, `holdfast dispatch` {DISPATCHER}: GRANT ... TO"
-        f' "{database.user}" (docs/database.md)',
+        f' "{database.user}" (docs/operators/database.md)',
     )
 
 

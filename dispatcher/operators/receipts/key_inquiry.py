@@ -1,6 +1,6 @@
 """Asking a receiver what became of keys: signed questions over HTTP, several at once.
 
-The protocol is section 8 of `dispatcher/receiver/PROTOCOL.md`; `inquiry_answers` judges what comes
+The protocol is section 8 of `docs/receivers/PROTOCOL.md`; `inquiry_answers` judges what comes
 back. A receiver that cannot be believed ends the asking: there is nothing to compare with.
 """
 

@@ -1,8 +1,7 @@
 """What must hold after every fault, once it is healed and drained: one checker for all of them.
 
 It compares what the outbox holds, what the dispatcher recorded and what receivers saw. The names
-(I1, ...) are those of ARCHITECTURE.md's failure table. Each violation names the key and the
-difference.
+(I1, ...) are those of docs/operators/checking.md. Each violation names the key and the difference.
 """
 
 from collections import Counter, defaultdict

@@ -1,4 +1,4 @@
-// Written from dispatcher/receiver/PROTOCOL.md alone: a receiver for Node 20 without packages.
+// Written from docs/receivers/PROTOCOL.md alone: a receiver for Node 20 without packages.
 //
 //   RECEIVER_SECRETS="whsec_... whsec_..." PORT=0 node independent.mjs [body deadline in ms]
 //

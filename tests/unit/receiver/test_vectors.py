@@ -26,7 +26,9 @@ from sink.contract.wire import INQUIRY_PATH, KEY_WINDOW, SIGNATURES_MAX, Receipt
 
 FOLDER = Path(__file__).parents[3] / "dispatcher" / "receiver"
 VECTORS = json.loads((FOLDER / "vectors.json").read_text(encoding="utf-8"))
-PROTOCOL = (Path(__file__).parents[3] / "docs" / "PROTOCOL.md").read_text(encoding="utf-8")
+PROTOCOL = (Path(__file__).parents[3] / "docs" / "receivers" / "PROTOCOL.md").read_text(
+    encoding="utf-8"
+)
 NOW = datetime.fromtimestamp(VECTORS["now"], UTC)
 SECRETS = {name: Secret.parse(text) for name, text in VECTORS["secrets"].items()}
 ACCEPTED = [SECRETS["current"], SECRETS["previous"]]

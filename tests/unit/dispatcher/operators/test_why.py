@@ -242,7 +242,7 @@ def test_what_is_over_needs_no_person() -> None:
 
 
 def test_every_verdict_is_documented_with_its_exit_code() -> None:
-    page = (ROOT / "docs" / "operations.md").read_text()
+    page = (ROOT / "docs" / "operators" / "operations.md").read_text()
     section = page.partition("## What `holdfast why` says")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `(\w+)` \| .+ \| (\d) \|$", section, re.MULTILINE)
     codes = {Verdict.UNKNOWN: "3"} | dict.fromkeys(NEEDS_A_PERSON, "4")
