@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli.common.shared import AsJson, Dsn, Reason, print_json, print_rows
-from dispatcher.cli.common.shown import moment_of, plain, reason_of, visible
+from dispatcher.cli.options import AsJson, BeforeTime, Dsn, Limit, Reason, moment_of, reason_of
+from dispatcher.cli.output import print_facts, print_json, print_rows, visible
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.proposals.store import proposals
 from dispatcher.shared.text import last_word
@@ -35,10 +35,8 @@ def list_(
     target: Annotated[
         str | None, typer.Option("--target", help="Only about this, such as 'quarantine 17'.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="Maximum number.")] = 50,
-    before: Annotated[
-        str | None, typer.Option("--before", help="Only those made before then (RFC 3339).")
-    ] = None,
+    limit: Limit = 50,
+    before: BeforeTime = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
@@ -65,10 +63,9 @@ def show(proposal: ProposalId, dsn: Dsn = None, as_json: AsJson = False) -> None
         print_json(row)
         return
     typer.echo(f"proposal {row['id'].hex[:8]}")
-    for fact in _FACTS:
-        typer.echo(f"  {fact.replace('_', ' '):<18} {plain(row[fact])}")
+    print_facts({name: row[name] for name in _FACTS}, 18)
     typer.echo(json.dumps(row["detail"], ensure_ascii=True, indent=2))
-    _next(row)
+    _print_next(row)
 
 
 @app.command()
@@ -77,7 +74,7 @@ def approve(proposal: ProposalId, reason: Reason, dsn: Dsn = None, as_json: AsJs
     why = reason_of(reason)
     with proposals(dsn) as store:
         row = store.approve(store.find_proposal(proposal), why)
-    _told(row, as_json=as_json)
+    _print_state(row, as_json=as_json)
 
 
 @app.command()
@@ -86,18 +83,18 @@ def cancel(proposal: ProposalId, reason: Reason, dsn: Dsn = None, as_json: AsJso
     why = reason_of(reason)
     with proposals(dsn) as store:
         row = store.cancel(store.find_proposal(proposal), why)
-    _told(row, as_json=as_json)
+    _print_state(row, as_json=as_json)
 
 
-def _told(row: Row, *, as_json: bool) -> None:
+def _print_state(row: Row, *, as_json: bool) -> None:
     if as_json:
         print_json(row)
         return
     typer.echo(f"proposal {row['id'].hex[:8]} is {row['state']}")
-    _next(row)
+    _print_next(row)
 
 
-def _next(row: Row) -> None:
+def _print_next(row: Row) -> None:
     short = row["id"].hex[:8]
     match row["state"]:
         case "planned":

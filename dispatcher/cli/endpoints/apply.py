@@ -6,15 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
-from dispatcher.cli.common.confirm import askable, confirm
-from dispatcher.cli.common.shared import AsJson, Dsn, print_json
-from dispatcher.cli.common.shown import counted, reason_of, visible
-from dispatcher.cli.endpoints.checks import fault_of, usage
-from dispatcher.cli.endpoints.shown import changes, said
+from dispatcher.cli.endpoints.settings import differences, setting_text, usage
+from dispatcher.cli.options import AsJson, Dsn, confirm, reason_of, require_terminal
+from dispatcher.cli.output import counted, print_json, visible
 from dispatcher.operators.config.here import reference_fault
 from dispatcher.operators.endpoints.apply import endpoint_apply
 from dispatcher.operators.endpoints.file import EndpointFileError, Settings, parse
 from dispatcher.operators.endpoints.plan import Action, Step, plan
+from dispatcher.operators.endpoints.reach import fault_of
 from dispatcher.operators.endpoints.store import DEFAULTS
 from dispatcher.outbound.headers import masked
 from sink.contract.exits import CommandError, ExitCode
@@ -55,7 +54,7 @@ def apply(
             _show(steps, others)
         if todo and not check:
             _refuse_blocked(todo, shown=not as_json)
-            askable(yes=yes)
+            require_terminal(yes=yes)
             confirm(f"Apply this to {counted(len(todo), 'endpoint')}?", yes=yes)
             store.apply(steps, wanted, there, why)
     if as_json:
@@ -122,13 +121,13 @@ def _show(steps: Sequence[Step], others: Sequence[str]) -> None:
             case Action.ADD:
                 typer.echo(f"endpoint {step.name}: add, for what is decided from now on")
                 lines = [
-                    f"{column.replace('_', ' ')}: {said(value)}"
+                    f"{column.replace('_', ' ')}: {setting_text(value)}"
                     for column, value in masked(step.after).items()
                     if value != DEFAULTS.get(column)
                 ]
             case Action.CHANGE:
                 typer.echo(f"endpoint {step.name}: change")
-                lines = changes(masked(step.before), masked(step.after))
+                lines = differences(masked(step.before), masked(step.after))
             case Action.NOTHING:
                 typer.echo(f"endpoint {step.name}: nothing, it is like this already")
                 lines = []

@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dispatcher.cli.common.confirm import askable, confirm
-from dispatcher.cli.common.shared import AsJson, Dsn, print_json
-from dispatcher.cli.common.shown import reason_of, shortened, visible
+from dispatcher.cli.options import AsJson, Dsn, confirm, reason_of, require_terminal
+from dispatcher.cli.output import print_json, shortened, visible
 from dispatcher.cli.workbench import wire_options as wire
 from dispatcher.operators.endpoints.probe_audit import note_test
 from dispatcher.outbound.transport.transport import EngineName
@@ -55,7 +54,7 @@ def probe(
         from dispatcher.cli.workbench.trigger_way import way_to_endpoint  # noqa: PLC0415 - see wire_options
         from dispatcher.workbench.listen import harmless  # noqa: PLC0415 - as above
     way, state = way_to_endpoint(name, dsn)
-    askable(yes=yes)
+    require_terminal(yes=yes)
     confirm(
         f"Send one real request to {visible(way.target.url)}? A receiver that keeps to the protocol"
         " acts on nothing.",

@@ -6,12 +6,18 @@ from uuid import uuid4
 
 import typer
 
-from dispatcher.cli.common.confirm import askable, confirm
-from dispatcher.cli.common.shared import AsJson, Dsn, Reason, print_json, print_rows
-from dispatcher.cli.common.shown import counted, reason_of, visible
-from dispatcher.cli.replays.options import Keys, OutsideWindow, Rate
-from dispatcher.cli.replays.shown import approving, exit_code, short, show_progress
-from dispatcher.cli.replays.watch import watch
+from dispatcher.cli.options import (
+    AsJson,
+    Dsn,
+    Keys,
+    Reason,
+    Yes,
+    confirm,
+    reason_of,
+    require_terminal,
+)
+from dispatcher.cli.output import counted, print_json, print_rows, visible
+from dispatcher.cli.replays.views import approval_command, exit_code, short, show_progress, watch
 from dispatcher.operators.common.keys import few_keys_of
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.entries.store import entries
@@ -27,8 +33,24 @@ from sink.contract.exits import CommandError, ExitCode
 OfEndpoint = Annotated[
     str | None, typer.Option("--endpoint", help="Only there; where each stands, if none.")
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-Wait = Annotated[bool, typer.Option("--wait", help="Show how far it is, until it has ended.")]
+Rate = Annotated[
+    int | None,
+    typer.Option(
+        "--rate",
+        min=1,
+        max=1_000_000,
+        help="Maximum number of entries per second, over all dispatchers.",
+    ),
+]
+OutsideWindow = Annotated[
+    bool,
+    typer.Option(
+        "--outside-window",
+        help="Also send keys older than the receiver's key window; the receiver may act on them"
+        " again.",
+    ),
+]
+Wait = Annotated[bool, typer.Option("--wait", help="Show progress until it has ended.")]
 
 _ITEMS = ("key", "subject", "endpoint", "what_happens")
 
@@ -50,7 +72,7 @@ def redeliver(
     second person has to approve it. Exit 3: nothing is to be done, and why.
     """
     why, wanted = reason_of(reason), few_keys_of(keys)
-    askable(yes=yes)
+    require_terminal(yes=yes)
     with entries(dsn) as found:
         standing = standing_of(found, wanted)
     with replays(dsn) as store:
@@ -71,7 +93,7 @@ def redeliver(
             if as_json:
                 print_json({"replay": None, "items": [], "nothing": nothing})
             raise typer.Exit(ExitCode.NOTHING_MATCHED)
-        approve = approving(row)
+        approve = approval_command(row)
         if approve is None:
             row = _applied(store, row, yes=yes)
             if wait:

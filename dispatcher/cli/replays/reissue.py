@@ -7,10 +7,17 @@ from uuid import uuid4
 
 import typer
 
-from dispatcher.cli.common.confirm import askable, confirm
-from dispatcher.cli.common.shared import AsJson, Dsn, Reason, print_json
-from dispatcher.cli.common.shown import counted, plain, reason_of, shortened, visible
-from dispatcher.cli.replays.options import Keys
+from dispatcher.cli.options import (
+    AsJson,
+    Dsn,
+    Keys,
+    Reason,
+    Yes,
+    confirm,
+    reason_of,
+    require_terminal,
+)
+from dispatcher.cli.output import counted, display, print_json, shortened, visible
 from dispatcher.operators.common.keys import keys_of
 from dispatcher.operators.common.person import ALONE_MAX
 from dispatcher.operators.common.session import Row
@@ -19,7 +26,6 @@ from dispatcher.operators.reissue.store import actions_of, reissues
 from sink.contract.key import Key
 from sink.contract.requeue import writer
 
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 Limit = Annotated[
     int,
     typer.Option(
@@ -54,7 +60,7 @@ def reissue(
     why, wanted, limit = reason_of(reason), keys_of(keys), min(limit, ALONE_MAX)
     needs_approval = len(wanted) > limit
     if not needs_approval:
-        askable(yes=yes)
+        require_terminal(yes=yes)
         writer()  # What is missing here shall be said before anything is planned.
     with reissues(dsn) as store:
         looks = [store.look(Key(key)) for key in wanted]
@@ -73,7 +79,7 @@ def reissue(
     if as_json:
         print_json({"replay": id_, "reissued": done, "approve": approve})
         return
-    tell(done)
+    print_reissued(done)
     if approve is not None:
         typer.echo(
             f"nothing was written yet: {counted(actions, 'action')}, with those of the last 24"
@@ -83,7 +89,7 @@ def reissue(
         )
 
 
-def tell(done: Sequence[Row]) -> None:
+def print_reissued(done: Sequence[Row]) -> None:
     """Say what was reissued."""
     for each in done:
         dead = ", ".join(map(str, each["dead_letters"]))
@@ -106,10 +112,10 @@ def _facts(look: Row) -> list[tuple[str, str]]:
     newest = look["newest"]
     facts = [
         ("subject", f"{visible(look['subject'])}, sequence {look['sequence']}"),
-        ("action", f"{look['type']} of {plain(look['occurred_at'])}"),
+        ("action", f"{look['type']} of {display(look['occurred_at'])}"),
         ("data", shortened(data)),
         *(
-            (row["endpoint"], f"got it at {plain(row['delivered_at'])}, {_receipt(row)}")
+            (row["endpoint"], f"got it at {display(row['delivered_at'])}, {_receipt(row)}")
             for row in look["delivered"]
         ),
         *(

@@ -13,7 +13,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from dispatcher.cli.quarantine.requeue import put_lines
+from dispatcher.cli.quarantine.commands import put_lines
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.quarantine.actions import open_among, put_entries
 from dispatcher.operators.quarantine.store import quarantine

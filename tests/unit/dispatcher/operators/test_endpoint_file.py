@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.cli.endpoints import checks as endpoint_checks
+from dispatcher.cli.endpoints import settings as endpoint_checks
 from dispatcher.operators.endpoints import values as endpoint_values
 from dispatcher.operators.endpoints.file import KEYS, EndpointFileError, parse
 from dispatcher.operators.endpoints.store import DEFAULTS

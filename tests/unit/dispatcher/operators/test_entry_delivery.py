@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.cli.common.shown import counted
+from dispatcher.cli.output import counted
 from dispatcher.operators.entries.rules import Stage, Standing, standing
 
 NOW = datetime(2026, 11, 2, 12, tzinfo=UTC)

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import typer
 
-from dispatcher.cli.common.export import opened
-from dispatcher.cli.common.shown import shortened, visible
-from dispatcher.cli.quarantine.files import whole_file, write_lines
-from dispatcher.cli.quarantine.requeue import texts_of
+from dispatcher.cli.output import open_output, shortened, visible, whole_file
+from dispatcher.cli.quarantine.commands import texts_of
+from dispatcher.cli.quarantine.row_files import write_lines
 from dispatcher.operators.quarantine.rules import ENTRY_REASONS, what_helps, why_not_as_kept
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import QuarantineReason
@@ -210,7 +209,7 @@ def test_reader_of_a_pipe_may_leave_when_it_has_seen_enough() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     try:
-        with pytest.raises(typer.Exit) as left, opened(Path(f"/dev/fd/{writer}")) as file:
+        with pytest.raises(typer.Exit) as left, open_output(Path(f"/dev/fd/{writer}")) as file:
             file.write("row")
     finally:
         os.close(writer)
@@ -225,7 +224,7 @@ def test_name_may_be_as_long_as_the_file_system_allows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "words"), [(".", "is a directory"), ("gone/rows.jsonl", "is not there")]
+    ("path", "words"), [(".", "is a directory"), ("gone/rows.jsonl", "does not exist")]
 )
 def test_place_where_no_file_can_be_is_one_line(tmp_path: Path, path: str, words: str) -> None:
     with (

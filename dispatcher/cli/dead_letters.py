@@ -6,9 +6,28 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli.common.export import json_value, opened, watched
-from dispatcher.cli.common.shared import AsJson, Dsn, Reason, print_json, print_rows
-from dispatcher.cli.common.shown import counted, plain, reason_of, shortened, visible
+from dispatcher.cli.options import (
+    NUMBER_MAX,
+    AsJson,
+    BeforeId,
+    Dsn,
+    Limit,
+    OfEndpoint,
+    OfSubject,
+    Reason,
+    reason_of,
+)
+from dispatcher.cli.output import (
+    counted,
+    json_default,
+    open_output,
+    print_facts,
+    print_json,
+    print_rows,
+    progress_of,
+    shortened,
+    visible,
+)
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.dead_letters.rules import what_helps, what_it_holds
 from dispatcher.operators.dead_letters.store import Filter, dead_letters, resolved
@@ -20,13 +39,11 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Number = Annotated[int, typer.Argument(metavar="ID", min=1, max=2**63 - 1)]
+Number = Annotated[int, typer.Argument(metavar="ID", min=1, max=NUMBER_MAX)]
 Numbers = Annotated[
     list[int],
-    typer.Argument(metavar="ID...", min=1, max=2**63 - 1, help="Numbers, as `list` shows them."),
+    typer.Argument(metavar="ID...", min=1, max=NUMBER_MAX, help="Numbers, as `list` shows them."),
 ]
-OfEndpoint = Annotated[str | None, typer.Option("--endpoint", help="Only those of this endpoint.")]
-OfSubject = Annotated[str | None, typer.Option("--subject", help="Only those of this subject.")]
 Why = Annotated[DeadReason | None, typer.Option("--reason", help="Only those that died of this.")]
 Open = Annotated[
     bool, typer.Option("--open/--all", help="Only those that nobody resolved, or all of them.")
@@ -52,11 +69,8 @@ def list_(
     reason: Why = None,
     open_: Open = True,
     resolved_: Resolved = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="As many at most.")] = 50,
-    before: Annotated[
-        int | None,
-        typer.Option("--before", min=1, max=2**63 - 1, help="Only numbers below this one."),
-    ] = None,
+    limit: Limit = 50,
+    before: BeforeId = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
@@ -69,7 +83,7 @@ def list_(
         print_json({"dead_letters": rows, "next_before": older})
         return
     columns = _LIST_OPEN if wanted.open else _LIST_ALL
-    print_rows([_seen(row) for row in rows], columns, "Dead letters")
+    print_rows([_table_row(row) for row in rows], columns, "Dead letters")
     if older is not None:
         typer.echo(f"older ones: --before {older}")
     if any(row["holds_lane"] for row in rows):
@@ -86,15 +100,17 @@ def show(number: Number, dsn: Dsn = None, as_json: AsJson = False) -> None:
         print_json({**row, "holds": holds, "advice": [each._asdict() for each in advice]})
         return
     typer.echo(f"dead letter {row['id']}")
-    for fact in _FACTS:
-        typer.echo(f"  {fact.replace('_', ' '):<17} {plain(row[fact])}")
-    typer.echo(f"  {'holds':<17} {holds}")
+    print_facts({**{name: row[name] for name in _FACTS}, "holds": holds}, 17)
     body = row["body"]
     typer.echo("\nbody: not stored any more, its day was dropped" if body is None else "\nbody:")
     if body is not None:
         typer.echo(shortened(body))
     tried = [
-        {**each, "error": _text(each["error"]), "response": _text(each["response"])}
+        {
+            **each,
+            "error": _visible_or_none(each["error"]),
+            "response": _visible_or_none(each["response"]),
+        }
         for each in row["newest_attempts"]
     ]
     print_rows(tried, _ATTEMPTS, "Newest attempts")
@@ -125,9 +141,9 @@ def export(
             raise CommandError(
                 "no dead letter matches; nothing was written.", ExitCode.NOTHING_MATCHED
             )
-        with opened(output) as file:
-            for row in watched(rows, count, shown=output is not None):
-                file.write(json.dumps(row, default=json_value, ensure_ascii=False) + "\n")
+        with open_output(output) as file:
+            for row in progress_of(rows, count, shown=output is not None):
+                file.write(json.dumps(row, default=json_default, ensure_ascii=False) + "\n")
     if output is not None:
         typer.echo(f"{counted(count, 'dead letter')} written to {output}")
 
@@ -171,11 +187,11 @@ def _filter(
     return Filter(endpoint, subject, reason, open_ and not resolved_, resolved_)
 
 
-def _seen(row: Row) -> Row:
+def _table_row(row: Row) -> Row:
     texts = ("subject", "detail", "resolution_reason")
     return {
         **row,
-        **{name: _text(row[name]) for name in texts},
+        **{name: _visible_or_none(row[name]) for name in texts},
         "holds_lane": "yes" if row["holds_lane"] else "no",
     }
 
@@ -184,5 +200,5 @@ def _behind(row: Row) -> str:
     return f"with {counted(row['waiting'], 'entry')} behind it" if row["waiting"] else "and is idle"
 
 
-def _text(text: str | None) -> str | None:
+def _visible_or_none(text: str | None) -> str | None:
     return None if text is None else visible(text)

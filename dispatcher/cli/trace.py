@@ -5,14 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
-from dispatcher.cli.common.shared import AsJson, Dsn, print_json
-from dispatcher.cli.common.shown import counted, plain, shortened, visible
+from dispatcher.cli.options import AsJson, Dsn, KeyArgument, key_of
+from dispatcher.cli.output import counted, display, print_json, shortened, visible
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.common.spans import between
 from dispatcher.operators.trace.store import ATTEMPTS_MAX, trace
-from sink.contract.canonical import NotCanonical
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.key import Key
 from sink.contract.money import money
 
 _MOMENT = len("2026-11-02T12:15:00.000000Z")
@@ -21,7 +18,7 @@ _AMOUNTS = ("exposure_minor", "limit_minor", "release_level_minor")
 
 
 def show(
-    key: Annotated[str, typer.Argument(metavar="KEY", help="As receivers get it: hf_...")],
+    key: KeyArgument,
     body: Annotated[
         bool, typer.Option("--body", help="With the body, and what receivers answered.")
     ] = False,
@@ -32,10 +29,7 @@ def show(
 
     Exit code 3: no entry is stored under the key (`holdfast why` says what is known of it).
     """
-    try:
-        wanted = Key.parse(key)
-    except NotCanonical as error:
-        raise CommandError(f"{error}. Nothing was changed.", ExitCode.USAGE) from None
+    wanted = key_of(key)
     with trace(dsn) as store:
         found = store.trace(wanted, body=body)
     if as_json:
@@ -76,7 +70,7 @@ def _show(found: Row) -> None:
 
 def _attempts(rows: list[Row], before: datetime) -> None:
     for row in rows:
-        _step(row["finished_at"], before, f"attempt {row['number']}", _came_of(row))
+        _step(row["finished_at"], before, f"attempt {row['number']}", _outcome(row))
         before = row["finished_at"]
         if row["receipt"] is not None:
             moment = _moment(row["receipt"]["applied_at"])
@@ -86,7 +80,7 @@ def _attempts(rows: list[Row], before: datetime) -> None:
             typer.echo(f"  {'':{_MOMENT + _DIFFERENCE + 2}}  answered {shortened(row['response'])}")
 
 
-def _came_of(row: Row) -> str:
+def _outcome(row: Row) -> str:
     said = [row["outcome"]]
     if row["status"] is not None:
         said.append(f"HTTP {row['status']}")
@@ -95,7 +89,7 @@ def _came_of(row: Row) -> str:
     if row["error"]:
         said.append(visible(row["error"]))
     if row["retry_at"] is not None:
-        said.append(f"again {plain(row['retry_at'])}")
+        said.append(f"again {display(row['retry_at'])}")
     return ", ".join(said)
 
 
@@ -132,5 +126,5 @@ def _moment(text: Any) -> datetime | None:
 
 def _step(moment: datetime | None, before: datetime | None, what: str, said: str) -> None:
     gone = "" if moment is None or before is None else between(before, moment)
-    line = f"  {plain(moment):<{_MOMENT}}  {gone:>{_DIFFERENCE}}  {what:<10} {said}"
+    line = f"  {display(moment):<{_MOMENT}}  {gone:>{_DIFFERENCE}}  {what:<10} {said}"
     typer.echo(line.rstrip())

@@ -1,39 +1,39 @@
-"""`holdfast config`: what the commands would work with here, and whether that is sound."""
+"""`holdfast config`: the effective settings on this machine, and a check of them."""
 
 import os
 from typing import Any
 
 import typer
 
-from dispatcher.cli.common.shared import AsJson, Dsn, print_json, print_rows
-from dispatcher.cli.common.shown import plain, visible
-from dispatcher.operators.config import here as configuration
-from dispatcher.operators.config import settings as config
+from dispatcher.cli.options import AsJson, Dsn
+from dispatcher.cli.output import display, print_json, print_rows, visible
+from dispatcher.operators.config import here, settings
 from dispatcher.operators.config.rules import Check, Database, exit_code, judge
 from dispatcher.operators.config.store import libpq_version, look
 from sink.contract.exits import ExitCode
 
 app = typer.Typer(
-    help="What the commands work with here: settings, versions, database.", no_args_is_help=True
+    help="Effective settings, versions and database of this machine: show, check.",
+    no_args_is_help=True,
 )
 
-CHECK_COLUMNS = ("level", "name", "detail", "advice")
-SETTING_COLUMNS = ("name", "value", "from", "option", "what")
+_CHECKS = ("level", "name", "detail", "advice")
+_SETTINGS = ("name", "value", "from", "option", "what")
 
 
 @app.command()
 def show(context: typer.Context, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Show every setting and where it comes from, the versions, and the database.
+    """Show every setting and its source, the versions, and the database.
 
-    Passwords are hidden. Judges nothing, and always ends with exit code 0: see `config check`.
+    Passwords are hidden. Checks nothing and always exits with code 0; see `config check`.
     """
     database, endpoints = look(dsn)
-    engine, fault = configuration.engine()
+    engine, fault = here.engine()
     content = {
         "settings": _settings(context, database),
-        "libpq_variables": config.libpq_variables(os.environ),
-        "unknown_variables": list(config.unknown(os.environ, configuration.variables(endpoints))),
-        "versions": configuration.versions(libpq_version()),
+        "libpq_variables": settings.libpq_variables(os.environ),
+        "unknown_variables": list(settings.unknown(os.environ, here.variables(endpoints))),
+        "versions": here.versions(libpq_version()),
         "engine": engine,
         "engine_fault": fault,
         "database": {
@@ -53,23 +53,23 @@ def show(context: typer.Context, dsn: Dsn = None, as_json: AsJson = False) -> No
 
 @app.command()
 def check(dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Check settings, secrets, engine, database, role and clock, as seen from here.
+    """Check settings, secrets, engine, database, role and clock on this machine.
 
-    Run it where the dispatcher runs: secrets are read where they are used. Exit code 0: sound;
-    4: something needs a person; 1: commands cannot work.
+    Run it where the dispatcher runs, because it reads the secrets. Exit code 0: valid; 4: something
+    needs a person; 1: commands cannot work.
     """
     database, endpoints = look(dsn)
     checks = judge(
-        config.unknown(os.environ, configuration.variables(endpoints)),
-        config.unfit(os.environ),
-        configuration.engine(),
+        settings.unknown(os.environ, here.variables(endpoints)),
+        settings.unfit(os.environ),
+        here.engine(),
         database,
-        configuration.references(endpoints),
+        here.references(endpoints),
     )
     if as_json:
         print_json({"checks": [_row(each) for each in checks]})
     else:
-        print_rows([_row(each) for each in checks], CHECK_COLUMNS, "Configuration")
+        print_rows([_row(each) for each in checks], _CHECKS, "Configuration")
     if (code := exit_code(checks)) is not ExitCode.OK:
         raise typer.Exit(code)
 
@@ -78,12 +78,11 @@ def _settings(context: typer.Context, database: Database) -> list[dict[str, Any]
     source_of = context.get_parameter_source("dsn")
     given = source_of is not None and source_of.name == "COMMANDLINE"
     rows = []
-    for value in config.values(os.environ):
-        shown, source = value.shown, value.source
-        if value.setting.name == config.DSN and (shown or given):
-            shown = database.dsn or config.HIDDEN
+    for value in settings.values(os.environ):
+        shown, source, setting = value.shown, value.source, value.setting
+        if setting.name == settings.DSN and (shown or given):
+            shown = database.dsn or settings.HIDDEN
             source = "option" if given else source
-        setting = value.setting
         rows.append(
             {
                 "name": setting.name,
@@ -107,11 +106,11 @@ def _row(each: Check) -> dict[str, str]:
 
 
 def _show(content: dict[str, Any]) -> None:
-    settings = [{**row, "value": plain(row["value"])} for row in content["settings"]]
-    print_rows(settings, SETTING_COLUMNS, "Settings")
+    rows = [{**row, "value": display(row["value"])} for row in content["settings"]]
+    print_rows(rows, _SETTINGS, "Settings")
     for title, names in (
-        ("filled up by libpq from", content["libpq_variables"]),
-        ("read by nobody", content["unknown_variables"]),
+        ("also read by libpq", content["libpq_variables"]),
+        ("unknown variables, ignored", content["unknown_variables"]),
     ):
         if names:
             typer.echo(f"{title}: {', '.join(visible(name) for name in names)}")
@@ -126,6 +125,6 @@ def _show(content: dict[str, Any]) -> None:
         typer.echo(f"database: {visible(database['fault'])}")
     else:
         typer.echo(
-            f"database: {database['server']}, as {database['user']}, schema revision"
+            f"database: {database['server']}, role {database['user']}, schema revision"
             f" {database['schema_revision'] or 'none'}"
         )

@@ -1,13 +1,15 @@
-"""The database for a person."""
+"""`holdfast database`: sessions, size, partitions and schema of the database."""
 
 from collections.abc import Sequence
 
 import typer
 
-from dispatcher.cli.common.shared import print_rows
-from dispatcher.cli.common.shown import plain, visible
+from dispatcher.cli.options import AsJson, Dsn
+from dispatcher.cli.output import display, print_json, print_needs, print_rows, visible
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.common.spans import span
+from dispatcher.operators.database.store import database as database_store
+from sink.contract.exits import ExitCode
 
 _SNAPSHOTS = ("kind", "pid", "application", "state", "age", "query")
 _TABLES = ("name", "live_rows", "dead_rows", "size", "vacuumed_at", "autovacuumed_at")
@@ -17,17 +19,32 @@ _KILOBYTE = 1_000
 _MEGABYTE = 1_000_000
 
 
-def shown(found: Row) -> None:
-    """Print what `Database.look` found."""
+def database(dsn: Dsn = None, as_json: AsJson = False) -> None:
+    """Show old snapshots, dead rows, partitions, connections, schema revision and clock.
+
+    Exit code 4 when something needs a person: an old snapshot, or too few partitions ahead. To
+    check that the server is durable, use `holdfast db doctor`.
+    """
+    with database_store(dsn) as store:
+        found = store.look()
+    if as_json:
+        print_json(found)
+    else:
+        _show(found)
+    if found["needs"]:
+        raise typer.Exit(ExitCode.DEGRADED)
+
+
+def _show(found: Row) -> None:
     sessions = sum(each["sessions"] for each in found["connections"])
     typer.echo(
         f"database {visible(found['name'])}, Postgres {visible(found['server_version'])},"
         f" {_size(found['bytes'])}, {sessions} of {found['connections_max']} connections"
     )
-    typer.echo(f"  schema revision {found['revision']}, {found['revision_needed']} is needed")
+    typer.echo(f"  schema revision {found['revision']}; required: {found['revision_needed']}")
     ahead = found["clock_ahead_seconds"]
     side = "ahead of" if ahead >= 0 else "behind"
-    typer.echo(f"  clock {plain(found['at'])}, {span(abs(ahead))} {side} this machine")
+    typer.echo(f"  clock {display(found['at'])}, {span(abs(ahead))} {side} this machine")
     if found["snapshots"]:
         print_rows(
             [{**each, "age": span(each["age_seconds"])} for each in found["snapshots"]],
@@ -36,16 +53,10 @@ def shown(found: Row) -> None:
         )
     else:
         typer.echo("  no other session holds a snapshot")
-    print_rows(_sized(found["tables"]), _TABLES, "Tables that are changed in place")
-    print_rows(_sized(found["partitions"]), _PARTITIONS, "Days")
+    print_rows(_sized(found["tables"]), _TABLES, "Tables with updates in place")
+    print_rows(_sized(found["partitions"]), _PARTITIONS, "Daily partitions")
     print_rows(found["connections"], ("application", "state", "sessions"), "Connections")
-    told(found["needs"])
-
-
-def told(needs: Sequence[Row]) -> None:
-    """Print what needs a person, each with its command."""
-    for need in needs:
-        typer.echo(f"{visible(need['sentence'])}\n    {visible(need['command'])}")
+    print_needs(found["needs"])
 
 
 def _sized(rows: Sequence[Row]) -> list[Row]:

@@ -1,51 +1,142 @@
-"""`holdfast replay`: entries sent again by a plan that is looked at before it is applied."""
+"""`holdfast replay`: send entries again by a plan that is reviewed before it is applied."""
 
+import re
+from collections.abc import Sequence
 from typing import Annotated
 from uuid import UUID
 
 import typer
 
-from dispatcher.cli.common.confirm import askable, confirm
-from dispatcher.cli.common.shared import AsJson, Dsn, Reason, print_json, print_rows
-from dispatcher.cli.common.shown import counted, moment_of, reason_of, visible
-from dispatcher.cli.replays.options import (
-    KeyOptions,
-    OfBatch,
+from dispatcher.cli.options import (
+    NUMBER_MAX,
+    AsJson,
+    BeforeTime,
+    Dsn,
+    Limit,
     OfEndpoint,
     OfStream,
     OfSubject,
-    OutsideWindow,
-    Rate,
-    ReplayId,
-    Since,
-    States,
-    Types,
-    Until,
-    filter_of,
+    Reason,
+    confirm,
+    moment_of,
+    reason_of,
+    require_terminal,
 )
-from dispatcher.cli.replays.reissue import tell
-from dispatcher.cli.replays.shown import (
-    approving,
+from dispatcher.cli.output import counted, print_json, print_rows, visible
+from dispatcher.cli.replays.redeliver import OutsideWindow, Rate, Wait
+from dispatcher.cli.replays.reissue import print_reissued
+from dispatcher.cli.replays.views import (
+    approval_command,
     exit_code,
     failures,
     short,
     show_list,
     show_plan,
     show_progress,
+    watch,
 )
-from dispatcher.cli.replays.watch import watch
+from dispatcher.operators.common.keys import keys_of
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.reissue.actions import write_all
 from dispatcher.operators.reissue.store import reissues
+from dispatcher.operators.replays.filter import ReplayFilter, ReplayFilterError, ReplayScope
 from dispatcher.operators.replays.store import replays
 from dispatcher.operators.replays.views import item_row
+from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import ReplayVerb
+
+EXAMPLES = (
+    "holdfast replay plan --endpoint payouts --state dead --reason 'receiver was repaired'",
+    "holdfast replay plan --stream payouts --since 2026-11-02T06:00:00Z --reason 'database lost'",
+    "holdfast replay plan --stream payouts --batch 120..125 --reason 'asked by payouts'",
+)
+
+OfBatch = Annotated[
+    str | None, typer.Option("--batch", help="Only of this batch of --stream, or of N..M.")
+]
+
+Since = Annotated[
+    str | None, typer.Option("--since", help="Only written then or later (RFC 3339).")
+]
+
+Until = Annotated[str | None, typer.Option("--until", help="Only written before then (RFC 3339).")]
+
+States = Annotated[
+    list[ReplayScope] | None,
+    typer.Option("--state", help="Only what is so at its endpoint; may be repeated."),
+]
+
+Types = Annotated[
+    list[str] | None, typer.Option("--type", help="Only entries of this type; may be repeated.")
+]
+
+KeyOptions = Annotated[
+    list[str] | None, typer.Option("--key", help="Only the entry of this key; may be repeated.")
+]
+
+
+ReplayId = Annotated[
+    str, typer.Argument(metavar="ID", help="As `plan` and `list` show it: 8 hex digits suffice.")
+]
+
+
+_BATCHES = re.compile(r"(\d{1,18})(?:\.\.(\d{1,18}))?", re.ASCII)
+
+
+def filter_of(
+    *,
+    endpoint: str | None,
+    subject: str | None,
+    stream: str | None,
+    batch: str | None,
+    since: str | None,
+    until: str | None,
+    states: Sequence[ReplayScope] | None,
+    types: Sequence[str] | None,
+    keys: Sequence[str] | None,
+) -> ReplayFilter:
+    """Return what the options say; raises `CommandError` (usage) for what cannot be used."""
+    first, last = _batches(batch)
+    wanted = ReplayFilter(
+        endpoint=endpoint,
+        subject=subject,
+        stream=stream,
+        first_batch=first,
+        last_batch=last,
+        since=moment_of("--since", since),
+        until=moment_of("--until", until),
+        states=tuple(dict.fromkeys(states or ())),
+        types=tuple(dict.fromkeys(types or ())),
+        keys=keys_of(keys or ()),
+    )
+    try:
+        wanted.check()
+    except ReplayFilterError as error:
+        examples = "".join(f"\n  {each}" for each in EXAMPLES)
+        raise CommandError(
+            f"{error}. Nothing was planned. Examples:{examples}", ExitCode.USAGE
+        ) from None
+    return wanted
+
+
+def _batches(text: str | None) -> tuple[int | None, int | None]:
+    if text is None:
+        return None, None
+    found = _BATCHES.fullmatch(text)
+    if found is None:
+        raise CommandError(
+            f"--batch {text!r} is neither a batch nor a range such as 120..125. Nothing was"
+            " planned.",
+            ExitCode.USAGE,
+        )
+    first, last = found.groups()
+    return int(first), int(last or first)
+
 
 app = typer.Typer(
     help="Replays, under the old keys: plan, look, apply, watch, cancel.", no_args_is_help=True
 )
 
-Wait = Annotated[bool, typer.Option("--wait", help="Show how far it is, until it has ended.")]
 
 _ITEMS = ("place", "endpoint", "subject", "sequence", "key", "kind", "outcome", "settled_at")
 
@@ -90,7 +181,7 @@ def plan(
         row = store.plan(wanted, reason=why, rate=rate, outside_window=outside_window, limit=limit)
     if as_json:
         apply_ = f"holdfast replay apply {short(row)}" if row["item_count"] else None
-        print_json({**row, "apply": apply_, "approve": approving(row)})
+        print_json({**row, "apply": apply_, "approve": approval_command(row)})
     else:
         show_plan(row)
 
@@ -99,9 +190,9 @@ def plan(
 def show(
     replay: ReplayId,
     items: Annotated[bool, typer.Option("--items", help="Its items too, in their order.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="Items at most.")] = 50,
+    limit: Limit = 50,
     after: Annotated[
-        int, typer.Option("--after", min=0, max=2**63 - 1, help="Only items behind this place.")
+        int, typer.Option("--after", min=0, max=NUMBER_MAX, help="Only items behind this place.")
     ] = 0,
     dsn: Dsn = None,
     as_json: AsJson = False,
@@ -144,10 +235,10 @@ def apply(
             return
         row = store.apply(id_)
         if not wait:
-            _tell_begun(row, as_json=as_json)
+            _print_applying(row, as_json=as_json)
             return
         row = watch(store, id_, row["obstacles"])
-    _tell_progress(row, as_json=as_json)
+    _print_progress(row, as_json=as_json)
     raise typer.Exit(exit_code(row))
 
 
@@ -175,7 +266,7 @@ def status(replay: ReplayId, wait: Wait = False, dsn: Dsn = None, as_json: AsJso
     with replays(dsn) as store:
         id_ = store.find(replay)
         row = watch(store, id_, store.show(id_)["obstacles"]) if wait else store.status(id_)
-    _tell_progress(row, as_json=as_json)
+    _print_progress(row, as_json=as_json)
     raise typer.Exit(exit_code(row) if wait else failures(row))
 
 
@@ -185,15 +276,13 @@ def cancel(replay: ReplayId, reason: Reason, dsn: Dsn = None, as_json: AsJson = 
     why = reason_of(reason)
     with replays(dsn) as store:
         row = store.cancel(store.find(replay), why)
-    _tell_progress(row, as_json=as_json)
+    _print_progress(row, as_json=as_json)
 
 
 @app.command("list")
 def list_(
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="As many at most.")] = 50,
-    before: Annotated[
-        str | None, typer.Option("--before", help="Only those made before then (RFC 3339).")
-    ] = None,
+    limit: Limit = 50,
+    before: BeforeTime = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
@@ -211,7 +300,7 @@ def list_(
 
 
 def _reissue(dsn: str | None, id_: UUID, *, yes: bool, as_json: bool) -> None:
-    askable(yes=yes)
+    require_terminal(yes=yes)
     with reissues(dsn) as store:
         count = len(store.left(id_))
         confirm(f"Repeat {counted(count, 'business action')} under new keys?", yes=yes)
@@ -219,10 +308,10 @@ def _reissue(dsn: str | None, id_: UUID, *, yes: bool, as_json: bool) -> None:
     if as_json:
         print_json({"replay": id_, "reissued": done})
     else:
-        tell(done)
+        print_reissued(done)
 
 
-def _tell_begun(row: Row, *, as_json: bool) -> None:
+def _print_applying(row: Row, *, as_json: bool) -> None:
     if as_json:
         print_json(row)
         return
@@ -234,7 +323,7 @@ def _tell_begun(row: Row, *, as_json: bool) -> None:
         typer.echo(f"note: {obstacle}")
 
 
-def _tell_progress(row: Row, *, as_json: bool) -> None:
+def _print_progress(row: Row, *, as_json: bool) -> None:
     if as_json:
         print_json(row)
     else:

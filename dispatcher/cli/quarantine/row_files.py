@@ -1,9 +1,12 @@
-"""The file of `quarantine requeue --row`: one row, or rows as the other commands wrote them."""
+"""Files with quarantined rows: `requeue --row` reads them, `requeue --into` writes them."""
 
+import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dispatcher.cli.output import whole_file
 from dispatcher.operators.common.session import Row
 from sink.contract.exits import CommandError, ExitCode
 
@@ -13,7 +16,7 @@ EXPORTED = {"id", "batch_no", "quarantined_at", "row"}
 """Members of what `quarantine export` and `quarantine show --json` write; an entry has none."""
 
 
-def corrected(file: Path, rows: list[Row]) -> dict[int, str]:
+def corrected_texts(file: Path, rows: list[Row]) -> dict[int, str]:
     """Return the text that `file` holds for each of `rows`, by its number.
 
     The file holds one row as it is, or lines of `quarantine export`, or what `quarantine show
@@ -104,3 +107,42 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refused(what: str) -> CommandError:
     return CommandError(f"{what}. Nothing was changed.", ExitCode.USAGE)
+
+
+def write_lines(directory: Path, lines: Mapping[int, str]) -> list[Path]:
+    """Write each line, by its row's number, into a file of `directory` of its own.
+
+    The name follows from the row and the line. Doing it again, alone or together with others,
+    changes nothing, so that a job which has read a file does not read the row again. Raises what
+    `check_job_directory` does.
+    """
+    check_job_directory(directory)
+    return [_write_line(directory, number, line) for number, line in lines.items()]
+
+
+def check_job_directory(directory: Path) -> None:
+    """Raise `CommandError` (usage) unless this is the directory of a job that reads lines.
+
+    It is not where it is not there, or where a job of Parquet files reads it.
+    """
+    if not directory.is_dir():
+        raise CommandError(
+            f"--into {directory} is not a directory. Nothing was changed; name the one that the"
+            " job reads.",
+            ExitCode.USAGE,
+        )
+    if any(each.suffix == ".parquet" for each in directory.iterdir()):
+        raise CommandError(
+            f"--into {directory} holds Parquet files, and a job that reads them cannot read lines."
+            " Nothing was changed; name the directory of a job that reads JSON lines.",
+            ExitCode.USAGE,
+        )
+
+
+def _write_line(directory: Path, number: int, line: str) -> Path:
+    digest = hashlib.sha256(line.encode()).hexdigest()[:32]
+    path = directory / f"requeued-{number}-{digest}.json"
+    if not path.exists():
+        with whole_file(path) as file:
+            file.write(f"{line}\n")
+    return path

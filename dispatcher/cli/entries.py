@@ -1,41 +1,60 @@
-"""`holdfast entries`: the decisions in the outbox, and where each stands at its endpoints."""
+"""`holdfast entries`: the decisions in the outbox, and where each is at its endpoints."""
 
-from typing import Annotated
+import json
+import time
+from typing import IO, Annotated
 
 import typer
 
-from dispatcher.cli.common.shared import AsJson, Dsn, print_json, print_rows
-from dispatcher.cli.common.shown import counted, moment_of, plain, query_id_of, visible
-from dispatcher.cli.entries import tail as entries_tail
+from dispatcher.cli.options import (
+    NUMBER_MAX,
+    AsJson,
+    BeforeCursor,
+    Dsn,
+    KeyArgument,
+    Limit,
+    OfStream,
+    OfSubject,
+    key_of,
+    moment_of,
+    query_id_of,
+)
+from dispatcher.cli.output import (
+    counted,
+    display,
+    json_default,
+    open_output,
+    print_facts,
+    print_json,
+    print_rows,
+    visible,
+)
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.entries.rules import Stage
 from dispatcher.operators.entries.store import LOOKS_AT_MAX, Place, Wanted, entries
-from sink.contract.canonical import NotCanonical
+from dispatcher.operators.entries.tail import tail
 from sink.contract.exits import CommandError, ExitCode
-from sink.contract.key import Key
 
 app = typer.Typer(
     help="Entries: list the newest, show one, follow what comes.", no_args_is_help=True
 )
-app.command("tail")(entries_tail.follow)
 
 _LIST = ("key", "subject", "sequence", "type", "occurred_at", "created_at", "stream", "batch_id")
+
 _FACTS = ("subject", "sequence", "type", "occurred_at", "created_at", "priority", "traceparent")
+
 _BATCH = ("stream", "batch_id", "query_id", "routed_at")
+
 _DELIVERY = ("endpoint", "state", "detail", "attempts", "last_outcome")
 
 
 @app.command("list")
 def list_(
-    subject: Annotated[
-        str | None, typer.Option("--subject", help="Only entries of this subject.")
-    ] = None,
-    stream: Annotated[
-        str | None, typer.Option("--stream", help="Only entries of this stream.")
-    ] = None,
+    subject: OfSubject = None,
+    stream: OfStream = None,
     batch: Annotated[
         int | None,
-        typer.Option("--batch", min=0, max=2**63 - 1, help="Only of this batch of --stream."),
+        typer.Option("--batch", min=0, max=NUMBER_MAX, help="Only of this batch of --stream."),
     ] = None,
     query_id: Annotated[
         str | None,
@@ -48,10 +67,8 @@ def list_(
     until: Annotated[
         str | None, typer.Option("--until", help="Only written before then (RFC 3339).")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="Entries at most.")] = 50,
-    before: Annotated[
-        str | None, typer.Option("--before", help="Only older ones: where the last page ended.")
-    ] = None,
+    limit: Limit = 50,
+    before: BeforeCursor = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
@@ -91,15 +108,12 @@ def list_(
 
 @app.command()
 def show(
-    key: Annotated[str, typer.Argument(metavar="KEY", help="As receivers get it: hf_...")],
+    key: KeyArgument,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
     """Show an entry: its body, its batch, and where it stands at each endpoint that wants it."""
-    try:
-        wanted = Key.parse(key)
-    except NotCanonical as error:
-        raise CommandError(f"{error}. Nothing was changed.", ExitCode.USAGE) from None
+    wanted = key_of(key)
     with entries(dsn) as store:
         found = store.entry(wanted)
     if as_json:
@@ -110,10 +124,8 @@ def show(
 
 def _show(found: Row) -> None:
     typer.echo(f"entry {found['key']}")
-    for fact in _FACTS:
-        typer.echo(f"  {fact.replace('_', ' '):<11} {plain(found[fact])}")
-    for fact in _BATCH:
-        typer.echo(f"  {fact.replace('_', ' '):<11} {plain(found['batch'][fact])}")
+    print_facts({name: found[name] for name in _FACTS}, 11)
+    print_facts({name: found["batch"][name] for name in _BATCH}, 11)
     typer.echo(f"body, {counted(len(found['body'].encode()), 'byte')}:\n{visible(found['body'])}")
     if found["delivery"]:
         rows = [{**each, "detail": _detail(each)} for each in found["delivery"]]
@@ -123,7 +135,7 @@ def _show(found: Row) -> None:
 
 
 def _detail(each: Row) -> str:
-    at = plain(each["at"])
+    at = display(each["at"])
     match Stage(each["state"]):
         case Stage.DELIVERED | Stage.DUE:
             said = at
@@ -142,3 +154,47 @@ def _detail(each: Row) -> str:
         case Stage.STOPPED:
             said = "its lane waits for a person"
     return said if each["held_up"] is None else f"{said}; {each['held_up']}"
+
+
+POLL_SECONDS = 0.5
+
+
+@app.command("tail")
+def follow(
+    subject: OfSubject = None,
+    stream: OfStream = None,
+    type_: Annotated[str | None, typer.Option("--type", help="Only entries of this type.")] = None,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=0, max=1000, help="Begin with the newest so many.")
+    ] = 10,
+    follow_: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on as batches commit, until Ctrl-C.")
+    ] = False,
+    dsn: Dsn = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
+) -> None:
+    """Print the newest entries, one a line and the newest last, without their bodies."""
+    wanted = Wanted(subject=subject, type=type_, stream=stream)
+    with tail(dsn) as store, open_output(None) as out:
+        _print(store.begin(wanted, lines), out, as_json=as_json)
+        try:
+            while follow_:
+                for rows in store.more():
+                    _print(rows, out, as_json=as_json)
+                time.sleep(POLL_SECONDS)
+        except KeyboardInterrupt:
+            return
+
+
+def _print(rows: list[Row], out: IO[str], *, as_json: bool) -> None:
+    for row in rows:
+        line = json.dumps(row, default=json_default, ensure_ascii=False) if as_json else _line(row)
+        out.write(f"{line}\n")
+    out.flush()
+
+
+def _line(row: Row) -> str:
+    return (
+        f"{display(row['created_at'])}  {row['key']}  {visible(row['type'])}"
+        f"  {visible(row['subject'])} {row['sequence']}  {row['stream']} batch {row['batch_id']}"
+    )

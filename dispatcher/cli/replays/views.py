@@ -1,24 +1,31 @@
-"""Replays in words: what a plan would do, and how far one has come."""
+"""Replays as text: what a plan would do, and the progress of a replay, also with a bar."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from math import ceil
 from typing import Any
+from uuid import UUID
 
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from dispatcher.cli.common.shared import print_rows
-from dispatcher.cli.common.shown import counted, plain, visible
+from dispatcher.cli.output import counted, display, print_rows, visible
 from dispatcher.operators.common.person import lacks_approval
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.common.words import MEANS
+from dispatcher.operators.replays.store import ReplayStore
 from sink.contract.exits import ExitCode
 from sink.contract.states import ReplayKind, ReplayState, ReplayVerb
 
 ENDED = (ReplayState.APPLIED, ReplayState.CANCELLED)
 
 _LIST = ("id", "verb", "state", "items", "about", "reason", "actor", "created_at", "finished_at")
+
 _ENDPOINT = ("endpoint", "items", "released", "hastened", "sent", "delivered", "failed")
+
 _ENDPOINTS = (*_ENDPOINT, "needless", "waiting", "retrying", "in_flight", "held_up")
 
 
@@ -59,15 +66,15 @@ def show_progress(row: Row) -> None:
     if row["state"] not in ENDED:
         typer.echo(
             f"  {done['waiting']} wait ({done['retrying']} for a retry),"
-            f" {done['in_flight']} in flight; {_lasting(row, 'is left')}"
+            f" {done['in_flight']} in flight; {_duration_text(row, 'is left')}"
         )
-    endpoints = [{**each, "held_up": _held_up(each)} for each in row["endpoints"]]
+    endpoints = [{**each, "held_up": _hold_reason(each)} for each in row["endpoints"]]
     print_rows(endpoints, _ENDPOINTS, "At each endpoint")
     if done["failed"]:
         typer.echo(f"what failed, and why: holdfast replay show {id_} --items --json")
 
 
-def approving(row: Row) -> str | None:
+def approval_command(row: Row) -> str | None:
     """Return what a second person has to say before a plan is applied; None where nobody has to."""
     return f"holdfast replay approve {short(row)} --reason TEXT" if lacks_approval(row) else None
 
@@ -113,9 +120,9 @@ def _findings(row: Row, counts: Row) -> Iterator[str]:
         yield f"{counts['kinds'][kind]:<9} {kind}: {MEANS[kind]}"
     if row["item_count"]:
         first, last = (datetime.fromisoformat(counts[each]) for each in ("oldest", "newest"))
-        yield f"written   from {plain(first)} to {plain(last)}"
+        yield f"written   from {display(first)} to {display(last)}"
         yield "order     as they were written, the oldest first; a subject's by their sequence"
-        yield f"time      {_lasting({**row, **counts}, 'it takes')}"
+        yield f"time      {_duration_text({**row, **counts}, 'it takes')}"
     if counts["no_op_there"]:
         yield (
             f"no-ops    {counts['no_op_there']} of them are applied there already, as signed"
@@ -156,7 +163,7 @@ def _next(row: Row) -> str:
     match ReplayState(row["state"]):
         case ReplayState.PLANNED if not row["item_count"]:
             return "nothing to do: what matches is sent in any case, or by another replay"
-        case ReplayState.PLANNED if (approve := approving(row)) is not None:
+        case ReplayState.PLANNED if (approve := approval_command(row)) is not None:
             return f"a second person has to say\n  {approve}"
         case ReplayState.PLANNED:
             return f"nothing was sent yet. To do it:\n  holdfast replay apply {id_}"
@@ -166,7 +173,7 @@ def _next(row: Row) -> str:
             return f"it is {state}: holdfast replay status {id_}"
 
 
-def _lasting(row: Row, what: str) -> str:
+def _duration_text(row: Row, what: str) -> str:
     seconds = row["drain_seconds"]
     if seconds is None:
         return "as long as the receiver takes: neither the replay nor its endpoints have a rate"
@@ -183,25 +190,65 @@ def _duration(seconds: float) -> str:
     return f"{whole} s"
 
 
-def _held_up(row: Row) -> str | None:
+def _hold_reason(row: Row) -> str | None:
     if row["endpoint_state"] != "active":
         return f"the endpoint is {row['endpoint_state']}"
     if row["breaker"] == "open":
         return "its breaker is open"
-    return None if row["held_until"] is None else f"held until {plain(row['held_until'])}"
+    return None if row["held_until"] is None else f"held until {display(row['held_until'])}"
 
 
 def _when(row: Row) -> str:
     match ReplayState(row["state"]):
         case ReplayState.APPLYING:
-            return f" since {plain(row['applied_at'])}"
+            return f" since {display(row['applied_at'])}"
         case ReplayState.APPLIED:
-            return f" at {plain(row['finished_at'])}"
+            return f" at {display(row['finished_at'])}"
         case ReplayState.CANCELLED:
-            return f" at {plain(row['cancelled_at'])} by {visible(row['cancelled_by'])}"
+            return f" at {display(row['cancelled_at'])} by {visible(row['cancelled_by'])}"
         case ReplayState.PLANNED:
             return f" by {visible(row['actor'])}"
 
 
 def _listed(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+POLL_SECONDS = 0.25
+
+
+def watch(store: ReplayStore, id_: UUID, obstacles: Sequence[str] = ()) -> Row:
+    """Return a replay's `status` as soon as it has ended.
+
+    `obstacles` is what keeps it from being sent, and is said before the waiting begins. Ctrl-C ends
+    the waiting (exit 0) and leaves the replay running, which it says.
+    """
+    try:
+        for obstacle in obstacles:
+            typer.echo(f"note: {obstacle}", err=True)
+        row = store.status(id_)
+        with _bar(row) as progress:
+            while row["state"] not in ENDED or row["progress"].get("in_flight", 0):
+                time.sleep(POLL_SECONDS)
+                row = store.status(id_)
+                progress.update(progress.task_ids[0], completed=row["progress"].get("settled", 0))
+    except KeyboardInterrupt:
+        short = id_.hex[:8]
+        typer.echo(
+            f"the replay goes on: holdfast replay status {short}, or holdfast replay cancel {short}"
+            " --reason TEXT",
+            err=True,
+        )
+        raise typer.Exit(ExitCode.OK) from None
+    return row
+
+
+@contextmanager
+def _bar(row: Row) -> Iterator[Progress]:
+    console = Console(stderr=True)
+    columns = (TextColumn("replaying"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
+        progress.add_task("", total=row["item_count"])
+        yield progress

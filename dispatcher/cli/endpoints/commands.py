@@ -4,12 +4,11 @@ from typing import Annotated, Any
 
 import typer
 
-from dispatcher.cli.common.shared import AsJson, Dsn, Reason, print_json, print_rows
-from dispatcher.cli.common.shown import reason_of, visible
 from dispatcher.cli.endpoints import apply as endpoint_apply
-from dispatcher.cli.endpoints import checks, options
-from dispatcher.cli.endpoints import shown as endpoint_shown
+from dispatcher.cli.endpoints import settings
 from dispatcher.cli.endpoints import test as endpoint_test
+from dispatcher.cli.options import AsJson, Dsn, Reason, reason_of
+from dispatcher.cli.output import print_json, print_rows, visible
 from dispatcher.operators.config.here import references
 from dispatcher.operators.endpoints.store import DEFAULTS
 from dispatcher.operators.streams.operator import operator_store
@@ -29,6 +28,7 @@ _UNREADABLE = (
 )
 
 Url = Annotated[str, typer.Option("--url", help="Where to POST; https unless a CIDR allows it.")]
+
 SecretRef = Annotated[
     list[str],
     typer.Option("--secret-ref", help="env:VAR or file:PATH; twice while a secret is rotated."),
@@ -36,28 +36,12 @@ SecretRef = Annotated[
 
 
 @app.command()
+@settings.with_settings
 def add(
     name: Annotated[str, typer.Argument(help="Lower-case letters, digits, `.`, `_`, `-`.")],
     url: Url,
     secret_ref: SecretRef,
-    type_: options.Types = None,
-    allow_cidr: options.AllowCidr = None,
-    header: options.Header = None,
-    header_literal: options.HeaderLiteral = None,
-    envelope: options.Envelope = None,
-    ca: options.Ca = None,
-    client_cert: options.ClientCert = None,
-    client_key: options.ClientKey = None,
-    total_timeout: options.TotalTimeout = None,
-    connect_timeout: options.ConnectTimeout = None,
-    concurrency: options.Concurrency = None,
-    rate: options.Rate = None,
-    schedule: options.Schedule = None,
-    budget: options.Budget = None,
-    breaker_threshold: options.BreakerThreshold = None,
-    slow_start: options.SlowStart = None,
-    order_policy: options.Order = None,
-    inquiry: options.Inquiry = None,
+    options: settings.Options,
     from_beginning: Annotated[
         bool, typer.Option("--from-beginning/--from-now", help="Deliver what is stored already.")
     ] = False,
@@ -66,9 +50,15 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Add an endpoint. Secrets are named, never given: the dispatcher reads them where it runs."""
-    settings = checks.whole({"name": name, **DEFAULTS, **checks.given(locals())})
+    wanted = settings.whole(
+        {
+            "name": name,
+            **DEFAULTS,
+            **settings.given({"url": url, "secret_ref": secret_ref, **options}),
+        }
+    )
     with operator_store(dsn) as store:
-        row = store.add_endpoint(settings, from_beginning=from_beginning, reason=reason_of(reason))
+        row = store.add_endpoint(wanted, from_beginning=from_beginning, reason=reason_of(reason))
     if as_json:
         print_json(row)
     else:
@@ -77,29 +67,13 @@ def add(
 
 
 @app.command("set")
+@settings.with_settings
 def set_(
     name: str,
     reason: Reason,
+    options: settings.Options,
     url: Annotated[str | None, typer.Option("--url", help="Where to POST.")] = None,
-    type_: options.Types = None,
     all_types: Annotated[bool, typer.Option("--all-types", help="Deliver every type.")] = False,
-    allow_cidr: options.AllowCidr = None,
-    header: options.Header = None,
-    header_literal: options.HeaderLiteral = None,
-    envelope: options.Envelope = None,
-    ca: options.Ca = None,
-    client_cert: options.ClientCert = None,
-    client_key: options.ClientKey = None,
-    total_timeout: options.TotalTimeout = None,
-    connect_timeout: options.ConnectTimeout = None,
-    concurrency: options.Concurrency = None,
-    rate: options.Rate = None,
-    schedule: options.Schedule = None,
-    budget: options.Budget = None,
-    breaker_threshold: options.BreakerThreshold = None,
-    slow_start: options.SlowStart = None,
-    order_policy: options.Order = None,
-    inquiry: options.Inquiry = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
@@ -108,21 +82,21 @@ def set_(
     Other types need a paused endpoint, and count from now on. Only a subject that has something
     waiting goes on from there with the new types, in order.
     """
-    changes = checks.given(locals())
+    changes = settings.given({"url": url, **options})
     if all_types:
-        if type_:
-            raise checks.usage("--type and --all-types exclude each other.")
+        if options["type_"]:
+            raise settings.usage("--type and --all-types exclude each other.")
         changes["types"] = []
     if not changes:
-        raise checks.usage("there is nothing to set: name an option.")
+        raise settings.usage("there is nothing to set: name an option.")
     with operator_store(dsn) as store:
         done = store.set_endpoint(
-            name, lambda row: checks.whole(_merged(row, changes)), reason_of(reason)
+            name, lambda row: settings.whole(_merged(row, changes)), reason_of(reason)
         )
     if as_json:
         print_json({"name": name, **done})
         return
-    for line in endpoint_shown.changes(done["before"], done["after"]):
+    for line in settings.differences(done["before"], done["after"]):
         typer.echo(line)
     if not done["before"]:
         typer.echo(f"endpoint {name} is like this already; nothing was changed")
@@ -147,9 +121,9 @@ def rotate_secret(
     every request has both signatures.
     """
     if to is None and not finish:
-        raise checks.usage("give --to with the new secret, or --finish to drop the old one.")
+        raise settings.usage("give --to with the new secret, or --finish to drop the old one.")
     if to is not None:
-        checks.refuse_references({"secret_refs": [checks.checked_secret_ref(to)]})
+        settings.refuse_references({"secret_refs": [settings.checked_secret_ref(to)]})
     with operator_store(dsn) as store:
         refs = store.rotate_secret(name, to, finish=finish, reason=reason_of(reason))
         row = store.endpoint(name)
@@ -174,7 +148,7 @@ def show(name: str, dsn: Dsn = None, as_json: AsJson = False) -> None:
     typer.echo(f"endpoint {name}")
     for fact, value in row.items():
         if fact != "name":
-            typer.echo(f"  {fact.replace('_', ' '):<20} {endpoint_shown.said(value)}")
+            typer.echo(f"  {fact.replace('_', ' '):<20} {settings.setting_text(value)}")
 
 
 @app.command()

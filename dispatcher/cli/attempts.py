@@ -4,8 +4,17 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli.common.shared import AsJson, Dsn, print_json, print_rows
-from dispatcher.cli.common.shown import moment_of, plain, shortened, visible
+from dispatcher.cli.options import (
+    NUMBER_MAX,
+    AsJson,
+    BeforeCursor,
+    Dsn,
+    Limit,
+    OfEndpoint,
+    key_of,
+    moment_of,
+)
+from dispatcher.cli.output import display, print_json, print_rows, shortened, visible
 from dispatcher.operators.attempts.store import (
     LOOK_AT_MAX,
     AttemptPlace,
@@ -14,7 +23,6 @@ from dispatcher.operators.attempts.store import (
     attempts,
 )
 from dispatcher.operators.common.session import Row
-from sink.contract.canonical import NotCanonical
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
 from sink.contract.states import Outcome
@@ -22,15 +30,8 @@ from sink.contract.states import Outcome
 app = typer.Typer(help="Attempts: every try, and what came of it.", no_args_is_help=True)
 
 _COLUMNS = (
-    "finished_at",
-    "endpoint",
-    "subject",
-    "sequence",
-    "number",
-    "outcome",
-    "status",
-    "duration_ms",
-    "detail",
+    *("finished_at", "endpoint", "subject", "sequence", "number"),
+    *("outcome", "status", "duration_ms", "detail"),
 )
 _DETAIL_CHARACTERS = 120
 
@@ -45,11 +46,9 @@ def list_(
     ] = None,
     sequence: Annotated[
         int | None,
-        typer.Option("--sequence", min=1, max=2**63 - 1, help="Of --subject: this entry."),
+        typer.Option("--sequence", min=1, max=NUMBER_MAX, help="Of --subject: this entry."),
     ] = None,
-    endpoint: Annotated[
-        str | None, typer.Option("--endpoint", help="Only at this endpoint.")
-    ] = None,
+    endpoint: OfEndpoint = None,
     outcome: Annotated[
         Outcome | None, typer.Option("--outcome", help="Only with this outcome.")
     ] = None,
@@ -59,10 +58,8 @@ def list_(
     until: Annotated[
         str | None, typer.Option("--until", help="Only finished before then (RFC 3339).")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="Attempts at most.")] = 50,
-    before: Annotated[
-        str | None, typer.Option("--before", help="Only older ones: where the last page ended.")
-    ] = None,
+    limit: Limit = 50,
+    before: BeforeCursor = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
@@ -113,10 +110,7 @@ def _parsed(key: str | None, subject: str | None, sequence: int | None) -> Key |
         )
     if sequence is not None and subject is None:
         raise CommandError("--sequence needs --subject. Nothing was changed.", ExitCode.USAGE)
-    try:
-        return None if key is None else Key.parse(key)
-    except NotCanonical as error:
-        raise CommandError(f"{error}. Nothing was changed.", ExitCode.USAGE) from None
+    return None if key is None else key_of(key)
 
 
 def _place(
@@ -131,7 +125,7 @@ def _detail(row: Row) -> str:
     """What is worth a cell: our words for it, the receipt, when it is tried again."""
     said = [shortened(row["error"], _DETAIL_CHARACTERS)] if row["error"] else []
     if row["receipt"] is not None:
-        said.append(f"receipt {plain(row['receipt']['outcome'])}")
+        said.append(f"receipt {display(row['receipt']['outcome'])}")
     if row["retry_at"] is not None:
-        said.append(f"again {plain(row['retry_at'])}")
+        said.append(f"again {display(row['retry_at'])}")
     return "; ".join(said) or "-"

@@ -1,22 +1,33 @@
-"""`holdfast suppressed`: decisions that were recorded and not written; writing one after all."""
+"""`holdfast suppressed`: decisions that were recorded but not written, and writing one late."""
 
+import json
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from dispatcher.cli.common.shared import AsJson, Dsn, Reason, print_json
-from dispatcher.cli.common.shown import moment_of, reason_of
-from dispatcher.cli.subjects import suppressed_shown
+from dispatcher.cli.options import (
+    AsJson,
+    BeforeCursor,
+    Dsn,
+    KeyArgument,
+    Limit,
+    OfStream,
+    OfSubject,
+    Reason,
+    key_of,
+    moment_of,
+    reason_of,
+)
+from dispatcher.cli.output import counted, display, print_json, print_rows, shortened, visible
+from dispatcher.operators.common.session import Row
 from dispatcher.operators.suppressed.actions import write_overtaken
+from dispatcher.operators.suppressed.overtaken import write_command
 from dispatcher.operators.suppressed.overtaken_store import overtaken
 from dispatcher.operators.suppressed.store import Place, Wanted, suppressed
-from sink.contract.canonical import NotCanonical
 from sink.contract.exits import CommandError, ExitCode
-from sink.contract.key import Key
 from sink.contract.requeue import writer
 from sink.contract.states import SuppressedCause
-
-KeyArgument = Annotated[str, typer.Argument(metavar="KEY", help="As receivers get it: hf_...")]
 
 app = typer.Typer(
     help="Suppressed decisions, which repeat one or were overtaken: list, show, write.",
@@ -24,14 +35,19 @@ app = typer.Typer(
 )
 
 
+_LIST = ("key", "subject", "type", "occurred_at", "cause", "suppressed_at", "stream", "batch_id")
+
+_FACTS = ("subject", "type", "occurred_at", "cause", "suppressed_at", "priority", "traceparent")
+
+_BATCH = ("stream", "batch_id", "query_id")
+
+_STATE = ("last_type", "last_occurred_at")
+
+
 @app.command("list")
 def list_(
-    stream: Annotated[
-        str | None, typer.Option("--stream", help="Only decisions of this stream.")
-    ] = None,
-    subject: Annotated[
-        str | None, typer.Option("--subject", help="Only decisions about this subject.")
-    ] = None,
+    stream: OfStream = None,
+    subject: OfSubject = None,
     cause: Annotated[
         SuppressedCause | None, typer.Option("--cause", help="Only decisions suppressed for this.")
     ] = None,
@@ -41,12 +57,8 @@ def list_(
     until: Annotated[
         str | None, typer.Option("--until", help="Only suppressed before then (RFC 3339).")
     ] = None,
-    limit: Annotated[
-        int, typer.Option("--limit", min=1, max=1000, help="Maximum number of rows.")
-    ] = 50,
-    before: Annotated[
-        str | None, typer.Option("--before", help="Only older ones: where the last page ended.")
-    ] = None,
+    limit: Limit = 50,
+    before: BeforeCursor = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
@@ -73,7 +85,7 @@ def list_(
     if as_json:
         print_json({"suppressed": rows, "next_before": last})
     else:
-        suppressed_shown.listed(rows, last)
+        _print_list(rows, last)
 
 
 @app.command()
@@ -83,13 +95,13 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a suppressed decision with its content. Exit 3: the key was not suppressed."""
-    wanted = _key(key)
+    wanted = key_of(key)
     with suppressed(dsn) as store:
         found = store.decision(wanted)
     if as_json:
         print_json(found)
     else:
-        suppressed_shown.shown(found)
+        _print_decision(found)
 
 
 @app.command()
@@ -113,7 +125,7 @@ def write(
     Proposes it (exit 4); a second person approves it, and --proposal writes it once. Repair a
     silenced subject first (`holdfast subjects repair`). Exit 3: no such decision is stored.
     """
-    wanted, why = _key(key), reason_of(reason)
+    wanted, why = key_of(key), reason_of(reason)
     if proposal is not None and despite_later:
         raise CommandError(
             "give --proposal without --despite-later: what was approved says the rest. Nothing was"
@@ -127,7 +139,7 @@ def write(
             if as_json:
                 print_json(done)
             else:
-                suppressed_shown.written(done)
+                typer.echo(f"{done['key']} written as {done['new_key']}, {done['detail']}")
             return
         told = store.propose_write(wanted, why, despite_later=despite_later)
     short = told["proposal"].hex[:8]
@@ -136,12 +148,55 @@ def write(
     if as_json:
         print_json({**told, "approve": approve, "apply": apply})
     else:
-        suppressed_shown.proposed(told, approve, apply)
+        _print_proposed(told, approve, apply)
     raise typer.Exit(ExitCode.DEGRADED)
 
 
-def _key(text: str) -> Key:
-    try:
-        return Key.parse(text)
-    except NotCanonical as error:
-        raise CommandError(f"{error}. Nothing was changed.", ExitCode.USAGE) from None
+def _print_list(rows: Sequence[Row], older: str | None) -> None:
+    texts = [{**row, "subject": visible(row["subject"])} for row in rows]
+    print_rows(texts, _LIST, "Suppressed decisions")
+    if older is not None:
+        typer.echo(f"older ones: --before {older}")
+
+
+def _print_decision(found: Row) -> None:
+    typer.echo(found["key"])
+    state = found["state"] or dict.fromkeys(_STATE)
+    facts = {
+        **{name: found[name] for name in _FACTS},
+        **{name: found["batch"][name] for name in _BATCH},
+        **{f"now {name}": state[name] for name in _STATE},
+        "written as": found["written_as"],
+        "key parts": json.dumps(found["key_parts"], ensure_ascii=False),
+    }
+    for name, value in facts.items():
+        typer.echo(f"  {name.replace('_', ' '):<21} {display(value)}")
+    typer.echo(f"\n{shortened(found['data'])}")
+    if found["cause"] == SuppressedCause.OVERTAKEN and found["written_as"] is None:
+        typer.echo(f"to write it after all: {write_command(found['key'])}")
+
+
+def _print_proposed(told: Row, approve: str, apply: str) -> None:
+    newest = told["newest"]
+    typer.echo(f"subject {visible(told['subject'])}, stream {told['batch']['stream']}")
+    typer.echo(
+        f"  newest is {display(newest['last_type'])} of {display(newest['last_occurred_at'])},"
+        f" sequence {newest['last_sequence']}"
+    )
+    typer.echo(f"  write     {told['type']} of {display(told['occurred_at'])}, after it")
+    typer.echo(f"  data      {shortened(told['data'])}")
+    typer.echo(f"  new key   {told['new_key']}, for every endpoint that takes this type")
+    if (last := told["newest_later"]) is not None:
+        typer.echo(
+            f"  WARNING   {counted(told['later'], 'later decision')} of the subject suppressed too,"
+            f" the newest {last['type']} of {last['occurred_at']} ({last['key']}): this contradicts"
+            " it"
+        )
+    typer.echo(
+        "This is only proposed; nothing was written."
+        + (
+            f" {told['approved_by']} approved it; anybody does it with\n  {apply}"
+            if told["approved_by"]
+            else f" A second person says\n  {approve}\nand then anybody\n  {apply}"
+        )
+    )

@@ -1,14 +1,16 @@
 """`holdfast stream`: the sinks' streams and the checkpoints that they have adopted."""
 
+import json
 from typing import Annotated
+from uuid import UUID
 
 import typer
 
-from dispatcher.cli.common.checkpoint import query_id_in
-from dispatcher.cli.common.shared import AsJson, Dsn, Reason, console, print_json, print_rows
-from dispatcher.cli.common.shown import counted, plain, query_id_of, reason_of
+from dispatcher.cli.options import AsJson, Dsn, Reason, query_id_of, reason_of
+from dispatcher.cli.output import console, counted, display, print_facts, print_json, print_rows
 from dispatcher.operators.streams.operator import Row, operator_store
 from dispatcher.operators.streams.store import lineage
+from sink.contract.checkpoint import local_folder
 from sink.contract.exits import CommandError, ExitCode
 
 app = typer.Typer(help="Streams: list and show them, adopt a new checkpoint.", no_args_is_help=True)
@@ -16,12 +18,17 @@ app = typer.Typer(help="Streams: list and show them, adopt a new checkpoint.", n
 Name = Annotated[str, typer.Argument(help="The stream.")]
 
 _FACTS = ("query_id", "epoch", "run_id", "checkpoint", "created_at", "adopted_at", "started_at")
+
 _CHECKPOINTS = ("query_id", "batches", "first_batch_id", "last_batch_id", "last_written_at")
+
 _BATCHES = ("batch_id", "written_at", "row_count", "entry_count", "routed_at", "divergences")
+
 _UNDELIVERED = (
     *("endpoint", "state", "undelivered", "complete", "dead_letters", "oldest_created_at"),
 )
+
 _QUARANTINED = ("reason", "open", "oldest_quarantined_at")
+
 _DIVERGENCES = (
     *("id", "query_id", "batch_id", "differing_count", "rows_then", "rows_now", "found_at"),
 )
@@ -90,7 +97,7 @@ def adopt(
     elif not row["changed"]:
         typer.echo(
             f"stream {name} has accepted query id {row['query_id']} since"
-            f" {plain(row['adopted_at'])}; nothing was changed"
+            f" {display(row['adopted_at'])}; nothing was changed"
         )
     else:
         typer.echo(
@@ -101,8 +108,7 @@ def adopt(
 
 def _show(found: Row) -> None:
     typer.echo(f"stream {found['name']}")
-    for fact in _FACTS:
-        typer.echo(f"  {fact.replace('_', ' '):<11} {plain(found[fact])}")
+    print_facts({name: found[name] for name in _FACTS}, 11)
     typer.echo(
         f"{counted(found['batches'], 'batch')} with {counted(found['rows'], 'row')} ="
         f" {counted(found['entries'], 'entry')} + {counted(found['duplicates'], 'duplicate')}"
@@ -133,3 +139,18 @@ def _show(found: Row) -> None:
             f"to compare one: holdfast batch diff {found['name']} {newest['batch_id']}"
             f" --query-id {newest['query_id']} --divergence {newest['id']}"
         )
+
+
+def query_id_in(checkpoint: str | None) -> UUID | None:
+    """Return the query id of a checkpoint; None where none can be read on this machine.
+
+    >>> query_id_in("s3a://bucket/checkpoints") is None
+    True
+    """
+    folder = local_folder(checkpoint)
+    if folder is None:
+        return None
+    try:
+        return UUID(json.loads((folder / "metadata").read_text(encoding="utf-8"))["id"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from dispatcher.cli.common.shared import AsJson, Dsn, print_json, print_rows
-from dispatcher.cli.common.shown import counted, plain, query_id_of, shortened
+from dispatcher.cli.options import NUMBER_MAX, AsJson, Dsn, Limit, QueryId, query_id_of
+from dispatcher.cli.output import counted, display, print_facts, print_json, print_rows, shortened
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.streams.store import lineage
 
@@ -15,14 +15,7 @@ app = typer.Typer(
 )
 
 Stream = Annotated[str, typer.Argument(help="The stream.")]
-BatchId = Annotated[int, typer.Argument(min=0, max=2**63 - 1, help="Spark's number of the batch.")]
-QueryId = Annotated[
-    str | None,
-    typer.Option(
-        "--query-id", help="The checkpoint; the one that the stream has adopted, if none."
-    ),
-]
-
+BatchId = Annotated[int, typer.Argument(min=0, max=NUMBER_MAX, help="Spark's number of the batch.")]
 _LIST = (
     *("batch_id", "written_at", "row_count", "entry_count", "duplicate_count"),
     *("suppressed_count", "quarantined_count", "routed_at", "divergences"),
@@ -38,9 +31,12 @@ _SIDES = {
 @app.command("list")
 def list_(
     stream: Stream,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="Batches at most.")] = 20,
+    limit: Limit = 20,
     before: Annotated[
-        int | None, typer.Option("--before", min=0, max=2**63 - 1, help="Only ids below this one.")
+        int | None,
+        typer.Option(
+            "--before", min=0, max=NUMBER_MAX, help="Only batches with an id below this one."
+        ),
     ] = None,
     query_id: QueryId = None,
     dsn: Dsn = None,
@@ -54,7 +50,7 @@ def list_(
     if as_json:
         print_json({"query_id": meant, "batches": rows, "next_before": older})
         return
-    print_rows(rows, _LIST, f"Batches of query {plain(meant)}")
+    print_rows(rows, _LIST, f"Batches of query {display(meant)}")
     if older is not None:
         typer.echo(f"older ones: --before {older}")
 
@@ -84,9 +80,11 @@ def diff(
     query_id: QueryId = None,
     number: Annotated[
         int | None,
-        typer.Option("--divergence", min=1, max=2**63 - 1, help="Which one; the newest, if none."),
+        typer.Option("--divergence", min=1, max=NUMBER_MAX, help="Which one; the newest, if none."),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Rows at most.")] = 100,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=10_000, help="Maximum number of rows.")
+    ] = 100,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
@@ -106,8 +104,8 @@ def diff(
 
 def _show(found: Row) -> None:
     typer.echo(_title(found))
-    for fact in ("batch_no", "run_id", "epoch", "written_at", "routed_at", "digest"):
-        typer.echo(f"  {fact.replace('_', ' '):<11} {plain(found[fact])}")
+    facts = ("batch_no", "run_id", "epoch", "written_at", "routed_at", "digest")
+    print_facts({name: found[name] for name in facts}, 11)
     typer.echo(
         f"{counted(found['row_count'], 'row')} = {counted(found['entry_count'], 'entry')}"
         f" + {counted(found['duplicate_count'], 'duplicate')}"
@@ -135,7 +133,9 @@ def _offsets(offsets: Row | None) -> list[str]:
     if "text" in offsets:
         return ["source offsets:", f"  {shortened(offsets['text'])}"]
     sources: list[Any] = offsets["sources"]
-    times = f"batch time {plain(offsets['batch_time'])}, watermark {plain(offsets['watermark'])}"
+    times = (
+        f"batch time {display(offsets['batch_time'])}, watermark {display(offsets['watermark'])}"
+    )
     lines = (
         f"  source {number}: {'nothing' if source is None else shortened(json.dumps(source))}"
         for number, source in enumerate(sources)
@@ -146,8 +146,8 @@ def _offsets(offsets: Row | None) -> list[str]:
 def _show_difference(found: Row) -> None:
     batch, divergence, rows = found["batch"], found["divergence"], found["rows"]
     typer.echo(
-        f"{_title(batch)}, written {plain(batch['written_at'])}:"
-        f" run {divergence['run_id']} brought other content on {plain(divergence['found_at'])}"
+        f"{_title(batch)}, written {display(batch['written_at'])}:"
+        f" run {divergence['run_id']} brought other content on {display(divergence['found_at'])}"
     )
     typer.echo(
         f"rows {batch['row_count']} then, {divergence['row_count']} now; quarantined"
@@ -158,7 +158,8 @@ def _show_difference(found: Row) -> None:
         typer.echo("the keys are the same, so another column or table of the batch differs")
     for row in rows:
         typer.echo(
-            f"\n{_SIDES[row['side']]}: {row['key']} {plain(row['subject'])} {plain(row['type'])}"
+            f"\n{_SIDES[row['side']]}: {row['key']} {display(row['subject'])}"
+            f" {display(row['type'])}"
         )
         typer.echo(f"  then {_body(row['body_then'], row['side'] == 'only_in_replay')}")
         typer.echo(f"  now  {_body(row['body_now'], row['side'] == 'only_in_ledger')}")

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from dispatcher.cli.common.shared import AsJson, Dsn, print_json
-from dispatcher.cli.common.shown import plain, visible
+from dispatcher.cli.options import NUMBER_MAX, AsJson, Dsn, OfEndpoint
+from dispatcher.cli.output import display, print_json, visible
 from dispatcher.operators.why.rules import Answer, Verdict
 from dispatcher.operators.why.store import Explained, Here, why
 from dispatcher.operators.why.views import as_row
@@ -25,11 +25,9 @@ def explain(
     ],
     sequence: Annotated[
         int | None,
-        typer.Option("--sequence", min=1, max=2**63 - 1, help="Of the subject: this entry."),
+        typer.Option("--sequence", min=1, max=NUMBER_MAX, help="Of the subject: this entry."),
     ] = None,
-    endpoint: Annotated[
-        str | None, typer.Option("--endpoint", help="Only at this endpoint.")
-    ] = None,
+    endpoint: OfEndpoint = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
@@ -83,10 +81,10 @@ def _show(what: str, found: Explained) -> None:
     else:
         typer.echo(visible(what))
     if found.answer is not None:
-        _say("", found.answer)
+        _print_answer("", found.answer)
     for each in found.at_endpoints:
         about = "" if found.entry is not None else _about(each)
-        _say(f"{each.endpoint}: {about}", each.answer)
+        _print_answer(f"{each.endpoint}: {about}", each.answer)
     for note in found.notes:
         typer.echo(f"note: {visible(note)}")
 
@@ -98,12 +96,12 @@ def _about(each: Here) -> str:
 def _entry(entry: dict[str, Any]) -> str:
     return (
         f"{entry['key']}: {visible(entry['type'])} of {visible(entry['subject'])}, sequence"
-        f" {entry['sequence']}, written {plain(entry['created_at'])} by batch {entry['batch_id']}"
+        f" {entry['sequence']}, written {display(entry['created_at'])} by batch {entry['batch_id']}"
         f" of stream {visible(entry['stream'])}"
     )
 
 
-def _say(where: str, answer: Answer) -> None:
+def _print_answer(where: str, answer: Answer) -> None:
     typer.echo(f"  {where}{visible(answer.sentence)}")
     first = answer
     while first.behind is not None:
