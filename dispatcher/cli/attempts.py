@@ -1,4 +1,4 @@
-"""`holdfast attempts`: every try of an entry, a subject or everybody, and what came of it."""
+"""`holdfast attempts`: the attempts of an entry, of a subject or of all subjects."""
 
 from typing import Annotated
 
@@ -27,7 +27,7 @@ from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
 from sink.contract.states import Outcome
 
-app = typer.Typer(help="Attempts: every try, and what came of it.", no_args_is_help=True)
+app = typer.Typer(help="Attempts: each request for an entry and its outcome.", no_args_is_help=True)
 
 _COLUMNS = (
     *("finished_at", "endpoint", "subject", "sequence", "number"),
@@ -42,21 +42,28 @@ def list_(
         str | None, typer.Argument(metavar="[KEY]", help="As receivers get it: hf_...")
     ] = None,
     subject: Annotated[
-        str | None, typer.Option("--subject", help="Of this subject, in place of a key.")
+        str | None, typer.Option("--subject", help="The subject, instead of a key.")
     ] = None,
     sequence: Annotated[
         int | None,
-        typer.Option("--sequence", min=1, max=NUMBER_MAX, help="Of --subject: this entry."),
+        typer.Option(
+            "--sequence",
+            min=1,
+            max=NUMBER_MAX,
+            help="With --subject: only the entry with this sequence.",
+        ),
     ] = None,
     endpoint: OfEndpoint = None,
     outcome: Annotated[
-        Outcome | None, typer.Option("--outcome", help="Only with this outcome.")
+        Outcome | None, typer.Option("--outcome", help="Only attempts with this outcome.")
     ] = None,
     since: Annotated[
-        str | None, typer.Option("--since", help="Only finished then or later (RFC 3339).")
+        str | None,
+        typer.Option("--since", help="Only attempts finished at or after this time (RFC 3339)."),
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--until", help="Only finished before then (RFC 3339).")
+        str | None,
+        typer.Option("--until", help="Only attempts finished before this time (RFC 3339)."),
     ] = None,
     limit: Limit = 50,
     before: BeforeCursor = None,
@@ -65,8 +72,8 @@ def list_(
 ) -> None:
     """List the attempts of an entry or of a subject, the newest sequence first.
 
-    Without either, those of everybody, the newest first. What a receiver answered is in the
-    --json. Exit 3: none matches.
+    Without either, lists the attempts of all subjects, the newest first. --json includes the
+    receivers' responses. Exit code 3: none match.
     """
     wanted = Wanted(
         endpoint=endpoint,
@@ -88,7 +95,8 @@ def list_(
             rows, older = store.of_everybody(wanted, limit=limit, before=newest)
     if not rows and older is None:
         raise CommandError(
-            "no attempt matches. Nothing was changed; `holdfast why` says what an entry waits for.",
+            "no attempt matches. Nothing was changed; `holdfast why` shows what an entry waits"
+            " for.",
             ExitCode.NOTHING_MATCHED,
         )
     if as_json:
@@ -97,14 +105,14 @@ def list_(
     seen = [{**row, "subject": visible(row["subject"]), "detail": _detail(row)} for row in rows]
     print_rows(seen, _COLUMNS, "Attempts")
     if older is not None:
-        said = "older ones" if rows else f"none of the newest {LOOK_AT_MAX:,} matches; older ones"
+        said = "older rows" if rows else f"none of the newest {LOOK_AT_MAX:,} matches; older rows"
         typer.echo(f"{said}: --before {older}")
 
 
 def _parsed(key: str | None, subject: str | None, sequence: int | None) -> Key | None:
     if key is not None and subject is not None:
         raise CommandError(
-            "say whose attempts: a KEY, or --subject, or neither for everybody's. Nothing was"
+            "KEY and --subject exclude each other; give neither for all subjects. Nothing was"
             " changed.",
             ExitCode.USAGE,
         )
@@ -122,10 +130,10 @@ def _place(
 
 
 def _detail(row: Row) -> str:
-    """What is worth a cell: our words for it, the receipt, when it is tried again."""
+    """Return the error, the receipt's outcome and the time of the next attempt as one cell."""
     said = [shortened(row["error"], _DETAIL_CHARACTERS)] if row["error"] else []
     if row["receipt"] is not None:
         said.append(f"receipt {display(row['receipt']['outcome'])}")
     if row["retry_at"] is not None:
-        said.append(f"again {display(row['retry_at'])}")
+        said.append(f"retry at {display(row['retry_at'])}")
     return "; ".join(said) or "-"

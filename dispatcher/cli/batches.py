@@ -1,4 +1,4 @@
-"""`holdfast batch`: the ledger of a stream, and replays that were not what was written."""
+"""`holdfast batch`: the ledger of a stream, and replays that diverged from it."""
 
 import json
 from typing import Annotated, Any
@@ -10,12 +10,10 @@ from dispatcher.cli.output import counted, display, print_facts, print_json, pri
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.streams.store import lineage
 
-app = typer.Typer(
-    help="Batches: list and show them, compare a diverged replay.", no_args_is_help=True
-)
+app = typer.Typer(help="Batches: list, show, compare a diverged replay.", no_args_is_help=True)
 
 Stream = Annotated[str, typer.Argument(help="The stream.")]
-BatchId = Annotated[int, typer.Argument(min=0, max=NUMBER_MAX, help="Spark's number of the batch.")]
+BatchId = Annotated[int, typer.Argument(min=0, max=NUMBER_MAX, help="Spark's batch id.")]
 _LIST = (
     *("batch_id", "written_at", "row_count", "entry_count", "duplicate_count"),
     *("suppressed_count", "quarantined_count", "routed_at", "divergences"),
@@ -52,7 +50,7 @@ def list_(
         return
     print_rows(rows, _LIST, f"Batches of query {display(meant)}")
     if older is not None:
-        typer.echo(f"older ones: --before {older}")
+        typer.echo(f"older rows: --before {older}")
 
 
 @app.command()
@@ -63,7 +61,7 @@ def show(
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a batch: its row of the ledger, where it was read from, and what became of it."""
+    """Show a batch: its ledger row, its source offsets, and the delivery state of its entries."""
     given = query_id_of(query_id)
     with lineage(dsn) as store:
         found = store.batch(stream, batch_id, given)
@@ -80,7 +78,9 @@ def diff(
     query_id: QueryId = None,
     number: Annotated[
         int | None,
-        typer.Option("--divergence", min=1, max=NUMBER_MAX, help="Which one; the newest, if none."),
+        typer.Option(
+            "--divergence", min=1, max=NUMBER_MAX, help="The divergence's id. Default: the newest."
+        ),
     ] = None,
     limit: Annotated[
         int, typer.Option("--limit", min=1, max=10_000, help="Maximum number of rows.")
@@ -88,10 +88,10 @@ def diff(
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare a replay that diverged with what was written, row by row. Exit 3: none diverged.
+    """Compare a diverged replay with what was written, row by row. Exit code 3: none diverged.
 
-    `now` is what the replay would have written. It has no sequence of its own, and is shown with
-    the one that its key got then, or with `null`.
+    `now` is what the replay would have written. It has no sequence of its own; it is shown with the
+    sequence that its key got then, or with `null`.
     """
     given = query_id_of(query_id)
     with lineage(dsn) as store:
@@ -129,7 +129,7 @@ def _title(batch: Row) -> str:
 
 def _offsets(offsets: Row | None) -> list[str]:
     if offsets is None:
-        return ["source offsets: not kept (the sink was not told the checkpoint)"]
+        return ["source offsets: not stored (the sink was not given the checkpoint)"]
     if "text" in offsets:
         return ["source offsets:", f"  {shortened(offsets['text'])}"]
     sources: list[Any] = offsets["sources"]
@@ -137,7 +137,7 @@ def _offsets(offsets: Row | None) -> list[str]:
         f"batch time {display(offsets['batch_time'])}, watermark {display(offsets['watermark'])}"
     )
     lines = (
-        f"  source {number}: {'nothing' if source is None else shortened(json.dumps(source))}"
+        f"  source {number}: {'none' if source is None else shortened(json.dumps(source))}"
         for number, source in enumerate(sources)
     )
     return [f"source offsets, {times}:", *lines]
@@ -146,8 +146,8 @@ def _offsets(offsets: Row | None) -> list[str]:
 def _show_difference(found: Row) -> None:
     batch, divergence, rows = found["batch"], found["divergence"], found["rows"]
     typer.echo(
-        f"{_title(batch)}, written {display(batch['written_at'])}:"
-        f" run {divergence['run_id']} brought other content on {display(divergence['found_at'])}"
+        f"{_title(batch)}, written {display(batch['written_at'])}: run {divergence['run_id']}"
+        f" diverged on {display(divergence['found_at'])}"
     )
     typer.echo(
         f"rows {batch['row_count']} then, {divergence['row_count']} now; quarantined"
@@ -155,7 +155,7 @@ def _show_difference(found: Row) -> None:
         f" {counted(divergence['differing_count'], 'key')} of the two differ"
     )
     if not divergence["differing_count"]:
-        typer.echo("the keys are the same, so another column or table of the batch differs")
+        typer.echo("the keys are equal, so another column or table of the batch differs")
     for row in rows:
         typer.echo(
             f"\n{_SIDES[row['side']]}: {row['key']} {display(row['subject'])}"
@@ -168,14 +168,14 @@ def _show_difference(found: Row) -> None:
         typer.echo(f"\n{len(rows)} of {kept} shown; more with --limit")
     if divergence["kept_count"] < divergence["differing_count"]:
         keys = counted(divergence["differing_count"], "key")
-        typer.echo(f"\nof {keys} {divergence['kept_count']} on record")
+        typer.echo(f"\nof {keys} {divergence['kept_count']} are stored")
     if found["others"]:
         others = ", ".join(map(str, found["others"]))
-        typer.echo(f"\nother replays of this batch diverged too: --divergence {others}")
+        typer.echo(f"\nother diverged replays of this batch: --divergence {others}")
 
 
 def _body(body: str | None, absent: bool) -> str:
     if body is not None:
         return shortened(body)
-    # Its key alone is recorded: it was suppressed, or its day is no longer kept.
-    return "(nothing)" if absent else "(its key only: no entry is stored)"
+    # Only its key is stored: it was suppressed, or its partition was dropped.
+    return "(nothing)" if absent else "(only its key is stored)"

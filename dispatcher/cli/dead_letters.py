@@ -1,4 +1,4 @@
-"""`holdfast dead`: entries that were given up, and what a person can do about them."""
+"""`holdfast dead`: dead letters, and what a person can do about them."""
 
 import json
 from pathlib import Path
@@ -35,21 +35,21 @@ from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import DeadReason
 
 app = typer.Typer(
-    help="Dead letters: list, show, export, give up. `redeliver` sends them again.",
+    help="Dead letters: list, show, export, dismiss. `redeliver` sends them again.",
     no_args_is_help=True,
 )
 
 Number = Annotated[int, typer.Argument(metavar="ID", min=1, max=NUMBER_MAX)]
 Numbers = Annotated[
     list[int],
-    typer.Argument(metavar="ID...", min=1, max=NUMBER_MAX, help="Numbers, as `list` shows them."),
+    typer.Argument(metavar="ID...", min=1, max=NUMBER_MAX, help="Ids, as `list` shows them."),
 ]
-Why = Annotated[DeadReason | None, typer.Option("--reason", help="Only those that died of this.")]
-Open = Annotated[
-    bool, typer.Option("--open/--all", help="Only those that nobody resolved, or all of them.")
+Why = Annotated[
+    DeadReason | None, typer.Option("--reason", help="Only dead letters with this reason.")
 ]
+Open = Annotated[bool, typer.Option("--open/--all", help="Only unresolved ones, or all.")]
 Resolved = Annotated[
-    bool, typer.Option("--resolved", help="Only those that somebody resolved: who, when and how.")
+    bool, typer.Option("--resolved", help="Only resolved ones: who, when and how.")
 ]
 
 _LIST = ("id", "endpoint", "subject", "sequence", "key", "type", "reason", "detail")
@@ -85,14 +85,14 @@ def list_(
     columns = _LIST_OPEN if wanted.open else _LIST_ALL
     print_rows([_table_row(row) for row in rows], columns, "Dead letters")
     if older is not None:
-        typer.echo(f"older ones: --before {older}")
+        typer.echo(f"older rows: --before {older}")
     if any(row["holds_lane"] for row in rows):
-        typer.echo("what to do about one, and what waits behind it: holdfast dead show ID")
+        typer.echo("to see what a dead letter holds up and what to do: holdfast dead show ID")
 
 
 @app.command()
 def show(number: Number, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Show one: its body, what was tried, what it holds up, and what can be done about it."""
+    """Show one: its body, its attempts, what it holds up, and what can be done about it."""
     with dead_letters(dsn) as store:
         row = store.one(number)
     holds, advice = what_it_holds(row), what_helps(row)
@@ -102,7 +102,7 @@ def show(number: Number, dsn: Dsn = None, as_json: AsJson = False) -> None:
     typer.echo(f"dead letter {row['id']}")
     print_facts({**{name: row[name] for name in _FACTS}, "holds": holds}, 17)
     body = row["body"]
-    typer.echo("\nbody: not stored any more, its day was dropped" if body is None else "\nbody:")
+    typer.echo("\nbody: no longer stored, its partition was dropped" if body is None else "\nbody:")
     if body is not None:
         typer.echo(shortened(body))
     tried = [
@@ -127,13 +127,16 @@ def export(
     resolved_: Resolved = False,
     output: Annotated[
         Path | None,
-        typer.Option("--output", help="The file, replaced as a whole; standard output, if none."),
+        typer.Option(
+            "--output", help="The file to write, replaced atomically. Default: standard output."
+        ),
     ] = None,
     dsn: Dsn = None,
 ) -> None:
-    """Write dead letters with their bodies as JSON lines, the oldest first. Exit 3: there are none.
+    """Write dead letters with their bodies as JSON lines, the oldest first. Exit code 3: none
+    match.
 
-    A body is null where its day was dropped.
+    A body is null if its partition was dropped.
     """
     wanted = _filter(endpoint, subject, reason, open_, resolved_)
     with dead_letters(dsn) as store, store.export(wanted) as (count, rows):
@@ -154,15 +157,17 @@ def dismiss(
     reason: Reason,
     skip: Annotated[
         bool,
-        typer.Option("--skip", help="Let the lane that it holds go on behind it, without it."),
+        typer.Option(
+            "--skip", help="Release the lane that it holds; later entries go out without it."
+        ),
     ] = False,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give dead letters up: their receivers never get them. They stay, and `--all` lists them.
+    """Dismiss dead letters: their receivers never get them. `list --all` still shows them.
 
-    One that holds its lane is given up only with --skip, because the later entries of its subject
-    go out then without it.
+    One that holds its lane is dismissed only with --skip, because later entries of its subject then
+    go out without it.
     """
     why = reason_of(reason)
     with dead_letters(dsn) as store:
@@ -171,10 +176,10 @@ def dismiss(
         print_json({"dismissed": done, "resolved_before": before})
         return
     for row in done:
-        after = f"; its lane goes on, {_behind(row)}" if row["lane_goes_on"] else ""
-        typer.echo(f"dead letter {row['id']} given up: {row['endpoint']} never gets it{after}")
+        after = f"; its lane continues, {_behind(row)}" if row["lane_goes_on"] else ""
+        typer.echo(f"dead letter {row['id']} dismissed: {row['endpoint']} never gets it{after}")
     for row in before:
-        typer.echo(f"dead letter {row['id']} nothing done: it is {resolved(row)}")
+        typer.echo(f"dead letter {row['id']} unchanged: it is {resolved(row)}")
 
 
 def _filter(

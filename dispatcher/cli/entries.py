@@ -1,4 +1,4 @@
-"""`holdfast entries`: the decisions in the outbox, and where each is at its endpoints."""
+"""`holdfast entries`: the decisions in the outbox and their delivery state."""
 
 import json
 import time
@@ -35,9 +35,7 @@ from dispatcher.operators.entries.store import LOOKS_AT_MAX, Place, Wanted, entr
 from dispatcher.operators.entries.tail import tail
 from sink.contract.exits import CommandError, ExitCode
 
-app = typer.Typer(
-    help="Entries: list the newest, show one, follow what comes.", no_args_is_help=True
-)
+app = typer.Typer(help="Entries: list the newest, show one, follow new ones.", no_args_is_help=True)
 
 _LIST = ("key", "subject", "sequence", "type", "occurred_at", "created_at", "stream", "batch_id")
 
@@ -54,25 +52,31 @@ def list_(
     stream: OfStream = None,
     batch: Annotated[
         int | None,
-        typer.Option("--batch", min=0, max=NUMBER_MAX, help="Only of this batch of --stream."),
+        typer.Option(
+            "--batch", min=0, max=NUMBER_MAX, help="Only entries of this batch of --stream."
+        ),
     ] = None,
     query_id: Annotated[
         str | None,
-        typer.Option("--query-id", help="The checkpoint of --batch; the adopted one, if none."),
+        typer.Option(
+            "--query-id", help="The query id of --batch's checkpoint. Default: the adopted one."
+        ),
     ] = None,
     type_: Annotated[str | None, typer.Option("--type", help="Only entries of this type.")] = None,
     since: Annotated[
-        str | None, typer.Option("--since", help="Only written then or later (RFC 3339).")
+        str | None,
+        typer.Option("--since", help="Only entries written at or after this time (RFC 3339)."),
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--until", help="Only written before then (RFC 3339).")
+        str | None,
+        typer.Option("--until", help="Only entries written before this time (RFC 3339)."),
     ] = None,
     limit: Limit = 50,
     before: BeforeCursor = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """List entries, the newest first, without their bodies. Exit 3: none matches."""
+    """List entries, the newest first, without their bodies. Exit code 3: none match."""
     if batch is not None and stream is None:
         raise CommandError("--batch needs --stream. Nothing was changed.", ExitCode.USAGE)
     if query_id is not None and batch is None:
@@ -91,8 +95,8 @@ def list_(
         rows, older = store.newest(wanted, limit=limit, before=place)
     if not rows and older is None:
         raise CommandError(
-            "no entry matches. Nothing was changed; a type and a subject are compared exactly, and"
-            " what was set aside is in `holdfast quarantine list`.",
+            "no entry matches. Nothing was changed; types and subjects are compared exactly, and"
+            " rows that were set aside are in `holdfast quarantine list`.",
             ExitCode.NOTHING_MATCHED,
         )
     if as_json:
@@ -102,8 +106,8 @@ def list_(
         print_rows([{**row, "subject": visible(row["subject"])} for row in rows], _LIST, "Entries")
     if older is not None:
         if len(rows) < limit:
-            typer.echo(f"that is all among the {LOOKS_AT_MAX} entries that were looked at")
-        typer.echo(f"older ones: --before {older}")
+            typer.echo(f"{LOOKS_AT_MAX} entries were scanned for this page")
+        typer.echo(f"older rows: --before {older}")
 
 
 @app.command()
@@ -112,7 +116,7 @@ def show(
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show an entry: its body, its batch, and where it stands at each endpoint that wants it."""
+    """Show an entry: its body, its batch, and its delivery state at each endpoint."""
     wanted = key_of(key)
     with entries(dsn) as store:
         found = store.entry(wanted)
@@ -131,7 +135,7 @@ def _show(found: Row) -> None:
         rows = [{**each, "detail": _detail(each)} for each in found["delivery"]]
         print_rows(rows, _DELIVERY, "Delivery")
     else:
-        typer.echo("delivery: no endpoint wants it")
+        typer.echo("delivery: no endpoint takes it")
 
 
 def _detail(each: Row) -> str:
@@ -142,13 +146,13 @@ def _detail(each: Row) -> str:
         case Stage.DEAD:
             said = f"{at}, {each['dead_reason']}: {visible(each['dead_detail'])}"
         case Stage.PASSED:
-            said = "the lane is beyond it; no delivery is on record"
+            said = "the lane has passed it; no delivery is recorded"
         case Stage.UNROUTED:
-            said = "waits for a dispatcher to route its batch"
+            said = "its batch is not routed yet"
         case Stage.SENDING:
             said = f"leased until {at}"
         case Stage.BEHIND if each["behind_sequence"] is None:
-            said = "not sent any more: the endpoint takes its type no more"
+            said = "will not be sent: the endpoint no longer takes its type"
         case Stage.BEHIND:
             said = f"waits behind sequence {each['behind_sequence']}"
         case Stage.STOPPED:
@@ -165,15 +169,23 @@ def follow(
     stream: OfStream = None,
     type_: Annotated[str | None, typer.Option("--type", help="Only entries of this type.")] = None,
     lines: Annotated[
-        int, typer.Option("--lines", "-n", min=0, max=1000, help="Begin with the newest so many.")
+        int,
+        typer.Option(
+            "--lines", "-n", min=0, max=1000, help="Number of newest entries to begin with."
+        ),
     ] = 10,
     follow_: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on as batches commit, until Ctrl-C.")
+        bool,
+        typer.Option(
+            "--follow", "-f", help="Follow: print entries as batches commit, until Ctrl-C."
+        ),
     ] = False,
     dsn: Dsn = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per line.")
+    ] = False,
 ) -> None:
-    """Print the newest entries, one a line and the newest last, without their bodies."""
+    """Print the newest entries without their bodies, one per line, the newest last."""
     wanted = Wanted(subject=subject, type=type_, stream=stream)
     with tail(dsn) as store, open_output(None) as out:
         _print(store.begin(wanted, lines), out, as_json=as_json)

@@ -1,4 +1,4 @@
-"""`holdfast stream`: the sinks' streams and the checkpoints that they have adopted."""
+"""`holdfast stream`: the sinks' streams and the checkpoints they have adopted."""
 
 import json
 from typing import Annotated
@@ -13,7 +13,7 @@ from dispatcher.operators.streams.store import lineage
 from sink.contract.checkpoint import local_folder
 from sink.contract.exits import CommandError, ExitCode
 
-app = typer.Typer(help="Streams: list and show them, adopt a new checkpoint.", no_args_is_help=True)
+app = typer.Typer(help="Streams: list, show, adopt a new checkpoint.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="The stream.")]
 
@@ -36,7 +36,7 @@ _DIVERGENCES = (
 
 @app.command("list")
 def list_(dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """List the streams with the query id that each has adopted and its newest batch."""
+    """List the streams, each with its adopted query id and newest batch."""
     with operator_store(dsn) as store:
         rows = store.streams()
     if as_json:
@@ -47,7 +47,7 @@ def list_(dsn: Dsn = None, as_json: AsJson = False) -> None:
 
 @app.command()
 def show(name: Name, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Show a stream: its checkpoint and run, its newest batches, and what needs a look."""
+    """Show a stream: its checkpoint and run, its newest batches, and what needs attention."""
     with lineage(dsn) as store:
         found = store.stream(name)
     if as_json:
@@ -66,19 +66,20 @@ def adopt(
     checkpoint: Annotated[
         str | None,
         typer.Option(
-            "--checkpoint", help="The new checkpoint, if it is not where the stream's last one was."
+            "--checkpoint",
+            help="Path of the new checkpoint. Default: that of the stream's previous one.",
         ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Believe the id, though nothing here has seen it.")
+        bool, typer.Option("--force", help="Accept the id although it cannot be verified.")
     ] = False,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Accept batches of another checkpoint. Decisions made before keep their keys: none repeats.
+    """Accept batches of another checkpoint. Existing decisions keep their keys; none is repeated.
 
-    A wrong id would stop the right run. So it is compared with the checkpoint, as far as that can
-    be read on this machine, and with what the stream has of other checkpoints.
+    A wrong id would fence the right run. It is therefore compared with the checkpoint, if that can
+    be read on this machine, and with the batches that the stream has of other checkpoints.
     """
     wanted = query_id_of(query_id)
     if wanted is None:
@@ -130,7 +131,7 @@ def _show(found: Row) -> None:
             print_rows(rows, columns, title)
         elif rows is found["undelivered"] and found["unrouted_entries"]:
             waiting = counted(found["unrouted_entries"], "entry")
-            typer.echo(f"{title}: {waiting} to route; of what is routed: none")
+            typer.echo(f"{title}: {waiting} to route; none of the routed ones")
         else:
             console().print(f"{title}: none")
     if found["divergences"]:
@@ -142,7 +143,7 @@ def _show(found: Row) -> None:
 
 
 def query_id_in(checkpoint: str | None) -> UUID | None:
-    """Return the query id of a checkpoint; None where none can be read on this machine.
+    """Return the query id of a checkpoint; None if it cannot be read on this machine.
 
     >>> query_id_in("s3a://bucket/checkpoints") is None
     True

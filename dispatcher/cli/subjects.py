@@ -16,7 +16,7 @@ from dispatcher.shared.text import last_word, shell_word
 from sink.contract.exits import CommandError, ExitCode
 
 app = typer.Typer(
-    help="Subjects: list them, find those that are held up, show one, pass what is lost, repair.",
+    help="Subjects: list, find those that are held up, show, skip a gap, repair.",
     no_args_is_help=True,
 )
 
@@ -46,31 +46,32 @@ _ENTRIES = ("sequence", "key", "type", "occurred_at", "created_at", "stream", "b
 @app.command("list")
 def list_(
     prefix: Annotated[
-        str, typer.Option("--prefix", help="Only names that begin so, to the letter.")
+        str, typer.Option("--prefix", help="Only names with exactly this prefix.")
     ] = "",
     held: Annotated[
         Held | None,
         typer.Option(
-            "--held", help="Only those of which a lane is held up in this way, or in any."
+            "--held", help="Only subjects with a lane held up in this way, or in any way."
         ),
     ] = None,
     silenced: Annotated[
         bool,
         typer.Option(
-            "--silenced", help="Only those that a date more than a day ahead of the clock silences."
+            "--silenced",
+            help="Only subjects silenced by a decision dated more than a day ahead of the clock.",
         ),
     ] = False,
     limit: Limit = 50,
     after: Annotated[
-        str | None, typer.Option("--after", help="Only names behind this one.")
+        str | None, typer.Option("--after", help="Only names after this one, in byte order.")
     ] = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """List subjects by name, with how their lanes stand. Exit 3: none matches.
+    """List subjects by name, with the state of their lanes. Exit code 3: none match.
 
-    A lane is `stopped` behind a dead letter, `retrying` what was tried, or `behind`: something was
-    not tried yet, or is being sent.
+    A lane is `stopped` behind a dead letter, `retrying` after a failed attempt, or `behind`: an
+    entry was not attempted yet, or is in flight.
     """
     for text in (prefix, after or ""):
         _check_name(text)
@@ -79,7 +80,7 @@ def list_(
         rows, further = store.subjects(wanted, limit=limit, after=after)
     if not rows and further is None:
         raise CommandError(
-            "no subject matches. Nothing was changed; names are compared to the letter.",
+            "no subject matches. Nothing was changed; names are compared exactly.",
             ExitCode.NOTHING_MATCHED,
         )
     if as_json:
@@ -94,7 +95,7 @@ def show(
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a subject: each lane with its order, and the last entries. Exit 3: there is none."""
+    """Show a subject: its lanes and its newest entries. Exit code 3: no such subject."""
     _check_name(subject)
     with subjects(dsn) as store:
         found = store.subject(subject)
@@ -107,15 +108,17 @@ def show(
 @app.command("pass")
 def pass_(
     subject: SubjectName,
-    endpoint: Annotated[str, typer.Option("--endpoint", help="Where its lane stands still.")],
+    endpoint: Annotated[
+        str, typer.Option("--endpoint", help="The endpoint whose lane is blocked.")
+    ],
     reason: Reason,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let a lane go on behind decisions that are not stored any more; they are never delivered.
+    """Let a lane skip decisions that are no longer stored; they are never delivered.
 
-    For a lane that `holdfast why` calls `gap`. What is missing may be in a backup: look there
-    first. Exit 3: nothing is missing there.
+    For a lane that `holdfast why` reports as `gap`. The missing entries may be in a backup: check
+    that first. Exit code 3: nothing is missing.
     """
     _check_name(subject)
     why = reason_of(reason)
@@ -127,8 +130,8 @@ def pass_(
     first, last = done["passed_from"], done["passed_to"]
     which = f"sequence {first}" if first == last else f"sequences {first} to {last}"
     after = done["next_sequence"]
-    then = "it is idle" if after is None else f"it goes on with {after}"
-    typer.echo(f"{visible(subject)} at {endpoint}: {which} passed, {then}")
+    then = "it is idle" if after is None else f"it continues with {after}"
+    typer.echo(f"{visible(subject)} at {endpoint}: skipped {which}; {then}")
 
 
 @app.command()
@@ -139,34 +142,42 @@ def repair(
         str | None, typer.Option("--stream", help="The stream whose decisions are overtaken.")
     ] = None,
     to_type: Annotated[
-        str | None, typer.Option("--to-type", help="The new last type, where no entry says it.")
+        str | None,
+        typer.Option("--to-type", help="The new last type, if no stored entry determines it."),
     ] = None,
     to_time: Annotated[
-        str | None, typer.Option("--to-time", help="The new last time (RFC 3339), likewise.")
+        str | None,
+        typer.Option(
+            "--to-time", help="The new last time (RFC 3339), if no stored entry determines it."
+        ),
     ] = None,
     to_nothing: Annotated[
         bool,
-        typer.Option("--to-nothing", help="No state at all, likewise: any decision comes next."),
+        typer.Option(
+            "--to-nothing",
+            help="Remove the state, if no stored entry determines it: any next decision is"
+            " written.",
+        ),
     ] = False,
     proposal: Annotated[
-        str | None, typer.Option("--proposal", help="Do what a second person approved.")
+        str | None,
+        typer.Option("--proposal", help="Apply the proposal that a second person approved."),
     ] = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put a subject right that a decision dated more than a day ahead silences.
+    """Repair a subject that is silenced by a decision dated more than a day ahead.
 
-    Proposes the state that the stored entries say (exit 4); a second person approves it, and
-    --proposal does it. It writes none of the decisions that were overtaken: they stay listed. Exit
-    3: no such subject, or not silenced in this stream.
+    Proposes the state that the stored entries imply (exit code 4). After a second person has
+    approved it, --proposal applies it. Overtaken decisions are not written; they stay listed. Exit
+    code 3: no such subject, or not silenced in this stream.
     """
     _check_name(subject)
     why = reason_of(reason)
     by = By(to_type, moment_of("--to-time", to_time), to_nothing)
     if (stream is None) == (proposal is None) or (proposal is not None and by != By()):
         raise CommandError(
-            "give --stream, or --proposal alone: what was approved says the rest. Nothing was"
-            " changed.",
+            "give --stream, or --proposal without other options. Nothing was changed.",
             ExitCode.USAGE,
         )
     with repairs(dsn) as store:
@@ -191,7 +202,8 @@ def repair(
 def _check_name(text: str) -> None:
     if "\0" in text:
         raise CommandError(
-            f"{shortened(text, 80)!r} has a NUL, which no name has. Nothing was changed.",
+            f"{shortened(text, 80)!r} contains a NUL character, which no name does. Nothing was"
+            " changed.",
             ExitCode.USAGE,
         )
 
@@ -200,7 +212,7 @@ def print_list(rows: Sequence[Row], further: str | None) -> None:
     texts = [{**row, "name": visible(row["name"])} for row in rows]
     print_rows(texts, _LIST, "Subjects")
     if further is not None:
-        said = "more" if rows else "none of the names up to here; more"
+        said = "more" if rows else "no match up to here; more"
         typer.echo(f"{said}: --after {shell_word(further)}")
 
 
@@ -211,12 +223,12 @@ def print_subject(found: Row) -> None:
     if found["lanes"]:
         print_rows([_lane(lane) for lane in found["lanes"]], _LANES, "Lanes")
     else:
-        typer.echo("lanes: no endpoint has got anything of it yet")
-    print_rows(found["entries"], _ENTRIES, "Last entries")
+        typer.echo("lanes: none; no entry of it has been routed yet")
+    print_rows(found["entries"], _ENTRIES, "Newest entries")
     if any(lane["held"] for lane in found["lanes"]):
-        typer.echo(f"what it waits for: holdfast why {last_word(found['name'])}")
+        typer.echo(f"to see what it waits for: holdfast why {last_word(found['name'])}")
     for command in repair_commands(found):
-        typer.echo(f"it is silenced: {command}")
+        typer.echo(f"it is silenced; to repair it: {command}")
 
 
 def _print_proposed(told: Row, approve: str, apply: str) -> None:
@@ -230,16 +242,16 @@ def _print_proposed(told: Row, approve: str, apply: str) -> None:
         print_rows(state["overtaken"], _OVERTAKEN, "Overtaken decisions")
         more = state["overtaken_count"] - len(state["overtaken"])
         typer.echo(
-            f"{f'and {more:,} more. ' if more else ''}A repair writes none of them:"
-            " they stay in `holdfast suppressed list`, and receivers never got them. After it,"
+            f"{f'and {more:,} more. ' if more else ''}A repair writes none of them: they stay in"
+            " `holdfast suppressed list`, and receivers never got them. After the repair,"
             " `holdfast suppressed write KEY --reason TEXT` proposes to write one."
         )
     typer.echo(
-        "This is only proposed; nothing was changed."
+        "This is a proposal; nothing was changed."
         + (
-            f" {told['approved_by']} approved it; anybody does it with\n  {apply}"
+            f" {told['approved_by']} approved it. Apply it with\n  {apply}"
             if told["approved_by"]
-            else f" A second person says\n  {approve}\nand then anybody\n  {apply}"
+            else f" A second person approves it with\n  {approve}\nThen apply it with\n  {apply}"
         )
     )
 
@@ -253,7 +265,7 @@ def _print_repaired(done: Row) -> None:
 
 def _state(state: Row | None) -> str:
     if state is None:
-        return "no state: the next decision is written whatever it is"
+        return "no state: the next decision is always written"
     return f"{state['last_type']} of {state['last_occurred_at']}"
 
 
@@ -277,7 +289,7 @@ def _stopped(lane: Row) -> str | None:
 
 
 def _kept(lane: Row) -> str | None:
-    """What of the endpoint keeps every lane of it from being sent to."""
+    """Return what blocks every lane of the endpoint; None if nothing does."""
     if lane["endpoint_state"] != "active":
         return str(lane["endpoint_state"])
     if lane["breaker"] != "closed":

@@ -1,4 +1,4 @@
-"""`holdfast suppressed`: decisions that were recorded but not written, and writing one late."""
+"""`holdfast suppressed`: decisions that were recorded but not written."""
 
 import json
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ from sink.contract.requeue import writer
 from sink.contract.states import SuppressedCause
 
 app = typer.Typer(
-    help="Suppressed decisions, which repeat one or were overtaken: list, show, write.",
+    help="Suppressed decisions (repeated or overtaken): list, show, write.",
     no_args_is_help=True,
 )
 
@@ -49,23 +49,26 @@ def list_(
     stream: OfStream = None,
     subject: OfSubject = None,
     cause: Annotated[
-        SuppressedCause | None, typer.Option("--cause", help="Only decisions suppressed for this.")
+        SuppressedCause | None,
+        typer.Option("--cause", help="Only decisions suppressed for this cause."),
     ] = None,
     since: Annotated[
-        str | None, typer.Option("--since", help="Only suppressed then or later (RFC 3339).")
+        str | None,
+        typer.Option("--since", help="Only decisions suppressed at or after this time (RFC 3339)."),
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--until", help="Only suppressed before then (RFC 3339).")
+        str | None,
+        typer.Option("--until", help="Only decisions suppressed before this time (RFC 3339)."),
     ] = None,
     limit: Limit = 50,
     before: BeforeCursor = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """List suppressed decisions, the newest first, without their content. Exit 3: none matches.
+    """List suppressed decisions, the newest first, without their content. Exit code 3: none match.
 
-    `repeated`: the subject had this type already. `overtaken`: a decision of the subject that
-    occurred later was written before. Each holds within one stream.
+    `repeated`: the subject already had this type. `overtaken`: a decision of the subject that
+    occurred later was written first. Both are decided within one stream.
     """
     wanted = Wanted(
         stream=stream,
@@ -94,7 +97,7 @@ def show(
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a suppressed decision with its content. Exit 3: the key was not suppressed."""
+    """Show a suppressed decision with its content. Exit code 3: the key was not suppressed."""
     wanted = key_of(key)
     with suppressed(dsn) as store:
         found = store.decision(wanted)
@@ -114,22 +117,23 @@ def write(
     despite_later: Annotated[
         bool,
         typer.Option(
-            "--despite-later", help="Also if later decisions of the subject were suppressed."
+            "--despite-later",
+            help="Allow it although later decisions of the subject were suppressed.",
         ),
     ] = False,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write an overtaken decision after all, under a new key: its receivers act on it.
+    """Write an overtaken decision under a new key. Its receivers act on it.
 
-    Proposes it (exit 4); a second person approves it, and --proposal writes it once. Repair a
-    silenced subject first (`holdfast subjects repair`). Exit 3: no such decision is stored.
+    Proposes it (exit code 4). After a second person has approved it, --proposal writes it once.
+    Repair a silenced subject first (`holdfast subjects repair`). Exit code 3: no such decision is
+    stored.
     """
     wanted, why = key_of(key), reason_of(reason)
     if proposal is not None and despite_later:
         raise CommandError(
-            "give --proposal without --despite-later: what was approved says the rest. Nothing was"
-            " changed.",
+            "--proposal and --despite-later exclude each other. Nothing was changed.",
             ExitCode.USAGE,
         )
     writer()  # Report a missing package before anything is proposed.
@@ -156,7 +160,7 @@ def _print_list(rows: Sequence[Row], older: str | None) -> None:
     texts = [{**row, "subject": visible(row["subject"])} for row in rows]
     print_rows(texts, _LIST, "Suppressed decisions")
     if older is not None:
-        typer.echo(f"older ones: --before {older}")
+        typer.echo(f"older rows: --before {older}")
 
 
 def _print_decision(found: Row) -> None:
@@ -173,7 +177,7 @@ def _print_decision(found: Row) -> None:
         typer.echo(f"  {name.replace('_', ' '):<21} {display(value)}")
     typer.echo(f"\n{shortened(found['data'])}")
     if found["cause"] == SuppressedCause.OVERTAKEN and found["written_as"] is None:
-        typer.echo(f"to write it after all: {write_command(found['key'])}")
+        typer.echo(f"to write it: {write_command(found['key'])}")
 
 
 def _print_proposed(told: Row, approve: str, apply: str) -> None:
@@ -188,15 +192,15 @@ def _print_proposed(told: Row, approve: str, apply: str) -> None:
     typer.echo(f"  new key   {told['new_key']}, for every endpoint that takes this type")
     if (last := told["newest_later"]) is not None:
         typer.echo(
-            f"  WARNING   {counted(told['later'], 'later decision')} of the subject suppressed too,"
-            f" the newest {last['type']} of {last['occurred_at']} ({last['key']}): this contradicts"
-            " it"
+            f"  WARNING   {counted(told['later'], 'later decision')} of the subject suppressed"
+            f" too, the newest {last['type']} of {last['occurred_at']} ({last['key']}), which"
+            " contradicts this one"
         )
     typer.echo(
-        "This is only proposed; nothing was written."
+        "This is a proposal; nothing was written."
         + (
-            f" {told['approved_by']} approved it; anybody does it with\n  {apply}"
+            f" {told['approved_by']} approved it. Apply it with\n  {apply}"
             if told["approved_by"]
-            else f" A second person says\n  {approve}\nand then anybody\n  {apply}"
+            else f" A second person approves it with\n  {approve}\nThen apply it with\n  {apply}"
         )
     )

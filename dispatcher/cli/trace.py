@@ -1,4 +1,4 @@
-"""`holdfast trace`: one decision on its whole way, on one screen."""
+"""`holdfast trace`: one decision from its batch to its receipts."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -20,14 +20,14 @@ _AMOUNTS = ("exposure_minor", "limit_minor", "release_level_minor")
 def show(
     key: KeyArgument,
     body: Annotated[
-        bool, typer.Option("--body", help="With the body, and what receivers answered.")
+        bool, typer.Option("--body", help="Include the body and the receivers' responses.")
     ] = False,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a decision from its batch to its receipts. Times are UTC, each with what went by.
+    """Show a decision from its batch to its receipts, with UTC times and the time between steps.
 
-    Exit code 3: no entry is stored under the key (`holdfast why` says what is known of it).
+    Exit code 3: no entry is stored under the key; `holdfast why` shows what is known about it.
     """
     wanted = key_of(key)
     with trace(dsn) as store:
@@ -60,7 +60,9 @@ def _show(found: Row) -> None:
     if not found["endpoints"]:
         typer.echo("no endpoint exists")
     if found["older_attempts"]:
-        typer.echo(f"older attempts than these {ATTEMPTS_MAX}: `holdfast attempts list KEY`")
+        typer.echo(
+            f"more than {ATTEMPTS_MAX} attempts: `holdfast attempts list KEY` lists the older ones"
+        )
     size = counted(entry["body_bytes"], "byte")
     if entry["body"] is None:
         typer.echo(f"body: {size}, SHA-256 {entry['body_sha256'][:16]}...; --body shows it")
@@ -89,12 +91,12 @@ def _outcome(row: Row) -> str:
     if row["error"]:
         said.append(visible(row["error"]))
     if row["retry_at"] is not None:
-        said.append(f"again {display(row['retry_at'])}")
+        said.append(f"retry at {display(row['retry_at'])}")
     return ", ".join(said)
 
 
 def _decided(decision: dict[str, Any]) -> str:
-    """Say what the body's `data` decides, as far as it is a hold's; it may be anything."""
+    """Summarise the body's `data` if it is a payout hold; it may be anything."""
     said = []
     if "window_start" in decision and "window_end" in decision:
         said.append(f"window {decision['window_start']} to {decision['window_end']}")
@@ -116,7 +118,7 @@ def _amount(decision: dict[str, Any], name: str) -> str:
 
 
 def _moment(text: Any) -> datetime | None:
-    """Read a receiver's time; None for one that is none, or has no zone."""
+    """Parse a receiver's time; None if it is not one or has no zone."""
     try:
         moment = datetime.fromisoformat(str(text))
     except ValueError:

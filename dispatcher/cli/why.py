@@ -1,4 +1,4 @@
-"""`holdfast why`: one answer for an entry or a subject, and the command that resolves it."""
+"""`holdfast why`: why an entry or a subject is where it is, and the command that resolves it."""
 
 import json
 from typing import Annotated, Any
@@ -25,15 +25,20 @@ def explain(
     ],
     sequence: Annotated[
         int | None,
-        typer.Option("--sequence", min=1, max=NUMBER_MAX, help="Of the subject: this entry."),
+        typer.Option(
+            "--sequence",
+            min=1,
+            max=NUMBER_MAX,
+            help="With SUBJECT: explain the entry with this sequence.",
+        ),
     ] = None,
     endpoint: OfEndpoint = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say when an entry was delivered, or what it waits for; of a subject, what is first in line.
+    """Explain when an entry was delivered, or what it or a subject waits for.
 
-    Exit code 0: delivered, or on its way; 4: a person is needed; 3: never seen.
+    Exit code 0: delivered or in progress; 4: a person is needed; 3: never seen.
     """
     key, named = _key_of(what) if sequence is None else (None, "")
     with why(dsn) as store:
@@ -54,7 +59,7 @@ def explain(
 
 
 def _key_of(what: str) -> tuple[Key | None, str]:
-    """Read what is a key, and its parts as the quarantine has them; a subject is none."""
+    """Parse a key or its parts, also returned as the quarantine stores them; None for a subject."""
     if what.startswith("hf_") and len(what) == 35:
         try:
             return Key.parse(what), ""
@@ -67,8 +72,9 @@ def _key_of(what: str) -> tuple[Key | None, str]:
         return Key.of(parts), canonical_json(parts).decode()
     except (ValueError, TypeError, RecursionError) as error:
         raise CommandError(
-            f"{what!r} begins like the parts of a key and is none ({error}). Nothing was changed;"
-            ' they are a JSON list of strings, such as \'["payout-hold/v1", "m_482", "..."]\'.',
+            f"{what!r} looks like the parts of a key but is not valid ({error}). Nothing was"
+            " changed; give a JSON list of strings, such as"
+            ' \'["payout-hold/v1", "m_482", "..."]\'.',
             ExitCode.USAGE,
         ) from None
 
@@ -106,7 +112,7 @@ def _print_answer(where: str, answer: Answer) -> None:
     first = answer
     while first.behind is not None:
         first = first.behind.answer
-        typer.echo(f"    that one: {visible(first.sentence)}")
+        typer.echo(f"    which waits: {visible(first.sentence)}")
     for each in first.also:
         typer.echo(f"    also: {visible(each)}")
     if answer.command is not None:

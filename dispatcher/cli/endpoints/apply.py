@@ -1,4 +1,4 @@
-"""`holdfast endpoint apply`: endpoints as files say, shown before anything is changed."""
+"""`holdfast endpoint apply`: make endpoints match files, after showing the changes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ FILE_BYTES_MAX = 1024 * 1024
 
 Files = Annotated[list[str], typer.Argument(metavar="FILE...", help=r"TOML: \[endpoint.NAME] ...")]
 Check = Annotated[
-    bool, typer.Option("--check", help="Change nothing. Exit code 4 where there are differences.")
+    bool, typer.Option("--check", help="Change nothing. Exit code 4 if there are differences.")
 ]
 Why = Annotated[
     str | None, typer.Option("--reason", help="Why; kept in the audit trail. Not with --check.")
@@ -38,11 +38,12 @@ def apply(
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make endpoints as files say: all of them in one transaction, or none.
+    """Make endpoints match TOML files: all of them in one transaction, or none.
 
-    [endpoint.NAME] with url, types, secret_refs and whatever `endpoint show --json` calls a
-    setting, in its units; what is left out has its default. An endpoint that no file names is left
-    alone. Once more, it changes nothing. Exit code 0: done; 1: not; 2: usage; 4: --check differs.
+    A table [endpoint.NAME] holds url, types, secret_refs and any setting that `endpoint show
+    --json` prints, in the same units; an omitted setting gets its default. Endpoints that no file
+    names are not changed. Applying the same files again changes nothing. Exit code 0: done; 1: not
+    done; 2: usage; 4: --check found differences.
     """
     wanted = _read(files)
     why = "" if check else _reason(reason)
@@ -67,12 +68,12 @@ def apply(
 
 def _reason(reason: str | None) -> str:
     if reason is None:
-        raise usage("--reason says why and is missing; --check needs none.")
+        raise usage("--reason is missing. It is required without --check.")
     return reason_of(reason)
 
 
 def _read(files: Sequence[str]) -> dict[str, Settings]:
-    """Read the files; raises `CommandError`, naming the file."""
+    """Parse the files; raises `CommandError` (usage) that names the file."""
     wanted: dict[str, Settings] = {}
     for file in files:
         name = visible(file)
@@ -82,7 +83,7 @@ def _read(files: Sequence[str]) -> dict[str, Settings]:
             raise usage(f"{name}: {visible(str(error))}.") from None
         for endpoint, settings in found.items():
             if endpoint in wanted:
-                raise usage(f"{name}: endpoint {endpoint} is in another of the files as well.")
+                raise usage(f"{name}: endpoint {endpoint} is in more than one of the files.")
             if fault := fault_of(settings) or reference_fault(settings):
                 raise usage(f"{name}: [endpoint.{endpoint}]: {fault}.")
         wanted |= found
@@ -101,7 +102,7 @@ def _text(file: str) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError:
-        raise usage(f"{visible(file)} is no UTF-8 text.") from None
+        raise usage(f"{visible(file)} is not UTF-8 text.") from None
 
 
 def _refuse_blocked(todo: Sequence[Step], *, shown: bool) -> None:
@@ -111,7 +112,7 @@ def _refuse_blocked(todo: Sequence[Step], *, shown: bool) -> None:
     says = "; ".join(f"{step.name}: {step.blocked}" for step in blocked)
     raise CommandError(
         f"{counted(len(blocked), 'endpoint')} cannot be changed yet. Nothing was changed."
-        + (" What to do first stands above." if shown else f" First {says}.")
+        + (" What to do first is printed above." if shown else f" First {says}.")
     )
 
 
@@ -119,7 +120,7 @@ def _show(steps: Sequence[Step], others: Sequence[str]) -> None:
     for step in steps:
         match step.action:
             case Action.ADD:
-                typer.echo(f"endpoint {step.name}: add, for what is decided from now on")
+                typer.echo(f"endpoint {step.name}: add, for decisions from now on")
                 lines = [
                     f"{column.replace('_', ' ')}: {setting_text(value)}"
                     for column, value in masked(step.after).items()
@@ -129,12 +130,12 @@ def _show(steps: Sequence[Step], others: Sequence[str]) -> None:
                 typer.echo(f"endpoint {step.name}: change")
                 lines = differences(masked(step.before), masked(step.after))
             case Action.NOTHING:
-                typer.echo(f"endpoint {step.name}: nothing, it is like this already")
+                typer.echo(f"endpoint {step.name}: unchanged")
                 lines = []
         for line in [*lines, *([f"first: {step.blocked}"] if step.blocked else [])]:
             typer.echo(f"  {line}")
     for name in others:
-        typer.echo(f"endpoint {name}: in no file, left alone")
+        typer.echo(f"endpoint {name}: in no file, not changed")
 
 
 def _content(steps: Sequence[Step], others: Sequence[str], *, applied: bool) -> dict[str, Any]:

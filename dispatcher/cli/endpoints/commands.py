@@ -16,40 +16,55 @@ from dispatcher.outbound.headers import LITERALS
 from sink.contract.states import EndpointState
 
 app = typer.Typer(
-    help="Webhook targets: add, apply, show, test, change, rotate secrets, pause.",
+    help="Endpoints (webhook targets): add, apply, show, test, set, rotate secrets, pause.",
     no_args_is_help=True,
 )
 app.command("apply")(endpoint_apply.apply)
 app.command("test")(endpoint_test.probe)
 
 _UNREADABLE = (
-    "A dispatcher that cannot read it either sends nothing to the endpoint, and gives nothing up:"
-    " `holdfast config check`, where it runs, says so."
+    "If a dispatcher cannot read it either, it sends nothing to the endpoint and gives nothing"
+    " up; `holdfast config check` on its machine reports that."
 )
 
-Url = Annotated[str, typer.Option("--url", help="Where to POST; https unless a CIDR allows it.")]
+Url = Annotated[
+    str,
+    typer.Option(
+        "--url", help="The URL to POST to; https, unless --allow-cidr covers its address."
+    ),
+]
 
 SecretRef = Annotated[
     list[str],
-    typer.Option("--secret-ref", help="env:VAR or file:PATH; twice while a secret is rotated."),
+    typer.Option(
+        "--secret-ref", help="The signing secret: env:VAR or file:PATH; twice during a rotation."
+    ),
 ]
 
 
 @app.command()
 @settings.with_settings
 def add(
-    name: Annotated[str, typer.Argument(help="Lower-case letters, digits, `.`, `_`, `-`.")],
+    name: Annotated[
+        str, typer.Argument(help="Name of the endpoint: lower-case letters, digits, `.`, `_`, `-`.")
+    ],
     url: Url,
     secret_ref: SecretRef,
     options: settings.Options,
     from_beginning: Annotated[
-        bool, typer.Option("--from-beginning/--from-now", help="Deliver what is stored already.")
+        bool,
+        typer.Option(
+            "--from-beginning/--from-now",
+            help="Deliver stored entries too, or only those written from now on.",
+        ),
     ] = False,
     reason: Reason = "added by command",
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add an endpoint. Secrets are named, never given: the dispatcher reads them where it runs."""
+    """Add an endpoint. Secrets are given as references that the dispatcher resolves where it
+    runs.
+    """
     wanted = settings.whole(
         {
             "name": name,
@@ -72,15 +87,17 @@ def set_(
     name: str,
     reason: Reason,
     options: settings.Options,
-    url: Annotated[str | None, typer.Option("--url", help="Where to POST.")] = None,
-    all_types: Annotated[bool, typer.Option("--all-types", help="Deliver every type.")] = False,
+    url: Annotated[str | None, typer.Option("--url", help="The URL to POST to.")] = None,
+    all_types: Annotated[
+        bool, typer.Option("--all-types", help="Deliver entries of every type.")
+    ] = False,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change what is named and nothing else. `--header NAME=` removes a header.
+    """Change the settings given and nothing else. `--header NAME=` removes a header.
 
-    Other types need a paused endpoint, and count from now on. Only a subject that has something
-    waiting goes on from there with the new types, in order.
+    To change the types, pause the endpoint first. New types apply to entries written from now on; a
+    subject with pending entries continues from them, in order, with the new types.
     """
     changes = settings.given({"url": url, **options})
     if all_types:
@@ -88,7 +105,7 @@ def set_(
             raise settings.usage("--type and --all-types exclude each other.")
         changes["types"] = []
     if not changes:
-        raise settings.usage("there is nothing to set: name an option.")
+        raise settings.usage("there is nothing to set: give at least one option.")
     with operator_store(dsn) as store:
         done = store.set_endpoint(
             name, lambda row: settings.whole(_merged(row, changes)), reason_of(reason)
@@ -99,7 +116,7 @@ def set_(
     for line in settings.differences(done["before"], done["after"]):
         typer.echo(line)
     if not done["before"]:
-        typer.echo(f"endpoint {name} is like this already; nothing was changed")
+        typer.echo(f"endpoint {name} already has these settings; nothing was changed")
 
 
 @app.command("rotate-secret")
@@ -110,15 +127,16 @@ def rotate_secret(
         str | None, typer.Option("--to", help="The new secret: env:VAR or file:PATH.")
     ] = None,
     finish: Annotated[
-        bool, typer.Option("--finish", help="Drop the old secret; with --to, all but that one.")
+        bool,
+        typer.Option("--finish", help="Drop the old secret; with --to, drop all but the new one."),
     ] = False,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Sign with the old and a new secret (--to), then with the new one alone (--finish).
+    """Sign with the old and a new secret (--to), later with the new one alone (--finish).
 
-    Each dispatcher needs the new secret before --to, the receiver before --finish. In between
-    every request has both signatures.
+    Give every dispatcher the new secret before --to, and the receiver before --finish. In between,
+    every request carries both signatures.
     """
     if to is None and not finish:
         raise settings.usage("give --to with the new secret, or --finish to drop the old one.")
@@ -139,7 +157,9 @@ def rotate_secret(
 
 @app.command()
 def show(name: str, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Show everything about one endpoint. Secrets are named, literal headers are masked."""
+    """Show an endpoint's settings and state. Secrets are shown as references, literal headers
+    masked.
+    """
     with operator_store(dsn) as store:
         row = store.endpoint(name)
     if as_json:
@@ -153,16 +173,16 @@ def show(name: str, dsn: Dsn = None, as_json: AsJson = False) -> None:
 
 @app.command()
 def backfill(name: str, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Make the lanes that an endpoint misses: finishes `add --from-beginning`, repairs routing.
+    """Create missing lanes of an endpoint: completes `add --from-beginning`, repairs routing.
 
-    Doing it again changes nothing.
+    Idempotent.
     """
     with operator_store(dsn) as store:
         lanes = store.backfill(name)
     if as_json:
         print_json({"name": name, "lanes": lanes})
     else:
-        typer.echo(f"endpoint {name}: {lanes} lanes made")
+        typer.echo(f"endpoint {name}: {lanes} lanes created")
 
 
 @app.command("list")
@@ -179,19 +199,19 @@ def list_(dsn: Dsn = None, as_json: AsJson = False) -> None:
 
 @app.command()
 def pause(name: str, reason: Reason, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Stop sending to an endpoint; its decisions wait in order."""
+    """Stop sending to an endpoint. Its entries wait in order."""
     _set_state(name, EndpointState.PAUSED, reason, dsn, as_json)
 
 
 @app.command()
 def resume(name: str, reason: Reason, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Send to an endpoint again."""
+    """Resume sending to an endpoint."""
     _set_state(name, EndpointState.ACTIVE, reason, dsn, as_json)
 
 
 @app.command()
 def disable(name: str, reason: Reason, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Stop sending until `resume`, as after a 410; its decisions wait in order."""
+    """Stop sending until `resume`, as after a response 410. Its entries wait in order."""
     _set_state(name, EndpointState.DISABLED, reason, dsn, as_json)
 
 
@@ -208,7 +228,7 @@ def _set_state(
 
 
 def _merged(row: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings `row` with `changes`; headers are changed one by one."""
+    """Return the settings `row` with `changes`; headers are merged one by one."""
     references, literals = changes.get("headers", {}), changes.get(LITERALS, {})
     named = {*references, *literals}
     kept = {

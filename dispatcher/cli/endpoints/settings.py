@@ -78,10 +78,10 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def given(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns that `options`, a command's arguments by name, set; each checked.
+    """Return the columns that `options`, values by parameter name, set; each is checked.
 
-    A header that is to be removed has an empty value. Raises `CommandError`, also for a reference
-    that is not allowed here.
+    A header to be removed has an empty value. Raises `CommandError` (usage), also for a reference
+    that is not allowed on this machine.
     """
     columns: dict[str, Any] = {}
     for name, value in options.items():
@@ -94,7 +94,9 @@ def given(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def whole(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of an endpoint as they can be stored; raises `CommandError`."""
+    """Return an endpoint's settings, ready to be stored; raises `CommandError` if they do
+    not fit.
+    """
     connect, total = settings["connect_timeout_ms"], settings["total_timeout_ms"]
     settings = {**settings, "connect_timeout_ms": min(connect, total)}
     if fault := fault_of(settings):
@@ -103,7 +105,7 @@ def whole(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def usage(message: str) -> CommandError:
-    """Return the error for an argument that makes no sense."""
+    """Return the error for an invalid argument."""
     return CommandError(f"{message} Nothing was changed.", ExitCode.USAGE)
 
 
@@ -127,31 +129,31 @@ def setting_text(value: Any) -> str:
 
 
 def refuse_references(settings: Mapping[str, Any]) -> None:
-    """Raise `CommandError` where a reference among these settings is not allowed here."""
+    """Raise `CommandError` if a reference in these settings is not allowed on this machine."""
     if fault := reference_fault(settings):
         raise usage(f"{fault}.")
 
 
 def checked_secret_ref(ref: str) -> str:
-    """Return the reference of a signing secret; raises `CommandError`."""
+    """Return the reference of a signing secret; raises `CommandError` if it is not one."""
     if not is_reference(ref):
         raise usage(
-            "a secret must be named as env:VAR or file:PATH; a secret itself never goes on a"
-            " command line."
+            "a secret must be named as env:VAR or file:PATH; never put a secret on the command"
+            " line."
         )
     return ref
 
 
 def _secret_refs(refs: Sequence[str]) -> list[str]:
     if len(refs) not in (1, 2) or len(refs) != len(set(refs)):
-        raise usage("an endpoint has one secret, or two different ones while one is rotated.")
+        raise usage("an endpoint has one secret, or two different ones during a rotation.")
     return [checked_secret_ref(ref) for ref in refs]
 
 
 def _url(url: str) -> str:
     try:
         parts = urlsplit(url)
-        _ = parts.port  # raises for a port that is no number
+        _ = parts.port  # raises for an invalid port
     except ValueError as error:
         raise usage(f"--url is not a URL: {error}.") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -176,11 +178,11 @@ def _types(types: Sequence[str]) -> list[str]:
         if types.count(type_) > 1:
             raise usage(f"--type {type_!r} is given twice.")
         if not re.fullmatch(r"[a-zA-Z0-9_.]{1,128}", type_):
-            raise usage(f"--type {type_!r} is no type: 1 to 128 of a-z A-Z 0-9 _ . are.")
+            raise usage(f"--type {type_!r} is not a type: use 1 to 128 of a-z A-Z 0-9 _ .")
         if type_ not in KNOWN_TYPES:
             typer.echo(
-                f"note: {type_} is no type of the exposure job; only entries of exactly this type"
-                " will be delivered.",
+                f"note: {type_} is not a type of the exposure job; only entries of exactly this"
+                " type will be delivered.",
                 err=True,
             )
     return sorted(types)
@@ -194,7 +196,7 @@ def _cidrs(cidrs: Sequence[str]) -> list[str]:
 
 
 def _headers(option: str, texts: Sequence[str]) -> dict[str, str]:
-    """Return the headers of `--header` (references, or empty to remove one) or of the literals."""
+    """Parse --header (references, or an empty value to remove one) or --header-literal."""
     headers: dict[str, str] = {}
     for text in texts:
         given, separator, value = text.partition("=")
@@ -215,7 +217,7 @@ def _reference(option: str, reference: str) -> str | None:
     if reference == NONE:
         return None
     if not is_reference(reference):
-        raise usage(f"{option} must be env:VAR or file:PATH, never the content itself.")
+        raise usage(f"{option} must be env:VAR or file:PATH, not the content itself.")
     return reference
 
 
@@ -230,7 +232,7 @@ def _schedule(schedule: str) -> list[int]:
 
 
 def _seconds(option: str, text: str, least: int, most: int) -> int:
-    """Read `90s`, `90m`, `12h` or `5d`."""
+    """Parse `90s`, `90m`, `12h` or `5d` to seconds."""
     found = re.fullmatch(r"([0-9]{1,8})([smhd])", text, re.ASCII)
     seconds = int(found[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86_400}[found[2]] if found else -1
     if not least <= seconds <= most:
@@ -252,7 +254,8 @@ def _inquiry(path: str) -> str | None:
 SETTINGS = {
     "type_": Setting(
         Annotated[
-            list[str] | None, typer.Option("--type", help="Deliver only this type; repeatable.")
+            list[str] | None,
+            typer.Option("--type", help="A type of entries to deliver; repeatable."),
         ],
         "types",
         _types,
@@ -262,7 +265,8 @@ SETTINGS = {
             list[str] | None,
             typer.Option(
                 "--allow-cidr",
-                help="A private network that it may be in; repeatable. `set`: none takes all away.",
+                help="A private network in which its address may be; repeatable. `set`: none"
+                " removes all.",
             ),
         ],
         "allow_cidrs",
@@ -273,7 +277,7 @@ SETTINGS = {
             list[str] | None,
             typer.Option(
                 "--header",
-                help="In each request: NAME=env:VAR or NAME=file:PATH; repeatable.",
+                help="A header of each request: NAME=env:VAR or NAME=file:PATH; repeatable.",
             ),
         ],
         "headers",
@@ -284,8 +288,8 @@ SETTINGS = {
             list[str] | None,
             typer.Option(
                 "--header-literal",
-                help="NAME=VALUE in each request; repeatable. Stored as it is and masked where"
-                " shown: for what is no secret.",
+                help="A header of each request: NAME=VALUE; repeatable. Stored in clear text"
+                " and masked in output. Not for secrets.",
             ),
         ],
         LITERALS,
@@ -295,7 +299,8 @@ SETTINGS = {
         Annotated[
             EnvelopeStyle | None,
             typer.Option(
-                "--envelope", help="cloudevents: its attributes as headers. Default: standard."
+                "--envelope",
+                help="standard, or cloudevents: its attributes as headers. Default: standard.",
             ),
         ],
         "envelope",
@@ -305,7 +310,8 @@ SETTINGS = {
         Annotated[
             str | None,
             typer.Option(
-                "--ca", help="Its certificate authority (PEM): env:VAR or file:PATH; or none."
+                "--ca",
+                help="Certificate authority of the receiver (PEM): env:VAR, file:PATH or none.",
             ),
         ],
         "ca_ref",
@@ -315,7 +321,7 @@ SETTINGS = {
         Annotated[
             str | None,
             typer.Option(
-                "--client-cert", help="Our certificate (PEM): env:VAR or file:PATH; or none."
+                "--client-cert", help="Client certificate (PEM): env:VAR, file:PATH or none."
             ),
         ],
         "client_cert_ref",
@@ -325,7 +331,8 @@ SETTINGS = {
         Annotated[
             str | None,
             typer.Option(
-                "--client-key", help="Its private key (PEM): env:VAR or file:PATH; or none."
+                "--client-key",
+                help="Private key of the client certificate (PEM): env:VAR, file:PATH or none.",
             ),
         ],
         "client_key_ref",
@@ -334,14 +341,19 @@ SETTINGS = {
     "total_timeout": Setting(
         Annotated[
             float | None,
-            typer.Option("--total-timeout", help="Seconds for one whole attempt. Default: 30."),
+            typer.Option(
+                "--total-timeout", help="Time limit of one attempt, in seconds. Default: 30."
+            ),
         ],
         "total_timeout_ms",
         lambda value: _milliseconds("--total-timeout", value),
     ),
     "connect_timeout": Setting(
         Annotated[
-            float | None, typer.Option("--connect-timeout", help="Seconds to connect. Default: 5.")
+            float | None,
+            typer.Option(
+                "--connect-timeout", help="Time limit to connect, in seconds. Default: 5."
+            ),
         ],
         "connect_timeout_ms",
         lambda value: _milliseconds("--connect-timeout", value),
@@ -349,7 +361,12 @@ SETTINGS = {
     "concurrency": Setting(
         Annotated[
             int | None,
-            typer.Option("--concurrency", min=1, max=1024, help="Requests at once. Default: 64."),
+            typer.Option(
+                "--concurrency",
+                min=1,
+                max=1024,
+                help="Maximum number of concurrent requests. Default: 64.",
+            ),
         ],
         "concurrency",
         int,
@@ -361,7 +378,7 @@ SETTINGS = {
                 "--rate",
                 min=0,
                 max=2**31 - 1,
-                help="Requests in any second, of all dispatchers; 0: no limit.",
+                help="Maximum number of requests per second, over all dispatchers; 0: no limit.",
             ),
         ],
         "rate_per_second",
@@ -370,7 +387,9 @@ SETTINGS = {
     "schedule": Setting(
         Annotated[
             str | None,
-            typer.Option("--schedule", help="Seconds before each retry, comma-separated."),
+            typer.Option(
+                "--schedule", help="Delay before each retry, in seconds, comma-separated."
+            ),
         ],
         "schedule_seconds",
         _schedule,
@@ -378,7 +397,11 @@ SETTINGS = {
     "budget": Setting(
         Annotated[
             str | None,
-            typer.Option("--budget", help="How long an entry is tried: 5d, 12h, 90m. Default: 5d."),
+            typer.Option(
+                "--budget",
+                help="How long an entry is retried before it becomes a dead letter: 5d, 12h, 90m."
+                " Default: 5d.",
+            ),
         ],
         "budget_seconds",
         lambda text: _seconds("--budget", text, BUDGET_SECONDS_MIN, BUDGET_SECONDS_MAX),
@@ -390,8 +413,8 @@ SETTINGS = {
                 "--breaker-threshold",
                 min=0,
                 max=10_000,
-                help="Failures in a row until nothing more is sent for a while; 0: no number of"
-                " them. An address that is refused stops it in any case. Default: 10.",
+                help="Consecutive failures that open the breaker; 0: never. A refused address"
+                " opens it in any case. Default: 10.",
             ),
         ],
         "breaker_threshold",
@@ -401,7 +424,8 @@ SETTINGS = {
         Annotated[
             str | None,
             typer.Option(
-                "--slow-start", help="How long it is spared after that: 60s, 5m. Default: 60s."
+                "--slow-start",
+                help="Duration of the slow start after the breaker closes: 60s, 5m. Default: 60s.",
             ),
         ],
         "slow_start_seconds",
@@ -411,7 +435,8 @@ SETTINGS = {
         Annotated[
             OrderPolicy | None,
             typer.Option(
-                "--order-policy", help="What a lane does behind a dead letter. Default: stop."
+                "--order-policy",
+                help="Whether a lane stops at a dead letter or skips it. Default: stop.",
             ),
         ],
         "order_policy",
@@ -422,9 +447,9 @@ SETTINGS = {
             str | None,
             typer.Option(
                 "--inquiry",
-                help="Ask what became of a key before it is sent again. default: at"
-                " /holdfast/keys/ of its origin; or another path, behind which the key is"
-                " put; or none. Default: none.",
+                help="Path of the receiver's key inquiry, which is queried before a key is"
+                " sent again. default: /holdfast/keys/; or another path, to which the"
+                " key is appended; or none. Default: none.",
             ),
         ],
         "inquiry_path",

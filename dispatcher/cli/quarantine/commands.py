@@ -49,23 +49,21 @@ from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import QuarantineReason, QuarantineResolution
 
 app = typer.Typer(
-    help="Rows that were set aside: list, export, put back, dismiss.", no_args_is_help=True
+    help="Quarantined rows: list, show, export, requeue, dismiss.", no_args_is_help=True
 )
 
 Ids = Annotated[
-    list[int], typer.Argument(min=1, max=NUMBER_MAX, help="Numbers of rows, as `list` shows them.")
+    list[int], typer.Argument(min=1, max=NUMBER_MAX, help="Row ids, as `list` shows them.")
 ]
 
 Why = Annotated[
-    QuarantineReason | None, typer.Option("--reason", help="Only rows set aside for this.")
+    QuarantineReason | None, typer.Option("--reason", help="Only rows set aside for this reason.")
 ]
 
-Open = Annotated[
-    bool, typer.Option("--open/--all", help="Only rows that nobody resolved, or all of them.")
-]
+Open = Annotated[bool, typer.Option("--open/--all", help="Only unresolved rows, or all.")]
 
 Resolved = Annotated[
-    bool, typer.Option("--resolved", help="Only rows that somebody resolved: who, when and why.")
+    bool, typer.Option("--resolved", help="Only resolved rows: who, when and why.")
 ]
 
 _LIST = ("id", "stream", "batch_id", "reason", "detail", "quarantined_at", "resolution")
@@ -77,24 +75,24 @@ _FACTS = (
 )
 
 ADVICE = (
-    "`holdfast quarantine export` writes rows as lines: correct `row` there, and put it back with"
-    " `holdfast quarantine requeue ID --row FILE --reason TEXT`"
+    "`holdfast quarantine export` writes rows as lines: correct `row` in the file, then put it"
+    " back with `holdfast quarantine requeue ID --row FILE --reason TEXT`"
 )
-"""What helps a row that was refused again."""
+"""Advice for a row that was refused again."""
 
 _LINE_BREAKS = re.compile(r"[\r\n]+")
 
 
 class PutBack(NamedTuple):
-    """What became of rows."""
+    """The result of putting rows back."""
 
     done: list[Row]
     refused: list[Row]
     proposed: list[Row]
-    """Decided by hand: nothing was written of them, and a second person has to approve it."""
+    """Rows that need the approval of a second person; nothing of them was written."""
 
     before: list[Row]
-    """Resolved before."""
+    """Rows that were already resolved."""
 
 
 @app.command("list")
@@ -108,7 +106,7 @@ def list_(
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """List rows that were set aside, the newest first, without their texts."""
+    """List quarantined rows, the newest first, without their text."""
     with quarantine(dsn) as store:
         rows = store.newest(_filter(stream, reason, open_, resolved), limit=limit, before=before)
     older = rows[-1]["id"] if len(rows) == limit else None
@@ -127,7 +125,7 @@ def show(
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show one row with its text, and what can be done about it."""
+    """Show a row with its text, and what can be done about it."""
     with quarantine(dsn) as store:
         [row] = store.take([number])
     if as_json:
@@ -149,11 +147,13 @@ def export(
     resolved: Resolved = False,
     output: Annotated[
         Path | None,
-        typer.Option("--output", help="The file, replaced as a whole; standard output, if none."),
+        typer.Option(
+            "--output", help="The file to write, replaced atomically. Default: standard output."
+        ),
     ] = None,
     dsn: Dsn = None,
 ) -> None:
-    """Write rows with their texts as JSON lines, the oldest first. Exit 3: there are none."""
+    """Write rows with their text as JSON lines, the oldest first. Exit code 3: none match."""
     wanted = _filter(stream, reason, open_, resolved)
     with quarantine(dsn) as store, store.export(wanted) as (count, rows):
         if not count:
@@ -177,12 +177,12 @@ def requeue(
             "--row",
             exists=True,
             dir_okay=False,
-            help="The corrected row (JSON), or corrected lines of `export`.",
+            help="A file with the corrected row (JSON), or with corrected lines of `export`.",
         ),
     ] = None,
     into: Annotated[
         Path | None,
-        typer.Option("--into", help="The job's directory, for rows that were refused there."),
+        typer.Option("--into", help="The job's input directory, for rows that the job refused."),
     ] = None,
     suppress_repeats: Annotated[
         bool,
@@ -200,18 +200,17 @@ def requeue(
 ) -> None:
     """Put rows back: entries into the outbox, source lines to the job that refused them.
 
-    A corrected row that is another decision (subject, key, type, time, data, an event's amount), or
-    where the kept one cannot be read, is only proposed: a second person approves it, and --proposal
-    writes it. One person corrects numbers of data that are not canonical, and what the reason
-    names. Running it twice puts a row back once; one that is refused again stays open. Exit 4: some
-    were refused, or wait for a second person; exit 1: all were refused.
+    A corrected row that is a different decision (subject, key, type, time, data, an event's
+    amount), or whose stored row cannot be read, is only proposed: a second person approves it, then
+    --proposal writes it. Corrections of non-canonical numbers, and of what the reason names, need
+    no approval. Idempotent: a row is put back once; one that is refused again stays open. Exit code
+    4: some rows were refused or need approval; 1: all were refused.
     """
     why = reason_of(reason)
     way = Way(suppress_repeats=suppress_repeats, into=str(into.absolute()) if into else None)
     if proposal is not None and (len(ids) != 1 or row is not None or way != Way()):
         raise CommandError(
-            "--proposal takes one row and no other option: what was approved says the rest."
-            " Nothing was changed.",
+            "--proposal takes exactly one row and no other option. Nothing was changed.",
             ExitCode.USAGE,
         )
     with quarantine(dsn) as store:
@@ -232,15 +231,16 @@ def requeue(
 
 def _print_put_back(result: PutBack) -> None:
     _print_rows("put back", result.done)
-    _print_rows("refused again, and still open", result.refused)
+    _print_rows("refused again, still open", result.refused)
     if result.refused:
         typer.echo(ADVICE)
     for each in result.proposed:
         names = ", ".join(differing["member"] for differing in each["differs"])
         typer.echo(
-            f"row {each['id']} is only proposed: it is another decision than the kept one"
-            f" ({names}), or the kept one cannot be read. Nothing of it was written. A second"
-            f" person says\n  {each['approve']}\nand then anybody\n  {each['apply']}"
+            f"row {each['id']} is proposed: it is a different decision than the stored one"
+            f" ({names}), or the stored one cannot be read. Nothing of it was written. A second"
+            f" person approves it with\n  {each['approve']}\nThen apply it with\n "
+            f" {each['apply']}"
         )
     _print_rows(
         "nothing done", [{"id": e["id"], "detail": resolved_text(e)} for e in result.before]
@@ -249,7 +249,7 @@ def _print_put_back(result: PutBack) -> None:
 
 @app.command()
 def dismiss(ids: Ids, reason: Reason, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Close rows that need nothing more; they stay in the quarantine, and `--all` lists them."""
+    """Dismiss rows that need no action. `list --all` still shows them."""
     why = reason_of(reason)
     with quarantine(dsn) as store:
         rows, before = open_among(store, ids)
@@ -284,7 +284,7 @@ def _print_rows(heading: str, rows: list[Row]) -> None:
 def put_back(
     dsn: str | None, store: Quarantine, ids: list[int], file: Path | None, way: Way, reason: str
 ) -> PutBack:
-    """Put rows back, as they were kept or as `file` corrects them; propose what is by hand."""
+    """Put rows back as stored or as corrected in `file`; propose those that need approval."""
     rows, before = open_among(store, ids)
     texts = texts_of(rows, file, lines=way.into is not None)
     if way.into is not None:
@@ -299,7 +299,7 @@ def put_back(
 def put_back_approved(
     dsn: str | None, store: Quarantine, number: int, proposal: UUID, reason: str
 ) -> PutBack:
-    """Put the row back that a second person has approved, with the text that was approved."""
+    """Put a row back with the text that a second person approved."""
     rows, before = open_among(store, [number])
     text, way = planned(store, proposal, number)
     done, refused = _written(dsn, store, rows, {number: text}, way, reason, before, proposal)
@@ -333,9 +333,10 @@ def _written(
 
 
 def texts_of(rows: list[Row], file: Path | None, *, lines: bool) -> dict[int, str]:
-    """Return what is put back for each row: the operator's corrected row, else the kept one.
+    """Return the text to put back for each row, by its id: the corrected row, else the stored one.
 
-    `lines` says that they go to the job. Raises `CommandError` where a row cannot go that way.
+    `lines`: they go to the job, not into the outbox. Raises `CommandError` for a row that cannot go
+    that way.
     """
     wrong = [row for row in rows if is_entry(row) == lines]
     if wrong:
@@ -344,7 +345,7 @@ def texts_of(rows: list[Row], file: Path | None, *, lines: bool) -> dict[int, st
     texts = kept if file is None else corrected_texts(file, rows)
     can_go_back(rows, texts)
     if lines and file is not None:
-        # Between the tokens of JSON a line break is a space.
+        # A line must not contain line breaks; between JSON tokens, a space is equivalent.
         return {number: _LINE_BREAKS.sub(" ", text) for number, text in texts.items()}
     return texts
 
@@ -357,11 +358,12 @@ def put_lines(
     before: list[Row],
     proposal: UUID | None = None,
 ) -> dict[int, Path]:
-    """Write source lines for the job, a file each, and mark their rows; returns the files.
+    """Write source lines for the job, one file each, and resolve their rows; return the files by
+    id.
 
-    A text of another event than the kept row's is written only by an approved `proposal` of exactly
-    it. A row that somebody else resolved meanwhile is not written, and is added to `before`. Raises
-    `CommandError` where all were.
+    A text that is a different event than the stored row is written only by an approved `proposal`
+    of exactly that text. A row that was resolved meanwhile is not written, and is added to
+    `before`. Raises `CommandError` if all were.
     """
     way = Way(into=str(directory.absolute()))
     with store.alone(list(texts)) as rows:
@@ -386,10 +388,10 @@ def _wrong_way(row: Row, *, lines: bool) -> str:
     if lines:
         return (
             f"row {row['id']} was refused as an entry ({row['reason']}), so no job reads it."
-            " Nothing was changed; leave out --into for it, and correct it with --row FILE."
+            " Nothing was changed; omit --into, and correct the row with --row FILE."
         )
     return (
-        f"row {row['id']} was refused before it was an entry ({row['reason']}). Nothing was"
+        f"row {row['id']} was refused before it became an entry ({row['reason']}). Nothing was"
         " changed; give it back to the job with --into and the directory that the job reads,"
         " corrected with --row FILE."
     )

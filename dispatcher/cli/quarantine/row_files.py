@@ -13,29 +13,31 @@ from sink.contract.exits import CommandError, ExitCode
 ROW_FILE_BYTES_MAX = 1 << 20
 
 EXPORTED = {"id", "batch_no", "quarantined_at", "row"}
-"""Members of what `quarantine export` and `quarantine show --json` write; an entry has none."""
+"""Members of a row as `quarantine export` and `quarantine show --json` write it. An entry has none
+of them.
+"""
 
 
 def corrected_texts(file: Path, rows: list[Row]) -> dict[int, str]:
-    """Return the text that `file` holds for each of `rows`, by its number.
+    """Return the text that `file` holds for each of `rows`, by id.
 
-    The file holds one row as it is, or lines of `quarantine export`, or what `quarantine show
-    --json` says of one; there the corrected `row` may be a text or the JSON value itself. Raises
-    `CommandError` (usage) for a file that cannot be read or lacks a row.
+    The file holds one plain row, or lines of `quarantine export`, or the output of `quarantine show
+    --json`; in the latter two, the corrected `row` may be text or the JSON value itself. Raises
+    `CommandError` (usage) for a file that cannot be parsed or lacks a row.
     """
     text = _read(file)
     exported = _exported(file, text)
     if exported is None:
         if len(rows) != 1:
             raise _refused(
-                f"--row {file} holds one row, but {len(rows)} rows are named; name one, or give the"
-                " lines that `holdfast quarantine export` wrote of them"
+                f"--row {file} holds one row, but {len(rows)} rows are named; name one, or give"
+                " lines that `holdfast quarantine export` wrote"
             )
         return {rows[0]["id"]: text}
     missing = [str(row["id"]) for row in rows if row["id"] not in exported]
     if missing:
         raise _refused(
-            f"--row {file} holds row {', '.join(map(str, exported))}, and not row"
+            f"--row {file} holds row {', '.join(map(str, exported))}, but not row"
             f" {', '.join(missing)}"
         )
     return {row["id"]: exported[row["id"]] for row in rows}
@@ -46,8 +48,8 @@ def _read(file: Path) -> str:
         raw = source.read(ROW_FILE_BYTES_MAX + 1)
     if len(raw) > ROW_FILE_BYTES_MAX:
         raise _refused(
-            f"--row {file} has more than {ROW_FILE_BYTES_MAX:,} bytes; give the rows that are put"
-            " back, and no others"
+            f"--row {file} has more than {ROW_FILE_BYTES_MAX:,} bytes; include only the rows to"
+            " put back"
         )
     try:
         text = raw.decode("utf-8-sig").strip()
@@ -61,11 +63,11 @@ def _read(file: Path) -> str:
 
 
 def _exported(file: Path, text: str) -> dict[int, str] | None:
-    """Return rows by their numbers; None where the file is a row itself, whatever it holds."""
+    """Return texts by row id; None if the file is itself one row."""
     whole = _members(text)
     if whole is not None:
         return _numbered(file, [whole]) if whole.keys() >= EXPORTED else None
-    # A value may hold other characters that `splitlines` takes for the end of a line.
+    # Not `splitlines`: a value may contain other characters that it treats as line ends.
     lines = [_members(line) for line in text.split("\n") if line.strip()]
     if lines[0] is None or not lines[0].keys() >= EXPORTED:
         return None
@@ -73,8 +75,8 @@ def _exported(file: Path, text: str) -> dict[int, str] | None:
     if len(exported) < len(lines):
         number = next(n for n, line in enumerate(lines, 1) if line not in exported)
         raise _refused(
-            f"--row {file}: line {number} is not as `holdfast quarantine export` wrote it, one JSON"
-            " object with all its members"
+            f"--row {file}: line {number} is not a JSON object with all members that `holdfast"
+            " quarantine export` writes"
         )
     return _numbered(file, exported)
 
@@ -84,7 +86,7 @@ def _numbered(file: Path, exported: list[dict[str, Any]]) -> dict[int, str]:
     for each in exported:
         number, row = each["id"], each["row"]
         if not isinstance(number, int) or number in found:
-            raise _refused(f"--row {file}: the row {number!r} is there twice, or is no number")
+            raise _refused(f"--row {file}: the row {number!r} is duplicate or not a number")
         found[number] = row if isinstance(row, str) else json.dumps(row, ensure_ascii=False)
     return found
 
@@ -100,8 +102,8 @@ def _members(text: str) -> dict[str, Any] | None:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        # Whoever reads the row itself says so in words.
-        raise ValueError("a member twice")
+        # The parser of the row reports this in detail.
+        raise ValueError("duplicate member")
     return members
 
 
@@ -110,11 +112,10 @@ def _refused(what: str) -> CommandError:
 
 
 def write_lines(directory: Path, lines: Mapping[int, str]) -> list[Path]:
-    """Write each line, by its row's number, into a file of `directory` of its own.
+    """Write each line, by its row's id, to its own file in `directory`; return the files.
 
-    The name follows from the row and the line. Doing it again, alone or together with others,
-    changes nothing, so that a job which has read a file does not read the row again. Raises what
-    `check_job_directory` does.
+    The file name is derived from the row and the line, so writing again changes nothing and a job
+    does not read a row twice. Raises what `check_job_directory` does.
     """
     check_job_directory(directory)
     return [_write_line(directory, number, line) for number, line in lines.items()]
@@ -123,7 +124,7 @@ def write_lines(directory: Path, lines: Mapping[int, str]) -> list[Path]:
 def check_job_directory(directory: Path) -> None:
     """Raise `CommandError` (usage) unless this is the directory of a job that reads lines.
 
-    It is not where it is not there, or where a job of Parquet files reads it.
+    It must exist and hold no Parquet files.
     """
     if not directory.is_dir():
         raise CommandError(
@@ -133,8 +134,8 @@ def check_job_directory(directory: Path) -> None:
         )
     if any(each.suffix == ".parquet" for each in directory.iterdir()):
         raise CommandError(
-            f"--into {directory} holds Parquet files, and a job that reads them cannot read lines."
-            " Nothing was changed; name the directory of a job that reads JSON lines.",
+            f"--into {directory} contains Parquet files, and a job that reads those cannot read"
+            " lines. Nothing was changed; name the directory of a job that reads JSON lines.",
             ExitCode.USAGE,
         )
 

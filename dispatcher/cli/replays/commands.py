@@ -52,31 +52,37 @@ EXAMPLES = (
 )
 
 OfBatch = Annotated[
-    str | None, typer.Option("--batch", help="Only of this batch of --stream, or of N..M.")
+    str | None, typer.Option("--batch", help="Only this batch of --stream, or a range N..M.")
 ]
 
 Since = Annotated[
-    str | None, typer.Option("--since", help="Only written then or later (RFC 3339).")
+    str | None,
+    typer.Option("--since", help="Only entries written at or after this time (RFC 3339)."),
 ]
 
-Until = Annotated[str | None, typer.Option("--until", help="Only written before then (RFC 3339).")]
+Until = Annotated[
+    str | None, typer.Option("--until", help="Only entries written before this time (RFC 3339).")
+]
 
 States = Annotated[
     list[ReplayScope] | None,
-    typer.Option("--state", help="Only what is so at its endpoint; may be repeated."),
+    typer.Option("--state", help="Only entries in this state at their endpoint; repeatable."),
 ]
 
 Types = Annotated[
-    list[str] | None, typer.Option("--type", help="Only entries of this type; may be repeated.")
+    list[str] | None, typer.Option("--type", help="Only entries of this type; repeatable.")
 ]
 
 KeyOptions = Annotated[
-    list[str] | None, typer.Option("--key", help="Only the entry of this key; may be repeated.")
+    list[str] | None, typer.Option("--key", help="Only the entry with this key; repeatable.")
 ]
 
 
 ReplayId = Annotated[
-    str, typer.Argument(metavar="ID", help="As `plan` and `list` show it: 8 hex digits suffice.")
+    str,
+    typer.Argument(
+        metavar="ID", help="As `plan` and `list` show it; the first 8 hex digits are enough."
+    ),
 ]
 
 
@@ -95,7 +101,9 @@ def filter_of(
     types: Sequence[str] | None,
     keys: Sequence[str] | None,
 ) -> ReplayFilter:
-    """Return what the options say; raises `CommandError` (usage) for what cannot be used."""
+    """Return the filter that the options describe; raises `CommandError` (usage) if it is not
+    valid.
+    """
     first, last = _batches(batch)
     wanted = ReplayFilter(
         endpoint=endpoint,
@@ -125,7 +133,7 @@ def _batches(text: str | None) -> tuple[int | None, int | None]:
     found = _BATCHES.fullmatch(text)
     if found is None:
         raise CommandError(
-            f"--batch {text!r} is neither a batch nor a range such as 120..125. Nothing was"
+            f"--batch {text!r} is neither a batch id nor a range such as 120..125. Nothing was"
             " planned.",
             ExitCode.USAGE,
         )
@@ -134,7 +142,8 @@ def _batches(text: str | None) -> tuple[int | None, int | None]:
 
 
 app = typer.Typer(
-    help="Replays, under the old keys: plan, look, apply, watch, cancel.", no_args_is_help=True
+    help="Replays, under the original keys: plan, show, apply, follow, cancel.",
+    no_args_is_help=True,
 )
 
 
@@ -155,15 +164,17 @@ def plan(
     keys: KeyOptions = None,
     rate: Rate = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="Only the first so many, the oldest.")
+        int | None,
+        typer.Option("--limit", min=1, help="Maximum number of entries, the oldest first."),
     ] = None,
     outside_window: OutsideWindow = False,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find what would be sent again, and write it down. Nothing is sent. Exit 3: nothing matches.
+    """Find what would be sent again, and store it as a plan. Nothing is sent. Exit code 3: none
+    match.
 
-    Everything keeps its key and its bytes, so a receiver that honours keys acts on nothing twice.
+    Keys and bytes stay the same, so a receiver that honours keys does not act twice.
     """
     why = reason_of(reason)
     wanted = filter_of(
@@ -189,15 +200,15 @@ def plan(
 @app.command()
 def show(
     replay: ReplayId,
-    items: Annotated[bool, typer.Option("--items", help="Its items too, in their order.")] = False,
+    items: Annotated[bool, typer.Option("--items", help="Include its items, in order.")] = False,
     limit: Limit = 50,
     after: Annotated[
-        int, typer.Option("--after", min=0, max=NUMBER_MAX, help="Only items behind this place.")
+        int, typer.Option("--after", min=0, max=NUMBER_MAX, help="Only items after this place.")
     ] = 0,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a replay as it was planned, with --items one by one."""
+    """Show a replay as it was planned; with --items, also its items."""
     with replays(dsn) as store:
         id_ = store.find(replay)
         row = store.show(id_)
@@ -212,21 +223,23 @@ def show(
         seen = [{**item_row(each), "subject": visible(each["subject"])} for each in found]
         print_rows(seen, (*_ITEMS, "detail"), "Items")
         if further is not None:
-            typer.echo(f"further ones: --after {further}")
+            typer.echo(f"more rows: --after {further}")
 
 
 @app.command()
 def apply(
     replay: ReplayId,
     wait: Wait = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Of a reissue: do not ask.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="For a reissue: do not ask for confirmation.")
+    ] = False,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let the dispatchers do what was planned, unless it is no longer so.
+    """Apply a plan: the dispatchers send it. Refused if the plan is outdated.
 
-    It goes on without this command, also after everything was killed; giving the command again
-    changes nothing. With --wait, exit 4: some items failed; exit 1: it was cancelled.
+    It continues without this command, also across restarts. Idempotent. With --wait, exit code 4:
+    some items failed; 1: it was cancelled.
     """
     with replays(dsn) as store:
         id_ = store.find(replay)
@@ -244,9 +257,10 @@ def apply(
 
 @app.command()
 def approve(replay: ReplayId, reason: Reason, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Agree, as a second person, to what somebody else planned and may repeat actions.
+    """Approve, as a second person, a plan that may repeat actions.
 
-    That is a reissue, or a replay that was planned with --outside-window. Look at it before.
+    Needed for a reissue above the limit, or a replay planned with --outside-window. Review it first
+    with `show`.
     """
     why = reason_of(reason)
     with replays(dsn) as store:
@@ -262,7 +276,7 @@ def approve(replay: ReplayId, reason: Reason, dsn: Dsn = None, as_json: AsJson =
 
 @app.command()
 def status(replay: ReplayId, wait: Wait = False, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Show how far a replay has come, and what keeps it. Exit 4: some items failed."""
+    """Show a replay's progress and what holds it up. Exit code 4: some items failed."""
     with replays(dsn) as store:
         id_ = store.find(replay)
         row = watch(store, id_, store.show(id_)["obstacles"]) if wait else store.status(id_)
@@ -272,7 +286,7 @@ def status(replay: ReplayId, wait: Wait = False, dsn: Dsn = None, as_json: AsJso
 
 @app.command()
 def cancel(replay: ReplayId, reason: Reason, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """End a replay: nothing more of it is sent. What is in flight ends and is booked."""
+    """Cancel a replay: nothing more is sent. Requests in flight finish and are recorded."""
     why = reason_of(reason)
     with replays(dsn) as store:
         row = store.cancel(store.find(replay), why)
@@ -316,8 +330,8 @@ def _print_applying(row: Row, *, as_json: bool) -> None:
         print_json(row)
         return
     typer.echo(
-        f"replay {short(row)} is {row['state']}: {counted(row['item_count'], 'item')}, behind live"
-        f" traffic.\n  holdfast replay status {short(row)} --wait"
+        f"replay {short(row)} is {row['state']}: {counted(row['item_count'], 'item')}, at lower"
+        f" priority than live traffic.\n  holdfast replay status {short(row)} --wait"
     )
     for obstacle in row["obstacles"]:
         typer.echo(f"note: {obstacle}")

@@ -1,4 +1,4 @@
-"""`holdfast redeliver`: single entries sent again, under their old keys."""
+"""`holdfast redeliver`: send single entries again, under their original keys."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -31,7 +31,11 @@ from dispatcher.operators.replays.store import ReplayStore, replays
 from sink.contract.exits import CommandError, ExitCode
 
 OfEndpoint = Annotated[
-    str | None, typer.Option("--endpoint", help="Only there; where each stands, if none.")
+    str | None,
+    typer.Option(
+        "--endpoint",
+        help="Only this endpoint. Default: every endpoint at which the entry can be sent again.",
+    ),
 ]
 Rate = Annotated[
     int | None,
@@ -66,10 +70,10 @@ def redeliver(
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send entries again: the same key, the same bytes. Safe where the receiver honours the key.
+    """Send entries again with the same key and bytes. Safe if the receiver honours the key.
 
-    It is `replay plan` and `replay apply` of these keys; with --outside-window only a plan, where a
-    second person has to approve it. Exit 3: nothing is to be done, and why.
+    Equivalent to `replay plan` and `replay apply` of these keys; with --outside-window only a plan,
+    if a second person has to approve it. Exit code 3: nothing to do; the reason is printed.
     """
     why, wanted = reason_of(reason), few_keys_of(keys)
     require_terminal(yes=yes)
@@ -102,9 +106,9 @@ def redeliver(
         print_json({"replay": row, "items": items, "nothing": nothing, "approve": approve})
     elif approve is not None:
         typer.echo(
-            "nothing was sent yet: receivers may have forgotten these keys, and more actions would"
-            f" be repeated in 24 hours than one person may. A second person has to say\n  {approve}"
-            f"\nand then anybody\n  holdfast replay apply {short(row)}"
+            "nothing was sent yet: receivers may have forgotten these keys, and one person may"
+            " not repeat this many actions in 24 hours. A second person approves it with\n "
+            f" {approve}\nThen apply it with\n  holdfast replay apply {short(row)}"
         )
     elif wait:
         show_progress(row)
@@ -117,10 +121,10 @@ def redeliver(
 
 
 def _applied(store: ReplayStore, row: Row, *, yes: bool) -> Row:
-    """Apply the plan; one that is not confirmed, or is refused, is cancelled."""
+    """Apply the plan; cancel it if it is not confirmed or is refused."""
     count = counted(row["item_count"], "delivery")
     try:
-        confirm(f"{count} under the old keys?", yes=yes)
+        confirm(f"Send {count} again under the original keys?", yes=yes)
         return store.apply(row["id"])
     except (CommandError, typer.Abort):
         store.cancel(row["id"], NOT_APPLIED)
@@ -130,9 +134,9 @@ def _applied(store: ReplayStore, row: Row, *, yes: bool) -> Row:
 def _show(items: Sequence[Row], nothing: Sequence[Row], obstacles: Sequence[str]) -> None:
     if items:
         seen = [{**item, "subject": visible(item["subject"])} for item in items]
-        print_rows(seen, _ITEMS, "To be sent again, with the same key and the same bytes")
+        print_rows(seen, _ITEMS, "To be sent again, with the same key and bytes")
     for obstacle in obstacles:
         typer.echo(f"note: {obstacle}")
     for each in nothing:
         where = f" at {each['endpoint']}" if each["endpoint"] else ""
-        typer.echo(f"nothing is done about {each['key']}{where}: {each['why']}")
+        typer.echo(f"nothing to do for {each['key']}{where}: {each['why']}")

@@ -1,4 +1,4 @@
-"""`holdfast reissue`: a business action repeated under a new key, because a person says so."""
+"""`holdfast reissue`: repeat a business action under a new key."""
 
 import json
 from collections.abc import Sequence
@@ -33,14 +33,14 @@ Limit = Annotated[
         envvar="HOLDFAST_REISSUE_LIMIT",
         min=0,
         max=1000,
-        help="More actions than so many, with those of the last 24 hours, need a second person's"
-        f" approval; {ALONE_MAX} at most, as nobody raises their own limit.",
+        help="Number of actions, including those of the last 24 hours, that need no approval"
+        f" by a second person; at most {ALONE_MAX}.",
     ),
 ]
 
 WARNING = (
-    "REISSUE repeats the business action: each receiver gets a decision that it never saw, with a"
-    " new key, and acts on it. To send the old one again, which is safe, use `holdfast redeliver`."
+    "REISSUE repeats the business action: each receiver gets a new decision with a new key, and"
+    " acts on it. To send the original again, which is safe, use `holdfast redeliver`."
 )
 
 
@@ -52,16 +52,17 @@ def reissue(
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Decide entries anew, under new keys: the business action is REPEATED at every receiver.
+    """Issue entries again under new keys: the business action is REPEATED at every receiver.
 
-    An old one that is dead is given up, and its lane goes on. Where one person would repeat more
-    actions in 24 hours than --limit, only a plan is written, which a second person has to approve.
+    Open dead letters of the original are dismissed, and their lanes continue. If one person would
+    repeat more than --limit actions in 24 hours, only a plan is written, which a second person has
+    to approve.
     """
     why, wanted, limit = reason_of(reason), keys_of(keys), min(limit, ALONE_MAX)
     needs_approval = len(wanted) > limit
     if not needs_approval:
         require_terminal(yes=yes)
-        writer()  # What is missing here shall be said before anything is planned.
+        writer()  # Report a missing package before anything is planned.
     with reissues(dsn) as store:
         looks = [store.look(Key(key)) for key in wanted]
         if not as_json:
@@ -71,7 +72,7 @@ def reissue(
         if not needs_approval:
             confirm(f"Repeat {counted(actions, 'business action')}?", yes=yes)
         store.plan(looks, why, limit=limit, needs_approval=needs_approval, id_=id_)
-        # Somebody's plan may have come in between, and used up the rest.
+        # A concurrent plan may have used up the limit meanwhile.
         needs_approval = store.waits(id_)
         done = [] if needs_approval else write_all(dsn, store, id_)
     short = id_.hex[:8]
@@ -83,14 +84,13 @@ def reissue(
     if approve is not None:
         typer.echo(
             f"nothing was written yet: {counted(actions, 'action')}, with those of the last 24"
-            f" hours, are more than {limit}, so a second person has to say\n  {approve}\nand then"
-            " anybody\n"
-            f"  holdfast replay apply {short}"
+            f" hours, exceed the limit of {limit}. A second person approves it with\n "
+            f" {approve}\nThen apply it with\n  holdfast replay apply {short}"
         )
 
 
 def print_reissued(done: Sequence[Row]) -> None:
-    """Say what was reissued."""
+    """Print what was reissued."""
     for each in done:
         dead = ", ".join(map(str, each["dead_letters"]))
         typer.echo(
@@ -115,11 +115,14 @@ def _facts(look: Row) -> list[tuple[str, str]]:
         ("action", f"{look['type']} of {display(look['occurred_at'])}"),
         ("data", shortened(data)),
         *(
-            (row["endpoint"], f"got it at {display(row['delivered_at'])}, {_receipt(row)}")
+            (row["endpoint"], f"delivered at {display(row['delivered_at'])}, {_receipt(row)}")
             for row in look["delivered"]
         ),
         *(
-            (row["endpoint"], f"dead, {row['dead_reason']}: given up, and its lane goes on")
+            (
+                row["endpoint"],
+                f"dead letter ({row['dead_reason']}): will be dismissed, and its lane continues",
+            )
             for row in look["delivery"]
             if row["state"] == "dead"
         ),
@@ -127,10 +130,13 @@ def _facts(look: Row) -> list[tuple[str, str]]:
     if newest["last_sequence"] > look["sequence"]:
         later = newest["last_sequence"] - look["sequence"]
         facts.append(
-            ("since then", f"{later} later, the newest {newest['last_type']}: this comes after it")
+            (
+                "since then",
+                f"{later} later entries, the newest {newest['last_type']}; it comes after them",
+            )
         )
     if look["earlier"]:
-        facts.append(("before", f"reissued already, as {', '.join(look['earlier'])}"))
+        facts.append(("before", f"already reissued as {', '.join(look['earlier'])}"))
     facts.append(("new key", f"{look['new_key']}, for {', '.join(look['endpoints'])}"))
     return facts
 

@@ -30,12 +30,12 @@ _ENDPOINTS = (*_ENDPOINT, "needless", "waiting", "retrying", "in_flight", "held_
 
 
 def short(row: Row) -> str:
-    """Return the number of a replay as people write it."""
+    """Return the short form of a replay's id."""
     return str(row["id"]).replace("-", "")[:8]
 
 
 def show_plan(row: Row) -> None:
-    """Say what a plan would do, where, how long it takes, and what speaks against it."""
+    """Print what a plan would do, where, how long it takes, and its warnings."""
     counts, id_ = row["counts"], short(row)
     typer.echo(f"replay {id_}: {row['state']} by {visible(row['actor'])}: {visible(row['reason'])}")
     typer.echo(f"  about     {about(row['filter'])}")
@@ -53,7 +53,7 @@ def show_plan(row: Row) -> None:
 
 
 def show_progress(row: Row) -> None:
-    """Say how far a replay has come, and what keeps it."""
+    """Print the progress of a replay and what holds it up."""
     done, id_ = row["progress"], short(row)
     typer.echo(f"replay {id_}: {row['state']}{_when(row)}: {visible(row['reason'])}")
     if not done:
@@ -66,16 +66,16 @@ def show_progress(row: Row) -> None:
     if row["state"] not in ENDED:
         typer.echo(
             f"  {done['waiting']} wait ({done['retrying']} for a retry),"
-            f" {done['in_flight']} in flight; {_duration_text(row, 'is left')}"
+            f" {done['in_flight']} in flight; remaining: {_duration_text(row)}"
         )
     endpoints = [{**each, "held_up": _hold_reason(each)} for each in row["endpoints"]]
     print_rows(endpoints, _ENDPOINTS, "At each endpoint")
     if done["failed"]:
-        typer.echo(f"what failed, and why: holdfast replay show {id_} --items --json")
+        typer.echo(f"to see what failed and why: holdfast replay show {id_} --items --json")
 
 
 def approval_command(row: Row) -> str | None:
-    """Return what a second person has to say before a plan is applied; None where nobody has to."""
+    """Return the command by which a second person approves a plan; None if that is not needed."""
     return f"holdfast replay approve {short(row)} --reason TEXT" if lacks_approval(row) else None
 
 
@@ -95,7 +95,7 @@ def show_list(rows: Iterator[Row] | list[Row]) -> None:
 
 
 def about(stored: Row) -> str:
-    """Return a filter in words, as it was stored.
+    """Return a stored filter as text.
 
     >>> about({"endpoint": "payouts", "states": ["dead"], "first_batch": 3, "last_batch": 3})
     'endpoint payouts, states dead, first batch 3, last batch 3'
@@ -106,12 +106,12 @@ def about(stored: Row) -> str:
 
 
 def exit_code(row: Row) -> ExitCode:
-    """Return how a command ends that waited for a replay."""
+    """Return the exit code of a command that waited for a replay."""
     return ExitCode.FAILED if row["state"] == ReplayState.CANCELLED else failures(row)
 
 
 def failures(row: Row) -> ExitCode:
-    """Return `DEGRADED` where some items failed."""
+    """Return `DEGRADED` if some items failed."""
     return ExitCode.DEGRADED if row["progress"].get("failed", 0) else ExitCode.OK
 
 
@@ -121,12 +121,12 @@ def _findings(row: Row, counts: Row) -> Iterator[str]:
     if row["item_count"]:
         first, last = (datetime.fromisoformat(counts[each]) for each in ("oldest", "newest"))
         yield f"written   from {display(first)} to {display(last)}"
-        yield "order     as they were written, the oldest first; a subject's by their sequence"
-        yield f"time      {_duration_text({**row, **counts}, 'it takes')}"
+        yield "order     oldest first; within a subject by sequence"
+        yield f"time      {_duration_text({**row, **counts})}"
     if counts["no_op_there"]:
         yield (
-            f"no-ops    {counts['no_op_there']} of them are applied there already, as signed"
-            " receipts say: the receiver absorbs them by their key"
+            f"no-ops    {counts['no_op_there']} of them are already applied according to signed"
+            " receipts; the receiver ignores them by their key"
         )
 
 
@@ -138,22 +138,23 @@ def _warnings(row: Row, counts: Row) -> Iterator[str]:
     yield from row["obstacles"]
     for other in counts.get("overlaps", ()):
         yield (
-            f"{counted(other['entries'], 'entry')} of this are in replay {other['id'][:8]} too"
-            f" ({other['state']}, by {visible(other['actor'])}); none is sent by both at a time"
+            f"{counted(other['entries'], 'entry')} are also in replay {other['id'][:8]}"
+            f" ({other['state']}, by {visible(other['actor'])}); an entry is never in flight from"
+            " both at once"
         )
     if counts.get("taken"):
-        yield f"{counted(counts['taken'], 'entry')} left to a replay that is under way"
+        yield f"{counted(counts['taken'], 'entry')} left to a running replay"
     if counts.get("beyond_limit"):
-        yield f"{counted(counts['beyond_limit'], 'entry')} beyond --limit were left out"
+        yield f"{counted(counts['beyond_limit'], 'entry')} beyond --limit omitted"
     if counts.get("outside_window"):
         yield (
-            f"{counted(counts['outside_window'], 'entry')} first tried longer ago than the receiver"
-            " keeps keys: it may have forgotten them, and act again"
+            f"{counted(counts['outside_window'], 'entry')} first attempted longer ago than the"
+            " receiver keeps keys: it may have forgotten them and act again"
             + (
-                "; --outside-window was said, so they are sent"
+                "; --outside-window was given, so they are sent"
                 if row["outside_window"]
-                else ". `apply` refuses this plan: plan again with --outside-window, or a later"
-                " --since"
+                else ". `apply` refuses this plan; plan again with --outside-window, or with"
+                " a later --since"
             )
         )
 
@@ -162,24 +163,27 @@ def _next(row: Row) -> str:
     id_ = short(row)
     match ReplayState(row["state"]):
         case ReplayState.PLANNED if not row["item_count"]:
-            return "nothing to do: what matches is sent in any case, or by another replay"
+            return (
+                "nothing to do: all matching entries are already pending, or belong to"
+                " another replay"
+            )
         case ReplayState.PLANNED if (approve := approval_command(row)) is not None:
-            return f"a second person has to say\n  {approve}"
+            return f"a second person has to approve it:\n  {approve}"
         case ReplayState.PLANNED:
-            return f"nothing was sent yet. To do it:\n  holdfast replay apply {id_}"
+            return f"nothing was sent yet. To apply it:\n  holdfast replay apply {id_}"
         case ReplayState.APPLYING:
-            return f"it is under way: holdfast replay status {id_}"
+            return f"it is running: holdfast replay status {id_}"
         case ReplayState.APPLIED | ReplayState.CANCELLED as state:
             return f"it is {state}: holdfast replay status {id_}"
 
 
-def _duration_text(row: Row, what: str) -> str:
+def _duration_text(row: Row) -> str:
     seconds = row["drain_seconds"]
     if seconds is None:
-        return "as long as the receiver takes: neither the replay nor its endpoints have a rate"
+        return "unknown, because neither the replay nor its endpoints have a rate limit"
     rate = row["rate_per_second"]
-    at = f"at {rate} a second" if rate else "at the rates of its endpoints"
-    return f"{what} {_duration(seconds)} or more, {at}"
+    at = f"at {rate} per second" if rate else "at the rates of its endpoints"
+    return f"at least {_duration(seconds)}, {at}"
 
 
 def _duration(seconds: float) -> str:
@@ -218,10 +222,10 @@ POLL_SECONDS = 0.25
 
 
 def watch(store: ReplayStore, id_: UUID, obstacles: Sequence[str] = ()) -> Row:
-    """Return a replay's `status` as soon as it has ended.
+    """Return a replay's `status` once it has ended.
 
-    `obstacles` is what keeps it from being sent, and is said before the waiting begins. Ctrl-C ends
-    the waiting (exit 0) and leaves the replay running, which it says.
+    `obstacles` are printed first: what keeps it from being sent. Ctrl-C stops waiting (exit code 0)
+    and leaves the replay running.
     """
     try:
         for obstacle in obstacles:
@@ -235,8 +239,8 @@ def watch(store: ReplayStore, id_: UUID, obstacles: Sequence[str] = ()) -> Row:
     except KeyboardInterrupt:
         short = id_.hex[:8]
         typer.echo(
-            f"the replay goes on: holdfast replay status {short}, or holdfast replay cancel {short}"
-            " --reason TEXT",
+            f"the replay continues: holdfast replay status {short}, or holdfast replay cancel"
+            f" {short} --reason TEXT",
             err=True,
         )
         raise typer.Exit(ExitCode.OK) from None
