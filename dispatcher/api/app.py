@@ -9,10 +9,10 @@ from starlette.concurrency import run_in_threadpool
 
 from dispatcher.api import console, health, metrics, problems, routes
 from dispatcher.api.access import Failures
-from dispatcher.api.long_looks import OneAtATime
+from dispatcher.api.long_reads import ExclusiveRun
+from dispatcher.api.requests import no_others
 from dispatcher.api.settings import ApiSettings
 from dispatcher.api.shield import Shield
-from dispatcher.api.strict import no_others
 from dispatcher.operators.common.pool import OperatorPool
 
 PREFIX = "/api/v1"
@@ -43,7 +43,7 @@ def application(settings: ApiSettings) -> FastAPI:
     app.state.settings = settings
     app.state.pool = pool
     app.state.failures = Failures()
-    app.state.long_looks = OneAtATime()
+    app.state.long_reads = ExclusiveRun()
     problems.install(app)
     health.install(app, pool)
     api = APIRouter(prefix=PREFIX, dependencies=[Depends(no_others)], responses=problems.RESPONSES)

@@ -7,9 +7,8 @@ from pydantic import Field
 
 from dispatcher.api import bodies
 from dispatcher.api.access import Session, Viewer
-from dispatcher.api.models import Name
-from dispatcher.api.paging import AskBody, Cursor, Limit, Times
-from dispatcher.api.shapes import Json, Paged, Shown, Time
+from dispatcher.api.requests import AskBody, Cursor, Limit, Name, Times
+from dispatcher.api.responses import Json, Paged, ResponseModel, Time
 from dispatcher.operators.attempts.store import Attempts, NewestPlace, Wanted
 from dispatcher.operators.common.session import Row
 from sink.contract.states import Outcome
@@ -17,7 +16,7 @@ from sink.contract.states import Outcome
 router = APIRouter(prefix="/attempts", tags=["attempts"])
 
 
-class Attempt(Shown):
+class Attempt(ResponseModel):
     """A try of an entry at an endpoint."""
 
     subject: str

@@ -6,14 +6,14 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from dispatcher.api.access import Viewer
-from dispatcher.api.paging import Limit, NumberBefore, Text, Times
-from dispatcher.api.shapes import Json, PagedByNumber, Shown, Time
+from dispatcher.api.requests import Limit, NumberBefore, Text, Times
+from dispatcher.api.responses import Json, PagedByNumber, ResponseModel, Time
 from dispatcher.operators.audit.store import Audit, WantedActions
 
 router = APIRouter(prefix="/audit", tags=["audit"])
 
 
-class Action(Shown):
+class Action(ResponseModel):
     """Something that was done."""
 
     id: int

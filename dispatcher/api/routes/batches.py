@@ -8,10 +8,9 @@ from pydantic import Field
 
 from dispatcher.api import bodies
 from dispatcher.api.access import Viewer
-from dispatcher.api.models import Name
-from dispatcher.api.paging import AskBody, BatchId, Limit, Number
+from dispatcher.api.requests import AskBody, BatchId, Limit, Name, Number
+from dispatcher.api.responses import Count, KeyText, PagedByNumber, ResponseModel, Time
 from dispatcher.api.routes.streams import ListedBatch
-from dispatcher.api.shapes import Count, KeyText, PagedByNumber, Shown, Time
 from dispatcher.operators.streams.store import Lineage
 from sink.contract.states import DivergenceSide, EndpointState, QuarantineReason
 
@@ -29,7 +28,7 @@ class BatchPage(PagedByNumber):
     batches: list[ListedBatch]
 
 
-class Offsets(Shown):
+class Offsets(ResponseModel):
     """Where a batch was read from, as Spark wrote it down."""
 
     batch_time: Time | None = None
@@ -38,7 +37,7 @@ class Offsets(Shown):
     text: str | None = Field(None, description="In place of the others: not in Spark's form.")
 
 
-class LedgerRow(Shown):
+class LedgerRow(ResponseModel):
     """A batch's row of the ledger."""
 
     stream: str
@@ -59,7 +58,7 @@ class LedgerRow(Shown):
     routed_at: Time | None
 
 
-class OfType(Shown):
+class OfType(ResponseModel):
     """Entries of a batch by type, as far as they are stored."""
 
     type: str
@@ -67,7 +66,7 @@ class OfType(Shown):
     subjects: Count
 
 
-class BatchDelivery(Shown):
+class BatchDelivery(ResponseModel):
     """What became of a batch's entries at an endpoint."""
 
     endpoint: str
@@ -78,7 +77,7 @@ class BatchDelivery(Shown):
     dead_letters: Count
 
 
-class Refused(Shown):
+class Refused(ResponseModel):
     """Rows of a batch that were set aside."""
 
     reason: QuarantineReason
@@ -86,7 +85,7 @@ class Refused(Shown):
     open: Count
 
 
-class Divergence(Shown):
+class Divergence(ResponseModel):
     """A replay of a batch that brought other content."""
 
     id: int
@@ -108,7 +107,7 @@ class Batch(LedgerRow):
     divergences: list[Divergence]
 
 
-class DifferingRow(Shown):
+class DifferingRow(ResponseModel):
     """A key in which a replay and what was written differ."""
 
     key: KeyText
@@ -123,7 +122,7 @@ class DifferingRow(Shown):
     body_now: str | None = Field(description="null unless bodies are asked for.")
 
 
-class Difference(Shown):
+class Difference(ResponseModel):
     """A replay that diverged, row by row beside what was written."""
 
     batch: LedgerRow

@@ -7,11 +7,10 @@ from fastapi import APIRouter, Query, Request
 from pydantic import Field
 
 from dispatcher.api.access import Viewer
-from dispatcher.api.long_looks import BACK_MAX, long_look
-from dispatcher.api.models import Name
-from dispatcher.api.paging import Limit, Times
+from dispatcher.api.long_reads import BACK_MAX, long_read
+from dispatcher.api.requests import Limit, Name, Times
+from dispatcher.api.responses import Count, KeyText, ResponseModel, Time
 from dispatcher.api.settings import ApiSettings
-from dispatcher.api.shapes import Count, KeyText, Shown, Time
 from dispatcher.operators.check.actions import check
 from dispatcher.operators.check.report import Checked
 from dispatcher.operators.check.store import checks
@@ -20,14 +19,14 @@ from dispatcher.operators.check.views import as_rows
 router = APIRouter(prefix="/check", tags=["checks"])
 
 
-class BrokenRule(Shown):
+class BrokenRule(ResponseModel):
     """A rule that is violated."""
 
     invariant: str
     meaning: str
 
 
-class Violation(Shown):
+class Violation(ResponseModel):
     """A row that violates a rule; null where it has no such thing."""
 
     rule: str
@@ -40,7 +39,7 @@ class Violation(Shown):
     detail: str
 
 
-class CheckResult(Shown):
+class CheckResult(ResponseModel):
     """What was looked at, and what was found."""
 
     since: Time
@@ -74,7 +73,7 @@ def run_check(
     """
     settings: ApiSettings = request.app.state.settings
     checked = Checked(limit)
-    with long_look(request, session, times.since) as watch, checks(settings.dsn) as store:
+    with long_read(request, session, times.since) as watch, checks(settings.dsn) as store:
         range_ = store.range(times.since or BACK_MAX, times.until or timedelta(0), endpoint, stream)
         check((store,), range_, checked, watch)
     return CheckResult.model_validate(as_rows(range_, checked))

@@ -6,15 +6,15 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from dispatcher.api.access import Viewer
+from dispatcher.api.responses import Count, ResponseModel, Seconds, Time
 from dispatcher.api.routes.overview import Need
-from dispatcher.api.shapes import Count, Seconds, Shown, Time
 from dispatcher.operators.database.store import Database
 from sink.contract.states import AccessRole
 
 router = APIRouter(prefix="/database", tags=["database"])
 
 
-class Snapshot(Shown):
+class Snapshot(ResponseModel):
     """A transaction that keeps the database from cleaning up."""
 
     kind: str = Field(description="`session` or `prepared`.")
@@ -25,7 +25,7 @@ class Snapshot(Shown):
     query: str = Field(description="Its beginning; empty for viewers.")
 
 
-class Connections(Shown):
+class Connections(ResponseModel):
     """Sessions of this database of one kind."""
 
     application: str
@@ -33,7 +33,7 @@ class Connections(Shown):
     sessions: Count
 
 
-class Table(Shown):
+class Table(ResponseModel):
     """A table that is changed in place."""
 
     name: str
@@ -45,7 +45,7 @@ class Table(Shown):
     analyzed_at: Time | None
 
 
-class Day(Shown):
+class Day(ResponseModel):
     """A partition."""
 
     day: date = Field(description="In UTC.")
@@ -53,7 +53,7 @@ class Day(Shown):
     bytes: int
 
 
-class Partitions(Shown):
+class Partitions(ResponseModel):
     """The days of a table."""
 
     parent: str
@@ -65,7 +65,7 @@ class Partitions(Shown):
     newest: list[Day]
 
 
-class DatabaseNow(Shown):
+class DatabaseNow(ResponseModel):
     """What there is to say of the database."""
 
     at: Time = Field(description="By its clock.")

@@ -1,4 +1,4 @@
-"""Dead letters: entries that were given up."""
+"""Dead letters: listed, shown, dismissed. `redeliveries` sends them again."""
 
 from typing import Annotated
 
@@ -6,10 +6,19 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from dispatcher.api import bodies
-from dispatcher.api.access import Viewer
-from dispatcher.api.models import Name
-from dispatcher.api.paging import AskBody, Limit, Number, NumberBefore, Text
-from dispatcher.api.shapes import Count, KeyText, PagedByNumber, Shown, Time
+from dispatcher.api.access import Operator, Viewer
+from dispatcher.api.requests import (
+    AskBody,
+    Ids,
+    Limit,
+    Name,
+    Number,
+    NumberBefore,
+    Reason,
+    RequestBody,
+    Text,
+)
+from dispatcher.api.responses import Count, KeyText, PagedByNumber, ResponseModel, Time
 from dispatcher.operators.dead_letters.rules import what_helps, what_it_holds
 from dispatcher.operators.dead_letters.store import DeadLetters, Filter
 from sink.contract.states import DeadReason, DeadResolution, EndpointState, OrderPolicy, Outcome
@@ -17,7 +26,7 @@ from sink.contract.states import DeadReason, DeadResolution, EndpointState, Orde
 router = APIRouter(prefix="/dead-letters", tags=["dead letters"])
 
 
-class ListedDeadLetter(Shown):
+class ListedDeadLetter(ResponseModel):
     """An entry that was given up at an endpoint."""
 
     id: int
@@ -44,7 +53,7 @@ class DeadLetterPage(PagedByNumber):
     dead_letters: list[ListedDeadLetter]
 
 
-class LastAttempt(Shown):
+class LastAttempt(ResponseModel):
     """A try."""
 
     number: int
@@ -56,7 +65,7 @@ class LastAttempt(Shown):
     response: str | None = Field(description="null unless bodies are asked for.")
 
 
-class Advice(Shown):
+class Advice(ResponseModel):
     """A command, and what happens when somebody gives it."""
 
     command: str
@@ -111,3 +120,50 @@ def show_dead_letter(session: Viewer, number: Number, body: AskBody = False) -> 
         row = bodies.without(bodies.without_answers(row, "detail"), "body")
         row["newest_attempts"] = tried
     return DeadLetter.model_validate({**row, "holds": what_it_holds(row), "advice": advice})
+
+
+class Dismissal(RequestBody):
+    """Dead letters whose receivers never get them."""
+
+    ids: Ids
+    skip: bool = Field(
+        False,
+        description="Let the lanes that they hold go on without them; such a one is refused else.",
+    )
+    reason: Reason
+
+
+class DismissedDeadLetter(ResponseModel):
+    """A dead letter that was given up."""
+
+    id: int
+    endpoint: str
+    subject: str
+    sequence: int
+    key: str
+    lane_goes_on: bool
+    waiting: int = Field(description="Later entries behind it, counted to 1000.")
+
+
+class ResolvedDeadLetter(ResponseModel):
+    """A dead letter that somebody had resolved before."""
+
+    id: int
+    resolution: DeadResolution
+    resolved_at: Time
+    resolved_by: str
+
+
+class DeadLetterDismissal(ResponseModel):
+    """What was given up, and what was resolved before."""
+
+    dismissed: list[DismissedDeadLetter]
+    resolved_before: list[ResolvedDeadLetter]
+
+
+@router.post("/dismiss", summary="Give dead letters up: their receivers never get them.")
+def dismiss_dead_letters(session: Operator, given: Dismissal) -> DeadLetterDismissal:
+    """Give them up, all or none. Each that was resolved before stays as it is."""
+    with session.open(DeadLetters) as store:
+        done, before = store.dismiss(list(dict.fromkeys(given.ids)), given.reason, skip=given.skip)
+    return DeadLetterDismissal.model_validate({"dismissed": done, "resolved_before": before})

@@ -4,8 +4,8 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from dispatcher.api.access import Viewer
-from dispatcher.api.routes.status import LivingDispatcher
-from dispatcher.api.shapes import Seconds, Shown
+from dispatcher.api.responses import ResponseModel, Seconds
+from dispatcher.api.routes.overview import LivingDispatcher
 from dispatcher.operators.dispatchers.store import Dispatchers
 
 router = APIRouter(prefix="/dispatchers", tags=["dispatchers"])
@@ -18,7 +18,7 @@ class Instance(LivingDispatcher):
     alive: bool = Field(description="Heard of within the last minute.")
 
 
-class InstanceList(Shown):
+class InstanceList(ResponseModel):
     """Every dispatcher, the one that was heard of last first; 1,000 at most."""
 
     dispatchers: list[Instance]

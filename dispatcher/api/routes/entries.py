@@ -8,12 +8,21 @@ from pydantic import Field
 
 from dispatcher.api import bodies
 from dispatcher.api.access import Viewer
-from dispatcher.api.explained import Why, explaining
-from dispatcher.api.models import Name
-from dispatcher.api.paging import AskBody, BatchId, Cursor, KeyText, Limit, Text, Times, key_of
+from dispatcher.api.requests import (
+    AskBody,
+    BatchId,
+    Cursor,
+    KeyText,
+    Limit,
+    Name,
+    Text,
+    Times,
+    key_of,
+)
+from dispatcher.api.responses import Count, Paged, ResponseModel, Time
+from dispatcher.api.responses import KeyText as ShownKey
 from dispatcher.api.routes.attempts import AttemptPage, WantedAttempts, page_of
-from dispatcher.api.shapes import Count, Paged, Shown, Time
-from dispatcher.api.shapes import KeyText as ShownKey
+from dispatcher.api.routes.why import Why, explaining
 from dispatcher.operators.attempts.store import AttemptPlace, Attempts
 from dispatcher.operators.entries.rules import Stage
 from dispatcher.operators.entries.store import Entries, Place, Wanted
@@ -24,7 +33,7 @@ from sink.contract.states import DeadReason, Outcome
 router = APIRouter(prefix="/entries", tags=["entries"])
 
 
-class ListedEntry(Shown):
+class ListedEntry(ResponseModel):
     """An entry, without its body."""
 
     key: ShownKey
@@ -47,7 +56,7 @@ class EntryPage(Paged):
     entries: list[ListedEntry]
 
 
-class EntryBatch(Shown):
+class EntryBatch(ResponseModel):
     """The batch that wrote an entry."""
 
     stream: str
@@ -58,7 +67,7 @@ class EntryBatch(Shown):
     routed_at: Time | None
 
 
-class Standing(Shown):
+class Standing(ResponseModel):
     """Where an entry stands at an endpoint."""
 
     endpoint: str
@@ -73,7 +82,7 @@ class Standing(Shown):
     dead_detail: str | None = None
 
 
-class Entry(Shown):
+class Entry(ResponseModel):
     """An entry with its batch, and where it stands."""
 
     key: ShownKey

@@ -1,4 +1,4 @@
-"""How delivery is doing, minute by minute, and what needs a person."""
+"""The overview and the status: how delivery is doing, and what needs a person."""
 
 from typing import Annotated
 from uuid import UUID
@@ -7,14 +7,18 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from dispatcher.api.access import Viewer
-from dispatcher.api.shapes import Count, Seconds, Shown, Time
+from dispatcher.api.responses import Count, ResponseModel, Seconds, Time
+from dispatcher.api.routes.endpoints import ListedEndpoint
+from dispatcher.api.routes.streams import ListedStream
 from dispatcher.operators.overview.store import MINUTES_MAX, Overview
+from dispatcher.operators.overview.views import standing
+from dispatcher.operators.streams.operator import OperatorStore
 from sink.contract.states import BreakerState, EndpointState
 
 router = APIRouter(prefix="/overview", tags=["status"])
 
 
-class Minute(Shown):
+class Minute(ResponseModel):
     """What happened in one minute."""
 
     minute: Time = Field(description="Its beginning.")
@@ -24,7 +28,7 @@ class Minute(Shown):
     outcomes: dict[str, int] = Field(description="Attempts by outcome.")
 
 
-class Sums(Shown):
+class Sums(ResponseModel):
     """The series added up."""
 
     entries: Count
@@ -33,7 +37,7 @@ class Sums(Shown):
     outcomes: dict[str, int] = Field(description="Attempts by outcome.")
 
 
-class Percentiles(Shown):
+class Percentiles(ResponseModel):
     """How long something takes; null where there was nothing."""
 
     p50: float | None
@@ -42,7 +46,7 @@ class Percentiles(Shown):
     of: Count = Field(description="Of how many.")
 
 
-class EndpointNow(Shown):
+class EndpointNow(ResponseModel):
     """How an endpoint is doing."""
 
     name: str
@@ -63,7 +67,7 @@ class EndpointNow(Shown):
     )
 
 
-class WrittenBatch(Shown):
+class WrittenBatch(ResponseModel):
     """A batch as the ledger has it."""
 
     stream: str
@@ -79,7 +83,7 @@ class WrittenBatch(Shown):
     quarantined_count: Count
 
 
-class Need(Shown):
+class Need(ResponseModel):
     """Something that does not go away by itself."""
 
     kind: str
@@ -88,7 +92,7 @@ class Need(Shown):
     command: str = Field(description="To begin with.")
 
 
-class OverviewNow(Shown):
+class OverviewNow(ResponseModel):
     """How delivery is doing."""
 
     at: Time = Field(description="By the database's clock.")
@@ -120,3 +124,58 @@ def show_overview(
     """Return rates, latency, endpoints and needs, at a cost that does not grow with the outbox."""
     with session.open(Overview) as store:
         return OverviewNow.model_validate(store.overview(minutes))
+
+
+status_router = APIRouter(prefix="/status", tags=["status"])
+
+OldestWaiting = Annotated[
+    float | None,
+    Field(
+        description="For how many seconds the oldest entry that waits has, among the heads of 2,000"
+        " lanes of each endpoint that are due first and 2,000 that are due last; null: none waits."
+    ),
+]
+
+
+class LivingDispatcher(ResponseModel):
+    """A dispatcher that was heard of within the last minute."""
+
+    id: UUID
+    host: str
+    pid: int
+    version: str
+    started_at: Time
+    heartbeat_at: Time
+    in_flight: Count = Field(description="Requests under way at that beat.")
+    draining: bool
+
+
+class Status(ResponseModel):
+    """What is on its way, what is late, what needs a person."""
+
+    degraded: bool = Field(description="Something needs a person.")
+    needs: list[Need] = Field(description="As in `/overview`: the most urgent first.")
+    entries: Count = Field(description="Ever written.")
+    unrouted_batches: Count
+    due_lanes: Count = Field(description="Of each endpoint counted to 100,000.")
+    retrying_lanes: Count = Field(description="Of each endpoint counted to 100,000.")
+    leased_lanes: Count
+    dead_letters: Count = Field(description="That nobody has resolved; counted to 100,000.")
+    quarantined_rows: Count = Field(description="Ever set aside.")
+    open_quarantined_rows: Count = Field(description="Counted to 100,000.")
+    overtaken_rows: Count = Field(
+        description="Decisions not written because a later one was; see `/suppressed`. Those that"
+        " are stored, counted to 100,000."
+    )
+    diverged_replays: Count
+    oldest_waiting_seconds: OldestWaiting
+    streams: list[ListedStream]
+    endpoints: list[ListedEndpoint]
+    dispatchers: list[LivingDispatcher]
+
+
+@status_router.get("", summary="Count what is on its way and what needs a person.")
+def show_status(session: Viewer) -> Status:
+    """Return what `holdfast status` shows. It adds up all batches; see `/overview`."""
+    with session.open(OperatorStore) as store:
+        return Status.model_validate(standing(store))

@@ -8,9 +8,8 @@ from pydantic import Field
 
 from dispatcher.api import bodies
 from dispatcher.api.access import Admin, Operator, Viewer
-from dispatcher.api.models import Because
-from dispatcher.api.paging import Limit, Moment, Text
-from dispatcher.api.shapes import Json, Shown, Time
+from dispatcher.api.requests import Because, Limit, Moment, Text
+from dispatcher.api.responses import Json, ResponseModel, Time
 from dispatcher.operators.proposals.store import Proposals
 
 router = APIRouter(prefix="/proposals", tags=["proposals"])
@@ -18,7 +17,7 @@ router = APIRouter(prefix="/proposals", tags=["proposals"])
 ProposalId = Annotated[UUID, Path(description="Of a proposal.")]
 
 
-class ListedProposal(Shown):
+class ListedProposal(ResponseModel):
     """What somebody wants to be done."""
 
     id: UUID
@@ -45,7 +44,7 @@ class Proposal(ListedProposal):
     detail: Json = Field(description="Exactly what is done once it is approved; never changes.")
 
 
-class ProposalPage(Shown):
+class ProposalPage(ResponseModel):
     """Proposals, the newest first."""
 
     proposals: list[ListedProposal]

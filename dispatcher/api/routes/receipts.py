@@ -7,11 +7,10 @@ from fastapi import APIRouter, Query, Request
 from pydantic import Field
 
 from dispatcher.api.access import Viewer
-from dispatcher.api.long_looks import BACK_MAX, long_look
-from dispatcher.api.models import Name
-from dispatcher.api.paging import Text, Times
+from dispatcher.api.long_reads import BACK_MAX, long_read
+from dispatcher.api.requests import Name, Text, Times
+from dispatcher.api.responses import Count, ResponseModel, Time
 from dispatcher.api.settings import ApiSettings
-from dispatcher.api.shapes import Count, Shown, Time
 from dispatcher.operators.receipts.comparing import count_receipts
 from dispatcher.operators.receipts.rules import Tally
 from dispatcher.operators.receipts.store import sent
@@ -20,7 +19,7 @@ from dispatcher.operators.receipts.views import as_rows
 router = APIRouter(prefix="/receipts", tags=["checks"])
 
 
-class ReceiptCounts(Shown):
+class ReceiptCounts(ResponseModel):
     """Deliveries to an endpoint, and how many of them a receipt proves."""
 
     endpoint: str
@@ -48,7 +47,7 @@ def count_endpoint_receipts(
     """
     settings: ApiSettings = request.app.state.settings
     tally = Tally(1)
-    with long_look(request, session, times.since) as watch, sent(settings.dsn) as store:
+    with long_read(request, session, times.since) as watch, sent(settings.dsn) as store:
         row = store.endpoint(endpoint)
         wanted = store.wanted(
             row.endpoint.id,

@@ -1,13 +1,14 @@
-"""Streams: what the sinks write, and the checkpoints that are adopted."""
+"""Streams: what the sinks write, and which checkpoint each has adopted."""
 
+from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Path
 from pydantic import Field
 
-from dispatcher.api.access import Viewer
-from dispatcher.api.models import Name
-from dispatcher.api.shapes import Count, Shown, Time
+from dispatcher.api.access import Admin, Viewer
+from dispatcher.api.requests import Name, Reason, RequestBody, Text
+from dispatcher.api.responses import Count, ResponseModel, Time
 from dispatcher.operators.streams.operator import OperatorStore
 from dispatcher.operators.streams.store import Lineage
 from sink.contract.states import EndpointState, QuarantineReason
@@ -15,7 +16,7 @@ from sink.contract.states import EndpointState, QuarantineReason
 router = APIRouter(prefix="/streams", tags=["streams"])
 
 
-class Adopted(Shown):
+class Adopted(ResponseModel):
     """A stream, the checkpoint that it has adopted, and the run that writes it."""
 
     name: str
@@ -34,13 +35,13 @@ class ListedStream(Adopted):
     last_written_at: Time | None
 
 
-class StreamList(Shown):
+class StreamList(ResponseModel):
     """Every stream, by name."""
 
     streams: list[ListedStream]
 
 
-class Checkpoint(Shown):
+class Checkpoint(ResponseModel):
     """A checkpoint that has written something."""
 
     query_id: UUID
@@ -51,7 +52,7 @@ class Checkpoint(Shown):
     last_written_at: Time
 
 
-class ListedBatch(Shown):
+class ListedBatch(ResponseModel):
     """A batch of a stream."""
 
     batch_id: int
@@ -69,7 +70,7 @@ class ListedBatch(Shown):
     divergences: Count = Field(description="Replays of it that brought other content.")
 
 
-class Undelivered(Shown):
+class Undelivered(ResponseModel):
     """What an endpoint still has to get of a stream."""
 
     endpoint: str
@@ -83,7 +84,7 @@ class Undelivered(Shown):
     )
 
 
-class OpenRows(Shown):
+class OpenRows(ResponseModel):
     """Rows of a stream that were set aside and that nobody has resolved."""
 
     reason: QuarantineReason
@@ -91,7 +92,7 @@ class OpenRows(Shown):
     oldest_quarantined_at: Time
 
 
-class DivergedReplay(Shown):
+class DivergedReplay(ResponseModel):
     """A replay that brought other content than the ledger has."""
 
     id: int
@@ -135,3 +136,40 @@ def show_stream(session: Viewer, name: Name) -> Stream:
     """Return a stream with its totals, checkpoints, newest batches and what needs a look."""
     with session.open(Lineage) as store:
         return Stream.model_validate(store.stream(name))
+
+
+class Adoption(RequestBody):
+    """A checkpoint whose batches are accepted from now on."""
+
+    query_id: Annotated[UUID, Field(strict=False)] = Field(
+        description="The id in the new checkpoint's `metadata` file."
+    )
+    force: bool = Field(
+        False,
+        description="Believe the id, though the stream has no batch of it. The server looks into no"
+        " checkpoint: the command does.",
+    )
+    reason: Reason
+
+
+class AdoptedStream(ResponseModel):
+    """A stream, and the query id that it accepts."""
+
+    name: str
+    query_id: UUID | None
+    previous_query_id: UUID | None
+    epoch: int
+    adopted_at: Time | None
+    changed: bool = Field(description="False: it was so already.")
+
+
+@router.post("/{name:path}/adopt", summary="Accept batches of another checkpoint.")
+def adopt_checkpoint(
+    session: Admin, name: Annotated[Text, Path(description="Of the stream.")], given: Adoption
+) -> AdoptedStream:
+    """Decisions made before keep their keys: none repeats. The run in progress is fenced."""
+    with session.open(OperatorStore) as store:
+        row = store.adopt(
+            name, given.query_id, given.reason, found_in=lambda _: None, force=given.force
+        )
+    return AdoptedStream.model_validate(row)

@@ -1,19 +1,26 @@
-"""Subjects: by name, or by what holds them up. A name may hold any character: it is a parameter."""
+"""Subjects: listed, shown, explained, repaired.
+
+A name may contain any character, so it is a query parameter and not a part of the path.
+"""
 
 from typing import Annotated
+from uuid import UUID
 
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from dispatcher.api.access import Viewer
-from dispatcher.api.explained import Why, explaining
-from dispatcher.api.models import Name
-from dispatcher.api.paging import Limit, Number, Text
+from dispatcher.api.access import Admin, Operator, Viewer
+from dispatcher.api.requests import Limit, Moment, Name, Number, Reason, RequestBody, Text
+from dispatcher.api.responses import Count, KeyText, ResponseModel, Time
 from dispatcher.api.routes.entries import ListedEntry
-from dispatcher.api.shapes import Count, KeyText, Shown, Time
+from dispatcher.api.routes.why import Why, explaining
+from dispatcher.operators.subjects.repair import By
+from dispatcher.operators.subjects.repair_store import Repairs
+from dispatcher.operators.subjects.skip_gap import Passing
 from dispatcher.operators.subjects.store import Held, Subjects, WantedSubjects
 from dispatcher.operators.why.store import Why as Explains
 from dispatcher.shared.states import LaneState
+from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import BreakerState, DeadReason, EndpointState, OrderPolicy
 
 router = APIRouter(prefix="/subjects", tags=["subjects"])
@@ -21,7 +28,7 @@ router = APIRouter(prefix="/subjects", tags=["subjects"])
 SubjectName = Annotated[Text, Query(description="The subject, to the letter.", min_length=1)]
 
 
-class ListedSubject(Shown):
+class ListedSubject(ResponseModel):
     """A subject, and how its lanes stand."""
 
     name: str
@@ -36,7 +43,7 @@ class ListedSubject(Shown):
     oldest_due_at: Time | None
 
 
-class SubjectPage(Shown):
+class SubjectPage(ResponseModel):
     """Subjects, in the order of their names' bytes."""
 
     subjects: list[ListedSubject]
@@ -45,7 +52,7 @@ class SubjectPage(Shown):
     )
 
 
-class Lane(Shown):
+class Lane(ResponseModel):
     """A subject at an endpoint."""
 
     endpoint: str
@@ -76,7 +83,7 @@ class Lane(Shown):
     held_until: Time | None
 
 
-class Transition(Shown):
+class Transition(ResponseModel):
     """The state by which a stream's decisions about a subject repeat one, or are overtaken."""
 
     stream: str
@@ -86,7 +93,7 @@ class Transition(Shown):
     ahead: bool = Field(description="More than a day ahead of the clock: it silences the subject.")
 
 
-class Subject(Shown):
+class Subject(ResponseModel):
     """A subject with its lanes and its newest entries."""
 
     name: str
@@ -145,3 +152,103 @@ def explain_subject(
         else:
             found = store.explain_sequence(name, sequence, endpoint)
     return Why.of(name, found)
+
+
+class LaneToPass(RequestBody):
+    """A subject, and the endpoint at which its lane stands still."""
+
+    subject: Annotated[Text, Field(description="Its name, to the letter.", min_length=1)]
+    endpoint: Name
+    reason: Reason
+
+
+class LanePassed(ResponseModel):
+    """What was passed; the receiver never gets it."""
+
+    subject: str
+    endpoint: str
+    passed_from: int = Field(description="The first sequence that is not stored.")
+    passed_to: int = Field(description="The last of them.")
+    next_sequence: int | None = Field(description="What comes next; null: nothing is left.")
+
+
+class SubjectToRepair(RequestBody):
+    """A subject that a date ahead of the clock silences: what to propose, or what to apply."""
+
+    subject: Annotated[Text, Field(description="Its name, to the letter.", min_length=1)]
+    stream: Annotated[
+        Text | None, Field(description="Whose state; null with `proposal`.", min_length=1)
+    ] = None
+    to_type: Text | None = Field(None, description="The new last type, where no entry says it.")
+    to_time: Annotated[Moment, Field(strict=False)] | None = Field(
+        None, description="The new last time, likewise."
+    )
+    to_nothing: bool = Field(
+        False, description="No state at all, likewise: the next decision is written whatever it is."
+    )
+    proposal: Annotated[UUID, Field(strict=False)] | None = Field(
+        None, description="Do what was approved; then nothing else says what."
+    )
+    reason: Reason
+
+
+class TransitionState(ResponseModel):
+    """What a stream's next decision about the subject is compared with."""
+
+    last_type: str
+    last_occurred_at: Time
+
+
+class Overtaken(ResponseModel):
+    """A decision that was recorded and not written, as the state was ahead of it."""
+
+    key: KeyText
+    type: str
+    occurred_at: Time
+    suppressed_at: Time
+    stream: str
+    batch_id: int
+
+
+class SubjectRepair(ResponseModel):
+    """A repair that is proposed, or was applied."""
+
+    subject: str
+    stream: str
+    before: TransitionState
+    after: TransitionState | None = Field(description="Null: no state.")
+    applied: bool
+    proposal: UUID
+    planned_by: str
+    approved_by: str | None
+    overtaken_count: Count = Field(description="Overtaken since; 0 where applied.")
+    overtaken: list[Overtaken] = Field(description="The first 1,000; a repair writes none of them.")
+
+
+@router.post("/repair", summary="Put a subject right that a date ahead of the clock silences.")
+def repair_subject(session: Admin, given: SubjectToRepair) -> SubjectRepair:
+    """Propose the state that the stored entries say, or apply what a second person approved."""
+    by = By(given.to_type, given.to_time, given.to_nothing)
+    with session.open(Repairs) as store:
+        if given.proposal is None and given.stream is not None:
+            told = store.propose_repair(given.subject, given.stream, by, given.reason)
+            state = told["state"]
+            found = {**told, "before": state, "applied": False, **state}
+        elif given.proposal is not None and given.stream is None and by == By():
+            done = store.apply_repair(given.subject, given.proposal, given.reason)
+            found = {**done, "applied": True, "overtaken": [], "overtaken_count": 0}
+        else:
+            raise CommandError(
+                "give `stream`, or `proposal` alone: what was approved says the rest. Nothing was"
+                " changed.",
+                ExitCode.USAGE,
+            )
+    return SubjectRepair.model_validate(found)
+
+
+@router.post("/pass", summary="Let a lane go on behind what is not stored any more.")
+def pass_missing(session: Operator, given: LaneToPass) -> LanePassed:
+    """Pass it. A lane where nothing is missing, or that a dead letter holds, is left alone."""
+    with session.open(Passing) as store:
+        done = store.pass_missing(given.subject, given.endpoint, given.reason)
+    return LanePassed.model_validate(done)

@@ -8,11 +8,21 @@ from pydantic import Field
 
 from dispatcher.api import bodies
 from dispatcher.api.access import Admin, Viewer
-from dispatcher.api.models import Given, Name, Reason
-from dispatcher.api.paging import AskBody, Cursor, KeyText, Limit, Text, Times, key_of
+from dispatcher.api.requests import (
+    AskBody,
+    Cursor,
+    KeyText,
+    Limit,
+    Name,
+    Reason,
+    RequestBody,
+    Text,
+    Times,
+    key_of,
+)
+from dispatcher.api.responses import KeyText as ShownKey
+from dispatcher.api.responses import Paged, ResponseModel, Time
 from dispatcher.api.routes.entries import EntryBatch
-from dispatcher.api.shapes import KeyText as ShownKey
-from dispatcher.api.shapes import Paged, Shown, Time
 from dispatcher.operators.suppressed.actions import write_overtaken
 from dispatcher.operators.suppressed.overtaken_store import OvertakenDecisions
 from dispatcher.operators.suppressed.store import Place, SuppressedDecisions, Wanted
@@ -22,7 +32,7 @@ from sink.contract.states import SuppressedCause
 router = APIRouter(prefix="/suppressed", tags=["suppressed"])
 
 
-class ListedDecision(Shown):
+class ListedDecision(ResponseModel):
     """A suppressed decision, without its content."""
 
     key: ShownKey
@@ -44,7 +54,7 @@ class SuppressedPage(Paged):
     suppressed: list[ListedDecision]
 
 
-class ComparedState(Shown):
+class ComparedState(ResponseModel):
     """What a decision of the stream about the subject is compared with now."""
 
     stream: str
@@ -53,7 +63,7 @@ class ComparedState(Shown):
     updated_at: Time
 
 
-class SuppressedDecision(Shown):
+class SuppressedDecision(ResponseModel):
     """A suppressed decision with its batch."""
 
     key: ShownKey
@@ -77,7 +87,7 @@ class SuppressedDecision(Shown):
     )
 
 
-class ToWrite(Given):
+class ToWrite(RequestBody):
     """An overtaken decision: propose to write it, or write what was approved."""
 
     proposal: Annotated[UUID, Field(strict=False)] | None = Field(
@@ -89,7 +99,7 @@ class ToWrite(Given):
     reason: Reason
 
 
-class LaterDecision(Shown):
+class LaterDecision(ResponseModel):
     """A decision that occurred later and was suppressed too."""
 
     key: ShownKey
@@ -98,7 +108,7 @@ class LaterDecision(Shown):
     cause: SuppressedCause
 
 
-class NewestOfSubject(Shown):
+class NewestOfSubject(ResponseModel):
     """The newest decision of a subject, in all streams."""
 
     last_sequence: int
@@ -106,7 +116,7 @@ class NewestOfSubject(Shown):
     last_occurred_at: Time | None
 
 
-class SuppressedWrite(Shown):
+class SuppressedWrite(ResponseModel):
     """An overtaken decision that is proposed to be written, or was written."""
 
     key: ShownKey

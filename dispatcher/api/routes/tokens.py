@@ -8,8 +8,7 @@ from fastapi import APIRouter, Path, status
 from pydantic import BaseModel, Field
 
 from dispatcher.api.access import Admin
-from dispatcher.api.models import Because, Given, Name, Reason
-from dispatcher.api.paging import Text
+from dispatcher.api.requests import Because, Name, Reason, RequestBody, Text
 from dispatcher.operators.tokens.store import Tokens
 from sink.contract.states import AccessRole
 
@@ -40,7 +39,7 @@ class TokenList(BaseModel):
     tokens: list[Token]
 
 
-class NewToken(Given):
+class NewToken(RequestBody):
     """A token to be made."""
 
     name: Name

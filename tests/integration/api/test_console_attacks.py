@@ -12,7 +12,7 @@ import pytest
 
 from dispatcher.api import punctual
 from dispatcher.api.console.frame.guard import CSRF_HEADER, FORM_TYPE
-from dispatcher.api.console.rendering.differing import differing
+from dispatcher.api.console.rendering.diff import differing
 from dispatcher.operators.why import lock_holders as holding
 from tests.support.console.admin_api import Api
 from tests.support.console.api_world import ANSWERED, DEAD, key_text

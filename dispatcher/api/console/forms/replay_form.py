@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from dispatcher.api.console.forms.forms import given, moment, whole
+from dispatcher.api.console.forms.fields import given, moment, whole
 from dispatcher.operators.common.keys import few_keys_of
 from dispatcher.operators.replays.filter import ReplayFilter, ReplayFilterError, ReplayScope
 from sink.contract.exits import CommandError, ExitCode

@@ -52,7 +52,7 @@ def _drawn(handler: Handler) -> Callable[[Request, Exception], Awaitable[Respons
         return page(
             request,
             who,
-            "error.html",
+            "frame/error.html",
             status=response.status_code,
             headers=headers,
             problem=problem,

@@ -27,7 +27,7 @@ router = APIRouter(include_in_schema=False)
 @router.get("/login")
 def login_page(request: Request, next: str = "/") -> Response:  # noqa: A002 - the parameter's name
     """Show the form."""
-    return page(request, None, "login.html", next=safe_path(next), fault=None)
+    return page(request, None, "frame/login.html", next=safe_path(next), fault=None)
 
 
 @router.post("/login")
@@ -39,7 +39,12 @@ def login(request: Request, form: Form) -> Response:
         holder = _holder(request, secret)
     except HTTPException as refused:
         shown = page(
-            request, None, "login.html", status=refused.status_code, next=path, fault=refused.detail
+            request,
+            None,
+            "frame/login.html",
+            status=refused.status_code,
+            next=path,
+            fault=refused.detail,
         )
         for name, value in (refused.headers or {}).items():
             if name == "Retry-After":

@@ -11,7 +11,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.status import HTTP_303_SEE_OTHER
 
-from dispatcher.api.console.frame.templates_setup import environment
+from dispatcher.api.console.frame.templating import environment
 
 if TYPE_CHECKING:
     from dispatcher.api.console.frame.guard import Login

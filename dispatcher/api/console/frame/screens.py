@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fastapi import Request
 
 from dispatcher.api import bodies
-from dispatcher.api.console.frame.templates_setup import link
+from dispatcher.api.console.frame.templating import link
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import AccessRole
 
@@ -52,7 +52,7 @@ def tabs(path: str, which: str, asked: dict[str, str]) -> list[Tab]:
     ]
 
 
-def or_why_not(look: Callable[[], list[Row]]) -> tuple[list[Row], str | None]:
+def rows_or_reason(look: Callable[[], list[Row]]) -> tuple[list[Row], str | None]:
     """Return the rows that are found, and None; or none, and why there can be none.
 
     Raises `CommandError` for everything that is not "nothing matched".

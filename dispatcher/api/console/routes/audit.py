@@ -3,13 +3,13 @@
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from dispatcher.api.console.forms.forms import Field, given, moment, whole
+from dispatcher.api.console.forms.fields import Field, given, moment, whole
 from dispatcher.api.console.frame.guard import Person
 from dispatcher.api.console.frame.pages import page
 from dispatcher.api.console.frame.screens import ROWS
-from dispatcher.api.console.frame.templates_setup import link
-from dispatcher.api.console.rendering.targets import detail_text, page_of
-from dispatcher.api.strict import no_others
+from dispatcher.api.console.frame.templating import link
+from dispatcher.api.console.rendering.audit import detail_text, page_of
+from dispatcher.api.requests import no_others
 from dispatcher.operators.audit.store import Audit, WantedActions
 
 router = APIRouter(dependencies=[Depends(no_others)])
@@ -36,7 +36,7 @@ def list_actions(
     return page(
         request,
         person,
-        "audit.html",
+        "system/audit.html",
         rows=[
             {
                 **row,

@@ -8,13 +8,13 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
 from dispatcher.api import bodies
-from dispatcher.api.console.forms.forms import given, whole
+from dispatcher.api.console.forms.fields import given, whole
 from dispatcher.api.console.frame.guard import Login, Person
 from dispatcher.api.console.frame.pages import page
 from dispatcher.api.console.frame.screens import ROWS, acts, older_than, shows
-from dispatcher.api.console.frame.templates_setup import link
-from dispatcher.api.console.rendering.differing import differing
-from dispatcher.api.strict import no_others
+from dispatcher.api.console.frame.templating import link
+from dispatcher.api.console.rendering.diff import differing
+from dispatcher.api.requests import no_others
 from dispatcher.operators.streams.ledger import Ledger
 from dispatcher.operators.streams.operator import OperatorStore
 from dispatcher.operators.streams.store import Lineage
@@ -48,7 +48,7 @@ def list_batches(
     return page(
         request,
         person,
-        "batches.html",
+        "decisions/batches.html",
         streams=known,
         stream=name,
         query_id=meant,
@@ -70,7 +70,7 @@ def show_batch(
     return page(
         request,
         person,
-        "batch.html",
+        "decisions/batch.html",
         batch=found,
         sources=_sources(found["source_offsets"]),
         times=found["source_offsets"] or {},
@@ -107,7 +107,7 @@ def show_difference(
     return page(
         request,
         person,
-        "batch_diff.html",
+        "decisions/batch_diff.html",
         batch=found["batch"],
         divergence=found["divergence"],
         others=[(each, link("/batches/diff", **address, number=each)) for each in found["others"]],

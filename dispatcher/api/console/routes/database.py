@@ -6,7 +6,7 @@ from fastapi.responses import Response
 from dispatcher.api.console.frame.guard import Person
 from dispatcher.api.console.frame.pages import page
 from dispatcher.api.console.frame.screens import acts
-from dispatcher.api.strict import no_others
+from dispatcher.api.requests import no_others
 from dispatcher.operators.database.store import Database
 
 router = APIRouter(dependencies=[Depends(no_others)])
@@ -22,7 +22,7 @@ def show_database(request: Request, person: Person) -> Response:
     return page(
         request,
         person,
-        "database.html",
+        "system/database.html",
         found=found,
         sessions=sum(each["sessions"] for each in found["connections"]),
         oldest=found["snapshots"][0]["age_seconds"] if found["snapshots"] else None,

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import Response
 
 from dispatcher.api import bodies
-from dispatcher.api.console.forms.choosing import (
+from dispatcher.api.console.forms.confirm import (
     Question,
     ask,
     numbers_of,
@@ -15,7 +15,7 @@ from dispatcher.api.console.forms.choosing import (
     reason_of,
     values,
 )
-from dispatcher.api.console.forms.forms import Field, given, whole
+from dispatcher.api.console.forms.fields import Field, given, whole
 from dispatcher.api.console.forms.replay_form import id_of, rate_of
 from dispatcher.api.console.frame.guard import Acting, Form, Login, Person
 from dispatcher.api.console.frame.pages import away, page
@@ -23,13 +23,13 @@ from dispatcher.api.console.frame.screens import (
     ROWS,
     acts,
     older_than,
-    or_why_not,
+    rows_or_reason,
     shows,
     tabs,
     which_of,
 )
-from dispatcher.api.console.frame.templates_setup import link
-from dispatcher.api.strict import no_others
+from dispatcher.api.console.frame.templating import link
+from dispatcher.api.requests import no_others
 from dispatcher.operators.common.keys import few_keys_of
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.dead_letters.rules import what_helps, what_it_holds
@@ -70,14 +70,16 @@ def list_dead(
     )
     wanted = Filter(given(endpoint), given(subject), why, shown == "open", shown == "resolved")
     with person.session.open(DeadLetters) as store:
-        rows, none_because = or_why_not(lambda: store.newest(wanted, limit=ROWS + 1, before=below))
+        rows, none_because = rows_or_reason(
+            lambda: store.newest(wanted, limit=ROWS + 1, before=below)
+        )
     older = older_than(rows, "id")
     asked = {"endpoint": endpoint, "subject": subject, "reason": reason}
     kept = {**asked, "which": which}
     return page(
         request,
         person,
-        "dead_letters.html",
+        "delivery/dead_letters.html",
         rows=[bodies.without_answers(row, "detail") for row in rows],
         none_because=none_because,
         which=shown,
@@ -139,7 +141,7 @@ def show_dead(request: Request, person: Person, number: Number, body: str = "") 
     return page(
         request,
         person,
-        "dead_letter.html",
+        "delivery/dead_letter.html",
         letter=row if asked else bodies.without_answers(row, "detail"),
         holds=what_it_holds(row),
         advice=what_helps(row),

@@ -5,7 +5,7 @@ from fastapi.responses import Response
 
 from dispatcher.api.console.frame.guard import Person
 from dispatcher.api.console.frame.pages import page
-from dispatcher.api.strict import no_others
+from dispatcher.api.requests import no_others
 from dispatcher.operators.dispatchers.store import Dispatchers
 
 router = APIRouter(dependencies=[Depends(no_others)])
@@ -17,4 +17,4 @@ def list_dispatchers(request: Request, person: Person) -> Response:
     with person.session.open(Dispatchers) as store:
         rows = store.instances()
     alive = sum(row["alive"] for row in rows)
-    return page(request, person, "dispatchers.html", rows=rows, alive=alive)
+    return page(request, person, "system/dispatchers.html", rows=rows, alive=alive)

@@ -5,12 +5,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Request
 from fastapi.responses import Response
 
-from dispatcher.api.console.forms.choosing import Question, ask, reason_of
+from dispatcher.api.console.forms.confirm import Question, ask, reason_of
 from dispatcher.api.console.frame.guard import Acting, Form, Login, Person
 from dispatcher.api.console.frame.pages import away, page
 from dispatcher.api.console.frame.screens import acts
 from dispatcher.api.console.rendering.filters import counted
-from dispatcher.api.strict import no_others
+from dispatcher.api.requests import no_others
 from dispatcher.operators.overview.store import Overview
 from dispatcher.operators.streams.operator import OperatorStore
 from sink.contract.exits import CommandError, ExitCode
@@ -42,7 +42,7 @@ def list_endpoints(request: Request, person: Person) -> Response:
     return page(
         request,
         person,
-        "endpoints.html",
+        "delivery/endpoints.html",
         rows=[{**row, "now": now[row["name"]]} for row in rows if row["name"] in now],
     )
 
@@ -55,7 +55,7 @@ def show_endpoint(request: Request, person: Person, name: Name) -> Response:
     return page(
         request,
         person,
-        "endpoint.html",
+        "delivery/endpoint.html",
         endpoint=row,
         actions=[each for each in STATES if _may(person, row, each)],
     )

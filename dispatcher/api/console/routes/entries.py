@@ -8,16 +8,15 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from dispatcher.api import bodies
-from dispatcher.api.console.explaining import Told
-from dispatcher.api.console.forms.forms import Field, given, moment, whole
+from dispatcher.api.console.forms.fields import Field, given, moment, whole
 from dispatcher.api.console.frame.guard import Login, Person
 from dispatcher.api.console.frame.pages import page
 from dispatcher.api.console.frame.screens import SHOWN, shows
-from dispatcher.api.console.frame.templates_setup import link
-from dispatcher.api.console.rendering.copies import copy_of
+from dispatcher.api.console.frame.templating import link
+from dispatcher.api.console.rendering.curl import copy_of
 from dispatcher.api.console.rendering.timeline import decided, ways
-from dispatcher.api.explained import explaining
-from dispatcher.api.strict import no_others
+from dispatcher.api.requests import no_others
+from dispatcher.api.routes.why import CachedTrace, explaining
 from dispatcher.operators.entries.store import LOOKS_AT_MAX, Entries, Place, Wanted
 from dispatcher.operators.streams.operator import OperatorStore
 from dispatcher.operators.why.rules import Verdict
@@ -89,7 +88,7 @@ def list_entries(
     return page(
         request,
         person,
-        "entries.html",
+        "decisions/entries.html",
         rows=rows,
         none_because=none_because,
         filtered=any(asked.values()),
@@ -112,7 +111,7 @@ def list_entries(
 def show_entry(request: Request, person: Person, key: KeyText, body: str = "") -> Response:
     """Show one entry: why it is where it is, its way, its attempts; its body on demand."""
     wanted, asked = key_of(key), shows(request, person, body)
-    with explaining(person.session, Told) as store:
+    with explaining(person.session, CachedTrace) as store:
         store.tells_answers = asked
         explained = store.explain_key(wanted, "")
         if explained.entry is None:
@@ -120,7 +119,7 @@ def show_entry(request: Request, person: Person, key: KeyText, body: str = "") -
             return page(
                 request,
                 person,
-                "entry_unknown.html",
+                "decisions/entry_unknown.html",
                 status=404 if unknown else 200,
                 key=wanted.text,
                 answer=explained.answer,
@@ -131,7 +130,7 @@ def show_entry(request: Request, person: Person, key: KeyText, body: str = "") -
     return page(
         request,
         person,
-        "entry.html",
+        "decisions/entry.html",
         key=wanted.text,
         entry=found["entry"],
         batch=found["batch"],
@@ -165,7 +164,7 @@ def show_request(
     return page(
         request,
         person,
-        "entry_curl.html",
+        "decisions/entry_curl.html",
         key=wanted.text,
         copies=copies,
         asked=asked,

@@ -9,7 +9,7 @@ from fastapi.responses import Response
 from dispatcher.api.console.frame.guard import Person
 from dispatcher.api.console.frame.pages import page
 from dispatcher.api.console.rendering.charts import Chart, Series, per_minute, percentiles
-from dispatcher.api.strict import no_others
+from dispatcher.api.requests import no_others
 from dispatcher.operators.dispatchers.store import Dispatchers
 from dispatcher.operators.overview.store import MINUTES_MAX, Overview
 from sink.contract.states import Outcome
@@ -64,7 +64,7 @@ def overview(
     return page(
         request,
         person,
-        "overview.html",
+        "system/overview.html",
         minutes=minutes,
         choices=MINUTES,
         found=found,

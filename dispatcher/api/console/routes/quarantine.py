@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import Response
 
 from dispatcher.api import bodies
-from dispatcher.api.console.forms.choosing import (
+from dispatcher.api.console.forms.confirm import (
     Question,
     ask,
     numbers_of,
@@ -14,20 +14,20 @@ from dispatcher.api.console.forms.choosing import (
     reason_of,
     values,
 )
-from dispatcher.api.console.forms.forms import Field, given, whole
+from dispatcher.api.console.forms.fields import Field, given, whole
 from dispatcher.api.console.frame.guard import Acting, Form, Login, Person
 from dispatcher.api.console.frame.pages import away, page
 from dispatcher.api.console.frame.screens import (
     ROWS,
     acts,
     older_than,
-    or_why_not,
+    rows_or_reason,
     shows,
     tabs,
     which_of,
 )
-from dispatcher.api.console.frame.templates_setup import link
-from dispatcher.api.strict import no_others
+from dispatcher.api.console.frame.templating import link
+from dispatcher.api.requests import no_others
 from dispatcher.operators.quarantine.actions import (
     can_go_back,
     only_entries,
@@ -69,14 +69,16 @@ def list_rows(
     )
     wanted = Filter(given(stream), why, shown == "open", shown == "resolved")
     with person.session.open(Quarantine) as store:
-        rows, none_because = or_why_not(lambda: store.newest(wanted, limit=ROWS + 1, before=below))
+        rows, none_because = rows_or_reason(
+            lambda: store.newest(wanted, limit=ROWS + 1, before=below)
+        )
     older = older_than(rows, "id")
     asked = {"stream": stream, "reason": reason}
     kept = {**asked, "which": which}
     return page(
         request,
         person,
-        "quarantine.html",
+        "decisions/quarantine.html",
         rows=rows,
         none_because=none_because,
         which=shown,
@@ -127,7 +129,7 @@ def show_row(request: Request, person: Person, number: Number, text: str = "") -
     return page(
         request,
         person,
-        "quarantined.html",
+        "decisions/quarantined.html",
         row=row if asked else bodies.without(row, "row"),
         asked=asked,
         as_entry=is_entry(row),

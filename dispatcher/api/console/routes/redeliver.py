@@ -6,12 +6,12 @@ from uuid import UUID, uuid4
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from dispatcher.api.console.forms.choosing import Question, ask, reason_of
+from dispatcher.api.console.forms.confirm import Question, ask, reason_of
 from dispatcher.api.console.frame.guard import Acting, Form, Login, Person
 from dispatcher.api.console.frame.pages import away
 from dispatcher.api.console.rendering.filters import clock, counted, words
 from dispatcher.api.console.routes.entries import KeyText, key_of
-from dispatcher.api.strict import no_others
+from dispatcher.api.requests import no_others
 from dispatcher.operators.common.person import lacks_approval
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.common.words import MEANS

@@ -10,17 +10,17 @@ from fastapi import APIRouter, Depends, Path, Request
 from fastapi.responses import Response
 
 from dispatcher.api import bodies
-from dispatcher.api.console.forms.choosing import Question, ask, reason_of, typed, values
-from dispatcher.api.console.forms.forms import moment, whole
+from dispatcher.api.console.forms.confirm import Question, ask, reason_of, typed, values
+from dispatcher.api.console.forms.fields import moment, whole
 from dispatcher.api.console.forms.replay_form import Given, filter_of, id_of, limit_of, rate_of
 from dispatcher.api.console.frame.guard import Acting, Form, Login, Person
 from dispatcher.api.console.frame.pages import away, page
 from dispatcher.api.console.frame.screens import ROWS, acts, older_than
-from dispatcher.api.console.frame.templates_setup import link
-from dispatcher.api.console.rendering import plans
+from dispatcher.api.console.frame.templating import link
+from dispatcher.api.console.rendering import replays as plans
 from dispatcher.api.problems import STATUS
-from dispatcher.api.routes.replays_changes import not_too_many
-from dispatcher.api.strict import no_others
+from dispatcher.api.requests import no_others
+from dispatcher.api.routes.replays import check_size
 from dispatcher.operators.common.person import lacks_approval
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.replays.actions import applied, planned
@@ -50,7 +50,7 @@ def list_replays(request: Request, person: Person, before: str = "") -> Response
     return page(
         request,
         person,
-        "replays.html",
+        "delivery/replays.html",
         rows=[{**row, "about": plans.about(row["filter"])} for row in rows],
         newest="/replays" if before else None,
         older=link("/replays", before=older.isoformat()) if older else None,
@@ -128,7 +128,7 @@ def show_replay(request: Request, person: Person, id: ReplayId, after: str = "")
     return page(
         request,
         person,
-        "replay.html",
+        "delivery/replay.html",
         replay=row,
         about=plans.about(row["filter"]),
         kinds=plans.kinds(row["counts"]),
@@ -196,7 +196,7 @@ def apply(request: Request, person: Operator, id: ReplayId, form: Form) -> Respo
                 ExitCode.USAGE,
             )
         typed(form, count)
-        not_too_many(person.session, count)
+        check_size(person.session, count)
         row = applied(store, id_, reason)
     return away(
         request, person, f"/replays/{id_}", f"The replay is {row['state']}: {_items(count)}."
@@ -248,7 +248,7 @@ def _form(request: Request, person: Login, given: Given, refused: CommandError |
     return page(
         request,
         person,
-        "replay_new.html",
+        "delivery/replay_new.html",
         status=status,
         given=given,
         fault=str(refused) if refused else None,

@@ -6,12 +6,11 @@ from http import HTTPStatus
 from fastapi import APIRouter, Depends
 from fastapi.responses import RedirectResponse, Response
 
-from dispatcher.api.console.explaining import Told
-from dispatcher.api.console.forms.forms import given
+from dispatcher.api.console.forms.fields import given
 from dispatcher.api.console.frame.guard import Person
-from dispatcher.api.console.frame.templates_setup import link
-from dispatcher.api.explained import explaining
-from dispatcher.api.strict import no_others
+from dispatcher.api.console.frame.templating import link
+from dispatcher.api.requests import no_others
+from dispatcher.api.routes.why import CachedTrace, explaining
 from dispatcher.operators.subjects.store import Subjects, WantedSubjects
 from sink.contract.exits import CommandError, ExitCode
 
@@ -70,7 +69,7 @@ def _key_of(person: Person, subject: str, sequence: int) -> str | None:
     if sequence == 0:
         return None
     try:
-        with explaining(person.session, Told) as store:
+        with explaining(person.session, CachedTrace) as store:
             entry = store.explain_sequence(subject, sequence).entry
     except CommandError as refused:
         if refused.exit_code is not ExitCode.NOTHING_MATCHED:

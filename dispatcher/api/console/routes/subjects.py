@@ -5,15 +5,14 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
-from dispatcher.api.console.explaining import Told
-from dispatcher.api.console.forms.choosing import Question, ask, reason_of
-from dispatcher.api.console.forms.forms import Field, given
+from dispatcher.api.console.forms.confirm import Question, ask, reason_of
+from dispatcher.api.console.forms.fields import Field, given
 from dispatcher.api.console.frame.guard import Acting, Form, Login, Person
 from dispatcher.api.console.frame.pages import away, page
 from dispatcher.api.console.frame.screens import acts
-from dispatcher.api.console.frame.templates_setup import link
-from dispatcher.api.explained import explaining
-from dispatcher.api.strict import no_others
+from dispatcher.api.console.frame.templating import link
+from dispatcher.api.requests import no_others
+from dispatcher.api.routes.why import CachedTrace, explaining
 from dispatcher.operators.subjects.repair import repair_commands
 from dispatcher.operators.subjects.skip_gap import Passing
 from dispatcher.operators.subjects.store import WAITING_MAX, Held, Subjects, WantedSubjects
@@ -49,7 +48,7 @@ def list_subjects(
     return page(
         request,
         person,
-        "subjects.html",
+        "decisions/subjects.html",
         rows=rows,
         filtered=any(asked.values()),
         fields=(
@@ -67,12 +66,12 @@ def show_subject(request: Request, person: Person, name: str) -> Response:
     """Show one subject: what it waits for, its lanes, its last entries."""
     with person.session.open(Subjects) as store:
         found = store.subject(name)
-    with explaining(person.session, Told) as asked:
+    with explaining(person.session, CachedTrace) as asked:
         explained = asked.explain_subject(name)
     return page(
         request,
         person,
-        "subject.html",
+        "decisions/subject.html",
         found=found,
         answers=explained.at_endpoints,
         alone=explained.answer,

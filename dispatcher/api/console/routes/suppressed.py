@@ -4,14 +4,14 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
 from dispatcher.api import bodies
-from dispatcher.api.console.forms.choosing import one_of, values
-from dispatcher.api.console.forms.forms import Field, given, moment
+from dispatcher.api.console.forms.confirm import one_of, values
+from dispatcher.api.console.forms.fields import Field, given, moment
 from dispatcher.api.console.frame.guard import Person
 from dispatcher.api.console.frame.pages import page
 from dispatcher.api.console.frame.screens import ROWS, acts, shows
-from dispatcher.api.console.frame.templates_setup import link
+from dispatcher.api.console.frame.templating import link
 from dispatcher.api.console.routes.entries import KeyText, key_of
-from dispatcher.api.strict import no_others
+from dispatcher.api.requests import no_others
 from dispatcher.operators.suppressed.overtaken import write_command
 from dispatcher.operators.suppressed.store import Place, SuppressedDecisions, Wanted
 from sink.contract.exits import CommandError, ExitCode
@@ -58,7 +58,7 @@ def list_suppressed(
     return page(
         request,
         person,
-        "suppressed.html",
+        "decisions/suppressed.html",
         rows=rows,
         none_because=none_because,
         filtered=any(asked.values()),
@@ -88,7 +88,7 @@ def show_suppressed(request: Request, person: Person, key: KeyText, body: str = 
     return page(
         request,
         person,
-        "suppressed_decision.html",
+        "decisions/suppressed_decision.html",
         found=found,
         asked=asked,
         acts=acts(person),

@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from jinja2 import UndefinedError
 
-from dispatcher.api.console.forms.forms import moment, whole
-from dispatcher.api.console.frame.navigation import SCREENS
-from dispatcher.api.console.frame.templates_setup import environment, link
+from dispatcher.api.console.forms.fields import moment, whole
+from dispatcher.api.console.frame.templating import SCREENS
+from dispatcher.api.console.frame.templating import environment, link
 from dispatcher.api.console.rendering.charts import Series, per_minute, percentiles
-from dispatcher.api.console.rendering.copies import copy_of
+from dispatcher.api.console.rendering.curl import copy_of
 from dispatcher.api.console.rendering.filters import (
     NOTHING,
     SHAPES,

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from dispatcher.api.console.forms.choosing import CHOSEN_MAX, numbers_of
+from dispatcher.api.console.forms.confirm import CHOSEN_MAX, numbers_of
 from dispatcher.api.console.rendering import plans
-from dispatcher.api.console.rendering.differing import differing
-from dispatcher.api.console.rendering.targets import detail_text, page_of
+from dispatcher.api.console.rendering.diff import differing
+from dispatcher.api.console.rendering.audit import detail_text, page_of
 from sink.contract.exits import CommandError
 
 NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)
