@@ -1,7 +1,7 @@
-"""Looks that take long: one at a time, 30 s at most, and a day back at most.
+"""Long reads (check, receipts): one at a time, at most 30 s, at most a day back.
 
-Each has connections of its own, because their settings stay with a connection, and what serves
-everybody else shall not wait for it.
+Each uses its own connections: the settings of these reads stay with a connection, and other
+requests must not wait for them.
 """
 
 import time
@@ -22,26 +22,26 @@ SECONDS_MAX = 30.0
 BACK_MAX = timedelta(days=1)
 
 SLACK = timedelta(minutes=1)
-"""By which a client's clock may be behind ours."""
+"""Tolerance for a client's clock that is behind."""
 
 Watch = Callable[..., None]
-"""Called after each piece of the work; raises where the time is over."""
+"""Called after each piece of work; raises when the time is up."""
 
 
 class ExclusiveRun:
-    """Lets one look at once into a process."""
+    """Admits one long read at a time in this process."""
 
     def __init__(self) -> None:
         self._lock = Lock()
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Take the turn; raises 429 where somebody else has it."""
+        """Run alone; raises 429 if another one is running."""
         if not self._lock.acquire(blocking=False):
             raise HTTPException(
                 HTTPStatus.TOO_MANY_REQUESTS,
-                "somebody else's check or comparison is under way. Nothing was looked at; try"
-                " again when it has ended.",
+                "another check or comparison is running. Nothing was read; try again when it has"
+                " ended.",
                 {"Retry-After": str(int(SECONDS_MAX))},
             )
         try:
@@ -52,29 +52,28 @@ class ExclusiveRun:
 
 @contextmanager
 def long_read(request: Request, session: Session, since: datetime | None) -> Iterator[Watch]:
-    """Take the turn of a long look that begins at `since`; yields what ends it in time.
+    """Admit a long read that begins at `since`; yields the watch that ends it in time.
 
-    Raises 422 for a time that is too long ago, 429 where another look is under way, and
-    `StoreUnavailableError` where the database is away, or this takes too long.
+    Raises 422 if `since` is too long ago, 429 if another one is running, and
+    `StoreUnavailableError` if the database is unavailable or the read takes too long.
     """
     if since is not None and since < datetime.now(UTC) - BACK_MAX - SLACK:
         raise HTTPException(
             HTTPStatus.UNPROCESSABLE_ENTITY,
-            "`since` is more than a day ago. Nothing was looked at; for a longer time use the"
-            " command (`holdfast check`, `holdfast receipts`).",
+            "`since` is more than a day ago. Nothing was read; for a longer time use the command"
+            " (`holdfast check`, `holdfast receipts`).",
         )
     turns: ExclusiveRun = request.app.state.long_reads
     with turns.turn():
         with session.open(Ready):
-            """The database is there; or it is said as for every other request."""
+            """Raises the usual error if the database is unavailable."""
         ends_at = time.monotonic() + SECONDS_MAX
 
         def watch(*_: object) -> None:
             if time.monotonic() > ends_at:
                 raise StoreUnavailableError(
-                    f"this took more than {SECONDS_MAX:.0f} s and was ended; what was seen so far"
-                    " is no result. Nothing was changed; ask for a shorter time, or use the"
-                    " command."
+                    f"this took more than {SECONDS_MAX:.0f} s and was ended without a result."
+                    " Nothing was changed; request a shorter time range, or use the command."
                 )
 
         yield watch

@@ -35,14 +35,14 @@ def storable(given: str) -> str:
     """
     given.encode()
     if "\0" in given:
-        raise ValueError("a text has no NUL character")
+        raise ValueError("a text must not contain a NUL character")
     return given
 
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_.-]{0,62}$")]
 
 TEXT = r"^[^\x00-\x08\x0b-\x1f\x7f]*$"
-"""No control character but tab and line feed: the audit trail is read on terminals."""
+"""No control characters except tab and line feed, because the audit trail is read on terminals."""
 
 Reason = Annotated[
     str,
@@ -53,23 +53,23 @@ Reason = Annotated[
 
 Ids = Annotated[
     list[Annotated[int, Field(ge=1, le=2**63 - 1)]],
-    Field(min_length=1, max_length=1000, description="Numbers, as the list shows them."),
+    Field(min_length=1, max_length=1000, description="Ids, as the list shows them."),
 ]
 
 Keys = Annotated[
     list[Annotated[str, StringConstraints(pattern="^hf_[0-9a-f]{32}$")]],
-    Field(min_length=1, max_length=1000, description="As receivers get them: hf_..."),
+    Field(min_length=1, max_length=1000, description="Keys as receivers get them: hf_..."),
 ]
 
 
 class RequestBody(BaseModel):
-    """A body of a request: an unknown field is refused, and nothing is made to fit."""
+    """A request body. Unknown members and values of another type are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Because(RequestBody):
-    """A body that says no more than why."""
+    """A body that contains only the reason."""
 
     reason: Reason
 
@@ -84,29 +84,29 @@ YEARS = range(1970, 9999)
 
 
 def _written_out(given: object) -> object:
-    """Refuse a number that would be read as seconds since 1970, and a day without a time."""
+    """Refuse a number, which would be parsed as seconds since 1970, and a date without a time."""
     if not isinstance(given, str) or "T" not in given.upper():
-        raise ValueError("a time is written out, with its zone: 2026-11-02T12:15:00Z")
+        raise ValueError("a time must be written with its zone: 2026-11-02T12:15:00Z")
     return given
 
 
 def _in_utc(given: datetime) -> datetime:
     if given.year not in YEARS:
-        raise ValueError(f"a time is in the years {YEARS[0]} to {YEARS[-1]}")
+        raise ValueError(f"a time must be in the years {YEARS[0]} to {YEARS[-1]}")
     return given.astimezone(UTC)
 
 
 Text = Annotated[str, AfterValidator(storable), Field(max_length=NAME_CHARACTERS_MAX)]
-"""A name or a type, compared to the letter."""
+"""A name or a type, compared exactly."""
 
-Limit = Annotated[int, Field(ge=1, le=LIMIT_MAX, description="As many rows at most.")]
+Limit = Annotated[int, Field(ge=1, le=LIMIT_MAX, description="Maximum number of rows.")]
 
 Number = Annotated[int, Field(ge=1, le=NUMBER_MAX)]
 
-BatchId = Annotated[int, Field(ge=0, le=NUMBER_MAX, description="Spark's number of the batch.")]
+BatchId = Annotated[int, Field(ge=0, le=NUMBER_MAX, description="Spark's batch id.")]
 
 KeyText = Annotated[
-    str, Field(pattern="^hf_[0-9a-f]{32}$", description="As receivers get it: hf_...")
+    str, Field(pattern="^hf_[0-9a-f]{32}$", description="The key as receivers get it: hf_...")
 ]
 
 Cursor = Annotated[
@@ -122,20 +122,20 @@ NumberBefore = Annotated[
 ]
 
 Moment = Annotated[AwareDatetime, BeforeValidator(_written_out), AfterValidator(_in_utc)]
-"""RFC 3339 with a zone; in UTC once it is read."""
+"""RFC 3339 with a zone; converted to UTC."""
 
 AskBody = Annotated[
     bool,
     Query(
-        description="With bodies, and what receivers answered: needs the role operator, and is"
-        " noted in the audit trail."
+        description="Include bodies and receivers' responses. Requires the role operator and is"
+        " recorded in the audit trail."
     ),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """A time: from `since` on, before `until`; None: without that end."""
+    """A time range from `since` (inclusive) to `until` (exclusive); None: open on that side."""
 
     since: datetime | None
     until: datetime | None
@@ -143,15 +143,15 @@ class Between:
 
 def _between(
     since: Annotated[
-        Moment | None, Query(description="At this moment or later (RFC 3339 with a zone).")
+        Moment | None, Query(description="Start, inclusive (RFC 3339 with a zone).")
     ] = None,
     until: Annotated[
-        Moment | None, Query(description="Before this moment (RFC 3339 with a zone).")
+        Moment | None, Query(description="End, exclusive (RFC 3339 with a zone).")
     ] = None,
 ) -> Between:
     if since is not None and until is not None and since >= until:
         raise CommandError(
-            "`since` is not before `until`. Nothing was changed.",
+            "`since` must be before `until`. Nothing was changed.",
             ExitCode.USAGE,
         )
     return Between(since, until)
@@ -161,7 +161,7 @@ Times = Annotated[Between, Depends(_between)]
 
 
 def key_of(text: str) -> Key:
-    """Return a key; raises `CommandError` (usage) for what is none."""
+    """Parse a key; raises `CommandError` (usage) for any other text."""
     try:
         return Key.parse(text)
     except NotCanonical as error:
@@ -169,7 +169,7 @@ def key_of(text: str) -> Key:
 
 
 def no_others(request: Request) -> None:
-    """Refuse a parameter that the route does not know, or is there twice, or has a NUL (422)."""
+    """Refuse a query parameter that is unknown to the route, repeated, or contains a NUL (422)."""
     route = request.scope["route"]
     known = _names(route.dependant) if isinstance(route, APIRoute) else set()
     names = [name for name, _ in request.query_params.multi_items()]
@@ -177,14 +177,13 @@ def no_others(request: Request) -> None:
     if odd:
         raise HTTPException(
             HTTPStatus.UNPROCESSABLE_ENTITY,
-            f"query parameters that are unknown here or repeated: {len(odd)}, the first is"
-            f" {odd[0][:100]!r}. This takes {', '.join(sorted(known)) or 'none'}. Nothing was"
-            " changed.",
+            f"unknown or repeated query parameters: {len(odd)}, the first is {odd[0][:100]!r}."
+            f" Accepted are: {', '.join(sorted(known)) or 'none'}. Nothing was changed.",
         )
     if any("\0" in value for value in request.query_params.values()):
         raise HTTPException(
             HTTPStatus.UNPROCESSABLE_ENTITY,
-            "a text has no NUL character. Nothing was changed; correct the address.",
+            "a text must not contain a NUL character. Nothing was changed; correct the address.",
         )
 
 

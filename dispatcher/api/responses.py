@@ -1,4 +1,4 @@
-"""What answers are made of. Times are RFC 3339 in UTC, keys as receivers get them, numbers whole.
+"""Types that responses share. Times are RFC 3339 in UTC, keys are as receivers get them.
 
 Amounts of money are in minor units (cents), as in the bodies.
 """
@@ -22,27 +22,27 @@ Json = dict[str, Any]
 
 
 class ResponseModel(BaseModel):
-    """An answer, or a part of one."""
+    """A response, or a part of one."""
 
 
 class Receipt(ResponseModel):
-    """What a receiver says of a key, signed by it and verified by us."""
+    """A receiver's receipt for a key: signed by the receiver, verified by the dispatcher."""
 
     outcome: str = Field(description="`applied`, `duplicate` or `stale`.")
-    applied_at: str = Field(description="By the receiver's clock, as it wrote it.")
+    applied_at: str = Field(description="By the receiver's clock, unparsed.")
 
 
 class Paged(ResponseModel):
-    """A page; the rows stand beside it."""
+    """A page; a subclass adds its rows."""
 
     next_before: str | None = Field(
-        description="`before` of the next page; null where nothing is left."
+        description="`before` of the next page; null if this is the last."
     )
 
 
 class PagedByNumber(ResponseModel):
-    """A page of what has numbers; the rows stand beside it."""
+    """A page of rows with ids; a subclass adds its rows."""
 
     next_before: int | None = Field(
-        description="`before` of the next page; null where nothing is left."
+        description="`before` of the next page; null if this is the last."
     )

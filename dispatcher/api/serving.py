@@ -20,16 +20,16 @@ IDLE_SECONDS = 15
 STOP_SECONDS = 10
 
 REQUESTS_MAX = 200
-"""As many are answered at once; one more is told to come again (503)."""
+"""Maximum number of concurrent requests; further ones get 503."""
 
 HEADER_BYTES_MAX = 32_768
 
 
 def run(settings: ApiSettings) -> None:
-    """Serve until stopped; raises `CommandError` where that cannot begin."""
+    """Serve until stopped; raises `CommandError` if it cannot start."""
     settings.check()
     with operator_connection(settings.dsn):
-        """The schema fits and the role may be taken; or one clear line before anything listens."""
+        """Fails with one clear message if the schema or the role does not fit."""
     with _listening(settings) as listener:
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
@@ -39,7 +39,7 @@ def run(settings: ApiSettings) -> None:
 
 
 def server(settings: ApiSettings) -> uvicorn.Server:
-    """Return the server, which listens on the socket that `run` is given."""
+    """Return the server. It listens on the socket passed to its `run`."""
     return uvicorn.Server(
         uvicorn.Config(
             application(settings),
@@ -63,32 +63,34 @@ def _listening(settings: ApiSettings) -> socket.socket:
         return socket.create_server((settings.host, settings.port), family=family)
     except OSError as error:
         raise CommandError(
-            f"nobody can listen on {settings.host}:{settings.port}:"
-            f" {error.strerror or error}. Nothing was started; name a free port with --port.",
+            f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}."
+            " Nothing was started; choose a free port with --port.",
             ExitCode.USAGE,
         ) from None
 
 
 HEAD_SECONDS = 10.0
-"""From the connection, or from the first byte of a further request, to the end of its head."""
+"""Time limit from the connection, or from the first byte of a further request, to the end of its
+head.
+"""
 
 TAKE_SECONDS = 30.0
-"""How long a client may take nothing of what is written to it."""
+"""How long a client may read nothing of its response."""
 
 
 class DeadlineProtocol(H11Protocol):
-    """HTTP/1.1 as uvicorn speaks it; a connection that sends no request in time is closed."""
+    """uvicorn's HTTP/1.1 protocol, with time limits for request heads and for writes."""
 
     _late: asyncio.TimerHandle | None = None
     _stuck: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait."""
+        """Start the time limit of the first request's head."""
         super().connection_made(transport)
         self._expect()
 
     def data_received(self, data: bytes) -> None:
-        """Wait on, unless the whole head is there now."""
+        """Stop the time limit once the whole head has arrived."""
         super().data_received(data)
         if self._is_without_request():
             self._expect()
@@ -96,28 +98,28 @@ class DeadlineProtocol(H11Protocol):
             self._forget()
 
     def on_response_complete(self) -> None:
-        """Wait for the rest of a further request that has begun to come."""
+        """Start the time limit of a further request whose head has begun to arrive."""
         super().on_response_complete()
         if self._is_without_request() and self.conn.trailing_data[0]:
             self._expect()
 
     def pause_writing(self) -> None:
-        """Wait for the client to take what is written; not for ever."""
+        """Start the time limit for the client to read its response."""
         super().pause_writing()
         self._limit()
 
     def resume_writing(self) -> None:
-        """Go on: the client takes it."""
+        """Stop the time limit: the client reads."""
         self._unstick()
         super().resume_writing()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close; what the client has not taken by then it does not take for ever."""
+        """Close the idle connection, with a time limit for what is not read yet."""
         super().timeout_keep_alive_handler()
         self._limit()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait for nothing more."""
+        """Stop all time limits."""
         self._forget()
         self._unstick()
         super().connection_lost(exc)

@@ -1,4 +1,4 @@
-"""Batches: the ledger of a stream, and replays that were not what was written."""
+"""Batches: the ledger of a stream, and replays that diverged from it."""
 
 from typing import Annotated, Any
 from uuid import UUID
@@ -17,7 +17,8 @@ from sink.contract.states import DivergenceSide, EndpointState, QuarantineReason
 router = APIRouter(prefix="/batches", tags=["batches"])
 
 QueryId = Annotated[
-    UUID | None, Query(description="The checkpoint; the one that the stream has adopted, if none.")
+    UUID | None,
+    Query(description="The checkpoint's query id. Default: the one the stream has adopted."),
 ]
 
 
@@ -29,16 +30,20 @@ class BatchPage(PagedByNumber):
 
 
 class Offsets(ResponseModel):
-    """Where a batch was read from, as Spark wrote it down."""
+    """Source offsets of a batch, as Spark recorded them."""
 
     batch_time: Time | None = None
     watermark: Time | None = None
-    sources: list[Any] | None = Field(None, description="One each; null: nothing is read from it.")
-    text: str | None = Field(None, description="In place of the others: not in Spark's form.")
+    sources: list[Any] | None = Field(
+        None, description="One for each source; null: nothing was read from it."
+    )
+    text: str | None = Field(
+        None, description="Instead of the other members, if it is not in Spark's format."
+    )
 
 
 class LedgerRow(ResponseModel):
-    """A batch's row of the ledger."""
+    """A batch's ledger row."""
 
     stream: str
     query_id: UUID
@@ -59,7 +64,7 @@ class LedgerRow(ResponseModel):
 
 
 class OfType(ResponseModel):
-    """Entries of a batch by type, as far as they are stored."""
+    """Stored entries of a batch by type."""
 
     type: str
     entries: Count
@@ -67,7 +72,7 @@ class OfType(ResponseModel):
 
 
 class BatchDelivery(ResponseModel):
-    """What became of a batch's entries at an endpoint."""
+    """Delivery state of a batch's entries at an endpoint."""
 
     endpoint: str
     state: EndpointState
@@ -78,7 +83,7 @@ class BatchDelivery(ResponseModel):
 
 
 class Refused(ResponseModel):
-    """Rows of a batch that were set aside."""
+    """Quarantined rows of a batch."""
 
     reason: QuarantineReason
     rows: Count
@@ -86,7 +91,7 @@ class Refused(ResponseModel):
 
 
 class Divergence(ResponseModel):
-    """A replay of a batch that brought other content."""
+    """A replay of a batch with different content."""
 
     id: int
     digest: str
@@ -95,7 +100,7 @@ class Divergence(ResponseModel):
     quarantined_count: Count
     differing_count: Count
     found_at: Time
-    kept_count: Count = Field(description="Of the differing rows, so many are on record.")
+    kept_count: Count = Field(description="Number of differing rows that are stored.")
 
 
 class Batch(LedgerRow):
@@ -108,7 +113,7 @@ class Batch(LedgerRow):
 
 
 class DifferingRow(ResponseModel):
-    """A key in which a replay and what was written differ."""
+    """A key in which a replay differs from what was written."""
 
     key: KeyText
     side: DivergenceSide
@@ -118,16 +123,16 @@ class DifferingRow(ResponseModel):
     type_then: str | None
     sequence: int | None
     occurred_at: Time | None
-    body_then: str | None = Field(description="null unless bodies are asked for.")
-    body_now: str | None = Field(description="null unless bodies are asked for.")
+    body_then: str | None = Field(description="null unless bodies are requested.")
+    body_now: str | None = Field(description="null unless bodies are requested.")
 
 
 class Difference(ResponseModel):
-    """A replay that diverged, row by row beside what was written."""
+    """A diverged replay, row by row, next to what was written."""
 
     batch: LedgerRow
     divergence: Divergence
-    others: list[int] = Field(description="The numbers of its other diverged replays.")
+    others: list[int] = Field(description="Ids of the batch's other diverged replays.")
     rows: list[DifferingRow]
 
 
@@ -137,7 +142,9 @@ def list_batches(
     stream: Name,
     query_id: QueryId = None,
     limit: Limit = 50,
-    before: Annotated[BatchId | None, Query(description="Only ids below this one.")] = None,
+    before: Annotated[
+        BatchId | None, Query(description="Only batches with an id below this one.")
+    ] = None,
 ) -> BatchPage:
     """Return the batches of one checkpoint, the newest first."""
     with session.open(Lineage) as store:
@@ -148,7 +155,7 @@ def list_batches(
 
 @router.get("/{stream}/{batch_id}", summary="Show a batch.")
 def show_batch(session: Viewer, stream: Name, batch_id: BatchId, query_id: QueryId = None) -> Batch:
-    """Return a batch's row of the ledger, where it was read from, and what became of it."""
+    """Return a batch's ledger row, its source offsets, and the delivery state of its entries."""
     with session.open(Lineage) as store:
         return Batch.model_validate(store.batch(stream, batch_id, query_id))
 
@@ -159,11 +166,13 @@ def show_batch_diff(
     stream: Name,
     batch_id: BatchId,
     query_id: QueryId = None,
-    divergence: Annotated[Number | None, Query(description="Which; the newest, if none.")] = None,
+    divergence: Annotated[
+        Number | None, Query(description="The divergence's id. Default: the newest.")
+    ] = None,
     limit: Limit = 100,
     body: AskBody = False,
 ) -> Difference:
-    """Return what a replay would have written, beside what was; 404 where none diverged."""
+    """Return what a replay would have written, next to what was written; 404 if none diverged."""
     bodies.allow(session, body=body)
     with session.open(Lineage) as store:
         found = store.divergence(stream, batch_id, query_id, number=divergence, limit=limit)

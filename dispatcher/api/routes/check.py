@@ -27,7 +27,7 @@ class BrokenRule(ResponseModel):
 
 
 class Violation(ResponseModel):
-    """A row that violates a rule; null where it has no such thing."""
+    """A row that violates a rule. Members that do not apply are null."""
 
     rule: str
     endpoint: str | None
@@ -40,36 +40,38 @@ class Violation(ResponseModel):
 
 
 class CheckResult(ResponseModel):
-    """What was looked at, and what was found."""
+    """What was checked, and what was found."""
 
     since: Time
     until: Time
-    entries_since: Time = Field(description="Days before were dropped.")
-    attempts_since: Time = Field(description="Days before were dropped.")
+    entries_since: Time = Field(description="Older partitions are dropped.")
+    attempts_since: Time = Field(description="Older partitions are dropped.")
     endpoint: str | None
     stream: str | None
     holds: bool = Field(description="No rule is violated.")
-    counted: dict[str, int] = Field(description="What was looked at, by name.")
+    counted: dict[str, int] = Field(description="Number of checked rows, by kind.")
     oldest: dict[str, Time]
-    violated: dict[str, int] = Field(description="Violations of each rule.")
+    violated: dict[str, int] = Field(description="Number of violations of each rule.")
     rules: dict[str, BrokenRule]
-    violations: list[Violation] = Field(description="The first of each rule.")
+    violations: list[Violation] = Field(description="The first violations of each rule.")
     violations_kept_of_each: Count
 
 
-@router.get("", summary="Check that everything is consistent.")
+@router.get("", summary="Check that the outbox and its deliveries are consistent.")
 def run_check(
     request: Request,
     session: Viewer,
     times: Times,
-    endpoint: Annotated[Name | None, Query(description="Only what concerns this one.")] = None,
+    endpoint: Annotated[
+        Name | None, Query(description="Only checks that concern this endpoint.")
+    ] = None,
     stream: Annotated[Name | None, Query(description="Only batches of this stream.")] = None,
     limit: Limit = 20,
 ) -> CheckResult:
-    """Return whether every rule holds; by default for the last day, which is the most.
+    """Return whether every rule holds, by default and at most for the last day.
 
-    It reads in short pieces, 30 s at most (503), and one at a time (429). Where nothing was
-    written in that time, `counted` has no batches.
+    Reads in short transactions, at most 30 s (then 503), one check at a time (else 429). If nothing
+    was written in that time, `counted` has no batches.
     """
     settings: ApiSettings = request.app.state.settings
     checked = Checked(limit)

@@ -1,4 +1,4 @@
-"""The database: what holds it up, how large it is, whether it fits this version."""
+"""The database: old snapshots, sizes, partitions, connections, schema revision."""
 
 from datetime import date
 
@@ -15,18 +15,18 @@ router = APIRouter(prefix="/database", tags=["database"])
 
 
 class Snapshot(ResponseModel):
-    """A transaction that keeps the database from cleaning up."""
+    """A transaction whose snapshot keeps vacuum from removing dead rows."""
 
     kind: str = Field(description="`session` or `prepared`.")
     pid: int | None
     application: str
     state: str | None
     age_seconds: Seconds
-    query: str = Field(description="Its beginning; empty for viewers.")
+    query: str = Field(description="Beginning of the query; empty for viewers.")
 
 
 class Connections(ResponseModel):
-    """Sessions of this database of one kind."""
+    """Sessions of this database by application and state."""
 
     application: str
     state: str
@@ -34,11 +34,11 @@ class Connections(ResponseModel):
 
 
 class Table(ResponseModel):
-    """A table that is changed in place."""
+    """A table with updates in place."""
 
     name: str
     live_rows: int = Field(description="An estimate.")
-    dead_rows: int = Field(description="An estimate: versions that nobody sees any more.")
+    dead_rows: int = Field(description="An estimate: row versions no longer visible.")
     bytes: int
     vacuumed_at: Time | None
     autovacuumed_at: Time | None
@@ -46,7 +46,7 @@ class Table(ResponseModel):
 
 
 class Day(ResponseModel):
-    """A partition."""
+    """A daily partition."""
 
     day: date = Field(description="In UTC.")
     rows: int = Field(description="An estimate.")
@@ -54,27 +54,31 @@ class Day(ResponseModel):
 
 
 class Partitions(ResponseModel):
-    """The days of a table."""
+    """The daily partitions of a table."""
 
     parent: str
     days: Count
-    days_ahead: int = Field(description="Whole days after today without a gap; -1: not even today.")
-    days_behind: int = Field(description="From the oldest to today.")
+    days_ahead: int = Field(
+        description="Consecutive days after today that have a partition; -1: today has none."
+    )
+    days_behind: int = Field(description="Days from the oldest partition to today.")
     rows: int = Field(description="An estimate.")
     bytes: int
     newest: list[Day]
 
 
 class DatabaseNow(ResponseModel):
-    """What there is to say of the database."""
+    """State of the database."""
 
-    at: Time = Field(description="By its clock.")
-    clock_ahead_seconds: float = Field(description="Of this machine's clock; negative: behind.")
+    at: Time = Field(description="By the database's clock.")
+    clock_ahead_seconds: float = Field(
+        description="How far it is ahead of this machine's clock; negative: behind."
+    )
     name: str
     server_version: str
     bytes: int
     connections_max: int
-    revision: str | None = Field(description="Of its schema.")
+    revision: str | None = Field(description="Its schema revision.")
     revision_needed: str
     snapshots: list[Snapshot] = Field(description="The 10 oldest.")
     connections: list[Connections]
@@ -83,9 +87,9 @@ class DatabaseNow(ResponseModel):
     needs: list[Need]
 
 
-@router.get("", summary="Look at the database.")
+@router.get("", summary="Show the state of the database.")
 def show_database(session: Viewer) -> DatabaseNow:
-    """Return what holds the database up, and how large it is."""
+    """Return snapshots, sizes, partitions, connections and schema revision."""
     with session.open(Database) as store:
         found = store.look()
     if not session.may(AccessRole.OPERATOR):

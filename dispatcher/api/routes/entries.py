@@ -1,4 +1,4 @@
-"""Entries: the decisions in the outbox, and where each stands at its endpoints."""
+"""Entries: the decisions in the outbox and their delivery state."""
 
 from typing import Annotated
 from uuid import UUID
@@ -38,7 +38,7 @@ class ListedEntry(ResponseModel):
 
     key: ShownKey
     subject: str
-    sequence: int = Field(description="Gapless for each subject, from 1.")
+    sequence: int = Field(description="Counted from 1 for each subject, without gaps.")
     type: str
     occurred_at: Time
     created_at: Time = Field(description="When its batch was written.")
@@ -68,11 +68,13 @@ class EntryBatch(ResponseModel):
 
 
 class Standing(ResponseModel):
-    """Where an entry stands at an endpoint."""
+    """Delivery state of an entry at an endpoint."""
 
     endpoint: str
     state: Stage
-    at: Time | None = Field(description="When it was delivered or died, is due, or its lease ends.")
+    at: Time | None = Field(
+        description="When it was delivered or became a dead letter, is due, or its lease ends."
+    )
     behind_sequence: int | None
     held_up: str | None
     attempts: Count
@@ -83,7 +85,7 @@ class Standing(ResponseModel):
 
 
 class Entry(ResponseModel):
-    """An entry with its batch, and where it stands."""
+    """An entry with its batch and delivery state."""
 
     key: ShownKey
     subject_id: int
@@ -94,7 +96,7 @@ class Entry(ResponseModel):
     created_at: Time
     priority: int
     traceparent: str | None
-    body: str | None = Field(description="Byte for byte; null unless bodies are asked for.")
+    body: str | None = Field(description="Byte for byte; null unless bodies are requested.")
     batch: EntryBatch
     delivery: list[Standing]
 
@@ -103,20 +105,21 @@ class Entry(ResponseModel):
 def list_entries(
     session: Viewer,
     times: Times,
-    subject: Annotated[Text | None, Query(description="Only of this subject.")] = None,
-    stream: Annotated[Name | None, Query(description="Only of this stream.")] = None,
-    batch: Annotated[BatchId | None, Query(description="Only of this batch of `stream`.")] = None,
+    subject: Annotated[Text | None, Query(description="Only this subject.")] = None,
+    stream: Annotated[Name | None, Query(description="Only this stream.")] = None,
+    batch: Annotated[BatchId | None, Query(description="Only this batch of `stream`.")] = None,
     query_id: Annotated[
-        UUID | None, Query(description="The checkpoint of `batch`; the adopted one, if none.")
+        UUID | None,
+        Query(description="The query id of `batch`'s checkpoint. Default: the adopted one."),
     ] = None,
-    type: Annotated[Text | None, Query(description="Only of this type.")] = None,  # noqa: A002 - the parameter's name
+    type: Annotated[Text | None, Query(description="Only this type.")] = None,  # noqa: A002 - the parameter's name
     limit: Limit = 50,
     before: Cursor | None = None,
 ) -> EntryPage:
     """Return entries without their bodies, the newest first.
 
-    A page is looked for among about 100,000 entries: of a type that is rare it may be short, or
-    empty, though `next_before` says that older ones follow.
+    A page scans about 100,000 entries: for a rare type it may be short or empty although
+    `next_before` shows that older ones follow.
     """
     if batch is not None and stream is None:
         raise CommandError("`batch` needs `stream`. Nothing was changed.", ExitCode.USAGE)
@@ -132,7 +135,7 @@ def list_entries(
 
 @router.get("/{key}", summary="Show an entry.")
 def show_entry(session: Viewer, key: KeyText, body: AskBody = False) -> Entry:
-    """Return an entry, its batch, and where it stands at each endpoint that wants it."""
+    """Return an entry, its batch, and its delivery state at each endpoint."""
     bodies.allow(session, body=body)
     with session.open(Entries) as store:
         found = store.entry(key_of(key))
@@ -148,11 +151,11 @@ def show_entry(session: Viewer, key: KeyText, body: AskBody = False) -> Entry:
 def explain_entry(
     session: Viewer,
     key: KeyText,
-    endpoint: Annotated[Name | None, Query(description="Only at this endpoint.")] = None,
+    endpoint: Annotated[Name | None, Query(description="Only this endpoint.")] = None,
 ) -> Why:
     """Return when it was delivered, or what it waits for and what resolves that.
 
-    404: nothing was ever seen of the key.
+    404: the key was never seen.
     """
     with explaining(session, Explains) as store:
         return Why.of(key, store.explain_key(key_of(key), "", endpoint))
@@ -167,7 +170,7 @@ def list_entry_attempts(
     before: Cursor | None = None,
     body: AskBody = False,
 ) -> AttemptPage:
-    """Return every try of an entry, the newest first."""
+    """Return the attempts of an entry, the newest first."""
     bodies.allow(session, body=body)
     place = None if before is None else AttemptPlace.of(before)
     with session.open(Attempts) as store:

@@ -21,15 +21,15 @@ router = APIRouter(prefix="/overview", tags=["status"])
 class Minute(ResponseModel):
     """What happened in one minute."""
 
-    minute: Time = Field(description="Its beginning.")
-    entries: Count = Field(description="Written by sinks.")
+    minute: Time = Field(description="Start of the minute.")
+    entries: Count = Field(description="Entries written by sinks.")
     attempts: Count
     deliveries: Count
     outcomes: dict[str, int] = Field(description="Attempts by outcome.")
 
 
 class Sums(ResponseModel):
-    """The series added up."""
+    """Sums over the series."""
 
     entries: Count
     attempts: Count
@@ -38,16 +38,16 @@ class Sums(ResponseModel):
 
 
 class Percentiles(ResponseModel):
-    """How long something takes; null where there was nothing."""
+    """Percentiles of a duration; null without samples."""
 
     p50: float | None
     p95: float | None
     p99: float | None
-    of: Count = Field(description="Of how many.")
+    of: Count = Field(description="Number of samples.")
 
 
 class EndpointNow(ResponseModel):
-    """How an endpoint is doing."""
+    """Current state of an endpoint."""
 
     name: str
     state: EndpointState
@@ -57,18 +57,20 @@ class EndpointNow(ResponseModel):
     breaker_until: Time | None
     breaker_reason: str | None
     breaker_open_seconds: float | None
-    held_until: Time | None = Field(description="The receiver asked not to be called before.")
-    due_lanes: Count = Field(description="Of each priority 10,000 are counted at most.")
+    held_until: Time | None = Field(
+        description="The receiver asked not to be called before this time."
+    )
+    due_lanes: Count = Field(description="Counted to 10,000 for each priority.")
     oldest_due_age_seconds: Seconds
     leased_lanes: Count
     not_claimed: bool = Field(
-        description="Due for two minutes and none of it under way, though neither a breaker nor a"
-        " hold nor a rate says why."
+        description="Due for two minutes with nothing in flight, although no breaker, hold or rate"
+        " limit explains it."
     )
 
 
 class WrittenBatch(ResponseModel):
-    """A batch as the ledger has it."""
+    """A batch's ledger row."""
 
     stream: str
     query_id: UUID
@@ -84,44 +86,44 @@ class WrittenBatch(ResponseModel):
 
 
 class Need(ResponseModel):
-    """Something that does not go away by itself."""
+    """Something that needs a person."""
 
     kind: str
-    count: Count = Field(description="100,000 at most.")
+    count: Count = Field(description="Counted to 100,000.")
     sentence: str
-    command: str = Field(description="To begin with.")
+    command: str = Field(description="The command to start with.")
 
 
 class OverviewNow(ResponseModel):
     """How delivery is doing."""
 
     at: Time = Field(description="By the database's clock.")
-    since: Time = Field(description="The full minute at which the series begins.")
-    complete_since: Time = Field(description="What was before is not all counted.")
+    since: Time = Field(description="Start of the series, a full minute.")
+    complete_since: Time = Field(description="Counts before this time are incomplete.")
     oldest_due_age_seconds: Seconds
     series: list[Minute]
     totals: Sums
     duration_ms: Percentiles = Field(description="Of attempts, in milliseconds.")
     latency_seconds: Percentiles = Field(
-        description="From a decision's commit to its delivery, in seconds; a sample."
+        description="From an entry's commit to its delivery, in seconds; a sample."
     )
     endpoints: list[EndpointNow]
     batches: list[WrittenBatch] = Field(description="The newest 10 of all streams.")
     dispatchers_alive: Count
     unrouted_batches: Count
     overtaken_rows: Count = Field(
-        description="Decisions not written because a later one was; see `/suppressed`. Those that"
-        " are stored, counted to 100,000."
+        description="Stored decisions that were not written because a later one was written first,"
+        " counted to 100,000; see `/suppressed`."
     )
     needs: list[Need] = Field(description="What needs a person, the most urgent first.")
 
 
-@router.get("", summary="Say how delivery is doing.")
+@router.get("", summary="Show how delivery is doing.")
 def show_overview(
     session: Viewer,
-    minutes: Annotated[int, Field(ge=1, le=MINUTES_MAX, description="So many minutes back.")] = 60,
+    minutes: Annotated[int, Field(ge=1, le=MINUTES_MAX, description="Minutes to look back.")] = 60,
 ) -> OverviewNow:
-    """Return rates, latency, endpoints and needs, at a cost that does not grow with the outbox."""
+    """Return rates, latency, endpoints and needs. The cost does not grow with the outbox."""
     with session.open(Overview) as store:
         return OverviewNow.model_validate(store.overview(minutes))
 
@@ -131,14 +133,15 @@ status_router = APIRouter(prefix="/status", tags=["status"])
 OldestWaiting = Annotated[
     float | None,
     Field(
-        description="For how many seconds the oldest entry that waits has, among the heads of 2,000"
-        " lanes of each endpoint that are due first and 2,000 that are due last; null: none waits."
+        description="Age in seconds of the oldest waiting entry, among the heads of the 2,000 lanes"
+        " of each endpoint that are due first and the 2,000 that are due last; null:"
+        " none waits."
     ),
 ]
 
 
 class LivingDispatcher(ResponseModel):
-    """A dispatcher that was heard of within the last minute."""
+    """A dispatcher whose last heartbeat is less than a minute old."""
 
     id: UUID
     host: str
@@ -146,26 +149,26 @@ class LivingDispatcher(ResponseModel):
     version: str
     started_at: Time
     heartbeat_at: Time
-    in_flight: Count = Field(description="Requests under way at that beat.")
+    in_flight: Count = Field(description="Requests in flight at that beat.")
     draining: bool
 
 
 class Status(ResponseModel):
-    """What is on its way, what is late, what needs a person."""
+    """Streams, endpoints, backlog and what needs a person."""
 
     degraded: bool = Field(description="Something needs a person.")
-    needs: list[Need] = Field(description="As in `/overview`: the most urgent first.")
-    entries: Count = Field(description="Ever written.")
+    needs: list[Need] = Field(description="As in `/overview`, the most urgent first.")
+    entries: Count = Field(description="Entries written in total.")
     unrouted_batches: Count
-    due_lanes: Count = Field(description="Of each endpoint counted to 100,000.")
-    retrying_lanes: Count = Field(description="Of each endpoint counted to 100,000.")
+    due_lanes: Count = Field(description="Counted to 100,000 for each endpoint.")
+    retrying_lanes: Count = Field(description="Counted to 100,000 for each endpoint.")
     leased_lanes: Count
-    dead_letters: Count = Field(description="That nobody has resolved; counted to 100,000.")
-    quarantined_rows: Count = Field(description="Ever set aside.")
+    dead_letters: Count = Field(description="Unresolved ones, counted to 100,000.")
+    quarantined_rows: Count = Field(description="Rows quarantined in total.")
     open_quarantined_rows: Count = Field(description="Counted to 100,000.")
     overtaken_rows: Count = Field(
-        description="Decisions not written because a later one was; see `/suppressed`. Those that"
-        " are stored, counted to 100,000."
+        description="Stored decisions that were not written because a later one was written first,"
+        " counted to 100,000; see `/suppressed`."
     )
     diverged_replays: Count
     oldest_waiting_seconds: OldestWaiting
@@ -174,8 +177,10 @@ class Status(ResponseModel):
     dispatchers: list[LivingDispatcher]
 
 
-@status_router.get("", summary="Count what is on its way and what needs a person.")
+@status_router.get("", summary="Show streams, endpoints, backlog and what needs a person.")
 def show_status(session: Viewer) -> Status:
-    """Return what `holdfast status` shows. It adds up all batches; see `/overview`."""
+    """Return what `holdfast status` shows. It sums over all batches; for a cheaper read see
+    `/overview`.
+    """
     with session.open(OperatorStore) as store:
         return Status.model_validate(standing(store))

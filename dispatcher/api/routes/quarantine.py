@@ -36,7 +36,7 @@ router = APIRouter(prefix="/quarantine", tags=["quarantine"])
 
 
 class ListedRow(ResponseModel):
-    """A row that was set aside, without its text."""
+    """A quarantined row without its text."""
 
     id: int
     stream: str | None
@@ -59,22 +59,24 @@ class RowPage(PagedByNumber):
 
 
 class QuarantinedRow(ListedRow):
-    """A row that was set aside."""
+    """A quarantined row."""
 
-    row: str | None = Field(description="Its text; null unless bodies are asked for.")
+    row: str | None = Field(description="Its text; null unless bodies are requested.")
 
 
-@router.get("", summary="List rows that were set aside.")
+@router.get("", summary="List quarantined rows.")
 def list_quarantine(
     session: Viewer,
-    stream: Annotated[Name | None, Query(description="Only of this stream.")] = None,
-    reason: Annotated[QuarantineReason | None, Query(description="Only for this.")] = None,
-    open: Annotated[bool, Query(description="Only what nobody resolved; false: all.")] = True,  # noqa: A002 - the parameter's name
-    resolved: Annotated[bool, Query(description="Only what somebody resolved.")] = False,
+    stream: Annotated[Name | None, Query(description="Only this stream.")] = None,
+    reason: Annotated[
+        QuarantineReason | None, Query(description="Only this reason or cause.")
+    ] = None,
+    open: Annotated[bool, Query(description="Only unresolved ones; false: all.")] = True,  # noqa: A002 - the parameter's name
+    resolved: Annotated[bool, Query(description="Only resolved ones.")] = False,
     limit: Limit = 50,
     before: NumberBefore | None = None,
 ) -> RowPage:
-    """Return rows without their texts, the newest first."""
+    """Return rows without their text, the newest first."""
     wanted = Filter(stream, reason, open and not resolved, resolved)
     with session.open(Quarantine) as store:
         rows = store.newest(wanted, limit=limit, before=before)
@@ -82,9 +84,9 @@ def list_quarantine(
     return RowPage.model_validate({"rows": rows, "next_before": older})
 
 
-@router.get("/{number}", summary="Show a row that was set aside.")
+@router.get("/{number}", summary="Show a quarantined row.")
 def show_quarantined(session: Viewer, number: Number, body: AskBody = False) -> QuarantinedRow:
-    """Return one row, with its text where that is asked for."""
+    """Return one row, with its text if requested."""
     bodies.allow(session, body=body)
     with session.open(Quarantine) as store:
         [row] = store.take([number])
@@ -99,14 +101,14 @@ ROW_CHARACTERS_MAX = 262_144
 
 
 class RowsToDismiss(RequestBody):
-    """Rows that need nothing more."""
+    """Rows to dismiss."""
 
     ids: Ids
     reason: Reason
 
 
 class PutBack(RequestBody):
-    """A row to be put back, as it was kept or corrected."""
+    """A row to put back, as stored or corrected."""
 
     id: int = Field(ge=1, le=2**63 - 1)
     row: (
@@ -116,24 +118,26 @@ class PutBack(RequestBody):
             AfterValidator(storable),
         ]
         | None
-    ) = Field(None, description="The corrected entry, as JSON text; null: as it was kept.")
+    ) = Field(None, description="The corrected entry as JSON text; null: as stored.")
     proposal: Annotated[UUID, Field(strict=False)] | None = Field(
-        None, description="Write what was approved; then `row` is null and this row the only one."
+        None,
+        description="Write what was approved; then `row` must be null and this row the only one.",
     )
 
 
 class RowsToPutBack(RequestBody):
-    """Rows to be written as entries."""
+    """Rows to write as entries."""
 
     rows: list[PutBack] = Field(min_length=1, max_length=100)
     suppress_repeats: bool = Field(
-        True, description="Refuse one that is older than its subject's newest, or repeats its type."
+        True,
+        description="Refuse an entry that is older than its subject's newest, or repeats its type.",
     )
     reason: Reason
 
 
 class ResolvedRow(ResponseModel):
-    """A row that somebody had resolved before."""
+    """A row that was already resolved."""
 
     id: int
     resolution: QuarantineResolution
@@ -143,29 +147,29 @@ class ResolvedRow(ResponseModel):
 
 
 class RowsDismissed(ResponseModel):
-    """What was dismissed, and what was resolved before."""
+    """What was dismissed, and what was already resolved."""
 
     dismissed: list[int]
     resolved_before: list[ResolvedRow]
 
 
 class RowOutcome(ResponseModel):
-    """What became of a row."""
+    """The result for one row."""
 
     id: int
     detail: str
 
 
 class Differing(ResponseModel):
-    """A member that a corrected row has otherwise than the kept one."""
+    """A member in which a corrected row differs from the stored one."""
 
     member: str
-    kept: str | list[str] | None = Field(description="Null where it cannot be read.")
+    kept: str | list[str] | None = Field(description="null if it cannot be parsed.")
     given: str | list[str] | None
 
 
 class ProposedRow(ResponseModel):
-    """A row of which nothing was written: an administrator, not its planner, has to approve it."""
+    """A row of which nothing was written: another person, an administrator, has to approve it."""
 
     id: int
     proposal: UUID
@@ -175,17 +179,17 @@ class ProposedRow(ResponseModel):
 
 
 class RowsPutBack(ResponseModel):
-    """What was put back, what was refused again and is still open, what was resolved before."""
+    """What was put back, what was refused again and stays open, and what was already resolved."""
 
     requeued: list[RowOutcome]
     refused: list[RowOutcome]
-    proposed: list[ProposedRow] = Field(description="Corrected to another decision.")
+    proposed: list[ProposedRow] = Field(description="Rows corrected to a different decision.")
     resolved_before: list[ResolvedRow]
 
 
-@router.post("/dismiss", summary="Close rows that need nothing more.")
+@router.post("/dismiss", summary="Dismiss rows that need no action.")
 def dismiss_rows(session: Operator, given: RowsToDismiss) -> RowsDismissed:
-    """They stay in the quarantine, as dismissed."""
+    """They stay in the quarantine, marked as dismissed."""
     with session.open(Quarantine) as store:
         rows, before = open_among(store, list(dict.fromkeys(given.ids)))
         ids = [row["id"] for row in rows]
@@ -195,14 +199,15 @@ def dismiss_rows(session: Operator, given: RowsToDismiss) -> RowsDismissed:
 
 @router.post("/requeue", summary="Put rows back, as entries of the outbox.")
 def requeue_rows(request: Request, session: Operator, given: RowsToPutBack) -> RowsPutBack:
-    """Each is put back once, however often it is asked for. Rows of a source go by the command.
+    """Idempotent: each row is put back once. Rows of a job's source are put back by the command
+    only.
 
-    One with another subject, key, type, time or data, or whose kept row cannot be read,
-    is only proposed.
+    A row whose subject, key, type, time or data differs from the stored row, or whose stored row
+    cannot be parsed, is only proposed.
     """
     corrected = {each.id: each.row for each in given.rows}
     if len(corrected) < len(given.rows):
-        raise CommandError("a row is there twice. Nothing was changed.", ExitCode.USAGE)
+        raise CommandError("a row is given twice. Nothing was changed.", ExitCode.USAGE)
     proposal = _proposal(given)
     way = Way(suppress_repeats=given.suppress_repeats)
     waiting: list[Row] = []
@@ -237,11 +242,11 @@ def requeue_rows(request: Request, session: Operator, given: RowsToPutBack) -> R
 
 
 def _proposal(given: RowsToPutBack) -> UUID | None:
-    """Return the proposal that is to be applied; raises `CommandError` (usage)."""
+    """Return the proposal to apply, if any; raises `CommandError` (usage)."""
     found = [each.proposal for each in given.rows if each.proposal is not None]
     if found and (len(given.rows) > 1 or given.rows[0].row is not None):
         raise CommandError(
-            "a proposal is applied alone, and without a row of its own. Nothing was changed.",
+            "a proposal must be the only row and have no `row` of its own. Nothing was changed.",
             ExitCode.USAGE,
         )
     return found[0] if found else None

@@ -1,4 +1,4 @@
-"""Receipts: how many deliveries a receiver's signature proves."""
+"""Receipts: how many deliveries a signed receipt proves."""
 
 from datetime import timedelta
 from typing import Annotated
@@ -27,9 +27,9 @@ class ReceiptCounts(ResponseModel):
     until: Time
     subject: str | None
     delivered: Count
-    undelivered: Count = Field(description="Tried in that time, and not delivered.")
+    undelivered: Count = Field(description="Attempted in that time, but not delivered.")
     receipts: dict[str, int] = Field(
-        description="Deliveries by what their receipt says: applied, duplicate, stale, none."
+        description="Deliveries by the outcome in their receipt: applied, duplicate, stale, none."
     )
 
 
@@ -39,11 +39,12 @@ def count_endpoint_receipts(
     session: Viewer,
     times: Times,
     endpoint: Name,
-    subject: Annotated[Text | None, Query(description="Only of this subject.")] = None,
+    subject: Annotated[Text | None, Query(description="Only this subject.")] = None,
 ) -> ReceiptCounts:
-    """Return the counts of a time; by default of the last day, which is the most.
+    """Return the counts of a time range, by default and at most of the last day.
 
-    No receiver is asked: `holdfast receipts` does that. 30 s at most (503), one at a time (429).
+    Does not query the receiver; `holdfast receipts` does. At most 30 s (then 503), one at a time
+    (else 429).
     """
     settings: ApiSettings = request.app.state.settings
     tally = Tally(1)

@@ -1,4 +1,4 @@
-"""Reissues: the business action is repeated, under new keys."""
+"""Reissues: business actions repeated under new keys."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -21,34 +21,36 @@ from sink.contract.key import Key
 
 router = APIRouter(prefix="/reissues", tags=["reissues"])
 
-PlanId = Annotated[UUID, Path(description="Of the plan; made by the caller, random.")]
+PlanId = Annotated[UUID, Path(description="The plan's id: a random UUID chosen by the caller.")]
 
 
 class NewReissue(RequestBody):
-    """Decisions to be made anew; nothing is written by the plan."""
+    """Entries to reissue. The plan itself writes nothing."""
 
     keys: Keys
     reason: Reason
 
 
 class ReissuedEntry(ResponseModel):
-    """A decision that was made anew."""
+    """A reissued entry."""
 
     key: str
     new_key: str
     detail: str
-    dead_letters: list[int] = Field(description="Of the old one, which are given up.")
+    dead_letters: list[int] = Field(
+        description="Dead letters of the original, which are dismissed."
+    )
 
 
 class ReissuePlan(ResponseModel):
-    """What would be repeated."""
+    """A plan of a reissue."""
 
     replay: Replay
-    needs_approval: bool = Field(description="An administrator, not its planner, has to approve.")
+    needs_approval: bool = Field(description="Another person, an administrator, has to approve it.")
 
 
 class ReissueAnswer(ResponseModel):
-    """A reissue, and what was written of it by this request."""
+    """A reissue, and what this request wrote."""
 
     replay: Replay
     reissued: list[ReissuedEntry]
@@ -58,7 +60,9 @@ class ReissueAnswer(ResponseModel):
 def plan_reissue(
     request: Request, session: Operator, replay_id: PlanId, given: NewReissue
 ) -> ReissuePlan:
-    """Write down what would be repeated. The same request again returns the same plan."""
+    """Store a plan of what would be repeated. Idempotent: the same request returns the same
+    plan.
+    """
     wanted = few_keys_of(given.keys)
     with session.open(ReplayStore) as replays:
         row = planned_before(replays, replay_id, wanted, given.reason)
@@ -68,9 +72,9 @@ def plan_reissue(
     return ReissuePlan(replay=Replay.model_validate(row), needs_approval=lacks_approval(row))
 
 
-@router.post("/{replay_id}/approve", summary="Agree to a reissue that somebody else planned.")
+@router.post("/{replay_id}/approve", summary="Approve a reissue that another person planned.")
 def approve_reissue(session: Admin, replay_id: PlanId, given: Because) -> Replay:
-    """Agree as a second person. All tokens of one owner, and their logins, are one person."""
+    """Approve as a second person. All tokens and logins of one owner count as one person."""
     with session.open(ReplayStore) as replays:
         replays.show(replay_id)
         replays.approve(replay_id, given.reason)
@@ -81,8 +85,8 @@ def approve_reissue(session: Admin, replay_id: PlanId, given: Because) -> Replay
 def apply_reissue(
     request: Request, session: Operator, replay_id: PlanId, given: Because
 ) -> ReissueAnswer:
-    """Write what is left of it. What was written before is not written again."""
-    del given  # It is asked for so that nobody does this by accident; the plan has its reason.
+    """Write what is not written yet. Nothing is written twice."""
+    del given  # Required so that nobody applies a plan by accident; the plan has its own reason.
     with session.open(ReplayStore) as replays:
         done_before = written_before(replays, replay_id)
     done: list[Row] = []

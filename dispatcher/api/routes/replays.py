@@ -52,16 +52,16 @@ from sink.contract.states import (
 
 router = APIRouter(prefix="/replays", tags=["replays"])
 
-ReplayId = Annotated[UUID, Path(description="Of a replay.")]
+ReplayId = Annotated[UUID, Path(description="The replay's id.")]
 
 
 class Replay(ResponseModel):
-    """A replay as it was planned, and how it stands."""
+    """A replay: its plan and its state."""
 
     id: UUID
     verb: ReplayVerb
     state: ReplayState
-    filter: Json = Field(description="What was asked for.")
+    filter: Json = Field(description="The filter of its entries.")
     item_count: Count
     item_limit: int | None
     reason: str
@@ -71,19 +71,24 @@ class Replay(ResponseModel):
     rate_per_second: int | None
     counts: Json = Field(
         description="What the plan found: entries, kinds, endpoints, no_op_there (delivered with a"
-        " signed receipt), outside_window, taken, overlaps, beyond_limit, drain_seconds; repeats,"
-        " the business actions that it may repeat, and needs_approval, by a second person."
+        " signed receipt), outside_window, taken, overlaps, beyond_limit, drain_seconds;"
+        " repeats (business actions that it may repeat) and needs_approval (by a second"
+        " person)."
     )
     plan_sha256: str | None
-    outside_window: bool = Field(description="Keys may be sent that the receiver may have lost.")
-    person: str = Field(description="Who planned it, whatever token or login they used.")
+    outside_window: bool = Field(
+        description="Keys that the receiver may have forgotten are sent, too."
+    )
+    person: str = Field(
+        description="The person who planned it, independent of the token or login used."
+    )
     approved_by: str | None
     approved_at: Time | None
     cancelled_by: str | None
     cancelled_at: Time | None
     finished_at: Time | None
     obstacles: list[str] = Field(
-        description="What keeps it, now, from being sent once it is applied: sentences."
+        description="What would currently keep it from being sent, as sentences."
     )
 
 
@@ -93,10 +98,10 @@ class ListedReplay(ResponseModel):
     id: UUID
     verb: ReplayVerb
     state: ReplayState
-    filter: Json = Field(description="What its entries have in common.")
+    filter: Json = Field(description="The filter of its entries.")
     item_count: Count
     reason: str
-    actor: str = Field(description="Who planned it.")
+    actor: str = Field(description="The actor who planned it.")
     created_at: Time
     applied_at: Time | None
     rate_per_second: int | None
@@ -109,12 +114,12 @@ class ReplayPage(ResponseModel):
 
     replays: list[ListedReplay]
     next_before: Time | None = Field(
-        description="`before` of the next page; null where nothing is left."
+        description="`before` of the next page; null if this is the last."
     )
 
 
 class Item(ResponseModel):
-    """An entry of a replay, at an endpoint."""
+    """An entry of a replay at an endpoint."""
 
     place: int
     endpoint: str
@@ -122,7 +127,7 @@ class Item(ResponseModel):
     sequence: int
     created_at: Time
     key: KeyText
-    new_key: KeyText | None = Field(description="Of a reissue.")
+    new_key: KeyText | None = Field(description="The new key, for a reissue.")
     kind: ReplayKind
     attempt: int
     due_at: Time | None
@@ -133,16 +138,16 @@ class Item(ResponseModel):
 
 
 class ItemPage(ResponseModel):
-    """Items, in the order in which they go."""
+    """Items, in sending order."""
 
     items: list[Item]
     next_after: int | None = Field(
-        description="`after` of the next page; null where nothing is left."
+        description="`after` of the next page; null if this is the last."
     )
 
 
 class Progress(ResponseModel):
-    """How far the items of an endpoint have come."""
+    """Progress of the items of an endpoint."""
 
     endpoint: str
     endpoint_state: EndpointState
@@ -163,12 +168,14 @@ class Progress(ResponseModel):
 
 
 class ReplayStatus(Replay):
-    """A replay, and how far it has come."""
+    """A replay and its progress."""
 
-    progress: dict[str, int] = Field(description="Over all endpoints; empty without items.")
+    progress: dict[str, int] = Field(
+        description="Number of items by result over all endpoints; empty without items."
+    )
     endpoints: list[Progress]
     drain_seconds: float | None = Field(
-        description="The least that is left, in seconds; null where nothing has a rate."
+        description="Minimum remaining time, in seconds; null without a rate limit."
     )
 
 
@@ -176,7 +183,9 @@ class ReplayStatus(Replay):
 def list_replays(
     session: Viewer,
     limit: Limit = 50,
-    before: Annotated[Moment | None, Query(description="Only those made before.")] = None,
+    before: Annotated[
+        Moment | None, Query(description="Only replays created before this time.")
+    ] = None,
 ) -> ReplayPage:
     """Return replays and reissues, the newest first."""
     with session.open(ReplayStore) as store:
@@ -192,9 +201,9 @@ def show_replay(session: Viewer, id: ReplayId) -> Replay:  # noqa: A002 - the pa
         return Replay.model_validate(store.show(id))
 
 
-@router.get("/{id}/status", summary="Say how far a replay has come.")
+@router.get("/{id}/status", summary="Show the progress of a replay.")
 def show_replay_status(session: Viewer, id: ReplayId) -> ReplayStatus:  # noqa: A002 - the parameter's name
-    """Return a replay with its progress, and what keeps it at each endpoint."""
+    """Return a replay with its progress, and what holds it up at each endpoint."""
     with session.open(ReplayStore) as store:
         return ReplayStatus.model_validate(store.status(id))
 
@@ -208,7 +217,7 @@ def list_replay_items(
         int, Query(ge=0, le=NUMBER_MAX, description="`next_after` of the page before this one.")
     ] = 0,
 ) -> ItemPage:
-    """Return the items of a replay, in the order in which they go."""
+    """Return the items of a replay, in sending order."""
     with session.open(ReplayStore) as store:
         store.show(id)
         found = store.items(id, after=after, limit=limit)
@@ -218,33 +227,40 @@ def list_replay_items(
 
 
 class ReplayProgress(Replay):
-    """A replay, and how far it has come."""
+    """A replay and its progress."""
 
-    progress: dict[str, int] = Field(description="Items by what became of them.")
-    endpoints: list[Json] = Field(description="The same at each endpoint, and what keeps it.")
-    drain_seconds: Seconds | None = Field(description="The least that is left, in seconds.")
+    progress: dict[str, int] = Field(description="Number of items by result.")
+    endpoints: list[Json] = Field(description="Progress at each endpoint, and what holds it up.")
+    drain_seconds: Seconds | None = Field(description="Minimum remaining time, in seconds.")
 
 
 ITEMS_ALONE_MAX = 100_000
-"""A plan of more items is applied by an administrator."""
+"""A plan with more items must be applied by an administrator."""
 
-PlanId = Annotated[UUID, Path(description="Made by the caller, a random UUID.")]
+PlanId = Annotated[UUID, Path(description="A random UUID chosen by the caller.")]
 
 Batch = Annotated[int, Field(ge=0, le=NUMBER_MAX)]
 
 Rate = Annotated[
     int,
-    Field(ge=1, le=1_000_000, description="Entries a second at most, over all dispatchers."),
+    Field(
+        ge=1,
+        le=1_000_000,
+        description="Maximum number of entries per second, over all dispatchers.",
+    ),
 ]
 
 OutsideWindow = Annotated[
     bool,
-    Field(description="Send also what the receiver may have forgotten: it may act on it again."),
+    Field(
+        description="Also send keys older than the receiver's key window; the receiver may act"
+        " on them again."
+    ),
 ]
 
 
 class Wanted(RequestBody):
-    """Which entries; all of what is said holds for each. An empty one is refused."""
+    """A filter of entries; all given conditions apply. An empty filter is refused."""
 
     endpoint: Text | None = None
     subject: Text | None = None
@@ -258,7 +274,7 @@ class Wanted(RequestBody):
     keys: Keys | None = None
 
     def filter(self) -> ReplayFilter:
-        """Return it as the store takes it."""
+        """Return the filter that the store takes."""
         return ReplayFilter(
             endpoint=self.endpoint,
             subject=self.subject,
@@ -274,20 +290,22 @@ class Wanted(RequestBody):
 
 
 class NewReplay(RequestBody):
-    """A plan to be made; nothing is sent by it."""
+    """A plan to make. Nothing is sent by it."""
 
     filter: Wanted
     rate: Rate | None = None
     limit: int | None = Field(
-        None, ge=1, le=NUMBER_MAX, description="Only the first so many, the oldest."
+        None, ge=1, le=NUMBER_MAX, description="Maximum number of entries, the oldest first."
     )
     outside_window: OutsideWindow = False
     reason: Reason
 
 
-@router.put("/{replay_id}", summary="Plan to send entries again, under their old keys.")
+@router.put("/{replay_id}", summary="Plan to send entries again under their original keys.")
 def plan_replay(request: Request, session: Operator, replay_id: PlanId, given: NewReplay) -> Replay:
-    """Find what would be sent, and write it down. The same request again returns the same plan."""
+    """Find what would be sent, and store it as a plan. Idempotent: the same request returns the
+    same plan.
+    """
     with session.open(ReplayStore) as store:
         row = planned(
             store,
@@ -302,9 +320,9 @@ def plan_replay(request: Request, session: Operator, replay_id: PlanId, given: N
     return Replay.model_validate(row)
 
 
-@router.post("/{replay_id}/apply", summary="Let the dispatchers do what was planned.")
+@router.post("/{replay_id}/apply", summary="Apply a plan: the dispatchers send it.")
 def apply_replay(session: Operator, replay_id: PlanId, given: Because) -> ReplayProgress:
-    """Begin, unless it is no longer as it was planned (409). Once more changes nothing."""
+    """Start it; 409 if the plan is outdated. Idempotent."""
     with session.open(ReplayStore) as store:
         check_size(session, store.show(replay_id)["item_count"])
         return ReplayProgress.model_validate(applied(store, replay_id, given.reason))
@@ -312,27 +330,27 @@ def apply_replay(session: Operator, replay_id: PlanId, given: Because) -> Replay
 
 @router.post("/{replay_id}/approve", summary="Approve a replay that another person planned.")
 def approve_replay(session: Admin, replay_id: PlanId, given: Because) -> Replay:
-    """Agree as a second person to one that sends keys which receivers may have forgotten."""
+    """Approve, as a second person, a plan that sends keys which receivers may have forgotten."""
     with session.open(ReplayStore) as store:
         store.show(replay_id)
         store.approve(replay_id, given.reason)
         return Replay.model_validate(store.show(replay_id))
 
 
-@router.post("/{replay_id}/cancel", summary="End a replay: nothing more of it is sent.")
+@router.post("/{replay_id}/cancel", summary="Cancel a replay: nothing more of it is sent.")
 def cancel_replay(session: Operator, replay_id: PlanId, given: Because) -> ReplayProgress:
-    """What is in flight ends and is booked."""
+    """Requests in flight finish and are recorded."""
     with session.open(ReplayStore) as store:
         return ReplayProgress.model_validate(store.cancel(replay_id, given.reason))
 
 
 def check_size(session: Session, items: int) -> None:
-    """Raise 403 where a plan is too large for one who is no administrator."""
+    """Raise 403 if a plan is too large to be applied by anybody but an administrator."""
     if items > ITEMS_ALONE_MAX and not session.may(AccessRole.ADMIN):
         raise HTTPException(
             HTTPStatus.FORBIDDEN,
-            f"a plan of {items:,} items is applied by an administrator: more than"
-            f" {ITEMS_ALONE_MAX:,}. Nothing was sent; ask one, or plan less.",
+            f"a plan of {items:,} items, more than {ITEMS_ALONE_MAX:,}, must be applied by an"
+            " administrator. Nothing was sent; ask one, or make a smaller plan.",
             {"WWW-Authenticate": 'Bearer error="insufficient_scope"'},
         )
 
@@ -341,17 +359,21 @@ redelivery_router = APIRouter(prefix="/redeliveries", tags=["replays"])
 
 
 class NewRedelivery(RequestBody):
-    """Entries to be sent again now."""
+    """Entries to send again now."""
 
     keys: Keys
-    endpoint: Text | None = Field(None, description="Only there; where each stands, if none.")
+    endpoint: Text | None = Field(
+        None,
+        description="Only this endpoint. Default: every endpoint at which the entry can be sent"
+        " again.",
+    )
     rate: Rate | None = None
     outside_window: OutsideWindow = False
     reason: Reason
 
 
 class RedeliveredItem(ResponseModel):
-    """An entry at an endpoint, and what becomes of it."""
+    """An entry at an endpoint, and what will happen to it."""
 
     key: str
     subject: str
@@ -361,7 +383,7 @@ class RedeliveredItem(ResponseModel):
 
 
 class LeftAlone(ResponseModel):
-    """An entry at an endpoint that nothing is done about."""
+    """An entry at an endpoint for which nothing is to be done."""
 
     key: str
     endpoint: str | None
@@ -369,25 +391,27 @@ class LeftAlone(ResponseModel):
 
 
 class RedeliveryAnswer(ResponseModel):
-    """The replay that was made of the keys; null where there is nothing to do."""
+    """The replay of these keys; null if there is nothing to do."""
 
     replay: ReplayProgress | None
     items: list[RedeliveredItem]
     nothing: list[LeftAlone]
     needs_approval: bool = Field(
-        description="Nothing is sent: an administrator, not its planner, has to approve the replay,"
-        " and then somebody applies it."
+        description="Nothing is sent yet: another person, an administrator, has to approve the"
+        " replay before it is applied."
     )
 
 
-@redelivery_router.put("/{replay_id}", summary="Send entries again, under their old keys.")
+@redelivery_router.put("/{replay_id}", summary="Send entries again under their original keys.")
 def redeliver(
     request: Request,
     session: Operator,
-    replay_id: Annotated[UUID, Path(description="Of the replay; made by the caller, random.")],
+    replay_id: Annotated[
+        UUID, Path(description="The replay's id: a random UUID chosen by the caller.")
+    ],
     given: NewRedelivery,
 ) -> RedeliveryAnswer:
-    """Plan and apply these keys. The same request again changes nothing."""
+    """Plan and apply a replay of these keys. Idempotent."""
     wanted = few_keys_of(given.keys)
     with session.open(Entries) as entries:
         standing = standing_of(entries, wanted)

@@ -17,15 +17,15 @@ router = APIRouter(prefix="/streams", tags=["streams"])
 
 
 class Adopted(ResponseModel):
-    """A stream, the checkpoint that it has adopted, and the run that writes it."""
+    """A stream, its adopted checkpoint, and the run that writes it."""
 
     name: str
-    query_id: UUID | None = Field(description="The adopted checkpoint.")
-    epoch: int = Field(description="Of the newest run; an older one is refused.")
+    query_id: UUID | None = Field(description="Query id of the adopted checkpoint.")
+    epoch: int = Field(description="Epoch of the newest run; older runs are fenced.")
     run_id: UUID | None
-    checkpoint: str | None = Field(description="Where its checkpoint is, as the sink was told.")
+    checkpoint: str | None = Field(description="Path of its checkpoint, as given to the sink.")
     adopted_at: Time | None
-    started_at: Time | None = Field(description="The run's.")
+    started_at: Time | None = Field(description="When the run started.")
 
 
 class ListedStream(Adopted):
@@ -42,7 +42,7 @@ class StreamList(ResponseModel):
 
 
 class Checkpoint(ResponseModel):
-    """A checkpoint that has written something."""
+    """A checkpoint that has written batches."""
 
     query_id: UUID
     batches: Count
@@ -61,31 +61,31 @@ class ListedBatch(ResponseModel):
     row_count: Count
     entry_count: Count
     duplicate_count: Count
-    differing_count: Count = Field(description="Of the duplicates: with other content.")
+    differing_count: Count = Field(description="Duplicates with different content.")
     suppressed_count: Count
     quarantined_count: Count
     epoch: int
     run_id: UUID
     routed_at: Time | None
-    divergences: Count = Field(description="Replays of it that brought other content.")
+    divergences: Count = Field(description="Number of diverged replays.")
 
 
 class Undelivered(ResponseModel):
-    """What an endpoint still has to get of a stream."""
+    """Entries of a stream that an endpoint has not got yet."""
 
     endpoint: str
     state: EndpointState
     undelivered: Count
-    oldest_created_at: Time = Field(description="Of what was counted.")
+    oldest_created_at: Time = Field(description="Oldest of the counted entries.")
     dead_letters: Count
     complete: bool = Field(
-        description="False: at least so much. It has 500 lanes of a kind behind, or 100"
-        " entries of one lane."
+        description="False: the count is a lower bound, because counting stops at 500 lanes of a"
+        " kind, or at 100 entries of a lane."
     )
 
 
 class OpenRows(ResponseModel):
-    """Rows of a stream that were set aside and that nobody has resolved."""
+    """Unresolved quarantined rows of a stream."""
 
     reason: QuarantineReason
     open: Count
@@ -93,7 +93,7 @@ class OpenRows(ResponseModel):
 
 
 class DivergedReplay(ResponseModel):
-    """A replay that brought other content than the ledger has."""
+    """A replay whose content differs from the ledger."""
 
     id: int
     query_id: UUID
@@ -105,7 +105,7 @@ class DivergedReplay(ResponseModel):
 
 
 class Stream(Adopted):
-    """A stream with its totals over every checkpoint, and what needs a look."""
+    """A stream with its totals over every checkpoint, and what needs attention."""
 
     created_at: Time
     batches: Count
@@ -118,7 +118,7 @@ class Stream(Adopted):
     unrouted_batches: Count
     unrouted_entries: Count
     checkpoints: list[Checkpoint]
-    newest_batches: list[ListedBatch] = Field(description="5 at most.")
+    newest_batches: list[ListedBatch] = Field(description="At most 5.")
     undelivered: list[Undelivered]
     open_quarantine: list[OpenRows]
     divergences: list[DivergedReplay] = Field(description="The newest 20.")
@@ -133,41 +133,41 @@ def list_streams(session: Viewer) -> StreamList:
 
 @router.get("/{name}", summary="Show a stream.")
 def show_stream(session: Viewer, name: Name) -> Stream:
-    """Return a stream with its totals, checkpoints, newest batches and what needs a look."""
+    """Return a stream with its totals, checkpoints, newest batches and what needs attention."""
     with session.open(Lineage) as store:
         return Stream.model_validate(store.stream(name))
 
 
 class Adoption(RequestBody):
-    """A checkpoint whose batches are accepted from now on."""
+    """A checkpoint to adopt: its batches are accepted from now on."""
 
     query_id: Annotated[UUID, Field(strict=False)] = Field(
         description="The id in the new checkpoint's `metadata` file."
     )
     force: bool = Field(
         False,
-        description="Believe the id, though the stream has no batch of it. The server looks into no"
-        " checkpoint: the command does.",
+        description="Accept the id although the stream has no batch of it. The server does not read"
+        " checkpoints; the command does.",
     )
     reason: Reason
 
 
 class AdoptedStream(ResponseModel):
-    """A stream, and the query id that it accepts."""
+    """A stream and the query id that it accepts."""
 
     name: str
     query_id: UUID | None
     previous_query_id: UUID | None
     epoch: int
     adopted_at: Time | None
-    changed: bool = Field(description="False: it was so already.")
+    changed: bool = Field(description="False: it was already adopted.")
 
 
 @router.post("/{name:path}/adopt", summary="Accept batches of another checkpoint.")
 def adopt_checkpoint(
-    session: Admin, name: Annotated[Text, Path(description="Of the stream.")], given: Adoption
+    session: Admin, name: Annotated[Text, Path(description="The stream's name.")], given: Adoption
 ) -> AdoptedStream:
-    """Decisions made before keep their keys: none repeats. The run in progress is fenced."""
+    """Existing decisions keep their keys; none is repeated. The current run is fenced."""
     with session.open(OperatorStore) as store:
         row = store.adopt(
             name, given.query_id, given.reason, found_in=lambda _: None, force=given.force

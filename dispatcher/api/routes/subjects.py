@@ -25,30 +25,34 @@ from sink.contract.states import BreakerState, DeadReason, EndpointState, OrderP
 
 router = APIRouter(prefix="/subjects", tags=["subjects"])
 
-SubjectName = Annotated[Text, Query(description="The subject, to the letter.", min_length=1)]
+SubjectName = Annotated[Text, Query(description="The exact name of the subject.", min_length=1)]
 
 
 class ListedSubject(ResponseModel):
-    """A subject, and how its lanes stand."""
+    """A subject and the state of its lanes."""
 
     name: str
     last_sequence: int
     last_type: str | None
     last_created_at: Time | None
     lanes: Count
-    stopped: Count = Field(description="Lanes that wait for a person.")
+    stopped: Count = Field(description="Lanes stopped behind a dead letter.")
     retrying: Count
-    behind: Count = Field(description="Lanes with something not tried yet, or being sent.")
-    undelivered: Count = Field(description="Sequences of the lane that is furthest back.")
+    behind: Count = Field(
+        description="Lanes with an entry that was not attempted yet, or is in flight."
+    )
+    undelivered: Count = Field(
+        description="Undelivered sequences of the lane that is furthest behind."
+    )
     oldest_due_at: Time | None
 
 
 class SubjectPage(ResponseModel):
-    """Subjects, in the order of their names' bytes."""
+    """Subjects, in byte order of their names."""
 
     subjects: list[ListedSubject]
     next_after: str | None = Field(
-        description="`after` of the next page; null where nothing is left."
+        description="`after` of the next page; null if this is the last."
     )
 
 
@@ -62,20 +66,20 @@ class Lane(ResponseModel):
     held: Held | None
     delivered_sequence: int
     last_sequence: int
-    waiting: Count = Field(description="Entries; counted to 1,001.")
+    waiting: Count = Field(description="Waiting entries, counted to 1,001.")
     head_sequence: int | None
     head_key: KeyText | None
     head_type: str | None
     head_created_at: Time | None
-    attempt: int = Field(description="Tries of the head so far.")
+    attempt: int = Field(description="Attempts of the head so far.")
     rescued: int = Field(
-        description="Of these, used up no step of the schedule: their lease ran out, the receiver"
-        " put them off with Retry-After, or the address was refused."
+        description="Attempts among these that used no step of the retry schedule: the lease"
+        " expired, the receiver sent Retry-After, or the address was refused."
     )
     priority: int
     due_at: Time | None
     lease_until: Time | None
-    dead_letter: int | None = Field(description="The number of the one that stops it.")
+    dead_letter: int | None = Field(description="Id of the dead letter that stops it.")
     dead_reason: DeadReason | None
     died_at: Time | None
     breaker: BreakerState
@@ -84,13 +88,17 @@ class Lane(ResponseModel):
 
 
 class Transition(ResponseModel):
-    """The state by which a stream's decisions about a subject repeat one, or are overtaken."""
+    """The state with which a stream's next decision about a subject is compared: repeated,
+    overtaken or new.
+    """
 
     stream: str
     last_type: str
     last_occurred_at: Time
     updated_at: Time = Field(description="When its newest decision was written.")
-    ahead: bool = Field(description="More than a day ahead of the clock: it silences the subject.")
+    ahead: bool = Field(
+        description="More than a day ahead of the clock, which silences the subject."
+    )
 
 
 class Subject(ResponseModel):
@@ -98,8 +106,8 @@ class Subject(ResponseModel):
 
     name: str
     last_sequence: int
-    last_type: str | None = Field(description="Of the stream that wrote it last.")
-    last_occurred_at: Time | None = Field(description="Of the stream that wrote it last.")
+    last_type: str | None = Field(description="From the stream that wrote it last.")
+    last_occurred_at: Time | None = Field(description="From the stream that wrote it last.")
     last_created_at: Time | None
     transitions: list[Transition]
     lanes: list[Lane]
@@ -109,11 +117,16 @@ class Subject(ResponseModel):
 @router.get("", summary="List subjects.")
 def list_subjects(
     session: Viewer,
-    prefix: Annotated[Text, Query(description="What the name begins with.")] = "",
-    held: Annotated[Held | None, Query(description="Only those of which a lane is so.")] = None,
+    prefix: Annotated[Text, Query(description="Prefix of the name.")] = "",
+    held: Annotated[
+        Held | None, Query(description="Only subjects with a lane in this state.")
+    ] = None,
     silenced: Annotated[
         bool,
-        Query(description="Only those that a date more than a day ahead silences; 4,000 at most."),
+        Query(
+            description="Only subjects silenced by a decision dated more than a day ahead; at most"
+            " 4,000."
+        ),
     ] = False,
     limit: Limit = 50,
     after: Annotated[
@@ -122,7 +135,7 @@ def list_subjects(
 ) -> SubjectPage:
     """Return subjects in the order of their names.
 
-    With `held` a page may be short, or empty, though `next_after` says that names follow.
+    With `held`, a page may be short or empty although `next_after` shows that more follow.
     """
     with session.open(Subjects) as store:
         rows, further = store.subjects(
@@ -142,10 +155,12 @@ def show_subject(session: Viewer, name: SubjectName) -> Subject:
 def explain_subject(
     session: Viewer,
     name: SubjectName,
-    sequence: Annotated[Number | None, Query(description="One entry of it.")] = None,
-    endpoint: Annotated[Name | None, Query(description="Only at this endpoint.")] = None,
+    sequence: Annotated[
+        Number | None, Query(description="Only the entry with this sequence.")
+    ] = None,
+    endpoint: Annotated[Name | None, Query(description="Only this endpoint.")] = None,
 ) -> Why:
-    """Return what it waits for: at each endpoint the head of its lane, or one entry."""
+    """Return what it waits for: the head of its lane at each endpoint, or one entry."""
     with explaining(session, Explains) as store:
         if sequence is None:
             found = store.explain_subject(name, endpoint)
@@ -155,52 +170,61 @@ def explain_subject(
 
 
 class LaneToPass(RequestBody):
-    """A subject, and the endpoint at which its lane stands still."""
+    """A subject, and the endpoint at which its lane is blocked by a gap."""
 
-    subject: Annotated[Text, Field(description="Its name, to the letter.", min_length=1)]
+    subject: Annotated[Text, Field(description="The exact name of the subject.", min_length=1)]
     endpoint: Name
     reason: Reason
 
 
 class LanePassed(ResponseModel):
-    """What was passed; the receiver never gets it."""
+    """What was skipped; the receiver never gets it."""
 
     subject: str
     endpoint: str
     passed_from: int = Field(description="The first sequence that is not stored.")
-    passed_to: int = Field(description="The last of them.")
-    next_sequence: int | None = Field(description="What comes next; null: nothing is left.")
+    passed_to: int = Field(description="The last sequence that is not stored.")
+    next_sequence: int | None = Field(description="The next sequence; null if nothing is left.")
 
 
 class SubjectToRepair(RequestBody):
-    """A subject that a date ahead of the clock silences: what to propose, or what to apply."""
+    """A subject silenced by a decision dated ahead of the clock: what to propose, or what to
+    apply.
+    """
 
-    subject: Annotated[Text, Field(description="Its name, to the letter.", min_length=1)]
+    subject: Annotated[Text, Field(description="The exact name of the subject.", min_length=1)]
     stream: Annotated[
-        Text | None, Field(description="Whose state; null with `proposal`.", min_length=1)
+        Text | None,
+        Field(
+            description="The stream whose state is repaired; null with `proposal`.", min_length=1
+        ),
     ] = None
-    to_type: Text | None = Field(None, description="The new last type, where no entry says it.")
+    to_type: Text | None = Field(
+        None, description="The new last type, if no stored entry determines it."
+    )
     to_time: Annotated[Moment, Field(strict=False)] | None = Field(
-        None, description="The new last time, likewise."
+        None, description="The new last time, if no stored entry determines it."
     )
     to_nothing: bool = Field(
-        False, description="No state at all, likewise: the next decision is written whatever it is."
+        False,
+        description="Remove the state, if no stored entry determines it: any next decision is"
+        " written.",
     )
     proposal: Annotated[UUID, Field(strict=False)] | None = Field(
-        None, description="Do what was approved; then nothing else says what."
+        None, description="Apply this approved proposal; then no other member may be given."
     )
     reason: Reason
 
 
 class TransitionState(ResponseModel):
-    """What a stream's next decision about the subject is compared with."""
+    """The state with which a stream's next decision about the subject is compared."""
 
     last_type: str
     last_occurred_at: Time
 
 
 class Overtaken(ResponseModel):
-    """A decision that was recorded and not written, as the state was ahead of it."""
+    """A decision that was recorded but not written, because the state was ahead of it."""
 
     key: KeyText
     type: str
@@ -211,23 +235,23 @@ class Overtaken(ResponseModel):
 
 
 class SubjectRepair(ResponseModel):
-    """A repair that is proposed, or was applied."""
+    """A repair, proposed or applied."""
 
     subject: str
     stream: str
     before: TransitionState
-    after: TransitionState | None = Field(description="Null: no state.")
+    after: TransitionState | None = Field(description="null: no state.")
     applied: bool
     proposal: UUID
     planned_by: str
     approved_by: str | None
-    overtaken_count: Count = Field(description="Overtaken since; 0 where applied.")
-    overtaken: list[Overtaken] = Field(description="The first 1,000; a repair writes none of them.")
+    overtaken_count: Count = Field(description="Number of decisions overtaken since; 0 if applied.")
+    overtaken: list[Overtaken] = Field(description="The first 1,000. A repair writes none of them.")
 
 
-@router.post("/repair", summary="Put a subject right that a date ahead of the clock silences.")
+@router.post("/repair", summary="Repair a subject silenced by a decision dated ahead of the clock.")
 def repair_subject(session: Admin, given: SubjectToRepair) -> SubjectRepair:
-    """Propose the state that the stored entries say, or apply what a second person approved."""
+    """Propose the state that the stored entries imply, or apply what a second person approved."""
     by = By(given.to_type, given.to_time, given.to_nothing)
     with session.open(Repairs) as store:
         if given.proposal is None and given.stream is not None:
@@ -239,16 +263,15 @@ def repair_subject(session: Admin, given: SubjectToRepair) -> SubjectRepair:
             found = {**done, "applied": True, "overtaken": [], "overtaken_count": 0}
         else:
             raise CommandError(
-                "give `stream`, or `proposal` alone: what was approved says the rest. Nothing was"
-                " changed.",
+                "give `stream`, or `proposal` without other members. Nothing was changed.",
                 ExitCode.USAGE,
             )
     return SubjectRepair.model_validate(found)
 
 
-@router.post("/pass", summary="Let a lane go on behind what is not stored any more.")
+@router.post("/pass", summary="Let a lane skip decisions that are no longer stored.")
 def pass_missing(session: Operator, given: LaneToPass) -> LanePassed:
-    """Pass it. A lane where nothing is missing, or that a dead letter holds, is left alone."""
+    """Skip the gap. A lane without a gap, or held by a dead letter, is not changed."""
     with session.open(Passing) as store:
         done = store.pass_missing(given.subject, given.endpoint, given.reason)
     return LanePassed.model_validate(done)

@@ -1,4 +1,4 @@
-"""The trace of an entry: its whole way, from its batch to its receipts."""
+"""The trace of an entry, from its batch to its receipts."""
 
 from fastapi import APIRouter
 from pydantic import Field
@@ -30,11 +30,11 @@ class TracedEntry(ResponseModel):
     decision: Json = Field(description="What was decided; amounts in minor units.")
     body_bytes: Count
     body_sha256: str
-    body: str | None = Field(description="Byte for byte; null unless bodies are asked for.")
+    body: str | None = Field(description="Byte for byte; null unless bodies are requested.")
 
 
 class TracedAttempt(ResponseModel):
-    """A try."""
+    """An attempt."""
 
     number: int
     finished_at: Time
@@ -42,14 +42,14 @@ class TracedAttempt(ResponseModel):
     status: int | None
     duration_ms: int | None
     error: str | None
-    receipt: Json | None = Field(description="What the receiver signed; null without one.")
+    receipt: Json | None = Field(description="The receiver's signed receipt; null without one.")
     retry_at: Time | None
     response_bytes: Count
-    response: str | None = Field(description="null unless bodies are asked for.")
+    response: str | None = Field(description="null unless bodies are requested.")
 
 
 class TracedEndpoint(ResponseModel):
-    """What happened at an endpoint, the first attempt first."""
+    """What happened at an endpoint, attempts in order."""
 
     endpoint: str
     verdict: Verdict
@@ -58,13 +58,13 @@ class TracedEndpoint(ResponseModel):
 
 
 class Traced(ResponseModel):
-    """A decision on its whole way."""
+    """A decision from its batch to its receipts."""
 
     key: ShownKey
     batch: LedgerRow
     entry: TracedEntry
     endpoints: list[TracedEndpoint]
-    older_attempts: bool = Field(description="There are older attempts than the 500 shown.")
+    older_attempts: bool = Field(description="There are older attempts than the 500 returned.")
 
 
 @router.get("/{key}/trace", summary="Trace an entry.")

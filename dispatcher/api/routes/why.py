@@ -1,4 +1,4 @@
-"""The answer of `holdfast why`, as the API gives it."""
+"""Explanations (`holdfast why`) as API responses."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,9 +23,10 @@ Store = TypeVar("Store", bound=Explains)
 
 @contextmanager
 def explaining(session: Session, store: type[Store]) -> Iterator[Store]:
-    """Lend what explains without what receivers answered: that is with the attempts, on demand.
+    """Lend a store that explains without receivers' responses, which are part of the attempts, on
+    demand.
 
-    What other sessions of the database run is told to operators.
+    Queries of other database sessions are included for operators only.
     """
     with session.open(store) as lent:
         lent.tells_answers = False
@@ -70,23 +71,25 @@ class Named(ResponseModel):
 
 
 class Holder(ResponseModel):
-    """A session that keeps something from everybody."""
+    """A database session that holds a lock."""
 
     pid: int
     application: str
     state: str
     seconds: float
-    query: str = Field(description="Its beginning; empty for viewers.")
+    query: str = Field(description="Beginning of the query; empty for viewers.")
 
 
 class Said(ResponseModel):
-    """One answer."""
+    """One explanation."""
 
     verdict: Verdict
     needs_a_person: bool
     sentence: str
-    also: list[str] = Field(description="What holds it up besides.")
-    command: str | None = Field(description="What resolves it; null where nothing is to be done.")
+    also: list[str] = Field(description="Further reasons that hold it up.")
+    command: str | None = Field(
+        description="The command that resolves it; null if nothing is to be done."
+    )
     behind: "First | None" = Field(description="The entry that goes first, and why it waits.")
     holder: Holder | None
 
@@ -99,7 +102,7 @@ class First(Said):
 
 
 class Facts(ResponseModel):
-    """The figures behind an answer; null where there is none."""
+    """The figures behind an explanation; null if there is none."""
 
     attempts: Count | None = None
     last_outcome: Outcome | None = None
@@ -122,7 +125,7 @@ class Facts(ResponseModel):
 
 
 class AtEndpoint(Said):
-    """An answer for one endpoint."""
+    """An explanation for one endpoint."""
 
     endpoint: str
     entry: Named | None
@@ -130,19 +133,21 @@ class AtEndpoint(Said):
 
 
 class Why(ResponseModel):
-    """Why something is where it is."""
+    """Why an entry or a subject is where it is."""
 
     asked: str
-    verdict: Verdict = Field(description="That of the endpoint where it weighs most.")
+    verdict: Verdict = Field(description="The most severe verdict over all endpoints.")
     needs_a_person: bool
     entry: Named | None
-    answer: Said | None = Field(description="Where no endpoint has anything to do with it.")
+    answer: Said | None = Field(description="Set if no endpoint is concerned.")
     endpoints: list[AtEndpoint]
     notes: list[str]
 
     @classmethod
     def of(cls, asked: str, found: Explained) -> Self:
-        """Return the answer; raises `CommandError` (nothing matched) for what was never seen."""
+        """Return the response; raises `CommandError` (nothing matched) for a key or subject that
+        was never seen.
+        """
         if found.verdict is Verdict.UNKNOWN and found.answer is not None:
             raise CommandError(found.answer.sentence, ExitCode.NOTHING_MATCHED)
         return cls.model_validate(as_row(asked, found))
