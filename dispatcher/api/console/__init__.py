@@ -1,4 +1,4 @@
-"""The operators' console: pages made on the server, filters in the address."""
+"""The operators' console: pages rendered on the server, filters in the URL."""
 
 from fastapi import FastAPI
 

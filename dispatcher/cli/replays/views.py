@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from math import ceil
 from typing import Any
 from uuid import UUID
 
@@ -17,10 +16,9 @@ from dispatcher.operators.common.person import lacks_approval
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.common.words import MEANS
 from dispatcher.operators.replays.store import ReplayStore
+from dispatcher.operators.replays.views import ENDED, drain_text, hold_reason, plan_warnings
 from sink.contract.exits import ExitCode
 from sink.contract.states import ReplayKind, ReplayState, ReplayVerb
-
-ENDED = (ReplayState.APPLIED, ReplayState.CANCELLED)
 
 _LIST = ("id", "verb", "state", "items", "about", "reason", "actor", "created_at", "finished_at")
 
@@ -47,8 +45,8 @@ def show_plan(row: Row) -> None:
             for name, found in counts["endpoints"].items()
         ]
         print_rows(endpoints, ("endpoint", *_kinds(counts)), "At each endpoint")
-    for line in _warnings(row, counts):
-        typer.echo(f"note: {line}")
+    for line in plan_warnings(row, counts.get("overlaps", ())):
+        typer.echo(f"note: {visible(line)}")
     typer.echo(_next(row))
 
 
@@ -65,10 +63,10 @@ def show_progress(row: Row) -> None:
     )
     if row["state"] not in ENDED:
         typer.echo(
-            f"  {done['waiting']} wait ({done['retrying']} for a retry),"
-            f" {done['in_flight']} in flight; remaining: {_duration_text(row)}"
+            f"  {done['waiting']} wait ({done['retrying']} for a retry), {done['in_flight']} in"
+            f" flight; remaining: {drain_text(row['drain_seconds'], row['rate_per_second'])}"
         )
-    endpoints = [{**each, "held_up": _hold_reason(each)} for each in row["endpoints"]]
+    endpoints = [{**each, "held_up": hold_reason(each, display)} for each in row["endpoints"]]
     print_rows(endpoints, _ENDPOINTS, "At each endpoint")
     if done["failed"]:
         typer.echo(f"to see what failed and why: holdfast replay show {id_} --items --json")
@@ -122,7 +120,7 @@ def _findings(row: Row, counts: Row) -> Iterator[str]:
         first, last = (datetime.fromisoformat(counts[each]) for each in ("oldest", "newest"))
         yield f"written   from {display(first)} to {display(last)}"
         yield "order     oldest first; within a subject by sequence"
-        yield f"time      {_duration_text({**row, **counts})}"
+        yield f"time      {drain_text(counts['drain_seconds'], row['rate_per_second'])}"
     if counts["no_op_there"]:
         yield (
             f"no-ops    {counts['no_op_there']} of them are already applied according to signed"
@@ -132,31 +130,6 @@ def _findings(row: Row, counts: Row) -> Iterator[str]:
 
 def _kinds(counts: Row) -> list[ReplayKind]:
     return [kind for kind in ReplayKind if kind in counts["kinds"]]
-
-
-def _warnings(row: Row, counts: Row) -> Iterator[str]:
-    yield from row["obstacles"]
-    for other in counts.get("overlaps", ()):
-        yield (
-            f"{counted(other['entries'], 'entry')} are also in replay {other['id'][:8]}"
-            f" ({other['state']}, by {visible(other['actor'])}); an entry is never in flight from"
-            " both at once"
-        )
-    if counts.get("taken"):
-        yield f"{counted(counts['taken'], 'entry')} left to a running replay"
-    if counts.get("beyond_limit"):
-        yield f"{counted(counts['beyond_limit'], 'entry')} beyond --limit omitted"
-    if counts.get("outside_window"):
-        yield (
-            f"{counted(counts['outside_window'], 'entry')} first attempted longer ago than the"
-            " receiver keeps keys: it may have forgotten them and act again"
-            + (
-                "; --outside-window was given, so they are sent"
-                if row["outside_window"]
-                else ". `apply` refuses this plan; plan again with --outside-window, or with"
-                " a later --since"
-            )
-        )
 
 
 def _next(row: Row) -> str:
@@ -175,31 +148,6 @@ def _next(row: Row) -> str:
             return f"it is running: holdfast replay status {id_}"
         case ReplayState.APPLIED | ReplayState.CANCELLED as state:
             return f"it is {state}: holdfast replay status {id_}"
-
-
-def _duration_text(row: Row) -> str:
-    seconds = row["drain_seconds"]
-    if seconds is None:
-        return "unknown, because neither the replay nor its endpoints have a rate limit"
-    rate = row["rate_per_second"]
-    at = f"at {rate} per second" if rate else "at the rates of its endpoints"
-    return f"at least {_duration(seconds)}, {at}"
-
-
-def _duration(seconds: float) -> str:
-    whole = max(1, ceil(seconds))
-    for name, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if whole >= 2 * size:
-            return f"{ceil(whole / size)} {name}"
-    return f"{whole} s"
-
-
-def _hold_reason(row: Row) -> str | None:
-    if row["endpoint_state"] != "active":
-        return f"the endpoint is {row['endpoint_state']}"
-    if row["breaker"] == "open":
-        return "its breaker is open"
-    return None if row["held_until"] is None else f"held until {display(row['held_until'])}"
 
 
 def _when(row: Row) -> str:

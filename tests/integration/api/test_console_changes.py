@@ -191,7 +191,7 @@ def test_plan_is_made_by_its_form_and_cancelled(desk: Desk) -> None:
     plan = desk.done(form, "/replays", subject="m_plan", state="delivered", reason=WHY, limit="1")
     said = text_of(plan)
     assert "Nothing was sent yet. 1 entry would be." in said
-    assert "left out: the plan is of the first ones only" in said
+    assert "omitted: beyond the limit" in said
     cancel = link_to(plan, "Cancel…")
     assert cancel is not None
     ended = desk.done(desk.ask(cancel), cancel, reason="not needed")

@@ -1,4 +1,4 @@
-"""What a change is told by its form, and the page on which it is confirmed."""
+"""The confirmation page of a change, and parsing of its form."""
 
 import re
 from collections.abc import Sequence
@@ -22,10 +22,10 @@ REASON_CHARACTERS_MAX = 2000
 PRINTS = re.compile(TEXT)
 
 TYPED_ABOVE = 1000
-"""A change of more than so many is made only by somebody who types their number."""
+"""A change of more rows than this is made only if their number is typed."""
 
 CHOSEN_MAX = 200
-"""As many rows of a list are changed at once."""
+"""Maximum number of rows of a list that are changed at once."""
 
 NUMBER_DIGITS_MAX = 18
 
@@ -34,32 +34,32 @@ Choice = TypeVar("Choice", bound=StrEnum)
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A change that waits for its yes."""
+    """A change to be confirmed."""
 
     title: str
     action: str
-    """The address that the form is sent to."""
+    """The URL that the form is posted to."""
 
     button: str
     back: str
     says: Sequence[str]
-    """What will happen, a sentence each, with its numbers."""
+    """What will happen: sentences with numbers."""
 
     warns: Sequence[str] = ()
     kept: Sequence[tuple[str, str]] = ()
-    """Fields that are sent unseen."""
+    """Hidden fields."""
 
     agreed: tuple[str, str] | None = None
-    """The name and the sentence of a box that must be ticked."""
+    """Name and text of a box that must be ticked."""
 
     option: tuple[str, str] | None = None
-    """The name and the sentence of a box that may be ticked."""
+    """Name and text of a box that may be ticked."""
 
     rate: bool = False
     reason: bool = True
     danger: bool = False
     count: int = 0
-    """To be typed where it is above `TYPED_ABOVE`."""
+    """Must be typed if it is above `TYPED_ABOVE`."""
 
 
 def ask(
@@ -69,7 +69,9 @@ def ask(
     rows: Sequence[Sequence[str]] = (),
     columns: Sequence[str] = (),
 ) -> Response:
-    """Return the page of a question; `rows` are what it is about, a text for each of `columns`."""
+    """Return the page of a question. `rows` are the affected rows, one text for each of
+    `columns`.
+    """
     return page(
         request,
         person,
@@ -83,11 +85,11 @@ def ask(
 
 
 def reason_of(form: "Posted") -> str:
-    """Return why; raises `CommandError` (usage) where nothing was said, or what is not kept."""
+    """Return the reason; raises `CommandError` (usage) if it is missing or not printable."""
     reason = form.get("reason", "").replace("\r\n", "\n").strip()
     if not reason or len(reason) > REASON_CHARACTERS_MAX or not PRINTS.fullmatch(reason):
         raise CommandError(
-            f"a change needs a reason of 1 to {REASON_CHARACTERS_MAX} characters that print, for"
+            f"a change needs a reason of 1 to {REASON_CHARACTERS_MAX} printable characters, for"
             " the audit trail. Nothing was changed; go back and give one.",
             ExitCode.USAGE,
         )
@@ -95,20 +97,20 @@ def reason_of(form: "Posted") -> str:
 
 
 def typed(form: "Posted", count: int) -> None:
-    """Raise `CommandError` (usage) where a large number was not typed as it is."""
+    """Raise `CommandError` (usage) if the number of a large change was not typed."""
     if count > TYPED_ABOVE and form.get("typed", "").strip().replace(",", "") != str(count):
         raise CommandError(
-            f"this changes {count:,} at once, and that number was not typed. Nothing was changed;"
-            " go back and type it.",
+            f"this changes {count:,} rows at once, and that number was not typed. Nothing was"
+            " changed; go back and type it.",
             ExitCode.USAGE,
         )
 
 
 def numbers_of(texts: Sequence[str]) -> list[int]:
-    """Return the numbers that were chosen, each once; raises `CommandError` (usage)."""
+    """Return the selected ids without duplicates; raises `CommandError` (usage)."""
     if not texts:
         raise CommandError(
-            "nothing was chosen. Nothing was changed; go back and tick what it is about.",
+            "nothing is selected. Nothing was changed; go back and tick at least one row.",
             ExitCode.USAGE,
         )
     fine = [
@@ -118,7 +120,7 @@ def numbers_of(texts: Sequence[str]) -> list[int]:
     ]
     if len(fine) != len(texts) or len(texts) > CHOSEN_MAX:
         raise CommandError(
-            f"what was chosen is not 1 to {CHOSEN_MAX} numbers. Nothing was changed; go back to the"
+            f"the selection is not 1 to {CHOSEN_MAX} ids. Nothing was changed; go back to the"
             " list.",
             ExitCode.USAGE,
         )
@@ -126,18 +128,18 @@ def numbers_of(texts: Sequence[str]) -> list[int]:
 
 
 def one_of(name: str, text: str, choices: type[Choice]) -> Choice | None:
-    """Read a selection; None for none, `CommandError` (usage) for what cannot be selected."""
+    """Parse a choice; None if empty; raises `CommandError` (usage) for an unknown one."""
     if given(text) is None:
         return None
     try:
         return choices(text)
     except ValueError:
         raise CommandError(
-            f"{name} is one of {', '.join(choices)}. Nothing was changed; correct the filter.",
+            f"{name} must be one of {', '.join(choices)}. Nothing was changed; correct the filter.",
             ExitCode.USAGE,
         ) from None
 
 
 def values(choices: type[StrEnum]) -> tuple[str, ...]:
-    """Return what can be selected."""
+    """Return the choices."""
     return tuple(each.value for each in choices)

@@ -1,4 +1,4 @@
-"""What a page asks for: fields of filters, and reading what was given."""
+"""Fields of filters, and parsing of their values."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -9,7 +9,7 @@ from sink.contract.exits import CommandError, ExitCode
 
 
 class Field(NamedTuple):
-    """One filter of a list; `choices` make it a selection, beside "any"."""
+    """A filter of a list. With `choices` it is a drop-down that also has "any"."""
 
     name: str
     label: str
@@ -19,21 +19,21 @@ class Field(NamedTuple):
 
 
 def given(text: str) -> str | None:
-    """Return what a form's field holds; None where it was left empty.
+    """Return the value of a field; None if it is blank.
 
-    Raises `CommandError` (usage) for what the database cannot hold, and for more than names have.
+    Raises `CommandError` (usage) for a text with a NUL character or a text longer than any name.
     """
     if "\0" in text or len(text) > NAME_CHARACTERS_MAX:
         raise CommandError(
-            f"a text has {NAME_CHARACTERS_MAX:,} characters at most and no NUL among them. Nothing"
-            " was changed; correct it.",
+            f"a text must have at most {NAME_CHARACTERS_MAX:,} characters and no NUL character."
+            " Nothing was changed; correct it.",
             ExitCode.USAGE,
         )
     return text if text.strip() else None
 
 
 def moment(name: str, text: str) -> datetime | None:
-    """Read a time with a zone (RFC 3339); raises `CommandError` for anything else."""
+    """Parse a time with a zone (RFC 3339); raises `CommandError` (usage) for any other text."""
     if given(text) is None:
         return None
     try:
@@ -50,7 +50,7 @@ def moment(name: str, text: str) -> datetime | None:
 
 
 def whole(name: str, text: str) -> int | None:
-    """Read a number from 0 on; raises `CommandError` for anything else."""
+    """Parse a number >= 0; raises `CommandError` (usage) for any other text."""
     if given(text) is None:
         return None
     plain = text.strip()

@@ -59,13 +59,13 @@ class Files(StaticFiles):
 
 @cache
 def asset(name: str) -> str:
-    """Return the address of a static file; it changes with the file."""
+    """Return the URL of a static file; it contains a hash of the content."""
     digest = hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:HASH_DIGITS]
     return f"/static/{name}?v={digest}"
 
 
 def link(path: str, **query: Any) -> str:
-    """Return an address; what is None or empty is left out of its query.
+    """Return a URL; empty and None parameters are omitted from its query.
 
     >>> link("/entries", subject="a b", type=None)
     '/entries?subject=a+b'
@@ -76,7 +76,7 @@ def link(path: str, **query: Any) -> str:
 
 @cache
 def environment() -> Environment:
-    """Return the templates: everything is escaped, and a name that is unknown is an error."""
+    """Return the template environment: all values are escaped, and an unknown name is an error."""
     made = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,

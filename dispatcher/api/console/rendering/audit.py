@@ -1,4 +1,4 @@
-"""What an audit row is about, as an address; and its detail without what is secret. Pure."""
+"""Links from audit rows to their targets, and their details without secrets. Pure."""
 
 import json
 import re
@@ -22,7 +22,7 @@ _NAMED = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
 
 
 def page_of(action: str, target: str) -> str | None:
-    """Return where the target of an action is shown; None where it is nowhere.
+    """Return the URL of the page of an action's target; None if it has no page.
 
     >>> page_of("dead.dismiss", "dead letter 7"), page_of("endpoint.paused", "payouts")
     ('/dead/7', '/endpoints/payouts')
@@ -44,7 +44,7 @@ def page_of(action: str, target: str) -> str | None:
 
 
 def detail_text(detail: Mapping[str, Any]) -> str:
-    """Return what else is known of an action as JSON; values of headers are left out."""
+    """Return an action's details as JSON, without values of headers."""
     return json.dumps(_told(detail), indent=2, ensure_ascii=False) if detail else ""
 
 

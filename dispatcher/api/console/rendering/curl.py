@@ -1,6 +1,6 @@
-"""An entry's request as a command line, for a person who wants to see what the receiver saw. Pure.
+"""An entry's request as a `curl` command. Pure.
 
-The signature and the values of an operator's headers are left out.
+The signature and the values of configured headers are redacted.
 """
 
 import shlex
@@ -13,18 +13,18 @@ from sink.contract.states import EnvelopeStyle
 from sink.contract.wire import WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP
 
 LEFT_OUT = "REDACTED"
-"""Where a signature or a token would be; what is sent like this is refused by a receiver."""
+"""In place of a signature or a token, so that a receiver refuses the request as it stands."""
 
 
 class Copy(NamedTuple):
-    """A command line that sends what the dispatcher sends to one endpoint, unsigned."""
+    """A command that sends what the dispatcher sends to one endpoint, unsigned."""
 
     endpoint: str
     command: str
 
 
 def copy_of(entry: Mapping[str, Any], endpoint: Mapping[str, Any]) -> Copy:
-    """Return the request of `Entries.entry` to an endpoint as `curl` would send it."""
+    """Return the request for a row of `Entries.entry` to an endpoint as a `curl` command."""
     custom: Headers = tuple((name, LEFT_OUT) for name in sorted(joined(endpoint)))
     composer = Composer("holdfast", EnvelopeStyle(endpoint["envelope"]), custom)
     request = composer.compose(

@@ -1,4 +1,4 @@
-"""Two bodies line by line: what was written then, and what a replay brought. Pure."""
+"""A line diff of two bodies: what was written, and what a diverged replay contains. Pure."""
 
 from collections import Counter
 from difflib import SequenceMatcher
@@ -7,19 +7,20 @@ from typing import NamedTuple
 from dispatcher.api.console.rendering.filters import pretty
 
 WORK_MAX = 4_000_000
-"""Pairs of equal lines, times the lines: beyond this, which takes a tenth of a second, texts are
-shown one after the other. Lines that repeat themselves make comparing them a matter of the cube."""
+"""Limit for pairs of equal lines times the number of lines, about a tenth of a second. Beyond it,
+texts are shown one after the other, because the cost of comparing repeated lines is cubic.
+"""
 
 
 class Line(NamedTuple):
-    """A line of the one (`then`), of the other (`now`), or of both (empty)."""
+    """A line of one side (`then` or `now`), or of both (empty)."""
 
     side: str
     text: str
 
 
 def differing(then: str | None, now: str | None) -> list[Line]:
-    """Return the lines of two JSON texts, where one is none those of the other.
+    """Return the diff of two JSON texts; None stands for an absent text.
 
     >>> [tuple(line) for line in differing('{"a": 1}', '{"a": 2}')]
     [('', '{'), ('then', '  "a": 1'), ('now', '  "a": 2'), ('', '}')]

@@ -1,4 +1,4 @@
-"""The way of an entry, as steps with the time that lies between them. Pure."""
+"""The timeline of an entry: steps with the time between them. Pure."""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ Row = dict[str, Any]
 
 
 class Step(NamedTuple):
-    """Something that happened. `gap` is the time since the step before, with its sign, or ""."""
+    """A step of the timeline. `gap` is the signed time since the step before, or ""."""
 
     at: datetime | None
     gap: str
@@ -32,7 +32,7 @@ class Way(NamedTuple):
 MINOR = "_minor"
 
 ALL_SHOWN_MAX = 5
-"""Of more attempts the first and the newest are shown."""
+"""Of more attempts than this, only the first and the newest are shown."""
 
 NEWEST_SHOWN = 3
 
@@ -48,7 +48,7 @@ TONES = {
 
 
 def ways(found: Row) -> list[Way]:
-    """Return the steps of a `Trace.trace`: first those to the lanes, then each endpoint's."""
+    """Return the steps of a `Trace.trace`: first those up to routing, then each endpoint's."""
     entry, batch = found["entry"], found["batch"]
     steps: list[Step] = []
     _add(steps, entry["occurred_at"], "decided", "idle", "by the job, in event time")
@@ -57,8 +57,8 @@ def ways(found: Row) -> list[Way]:
         batch["written_at"],
         "written",
         "good",
-        f"by batch {batch['batch_id']} of stream {batch['stream']}, in one transaction with all"
-        f" that it has: {counted(batch['entry_count'], 'entry', 'entries')}",
+        f"by batch {batch['batch_id']} of stream {batch['stream']}, in one transaction with"
+        f" {counted(batch['entry_count'], 'entry', 'entries')}",
     )
     if batch["routed_at"] is None:
         steps.append(Step(None, "", "routed", "wait", "waits for a dispatcher"))
@@ -72,7 +72,7 @@ def ways(found: Row) -> list[Way]:
 
 
 def decided(decision: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return names and values of what was decided; amounts with their currency, where it is known.
+    """Return names and values of a decision; amounts with their currency, if known.
 
     >>> decided({"limit_minor": 5_000_000, "currency": "USD"})
     [('limit', '50,000.00 USD'), ('currency', 'USD')]
@@ -93,8 +93,8 @@ def _attempts(rows: list[Row], begun: datetime) -> list[Step]:
     for row in rows:
         if row in left_out:
             if row is left_out[-1]:
-                said_so = f"{len(left_out)} attempts between"
-                _add(steps, row["finished_at"], said_so, "idle", "all of them are below")
+                said_so = f"{len(left_out)} further attempts"
+                _add(steps, row["finished_at"], said_so, "idle", "all are listed below")
             continue
         said = [f"HTTP {row['status']}"] if row["status"] is not None else []
         said += [f"took {row['duration_ms']} ms"] if row["duration_ms"] is not None else []
@@ -124,7 +124,7 @@ def _add(
 
 
 def _moment(text: Any) -> datetime | None:
-    """Read a receiver's time; None for one that is none, or has no zone."""
+    """Parse a receiver's time; None if it is not one or has no zone."""
     try:
         found = datetime.fromisoformat(str(text))
     except ValueError:

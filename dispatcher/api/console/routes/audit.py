@@ -1,4 +1,4 @@
-"""Audit: what people did, and what a dispatcher did that people should know of."""
+"""Audit: what people did, and notable actions of dispatchers."""
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
@@ -26,7 +26,7 @@ def list_actions(
     until: str = "",
     before: str = "",
 ) -> Response:
-    """Show what was done, the newest first."""
+    """Show actions, the newest first."""
     wanted = WantedActions(
         given(actor), given(action), given(target), moment("since", since), moment("until", until)
     )

@@ -32,7 +32,7 @@ BatchId = Annotated[int, Query(ge=0, le=NUMBER_MAX)]
 def list_batches(
     request: Request, person: Person, stream: str = "", query_id: str = "", before: str = ""
 ) -> Response:
-    """Show the streams, and the newest batches of one: of the only one, where none is named."""
+    """Show the streams and the newest batches of one; of the only stream, if none is given."""
     below, checkpoint = whole("before", before), query_of(query_id)
     with person.session.open(OperatorStore) as streams:
         known = streams.streams()
@@ -64,7 +64,7 @@ def list_batches(
 def show_batch(
     request: Request, person: Person, stream: str, batch_id: BatchId, query_id: str = ""
 ) -> Response:
-    """Show a batch: its counts, where it was read from, what became of it."""
+    """Show a batch: its counts, its source offsets, the delivery of its entries."""
     with person.session.open(Lineage) as store:
         found = store.batch(stream, batch_id, query_of(query_id))
     return page(
@@ -87,7 +87,7 @@ def show_difference(
     number: str = "",
     body: str = "",
 ) -> Response:
-    """Show what a replay brought beside what was written; the bodies to operators who ask."""
+    """Show a diverged replay next to what was written, to operators with bodies on demand."""
     with person.session.open(Lineage) as store:
         found = store.divergence(
             stream,
@@ -121,14 +121,14 @@ def show_difference(
 
 
 def query_of(text: str) -> UUID | None:
-    """Read a checkpoint's id; raises `CommandError` (usage) for what is none."""
+    """Parse a checkpoint's query id; raises `CommandError` (usage) if it is not a UUID."""
     if given(text) is None:
         return None
     try:
         return UUID(text)
     except ValueError:
         raise CommandError(
-            "query_id is not the id of a checkpoint. Nothing was changed; correct the address.",
+            "query_id is not a UUID. Nothing was changed; correct the URL.",
             ExitCode.USAGE,
         ) from None
 
@@ -140,7 +140,7 @@ def _note(person: Login, found: dict[str, Any]) -> None:
 
 
 def _sources(offsets: dict[str, Any] | None) -> list[str]:
-    """Return where each source was read from, as text."""
+    """Return the offsets of each source as text."""
     if offsets is None:
         return []
     if "text" in offsets:

@@ -1,4 +1,4 @@
-"""Database: what holds it up, how large it is, whether it fits this version."""
+"""Database: old snapshots, sizes, partitions, connections, schema revision."""
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
@@ -16,7 +16,7 @@ DAYS_SHOWN = 14
 
 @router.get("/database")
 def show_database(request: Request, person: Person) -> Response:
-    """Show the database; what other sessions run is shown to operators."""
+    """Show the database. Queries of other sessions are shown to operators only."""
     with person.session.open(Database) as store:
         found = store.look()
     return page(

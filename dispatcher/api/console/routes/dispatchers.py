@@ -1,4 +1,4 @@
-"""Dispatchers: those that run, and those that died at their work."""
+"""Dispatcher processes, running and crashed."""
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
@@ -13,7 +13,7 @@ router = APIRouter(dependencies=[Depends(no_others)])
 
 @router.get("/dispatchers")
 def list_dispatchers(request: Request, person: Person) -> Response:
-    """Show every dispatcher that was never seen to end."""
+    """Show every dispatcher that did not stop normally."""
     with person.session.open(Dispatchers) as store:
         rows = store.instances()
     alive = sum(row["alive"] for row in rows)

@@ -1,4 +1,4 @@
-"""Endpoints: how each is doing, its settings, and whether it is sent to."""
+"""Endpoints: state, backlog and settings; pause, resume, disable."""
 
 from typing import Annotated, Any
 
@@ -22,14 +22,14 @@ Name = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9_.-]{0,62}$")]
 Operator = Annotated[Login, Depends(Acting(AccessRole.OPERATOR))]
 
 LOOKED_AT_MINUTES = 1
-"""Of the overview only what is so now is shown."""
+"""Only the current values of the overview are shown."""
 
 STATES = {
     "pause": EndpointState.PAUSED,
     "resume": EndpointState.ACTIVE,
     "disable": EndpointState.DISABLED,
 }
-DONE = {"pause": "paused", "resume": "sent to again", "disable": "disabled"}
+DONE = {"pause": "paused", "resume": "resumed", "disable": "disabled"}
 
 
 @router.get("/endpoints")
@@ -49,7 +49,7 @@ def list_endpoints(request: Request, person: Person) -> Response:
 
 @router.get("/endpoints/{name}")
 def show_endpoint(request: Request, person: Person, name: Name) -> Response:
-    """Show one endpoint; secrets are named, and values of headers left out."""
+    """Show one endpoint. Secrets are shown as references, header values omitted."""
     with person.session.open(OperatorStore) as store:
         row = store.endpoint(name)
     return page(
@@ -63,7 +63,7 @@ def show_endpoint(request: Request, person: Person, name: Name) -> Response:
 
 @router.get("/endpoints/{name}/{do}")
 def ask_state(request: Request, person: Person, name: Name, do: str) -> Response:
-    """Ask whether an endpoint shall be paused, resumed or disabled."""
+    """Ask for confirmation to pause, resume or disable an endpoint."""
     _known(do)
     with person.session.open(OperatorStore) as store:
         row = store.endpoint(name)
@@ -84,12 +84,12 @@ def ask_state(request: Request, person: Person, name: Name, do: str) -> Response
 
 @router.post("/endpoints/{name}/{do}")
 def set_state(request: Request, person: Operator, name: Name, do: str, form: Form) -> Response:
-    """Pause or resume an endpoint; an administrator also disables it, and takes that back."""
+    """Pause or resume an endpoint. Administrators also disable it, and resume a disabled one."""
     reason, state = reason_of(form), _known(do)
     admin = person.may(AccessRole.ADMIN)
     if state is EndpointState.DISABLED and not admin:
         raise CommandError(
-            f"endpoint {name} is disabled by administrators only. Nothing was changed; pause it.",
+            f"only administrators disable an endpoint. Nothing was changed; pause {name} instead.",
             ExitCode.USAGE,
         )
     with person.session.open(OperatorStore) as store:
@@ -102,7 +102,7 @@ def set_state(request: Request, person: Operator, name: Name, do: str, form: For
 def _known(do: str) -> EndpointState:
     if do not in STATES:
         raise CommandError(
-            f"an endpoint can {', '.join(STATES)}. Nothing was changed; go back to it.",
+            f"an endpoint's actions are {', '.join(STATES)}. Nothing was changed; go back to it.",
             ExitCode.NOTHING_MATCHED,
         )
     return STATES[do]
@@ -121,20 +121,25 @@ def _effect(do: str, row: dict[str, Any]) -> list[str]:
     subjects = "1 subject waits" if waits == 1 else f"{waits:,} subjects wait"
     if do == "resume":
         return [
-            f"It is sent to again: {subjects}, and each goes on in its order.",
-            "What was decided meanwhile is delivered too.",
+            f"Sending resumes: {subjects}, and each continues in order.",
+            "Entries written in the meantime are delivered, too.",
             *_stays(row["stopped_lanes"]),
         ]
     return [
-        f"Nothing more is sent to it: {subjects}, and what is decided from now on waits in order.",
-        "Nothing is lost and no try is counted; requests under way come to their end.",
+        f"Nothing more is sent to it: {subjects}, and new entries wait in order.",
+        "Nothing is lost and no attempt is counted; requests in flight finish.",
     ]
 
 
 def _stays(stopped: int) -> list[str]:
     if not stopped:
         return []
-    return [f"{counted(stopped, 'subject')} behind a dead letter stay stopped: decide about that."]
+    return [
+        (
+            f"{counted(stopped, 'subject')} behind a dead letter stay stopped until the dead"
+            " letter is resolved."
+        )
+    ]
 
 
 def _warns(do: str, row: dict[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Entries: the newest, found by filters, and one from its batch to its receipt."""
+"""Entries: a filtered list, and one entry from its batch to its receipts."""
 
 from http import HTTPStatus
 from typing import Annotated
@@ -33,11 +33,11 @@ KeyText = Annotated[str, Path(max_length=64)]
 
 
 def operating(person: Person) -> Login:
-    """Return who looks, where that is an operator; raises 403 for a viewer."""
+    """Return the login of an operator; raises 403 for a viewer."""
     if not person.may(AccessRole.OPERATOR):
         raise HTTPException(
             HTTPStatus.FORBIDDEN,
-            f"this needs the role operator, and {person.session.holder.name} is a viewer. Nothing"
+            f"this requires the role operator; {person.session.holder.name} is a viewer. Nothing"
             " was changed.",
         )
     return person
@@ -66,7 +66,7 @@ def list_entries(
     )
     if wanted.batch_id is not None and wanted.stream is None:
         raise CommandError(
-            "a batch needs its stream: name that too. Nothing was changed.", ExitCode.USAGE
+            "a batch needs its stream: give both. Nothing was changed.", ExitCode.USAGE
         )
     place = Place.of(before) if before else None
     asked = {
@@ -109,7 +109,7 @@ def list_entries(
 
 @router.get("/entries/{key}")
 def show_entry(request: Request, person: Person, key: KeyText, body: str = "") -> Response:
-    """Show one entry: why it is where it is, its way, its attempts; its body on demand."""
+    """Show one entry: its explanation, timeline and attempts; its body on demand."""
     wanted, asked = key_of(key), shows(request, person, body)
     with explaining(person.session, CachedTrace) as store:
         store.tells_answers = asked
@@ -151,7 +151,7 @@ def show_entry(request: Request, person: Person, key: KeyText, body: str = "") -
 def show_request(
     request: Request, person: Annotated[Login, Depends(operating)], key: KeyText, body: str = ""
 ) -> Response:
-    """Show what is sent to each endpoint of an entry, as `curl` would send it; on demand."""
+    """Show an entry's request to each endpoint as a `curl` command, on demand."""
     wanted, asked = key_of(key), shows(request, person, body)
     with person.session.open(Entries) as store:
         entry = store.entry(wanted)
@@ -173,7 +173,7 @@ def show_request(
 
 
 def key_of(text: str) -> Key:
-    """Read a key as receivers get it; raises `CommandError` for anything else."""
+    """Parse a key as receivers get it; raises `CommandError` (usage) for any other text."""
     try:
         return Key.parse(text)
     except NotCanonical as error:

@@ -32,11 +32,11 @@ DIGITS = 16
 ACTOR = "console"
 
 AWAY = "away"
-"""The fingerprint of a database that cannot be asked."""
+"""The fingerprint while the database is unavailable."""
 
 
 class Live:
-    """The newest fingerprint."""
+    """The newest fingerprint, cached for a tick."""
 
     def __init__(self, pool: OperatorPool, clock: Callable[[], float] = seconds) -> None:
         self._pool = pool
@@ -46,9 +46,10 @@ class Live:
         self._looking = Lock()
 
     def now(self) -> str:
-        """Return a fingerprint of at most a tick ago; while somebody looks, the one before.
+        """Return a fingerprint at most one tick old; while another request reads, the previous one.
 
-        Empty before the first look, which browsers take for no event."""
+        Empty before the first read, which browsers ignore.
+        """
         if self._clock() >= self._until and self._looking.acquire(blocking=False):
             try:
                 self._seen = self._look()
@@ -87,18 +88,18 @@ def _delivery(now: dict[str, Any]) -> list[Any]:
 
 
 def digest(seen: Any) -> str:
-    """Return a short fingerprint of values."""
+    """Return a short hash of values."""
     return hashlib.sha256(json.dumps(seen, default=str).encode()).hexdigest()[:DIGITS]
 
 
 def live_of(app: FastAPI) -> Live:
-    """Return the one of this application; `install` made it."""
+    """Return the application's fingerprint cache, which `install` created."""
     live: Live = app.state.live
     return live
 
 
 def install(app: FastAPI) -> None:
-    """Make the one of this application."""
+    """Create the application's fingerprint cache."""
     app.state.live = Live(app.state.pool)
 
 
@@ -109,7 +110,9 @@ CONTENT_TYPE = "text/event-stream"
 
 @router.get("/live")
 def live(request: Request) -> Response:
-    """Say what is to be seen now, or that the login is over; another status would end it all."""
+    """Send the fingerprint, or the end of the login. Another status would stop the browser's
+    retries.
+    """
     try:
         person(request)
     except LoginNeededError:

@@ -1,4 +1,4 @@
-"""Quarantine: rows that were set aside, put back or dismissed."""
+"""Quarantine: rows that were set aside; put back, dismiss."""
 
 from typing import Annotated, Any
 
@@ -61,7 +61,7 @@ def list_rows(
     which: str = "",
     before: str = "",
 ) -> Response:
-    """Show rows that were set aside, the newest first, without their texts."""
+    """Show quarantined rows, the newest first, without their text."""
     why, below, shown = (
         one_of("reason", reason, QuarantineReason),
         whole("before", before),
@@ -97,7 +97,7 @@ def list_rows(
 
 @router.get("/quarantine/selected")
 def ask_selected(request: Request, person: Person, do: str = "", id: Chosen = []) -> Response:  # noqa: A002, B006 - the parameter's name; it is never changed
-    """Ask whether the chosen rows shall be dismissed, or put back."""
+    """Ask for confirmation to dismiss the selected rows, or to put them back."""
     ids = numbers_of(id)
     with person.session.open(Quarantine) as store:
         rows, before = open_among(store, ids)
@@ -107,7 +107,7 @@ def ask_selected(request: Request, person: Person, do: str = "", id: Chosen = []
             can_go_back(rows, {row["id"]: row["row"] for row in rows})
         elif do != DISMISS:
             raise CommandError(
-                f"do is {DISMISS} or {REQUEUE}. Nothing was changed; go back to the list.",
+                f"do must be {DISMISS} or {REQUEUE}. Nothing was changed; go back to the list.",
                 ExitCode.USAGE,
             )
     question = _question(do, len(rows), _row(rows), kept, len(before))
@@ -119,7 +119,7 @@ def ask_selected(request: Request, person: Person, do: str = "", id: Chosen = []
 
 @router.get("/quarantine/{number}", dependencies=strict)
 def show_row(request: Request, person: Person, number: Number, text: str = "") -> Response:
-    """Show one row; its text to operators who ask, which is noted."""
+    """Show one row, to operators with its text on demand, which is audited."""
     with person.session.open(Quarantine) as store:
         [row] = store.take([number])
         waiting = store.proposals(limit=ROWS, target=target(number))
@@ -141,7 +141,7 @@ def show_row(request: Request, person: Person, number: Number, text: str = "") -
 
 @router.post("/quarantine/dismiss")
 def dismiss(request: Request, person: Operator, form: Form) -> Response:
-    """Close rows that need nothing more."""
+    """Dismiss rows that need no action."""
     reason, ids = reason_of(form), numbers_of(form.getlist("id"))
     with person.session.open(Quarantine) as store:
         rows, before = open_among(store, ids)
@@ -176,7 +176,7 @@ def requeue(request: Request, person: Operator, form: Form) -> Response:
     if refused:
         first = refused[0]
         said += (
-            f" {_some(len(refused))} refused again and still open: row {first['id']},"
+            f" {_some(len(refused))} refused again and stay open: row {first['id']},"
             f" {first['detail']}."
         )
     return away(request, person, _after(ids), said, tone="bad" if refused else "good")
@@ -185,7 +185,7 @@ def requeue(request: Request, person: Operator, form: Form) -> Response:
 def _question(
     do: str, count: int, row: str, kept: list[tuple[str, str]], resolved: int
 ) -> Question:
-    notes = [f"{_some(resolved)} resolved already, and left alone."] if resolved else []
+    notes = [f"{_some(resolved)} already resolved and not changed."] if resolved else []
     if do == DISMISS:
         return Question(
             title=f"Dismiss {row}",
@@ -193,7 +193,7 @@ def _question(
             button=f"Dismiss {row}",
             back="/quarantine",
             says=(
-                f"{row[0].upper()}{row[1:]} will be closed without becoming an entry.",
+                f"{row[0].upper()}{row[1:]} will be dismissed without becoming an entry.",
                 "Nothing is deleted: it stays in the quarantine with your reason.",
             ),
             warns=notes,
@@ -208,14 +208,14 @@ def _question(
         back="/quarantine",
         says=(
             f"{row[0].upper()}{row[1:]} will be written to the outbox by the sink, and delivered.",
-            "A key that was used before is written no second time.",
+            "A key that exists is not written a second time.",
             "A row that is refused again stays open.",
         ),
         warns=notes,
         kept=kept,
         option=(
             "keep_repeats",
-            "Also write what is older than its subject's newest entry, or repeats its type",
+            "Also write entries that are older than their subject's newest, or repeat its type",
         ),
         count=count,
     )
@@ -230,7 +230,7 @@ def _some(count: int) -> str:
 
 
 def _resolved_before(count: int) -> str:
-    return f"; {_some(count)} resolved already" if count else ""
+    return f"; {_some(count)} already resolved" if count else ""
 
 
 def _after(ids: list[int]) -> str:

@@ -1,4 +1,4 @@
-"""The box at the top: a key, a subject, or one entry of a subject."""
+"""The search box: a key, a subject, or one entry of a subject."""
 
 import re
 from http import HTTPStatus
@@ -22,7 +22,7 @@ SEQUENCE = re.compile(r"[0-9]{1,18}\Z")
 
 @router.get("/search")
 def search(person: Person, q: str = "") -> Response:
-    """Go to the entry or the subject that `q` names, or to the subjects that begin so."""
+    """Redirect to the entry or subject that `q` names, else to the subjects with that prefix."""
     sought = (given(q) or "").strip()
     if KEY.fullmatch(sought):
         return _to(f"/entries/{sought}")
@@ -38,9 +38,10 @@ def search(person: Person, q: str = "") -> Response:
 
 
 def entry_of_subject(sought: str) -> tuple[str, int] | None:
-    """Return the subject and the sequence that a text names; None where it names none.
+    """Return the subject and the sequence that a text names; None if it names none.
 
-    By hand, in one pass: what a pattern would try here grows with the square of the spaces.
+    Parsed by hand in one pass, because a regular expression would backtrack quadratically on
+    spaces.
 
     >>> entry_of_subject("m_1 # 7"), entry_of_subject("m_1  7"), entry_of_subject("m_17")
     (('m_1', 7), ('m_1', 7), None)
@@ -60,12 +61,12 @@ def entry_of_subject(sought: str) -> tuple[str, int] | None:
 def _is_subject(person: Person, name: str) -> bool:
     with person.session.open(Subjects) as store:
         rows, _ = store.subjects(WantedSubjects(name), limit=1)
-    # Of all names that begin so, the name itself comes first.
+    # Of all names with this prefix, the name itself comes first.
     return bool(rows) and bool(rows[0]["name"] == name)
 
 
 def _key_of(person: Person, subject: str, sequence: int) -> str | None:
-    """Return the key of an entry; None where it is not stored."""
+    """Return the key of an entry; None if it is not stored."""
     if sequence == 0:
         return None
     try:

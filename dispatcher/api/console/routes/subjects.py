@@ -1,4 +1,4 @@
-"""Subjects: by name, by what holds them up, and one with its lanes in their order."""
+"""Subjects: by name, by what holds them up, and one with its lanes."""
 
 from typing import Annotated
 
@@ -63,7 +63,7 @@ def list_subjects(
 
 @router.get("/subjects/show")
 def show_subject(request: Request, person: Person, name: str) -> Response:
-    """Show one subject: what it waits for, its lanes, its last entries."""
+    """Show one subject: what it waits for, its lanes, its newest entries."""
     with person.session.open(Subjects) as store:
         found = store.subject(name)
     with explaining(person.session, CachedTrace) as asked:
@@ -85,14 +85,14 @@ def show_subject(request: Request, person: Person, name: str) -> Response:
 
 @router.get("/subjects/pass")
 def ask_pass(request: Request, person: Person, name: Named, endpoint: Named) -> Response:
-    """Ask whether a lane shall go on behind what is not stored any more."""
+    """Ask for confirmation to skip decisions that are no longer stored."""
     with person.session.open(Subjects) as store:
         found = store.subject(name)
     lane = next((each for each in found["lanes"] if each["endpoint"] == endpoint), None)
     if lane is None:
         raise CommandError(
-            f"there is no lane of {one_line(name)} at {one_line(endpoint)}. Nothing was changed; go"
-            " back to the subject.",
+            f"{one_line(name)} has no lane at {one_line(endpoint)}. Nothing was changed; go back"
+            " to the subject.",
             ExitCode.NOTHING_MATCHED,
         )
     missing = lane["delivered_sequence"] + 1
@@ -100,15 +100,18 @@ def ask_pass(request: Request, person: Person, name: Named, endpoint: Named) -> 
         request,
         person,
         Question(
-            title=f"Pass what is missing of {one_line(name)}",
+            title=f"Skip missing decisions of {one_line(name)}",
             action="/subjects/pass",
-            button="Pass it",
+            button="Skip them",
             back=link("/subjects/show", name=name),
             says=(
-                f"Sequence {missing:,}, and what is missing right behind it, is stored no more.",
-                f"{endpoint} never gets it; the lane goes on with the first decision that is.",
+                f"Sequence {missing:,}, and any missing directly after it, are no longer stored.",
+                (
+                    f"{endpoint} never gets them; the lane continues with the first decision that"
+                    " is stored."
+                ),
             ),
-            warns=("A backup may have them: look there first. This cannot be taken back.",),
+            warns=("A backup may contain them: check that first. This cannot be undone.",),
             kept=(("name", name), ("endpoint", endpoint)),
             danger=True,
         ),
@@ -117,22 +120,22 @@ def ask_pass(request: Request, person: Person, name: Named, endpoint: Named) -> 
 
 @router.post("/subjects/pass")
 def pass_missing(request: Request, person: Operator, form: Form) -> Response:
-    """Pass it. A lane where nothing is missing, or that a dead letter holds, is left alone."""
+    """Skip them. A lane where nothing is missing, or that a dead letter holds, is left alone."""
     reason = reason_of(form)
     name, endpoint = (given(form.get(each, "")) or "" for each in ("name", "endpoint"))
     with person.session.open(Passing) as store:
         done = store.pass_missing(name, endpoint, reason)
     first, last, then = done["passed_from"], done["passed_to"], done["next_sequence"]
     which = f"Sequence {first:,}" if first == last else f"Sequences {first:,} to {last:,}"
-    goes_on = "nothing is left to deliver" if then is None else f"the lane goes on with {then:,}"
-    said = f"{which} passed at {endpoint}; {goes_on}."
+    goes_on = "nothing is left to deliver" if then is None else f"the lane continues with {then:,}"
+    said = f"{which} skipped at {endpoint}; {goes_on}."
     return away(request, person, link("/subjects/show", name=name), said)
 
 
 def _silenced(text: str) -> bool:
     if text not in ("", *SILENCED):
         raise CommandError(
-            f"silenced is {SILENCED[0]}, or nothing. Nothing was changed; correct the address.",
+            f"silenced must be {SILENCED[0]} or empty. Nothing was changed; correct the URL.",
             ExitCode.USAGE,
         )
     return bool(text)
@@ -143,6 +146,6 @@ def _held(text: str) -> Held | None:
         return Held(text) if text else None
     except ValueError:
         raise CommandError(
-            f"held is one of {', '.join(Held)}. Nothing was changed; choose one of them.",
+            f"held must be one of {', '.join(Held)}. Nothing was changed; choose one of them.",
             ExitCode.USAGE,
         ) from None

@@ -1,4 +1,4 @@
-"""Suppressed decisions: recorded and not written, because they repeat one or were overtaken."""
+"""Suppressed decisions: recorded but not written, because they repeat one or were overtaken."""
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
@@ -76,7 +76,7 @@ def list_suppressed(
 
 @router.get("/suppressed/{key}")
 def show_suppressed(request: Request, person: Person, key: KeyText, body: str = "") -> Response:
-    """Show one suppressed decision; its content to operators who ask, which is noted."""
+    """Show one suppressed decision, to operators with its content on demand, which is audited."""
     with person.session.open(SuppressedDecisions) as store:
         found = store.decision(key_of(key))
     asked = shows(request, person, body)

@@ -6,8 +6,7 @@ import pytest
 from jinja2 import UndefinedError
 
 from dispatcher.api.console.forms.fields import moment, whole
-from dispatcher.api.console.frame.templating import SCREENS
-from dispatcher.api.console.frame.templating import environment, link
+from dispatcher.api.console.frame.templating import SCREENS, environment, link
 from dispatcher.api.console.rendering.charts import Series, per_minute, percentiles
 from dispatcher.api.console.rendering.curl import copy_of
 from dispatcher.api.console.rendering.filters import (
@@ -182,7 +181,7 @@ def test_way_of_many_attempts_shows_the_first_and_the_newest() -> None:
     _, there = ways(_found(12))
     assert [step.what for step in there.steps] == [
         "attempt 1: failed",
-        "8 attempts between",
+        "8 further attempts",
         "attempt 10: failed",
         "attempt 11: failed",
         "attempt 12: failed",

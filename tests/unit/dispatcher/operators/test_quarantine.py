@@ -83,9 +83,9 @@ def test_corrected_row_is_for_one_number(tmp_path: Path) -> None:
     [
         (b'{"a": "\xff"}', r"is not UTF-8 text \(byte 7\)"),
         ('{"a": 1}'.encode("utf-16"), "is not UTF-8 text"),
-        (b'%b\n{"id": 2', "line 2 is not as"),
-        (b'%b\n{"id": 2}', "line 2 is not as"),
-        (b"%b\n%b", "row 1 is there twice"),
+        (b'%b\n{"id": 2', "line 2 is not a JSON object"),
+        (b'%b\n{"id": 2}', "line 2 is not a JSON object"),
+        (b"%b\n%b", "row 1 is duplicate"),
     ],
 )
 def test_file_of_a_corrected_row_that_cannot_be_meant_is_named(
@@ -138,7 +138,7 @@ def test_lines_go_to_no_directory_that_could_not_take_them(tmp_path: Path) -> No
     with pytest.raises(CommandError, match="is not a directory"):
         write_lines(tmp_path / "nowhere", {1: "{}"})
     (tmp_path / "part-0.parquet").touch()
-    with pytest.raises(CommandError, match="holds Parquet files"):
+    with pytest.raises(CommandError, match="Parquet files"):
         write_lines(tmp_path, {1: "{}"})
 
 
