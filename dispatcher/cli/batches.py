@@ -147,7 +147,7 @@ def _show_difference(found: Row) -> None:
     batch, divergence, rows = found["batch"], found["divergence"], found["rows"]
     typer.echo(
         f"{_title(batch)}, written {display(batch['written_at'])}: run {divergence['run_id']}"
-        f" diverged on {display(divergence['found_at'])}"
+        f" brought other content on {display(divergence['found_at'])}"
     )
     typer.echo(
         f"rows {batch['row_count']} then, {divergence['row_count']} now; quarantined"

@@ -181,7 +181,7 @@ def _show(endpoint: str, wanted: Wanted, side: str | None, tally: Tally) -> None
         f"  delivered {tally.delivered}: receipts {receipts},"
         f" {tally.delivered - tally.receipts.total()} without one"
     )
-    typer.echo(f"  attempted, not delivered: {tally.undelivered}")
+    typer.echo(f"  tried and not delivered {tally.undelivered}")
     for finding in findings_of(side):
         if tally.findings[finding]:
             typer.echo(f"\n{finding.value} {tally.findings[finding]}: {MEANING[finding]}")

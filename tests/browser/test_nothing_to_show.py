@@ -18,7 +18,7 @@ SAID = {
     "/entries": "No entry yet",
     "/subjects": "No subject yet",
     "/batches": "No stream yet",
-    "/quarantine": "Nothing is set aside",
+    "/quarantine": "The quarantine is empty",
     "/suppressed": "Nothing is suppressed",
     "/dead": "No dead letter",
     "/replays": "No replay yet",

@@ -69,7 +69,7 @@ def probe(
     except (ValueError, ImportError) as error:
         raise CommandError(
             f"no request can be sent to endpoint {name}: {error}. Nothing was sent; correct it"
-            f" with `holdfast endpoint set {name}`."
+            f" with `holdfast endpoint set {name} --help`."
         ) from None
     if as_json:
         print_json(_content(name, state, way, delivery.key.text, tested))

@@ -10,7 +10,7 @@ import httpx
 import psycopg
 import pytest
 
-from dispatcher.api import punctual
+from dispatcher.api import serving
 from dispatcher.api.console.frame.guard import CSRF_HEADER, FORM_TYPE
 from dispatcher.api.console.rendering.diff import differing
 from dispatcher.operators.why import lock_holders as holding
@@ -212,7 +212,7 @@ def test_work_for_a_hostile_text_is_bounded(people: dict[str, httpx.Client]) -> 
 def test_client_that_takes_no_answer_is_hung_up_on(
     reading: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(punctual, "TAKE_SECONDS", 0.5)
+    monkeypatch.setattr(serving, "TAKE_SECONDS", 0.5)
     url = httpx.URL(reading.url)
     line = socket.socket()
     line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -148,7 +148,7 @@ def test_range_and_subject_choose_what_is_compared(sides: Sides) -> None:
     found = compared(sides, "--subject", UNANSWERED, "--since", "2020-01-01T00:00:00Z")
     assert (found["delivered"], found["undelivered"]) == (0, 1)
     for options, words in (
-        (("--until", "1h"), "nothing was tried"),
+        (("--until", "1h"), "no attempt was made"),
         (("--subject", "m_9"), "'m_9'"),
         (("--endpoint", "other"), "no endpoint 'other'"),
     ):
@@ -200,7 +200,7 @@ def test_receiver_that_cannot_be_read_is_said_without_its_address(sides: Sides) 
     for receiver, options, code, words in (
         ("host=/nowhere password=canary", (), ExitCode.FAILED, "cannot be reached"),
         ("postgresql://u:canary@[", (), ExitCode.USAGE, "cannot be read"),
-        ("env:NO_SUCH_canary", (), ExitCode.USAGE, "holds no DSN"),
+        ("env:NO_SUCH_canary", (), ExitCode.USAGE, "is not set"),
         (sides.receiver_dsn, ("--schema", "nope"), ExitCode.FAILED, "no inbox in the schema"),
         (sides.receiver_dsn, ("--inquiry", "http://x"), ExitCode.USAGE, "exclude each other"),
         (sides.receiver_dsn, ("--since", "soon"), ExitCode.USAGE, "is not a time with a zone"),

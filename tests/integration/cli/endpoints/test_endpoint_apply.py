@@ -132,12 +132,12 @@ def test_what_cannot_be_applied_is_said_before_anything_is_changed(
     assert "hunter2" not in refused(FILE.replace("env:HOLDFAST_SECRET_EU", "whsec_hunter2"), *why)
     plain = refused(FILE.replace("https://us", "http://us"), *why)
     assert "[endpoint.us]: --url is plain http://" in plain
-    assert "no UTF-8" in refused(b"\xff", *why)
+    assert "not UTF-8" in refused(b"\xff", *why)
     assert "is missing" in refused(FILE)
     assert "--yes" in refused(FILE, "--reason", "x")
     second = tmp_path / "second.toml"
     second.write_text(FILE)
-    assert "in another of the files" in refused(FILE, str(second), *why)
+    assert "more than one of the files" in refused(FILE, str(second), *why)
     assert "cannot be read" in refused(FILE, str(tmp_path / "none.toml"), *why)
     assert (audited(db), db.execute("SELECT FROM holdfast.endpoint").fetchall()) == ([], [])
 

@@ -75,7 +75,7 @@ def test_attempts_are_listed_page_by_page_the_newest_sequence_first(
 @pytest.mark.parametrize(
     ("code", "complaint", "arguments"),
     [
-        (ExitCode.USAGE, "say whose attempts", ["hf_1", "--subject", "m_1"]),
+        (ExitCode.USAGE, "exclude each other", ["hf_1", "--subject", "m_1"]),
         (ExitCode.USAGE, "--sequence needs --subject", [Key.of(["x"]).text, "--sequence", "1"]),
         (ExitCode.USAGE, "is not a key", ["hf_1"]),
         (ExitCode.USAGE, "next_before", ["--subject", "m_1", "--before", "1;2"]),

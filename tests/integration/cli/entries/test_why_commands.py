@@ -251,8 +251,8 @@ def test_what_is_no_entry_is_said_with_what_is_known_of_it(
     for code, complaint, *arguments in (
         (ExitCode.NOTHING_MATCHED, "is not stored", "m_1", "--sequence", "9"),
         (ExitCode.NOTHING_MATCHED, "no endpoint is called", "m_1", "--endpoint", "nobody"),
-        (ExitCode.USAGE, "begins like the parts of a key", "[1]"),
-        (ExitCode.USAGE, "begins like the parts of a key", "[" * 100_000),
+        (ExitCode.USAGE, "looks like the parts of a key", "[1]"),
+        (ExitCode.USAGE, "looks like the parts of a key", "[" * 100_000),
         (ExitCode.USAGE, "sequence", "m_1", "--sequence", "0"),
     ):
         done = holdfast("why", *map(str, arguments), dsn=dsn)

@@ -180,7 +180,7 @@ def test_waiting_is_ended_by_a_signal_and_the_replay_goes_on(
             assert process.stderr is not None
             assert process.stderr.readline().startswith("note: no dispatcher is running")
             process.send_signal(signal.SIGINT)
-            assert f"goes on: holdfast replay status {short}" in process.stderr.read()
+            assert f"continues: holdfast replay status {short}" in process.stderr.read()
             assert process.wait(20) == ExitCode.OK
         finally:
             process.kill()

@@ -16,7 +16,7 @@ SCREENS = {
     "/batches": "Batches",
     "/batches?stream=payouts": "Batches",
     "/batches/show?stream=payouts&batch_id=0": "Batch 0 of payouts",
-    "/batches/diff?stream=payouts&batch_id=0": "A replay that diverged",
+    "/batches/diff?stream=payouts&batch_id=0": "Diverged replay",
     "/quarantine": "Quarantine",
     "/quarantine/1": "Row 1",
     "/suppressed": "Suppressed",
@@ -144,12 +144,12 @@ def test_plan_is_shown_with_its_kinds_its_no_ops_and_its_warnings(
     [row] = reading.rows("SELECT id FROM holdfast.replay WHERE filter ? 'endpoint'")
     page = viewer.get(f"/replays/{row['id'].hex[:8]}")
     said = text_of(page)
-    for part in ("Nothing was sent yet", "release 1", "hasten 1", "by signed receipts"):
+    for part in ("Nothing was sent yet", "release 1", "hasten 1", "according to signed receipts"):
         assert part in said
-    assert "behind live traffic" in said
+    assert "live traffic" in said
     other = text_of(viewer.get(text_link(viewer.get("/replays"), "once more")))
     assert "entries are in replay" in other
-    assert "5 a second" in other
+    assert "5 per second" in other
 
 
 def text_link(page: httpx.Response, words: str) -> str:
@@ -169,7 +169,7 @@ def test_endpoint_names_its_secrets_and_shows_none(viewer: httpx.Client) -> None
 
 def test_dispatcher_that_died_is_told_from_none(viewer: httpx.Client) -> None:
     said = text_of(viewer.get("/dispatchers"))
-    assert "not heard of" in said
+    assert "no heartbeat" in said
     assert "No dispatcher is alive" in said
 
 
@@ -224,7 +224,7 @@ def _rows(text: str) -> list[str]:
     [
         ("/dead?endpoint=nowhere", "there is no endpoint 'nowhere'"),
         ("/dead?reason=exhausted", "No dead letter matches"),
-        ("/dead?which=resolved", "Nobody has resolved a dead letter yet"),
+        ("/dead?which=resolved", "No dead letter is resolved yet"),
         ("/quarantine?stream=nowhere", "no stream is called 'nowhere'"),
         ("/audit?actor=nobody", "No action matches"),
     ],

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from dispatcher.api import long_looks
+from dispatcher.api import long_reads
 from dispatcher.api.health import KEPT_SECONDS, Readiness
 from dispatcher.operators.common.pool import OperatorPool
 from tests.support.console.admin_api import Api
@@ -29,7 +29,7 @@ def test_one_check_runs_at_a_time(reading: Api) -> None:
 
 
 def test_look_that_takes_too_long_is_ended(reading: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(long_looks, "SECONDS_MAX", -1.0)
+    monkeypatch.setattr(long_reads, "SECONDS_MAX", -1.0)
     for path in ("/check", "/receipts?endpoint=payouts"):
         ended = reading.ask("GET", path, "viewer")
         assert (ended.status_code, "retry-after" in ended.headers) == (503, True)
