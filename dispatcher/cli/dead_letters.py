@@ -1,7 +1,5 @@
 """`holdfast dead`: dead letters, and what a person can do about them."""
 
-import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,17 +12,16 @@ from dispatcher.cli.options import (
     Limit,
     OfEndpoint,
     OfSubject,
+    Output,
     Reason,
     reason_of,
 )
 from dispatcher.cli.output import (
     counted,
-    json_default,
-    open_output,
+    export_rows,
     print_facts,
     print_json,
     print_rows,
-    progress_of,
     shortened,
     visible,
 )
@@ -125,12 +122,7 @@ def export(
     reason: Why = None,
     open_: Open = True,
     resolved_: Resolved = False,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", help="The file to write, replaced atomically. Default: standard output."
-        ),
-    ] = None,
+    output: Output = None,
     dsn: Dsn = None,
 ) -> None:
     """Write dead letters with their bodies as JSON lines, the oldest first. Exit code 3: none
@@ -144,11 +136,7 @@ def export(
             raise CommandError(
                 "no dead letter matches; nothing was written.", ExitCode.NOTHING_MATCHED
             )
-        with open_output(output) as file:
-            for row in progress_of(rows, count, shown=output is not None):
-                file.write(json.dumps(row, default=json_default, ensure_ascii=False) + "\n")
-    if output is not None:
-        typer.echo(f"{counted(count, 'dead letter')} written to {output}")
+        export_rows(rows, count, output, "dead letter")
 
 
 @app.command()

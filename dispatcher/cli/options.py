@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Annotated
 from uuid import UUID
 
@@ -49,6 +50,12 @@ KeyArgument = Annotated[
 ]
 Keys = Annotated[
     list[str], typer.Argument(metavar="KEY...", help="The keys as receivers get them: hf_...")
+]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", help="The file to write, replaced atomically. Default: standard output."
+    ),
 ]
 ReceiverSchema = Annotated[
     str, typer.Option("--schema", help="With --receiver: the schema of the inbox.")

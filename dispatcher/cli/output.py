@@ -25,13 +25,13 @@ __all__ = [
     "console",
     "counted",
     "display",
+    "export_rows",
     "json_default",
     "open_output",
     "print_facts",
     "print_json",
     "print_needs",
     "print_rows",
-    "progress_of",
     "shortened",
     "visible",
     "whole_file",
@@ -133,12 +133,16 @@ def open_output(output: Path | None) -> Iterator[IO[str]]:
         raise typer.Exit(ExitCode.OK) from None
 
 
-def progress_of(rows: Iterable[Row], count: int, *, shown: bool) -> Iterable[Row]:
-    """Show a progress bar on a terminal, unless the rows themselves are printed there."""
+def export_rows(rows: Iterable[Row], count: int, output: Path | None, noun: str) -> None:
+    """Write rows as JSON lines; with a file, show a progress bar and report the `count`."""
     errors = Console(stderr=True)
-    if not (shown and errors.is_terminal):
-        return rows
-    return track(rows, "Exporting", count, console=errors, transient=True)
+    if output is not None and errors.is_terminal:
+        rows = track(rows, "Exporting", count, console=errors, transient=True)
+    with open_output(output) as file:
+        for row in rows:
+            file.write(json.dumps(row, default=json_default, ensure_ascii=False) + "\n")
+    if output is not None:
+        typer.echo(f"{counted(count, noun)} written to {output}")
 
 
 @contextmanager

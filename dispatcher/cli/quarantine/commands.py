@@ -1,6 +1,5 @@
 """`holdfast quarantine`: rows that were set aside, and what a person can do about them."""
 
-import json
 import re
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -17,17 +16,15 @@ from dispatcher.cli.options import (
     Dsn,
     Limit,
     OfStream,
+    Output,
     Reason,
     reason_of,
 )
 from dispatcher.cli.output import (
-    counted,
-    json_default,
-    open_output,
+    export_rows,
     print_facts,
     print_json,
     print_rows,
-    progress_of,
     shortened,
     visible,
 )
@@ -145,12 +142,7 @@ def export(
     reason: Why = None,
     open_: Open = True,
     resolved: Resolved = False,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", help="The file to write, replaced atomically. Default: standard output."
-        ),
-    ] = None,
+    output: Output = None,
     dsn: Dsn = None,
 ) -> None:
     """Write rows with their text as JSON lines, the oldest first. Exit code 3: none match."""
@@ -160,11 +152,7 @@ def export(
             raise CommandError(
                 "no row of the quarantine matches; nothing was written.", ExitCode.NOTHING_MATCHED
             )
-        with open_output(output) as file:
-            for row in progress_of(rows, count, shown=output is not None):
-                file.write(json.dumps(row, default=json_default, ensure_ascii=False) + "\n")
-    if output is not None:
-        typer.echo(f"{counted(count, 'row')} written to {output}")
+        export_rows(rows, count, output, "row")
 
 
 @app.command()
