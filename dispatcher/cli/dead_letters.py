@@ -89,7 +89,7 @@ def list_(
 
 @app.command()
 def show(number: Number, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Show one: its body, its attempts, what it holds up, and what can be done about it."""
+    """Show one: its body, its attempts, what it holds up, and what can be done."""
     with dead_letters(dsn) as store:
         row = store.one(number)
     holds, advice = what_it_holds(row), what_helps(row)

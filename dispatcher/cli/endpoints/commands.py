@@ -27,6 +27,7 @@ _UNREADABLE = (
     " up; `holdfast config check` on its machine reports that."
 )
 
+Name = Annotated[str, typer.Argument(help="The endpoint's name.")]
 Url = Annotated[
     str,
     typer.Option(
@@ -84,7 +85,7 @@ def add(
 @app.command("set")
 @settings.with_settings
 def set_(
-    name: str,
+    name: Name,
     reason: Reason,
     options: settings.Options,
     url: Annotated[str | None, typer.Option("--url", help="The URL to POST to.")] = None,
@@ -121,7 +122,7 @@ def set_(
 
 @app.command("rotate-secret")
 def rotate_secret(
-    name: str,
+    name: Name,
     reason: Reason,
     to: Annotated[
         str | None, typer.Option("--to", help="The new secret: env:VAR or file:PATH.")
@@ -156,7 +157,7 @@ def rotate_secret(
 
 
 @app.command()
-def show(name: str, dsn: Dsn = None, as_json: AsJson = False) -> None:
+def show(name: Name, dsn: Dsn = None, as_json: AsJson = False) -> None:
     """Show an endpoint's settings and state. Secrets are shown as references, literal headers
     masked.
     """
@@ -172,7 +173,7 @@ def show(name: str, dsn: Dsn = None, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def backfill(name: str, dsn: Dsn = None, as_json: AsJson = False) -> None:
+def backfill(name: Name, dsn: Dsn = None, as_json: AsJson = False) -> None:
     """Create missing lanes of an endpoint: completes `add --from-beginning`, repairs routing.
 
     Idempotent.
@@ -198,19 +199,19 @@ def list_(dsn: Dsn = None, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def pause(name: str, reason: Reason, dsn: Dsn = None, as_json: AsJson = False) -> None:
+def pause(name: Name, reason: Reason, dsn: Dsn = None, as_json: AsJson = False) -> None:
     """Stop sending to an endpoint. Its entries wait in order."""
     _set_state(name, EndpointState.PAUSED, reason, dsn, as_json)
 
 
 @app.command()
-def resume(name: str, reason: Reason, dsn: Dsn = None, as_json: AsJson = False) -> None:
+def resume(name: Name, reason: Reason, dsn: Dsn = None, as_json: AsJson = False) -> None:
     """Resume sending to an endpoint."""
     _set_state(name, EndpointState.ACTIVE, reason, dsn, as_json)
 
 
 @app.command()
-def disable(name: str, reason: Reason, dsn: Dsn = None, as_json: AsJson = False) -> None:
+def disable(name: Name, reason: Reason, dsn: Dsn = None, as_json: AsJson = False) -> None:
     """Stop sending until `resume`, as after a response 410. Its entries wait in order."""
     _set_state(name, EndpointState.DISABLED, reason, dsn, as_json)
 
