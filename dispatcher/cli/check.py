@@ -195,7 +195,7 @@ def _show(range_: Range, checked: Checked) -> None:
         for each in checked.kept[rule]:
             typer.echo(_violation_line(each))
     if any(checked.violated[rule] > checked.limit for rule in checked.violated):
-        typer.echo(f"\n{checked.limit} rows of each rule are shown; more with --limit")
+        typer.echo(f"\nlimited to {checked.limit} of each rule; more with --limit")
     if checked.holds:
         typer.echo("every rule holds")
 

@@ -188,7 +188,7 @@ def _show(endpoint: str, wanted: Wanted, side: str | None, tally: Tally) -> None
             for each in tally.kept.get(finding, []):
                 typer.echo(_line(each))
     if any(tally.findings[each] > tally.limit for each in tally.kept):
-        typer.echo(f"\n{tally.limit} rows of each kind are shown; more with --limit")
+        typer.echo(f"\nlimited to {tally.limit} of each kind; more with --limit")
 
 
 def _line(difference: Difference) -> str:

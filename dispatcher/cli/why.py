@@ -112,7 +112,7 @@ def _print_answer(where: str, answer: Answer) -> None:
     first = answer
     while first.behind is not None:
         first = first.behind.answer
-        typer.echo(f"    which waits: {visible(first.sentence)}")
+        typer.echo(f"    entry ahead: {visible(first.sentence)}")
     for each in first.also:
         typer.echo(f"    also: {visible(each)}")
     if answer.command is not None:

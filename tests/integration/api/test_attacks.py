@@ -289,7 +289,7 @@ def test_body_that_does_not_come_is_not_waited_for(
     monkeypatch.setattr(shield, "BODY_SECONDS", 0.2)
     slow = _head(api, "content-type: application/json", "content-length: 100")
     status, came = _raw(api, slow, b'{"name"')
-    assert (status, b"did not come" in came) == (408, True)
+    assert (status, b"did not arrive" in came) == (408, True)
 
 
 def test_nothing_secret_is_in_an_answer_or_in_the_log(

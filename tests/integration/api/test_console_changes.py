@@ -144,11 +144,11 @@ def test_dead_letter_that_holds_its_lane_is_given_up_only_knowingly(desk: Desk) 
     number = desk.dead("m_dead_3")
     desk.deliver("m_dead_3")
     question = desk.ask(f"/dead/selected?do=dismiss&id={number}")
-    assert "1 lane goes on without them, with 1 later entry" in text_of(question)
+    assert "1 lane continues without them, with 1 later entry" in text_of(question)
     refused = desk.answer(question, "/dead/dismiss", reason=WHY)
     assert (refused.status_code, "holds the lane" in text_of(refused)) == (422, True)
     done = desk.done(question, "/dead/dismiss", reason=WHY, skip="yes")
-    assert "1 was given up. 1 lane goes on." in text_of(done)
+    assert "1 was dismissed. 1 lane continues." in text_of(done)
     assert "dismissed" in text_of(done)
     once = desk.answer(question, "/dead/dismiss", reason=WHY, skip="yes")
     assert once.status_code == 404, "it is resolved already"
@@ -235,7 +235,7 @@ def test_large_plan_is_applied_by_who_types_its_number_and_a_huge_one_by_an_admi
     address = f"{plan.url.path}/apply"
     monkeypatch.setattr(confirm, "TYPED_ABOVE", 1)
     question = desk.ask(address)
-    assert "Type 2, the number that this is about" in text_of(question)
+    assert "Type 2, the number of affected rows" in text_of(question)
     for typed in ("", "1"):
         refused = desk.answer(question, address, typed=typed, reason=WHY)
         assert (refused.status_code, "was not typed" in text_of(refused)) == (422, True)
@@ -260,7 +260,7 @@ def test_rows_of_the_quarantine_are_put_back_by_the_sink_or_dismissed(desk: Desk
     chosen = "&".join(f"id={each}" for each in numbers)
     question = desk.ask(f"/quarantine/selected?do=requeue&{chosen}")
     back = desk.done(question, "/quarantine/requeue", reason=WHY)
-    assert "0 rows are put back. 2 rows are refused again and still open" in text_of(back)
+    assert "0 rows are put back. 2 rows are refused again and stay open" in text_of(back)
     question = desk.ask(f"/quarantine/selected?do=dismiss&id={numbers[0]}")
     done = desk.done(question, "/quarantine/dismiss", reason=WHY)
     assert "1 row is dismissed." in text_of(done)
@@ -290,7 +290,7 @@ def test_endpoint_is_paused_and_resumed_with_a_reason_and_disabled_by_administra
     refused = desk.browser.post(
         "/endpoints/payouts/disable", data={"csrf": csrf_of(question), "reason": WHY}
     )
-    assert (refused.status_code, "administrators only" in text_of(refused)) == (422, True)
+    assert (refused.status_code, "only administrators" in text_of(refused)) == (422, True)
     with logged_in(desk.api, "admin") as admin:
         form = {"csrf": csrf_of(admin.get("/endpoints")), "reason": WHY}
         assert admin.post("/endpoints/payouts/disable", data=form).status_code == 303
@@ -318,9 +318,9 @@ def test_what_is_lost_is_passed_by_an_operator_and_only_where_something_is_lost(
         assert viewer.post("/subjects/pass", data={**form, "reason": WHY}).status_code == 403
     before = len(desk.api.audited())
     question = desk.ask(ask)
-    assert "Sequence 2, and what is missing right behind it," in text_of(question)
+    assert "Sequence 2, and any missing directly after it," in text_of(question)
     done = desk.done(question, "/subjects/pass", reason=WHY)
-    assert "Sequence 2 passed at payouts; the lane goes on with 3." in text_of(done)
+    assert "Sequence 2 skipped at payouts; the lane continues with 3." in text_of(done)
     assert desk.since(before) == [("lane.pass", "token operator", WHY)]
     drain(desk.api.dsn)
     assert receiver.sequences("m_lost &") == [1, 3]

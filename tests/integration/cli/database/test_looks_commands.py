@@ -248,7 +248,7 @@ def test_attempts_of_none_of_the_newest_say_where_older_ones_are(
         monkeypatch.setattr(attempts_store, name, 1)
     done = holdfast("attempts", "list", "--endpoint", "later", dsn=scene)
     assert done.returncode == ExitCode.OK
-    assert "older ones: --before" in done.stdout
+    assert "older rows: --before" in done.stdout
 
 
 def test_dispatchers_are_listed_with_those_that_died(scene: str) -> None:

@@ -166,7 +166,7 @@ def test_without_a_receiver_deliveries_are_counted_by_receipt(sides: Sides) -> N
     counted = {"no_receipt": 2, "stale_there": 0, "overtaken": 0}
     assert (found["undelivered"], found["findings"]) == (1, counted)
     assert [row["subject"] for row in found["differences"]] == ["m_1"]
-    assert "of each kind 1 are shown" in holdfast(*ALL, "--limit", "1", dsn=sides.dsn).stdout
+    assert "limited to 1 of each kind" in holdfast(*ALL, "--limit", "1", dsn=sides.dsn).stdout
 
 
 def test_decision_that_was_refused_as_stale_is_not_called_applied(sides: Sides) -> None:

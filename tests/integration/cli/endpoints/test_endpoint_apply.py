@@ -57,7 +57,7 @@ def test_file_is_planned_applied_and_changes_nothing_a_second_time(
     holdfast("endpoint", "add", "other", *other, dsn=dsn)
     planned = holdfast("endpoint", "apply", str(file), "--check", dsn=dsn)
     assert planned.returncode == ExitCode.DEGRADED
-    assert "endpoint eu: add, for what is decided from now on" in planned.stdout
+    assert "endpoint eu: add, for decisions from now on" in planned.stdout
     assert "  rate per second: 50" in planned.stdout
     assert "endpoint other: in no file, left alone" in planned.stdout
     assert len(audited(db)) == 1
@@ -92,7 +92,7 @@ def test_a_line_that_is_taken_out_of_the_file_is_taken_back(
     assert done.returncode == ExitCode.OK, done.stderr
     assert "endpoint eu: change\n  concurrency: 64 -> 3\n" in done.stdout
     assert "  rate per second: 50 -> -\n" in done.stdout
-    assert "endpoint us: nothing" in done.stdout
+    assert "endpoint us: unchanged" in done.stdout
     assert "1 endpoint applied" in done.stdout
     assert audited(db)[2:] == [("endpoint.set", "eu", "slower")]
     assert shown(dsn, "eu")["concurrency"] == 3

@@ -67,7 +67,7 @@ def test_attempts_are_listed_page_by_page_the_newest_sequence_first(
     assert _listed(dsn, second, "--since", moment) == [("b", 2, 2), ("a", 2, 2)]
     assert _listed(dsn, second, "--until", moment) == [("b", 2, 1), ("a", 2, 1)]
     text = holdfast("attempts", "list", second, "--limit", "1", dsn=dsn).stdout
-    assert "older ones: --before 2.2.2" in text
+    assert "older rows: --before 2.2.2" in text
     assert r"no answer\x1b[2J" in text
     assert "\x1b" not in text
 

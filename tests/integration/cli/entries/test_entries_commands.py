@@ -80,7 +80,7 @@ def test_entry_is_shown_with_its_very_bytes_its_batch_and_its_trace(
     text = holdfast("entries", "show", key, dsn=dsn).stdout
     assert f"body, {len(body)} bytes:" in text
     assert r"m\x1b[2J\u202e" in text
-    assert "no endpoint wants it" in text
+    assert "no endpoint takes it" in text
     assert "\x1b" not in text
 
 
@@ -152,8 +152,8 @@ def test_entries_are_listed_by_what_is_known_of_them(
     assert _listed(dsn, "--since", at, "--subject", "m_1") == m_1[:3]
     assert _listed(dsn, "--since", at, "--stream", "payouts") == m_1[:3]
     text = holdfast("entries", "list", "--limit", "1", dsn=dsn).stdout
-    [line] = [line for line in text.splitlines() if line.startswith("older ones: ")]
-    assert _listed(dsn, *line.removeprefix("older ones: ").split())[0] == ("m_1", 8)
+    [line] = [line for line in text.splitlines() if line.startswith("older rows: ")]
+    assert _listed(dsn, *line.removeprefix("older rows: ").split())[0] == ("m_1", 8)
 
 
 def test_what_nothing_matches_is_exit_code_3_and_what_makes_no_sense_is_2(

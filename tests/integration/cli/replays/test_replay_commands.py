@@ -66,7 +66,7 @@ def test_plan_says_what_would_happen_and_sends_nothing(
 
     text = holdfast("replay", "show", short, "--items", dsn=sent).stdout
     for words in (
-        *("planned", "endpoint payouts", "same key and bytes", "at least 3 s, at 2 per second"),
+        *("planned", "endpoint payouts", "same key and bytes", "at least 2.5 s, at 2 per second"),
         *("holding its lane", "oldest first", f"holdfast replay apply {short}", "m_dead", "resend"),
     ):
         assert words in text, text
