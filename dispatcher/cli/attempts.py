@@ -82,7 +82,7 @@ def list_(
         until=moment_of("--until", until),
     )
     parsed = _parsed(key, subject, sequence)
-    place, newest = _place(before, everybody=parsed is None and subject is None)
+    place, newest = _place(before, all_subjects=parsed is None and subject is None)
     older: AttemptPlace | NewestPlace | None
     with attempts(dsn) as store:
         if parsed is not None:
@@ -122,11 +122,11 @@ def _parsed(key: str | None, subject: str | None, sequence: int | None) -> Key |
 
 
 def _place(
-    before: str | None, *, everybody: bool
+    before: str | None, *, all_subjects: bool
 ) -> tuple[AttemptPlace | None, NewestPlace | None]:
     if before is None:
         return None, None
-    return (None, NewestPlace.of(before)) if everybody else (AttemptPlace.of(before), None)
+    return (None, NewestPlace.of(before)) if all_subjects else (AttemptPlace.of(before), None)
 
 
 def _detail(row: Row) -> str:

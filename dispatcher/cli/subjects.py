@@ -188,14 +188,14 @@ def repair(
             else:
                 _print_repaired(done)
             return
-        told = store.propose_repair(subject, stream, by, why)
-    short = told["proposal"].hex[:8]
+        proposed = store.propose_repair(subject, stream, by, why)
+    short = proposed["proposal"].hex[:8]
     approve = f"holdfast proposal approve {short} --reason TEXT"
     apply = f"holdfast subjects repair --proposal {short} --reason TEXT {last_word(subject)}"
     if as_json:
-        print_json({**told, "approve": approve, "apply": apply})
+        print_json({**proposed, "approve": approve, "apply": apply})
     else:
-        _print_proposed(told, approve, apply)
+        _print_proposed(proposed, approve, apply)
     raise typer.Exit(ExitCode.DEGRADED)
 
 
@@ -231,12 +231,12 @@ def print_subject(found: Row) -> None:
         typer.echo(f"it is silenced; to repair it: {command}")
 
 
-def _print_proposed(told: Row, approve: str, apply: str) -> None:
-    state, name = told["state"], told["subject"]
+def _print_proposed(proposed: Row, approve: str, apply: str) -> None:
+    state, name = proposed["state"], proposed["subject"]
     now = {name: display(state[name]) for name in ("last_type", "last_occurred_at")}
-    typer.echo(f"subject {visible(name)}, stream {told['stream']}")
+    typer.echo(f"subject {visible(name)}, stream {proposed['stream']}")
     typer.echo(f"  state is  {_state(now)}, written {display(state['updated_at'])}")
-    typer.echo(f"  becomes   {_state(told['after'])}")
+    typer.echo(f"  becomes   {_state(proposed['after'])}")
     typer.echo(f"  overtaken {state['overtaken_count']:,} since then")
     if state["overtaken"]:
         print_rows(state["overtaken"], _OVERTAKEN, "Overtaken decisions")
@@ -249,8 +249,8 @@ def _print_proposed(told: Row, approve: str, apply: str) -> None:
     typer.echo(
         "This is a proposal; nothing was changed."
         + (
-            f" {told['approved_by']} approved it. Apply it with\n  {apply}"
-            if told["approved_by"]
+            f" {proposed['approved_by']} approved it. Apply it with\n  {apply}"
+            if proposed["approved_by"]
             else f" A second person approves it with\n  {approve}\nThen apply it with\n  {apply}"
         )
     )

@@ -145,14 +145,14 @@ def write(
             else:
                 typer.echo(f"{done['key']} written as {done['new_key']}, {done['detail']}")
             return
-        told = store.propose_write(wanted, why, despite_later=despite_later)
-    short = told["proposal"].hex[:8]
+        proposed = store.propose_write(wanted, why, despite_later=despite_later)
+    short = proposed["proposal"].hex[:8]
     approve = f"holdfast proposal approve {short} --reason TEXT"
-    apply = f"holdfast suppressed write --proposal {short} --reason TEXT {told['key']}"
+    apply = f"holdfast suppressed write --proposal {short} --reason TEXT {proposed['key']}"
     if as_json:
-        print_json({**told, "approve": approve, "apply": apply})
+        print_json({**proposed, "approve": approve, "apply": apply})
     else:
-        _print_proposed(told, approve, apply)
+        _print_proposed(proposed, approve, apply)
     raise typer.Exit(ExitCode.DEGRADED)
 
 
@@ -180,27 +180,27 @@ def _print_decision(found: Row) -> None:
         typer.echo(f"to write it: {write_command(found['key'])}")
 
 
-def _print_proposed(told: Row, approve: str, apply: str) -> None:
-    newest = told["newest"]
-    typer.echo(f"subject {visible(told['subject'])}, stream {told['batch']['stream']}")
+def _print_proposed(proposed: Row, approve: str, apply: str) -> None:
+    newest = proposed["newest"]
+    typer.echo(f"subject {visible(proposed['subject'])}, stream {proposed['batch']['stream']}")
     typer.echo(
         f"  newest is {display(newest['last_type'])} of {display(newest['last_occurred_at'])},"
         f" sequence {newest['last_sequence']}"
     )
-    typer.echo(f"  write     {told['type']} of {display(told['occurred_at'])}, after it")
-    typer.echo(f"  data      {shortened(told['data'])}")
-    typer.echo(f"  new key   {told['new_key']}, for every endpoint that takes this type")
-    if (last := told["newest_later"]) is not None:
+    typer.echo(f"  write     {proposed['type']} of {display(proposed['occurred_at'])}, after it")
+    typer.echo(f"  data      {shortened(proposed['data'])}")
+    typer.echo(f"  new key   {proposed['new_key']}, for every endpoint that takes this type")
+    if (last := proposed["newest_later"]) is not None:
         typer.echo(
-            f"  WARNING   {counted(told['later'], 'later decision')} of the subject suppressed"
+            f"  WARNING   {counted(proposed['later'], 'later decision')} of the subject suppressed"
             f" too, the newest {last['type']} of {last['occurred_at']} ({last['key']}), which"
             " contradicts this one"
         )
     typer.echo(
         "This is a proposal; nothing was written."
         + (
-            f" {told['approved_by']} approved it. Apply it with\n  {apply}"
-            if told["approved_by"]
+            f" {proposed['approved_by']} approved it. Apply it with\n  {apply}"
+            if proposed["approved_by"]
             else f" A second person approves it with\n  {approve}\nThen apply it with\n  {apply}"
         )
     )

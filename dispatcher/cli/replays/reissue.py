@@ -64,14 +64,14 @@ def reissue(
         require_terminal(yes=yes)
         writer()  # Report a missing package before anything is planned.
     with reissues(dsn) as store:
-        looks = [store.look(Key(key)) for key in wanted]
+        previews = [store.look(Key(key)) for key in wanted]
         if not as_json:
-            _show(looks)
-        id_, actions = uuid4(), actions_of(looks)
+            _show(previews)
+        id_, actions = uuid4(), actions_of(previews)
         needs_approval = needs_approval or store.needs_second(actions, limit, id_)
         if not needs_approval:
             confirm(f"Repeat {counted(actions, 'business action')}?", yes=yes)
-        store.plan(looks, why, limit=limit, needs_approval=needs_approval, id_=id_)
+        store.plan(previews, why, limit=limit, needs_approval=needs_approval, id_=id_)
         # A concurrent plan may have used up the limit meanwhile.
         needs_approval = store.waits(id_)
         done = [] if needs_approval else write_all(dsn, store, id_)
@@ -99,45 +99,45 @@ def print_reissued(done: Sequence[Row]) -> None:
         )
 
 
-def _show(looks: Sequence[Row]) -> None:
+def _show(previews: Sequence[Row]) -> None:
     typer.echo(WARNING)
-    for look in looks:
-        typer.echo(f"\n{look['key']}")
-        for name, value in _facts(look):
+    for preview in previews:
+        typer.echo(f"\n{preview['key']}")
+        for name, value in _facts(preview):
             typer.echo(f"  {name:<9} {value}")
 
 
-def _facts(look: Row) -> list[tuple[str, str]]:
-    data = json.dumps(json.loads(look["body"])["data"], ensure_ascii=False)
-    newest = look["newest"]
+def _facts(preview: Row) -> list[tuple[str, str]]:
+    data = json.dumps(json.loads(preview["body"])["data"], ensure_ascii=False)
+    newest = preview["newest"]
     facts = [
-        ("subject", f"{visible(look['subject'])}, sequence {look['sequence']}"),
-        ("action", f"{look['type']} of {display(look['occurred_at'])}"),
+        ("subject", f"{visible(preview['subject'])}, sequence {preview['sequence']}"),
+        ("action", f"{preview['type']} of {display(preview['occurred_at'])}"),
         ("data", shortened(data)),
         *(
             (row["endpoint"], f"delivered at {display(row['delivered_at'])}, {_receipt(row)}")
-            for row in look["delivered"]
+            for row in preview["delivered"]
         ),
         *(
             (
                 row["endpoint"],
                 f"dead letter ({row['dead_reason']}): will be dismissed, and its lane continues",
             )
-            for row in look["delivery"]
+            for row in preview["delivery"]
             if row["state"] == "dead"
         ),
     ]
-    if newest["last_sequence"] > look["sequence"]:
-        later = newest["last_sequence"] - look["sequence"]
+    if newest["last_sequence"] > preview["sequence"]:
+        later = newest["last_sequence"] - preview["sequence"]
         facts.append(
             (
                 "since then",
                 f"{later} later entries, the newest {newest['last_type']}; it comes after them",
             )
         )
-    if look["earlier"]:
-        facts.append(("before", f"already reissued as {', '.join(look['earlier'])}"))
-    facts.append(("new key", f"{look['new_key']}, for {', '.join(look['endpoints'])}"))
+    if preview["earlier"]:
+        facts.append(("before", f"already reissued as {', '.join(preview['earlier'])}"))
+    facts.append(("new key", f"{preview['new_key']}, for {', '.join(preview['endpoints'])}"))
     return facts
 
 

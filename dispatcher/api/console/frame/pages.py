@@ -61,7 +61,7 @@ def page(
     return answer
 
 
-def away(
+def redirect(
     request: Request, person: "Login", address: str, said: str, *, tone: str = "good"
 ) -> Response:
     """Redirect (303) to `address` after a change; `said` is shown there once."""

@@ -72,7 +72,7 @@ def acts(person: "Login") -> bool:
     return person.may(AccessRole.OPERATOR)
 
 
-def shows(request: Request, person: "Login", asked: str) -> bool:
+def wants_bodies(request: Request, person: "Login", asked: str) -> bool:
     """Return whether bodies and receivers' responses are to be shown.
 
     Raises 403 for a viewer who requests them, and `CommandError` (usage) for an unknown value. A

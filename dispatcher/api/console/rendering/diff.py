@@ -19,10 +19,10 @@ class Line(NamedTuple):
     text: str
 
 
-def differing(then: str | None, now: str | None) -> list[Line]:
+def line_diff(then: str | None, now: str | None) -> list[Line]:
     """Return the diff of two JSON texts; None stands for an absent text.
 
-    >>> [tuple(line) for line in differing('{"a": 1}', '{"a": 2}')]
+    >>> [tuple(line) for line in line_diff('{"a": 1}', '{"a": 2}')]
     [('', '{'), ('then', '  "a": 1'), ('now', '  "a": 2'), ('', '}')]
     """
     before, after = _lines(then), _lines(now)

@@ -22,7 +22,7 @@ class Step(NamedTuple):
     said: str
 
 
-class Way(NamedTuple):
+class Timeline(NamedTuple):
     """The steps at one endpoint; those before any endpoint have no name."""
 
     endpoint: str | None
@@ -47,7 +47,7 @@ TONES = {
 }
 
 
-def ways(found: Row) -> list[Way]:
+def timelines(found: Row) -> list[Timeline]:
     """Return the steps of a `Trace.trace`: first those up to routing, then each endpoint's."""
     entry, batch = found["entry"], found["batch"]
     steps: list[Step] = []
@@ -66,8 +66,11 @@ def ways(found: Row) -> list[Way]:
         _add(steps, batch["routed_at"], "routed", "good", "to the lanes of its endpoints")
     begun = batch["routed_at"] or batch["written_at"]
     return [
-        Way(None, steps),
-        *(Way(each["endpoint"], _attempts(each["attempts"], begun)) for each in found["endpoints"]),
+        Timeline(None, steps),
+        *(
+            Timeline(each["endpoint"], _attempts(each["attempts"], begun))
+            for each in found["endpoints"]
+        ),
     ]
 
 

@@ -11,9 +11,9 @@ from dispatcher.api import bodies
 from dispatcher.api.console.forms.fields import given, whole
 from dispatcher.api.console.frame.guard import Login, Person
 from dispatcher.api.console.frame.pages import page
-from dispatcher.api.console.frame.screens import ROWS, acts, older_than, shows
+from dispatcher.api.console.frame.screens import ROWS, acts, older_than, wants_bodies
 from dispatcher.api.console.frame.templating import link
-from dispatcher.api.console.rendering.diff import differing
+from dispatcher.api.console.rendering.diff import line_diff
 from dispatcher.api.requests import no_others
 from dispatcher.operators.streams.ledger import Ledger
 from dispatcher.operators.streams.operator import OperatorStore
@@ -96,11 +96,11 @@ def show_difference(
             number=whole("number", number),
             limit=ROWS_COMPARED,
         )
-    asked = shows(request, person, body)
+    asked = wants_bodies(request, person, body)
     if asked:
         _note(person, found)
     rows = [
-        {**row, "lines": differing(row["body_then"], row["body_now"]) if asked else []}
+        {**row, "lines": line_diff(row["body_then"], row["body_now"]) if asked else []}
         for row in found["rows"]
     ]
     address = {"stream": stream, "query_id": found["batch"]["query_id"], "batch_id": batch_id}

@@ -18,14 +18,14 @@ from dispatcher.api.console.forms.confirm import (
 from dispatcher.api.console.forms.fields import Field, given, whole
 from dispatcher.api.console.forms.replay_form import id_of, rate_of
 from dispatcher.api.console.frame.guard import Acting, Form, Login, Person
-from dispatcher.api.console.frame.pages import away, page
+from dispatcher.api.console.frame.pages import page, redirect
 from dispatcher.api.console.frame.screens import (
     ROWS,
     acts,
     older_than,
     rows_or_reason,
-    shows,
     tabs,
+    wants_bodies,
     which_of,
 )
 from dispatcher.api.console.frame.templating import link
@@ -132,7 +132,7 @@ def show_dead(request: Request, person: Person, number: Number, body: str = "") 
     """Show one: its reason, its attempts, what it holds up, what can be done."""
     with person.session.open(DeadLetters) as store:
         row = store.one(number)
-    asked = shows(request, person, body)
+    asked = wants_bodies(request, person, body)
     if asked:
         bodies.note(person.session, "entry.read", row["key"], dead_letter=number)
     tried = row["newest_attempts"]
@@ -159,7 +159,7 @@ def plan(request: Request, person: Operator, form: Form) -> Response:
         wanted = _wanted(_open(store, numbers_of(form.getlist("id"))))
     with person.session.open(ReplayStore) as replays:
         row = planned(replays, id_, wanted, reason=reason, rate=rate)
-    return away(request, person, f"/replays/{_text(row)}", "Planned. Nothing is sent yet.")
+    return redirect(request, person, f"/replays/{_text(row)}", "Planned. Nothing is sent yet.")
 
 
 @router.post("/dead/dismiss")
@@ -173,7 +173,7 @@ def dismiss(request: Request, person: Operator, form: Form) -> Response:
     said += f" {on:,} {'lane continues' if on == 1 else 'lanes continue'}." if on else ""
     said += f" {_some(len(before))} already resolved." if before else ""
     address = f"/dead/{ids[0]}" if len(ids) == 1 else "/dead"
-    return away(request, person, address, said)
+    return redirect(request, person, address, said)
 
 
 def _open(store: DeadLetters, ids: list[int]) -> list[Row]:

@@ -7,7 +7,7 @@ from fastapi.responses import Response
 
 from dispatcher.api.console.forms.confirm import Question, ask, reason_of
 from dispatcher.api.console.frame.guard import Acting, Form, Login, Person
-from dispatcher.api.console.frame.pages import away, page
+from dispatcher.api.console.frame.pages import page, redirect
 from dispatcher.api.console.frame.screens import acts
 from dispatcher.api.console.rendering.filters import counted
 from dispatcher.api.requests import no_others
@@ -96,7 +96,7 @@ def set_state(request: Request, person: Operator, name: Name, do: str, form: For
         store.set_endpoint_state(
             name, state.value, reason, unless=None if admin else EndpointState.DISABLED
         )
-    return away(request, person, f"/endpoints/{name}", f"Endpoint {name} is {DONE[do]}.")
+    return redirect(request, person, f"/endpoints/{name}", f"Endpoint {name} is {DONE[do]}.")
 
 
 def _known(do: str) -> EndpointState:

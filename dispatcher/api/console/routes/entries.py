@@ -11,10 +11,10 @@ from dispatcher.api import bodies
 from dispatcher.api.console.forms.fields import Field, given, moment, whole
 from dispatcher.api.console.frame.guard import Login, Person
 from dispatcher.api.console.frame.pages import page
-from dispatcher.api.console.frame.screens import SHOWN, shows
+from dispatcher.api.console.frame.screens import SHOWN, wants_bodies
 from dispatcher.api.console.frame.templating import link
 from dispatcher.api.console.rendering.curl import copy_of
-from dispatcher.api.console.rendering.timeline import decided, ways
+from dispatcher.api.console.rendering.timeline import decided, timelines
 from dispatcher.api.requests import no_others
 from dispatcher.api.routes.why import CachedTrace, explaining
 from dispatcher.operators.entries.store import LOOKS_AT_MAX, Entries, Place, Wanted
@@ -110,7 +110,7 @@ def list_entries(
 @router.get("/entries/{key}")
 def show_entry(request: Request, person: Person, key: KeyText, body: str = "") -> Response:
     """Show one entry: its explanation, timeline and attempts; its body on demand."""
-    wanted, asked = key_of(key), shows(request, person, body)
+    wanted, asked = key_of(key), wants_bodies(request, person, body)
     with explaining(person.session, CachedTrace) as store:
         store.tells_answers = asked
         explained = store.explain_key(wanted, "")
@@ -137,7 +137,7 @@ def show_entry(request: Request, person: Person, key: KeyText, body: str = "") -
         decided=decided(found["entry"]["decision"]),
         answers=explained.at_endpoints,
         notes=explained.notes,
-        ways=ways(found),
+        ways=timelines(found),
         tried=found["endpoints"],
         older_attempts=found["older_attempts"],
         acts=person.may(AccessRole.OPERATOR),
@@ -152,7 +152,7 @@ def show_request(
     request: Request, person: Annotated[Login, Depends(operating)], key: KeyText, body: str = ""
 ) -> Response:
     """Show an entry's request to each endpoint as a `curl` command, on demand."""
-    wanted, asked = key_of(key), shows(request, person, body)
+    wanted, asked = key_of(key), wants_bodies(request, person, body)
     with person.session.open(Entries) as store:
         entry = store.entry(wanted)
     with person.session.open(OperatorStore) as endpoints:

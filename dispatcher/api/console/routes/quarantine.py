@@ -16,14 +16,14 @@ from dispatcher.api.console.forms.confirm import (
 )
 from dispatcher.api.console.forms.fields import Field, given, whole
 from dispatcher.api.console.frame.guard import Acting, Form, Login, Person
-from dispatcher.api.console.frame.pages import away, page
+from dispatcher.api.console.frame.pages import page, redirect
 from dispatcher.api.console.frame.screens import (
     ROWS,
     acts,
     older_than,
     rows_or_reason,
-    shows,
     tabs,
+    wants_bodies,
     which_of,
 )
 from dispatcher.api.console.frame.templating import link
@@ -123,7 +123,7 @@ def show_row(request: Request, person: Person, number: Number, text: str = "") -
     with person.session.open(Quarantine) as store:
         [row] = store.take([number])
         waiting = store.proposals(limit=ROWS, target=target(number))
-    asked = shows(request, person, text)
+    asked = wants_bodies(request, person, text)
     if asked:
         bodies.note(person.session, "quarantine.read", f"quarantine {number}")
     return page(
@@ -147,7 +147,7 @@ def dismiss(request: Request, person: Operator, form: Form) -> Response:
         rows, before = open_among(store, ids)
         done = store.resolve([row["id"] for row in rows], QuarantineResolution.DISMISSED, reason)
     left = len(before) + len(rows) - len(done)
-    return away(
+    return redirect(
         request, person, _after(ids), f"{_some(len(done))} dismissed{_resolved_before(left)}."
     )
 
@@ -179,7 +179,7 @@ def requeue(request: Request, person: Operator, form: Form) -> Response:
             f" {_some(len(refused))} refused again and stay open: row {first['id']},"
             f" {first['detail']}."
         )
-    return away(request, person, _after(ids), said, tone="bad" if refused else "good")
+    return redirect(request, person, _after(ids), said, tone="bad" if refused else "good")
 
 
 def _question(

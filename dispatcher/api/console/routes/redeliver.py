@@ -8,7 +8,7 @@ from fastapi.responses import Response
 
 from dispatcher.api.console.forms.confirm import Question, ask, reason_of
 from dispatcher.api.console.frame.guard import Acting, Form, Login, Person
-from dispatcher.api.console.frame.pages import away
+from dispatcher.api.console.frame.pages import redirect
 from dispatcher.api.console.rendering.filters import clock, counted, words
 from dispatcher.api.console.routes.entries import KeyText, key_of
 from dispatcher.api.requests import no_others
@@ -83,8 +83,8 @@ def plan(request: Request, person: Actor, key: KeyText, form: Form) -> Response:
             for each in made.nothing
         )
         said = f"Nothing to do. {why}"
-        return away(request, person, f"/entries/{wanted.text}", said, tone="warn")
-    return away(
+        return redirect(request, person, f"/entries/{wanted.text}", said, tone="warn")
+    return redirect(
         request,
         person,
         f"/entries/{wanted.text}/redeliver/{made.row['id']}",
@@ -102,9 +102,9 @@ def ask_whether(request: Request, person: Person, key: KeyText, id_: UUID) -> Re
         items = replays.items(id_, limit=row["item_count"])
     if lacks_approval(row):
         said = "Planned. A second person has to approve it before anything is sent."
-        return away(request, person, f"/replays/{id_}", said, tone="wait")
+        return redirect(request, person, f"/replays/{id_}", said, tone="wait")
     if row["state"] != ReplayState.PLANNED:
-        return away(request, person, f"/replays/{id_}", f"It is already {row['state']}.")
+        return redirect(request, person, f"/replays/{id_}", f"It is already {row['state']}.")
     count = len(items)
     question = Question(
         title=f"Send {counted(count, 'delivery', 'deliveries')} again?",
@@ -125,7 +125,9 @@ def apply(request: Request, person: Actor, key: KeyText, id_: UUID) -> Response:
     with person.session.open(ReplayStore) as replays:
         _of(replays, id_, key_of(key))
         applied(replays, id_)
-    return away(request, person, f"/replays/{id_}", "Started, at lower priority than live traffic.")
+    return redirect(
+        request, person, f"/replays/{id_}", "Started, at lower priority than live traffic."
+    )
 
 
 def _stands(each: Row) -> str:

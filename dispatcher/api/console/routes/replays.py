@@ -14,7 +14,7 @@ from dispatcher.api.console.forms.confirm import Question, ask, reason_of, typed
 from dispatcher.api.console.forms.fields import moment, whole
 from dispatcher.api.console.forms.replay_form import Given, filter_of, id_of, limit_of, rate_of
 from dispatcher.api.console.frame.guard import Acting, Form, Login, Person
-from dispatcher.api.console.frame.pages import away, page
+from dispatcher.api.console.frame.pages import page, redirect
 from dispatcher.api.console.frame.screens import ROWS, acts, older_than
 from dispatcher.api.console.frame.templating import link
 from dispatcher.api.console.rendering import replays as plans
@@ -106,7 +106,7 @@ def plan(request: Request, person: Operator, form: Form) -> Response:
             )
     except CommandError as refused:
         return _form(request, person, given, refused)
-    return away(request, person, f"/replays/{row['id']}", "Planned. Nothing is sent yet.")
+    return redirect(request, person, f"/replays/{row['id']}", "Planned. Nothing is sent yet.")
 
 
 @router.get("/replays/{id}")
@@ -205,7 +205,7 @@ def apply(request: Request, person: Operator, id: ReplayId, form: Form) -> Respo
         typed(form, count)
         check_size(person.session, count)
         row = applied(store, id_, reason)
-    return away(
+    return redirect(
         request, person, f"/replays/{id_}", f"The replay is {row['state']}: {_items(count)}."
     )
 
@@ -242,7 +242,7 @@ def cancel(request: Request, person: Operator, id: ReplayId, form: Form) -> Resp
     with person.session.open(ReplayStore) as store:
         id_ = store.find(id)
         store.cancel(id_, reason)
-    return away(request, person, f"/replays/{id_}", "Cancelled: nothing more of it is sent.")
+    return redirect(request, person, f"/replays/{id_}", "Cancelled: nothing more of it is sent.")
 
 
 def _form(request: Request, person: Login, given: Given, refused: CommandError | None) -> Response:

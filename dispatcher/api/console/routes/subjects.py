@@ -8,7 +8,7 @@ from fastapi.responses import Response
 from dispatcher.api.console.forms.confirm import Question, ask, reason_of
 from dispatcher.api.console.forms.fields import Field, given
 from dispatcher.api.console.frame.guard import Acting, Form, Login, Person
-from dispatcher.api.console.frame.pages import away, page
+from dispatcher.api.console.frame.pages import page, redirect
 from dispatcher.api.console.frame.screens import acts
 from dispatcher.api.console.frame.templating import link
 from dispatcher.api.requests import no_others
@@ -129,7 +129,7 @@ def pass_missing(request: Request, person: Operator, form: Form) -> Response:
     which = f"Sequence {first:,}" if first == last else f"Sequences {first:,} to {last:,}"
     goes_on = "nothing is left to deliver" if then is None else f"the lane continues with {then:,}"
     said = f"{which} skipped at {endpoint}; {goes_on}."
-    return away(request, person, link("/subjects/show", name=name), said)
+    return redirect(request, person, link("/subjects/show", name=name), said)
 
 
 def _silenced(text: str) -> bool:

@@ -8,7 +8,7 @@ from dispatcher.api.console.forms.confirm import one_of, values
 from dispatcher.api.console.forms.fields import Field, given, moment
 from dispatcher.api.console.frame.guard import Person
 from dispatcher.api.console.frame.pages import page
-from dispatcher.api.console.frame.screens import ROWS, acts, shows
+from dispatcher.api.console.frame.screens import ROWS, acts, wants_bodies
 from dispatcher.api.console.frame.templating import link
 from dispatcher.api.console.routes.entries import KeyText, key_of
 from dispatcher.api.requests import no_others
@@ -79,7 +79,7 @@ def show_suppressed(request: Request, person: Person, key: KeyText, body: str = 
     """Show one suppressed decision, to operators with its content on demand, which is audited."""
     with person.session.open(SuppressedDecisions) as store:
         found = store.decision(key_of(key))
-    asked = shows(request, person, body)
+    asked = wants_bodies(request, person, body)
     if asked:
         bodies.note(person.session, "suppressed.read", found["key"])
     else:

@@ -19,7 +19,7 @@ from dispatcher.api.console.rendering.filters import (
     tone,
     visible,
 )
-from dispatcher.api.console.rendering.timeline import ways
+from dispatcher.api.console.rendering.timeline import timelines
 from sink.contract.exits import CommandError
 
 NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)
@@ -164,7 +164,7 @@ def test_way_of_an_entry_has_the_time_between_its_steps() -> None:
     found = _found(2)
     receipt = {"outcome": "applied", "applied_at": "2026-11-02T12:00:13Z"}
     found["endpoints"][0]["attempts"][1]["receipt"] = receipt  # type: ignore[index]
-    first, there = ways(found)
+    first, there = timelines(found)
     assert [(step.what, step.gap) for step in first.steps] == [
         ("decided", ""),
         ("written", "+5 min"),
@@ -178,7 +178,7 @@ def test_way_of_an_entry_has_the_time_between_its_steps() -> None:
 
 
 def test_way_of_many_attempts_shows_the_first_and_the_newest() -> None:
-    _, there = ways(_found(12))
+    _, there = timelines(_found(12))
     assert [step.what for step in there.steps] == [
         "attempt 1: failed",
         "8 further attempts",

@@ -8,7 +8,7 @@ import pytest
 from dispatcher.api.console.forms.confirm import CHOSEN_MAX, numbers_of
 from dispatcher.api.console.rendering import replays as plans
 from dispatcher.api.console.rendering.audit import detail_text, page_of
-from dispatcher.api.console.rendering.diff import differing
+from dispatcher.api.console.rendering.diff import line_diff
 from dispatcher.api.console.rendering.filters import clock
 from dispatcher.operators.replays.views import hold_reason
 from sink.contract.exits import CommandError
@@ -49,10 +49,10 @@ def test_values_of_headers_are_left_out_of_the_trail_at_any_depth() -> None:
 
 def test_bodies_that_are_too_long_to_compare_are_shown_whole() -> None:
     many = "[" + ",".join(["1"] * 1_000) + "]"
-    lines = differing(many, many)
+    lines = line_diff(many, many)
     assert {line.side for line in lines} == {"then", "now"}
-    assert [line.side for line in differing(None, "{}")] == ["now"]
-    assert differing(None, None) == []
+    assert [line.side for line in line_diff(None, "{}")] == ["now"]
+    assert line_diff(None, None) == []
 
 
 def _plan(**counts: Any) -> dict[str, Any]:
