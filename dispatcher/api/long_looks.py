@@ -15,7 +15,7 @@ from fastapi import Request
 from starlette.exceptions import HTTPException
 
 from dispatcher.api.access import Session
-from dispatcher.operators.database.ready import Ready
+from dispatcher.operators.database.store import Database
 from dispatcher.shared.errors import StoreUnavailableError
 
 SECONDS_MAX = 30.0
@@ -65,7 +65,7 @@ def long_look(request: Request, session: Session, since: datetime | None) -> Ite
         )
     turns: OneAtATime = request.app.state.long_looks
     with turns.turn():
-        with session.open(Ready):
+        with session.open(Database):
             """The database is there; or it is said as for every other request."""
         ends_at = time.monotonic() + SECONDS_MAX
 

@@ -7,7 +7,7 @@ import typer
 
 from dispatcher.cli.common.shared import AsJson, Dsn, print_json, print_rows
 from dispatcher.cli.common.shown import moment_of, shortened, visible
-from dispatcher.operators.audit.store import WantedActions, audit
+from dispatcher.operators.audit.store import Audit, WantedActions
 from dispatcher.operators.common.session import Row
 from sink.contract.exits import CommandError, ExitCode
 
@@ -55,7 +55,7 @@ def list_(
             "a filter has a NUL, which nothing in the trail has. Nothing was changed.",
             ExitCode.USAGE,
         )
-    with audit(dsn) as store:
+    with Audit.connect(dsn) as store:
         rows, older = store.actions(wanted, limit=limit, before=before)
     if not rows:
         raise CommandError(

@@ -8,7 +8,7 @@ import typer
 from dispatcher.cli.common.shared import AsJson, Dsn, print_json, print_rows
 from dispatcher.cli.common.shown import counted, plain, query_id_of, shortened
 from dispatcher.operators.common.session import Row
-from dispatcher.operators.streams.store import lineage
+from dispatcher.operators.streams.store import Streams
 
 app = typer.Typer(
     help="Batches: list and show them, compare a diverged replay.", no_args_is_help=True
@@ -48,7 +48,7 @@ def list_(
 ) -> None:
     """List the batches of one checkpoint, the newest first."""
     given = query_id_of(query_id)
-    with lineage(dsn) as store:
+    with Streams.connect(dsn) as store:
         meant, rows = store.page(stream, given, limit=limit, before=before)
     older = rows[-1]["batch_id"] if len(rows) == limit else None
     if as_json:
@@ -69,7 +69,7 @@ def show(
 ) -> None:
     """Show a batch: its row of the ledger, where it was read from, and what became of it."""
     given = query_id_of(query_id)
-    with lineage(dsn) as store:
+    with Streams.connect(dsn) as store:
         found = store.batch(stream, batch_id, given)
     if as_json:
         print_json(found)
@@ -96,7 +96,7 @@ def diff(
     the one that its key got then, or with `null`.
     """
     given = query_id_of(query_id)
-    with lineage(dsn) as store:
+    with Streams.connect(dsn) as store:
         found = store.divergence(stream, batch_id, given, number=number, limit=limit)
     if as_json:
         print_json(found)

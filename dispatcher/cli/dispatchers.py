@@ -5,8 +5,8 @@ import typer
 from dispatcher.cli.common.shared import AsJson, Dsn, print_json, print_rows
 from dispatcher.cli.common.shown import visible
 from dispatcher.operators.common.session import Row
-from dispatcher.operators.common.spans import span
-from dispatcher.operators.dispatchers.store import dispatchers
+from dispatcher.operators.common.text import span
+from dispatcher.operators.dispatchers.store import Dispatchers
 from sink.contract.exits import CommandError, ExitCode
 
 app = typer.Typer(help="Dispatchers: those that run, and those that died.", no_args_is_help=True)
@@ -20,7 +20,7 @@ def list_(dsn: Dsn = None, as_json: AsJson = False) -> None:
 
     One that ended of itself is not listed; one that died stays as `dead`.
     """
-    with dispatchers(dsn) as store:
+    with Dispatchers.connect(dsn) as store:
         rows = store.instances()
     if not rows:
         raise CommandError(

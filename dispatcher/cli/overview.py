@@ -9,8 +9,8 @@ from dispatcher.cli.common.shown import counted, plain
 from dispatcher.cli.database.shown import told
 from dispatcher.cli.subjects.suppressed_shown import told_overtaken
 from dispatcher.operators.common.session import Row
-from dispatcher.operators.common.spans import span
-from dispatcher.operators.overview.store import MINUTES_MAX, overview
+from dispatcher.operators.common.text import span
+from dispatcher.operators.overview.store import MINUTES_MAX, Overview
 from sink.contract.exits import ExitCode
 
 _ENDPOINTS = ("name", "state", "breaker", "due_lanes", "leased_lanes", "oldest_due")
@@ -28,7 +28,7 @@ def show(
 
     Exit code 4 when something needs a person; each such thing stands with its command.
     """
-    with overview(dsn) as store:
+    with Overview.connect(dsn) as store:
         found = store.overview(minutes)
     if as_json:
         print_json(found)

@@ -6,8 +6,8 @@ from dispatcher.cli.common.shared import AsJson, Dsn, console, print_json, print
 from dispatcher.cli.common.shown import counted
 from dispatcher.cli.database.shown import told
 from dispatcher.cli.subjects.suppressed_shown import told_overtaken
-from dispatcher.operators.overview.views import standing
-from dispatcher.operators.streams.operator import Row, operator_store
+from dispatcher.operators.common.session import Row
+from dispatcher.operators.overview.store import Overview
 from sink.contract.exits import ExitCode
 
 STREAM_COLUMNS = ("name", "query_id", "epoch", "last_batch_id", "last_written_at")
@@ -20,8 +20,8 @@ def status(dsn: Dsn = None, as_json: AsJson = False) -> None:
 
     Exit code 4 when something needs a person; each such thing stands at the end, with its command.
     """
-    with operator_store(dsn) as store:
-        report = standing(store)
+    with Overview.connect(dsn) as store:
+        report = store.status()
     if as_json:
         print_json(report)
     else:

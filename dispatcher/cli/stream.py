@@ -7,8 +7,8 @@ import typer
 from dispatcher.cli.common.checkpoint import query_id_in
 from dispatcher.cli.common.shared import AsJson, Dsn, Reason, console, print_json, print_rows
 from dispatcher.cli.common.shown import counted, plain, query_id_of, reason_of
-from dispatcher.operators.streams.operator import Row, operator_store
-from dispatcher.operators.streams.store import lineage
+from dispatcher.operators.common.session import Row
+from dispatcher.operators.streams.store import Streams
 from sink.contract.exits import CommandError, ExitCode
 
 app = typer.Typer(help="Streams: list and show them, adopt a new checkpoint.", no_args_is_help=True)
@@ -30,7 +30,7 @@ _DIVERGENCES = (
 @app.command("list")
 def list_(dsn: Dsn = None, as_json: AsJson = False) -> None:
     """List the streams with the query id that each has adopted and its newest batch."""
-    with operator_store(dsn) as store:
+    with Streams.connect(dsn) as store:
         rows = store.streams()
     if as_json:
         print_json(rows)
@@ -41,7 +41,7 @@ def list_(dsn: Dsn = None, as_json: AsJson = False) -> None:
 @app.command()
 def show(name: Name, dsn: Dsn = None, as_json: AsJson = False) -> None:
     """Show a stream: its checkpoint and run, its newest batches, and what needs a look."""
-    with lineage(dsn) as store:
+    with Streams.connect(dsn) as store:
         found = store.stream(name)
     if as_json:
         print_json(found)
@@ -77,7 +77,7 @@ def adopt(
     if wanted is None:
         raise CommandError("--query-id is missing. Nothing was changed.", ExitCode.USAGE)
     why = reason_of(reason)
-    with operator_store(dsn) as store:
+    with Streams.connect(dsn) as store:
         row = store.adopt(
             name,
             wanted,

@@ -12,7 +12,7 @@ from dispatcher.api.models import Name
 from dispatcher.api.paging import AskBody, BatchId, Limit, Number
 from dispatcher.api.routes.streams import ListedBatch
 from dispatcher.api.shapes import Count, KeyText, PagedByNumber, Shown, Time
-from dispatcher.operators.streams.store import Lineage
+from dispatcher.operators.streams.store import Streams
 from sink.contract.states import DivergenceSide, EndpointState, QuarantineReason
 
 router = APIRouter(prefix="/batches", tags=["batches"])
@@ -141,7 +141,7 @@ def list_batches(
     before: Annotated[BatchId | None, Query(description="Only ids below this one.")] = None,
 ) -> BatchPage:
     """Return the batches of one checkpoint, the newest first."""
-    with session.open(Lineage) as store:
+    with session.open(Streams) as store:
         meant, rows = store.page(stream, query_id, limit=limit, before=before)
     older = rows[-1]["batch_id"] if len(rows) == limit else None
     return BatchPage.model_validate({"query_id": meant, "batches": rows, "next_before": older})
@@ -150,7 +150,7 @@ def list_batches(
 @router.get("/{stream}/{batch_id}", summary="Show a batch.")
 def show_batch(session: Viewer, stream: Name, batch_id: BatchId, query_id: QueryId = None) -> Batch:
     """Return a batch's row of the ledger, where it was read from, and what became of it."""
-    with session.open(Lineage) as store:
+    with session.open(Streams) as store:
         return Batch.model_validate(store.batch(stream, batch_id, query_id))
 
 
@@ -166,7 +166,7 @@ def show_batch_diff(
 ) -> Difference:
     """Return what a replay would have written, beside what was; 404 where none diverged."""
     bodies.allow(session, body=body)
-    with session.open(Lineage) as store:
+    with session.open(Streams) as store:
         found = store.divergence(stream, batch_id, query_id, number=divergence, limit=limit)
     if body:
         number = found["divergence"]["id"]

@@ -13,8 +13,8 @@ from dispatcher.api.paging import Limit, Times
 from dispatcher.api.settings import ApiSettings
 from dispatcher.api.shapes import Count, KeyText, Shown, Time
 from dispatcher.operators.check.actions import check
-from dispatcher.operators.check.report import Checked
-from dispatcher.operators.check.store import checks
+from dispatcher.operators.check.rules import Checked
+from dispatcher.operators.check.store import Checks
 from dispatcher.operators.check.views import as_rows
 
 router = APIRouter(prefix="/check", tags=["checks"])
@@ -74,7 +74,7 @@ def run_check(
     """
     settings: ApiSettings = request.app.state.settings
     checked = Checked(limit)
-    with long_look(request, session, times.since) as watch, checks(settings.dsn) as store:
+    with long_look(request, session, times.since) as watch, Checks.connect(settings.dsn) as store:
         range_ = store.range(times.since or BACK_MAX, times.until or timedelta(0), endpoint, stream)
         check((store,), range_, checked, watch)
     return CheckResult.model_validate(as_rows(range_, checked))

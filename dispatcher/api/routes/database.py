@@ -87,7 +87,7 @@ class DatabaseNow(Shown):
 def show_database(session: Viewer) -> DatabaseNow:
     """Return what holds the database up, and how large it is."""
     with session.open(Database) as store:
-        found = store.look()
+        found = store.report()
     if not session.may(AccessRole.OPERATOR):
         found["snapshots"] = [{**each, "query": ""} for each in found["snapshots"]]
     return DatabaseNow.model_validate(found)

@@ -6,7 +6,7 @@ from pydantic import Field
 from dispatcher.api.access import Viewer
 from dispatcher.api.models import Name
 from dispatcher.api.shapes import Count, Shown, Time
-from dispatcher.operators.streams.operator import OperatorStore
+from dispatcher.operators.endpoints.store import Endpoints
 from sink.contract.states import BreakerState, EndpointState, EnvelopeStyle, OrderPolicy
 
 router = APIRouter(prefix="/endpoints", tags=["endpoints"])
@@ -75,12 +75,12 @@ class Endpoint(ListedEndpoint):
 @router.get("", summary="List endpoints.")
 def list_endpoints(session: Viewer) -> EndpointList:
     """Return every endpoint with its backlog."""
-    with session.open(OperatorStore) as store:
+    with session.open(Endpoints) as store:
         return EndpointList.model_validate({"endpoints": store.endpoints()})
 
 
 @router.get("/{name}", summary="Show an endpoint.")
 def show_endpoint(session: Viewer, name: Name) -> Endpoint:
     """Return an endpoint's settings, its pace and its backlog."""
-    with session.open(OperatorStore) as store:
+    with session.open(Endpoints) as store:
         return Endpoint.model_validate(store.endpoint(name))

@@ -9,7 +9,7 @@ from dispatcher.api.access import Admin, Operator
 from dispatcher.api.models import Because, Given, Name, Reason
 from dispatcher.api.shapes import Json, Shown
 from dispatcher.operators.endpoints.actions import changed, made, refuse_references
-from dispatcher.operators.streams.operator import OperatorStore
+from dispatcher.operators.endpoints.store import Endpoints
 from dispatcher.outbound.headers import masked
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import AccessRole, EndpointState, EnvelopeStyle, OrderPolicy
@@ -131,7 +131,7 @@ NO_COLUMNS = {"reason", "from_beginning"}
 def add_endpoint(session: Admin, given: NewEndpoint) -> EndpointSettings:
     """Add an endpoint, by default for what is decided from now on."""
     settings = made(given.name, given.columns())
-    with session.open(OperatorStore) as store:
+    with session.open(Endpoints) as store:
         store.add_endpoint(settings, from_beginning=given.from_beginning, reason=given.reason)
     return EndpointSettings(name=given.name, settings=masked(settings))
 
@@ -140,7 +140,7 @@ def add_endpoint(session: Admin, given: NewEndpoint) -> EndpointSettings:
 def set_endpoint(session: Admin, name: Named, given: Settings) -> EndpointChange:
     """Change settings. Other types need a paused endpoint, and count from now on."""
     columns = given.columns()
-    with session.open(OperatorStore) as store:
+    with session.open(Endpoints) as store:
         done = store.set_endpoint(name, lambda row: changed(row, columns), given.reason)
     return EndpointChange(name=name, **done)
 
@@ -154,7 +154,7 @@ def rotate_secret(session: Admin, name: Named, given: Rotation) -> EndpointSecre
             ExitCode.USAGE,
         )
     refuse_references({"secret_refs": [given.to] if given.to else []})
-    with session.open(OperatorStore) as store:
+    with session.open(Endpoints) as store:
         refs = store.rotate_secret(name, given.to, finish=given.finish, reason=given.reason)
     return EndpointSecrets(name=name, secret_refs=refs)
 
@@ -163,7 +163,7 @@ def rotate_secret(session: Admin, name: Named, given: Rotation) -> EndpointSecre
 def pause_endpoint(session: Operator, name: Named, given: Because) -> EndpointStateNow:
     """Its decisions wait in order. One that is disabled stays so for all but administrators."""
     unless = None if session.may(AccessRole.ADMIN) else EndpointState.DISABLED
-    with session.open(OperatorStore) as store:
+    with session.open(Endpoints) as store:
         row = store.set_endpoint_state(name, EndpointState.PAUSED, given.reason, unless=unless)
     return EndpointStateNow.model_validate(row)
 
@@ -172,7 +172,7 @@ def pause_endpoint(session: Operator, name: Named, given: Because) -> EndpointSt
 def resume_endpoint(session: Operator, name: Named, given: Because) -> EndpointStateNow:
     """What waited is sent in order. One that is disabled only an administrator resumes."""
     unless = None if session.may(AccessRole.ADMIN) else EndpointState.DISABLED
-    with session.open(OperatorStore) as store:
+    with session.open(Endpoints) as store:
         row = store.set_endpoint_state(name, EndpointState.ACTIVE, given.reason, unless=unless)
     return EndpointStateNow.model_validate(row)
 
@@ -180,6 +180,6 @@ def resume_endpoint(session: Operator, name: Named, given: Because) -> EndpointS
 @router.post("/{name}/disable", summary="Stop sending until an administrator resumes it.")
 def disable_endpoint(session: Admin, name: Named, given: Because) -> EndpointStateNow:
     """As after a 410; its decisions wait in order."""
-    with session.open(OperatorStore) as store:
+    with session.open(Endpoints) as store:
         row = store.set_endpoint_state(name, EndpointState.DISABLED, given.reason)
     return EndpointStateNow.model_validate(row)

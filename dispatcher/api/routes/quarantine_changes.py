@@ -11,12 +11,14 @@ from dispatcher.api.models import Given, Ids, Reason
 from dispatcher.api.shapes import Shown, Time
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.quarantine.actions import (
+    Way,
     can_go_back,
     only_entries,
     open_among,
+    planned,
+    proposed,
     put_entries,
 )
-from dispatcher.operators.quarantine.by_hand import Way, planned, proposed
 from dispatcher.operators.quarantine.store import Quarantine
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import QuarantineResolution

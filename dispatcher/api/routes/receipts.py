@@ -12,9 +12,9 @@ from dispatcher.api.models import Name
 from dispatcher.api.paging import Text, Times
 from dispatcher.api.settings import ApiSettings
 from dispatcher.api.shapes import Count, Shown, Time
-from dispatcher.operators.receipts.comparing import count_receipts
+from dispatcher.operators.receipts.actions import count_receipts
 from dispatcher.operators.receipts.rules import Tally
-from dispatcher.operators.receipts.store import sent
+from dispatcher.operators.receipts.store import Sent
 from dispatcher.operators.receipts.views import as_rows
 
 router = APIRouter(prefix="/receipts", tags=["checks"])
@@ -48,7 +48,7 @@ def count_endpoint_receipts(
     """
     settings: ApiSettings = request.app.state.settings
     tally = Tally(1)
-    with long_look(request, session, times.since) as watch, sent(settings.dsn) as store:
+    with long_look(request, session, times.since) as watch, Sent.connect(settings.dsn) as store:
         row = store.endpoint(endpoint)
         wanted = store.wanted(
             row.endpoint.id,

@@ -12,18 +12,18 @@ from dispatcher.api.paging import Text
 from dispatcher.api.replay_shapes import ReplayProgress
 from dispatcher.api.routes.replays_changes import OutsideWindow, Rate
 from dispatcher.api.shapes import Shown
-from dispatcher.operators.common.keys import few_keys_of
 from dispatcher.operators.common.person import lacks_approval
 from dispatcher.operators.entries.store import Entries
-from dispatcher.operators.replays.actions import applied
-from dispatcher.operators.replays.redeliver import (
+from dispatcher.operators.replays.actions import (
     NOT_APPLIED,
     NOTHING_TO_DO,
+    applied,
     plan_of_keys,
     redelivered_before,
     standing_of,
 )
-from dispatcher.operators.replays.store import ReplayStore
+from dispatcher.operators.replays.rules import few_keys_of
+from dispatcher.operators.replays.store import Replays
 from sink.contract.exits import CommandError
 from sink.contract.states import ReplayKind
 
@@ -81,7 +81,7 @@ def redeliver(
     wanted = few_keys_of(given.keys)
     with session.open(Entries) as entries:
         standing = standing_of(entries, wanted)
-    with session.open(ReplayStore) as store:
+    with session.open(Replays) as store:
         plan = plan_of_keys(
             store,
             replay_id,

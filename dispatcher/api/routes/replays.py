@@ -11,7 +11,7 @@ from dispatcher.api.access import Viewer
 from dispatcher.api.paging import NUMBER_MAX, Limit, Moment
 from dispatcher.api.replay_shapes import Replay
 from dispatcher.api.shapes import Count, Json, KeyText, Shown, Time
-from dispatcher.operators.replays.store import ReplayStore
+from dispatcher.operators.replays.store import Replays
 from dispatcher.operators.replays.views import item_row
 from sink.contract.states import (
     BreakerState,
@@ -119,7 +119,7 @@ def list_replays(
     before: Annotated[Moment | None, Query(description="Only those made before.")] = None,
 ) -> ReplayPage:
     """Return replays and reissues, the newest first."""
-    with session.open(ReplayStore) as store:
+    with session.open(Replays) as store:
         rows = list(store.list(limit=limit, before=before))
     older = rows[-1]["created_at"] if len(rows) == limit else None
     return ReplayPage.model_validate({"replays": rows, "next_before": older})
@@ -128,14 +128,14 @@ def list_replays(
 @router.get("/{id}", summary="Show a replay.")
 def show_replay(session: Viewer, id: ReplayId) -> Replay:  # noqa: A002 - the parameter's name
     """Return a replay as it was planned."""
-    with session.open(ReplayStore) as store:
+    with session.open(Replays) as store:
         return Replay.model_validate(store.show(id))
 
 
 @router.get("/{id}/status", summary="Say how far a replay has come.")
 def show_replay_status(session: Viewer, id: ReplayId) -> ReplayStatus:  # noqa: A002 - the parameter's name
     """Return a replay with its progress, and what keeps it at each endpoint."""
-    with session.open(ReplayStore) as store:
+    with session.open(Replays) as store:
         return ReplayStatus.model_validate(store.status(id))
 
 
@@ -149,7 +149,7 @@ def list_replay_items(
     ] = 0,
 ) -> ItemPage:
     """Return the items of a replay, in the order in which they go."""
-    with session.open(ReplayStore) as store:
+    with session.open(Replays) as store:
         store.show(id)
         found = store.items(id, after=after, limit=limit)
     rows = [bodies.without_answers(item_row(each), "detail") for each in found]

@@ -16,10 +16,9 @@ from dispatcher.api.access import Admin, Operator, Session
 from dispatcher.api.models import Because, Given, Keys, Reason
 from dispatcher.api.paging import NUMBER_MAX, Moment, Text
 from dispatcher.api.replay_shapes import Replay, ReplayProgress
-from dispatcher.operators.common.keys import keys_of
 from dispatcher.operators.replays.actions import applied, planned
-from dispatcher.operators.replays.filter import ReplayFilter, ReplayScope
-from dispatcher.operators.replays.store import ReplayStore
+from dispatcher.operators.replays.rules import ReplayFilter, ReplayScope, keys_of
+from dispatcher.operators.replays.store import Replays
 from sink.contract.states import AccessRole
 
 router = APIRouter(prefix="/replays", tags=["replays"])
@@ -84,7 +83,7 @@ class NewReplay(Given):
 @router.put("/{replay_id}", summary="Plan to send entries again, under their old keys.")
 def plan_replay(request: Request, session: Operator, replay_id: PlanId, given: NewReplay) -> Replay:
     """Find what would be sent, and write it down. The same request again returns the same plan."""
-    with session.open(ReplayStore) as store:
+    with session.open(Replays) as store:
         row = planned(
             store,
             replay_id,
@@ -101,7 +100,7 @@ def plan_replay(request: Request, session: Operator, replay_id: PlanId, given: N
 @router.post("/{replay_id}/apply", summary="Let the dispatchers do what was planned.")
 def apply_replay(session: Operator, replay_id: PlanId, given: Because) -> ReplayProgress:
     """Begin, unless it is no longer as it was planned (409). Once more changes nothing."""
-    with session.open(ReplayStore) as store:
+    with session.open(Replays) as store:
         not_too_many(session, store.show(replay_id)["item_count"])
         return ReplayProgress.model_validate(applied(store, replay_id, given.reason))
 
@@ -109,7 +108,7 @@ def apply_replay(session: Operator, replay_id: PlanId, given: Because) -> Replay
 @router.post("/{replay_id}/approve", summary="Approve a replay that another person planned.")
 def approve_replay(session: Admin, replay_id: PlanId, given: Because) -> Replay:
     """Agree as a second person to one that sends keys which receivers may have forgotten."""
-    with session.open(ReplayStore) as store:
+    with session.open(Replays) as store:
         store.show(replay_id)
         store.approve(replay_id, given.reason)
         return Replay.model_validate(store.show(replay_id))
@@ -118,7 +117,7 @@ def approve_replay(session: Admin, replay_id: PlanId, given: Because) -> Replay:
 @router.post("/{replay_id}/cancel", summary="End a replay: nothing more of it is sent.")
 def cancel_replay(session: Operator, replay_id: PlanId, given: Because) -> ReplayProgress:
     """What is in flight ends and is booked."""
-    with session.open(ReplayStore) as store:
+    with session.open(Replays) as store:
         return ReplayProgress.model_validate(store.cancel(replay_id, given.reason))
 
 

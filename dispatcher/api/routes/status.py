@@ -11,8 +11,7 @@ from dispatcher.api.routes.endpoints import ListedEndpoint
 from dispatcher.api.routes.overview import Need
 from dispatcher.api.routes.streams import ListedStream
 from dispatcher.api.shapes import Count, Shown, Time
-from dispatcher.operators.overview.views import standing
-from dispatcher.operators.streams.operator import OperatorStore
+from dispatcher.operators.overview.store import Overview
 
 router = APIRouter(prefix="/status", tags=["status"])
 
@@ -65,5 +64,5 @@ class Status(Shown):
 @router.get("", summary="Count what is on its way and what needs a person.")
 def show_status(session: Viewer) -> Status:
     """Return what `holdfast status` shows. It adds up all batches; see `/overview`."""
-    with session.open(OperatorStore) as store:
-        return Status.model_validate(standing(store))
+    with session.open(Overview) as store:
+        return Status.model_validate(store.status())

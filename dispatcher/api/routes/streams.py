@@ -8,8 +8,7 @@ from pydantic import Field
 from dispatcher.api.access import Viewer
 from dispatcher.api.models import Name
 from dispatcher.api.shapes import Count, Shown, Time
-from dispatcher.operators.streams.operator import OperatorStore
-from dispatcher.operators.streams.store import Lineage
+from dispatcher.operators.streams.store import Streams
 from sink.contract.states import EndpointState, QuarantineReason
 
 router = APIRouter(prefix="/streams", tags=["streams"])
@@ -126,12 +125,12 @@ class Stream(Adopted):
 @router.get("", summary="List streams.")
 def list_streams(session: Viewer) -> StreamList:
     """Return every stream with its newest batch."""
-    with session.open(OperatorStore) as store:
+    with session.open(Streams) as store:
         return StreamList.model_validate({"streams": store.streams()})
 
 
 @router.get("/{name}", summary="Show a stream.")
 def show_stream(session: Viewer, name: Name) -> Stream:
     """Return a stream with its totals, checkpoints, newest batches and what needs a look."""
-    with session.open(Lineage) as store:
+    with session.open(Streams) as store:
         return Stream.model_validate(store.stream(name))

@@ -10,7 +10,7 @@ from dispatcher.api.access import Admin
 from dispatcher.api.models import Given, Reason
 from dispatcher.api.paging import Text
 from dispatcher.api.shapes import Shown, Time
-from dispatcher.operators.streams.operator import OperatorStore
+from dispatcher.operators.streams.store import Streams
 
 router = APIRouter(prefix="/streams", tags=["streams"])
 
@@ -45,7 +45,7 @@ def adopt_checkpoint(
     session: Admin, name: Annotated[Text, Path(description="Of the stream.")], given: Adoption
 ) -> AdoptedStream:
     """Decisions made before keep their keys: none repeats. The run in progress is fenced."""
-    with session.open(OperatorStore) as store:
+    with session.open(Streams) as store:
         row = store.adopt(
             name, given.query_id, given.reason, found_in=lambda _: None, force=given.force
         )

@@ -10,9 +10,9 @@ from dispatcher.api.access import Admin, Operator
 from dispatcher.api.models import Given, Name, Reason
 from dispatcher.api.paging import Moment, Text
 from dispatcher.api.shapes import Count, KeyText, Shown, Time
-from dispatcher.operators.subjects.repair import By
-from dispatcher.operators.subjects.repair_store import Repairs
+from dispatcher.operators.subjects.rules import By
 from dispatcher.operators.subjects.skip_gap import Passing
+from dispatcher.operators.subjects.store import Repairs
 from sink.contract.exits import CommandError, ExitCode
 
 router = APIRouter(prefix="/subjects", tags=["subjects"])

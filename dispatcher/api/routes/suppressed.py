@@ -14,8 +14,12 @@ from dispatcher.api.routes.entries import EntryBatch
 from dispatcher.api.shapes import KeyText as ShownKey
 from dispatcher.api.shapes import Paged, Shown, Time
 from dispatcher.operators.suppressed.actions import write_overtaken
-from dispatcher.operators.suppressed.overtaken_store import OvertakenDecisions
-from dispatcher.operators.suppressed.store import Place, SuppressedDecisions, Wanted
+from dispatcher.operators.suppressed.store import (
+    OvertakenDecisions,
+    Place,
+    SuppressedDecisions,
+    Wanted,
+)
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import SuppressedCause
 

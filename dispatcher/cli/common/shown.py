@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from dispatcher.operators.common.words import visible
+from dispatcher.operators.common.text import visible
 from sink.contract.canonical import rfc3339
 from sink.contract.exits import CommandError, ExitCode
 

@@ -12,12 +12,12 @@ from dispatcher.cli.common.receiver_options import dsn_named, time_of
 from dispatcher.cli.common.shared import AsJson, Dsn, print_json
 from dispatcher.cli.database.check_shown import show
 from dispatcher.operators.check.actions import Watch, check, compare_receipts, judge_order
-from dispatcher.operators.check.report import Checked
-from dispatcher.operators.check.store import Range, checks
+from dispatcher.operators.check.rules import Checked
+from dispatcher.operators.check.store import Checks, Range
 from dispatcher.operators.check.views import as_rows
-from dispatcher.operators.config.here import reference_rule
+from dispatcher.operators.config.environment import reference_rule
 from dispatcher.operators.receipts.inbox import inbox_tables
-from dispatcher.operators.receipts.store import Sent, Wanted, sent
+from dispatcher.operators.receipts.store import Sent, Wanted
 from dispatcher.outbound.endpoint import EndpointRow
 from sink.contract.exits import CommandError, ExitCode
 
@@ -59,12 +59,12 @@ def check_command(
     """
     begin, end = time_of("--since", since, _usage), time_of("--until", until, _usage)
     checked = Checked(limit)
-    with checks(dsn) as store, checks(dsn) as beside, _watched() as watch:
+    with Checks.connect(dsn) as store, Checks.connect(dsn) as beside, _watched() as watch:
         range_ = store.range(begin, end, endpoint, stream)
         asked = None if receiver is None else _asked(range_)
         check((store, beside), range_, checked, watch)
     if receiver is not None and asked is not None:
-        with sent(dsn) as side:
+        with Sent.connect(dsn) as side:
             _receive(side, range_, asked, receiver, schema, checked)
     if checked.empty and checked.holds:
         raise CommandError(

@@ -3,8 +3,7 @@
 import typer
 
 from dispatcher.cli.common.shown import plain, visible
-from dispatcher.operators.check.report import Checked, Violation
-from dispatcher.operators.check.rules import INVARIANT, MEANING
+from dispatcher.operators.check.rules import INVARIANT, MEANING, Checked, Violation
 from dispatcher.operators.check.store import Range
 from dispatcher.operators.check.views import violated
 

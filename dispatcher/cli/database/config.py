@@ -7,7 +7,7 @@ import typer
 
 from dispatcher.cli.common.shared import AsJson, Dsn, print_json, print_rows
 from dispatcher.cli.common.shown import plain, visible
-from dispatcher.operators.config import here as configuration
+from dispatcher.operators.config import environment as configuration
 from dispatcher.operators.config import settings as config
 from dispatcher.operators.config.rules import Check, Database, exit_code, judge
 from dispatcher.operators.config.store import libpq_version, look

@@ -4,7 +4,7 @@ import typer
 
 from dispatcher.cli.common.shared import AsJson, Dsn, print_json
 from dispatcher.cli.database import shown as database_shown
-from dispatcher.operators.database.store import database
+from dispatcher.operators.database.store import Database
 from sink.contract.exits import ExitCode
 
 
@@ -14,8 +14,8 @@ def look(dsn: Dsn = None, as_json: AsJson = False) -> None:
     Exit code 4 when something needs a person: an old snapshot, or too few days ahead. Whether the
     server keeps what it acknowledged is for `holdfast db doctor`.
     """
-    with database(dsn) as store:
-        found = store.look()
+    with Database.connect(dsn) as store:
+        found = store.report()
     if as_json:
         print_json(found)
     else:

@@ -7,7 +7,7 @@ import typer
 from dispatcher.cli.common.shared import print_rows
 from dispatcher.cli.common.shown import plain, visible
 from dispatcher.operators.common.session import Row
-from dispatcher.operators.common.spans import span
+from dispatcher.operators.common.text import span
 
 _SNAPSHOTS = ("kind", "pid", "application", "state", "age", "query")
 _TABLES = ("name", "live_rows", "dead_rows", "size", "vacuumed_at", "autovacuumed_at")

@@ -1,39 +1,32 @@
-"""What is wrong with the options of `holdfast endpoint add` and `set`, and what they mean.
-
-Both commands check alike: single values in `given`, and in `fault_of` what must go together.
-"""
+"""The options of `holdfast endpoint add` and `set` as columns; the verb's rules check them."""
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
-from urllib.parse import urlsplit
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple
 
 import typer
 
-from dispatcher.operators.config.here import reference_fault
-from dispatcher.operators.endpoints.reach import fault_of
-from dispatcher.operators.endpoints.values import header_fault, literal_fault, network
-from dispatcher.outbound.headers import LITERALS, is_reference
+from dispatcher.operators.config.environment import reference_fault
+from dispatcher.operators.endpoints.rules import CHECKS, BadValueError, complete
+from dispatcher.outbound.headers import LITERALS
 from sink.contract.exits import CommandError, ExitCode
-from sink.contract.wire import INQUIRY_PATH
 
-__all__ = [
-    "checked_secret_ref",
-    "fault_of",
-    "given",
-    "refuse_references",
-    "usage",
-    "whole",
-]
-
-SCHEDULE_STEPS_MAX = 32
-TIMEOUT_SECONDS_MAX = 120
-BUDGET_SECONDS_MIN, BUDGET_SECONDS_MAX = 60, 30 * 86_400
-SLOW_START_SECONDS_MAX = 86_400
 KNOWN_TYPES = ("payout_hold.block", "payout_hold.release")
 NONE = "none"
-DEFAULT = "default"
 HEADER, LITERAL = "--header", "--header-literal"
+
+
+class Option(NamedTuple):
+    """An option that sets a column."""
+
+    name: str
+    column: str
+    read: Callable[[Any], Any] = lambda value: value
+    """Returns the column's value in its unit; None and [] remove what is there."""
+
+    unit: str = ""
 
 
 def given(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,21 +37,19 @@ def given(options: Mapping[str, Any]) -> dict[str, Any]:
     """
     columns: dict[str, Any] = {}
     for name, value in options.items():
-        check = _CHECKS.get(name)
-        if check is not None and value is not None and value != []:
-            column, checked = check
-            columns[column] = checked(value)
+        option = OPTIONS.get(name)
+        if option is not None and value is not None and value != []:
+            columns[option.column] = _checked(option, option.read(value))
     refuse_references(columns)
     return columns
 
 
 def whole(settings: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of an endpoint as they can be stored; raises `CommandError`."""
-    connect, total = settings["connect_timeout_ms"], settings["total_timeout_ms"]
-    settings = {**settings, "connect_timeout_ms": min(connect, total)}
-    if fault := fault_of(settings):
-        raise usage(f"{fault}.")
-    return settings
+    try:
+        return complete(settings)
+    except BadValueError as error:
+        raise usage(f"{error}.") from None
 
 
 def usage(message: str) -> CommandError:
@@ -73,68 +64,38 @@ def refuse_references(settings: Mapping[str, Any]) -> None:
 
 
 def checked_secret_ref(ref: str) -> str:
-    """Return the reference of a signing secret; raises `CommandError`."""
-    if not is_reference(ref):
-        raise usage(
-            "a secret must be named as env:VAR or file:PATH; a secret itself never goes on a"
-            " command line."
-        )
-    return ref
+    """Return the reference of a new signing secret (`--to`); raises `CommandError`."""
+    [checked] = _checked(Option("--to", "secret_refs"), [ref])
+    return str(checked)
 
 
-def _secret_refs(refs: Sequence[str]) -> list[str]:
-    if len(refs) not in (1, 2) or len(refs) != len(set(refs)):
-        raise usage("an endpoint has one secret, or two different ones while one is rotated.")
-    return [checked_secret_ref(ref) for ref in refs]
-
-
-def _url(url: str) -> str:
+def _checked(option: Option, value: Any) -> Any:
+    if value is None or value == []:
+        return value
+    removed = {}
+    if option.name == HEADER:
+        removed = {name: text for name, text in value.items() if not text}
+        value = {name: text for name, text in value.items() if text}
     try:
-        parts = urlsplit(url)
-        _ = parts.port  # raises for a port that is no number
-    except ValueError as error:
-        raise usage(f"--url is not a URL: {error}.") from None
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise usage("--url must be http:// or https:// with a host.")
-    if parts.username or parts.password or parts.fragment:
-        raise usage("--url must not hold a user, a password or a fragment.")
-    if not url.isascii() or any(ord(c) <= 32 or ord(c) == 127 for c in url):
-        raise usage("--url must be ASCII without spaces or control characters.")
-    if len(url) > 2048:
-        raise usage("--url has more than 2048 characters.")
-    return url
-
-
-def _milliseconds(option: str, seconds: float) -> int:
-    if not 0.001 <= seconds <= TIMEOUT_SECONDS_MAX:  # also refuses nan
-        raise usage(f"{option} must be 0.001 to {TIMEOUT_SECONDS_MAX} seconds.")
-    return round(seconds * 1000)
+        checked = CHECKS[option.column](value)
+    except BadValueError as error:
+        said = str(error).replace(LITERALS, LITERAL)
+        raise usage(f"{option.name} {said}{option.unit}.") from None
+    return {**checked, **removed} if removed else checked
 
 
 def _types(types: Sequence[str]) -> list[str]:
     for type_ in types:
-        if types.count(type_) > 1:
-            raise usage(f"--type {type_!r} is given twice.")
-        if not re.fullmatch(r"[a-zA-Z0-9_.]{1,128}", type_):
-            raise usage(f"--type {type_!r} is no type: 1 to 128 of a-z A-Z 0-9 _ . are.")
         if type_ not in KNOWN_TYPES:
             typer.echo(
-                f"note: {type_} is no type of the exposure job; only entries of exactly this type"
-                " will be delivered.",
+                f"note: {type_!a} is not a type of the exposure job; only entries of exactly this"
+                " type will be delivered.",
                 err=True,
             )
-    return sorted(types)
-
-
-def _cidrs(cidrs: Sequence[str]) -> list[str]:
-    try:
-        return [] if [*cidrs] == [NONE] else [network(cidr) for cidr in cidrs]
-    except ValueError as error:
-        raise usage(f"--allow-cidr: {error}.") from None
+    return list(types)
 
 
 def _headers(option: str, texts: Sequence[str]) -> dict[str, str]:
-    """Return the headers of `--header` (references, or empty to remove one) or of the literals."""
     headers: dict[str, str] = {}
     for text in texts:
         given, separator, value = text.partition("=")
@@ -143,81 +104,59 @@ def _headers(option: str, texts: Sequence[str]) -> dict[str, str]:
             raise usage(f"{option} must be NAME=VALUE.")
         if name in headers:
             raise usage(f"{option} {name} is given twice.")
-        fault = header_fault(name, value, LITERAL) if option == HEADER and value else None
-        fault = literal_fault(name, value) if option == LITERAL else fault
-        if fault:
-            raise usage(f"{option} {fault}.")
         headers[name] = value
     return headers
 
 
-def _reference(option: str, reference: str) -> str | None:
-    if reference == NONE:
-        return None
-    if not is_reference(reference):
-        raise usage(f"{option} must be env:VAR or file:PATH, never the content itself.")
-    return reference
+def _or_none(text: str) -> str | None:
+    return None if text == NONE else text
 
 
 def _schedule(schedule: str) -> list[int]:
     try:
-        seconds = [int(part) for part in schedule.split(",")]
+        return [int(part) for part in schedule.split(",")]
     except ValueError:
         raise usage("--schedule must be whole seconds, comma-separated.") from None
-    if not 1 <= len(seconds) <= SCHEDULE_STEPS_MAX or min(seconds) < 0 or max(seconds) > 7 * 86400:
-        raise usage(f"--schedule must be 1 to {SCHEDULE_STEPS_MAX} steps of 0 s to 7 days.")
-    return seconds
 
 
-def _seconds(option: str, text: str, least: int, most: int) -> int:
+def _milliseconds(seconds: float) -> int:
+    with suppress(ValueError, OverflowError):  # nan, inf
+        return round(seconds * 1000)
+    return -1
+
+
+def _seconds(option: str, text: str) -> int:
     """Read `90s`, `90m`, `12h` or `5d`."""
     found = re.fullmatch(r"([0-9]{1,8})([smhd])", text, re.ASCII)
-    seconds = int(found[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86_400}[found[2]] if found else -1
-    if not least <= seconds <= most:
-        raise usage(f"{option} must be a time such as 90s, 5m, 12h or 5d: {least} s to {most} s.")
-    return seconds
+    if found is None:
+        raise usage(f"{option} must be a time such as 90s, 5m, 12h or 5d.")
+    return int(found[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86_400}[found[2]]
 
 
-def _inquiry(path: str) -> str | None:
-    if path in (NONE, DEFAULT):
-        return INQUIRY_PATH if path == DEFAULT else None
-    if not re.fullmatch(r"/[!-~]{0,1023}", path) or set(path) & set("?#"):
-        raise usage(
-            f"--inquiry must be {DEFAULT}, {NONE}, or a path such as {INQUIRY_PATH}: ASCII, without"
-            " spaces, ? and #."
-        )
-    return path
-
-
-_CHECKS: dict[str, tuple[str, Any]] = {
-    "url": ("url", _url),
-    "secret_ref": ("secret_refs", _secret_refs),
-    "type_": ("types", _types),
-    "allow_cidr": ("allow_cidrs", _cidrs),
-    "header": ("headers", lambda texts: _headers(HEADER, texts)),
-    "header_literal": (LITERALS, lambda texts: _headers(LITERAL, texts)),
-    "envelope": ("envelope", str),
-    "ca": ("ca_ref", lambda ref: _reference("--ca", ref)),
-    "client_cert": ("client_cert_ref", lambda ref: _reference("--client-cert", ref)),
-    "client_key": ("client_key_ref", lambda ref: _reference("--client-key", ref)),
-    "total_timeout": ("total_timeout_ms", lambda value: _milliseconds("--total-timeout", value)),
-    "connect_timeout": (
-        "connect_timeout_ms",
-        lambda value: _milliseconds("--connect-timeout", value),
+OPTIONS = {
+    "url": Option("--url", "url"),
+    "secret_ref": Option("--secret-ref", "secret_refs"),
+    "type_": Option("--type", "types", _types),
+    "allow_cidr": Option("--allow-cidr", "allow_cidrs", lambda c: [] if [*c] == [NONE] else [*c]),
+    "header": Option(HEADER, "headers", partial(_headers, HEADER)),
+    "header_literal": Option(LITERAL, LITERALS, partial(_headers, LITERAL)),
+    "envelope": Option("--envelope", "envelope", str),
+    "ca": Option("--ca", "ca_ref", _or_none),
+    "client_cert": Option("--client-cert", "client_cert_ref", _or_none),
+    "client_key": Option("--client-key", "client_key_ref", _or_none),
+    "total_timeout": Option("--total-timeout", "total_timeout_ms", _milliseconds, " milliseconds"),
+    "connect_timeout": Option(
+        "--connect-timeout", "connect_timeout_ms", _milliseconds, " milliseconds"
     ),
-    "concurrency": ("concurrency", int),
-    "rate": ("rate_per_second", lambda rate: rate or None),
-    "schedule": ("schedule_seconds", _schedule),
-    "budget": (
-        "budget_seconds",
-        lambda text: _seconds("--budget", text, BUDGET_SECONDS_MIN, BUDGET_SECONDS_MAX),
+    "concurrency": Option("--concurrency", "concurrency"),
+    "rate": Option("--rate", "rate_per_second"),
+    "schedule": Option("--schedule", "schedule_seconds", _schedule, " seconds"),
+    "budget": Option("--budget", "budget_seconds", partial(_seconds, "--budget"), " seconds"),
+    "breaker_threshold": Option("--breaker-threshold", "breaker_threshold"),
+    "slow_start": Option(
+        "--slow-start", "slow_start_seconds", partial(_seconds, "--slow-start"), " seconds"
     ),
-    "breaker_threshold": ("breaker_threshold", int),
-    "slow_start": (
-        "slow_start_seconds",
-        lambda text: _seconds("--slow-start", text, 0, SLOW_START_SECONDS_MAX),
-    ),
-    "order_policy": ("order_policy", str),
-    "inquiry": ("inquiry_path", _inquiry),
+    "order_policy": Option("--order-policy", "order_policy", str),
+    "inquiry": Option("--inquiry", "inquiry_path", _or_none),
 }
-"""By the name of an argument: its column, and what reads it."""
+"""By the name of an argument."""

@@ -10,9 +10,8 @@ from dispatcher.cli.endpoints import apply as endpoint_apply
 from dispatcher.cli.endpoints import checks, options
 from dispatcher.cli.endpoints import shown as endpoint_shown
 from dispatcher.cli.endpoints import test as endpoint_test
-from dispatcher.operators.config.here import references
-from dispatcher.operators.endpoints.store import DEFAULTS
-from dispatcher.operators.streams.operator import operator_store
+from dispatcher.operators.config.environment import references
+from dispatcher.operators.endpoints.store import DEFAULTS, Endpoints
 from dispatcher.outbound.headers import LITERALS
 from sink.contract.states import EndpointState
 
@@ -67,7 +66,7 @@ def add(
 ) -> None:
     """Add an endpoint. Secrets are named, never given: the dispatcher reads them where it runs."""
     settings = checks.whole({"name": name, **DEFAULTS, **checks.given(locals())})
-    with operator_store(dsn) as store:
+    with Endpoints.connect(dsn) as store:
         row = store.add_endpoint(settings, from_beginning=from_beginning, reason=reason_of(reason))
     if as_json:
         print_json(row)
@@ -115,7 +114,7 @@ def set_(
         changes["types"] = []
     if not changes:
         raise checks.usage("there is nothing to set: name an option.")
-    with operator_store(dsn) as store:
+    with Endpoints.connect(dsn) as store:
         done = store.set_endpoint(
             name, lambda row: checks.whole(_merged(row, changes)), reason_of(reason)
         )
@@ -150,7 +149,7 @@ def rotate_secret(
         raise checks.usage("give --to with the new secret, or --finish to drop the old one.")
     if to is not None:
         checks.refuse_references({"secret_refs": [checks.checked_secret_ref(to)]})
-    with operator_store(dsn) as store:
+    with Endpoints.connect(dsn) as store:
         refs = store.rotate_secret(name, to, finish=finish, reason=reason_of(reason))
         row = store.endpoint(name)
     for each in references([row]):
@@ -166,7 +165,7 @@ def rotate_secret(
 @app.command()
 def show(name: str, dsn: Dsn = None, as_json: AsJson = False) -> None:
     """Show everything about one endpoint. Secrets are named, literal headers are masked."""
-    with operator_store(dsn) as store:
+    with Endpoints.connect(dsn) as store:
         row = store.endpoint(name)
     if as_json:
         print_json(row)
@@ -183,7 +182,7 @@ def backfill(name: str, dsn: Dsn = None, as_json: AsJson = False) -> None:
 
     Doing it again changes nothing.
     """
-    with operator_store(dsn) as store:
+    with Endpoints.connect(dsn) as store:
         lanes = store.backfill(name)
     if as_json:
         print_json({"name": name, "lanes": lanes})
@@ -194,7 +193,7 @@ def backfill(name: str, dsn: Dsn = None, as_json: AsJson = False) -> None:
 @app.command("list")
 def list_(dsn: Dsn = None, as_json: AsJson = False) -> None:
     """List the endpoints with their backlog."""
-    with operator_store(dsn) as store:
+    with Endpoints.connect(dsn) as store:
         rows = store.endpoints()
     if as_json:
         print_json(rows)
@@ -225,7 +224,7 @@ def _set_state(
     name: str, state: EndpointState, reason: str, dsn: str | None, as_json: bool
 ) -> None:
     why = reason_of(reason)
-    with operator_store(dsn) as store:
+    with Endpoints.connect(dsn) as store:
         row = store.set_endpoint_state(name, state.value, why)
     if as_json:
         print_json(row)

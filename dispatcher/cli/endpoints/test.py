@@ -9,7 +9,7 @@ from dispatcher.cli.common.confirm import askable, confirm
 from dispatcher.cli.common.shared import AsJson, Dsn, print_json
 from dispatcher.cli.common.shown import reason_of, shortened, visible
 from dispatcher.cli.workbench import wire_options as wire
-from dispatcher.operators.endpoints.probe_audit import note_test
+from dispatcher.operators.endpoints.store import Endpoints
 from dispatcher.outbound.transport.transport import EngineName
 from sink.contract.exits import CommandError, ExitCode
 
@@ -62,7 +62,8 @@ def probe(
         yes=yes,
     )
     delivery = harmless.specimen(name)
-    note_test(dsn, name, why, {"url": way.target.url, "key": delivery.key.text})
+    with Endpoints.connect(dsn) as store:
+        store.record_test(name, why, {"url": way.target.url, "key": delivery.key.text})
     try:
         tested = harmless.send(way, delivery, engine, ca_file)
     except (ValueError, ImportError) as error:

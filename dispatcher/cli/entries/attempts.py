@@ -9,9 +9,9 @@ from dispatcher.cli.common.shown import moment_of, plain, shortened, visible
 from dispatcher.operators.attempts.store import (
     LOOK_AT_MAX,
     AttemptPlace,
+    Attempts,
     NewestPlace,
     Wanted,
-    attempts,
 )
 from dispatcher.operators.common.session import Row
 from sink.contract.canonical import NotCanonical
@@ -80,7 +80,7 @@ def list_(
     parsed = _parsed(key, subject, sequence)
     place, newest = _place(before, everybody=parsed is None and subject is None)
     older: AttemptPlace | NewestPlace | None
-    with attempts(dsn) as store:
+    with Attempts.connect(dsn) as store:
         if parsed is not None:
             rows, older = store.of_key(parsed, wanted, limit=limit, before=place)
         elif subject is not None:

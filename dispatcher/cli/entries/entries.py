@@ -9,7 +9,7 @@ from dispatcher.cli.common.shown import counted, moment_of, plain, query_id_of, 
 from dispatcher.cli.entries import tail as entries_tail
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.entries.rules import Stage
-from dispatcher.operators.entries.store import LOOKS_AT_MAX, Place, Wanted, entries
+from dispatcher.operators.entries.store import LOOKS_AT_MAX, Entries, Place, Wanted
 from sink.contract.canonical import NotCanonical
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
@@ -70,7 +70,7 @@ def list_(
         until=moment_of("--until", until),
     )
     place = None if before is None else Place.of(before)
-    with entries(dsn) as store:
+    with Entries.connect(dsn) as store:
         rows, older = store.newest(wanted, limit=limit, before=place)
     if not rows and older is None:
         raise CommandError(
@@ -100,7 +100,7 @@ def show(
         wanted = Key.parse(key)
     except NotCanonical as error:
         raise CommandError(f"{error}. Nothing was changed.", ExitCode.USAGE) from None
-    with entries(dsn) as store:
+    with Entries.connect(dsn) as store:
         found = store.entry(wanted)
     if as_json:
         print_json(found)

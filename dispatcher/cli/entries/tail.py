@@ -10,8 +10,7 @@ from dispatcher.cli.common.export import json_value, opened
 from dispatcher.cli.common.shared import Dsn
 from dispatcher.cli.common.shown import plain, visible
 from dispatcher.operators.common.session import Row
-from dispatcher.operators.entries.store import Wanted
-from dispatcher.operators.entries.tail import tail
+from dispatcher.operators.entries.store import Tail, Wanted
 
 POLL_SECONDS = 0.5
 
@@ -35,7 +34,7 @@ def follow(
 ) -> None:
     """Print the newest entries, one a line and the newest last, without their bodies."""
     wanted = Wanted(subject=subject, type=type_, stream=stream)
-    with tail(dsn) as store, opened(None) as out:
+    with Tail.connect(dsn) as store, opened(None) as out:
         _print(store.begin(wanted, lines), out, as_json=as_json)
         try:
             while follow_:

@@ -8,8 +8,8 @@ import typer
 from dispatcher.cli.common.shared import AsJson, Dsn, print_json
 from dispatcher.cli.common.shown import counted, plain, shortened, visible
 from dispatcher.operators.common.session import Row
-from dispatcher.operators.common.spans import between
-from dispatcher.operators.trace.store import ATTEMPTS_MAX, trace
+from dispatcher.operators.common.text import between
+from dispatcher.operators.trace.store import ATTEMPTS_MAX, Trace
 from sink.contract.canonical import NotCanonical
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
@@ -36,7 +36,7 @@ def show(
         wanted = Key.parse(key)
     except NotCanonical as error:
         raise CommandError(f"{error}. Nothing was changed.", ExitCode.USAGE) from None
-    with trace(dsn) as store:
+    with Trace.connect(dsn) as store:
         found = store.trace(wanted, body=body)
     if as_json:
         print_json(found)

@@ -11,10 +11,9 @@ from dispatcher.cli.common.shared import AsJson, Dsn, Reason, print_json, print_
 from dispatcher.cli.common.shown import counted, plain, reason_of, shortened, visible
 from dispatcher.cli.quarantine.requeue import ADVICE, PutBack, put_back, put_back_approved
 from dispatcher.operators.common.session import Row
-from dispatcher.operators.quarantine.actions import WHY, open_among, resolved_text
-from dispatcher.operators.quarantine.by_hand import Way
+from dispatcher.operators.quarantine.actions import WHY, Way, open_among, resolved_text
 from dispatcher.operators.quarantine.rules import what_helps
-from dispatcher.operators.quarantine.store import Filter, quarantine
+from dispatcher.operators.quarantine.store import Filter, Quarantine
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import QuarantineReason, QuarantineResolution
 
@@ -58,7 +57,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List rows that were set aside, the newest first, without their texts."""
-    with quarantine(dsn) as store:
+    with Quarantine.connect(dsn) as store:
         rows = store.newest(_filter(stream, reason, open_, resolved), limit=limit, before=before)
     older = rows[-1]["id"] if len(rows) == limit else None
     if as_json:
@@ -77,7 +76,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show one row with its text, and what can be done about it."""
-    with quarantine(dsn) as store:
+    with Quarantine.connect(dsn) as store:
         [row] = store.take([number])
     if as_json:
         print_json(row)
@@ -105,7 +104,7 @@ def export(
 ) -> None:
     """Write rows with their texts as JSON lines, the oldest first. Exit 3: there are none."""
     wanted = _filter(stream, reason, open_, resolved)
-    with quarantine(dsn) as store, store.export(wanted) as (count, rows):
+    with Quarantine.connect(dsn) as store, store.export(wanted) as (count, rows):
         if not count:
             raise CommandError(
                 "no row of the quarantine matches; nothing was written.", ExitCode.NOTHING_MATCHED
@@ -164,7 +163,7 @@ def requeue(
             " Nothing was changed.",
             ExitCode.USAGE,
         )
-    with quarantine(dsn) as store:
+    with Quarantine.connect(dsn) as store:
         if proposal is None:
             told = put_back(dsn, store, ids, row, way, why)
         else:
@@ -199,7 +198,7 @@ def _tell_put_back(told: PutBack) -> None:
 def dismiss(ids: Ids, reason: Reason, dsn: Dsn = None, as_json: AsJson = False) -> None:
     """Close rows that need nothing more; they stay in the quarantine, and `--all` lists them."""
     why = reason_of(reason)
-    with quarantine(dsn) as store:
+    with Quarantine.connect(dsn) as store:
         rows, before = open_among(store, ids)
         done = store.resolve([row["id"] for row in rows], QuarantineResolution.DISMISSED, why)
     if as_json:

@@ -11,13 +11,16 @@ from dispatcher.cli.quarantine.corrected import corrected
 from dispatcher.cli.quarantine.files import takes_lines, write_lines
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.quarantine.actions import (
+    Way,
     all_resolved,
+    allowed,
     can_go_back,
     open_among,
+    planned,
+    proposed,
     put_entries,
     resolved_among,
 )
-from dispatcher.operators.quarantine.by_hand import Way, allowed, planned, proposed
 from dispatcher.operators.quarantine.rules import is_entry
 from dispatcher.operators.quarantine.store import Quarantine
 from sink.contract.exits import CommandError, ExitCode

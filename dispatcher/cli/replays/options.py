@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from dispatcher.cli.common.shown import moment_of
-from dispatcher.operators.common.keys import keys_of
-from dispatcher.operators.replays.filter import ReplayFilter, ReplayFilterError, ReplayScope
+from dispatcher.operators.replays.rules import ReplayFilter, ReplayFilterError, ReplayScope, keys_of
 from sink.contract.exits import CommandError, ExitCode
 
 EXAMPLES = (

@@ -12,16 +12,16 @@ from dispatcher.cli.common.shown import counted, reason_of, visible
 from dispatcher.cli.replays.options import Keys, OutsideWindow, Rate
 from dispatcher.cli.replays.shown import approving, exit_code, short, show_progress
 from dispatcher.cli.replays.watch import watch
-from dispatcher.operators.common.keys import few_keys_of
 from dispatcher.operators.common.session import Row
-from dispatcher.operators.entries.store import entries
-from dispatcher.operators.replays.redeliver import (
+from dispatcher.operators.entries.store import Entries
+from dispatcher.operators.replays.actions import (
     NOT_APPLIED,
     NOTHING_TO_DO,
     plan_of_keys,
     standing_of,
 )
-from dispatcher.operators.replays.store import ReplayStore, replays
+from dispatcher.operators.replays.rules import few_keys_of
+from dispatcher.operators.replays.store import Replays
 from sink.contract.exits import CommandError, ExitCode
 
 OfEndpoint = Annotated[
@@ -51,9 +51,9 @@ def redeliver(
     """
     why, wanted = reason_of(reason), few_keys_of(keys)
     askable(yes=yes)
-    with entries(dsn) as found:
+    with Entries.connect(dsn) as found:
         standing = standing_of(found, wanted)
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         plan = plan_of_keys(
             store,
             uuid4(),
@@ -94,7 +94,7 @@ def redeliver(
         raise typer.Exit(exit_code(row))
 
 
-def _applied(store: ReplayStore, row: Row, *, yes: bool) -> Row:
+def _applied(store: Replays, row: Row, *, yes: bool) -> Row:
     """Apply the plan; one that is not confirmed, or is refused, is cancelled."""
     count = counted(row["item_count"], "delivery")
     try:

@@ -11,11 +11,11 @@ from dispatcher.cli.common.confirm import askable, confirm
 from dispatcher.cli.common.shared import AsJson, Dsn, Reason, print_json
 from dispatcher.cli.common.shown import counted, plain, reason_of, shortened, visible
 from dispatcher.cli.replays.options import Keys
-from dispatcher.operators.common.keys import keys_of
 from dispatcher.operators.common.person import ALONE_MAX
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.reissue.actions import write_all
-from dispatcher.operators.reissue.store import actions_of, reissues
+from dispatcher.operators.reissue.store import Reissues, actions_of
+from dispatcher.operators.replays.rules import keys_of
 from sink.contract.key import Key
 from sink.contract.requeue import writer
 
@@ -56,8 +56,8 @@ def reissue(
     if not needs_approval:
         askable(yes=yes)
         writer()  # What is missing here shall be said before anything is planned.
-    with reissues(dsn) as store:
-        looks = [store.look(Key(key)) for key in wanted]
+    with Reissues.connect(dsn) as store:
+        looks = [store.preview(Key(key)) for key in wanted]
         if not as_json:
             _show(looks)
         id_, actions = uuid4(), actions_of(looks)

@@ -36,8 +36,8 @@ from dispatcher.cli.replays.shown import (
 from dispatcher.cli.replays.watch import watch
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.reissue.actions import write_all
-from dispatcher.operators.reissue.store import reissues
-from dispatcher.operators.replays.store import replays
+from dispatcher.operators.reissue.store import Reissues
+from dispatcher.operators.replays.store import Replays
 from dispatcher.operators.replays.views import item_row
 from sink.contract.states import ReplayVerb
 
@@ -86,7 +86,7 @@ def plan(
         types=types,
         keys=keys,
     )
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         row = store.plan(wanted, reason=why, rate=rate, outside_window=outside_window, limit=limit)
     if as_json:
         apply_ = f"holdfast replay apply {short(row)}" if row["item_count"] else None
@@ -107,7 +107,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a replay as it was planned, with --items one by one."""
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         id_ = store.find(replay)
         row = store.show(id_)
         found = list(store.items(id_, after=after, limit=limit)) if items else []
@@ -137,7 +137,7 @@ def apply(
     It goes on without this command, also after everything was killed; giving the command again
     changes nothing. With --wait, exit 4: some items failed; exit 1: it was cancelled.
     """
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         id_ = store.find(replay)
         if store.show(id_)["verb"] == ReplayVerb.REISSUE:
             _reissue(dsn, id_, yes=yes, as_json=as_json)
@@ -158,7 +158,7 @@ def approve(replay: ReplayId, reason: Reason, dsn: Dsn = None, as_json: AsJson =
     That is a reissue, or a replay that was planned with --outside-window. Look at it before.
     """
     why = reason_of(reason)
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         id_ = store.find(replay)
         store.approve(id_, why)
         row = store.show(id_)
@@ -172,7 +172,7 @@ def approve(replay: ReplayId, reason: Reason, dsn: Dsn = None, as_json: AsJson =
 @app.command()
 def status(replay: ReplayId, wait: Wait = False, dsn: Dsn = None, as_json: AsJson = False) -> None:
     """Show how far a replay has come, and what keeps it. Exit 4: some items failed."""
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         id_ = store.find(replay)
         row = watch(store, id_, store.show(id_)["obstacles"]) if wait else store.status(id_)
     _tell_progress(row, as_json=as_json)
@@ -183,7 +183,7 @@ def status(replay: ReplayId, wait: Wait = False, dsn: Dsn = None, as_json: AsJso
 def cancel(replay: ReplayId, reason: Reason, dsn: Dsn = None, as_json: AsJson = False) -> None:
     """End a replay: nothing more of it is sent. What is in flight ends and is booked."""
     why = reason_of(reason)
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         row = store.cancel(store.find(replay), why)
     _tell_progress(row, as_json=as_json)
 
@@ -199,7 +199,7 @@ def list_(
 ) -> None:
     """List replays, the newest first."""
     moment = moment_of("--before", before)
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         rows = list(store.list(limit=limit, before=moment))
     older = rows[-1]["created_at"] if len(rows) == limit else None
     if as_json:
@@ -212,7 +212,7 @@ def list_(
 
 def _reissue(dsn: str | None, id_: UUID, *, yes: bool, as_json: bool) -> None:
     askable(yes=yes)
-    with reissues(dsn) as store:
+    with Reissues.connect(dsn) as store:
         count = len(store.left(id_))
         confirm(f"Repeat {counted(count, 'business action')} under new keys?", yes=yes)
         done = write_all(dsn, store, id_)

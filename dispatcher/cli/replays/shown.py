@@ -11,7 +11,7 @@ from dispatcher.cli.common.shared import print_rows
 from dispatcher.cli.common.shown import counted, plain, visible
 from dispatcher.operators.common.person import lacks_approval
 from dispatcher.operators.common.session import Row
-from dispatcher.operators.common.words import MEANS
+from dispatcher.operators.replays.rules import MEANS
 from sink.contract.exits import ExitCode
 from sink.contract.states import ReplayKind, ReplayState, ReplayVerb
 

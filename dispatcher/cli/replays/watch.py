@@ -11,13 +11,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from dispatcher.cli.replays.shown import ENDED
 from dispatcher.operators.common.session import Row
-from dispatcher.operators.replays.store import ReplayStore
+from dispatcher.operators.replays.store import Replays
 from sink.contract.exits import ExitCode
 
 LOOK_SECONDS = 0.25
 
 
-def watch(store: ReplayStore, id_: UUID, obstacles: Sequence[str] = ()) -> Row:
+def watch(store: Replays, id_: UUID, obstacles: Sequence[str] = ()) -> Row:
     """Return a replay's `status` as soon as it has ended.
 
     `obstacles` is what keeps it from being sent, and is said before the waiting begins. Ctrl-C ends

@@ -12,8 +12,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from dispatcher.cli.common.receiver_options import dsn_named, time_of
 from dispatcher.cli.common.shared import AsJson, Dsn, print_json
 from dispatcher.cli.subjects.receipts_shown import show
-from dispatcher.operators.config.here import reference_rule
-from dispatcher.operators.receipts.comparing import (
+from dispatcher.operators.config.environment import reference_rule
+from dispatcher.operators.receipts.actions import (
     Watch,
     compare_received,
     compare_sent,
@@ -21,7 +21,7 @@ from dispatcher.operators.receipts.comparing import (
 )
 from dispatcher.operators.receipts.inbox import inbox_tables
 from dispatcher.operators.receipts.rules import Tally
-from dispatcher.operators.receipts.store import Sent, Wanted, sent
+from dispatcher.operators.receipts.store import Sent, Wanted
 from dispatcher.operators.receipts.views import as_rows
 from dispatcher.outbound.endpoint import EndpointRow
 from sink.contract.exits import CommandError, ExitCode
@@ -72,7 +72,7 @@ def receipts(
         raise _usage("--receiver and --inquiry exclude each other.")
     begin, end = time_of("--since", since, _usage), time_of("--until", until, _usage)
     tally = Tally(limit)
-    with sent(dsn) as store:
+    with Sent.connect(dsn) as store:
         row = store.endpoint(endpoint)
         hashed = receiver is not None or inquiry is not None
         wanted = store.wanted(row.endpoint.id, begin, end, subject, hashed=hashed)

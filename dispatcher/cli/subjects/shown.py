@@ -7,7 +7,7 @@ import typer
 from dispatcher.cli.common.shared import print_rows
 from dispatcher.cli.common.shown import plain, visible
 from dispatcher.operators.common.session import Row
-from dispatcher.operators.subjects.repair import repair_commands
+from dispatcher.operators.subjects.rules import repair_commands
 from dispatcher.operators.subjects.store import WAITING_MAX
 from dispatcher.shared.text import last_word, shell_word
 

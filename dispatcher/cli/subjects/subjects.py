@@ -8,10 +8,9 @@ from dispatcher.cli.common.shared import AsJson, Dsn, Reason, print_json
 from dispatcher.cli.common.shown import moment_of, reason_of, shortened, visible
 from dispatcher.cli.subjects import shown as subjects_shown
 from dispatcher.operators.common.session import Row
-from dispatcher.operators.subjects.repair import By
-from dispatcher.operators.subjects.repair_store import repairs
-from dispatcher.operators.subjects.skip_gap import passing
-from dispatcher.operators.subjects.store import Held, WantedSubjects, subjects
+from dispatcher.operators.subjects.rules import By
+from dispatcher.operators.subjects.skip_gap import Passing
+from dispatcher.operators.subjects.store import Held, Repairs, Subjects, WantedSubjects
 from dispatcher.shared.text import last_word
 from sink.contract.exits import CommandError, ExitCode
 
@@ -52,7 +51,7 @@ def list_(
     """
     for text in (prefix, after or ""):
         _sound(text)
-    with subjects(dsn) as store:
+    with Subjects.connect(dsn) as store:
         wanted = WantedSubjects(prefix, held, silenced)
         rows, further = store.subjects(wanted, limit=limit, after=after)
     if not rows and further is None:
@@ -74,7 +73,7 @@ def show(
 ) -> None:
     """Show a subject: each lane with its order, and the last entries. Exit 3: there is none."""
     _sound(subject)
-    with subjects(dsn) as store:
+    with Subjects.connect(dsn) as store:
         found = store.subject(subject)
     if as_json:
         print_json(found)
@@ -97,7 +96,7 @@ def pass_(
     """
     _sound(subject)
     why = reason_of(reason)
-    with passing(dsn) as store:
+    with Passing.connect(dsn) as store:
         done = store.pass_missing(subject, endpoint, why)
     if as_json:
         print_json(done)
@@ -147,7 +146,7 @@ def repair(
             " changed.",
             ExitCode.USAGE,
         )
-    with repairs(dsn) as store:
+    with Repairs.connect(dsn) as store:
         if stream is None:
             _repaired(
                 store.apply_repair(subject, store.find_proposal(str(proposal)), why),

@@ -8,8 +8,12 @@ from dispatcher.cli.common.shared import AsJson, Dsn, Reason, print_json
 from dispatcher.cli.common.shown import moment_of, reason_of
 from dispatcher.cli.subjects import suppressed_shown
 from dispatcher.operators.suppressed.actions import write_overtaken
-from dispatcher.operators.suppressed.overtaken_store import overtaken
-from dispatcher.operators.suppressed.store import Place, Wanted, suppressed
+from dispatcher.operators.suppressed.store import (
+    OvertakenDecisions,
+    Place,
+    SuppressedDecisions,
+    Wanted,
+)
 from sink.contract.canonical import NotCanonical
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
@@ -63,7 +67,7 @@ def list_(
         until=moment_of("--until", until),
     )
     place = None if before is None else Place.of(before)
-    with suppressed(dsn) as store:
+    with SuppressedDecisions.connect(dsn) as store:
         rows, older = store.newest(wanted, limit=limit, before=place)
     if not rows:
         raise CommandError(
@@ -84,7 +88,7 @@ def show(
 ) -> None:
     """Show a suppressed decision with its content. Exit 3: the key was not suppressed."""
     wanted = _key(key)
-    with suppressed(dsn) as store:
+    with SuppressedDecisions.connect(dsn) as store:
         found = store.decision(wanted)
     if as_json:
         print_json(found)
@@ -121,7 +125,7 @@ def write(
             ExitCode.USAGE,
         )
     writer()  # Report a missing package before anything is proposed.
-    with overtaken(dsn) as store:
+    with OvertakenDecisions.connect(dsn) as store:
         if proposal is not None:
             done = write_overtaken(dsn, store, wanted, store.find_proposal(proposal), why)
             if as_json:

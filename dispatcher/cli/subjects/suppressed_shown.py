@@ -8,7 +8,7 @@ import typer
 from dispatcher.cli.common.shared import print_rows
 from dispatcher.cli.common.shown import counted, plain, shortened, visible
 from dispatcher.operators.common.session import Row
-from dispatcher.operators.suppressed.overtaken import write_command
+from dispatcher.operators.suppressed.rules import write_command
 from sink.contract.states import SuppressedCause
 
 OVERTAKEN = "holdfast suppressed list --cause overtaken"

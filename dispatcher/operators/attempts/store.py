@@ -2,13 +2,11 @@
 
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from dispatcher.operators.common.session import Row, operator_connection
+from dispatcher.operators.common.session import Row
 from dispatcher.operators.entries.store import Entries
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
@@ -77,7 +75,7 @@ class Wanted:
 
 
 class Attempts(Entries):
-    """Reads of attempts; use `attempts(dsn)` to get it."""
+    """Reads of attempts."""
 
     def of_key(
         self, key: Key, wanted: Wanted, *, limit: int, before: AttemptPlace | None = None
@@ -229,10 +227,3 @@ def _before(place: NewestPlace) -> Row:
 
 def _outward(row: Row) -> Row:
     return {name: value for name, value in with_proof(row).items() if name != "subject_id"}
-
-
-@contextmanager
-def attempts(dsn: str | None) -> Iterator[Attempts]:
-    """Connect in the operator's role; raises `CommandError` when that is not possible."""
-    with operator_connection(dsn) as connection:
-        yield Attempts(connection)

@@ -1,11 +1,9 @@
 """The audit trail: what people did, and what a dispatcher did that people should know of."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
-from dispatcher.operators.common.session import OperatorSession, Row, operator_connection
+from dispatcher.operators.common.session import OperatorSession, Row
 from dispatcher.outbound.headers import masked
 
 
@@ -28,7 +26,11 @@ class WantedActions:
 
 
 class Audit(OperatorSession):
-    """Reads of the audit trail; use `audit(dsn)` to get it."""
+    """The audit trail."""
+
+    def record_read(self, action: str, target: str, detail: Row) -> None:
+        """Record that the actor was shown `target`; `action` is such as `entry.read`."""
+        self._audit(action, target, "asked for", detail)
 
     def actions(
         self, wanted: WantedActions, *, limit: int, before: int | None = None
@@ -44,10 +46,3 @@ class Audit(OperatorSession):
         more = len(rows) > limit
         rows = [{**row, "detail": masked(row["detail"])} for row in rows]
         return rows[:limit], rows[limit - 1]["id"] if more else None
-
-
-@contextmanager
-def audit(dsn: str | None) -> Iterator[Audit]:
-    """Connect in the operator's role; raises `CommandError` when that is not possible."""
-    with operator_connection(dsn) as connection:
-        yield Audit(connection)

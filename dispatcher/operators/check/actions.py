@@ -6,10 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from threading import Lock
 
-from dispatcher.operators.check.report import Checked, Violation, next_width
-from dispatcher.operators.check.rules import OF_RECEIPTS, Rule
+from dispatcher.operators.check.rules import OF_RECEIPTS, Checked, Rule, Violation, next_width
 from dispatcher.operators.check.store import Checks, Range, TooMuchAtOnceError
-from dispatcher.operators.receipts.comparing import Receiver, compare_sent
+from dispatcher.operators.receipts.actions import Receiver, compare_sent
 from dispatcher.operators.receipts.inbox import InboxTables
 from dispatcher.operators.receipts.rules import Difference, Finding, Tally
 from dispatcher.operators.receipts.store import Sent, Wanted

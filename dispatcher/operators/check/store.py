@@ -14,9 +14,8 @@ from uuid import UUID
 
 import psycopg
 
-from dispatcher.operators.check.report import Checked, Violation, unbroken_since
-from dispatcher.operators.check.rules import Rule
-from dispatcher.operators.common.session import OperatorSession, Row, operator_connection
+from dispatcher.operators.check.rules import Checked, Rule, Violation, unbroken_since
+from dispatcher.operators.common.session import OperatorSession, Row
 from dispatcher.operators.receipts.store import Moment
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
@@ -73,10 +72,9 @@ class Range:
 
 
 class Checks(OperatorSession):
-    """The statements of a check; use `checks(dsn)` to get it."""
+    """The statements of a check."""
 
-    def keep_to_reading(self) -> None:
-        """Let this session read alone, one processor at a time."""
+    def _begin(self) -> None:
         self._run("check/settings")
 
     def range(
@@ -197,15 +195,6 @@ class Checks(OperatorSession):
                 yield
         except psycopg.errors.QueryCanceled as error:
             raise TooMuchAtOnceError from error
-
-
-@contextmanager
-def checks(dsn: str | None) -> Iterator[Checks]:
-    """Connect in the operator's role; raises `CommandError` when that is not possible."""
-    with operator_connection(dsn) as connection:
-        store = Checks(connection)
-        store.keep_to_reading()
-        yield store
 
 
 def _moment(name: str, moment: Moment) -> Row:

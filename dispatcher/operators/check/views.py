@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from dispatcher.operators.check.report import Checked, Violation
-from dispatcher.operators.check.rules import INVARIANT, MEANING, Rule
+from dispatcher.operators.check.rules import INVARIANT, MEANING, Checked, Rule, Violation
 from dispatcher.operators.check.store import Range
 
 

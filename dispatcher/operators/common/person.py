@@ -27,5 +27,5 @@ def needs_approval(asked: int, used: int, limit: int) -> bool:
 
 
 def lacks_approval(row: Mapping[str, Any]) -> bool:
-    """Return whether a plan, as `ReplayStore.show` has it, waits for a second person."""
+    """Return whether a plan, as `Replays.show` has it, waits for a second person."""
     return bool(row["counts"].get("needs_approval")) and row["approved_by"] is None

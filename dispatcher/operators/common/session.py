@@ -8,7 +8,7 @@ import pwd
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Self
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -39,6 +39,18 @@ class OperatorSession:
 
     def __init__(self, connection: psycopg.Connection[Row]) -> None:
         self._connection = connection
+
+    @classmethod
+    @contextmanager
+    def connect(cls, dsn: str | None) -> Iterator[Self]:
+        """Connect in the operator's role; raises `CommandError` when that is not possible."""
+        with operator_connection(dsn) as connection:
+            store = cls(connection)
+            cls._begin(store)
+            yield store
+
+    def _begin(self) -> None:
+        """Set what the session of one command needs; a connection of a pool is left as it is."""
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

@@ -1,11 +1,10 @@
 """The database as operators see it: what holds it up, how large it is, what it lacks."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 
-from dispatcher.operators.common.session import OperatorSession, Row, operator_connection
-from dispatcher.operators.overview.attention import database_needs
+from dispatcher.operators.common.session import OperatorSession, Row
+from dispatcher.operators.overview.rules import database_needs
 from dispatcher.shared.text import one_line
 from sink.contract.schema import SCHEMA_REVISION
 
@@ -16,9 +15,17 @@ DAYS_SHOWN = 800
 
 
 class Database(OperatorSession):
-    """Looks at the database itself; use `database(dsn)` to get it."""
+    """Reads of the database itself."""
 
-    def look(self) -> Row:
+    def schema_mismatch(self) -> str | None:
+        """Return how the schema differs from what this version needs; None where it fits."""
+        row = self._maybe("schema_revision")
+        found = row["revision"] if row else "none"
+        if found == SCHEMA_REVISION:
+            return None
+        return f"the schema has revision {found}, this version needs {SCHEMA_REVISION}"
+
+    def report(self) -> Row:
         """Return what there is to say of the database, as of now.
 
         - `at` (its clock), `clock_ahead_seconds` (of this machine's; negative: behind), `name`,
@@ -61,13 +68,6 @@ class Database(OperatorSession):
             ],
         }
         return {**found, "needs": [need.row() for need in database_needs(found)]}
-
-
-@contextmanager
-def database(dsn: str | None) -> Iterator[Database]:
-    """Connect in the operator's role; raises `CommandError` when that is not possible."""
-    with operator_connection(dsn) as connection:
-        yield Database(connection)
 
 
 def _told(snapshot: Row) -> Row:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from dispatcher.operators.common.session import OperatorSession, Row, actor, operator_connection
+from dispatcher.operators.common.session import OperatorSession, Row, actor
 from dispatcher.operators.common.statements import statement
 from sink.contract.canonical import rfc3339
 from sink.contract.exits import CommandError, ExitCode
@@ -35,7 +35,7 @@ class Filter:
 
 
 class DeadLetters(OperatorSession):
-    """The dead letters; use `dead_letters(dsn)` to get them."""
+    """The dead letters."""
 
     def newest(self, wanted: Filter, *, limit: int, before: int | None = None) -> list[Row]:
         """Return dead letters without their bodies, the newest first, with numbers below `before`.
@@ -143,13 +143,6 @@ class DeadLetters(OperatorSession):
             {**_told(row), "resolution_reason": reasons.get(f"dead letter {row['id']}")}
             for row in rows
         ]
-
-
-@contextmanager
-def dead_letters(dsn: str | None) -> Iterator[DeadLetters]:
-    """Connect in the operator's role; raises `CommandError` when that is not possible."""
-    with operator_connection(dsn) as connection:
-        yield DeadLetters(connection)
 
 
 def resolved(row: Row) -> str:

@@ -1,14 +1,15 @@
 """What operators do about endpoints. A change and its audit row commit together."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
 import psycopg
 from psycopg.types.json import Jsonb
 
 from dispatcher.operators.common.session import STATEMENT_SECONDS, OperatorSession, Row, cause
-from dispatcher.operators.config.here import reference_fault
-from dispatcher.operators.endpoints.reach import fault_of
+from dispatcher.operators.config.environment import reference_fault
+from dispatcher.operators.endpoints.file import Action, Step
+from dispatcher.operators.endpoints.rules import fault_of
 from dispatcher.outbound.headers import LITERALS, joined, masked, split
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import EndpointState, EnvelopeStyle, OrderPolicy
@@ -39,8 +40,8 @@ BACKLOG_MAX = 10_000
 """Up to how many lanes that wait, and how many dead letters of an endpoint, are counted."""
 
 
-class EndpointStore(OperatorSession):
-    """Commands about endpoints, on an open connection."""
+class Endpoints(OperatorSession):
+    """Endpoints: added, changed, applied from a file, shown."""
 
     def add_endpoint(self, settings: Row, *, from_beginning: bool, reason: str) -> Row:
         """Insert an endpoint, by default for decisions from now on; returns its row.
@@ -179,6 +180,62 @@ class EndpointStore(OperatorSession):
                 _missing(name)
             self._audit(f"endpoint.{state}", name, reason, {"state": state})
         return row
+
+    def there(self, names: Sequence[str]) -> tuple[dict[str, Row], list[str]]:
+        """Return the endpoints of these names as they are, and the names of all the others.
+
+        Their literal headers are as they are stored, and not to be shown.
+        """
+        known = [row["name"] for row in self._all("endpoints/names")]
+        wanted = [name for name in known if name in names]
+        found = {name: self.whole_endpoint(name) for name in wanted}
+        return found, [name for name in known if name not in found]
+
+    def apply(
+        self,
+        steps: Sequence[Step],
+        wanted: Mapping[str, Row],
+        shown: Mapping[str, Row],
+        reason: str,
+    ) -> None:
+        """Add and change endpoints as `steps` say, or none of them; `shown` is what they go from.
+
+        Every endpoint of the file is locked first, so that what was shown is what is done. Raises
+        `CommandError` where one is not as it was shown any more, and what `add_endpoint` and
+        `set_endpoint` raise.
+        """
+        with self._transaction():
+            for step in steps:
+                self._take_as_shown(wanted[step.name], shown.get(step.name))
+            for step in steps:
+                if step.action is Action.ADD:
+                    self.add_endpoint(wanted[step.name], from_beginning=False, reason=reason)
+                elif step.action is Action.CHANGE:
+                    self._change(step, reason)
+
+    def record_test(self, endpoint: str, reason: str, detail: Mapping[str, str]) -> None:
+        """Write the audit row of a test request, before the request is made.
+
+        Raises `CommandError` when the database cannot be used; nothing is to be sent then.
+        """
+        with self._transaction():
+            self._audit("endpoint.test", endpoint, reason, dict(detail))
+
+    def _change(self, step: Step, reason: str) -> None:
+        self.set_endpoint(step.name, lambda row: {**row, **step.after}, reason)
+
+    def _take_as_shown(self, wanted: Row, shown: Row | None) -> None:
+        taken = self._maybe("endpoints/take", {"name": wanted["name"]})
+        row = None if taken is None else split(taken)
+        columns = [column for column in wanted if column != "name"]
+        same = (row is None) is (shown is None)
+        if row is not None and shown is not None:
+            same = all(row[column] == shown[column] for column in columns)
+        if not same:
+            raise CommandError(
+                f"endpoint {wanted['name']} was changed by somebody while this was looked at."
+                " Nothing was changed; see the plan anew and apply it again."
+            )
 
     def _retype(self, name: str, settings: Row, after: Row) -> None:
         found = {"endpoint_id": settings["id"]}

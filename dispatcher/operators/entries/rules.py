@@ -1,6 +1,6 @@
-"""Where one entry stands at one endpoint, told from its lane, its attempts and a dead letter."""
+"""The state of one entry at one endpoint, and which batches are new to a follower. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -79,3 +79,32 @@ def _held_up(row: Mapping[str, Any]) -> str | None:
     if row["held_until"] is not None:
         return "its receiver asked for time"
     return None
+
+
+PATIENCE_SECONDS = 600.0
+PASSED_OVER_MAX = 1_000
+
+
+class BatchCursor:
+    """Numbers seen so far."""
+
+    def __init__(self, after: int) -> None:
+        """`after`: nothing up to this number is looked for."""
+        self.after = after
+        self._missing: dict[int, float] = {}
+
+    @property
+    def missing(self) -> list[int]:
+        """The numbers up to `after` that are still looked for, the lowest first."""
+        return sorted(self._missing)
+
+    def see(self, numbers: Collection[int], moment: float) -> None:
+        """Take note of numbers that appeared, at a moment of a clock in seconds."""
+        for number in numbers:
+            self._missing.pop(number, None)
+        newest = max(numbers, default=self.after)
+        passed_over = set(range(max(self.after, newest - PASSED_OVER_MAX) + 1, newest))
+        self._missing |= dict.fromkeys(passed_over - set(numbers), moment)
+        self.after = max(self.after, newest)
+        kept = [n for n, at in self._missing.items() if moment - at < PATIENCE_SECONDS]
+        self._missing = {n: self._missing[n] for n in sorted(kept)[-PASSED_OVER_MAX:]}

@@ -1,16 +1,18 @@
-"""Entries as a person looks for them: one by its key, or a page of the newest."""
+"""Entries: one by its key, a page of the newest, or the new ones as they are written."""
 
 import re
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from dispatcher.operators.common.session import Row, operator_connection
-from dispatcher.operators.entries.rules import Stage, standing
-from dispatcher.operators.streams.store import Lineage
+from psycopg import IsolationLevel
+
+from dispatcher.operators.common.session import Row
+from dispatcher.operators.entries.rules import PASSED_OVER_MAX, BatchCursor, Stage, standing
+from dispatcher.operators.streams.store import Streams
 from sink.contract.canonical import rfc3339
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
@@ -71,8 +73,8 @@ class Wanted:
     """Written before this moment."""
 
 
-class Entries(Lineage):
-    """Reads of entries; use `entries(dsn)` to get it."""
+class Entries(Streams):
+    """Reads of entries."""
 
     def entry(self, key: Key) -> Row:
         """Return an entry with its body, its batch, and as `delivery` where it stands.
@@ -192,13 +194,6 @@ class Entries(Lineage):
         return rows, None
 
 
-@contextmanager
-def entries(dsn: str | None) -> Iterator[Entries]:
-    """Connect in the operator's role; raises `CommandError` when that is not possible."""
-    with operator_connection(dsn) as connection:
-        yield Entries(connection)
-
-
 def _standing(row: Row, sequence: int) -> Row:
     found = standing(row, sequence)
     delivery = {
@@ -214,3 +209,54 @@ def _standing(row: Row, sequence: int) -> Row:
     if found.stage is Stage.DEAD:
         delivery |= {"dead_reason": row["dead_reason"], "dead_detail": row["dead_detail"]}
     return delivery
+
+
+TAIL_BATCHES = 100
+TAIL_ENTRIES = 1_000
+
+
+class Tail(Entries):
+    """Follows the outbox."""
+
+    def begin(self, wanted: Wanted, lines: int) -> list[Row]:
+        """Return the newest `lines` entries, the oldest of them first; `more` goes on from there.
+
+        Raises `CommandError` (nothing matched) where there is no such stream or subject.
+        """
+        self._wanted = wanted
+        self._connection.isolation_level = IsolationLevel.REPEATABLE_READ
+        with self._transaction():
+            rows = self.newest(wanted, limit=lines)[0] if lines else []
+            newest = self._one("entries/tail_newest")["batch_no"]
+            self._followed = BatchCursor(max(0, newest - PASSED_OVER_MAX))
+            # What is in the middle of being written now has one of the last numbers.
+            seen = self._batches(PASSED_OVER_MAX)
+            self._followed.see([each["batch_no"] for each in seen], time.monotonic())
+        return rows[::-1]
+
+    def more(self) -> Iterator[list[Row]]:
+        """Yield what was written since, batch by batch; ends where nothing is left."""
+        while found := self._batches(TAIL_BATCHES):
+            for batch in found:
+                if self._wanted.stream in (None, batch["stream"]) and batch["entry_count"]:
+                    yield from self._of(batch)
+            self._followed.see([each["batch_no"] for each in found], time.monotonic())
+
+    def _batches(self, limit: int) -> list[Row]:
+        followed = self._followed
+        return self._all(
+            "entries/tail_batches",
+            {"after": followed.after, "missing": followed.missing, "limit": limit},
+        )
+
+    def _of(self, batch: Row) -> Iterator[list[Row]]:
+        place = {"after_subject_id": 0, "after_sequence": 0}
+        names = {name: batch[name] for name in ("stream", "query_id", "batch_id", "batch_no")}
+        chosen = {"subject": self._wanted.subject, "type": self._wanted.type}
+        while True:
+            rows = self._all("entries/tail", {**batch, **chosen, **place, "limit": TAIL_ENTRIES})
+            if rows:
+                yield [{**row, **names, "key": Key(row["key"]).text} for row in rows]
+            if len(rows) < TAIL_ENTRIES:
+                return
+            place = {f"after_{name}": rows[-1][name] for name in ("subject_id", "sequence")}

@@ -1,12 +1,13 @@
 """What is on its way and what needs a person, at a cost that does not grow with the outbox."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from operator import itemgetter
 
-from dispatcher.operators.common.session import Row, operator_connection
-from dispatcher.operators.overview.attention_store import NeedsSession
-from dispatcher.operators.overview.series import series
+from dispatcher.operators.common.session import OperatorSession, Row
+from dispatcher.operators.endpoints.store import BACKLOG_MAX
+from dispatcher.operators.overview.rules import overview_needs, series
 from sink.contract.exits import CommandError, ExitCode
 
 MINUTES_MAX = 180
@@ -24,8 +25,57 @@ LOOK_AT_EACH = 5
 """For each delivery that is wanted of a minute, so many of its newest attempts are looked at."""
 
 
-class Overview(NeedsSession):
-    """The overview; use `overview(dsn)` to get it."""
+COUNTED_MAX = 100_000
+"""Up to how many of a kind are counted."""
+
+DEAD_LOOKED_AT = 2_000
+"""Behind how many open dead letters a stopped lane is looked for."""
+
+SNAPSHOTS_LOOKED_AT = 10
+
+STALE_LOOKED_AT = 100
+"""How many of the newest `stale` answers of a day are looked at."""
+
+
+WAITING_SCANNED = 2_000
+"""Lanes of an endpoint, the first due and the last due, among which the oldest entry is found."""
+
+
+class Overview(OperatorSession):
+    """Status, overview and what needs a person."""
+
+    def status(self) -> Row:
+        """Return the totals, `needs` as the overview has them and `degraded` where there is any.
+
+        `streams`, `endpoints` and the `dispatchers` that are alive are lists beside them.
+        """
+        totals, needs = self.totals(), self.needs()
+        return {
+            **totals,
+            "degraded": bool(needs),
+            "needs": needs,
+            "streams": self._all("streams/list"),
+            "endpoints": self._all("endpoints/list", {"most": BACKLOG_MAX}),
+            "dispatchers": self._all("overview/status_dispatchers"),
+        }
+
+    def totals(self) -> Row:
+        """Return the counts that `holdfast status` shows, as of one snapshot.
+
+        Lanes of an endpoint, dead letters and rows are counted to 100,000. The oldest waiting entry
+        is searched among the 2,000 lanes of each endpoint that are due first, and the 2,000 last.
+        """
+        limits = {"most": COUNTED_MAX, "looked_at": WAITING_SCANNED}
+        return self._one("overview/status_totals", limits)
+
+    def needs(self) -> list[Row]:
+        """Return what needs a person: `kind` (a `NeedKind`), `count`, `sentence`, `command`.
+
+        The most urgent comes first. Counts end at 100,000; lanes that are stopped are those of the
+        first 2,000 dead letters, stale answers the newest 100 of the last 24 h.
+        """
+        with self._transaction():
+            return self._needs(self._counts(), self._all("overview/endpoints"))
 
     def overview(self, minutes: int = 60) -> Row:
         """Return how delivery is doing, over the last `minutes` (1 to 180) where a time is needed.
@@ -91,6 +141,38 @@ class Overview(NeedsSession):
             "needs": needs,
         }
 
+    def _counts(self) -> Row:
+        limits = {"most": COUNTED_MAX, "dead_looked_at": DEAD_LOOKED_AT}
+        return self._one("overview/counts", limits)
+
+    def _needs(self, counts: Row, endpoints: list[Row]) -> list[Row]:
+        """Look at the rest; what comes later in this transaction has the rights of the login."""
+        stale, days_ahead = self._stale(), self._one("days_ahead")["days"]
+        # What is to be seen of other sessions belongs to the login, not to the role.
+        self._run("common/login")
+        snapshots = self._all("database/snapshots", {"limit": SNAPSHOTS_LOOKED_AT})
+        around = {"endpoints": endpoints, "days_ahead": days_ahead, "snapshots": snapshots}
+        return [need.row() for need in overview_needs({**counts, **stale, **around})]
+
+    def _stale(self) -> Row:
+        """Return the endpoints, one for each decision, that called one stale without a reason.
+
+        What explains it is what explains it to `holdfast receipts`.
+        """
+        rows = self._all("overview/stale", {"most": STALE_LOOKED_AT})
+        unexplained: list[str] = []
+        for endpoint_id, found in groupby(rows, key=itemgetter("endpoint_id")):
+            name_of = {(row["subject"], row["sequence"]): row["endpoint"] for row in found}
+            asked = {
+                "endpoint_id": endpoint_id,
+                "subjects": [subject for subject, _ in name_of],
+                "sequences": [sequence for _, sequence in name_of],
+            }
+            explained = self._all("receipts/overtaken", asked)
+            left = name_of.keys() - {(row["subject"], row["sequence"]) for row in explained}
+            unexplained += [name_of[each] for each in left]
+        return {"stale": unexplained, "stale_complete": len(rows) < STALE_LOOKED_AT}
+
     def _latency(self, since: datetime, at: datetime, minutes: int) -> Row:
         of_a_minute = DELIVERIES_SAMPLED // minutes
         found = self._one(
@@ -103,13 +185,6 @@ class Overview(NeedsSession):
             },
         )
         return _percentiles(found["seconds"], found["deliveries"])
-
-
-@contextmanager
-def overview(dsn: str | None) -> Iterator[Overview]:
-    """Connect in the operator's role; raises `CommandError` when that is not possible."""
-    with operator_connection(dsn) as connection:
-        yield Overview(connection)
 
 
 def _oldest(endpoints: Sequence[Row]) -> float:

@@ -17,7 +17,6 @@ from dispatcher.operators.common.session import (
     OperatorSession,
     Row,
     actor,
-    operator_connection,
     person,
 )
 from sink.contract.canonical import NotCanonical, canonical_json
@@ -27,7 +26,7 @@ _ID = re.compile(r"[0-9a-f]{8,32}")
 
 
 class Proposals(OperatorSession):
-    """Proposals; use `proposals(dsn)` to get it. A change and its audit row commit together."""
+    """Proposals. A change and its audit row commit together."""
 
     def propose(self, verb: str, target: str, detail: Row, reason: str) -> Row:
         """Write down exactly what shall be done; returns it as `proposal` does.
@@ -174,13 +173,6 @@ class Proposals(OperatorSession):
                 " its SHA-256 differs. Nothing was changed; cancel it, and ask who changed the"
                 " table."
             )
-
-
-@contextmanager
-def proposals(dsn: str | None) -> Iterator[Proposals]:
-    """Connect in the operator's role; raises `CommandError` when that is not possible."""
-    with operator_connection(dsn) as connection:
-        yield Proposals(connection)
 
 
 def _digest(verb: str, target: str, detail: Row) -> bytes:

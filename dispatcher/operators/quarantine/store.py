@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 import psycopg
 
-from dispatcher.operators.common.session import Row, actor, cause, operator_connection
+from dispatcher.operators.common.session import Row, actor, cause
 from dispatcher.operators.common.statements import statement
 from dispatcher.operators.proposals.store import Proposals
 from sink.contract.exits import CommandError, ExitCode
@@ -35,7 +35,7 @@ class Filter:
 
 
 class Quarantine(Proposals):
-    """The quarantine; use `quarantine(dsn)` to get it."""
+    """The quarantine."""
 
     def newest(self, wanted: Filter, *, limit: int, before: int | None = None) -> list[Row]:
         """Return rows without their texts, the newest first, all with numbers below `before`.
@@ -149,10 +149,3 @@ class Quarantine(Proposals):
                 for number, stream in written.items()
             )
             raise CommandError(f"{each}. Nothing was changed.")
-
-
-@contextmanager
-def quarantine(dsn: str | None) -> Iterator[Quarantine]:
-    """Connect in the operator's role; raises `CommandError` when that is not possible."""
-    with operator_connection(dsn) as connection:
-        yield Quarantine(connection)

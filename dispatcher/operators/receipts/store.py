@@ -2,11 +2,10 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from dispatcher.operators.common.session import OperatorSession, Row, operator_connection
+from dispatcher.operators.common.session import OperatorSession, Row
 from dispatcher.operators.receipts.rules import IN_FLIGHT, Here, Proof
 from dispatcher.outbound.endpoint import Endpoint, EndpointRow
 from sink.contract.exits import CommandError, ExitCode
@@ -38,10 +37,11 @@ class Wanted:
 
 
 class Sent(OperatorSession):
-    """What was sent; use `sent(dsn)` to get it."""
+    """What was sent."""
 
-    def keep_to_indexes(self) -> None:
-        """Let this session read alone, and by indexes alone."""
+    def _begin(self) -> None:
+        # A generic plan does not know how few days a time reaches over.
+        self._connection.prepare_threshold = None
         self._run("receipts/settings")
 
     def endpoint(self, name: str) -> EndpointRow:
@@ -136,17 +136,6 @@ class Sent(OperatorSession):
     def strangers(self, keys: Sequence[str]) -> set[str]:
         """Return those of `keys` that no entry of this outbox ever had."""
         return {row["key"] for row in self._all("receipts/strangers", {"keys": list(keys)})}
-
-
-@contextmanager
-def sent(dsn: str | None) -> Iterator[Sent]:
-    """Connect in the operator's role; raises `CommandError` when that is not possible."""
-    with operator_connection(dsn) as connection:
-        # A generic plan does not know how few days a time reaches over.
-        connection.prepare_threshold = None
-        store = Sent(connection)
-        store.keep_to_indexes()
-        yield store
 
 
 def _bound(wanted: Wanted) -> Row:

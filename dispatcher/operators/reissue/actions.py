@@ -7,15 +7,15 @@ from dispatcher.operators.common.session import Row
 from dispatcher.operators.reissue.rules import batch_id_of, entry_text, parts_behind
 from dispatcher.operators.reissue.store import Reissues
 from dispatcher.operators.replays.actions import taken
-from dispatcher.operators.replays.store import ReplayStore
+from dispatcher.operators.replays.store import Replays
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
 from sink.contract.requeue import REISSUED, writer
 from sink.contract.states import ReplayState, ReplayVerb
 
 
-def planned_before(store: ReplayStore, id_: UUID, keys: Sequence[UUID], reason: str) -> Row | None:
-    """Return the reissue that was planned under this id, if one was, as `ReplayStore.show` does.
+def planned_before(store: Replays, id_: UUID, keys: Sequence[UUID], reason: str) -> Row | None:
+    """Return the reissue that was planned under this id, if one was, as `Replays.show` does.
 
     Raises `CommandError` where the id is another plan's.
     """
@@ -31,7 +31,7 @@ def planned_before(store: ReplayStore, id_: UUID, keys: Sequence[UUID], reason: 
     return row
 
 
-def written_before(store: ReplayStore, id_: UUID) -> bool:
+def written_before(store: Replays, id_: UUID) -> bool:
     """Return whether all of a reissue is written; raises `CommandError` where it is none."""
     row = store.show(id_)
     if row["verb"] != ReplayVerb.REISSUE:

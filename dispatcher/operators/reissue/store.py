@@ -1,7 +1,7 @@
-"""Decisions that are made anew under a new key: looked at, planned, approved, written, linked.
+"""Decisions made again under a new key: previewed, planned, approved, written and booked.
 
-The plan is there before anything is written, and the new key follows from the old one, so whatever
-dies in between, going on writes nothing twice.
+The plan is stored before anything is written, and the new key follows from the old one. After a
+crash at any point, going on writes nothing twice.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,16 +11,50 @@ from uuid import UUID, uuid4
 from psycopg.types.json import Jsonb
 
 from dispatcher.operators.common.person import ALONE_MAX, lacks_approval
-from dispatcher.operators.common.session import Row, actor, operator_connection, person
+from dispatcher.operators.common.session import (
+    OperatorSession,
+    Row,
+    actor,
+    person,
+)
 from dispatcher.operators.entries.rules import Stage
 from dispatcher.operators.entries.store import Entries
 from dispatcher.operators.reissue.rules import parts_of
-from dispatcher.operators.reissue.settling import ReissueSettling
 from dispatcher.operators.replays.repeats import Repeats, second_person
 from sink.contract.canonical import rfc3339
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
 from sink.contract.states import ReplayKind, ReplayState
+
+
+class ReissueSettling(OperatorSession):
+    """Bookings of reissues, in the caller's transaction."""
+
+    def _settle(self, id_: UUID, item: Row, detail: str) -> list[int]:
+        """Mark an entry as written and give up what is dead of the old one, with an audit row.
+
+        Returns the numbers of these dead letters. One that is marked already stays as it is.
+        """
+        key, new_key = Key(item["key"]).text, Key(item["new_key"]).text
+        done = {"id": id_, "place": item["place"], "detail": detail}
+        if not self._run("reissue/settle", done).rowcount:
+            return []
+        ids = [row["id"] for row in self._all("reissue/dead", item)]
+        given = {"ids": ids, "actor": actor()}
+        self._run("dead_letters/lock", given)
+        buried = [row["id"] for row in self._all("reissue/bury", given)]
+        self._run("dead_letters/pass", {"ids": buried})
+        self._run("reissue/finish", {"id": id_})
+        said = {"new_key": new_key, "replay": id_, "dead_letters": buried}
+        self._audit("reissue", key, item["reason"], said)
+        return buried
+
+    def _settle_written(self, id_: UUID) -> bool:
+        """Book what was written by somebody who died before booking it; returns if it was all."""
+        for item in self._all("reissue/written", {"id": id_}):
+            self._settle(id_, item, "was written before, and booked when it was cancelled")
+        return bool(self._one("common/replay_take", {"id": id_})["state"] == ReplayState.APPLIED)
+
 
 _SETTLED = (Stage.DELIVERED, Stage.DEAD, Stage.PASSED)
 
@@ -31,9 +65,9 @@ def actions_of(looks: Sequence[Row]) -> int:
 
 
 class Reissues(Entries, ReissueSettling, Repeats):
-    """Reissues; use `reissues(dsn)` to get it. A change and its audit row commit together."""
+    """Reissues. A change and its audit row commit together."""
 
-    def look(self, key: Key) -> Row:
+    def preview(self, key: Key) -> Row:
         """Return an entry as `entry` does, with what a person must know before it is repeated.
 
         `new_key`; `endpoints` that get it; `delivered` with receipts; `newest` of its subject;
@@ -201,10 +235,3 @@ class Reissues(Entries, ReissueSettling, Repeats):
                     f" `holdfast replay cancel {id_.hex[:8]} --reason TEXT`, and plan again where"
                     " that is meant."
                 )
-
-
-@contextmanager
-def reissues(dsn: str | None) -> Iterator[Reissues]:
-    """Connect in the operator's role; raises `CommandError` when that is not possible."""
-    with operator_connection(dsn) as connection:
-        yield Reissues(connection)

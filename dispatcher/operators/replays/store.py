@@ -6,8 +6,7 @@ refuses what is no longer as planned; from then on dispatchers take the items
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID, uuid4
@@ -15,13 +14,18 @@ from uuid import UUID, uuid4
 from psycopg.types.json import Jsonb
 
 from dispatcher.operators.common.person import ALONE_MAX, lacks_approval
-from dispatcher.operators.common.session import Row, actor, operator_connection, person
+from dispatcher.operators.common.session import Row, actor, person
 from dispatcher.operators.reissue.rules import never_sent_again
-from dispatcher.operators.reissue.settling import ReissueSettling
-from dispatcher.operators.replays.counts import drain_seconds, plan_counts
-from dispatcher.operators.replays.filter import ReplayFilter, ReplayFilterError, filter_stored
-from dispatcher.operators.replays.obstacles import obstacles
+from dispatcher.operators.reissue.store import ReissueSettling
 from dispatcher.operators.replays.repeats import Repeats, second_person
+from dispatcher.operators.replays.rules import (
+    ReplayFilter,
+    ReplayFilterError,
+    drain_seconds,
+    filter_stored,
+    obstacles,
+    plan_counts,
+)
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.failpoints import failpoint
 from sink.contract.key import Key
@@ -45,8 +49,8 @@ class _Found:
     sha256: bytes
 
 
-class ReplayStore(ReissueSettling, Repeats):
-    """Replays; use `replays(dsn)` to get it. Every change is one transaction with its audit row."""
+class Replays(ReissueSettling, Repeats):
+    """Replays. Every change is one transaction with its audit row."""
 
     def plan(
         self,
@@ -375,13 +379,6 @@ def _nothing_found(wanted: ReplayFilter) -> CommandError:
     )
     said = f"no entry matches this filter; nothing was planned. {where}"
     return CommandError(said, ExitCode.NOTHING_MATCHED)
-
-
-@contextmanager
-def replays(dsn: str | None) -> Iterator[ReplayStore]:
-    """Connect in the operator's role; raises `CommandError` when that is not possible."""
-    with operator_connection(dsn) as connection:
-        yield ReplayStore(connection)
 
 
 def _source(wanted: ReplayFilter) -> str:

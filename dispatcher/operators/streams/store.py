@@ -1,11 +1,10 @@
 """Where entries come from: streams, their batches, and replays that diverged."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from uuid import UUID
 
-from dispatcher.operators.common.session import OperatorSession, Row, operator_connection
-from dispatcher.operators.streams.offsets import readable_offsets
+from dispatcher.operators.common.session import OperatorSession, Row
+from dispatcher.operators.streams.rules import readable_offsets
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
 
@@ -16,8 +15,12 @@ UNDELIVERED_MAX: Row = {"lanes": 500, "entries": 100}
 """What is looked at for each endpoint: lanes of a kind, and entries of each."""
 
 
-class Lineage(OperatorSession):
-    """Reads of the ledger; use `lineage(dsn)` to get one."""
+class Streams(OperatorSession):
+    """Streams and their ledgers."""
+
+    def streams(self) -> list[Row]:
+        """Return every stream with its newest batch."""
+        return self._all("streams/list")
 
     def stream(self, name: str) -> Row:
         """Return a stream with its totals, checkpoints, newest batches and what needs a look.
@@ -31,12 +34,20 @@ class Lineage(OperatorSession):
         by_name: Row = {"stream": name}
         return {
             **found,
-            "checkpoints": self._all("streams/checkpoints", by_name),
+            "checkpoints": self.checkpoints(name),
             "newest_batches": self.batches(name, found["query_id"], limit=NEWEST_BATCHES),
             "undelivered": self._all("streams/undelivered", {**by_name, **UNDELIVERED_MAX}),
             "open_quarantine": self._all("streams/quarantined", by_name),
-            "divergences": self._all("streams/divergences", by_name),
+            "divergences": self.divergences(name),
         }
+
+    def checkpoints(self, stream: str) -> list[Row]:
+        """Return the checkpoints that wrote to a stream, as `stream` does."""
+        return self._all("streams/checkpoints", {"stream": stream})
+
+    def divergences(self, stream: str) -> list[Row]:
+        """Return the newest 20 replays of its batches that diverged, as `stream` does."""
+        return self._all("streams/divergences", {"stream": stream})
 
     def query_id(self, stream: str, given: UUID | None) -> UUID | None:
         """Return the checkpoint that a command means: the one given, else the adopted one.
@@ -57,9 +68,7 @@ class Lineage(OperatorSession):
         rows = self.batches(stream, meant, limit=limit, before=before)
         if rows or given is None or given == self.query_id(stream, None):
             return meant, rows
-        known = [
-            str(row["query_id"]) for row in self._all("streams/checkpoints", {"stream": stream})
-        ]
+        known = [str(row["query_id"]) for row in self.checkpoints(stream)]
         if str(given) not in known:
             raise CommandError(
                 f"stream {stream!r} has no batch of query {given};"
@@ -122,6 +131,58 @@ class Lineage(OperatorSession):
             "rows": [_comparable(row) for row in rows],
         }
 
+    def adopt(
+        self,
+        stream: str,
+        query_id: UUID,
+        reason: str,
+        *,
+        found_in: Callable[[str | None], UUID | None],
+        force: bool,
+    ) -> Row:
+        """Let `stream` accept batches of `query_id` from now on; the run in progress is fenced.
+
+        Returns `changed`: what is adopted already stays as it is. An id is believed if the stream
+        has batches of it, or if `found_in` finds it in the checkpoint, whose place as the stream
+        knows it is handed over; with `force` always. Raises `CommandError` for any other, when
+        there is no stream, and for one of what is written by hand: it has no checkpoint.
+        """
+        self._known_stream(stream)
+        with self._transaction():
+            before = self._one("streams/take", {"stream": stream})
+            acts_for = before.pop("acts_for")
+            if before["query_id"] == query_id:
+                return {**before, "changed": False}
+            if acts_for is not None:
+                raise CommandError(
+                    f"stream {stream!r} holds what people write by hand for {acts_for!r} and has no"
+                    " checkpoint. Nothing was changed. A job needs a stream of its own, with"
+                    " another name."
+                )
+            if not force:
+                self._believe(before, query_id, found_in(before["checkpoint"]))
+            after = self._one("streams/adopt", {"stream": stream, "query_id": query_id})
+            detail = {"query_id": query_id, "previous": before["query_id"]}
+            self._audit("stream.adopt", stream, reason, detail)
+        return {**before, **after, "changed": True}
+
+    def _believe(self, stream: Row, query_id: UUID, found: UUID | None) -> None:
+        writes = [row["name"] for row in self._all("streams/query_streams", {"query_id": query_id})]
+        if stream["name"] in writes or found == query_id:
+            return
+        if writes:
+            known = f"it writes stream {', '.join(writes)}"
+        elif found is not None:
+            known = f"the checkpoint that can be read from here is of query {found}"
+        else:
+            known = "its checkpoint cannot be read from here"
+        raise CommandError(
+            f"stream {stream['name']!r} has no batch of query {query_id}, and {known}. Nothing was"
+            " changed. A run that was refused names its id, and so does the file `metadata` of its"
+            " checkpoint: say where that is with --checkpoint DIRECTORY, or --force if you are sure"
+            " of the id."
+        )
+
     def _stream(self, name: str) -> Row:
         self._known_stream(name)
         return self._one("streams/show", {"stream": name})
@@ -142,13 +203,6 @@ class Lineage(OperatorSession):
             f" written; {advice}. Nothing was changed.",
             ExitCode.NOTHING_MATCHED,
         )
-
-
-@contextmanager
-def lineage(dsn: str | None) -> Iterator[Lineage]:
-    """Connect in the operator's role; raises `CommandError` when that is not possible."""
-    with operator_connection(dsn) as connection:
-        yield Lineage(connection)
 
 
 def _comparable(row: Row) -> Row:

@@ -4,8 +4,8 @@ from uuid import UUID
 
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.reissue.rules import batch_id_of
-from dispatcher.operators.suppressed.overtaken import new_key_of
-from dispatcher.operators.suppressed.overtaken_store import OvertakenDecisions
+from dispatcher.operators.suppressed.rules import new_key_of
+from dispatcher.operators.suppressed.store import OvertakenDecisions
 from sink.contract.exits import CommandError
 from sink.contract.key import Key
 from sink.contract.requeue import REISSUED, writer

@@ -2,13 +2,11 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from dispatcher.operators.attempts.store import Wanted
-from dispatcher.operators.common.session import Row, operator_connection
-from dispatcher.operators.streams.offsets import readable_offsets
+from dispatcher.operators.common.session import Row
+from dispatcher.operators.streams.rules import readable_offsets
 from dispatcher.operators.why.store import Why
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
@@ -32,7 +30,7 @@ DECISION = (
 
 
 class Trace(Why):
-    """Reads everything about one entry; use `trace(dsn)` to get it."""
+    """Reads everything about one entry."""
 
     def trace(self, key: Key, *, body: bool) -> Row:
         """Return the batch, the entry, the attempts of each endpoint and where it stands there.
@@ -70,13 +68,6 @@ class Trace(Why):
             ],
             "older_attempts": older is not None,
         }
-
-
-@contextmanager
-def trace(dsn: str | None) -> Iterator[Trace]:
-    """Connect in the operator's role; raises `CommandError` when that is not possible."""
-    with operator_connection(dsn) as connection:
-        yield Trace(connection)
 
 
 def _entry(found: Row, *, body: bool) -> Row:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dispatcher.operators.common.spans import span
+from dispatcher.operators.common.text import span
 from dispatcher.shared.text import one_line
 
 HELD_SECONDS = 5.0

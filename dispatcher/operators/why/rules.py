@@ -5,20 +5,18 @@ several things hold an entry up, the answer is the one that a person has to deal
 others stand behind it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
 
 from dispatcher.operators.why import words
 from dispatcher.operators.why.lock_holders import Holder, row_holder
+from dispatcher.operators.why.words import Facts
 from sink.contract.states import BreakerState, EndpointState
 
 PATIENCE = timedelta(seconds=60)
 """How long something that is due, or a batch, may wait for a living dispatcher without a word."""
-
-Facts = Mapping[str, Any]
 
 
 class Verdict(StrEnum):

@@ -9,8 +9,8 @@ import psycopg
 from psycopg import IsolationLevel
 
 from dispatcher.operators.attempts.store import Attempts
-from dispatcher.operators.common.session import Row, operator_connection
-from dispatcher.operators.config.here import reference_fault
+from dispatcher.operators.common.session import Row
+from dispatcher.operators.config.environment import reference_fault
 from dispatcher.operators.dead_letters.rules import without_answer
 from dispatcher.operators.why import words
 from dispatcher.operators.why.lock_holders import holders, snapshot_holder, writing
@@ -59,7 +59,7 @@ class Explained:
 
 
 class Why(Attempts):
-    """Explains; use `why(dsn)` to get it. Reads only."""
+    """Explains. Reads only."""
 
     tells_answers = True
     """Whether a sentence may have what a receiver answered."""
@@ -254,13 +254,6 @@ _FACTS = (
 """The figures that stand beside an answer, by their names in `why_standing.sql`."""
 
 _SHOWN = ("subject", "sequence", "type", "occurred_at", "created_at", "stream", "batch_id")
-
-
-@contextmanager
-def why(dsn: str | None) -> Iterator[Why]:
-    """Connect in the operator's role; raises `CommandError` when that is not possible."""
-    with operator_connection(dsn) as connection:
-        yield Why(connection)
 
 
 def _weight(answer: Answer) -> int:

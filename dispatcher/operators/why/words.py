@@ -1,17 +1,17 @@
-"""The sentences of `core/why.py`. What strangers wrote goes through `one_line`."""
+"""The sentences of `holdfast why`. What strangers wrote goes through `one_line`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dispatcher.operators.common.spans import since, span
+from dispatcher.operators.common.text import since, span
+from dispatcher.operators.why.lock_holders import Holder
 from dispatcher.shared.text import last_word, one_line
 from sink.contract.canonical import rfc3339
 from sink.contract.states import SuppressedCause
 
-if TYPE_CHECKING:
-    from dispatcher.operators.why.lock_holders import Holder
-    from dispatcher.operators.why.rules import Facts
+Facts = Mapping[str, Any]
+"""A row of a statement: what is known of an endpoint, a batch or a dispatcher."""
 
 LOGS = "holdfast status"
 
@@ -35,7 +35,7 @@ def resume(name: str) -> str:
     return f"holdfast endpoint resume {name} --reason TEXT"
 
 
-def delivered(row: "Facts") -> str:
+def delivered(row: Facts) -> str:
     """When, by which attempt, and what proves it."""
     said = (
         f"delivered {_at(row['delivered_at'])} by attempt {row['delivered_number']}"
@@ -48,7 +48,7 @@ def delivered(row: "Facts") -> str:
     return f"{said}; its receipt says {outcome} at {moment}"
 
 
-def dead(row: "Facts") -> str:
+def dead(row: Facts) -> str:
     """Which dead letter, why, and what it holds up."""
     behind = (
         "; its lane waits behind it"
@@ -63,7 +63,7 @@ def dead(row: "Facts") -> str:
     )
 
 
-def given_up(row: "Facts") -> str:
+def given_up(row: Facts) -> str:
     """Who resolved its dead letter, and how."""
     return (
         f"it was dead letter {row['resolved_letter']}, and {one_line(row['resolved_by'])} set it"
@@ -71,7 +71,7 @@ def given_up(row: "Facts") -> str:
     )
 
 
-def passed(row: "Facts") -> str:
+def passed(row: Facts) -> str:
     """Why nothing is on record of what the lane is beyond."""
     tried = f", tried {_times(row['attempts'], 'time')}" if row["attempts"] else ""
     return (
@@ -80,7 +80,7 @@ def passed(row: "Facts") -> str:
     )
 
 
-def not_taken(row: "Facts", type_: str) -> str:
+def not_taken(row: Facts, type_: str) -> str:
     """Which types the endpoint takes instead."""
     taken = ", ".join(one_line(each) for each in row["types"])
     tried = f"tried {_times(row['attempts'], 'time')}, and not sent there any more"
@@ -96,7 +96,7 @@ def not_taken_then(routed_at: datetime) -> str:
     )
 
 
-def before_start(row: "Facts") -> str:
+def before_start(row: Facts) -> str:
     """Since when the endpoint is sent to."""
     return (
         "it is not sent there: its batch was committed before the endpoint was added, at"
@@ -104,7 +104,7 @@ def before_start(row: "Facts") -> str:
     )
 
 
-def not_backfilled(row: "Facts") -> str:
+def not_backfilled(row: Facts) -> str:
     """Say that lanes of old entries are missing."""
     return (
         f"the endpoint was added {_at(row['added_at'])} to get everything from the beginning, and"
@@ -117,7 +117,7 @@ def backfill(name: str) -> str:
     return f"holdfast endpoint backfill {name}"
 
 
-def lost_route(batch: "Facts") -> str:
+def lost_route(batch: Facts) -> str:
     """Say that routing and lane do not agree."""
     return (
         f"{_batch(batch)} was routed {_at(batch['routed_at'])}, and its lane does not reach this"
@@ -125,7 +125,7 @@ def lost_route(batch: "Facts") -> str:
     )
 
 
-def unrouted(batch: "Facts", at: datetime) -> str:
+def unrouted(batch: Facts, at: datetime) -> str:
     """Which batch waits, and since when."""
     return (
         f"{_batch(batch)} waits for a dispatcher to route it, since {_at(batch['written_at'])}"
@@ -153,7 +153,7 @@ def behind(sequence: int, key: str) -> str:
     return f"waits behind sequence {sequence} ({key}), the head of its lane"
 
 
-def sending(row: "Facts", dispatchers: Sequence["Facts"], at: datetime) -> str:
+def sending(row: Facts, dispatchers: Sequence[Facts], at: datetime) -> str:
     """Until when the lease lasts, and who may have it."""
     left = span((row["lease_until"] - at).total_seconds())
     return (
@@ -162,7 +162,7 @@ def sending(row: "Facts", dispatchers: Sequence["Facts"], at: datetime) -> str:
     )
 
 
-def lease_over(row: "Facts", at: datetime) -> str:
+def lease_over(row: Facts, at: datetime) -> str:
     """Since when nobody has it."""
     return (
         f"its lease ran out {since(row['lease_until'], at)} ago; a dispatcher books attempt"
@@ -170,7 +170,7 @@ def lease_over(row: "Facts", at: datetime) -> str:
     )
 
 
-def state(row: "Facts") -> str:
+def state(row: Facts) -> str:
     """Who paused or disabled the endpoint, when and why."""
     who = (
         f" by {one_line(row['acted_by'])} {_at(row['acted_at'])}" if row["acted_at"] else " by hand"
@@ -179,7 +179,7 @@ def state(row: "Facts") -> str:
     return f"the endpoint was {row['endpoint_state']}{who}{why}"
 
 
-def no_dispatcher(dispatchers: Sequence["Facts"], at: datetime) -> str:
+def no_dispatcher(dispatchers: Sequence[Facts], at: datetime) -> str:
     """Who was here last."""
     draining = [each for each in dispatchers if each["alive"]]
     if draining:
@@ -193,12 +193,12 @@ def no_dispatcher(dispatchers: Sequence["Facts"], at: datetime) -> str:
     )
 
 
-def locked(holder: "Holder") -> str:
+def locked(holder: Holder) -> str:
     """Who holds what delivery needs."""
     return f"{holder} holds a row that delivery needs"
 
 
-def breaker(row: "Facts") -> str:
+def breaker(row: Facts) -> str:
     """Until when the breaker is open, and after what."""
     after = f", after {one_line(row['breaker_reason'])}" if row["breaker_reason"] else ""
     if row["breaker"] == "half_open":
@@ -206,13 +206,13 @@ def breaker(row: "Facts") -> str:
     return f"the endpoint's breaker is open until {_at(row['breaker_until'])}{after}"
 
 
-def receiver_asked(row: "Facts") -> str:
+def receiver_asked(row: Facts) -> str:
     """Until when the receiver asked to be left alone."""
     by = f" ({one_line(row['held_by'])})" if row["held_by"] else ""
     return f"the receiver asked for time{by}: nothing is sent before {_at(row['held_until'])}"
 
 
-def retry(row: "Facts", at: datetime) -> str:
+def retry(row: Facts, at: datetime) -> str:
     """When the next attempt is due, and after what."""
     left = span((row["due_at"] - at).total_seconds())
     due = f"attempt {row['lane_attempt'] + 1} is due {_at(row['due_at'])} (in {left})"
@@ -227,7 +227,7 @@ def retry(row: "Facts", at: datetime) -> str:
     )
 
 
-def due(row: "Facts", at: datetime) -> str:
+def due(row: Facts, at: datetime) -> str:
     """What goes before it."""
     return (
         f"due since {_at(row['due_at'])} ({since(row['due_at'], at)}); {_before(row)}, and"
@@ -235,7 +235,7 @@ def due(row: "Facts", at: datetime) -> str:
     )
 
 
-def not_claimed(row: "Facts", at: datetime) -> str:
+def not_claimed(row: Facts, at: datetime) -> str:
     """What a dispatcher that takes nothing of an endpoint lacks, or may not resolve."""
     references = [
         *row["secret_refs"],
@@ -260,7 +260,7 @@ _CAUSES = {
 }
 
 
-def suppressed(batch: "Facts", cause: str | None = None) -> str:
+def suppressed(batch: Facts, cause: str | None = None) -> str:
     """Say that a decision was recorded and not written; without a cause, why it may be so."""
     causes = _CAUSES.values() if cause is None else [_CAUSES[SuppressedCause(cause)]]
     return (
@@ -269,7 +269,7 @@ def suppressed(batch: "Facts", cause: str | None = None) -> str:
     )
 
 
-def pruned(batch: "Facts") -> str:
+def pruned(batch: Facts) -> str:
     """Say that an entry was dropped with its day."""
     return (
         f"{_batch(batch)} wrote it {_at(batch['written_at'])}, and that day was dropped since:"
@@ -277,7 +277,7 @@ def pruned(batch: "Facts") -> str:
     )
 
 
-def quarantined(row: "Facts") -> str:
+def quarantined(row: Facts) -> str:
     """Which row of the quarantine names it."""
     became = f", {row['resolution']}" if row["resolution"] else ""
     batch = "" if row["stream"] is None else f" by {_batch(row)}"
@@ -287,7 +287,7 @@ def quarantined(row: "Facts") -> str:
     )
 
 
-def unknown(what: str, being_written: Sequence["Holder"]) -> str:
+def unknown(what: str, being_written: Sequence[Holder]) -> str:
     """Say what was looked through, and what cannot be seen yet."""
     said = f"{what} was never seen here, neither as an entry nor among the newest quarantined rows"
     if not being_written:
@@ -296,7 +296,7 @@ def unknown(what: str, being_written: Sequence["Holder"]) -> str:
     return f"{said}; what {names} is writing now cannot be seen before it commits"
 
 
-def nothing_waits(row: "Facts") -> str:
+def nothing_waits(row: Facts) -> str:
     """What was delivered last of a subject."""
     if row["delivered_number"] is None:
         return "nothing waits, and no delivery is on record"
@@ -308,7 +308,7 @@ def replayed(replay: str) -> str:
     return f"replay {replay} is being applied and has it on its list: `holdfast replay status`"
 
 
-def snapshot(holder: "Holder") -> str:
+def snapshot(holder: Holder) -> str:
     """Who keeps the database from cleaning up."""
     return (
         f"{holder} holds a snapshot: old versions of the hot rows cannot be cleaned away, and"
@@ -316,17 +316,17 @@ def snapshot(holder: "Holder") -> str:
     )
 
 
-def _before(row: "Facts") -> str:
+def _before(row: Facts) -> str:
     count = row["due_before"]
     more = "more than " if count > DUE_COUNTED_MAX else ""
     return f"{more}{_times(min(count, DUE_COUNTED_MAX), 'lane')} due before it"
 
 
-def _rate(row: "Facts") -> str:
+def _rate(row: Facts) -> str:
     return f", at {row['rate_per_second']} a second" if row["rate_per_second"] else ""
 
 
-def _who(dispatchers: Sequence["Facts"], at: datetime) -> str:
+def _who(dispatchers: Sequence[Facts], at: datetime) -> str:
     alive = [each for each in dispatchers if each["alive"]]
     if not alive:
         return "a dispatcher that gives no sign of life"
@@ -337,11 +337,11 @@ def _who(dispatchers: Sequence["Facts"], at: datetime) -> str:
     return said if len(alive) == 1 else f"one of {said}"
 
 
-def _name(dispatcher: "Facts") -> str:
+def _name(dispatcher: Facts) -> str:
     return f"{one_line(dispatcher['host'])} pid {dispatcher['pid']}"
 
 
-def _batch(batch: "Facts") -> str:
+def _batch(batch: Facts) -> str:
     return f"batch {batch['batch_id']} of stream {batch['stream']}"
 
 

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from dispatcher.api.console.rendering.filters import clock, counted
 from dispatcher.operators.common.person import lacks_approval
-from dispatcher.operators.common.spans import span
-from dispatcher.operators.common.words import MEANS
+from dispatcher.operators.common.text import span
+from dispatcher.operators.replays.rules import MEANS
 from sink.contract.states import ReplayKind, ReplayState, ReplayVerb
 
 Row = Mapping[str, Any]
@@ -110,7 +110,7 @@ def no_ops(counts: Row) -> int:
 
 
 def held_up(each: Row) -> str | None:
-    """Return what keeps an endpoint from being sent to, from a row of `ReplayStore.status`."""
+    """Return what keeps an endpoint from being sent to, from a row of `Replays.status`."""
     if each["endpoint_state"] != "active":
         return f"the endpoint is {each['endpoint_state']}"
     if each["breaker"] == "open":

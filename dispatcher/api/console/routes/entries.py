@@ -18,8 +18,8 @@ from dispatcher.api.console.rendering.copies import copy_of
 from dispatcher.api.console.rendering.timeline import decided, ways
 from dispatcher.api.explained import explaining
 from dispatcher.api.strict import no_others
+from dispatcher.operators.endpoints.store import Endpoints
 from dispatcher.operators.entries.store import LOOKS_AT_MAX, Entries, Place, Wanted
-from dispatcher.operators.streams.operator import OperatorStore
 from dispatcher.operators.why.rules import Verdict
 from sink.contract.canonical import NotCanonical
 from sink.contract.exits import CommandError, ExitCode
@@ -156,7 +156,7 @@ def show_request(
     wanted, asked = key_of(key), shows(request, person, body)
     with person.session.open(Entries) as store:
         entry = store.entry(wanted)
-    with person.session.open(OperatorStore) as endpoints:
+    with person.session.open(Endpoints) as endpoints:
         copies = [
             copy_of(entry, endpoints.endpoint(each["endpoint"])) for each in entry["delivery"]
         ]

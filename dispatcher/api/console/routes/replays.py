@@ -23,11 +23,12 @@ from dispatcher.api.routes.replays_changes import not_too_many
 from dispatcher.api.strict import no_others
 from dispatcher.operators.common.person import lacks_approval
 from dispatcher.operators.common.session import Row
+from dispatcher.operators.endpoints.store import Endpoints
 from dispatcher.operators.replays.actions import applied, planned
-from dispatcher.operators.replays.filter import ReplayScope
-from dispatcher.operators.replays.store import ReplayStore
+from dispatcher.operators.replays.rules import ReplayScope
+from dispatcher.operators.replays.store import Replays
 from dispatcher.operators.replays.views import item_row
-from dispatcher.operators.streams.operator import OperatorStore
+from dispatcher.operators.streams.store import Streams
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import AccessRole, ReplayState, ReplayVerb
 
@@ -44,7 +45,7 @@ Operator = Annotated[Login, Depends(Acting(AccessRole.OPERATOR))]
 def list_replays(request: Request, person: Person, before: str = "") -> Response:
     """Show replays and reissues, the newest first."""
     below = moment("before", before)
-    with person.session.open(ReplayStore) as store:
+    with person.session.open(Replays) as store:
         rows = list(store.list(limit=ROWS + 1, before=below))
     older: datetime | None = older_than(rows, "created_at")
     return page(
@@ -92,7 +93,7 @@ def plan(request: Request, person: Operator, form: Form) -> Response:
     """Write a plan; nothing is sent before it is applied."""
     given = Given.of(form)
     try:
-        with person.session.open(ReplayStore) as store:
+        with person.session.open(Replays) as store:
             row = planned(
                 store,
                 id_of(given.plan),
@@ -112,7 +113,7 @@ def plan(request: Request, person: Operator, form: Form) -> Response:
 def show_replay(request: Request, person: Person, id: ReplayId, after: str = "") -> Response:  # noqa: A002 - the parameter's name
     """Show a plan, or how far a replay has come, and a page of its items."""
     place = whole("after", after) or 0
-    with person.session.open(ReplayStore) as store:
+    with person.session.open(Replays) as store:
         id_ = store.find(id)
         row = store.show(id_)
         began = row["verb"] == ReplayVerb.REDELIVER and row["state"] != ReplayState.PLANNED
@@ -151,7 +152,7 @@ def show_replay(request: Request, person: Person, id: ReplayId, after: str = "")
 @router.get("/replays/{id}/apply")
 def ask_apply(request: Request, person: Person, id: ReplayId) -> Response:  # noqa: A002 - the parameter's name
     """Ask whether a plan shall begin."""
-    with person.session.open(ReplayStore) as store:
+    with person.session.open(Replays) as store:
         row = store.show(store.find(id))
         _still_planned(row)
         overlaps = _overlaps(store, row)
@@ -186,7 +187,7 @@ def ask_apply(request: Request, person: Person, id: ReplayId) -> Response:  # no
 def apply(request: Request, person: Operator, id: ReplayId, form: Form) -> Response:  # noqa: A002 - the parameter's name
     """Let dispatchers begin with a plan; a very large one is begun by an administrator."""
     reason = reason_of(form)
-    with person.session.open(ReplayStore) as store:
+    with person.session.open(Replays) as store:
         id_ = store.find(id)
         count = store.show(id_)["item_count"]
         if form.get("count") != str(count):
@@ -206,7 +207,7 @@ def apply(request: Request, person: Operator, id: ReplayId, form: Form) -> Respo
 @router.get("/replays/{id}/cancel")
 def ask_cancel(request: Request, person: Person, id: ReplayId) -> Response:  # noqa: A002 - the parameter's name
     """Ask whether a replay shall end."""
-    with person.session.open(ReplayStore) as store:
+    with person.session.open(Replays) as store:
         row = store.show(store.find(id))
     under_way = row["state"] == ReplayState.APPLYING
     return ask(
@@ -232,15 +233,16 @@ def ask_cancel(request: Request, person: Person, id: ReplayId) -> Response:  # n
 def cancel(request: Request, person: Operator, id: ReplayId, form: Form) -> Response:  # noqa: A002 - the parameter's name
     """End a replay."""
     reason = reason_of(form)
-    with person.session.open(ReplayStore) as store:
+    with person.session.open(Replays) as store:
         id_ = store.find(id)
         store.cancel(id_, reason)
     return away(request, person, f"/replays/{id_}", "Cancelled: nothing more of it is sent.")
 
 
 def _form(request: Request, person: Login, given: Given, refused: CommandError | None) -> Response:
-    with person.session.open(OperatorStore) as store:
+    with person.session.open(Endpoints) as store:
         names = [each["name"] for each in store.endpoints()]
+    with person.session.open(Streams) as store:
         streams = [each["name"] for each in store.streams()]
     status = HTTPStatus.OK
     if refused is not None:
@@ -260,7 +262,7 @@ def _form(request: Request, person: Login, given: Given, refused: CommandError |
     )
 
 
-def _overlaps(store: ReplayStore, row: Row) -> Sequence[Row]:
+def _overlaps(store: Replays, row: Row) -> Sequence[Row]:
     """Return which other replays have some of a plan: as of now, unless it is a very large one."""
     if row["item_count"] > OVERLAPS_AMONG_MAX:
         return list(row["counts"].get("overlaps", ()))

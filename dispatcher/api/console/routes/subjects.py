@@ -14,7 +14,7 @@ from dispatcher.api.console.frame.screens import acts
 from dispatcher.api.console.frame.templates_setup import link
 from dispatcher.api.explained import explaining
 from dispatcher.api.strict import no_others
-from dispatcher.operators.subjects.repair import repair_commands
+from dispatcher.operators.subjects.rules import repair_commands
 from dispatcher.operators.subjects.skip_gap import Passing
 from dispatcher.operators.subjects.store import WAITING_MAX, Held, Subjects, WantedSubjects
 from dispatcher.operators.why.rules import Verdict

@@ -8,11 +8,11 @@ import psycopg
 import pytest
 
 from dispatcher.operators.attempts import store as attempts_store
-from dispatcher.operators.attempts.store import NewestPlace, Wanted, attempts
-from dispatcher.operators.overview import attention as needs
+from dispatcher.operators.attempts.store import Attempts, NewestPlace, Wanted
+from dispatcher.operators.overview import rules as needs
 from dispatcher.operators.overview import store as overview_store
 from dispatcher.operators.subjects import store as subjects_store
-from dispatcher.operators.subjects.store import Held, WantedSubjects, subjects
+from dispatcher.operators.subjects.store import Held, Subjects, WantedSubjects
 from sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch import webhooks
@@ -120,7 +120,7 @@ def test_subjects_that_are_held_up_are_found_also_where_names_are_walked(
     monkeypatch.setattr(subjects_store, "HELD_MAX", most)
     monkeypatch.setattr(subjects_store, "LOOK_AT_FIRST", at_first)
     monkeypatch.setattr(subjects_store, "LOOK_AT_MAX", at_most)
-    with subjects(scene) as store:
+    with Subjects.connect(scene) as store:
 
         def found(limit: int, held: Held, prefix: str = "") -> list[str]:
             names: list[str] = []
@@ -195,7 +195,7 @@ def test_attempts_of_everybody_are_found_however_few_are_looked_at(
     assert {each[3] for each in everything} == {"delivered", "failed", "rejected"}
     monkeypatch.setattr(attempts_store, "LOOK_AT_FIRST", at_first)
     monkeypatch.setattr(attempts_store, "LOOK_AT_MAX", at_most)
-    with attempts(scene) as store:
+    with Attempts.connect(scene) as store:
 
         def found(limit: int, **wanted: str) -> list[tuple[str, str, int, str]]:
             rows: list[dict[str, Any]] = []

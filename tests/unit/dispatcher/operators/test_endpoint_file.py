@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from dispatcher.cli.endpoints import checks as endpoint_checks
-from dispatcher.operators.endpoints import values as endpoint_values
+from dispatcher.cli.endpoints.checks import OPTIONS
 from dispatcher.operators.endpoints.file import KEYS, EndpointFileError, parse
+from dispatcher.operators.endpoints.rules import CHECKS
 from dispatcher.operators.endpoints.store import DEFAULTS
 
 HEAD = '[endpoint.payouts]\nurl = "https://payouts.example/"\nsecret_refs = ["env:S"]\n'
@@ -64,11 +64,8 @@ def test_every_setting_of_an_endpoint_can_stand_in_a_file() -> None:
     assert set(KEYS) == {*DEFAULTS, "url", "secret_refs"}
 
 
-def test_limits_are_those_of_the_options() -> None:
-    for limit in ("SCHEDULE_STEPS_MAX", "BUDGET_SECONDS_MIN", "BUDGET_SECONDS_MAX"):
-        assert getattr(endpoint_values, limit) == getattr(endpoint_checks, limit)
-    assert endpoint_values.SLOW_START_SECONDS_MAX == endpoint_checks.SLOW_START_SECONDS_MAX
-    assert endpoint_values.TIMEOUT_MS_MAX == endpoint_checks.TIMEOUT_SECONDS_MAX * 1000
+def test_every_setting_is_checked_in_one_place_whoever_gives_it() -> None:
+    assert set(KEYS) == set(CHECKS) == {option.column for option in OPTIONS.values()}
 
 
 @pytest.mark.parametrize(
@@ -79,7 +76,7 @@ def test_limits_are_those_of_the_options() -> None:
         ("[endpoint]\npayouts = 3", "is no table"),
         ("[endpoints.payouts]", "[endpoint.NAME]"),
         ("[endpoint.payouts", "no TOML"),
-        ("[endpoint.Payouts]", "no name of an endpoint"),
+        ("[endpoint.Payouts]", "not a valid endpoint name"),
         ("[endpoint.payouts]", "has no url and no secret_refs"),
         (HEAD + "concurency = 1", "did you mean concurrency?"),
         (HEAD + "total_timeout = 1", "did you mean total_timeout_ms?"),

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.operators.endpoints.plan import Action, Step, plan
+from dispatcher.operators.endpoints.file import Action, Step, plan
 from dispatcher.operators.endpoints.store import DEFAULTS
 
 WANTED = {**DEFAULTS, "name": "payouts", "url": "https://a.example/", "secret_refs": ["env:S"]}

@@ -3,7 +3,7 @@
 from typing import Any
 from uuid import UUID
 
-from dispatcher.operators.overview.attention import (
+from dispatcher.operators.overview.rules import (
     BREAKER_SECONDS,
     CLOCK_SECONDS,
     ROUTING_SECONDS,

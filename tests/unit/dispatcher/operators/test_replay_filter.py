@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from dispatcher.operators.replays.filter import (
+from dispatcher.operators.replays.rules import (
     KEYS_MAX,
     ReplayFilter,
     ReplayFilterError,

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.operators.overview.series import series
-from dispatcher.operators.subjects.names import beyond
+from dispatcher.operators.overview.rules import series
+from dispatcher.operators.subjects.rules import beyond
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MINUTE = int(NOON.timestamp()) // 60

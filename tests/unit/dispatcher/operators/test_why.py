@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dispatcher.operators.common.spans import between
-from dispatcher.operators.entries.new_batches import PASSED_OVER_MAX, PATIENCE_SECONDS, Followed
+from dispatcher.operators.common.text import between
+from dispatcher.operators.entries.rules import PASSED_OVER_MAX, PATIENCE_SECONDS, BatchCursor
 from dispatcher.operators.why.lock_holders import row_holder, snapshot_holder
 from dispatcher.operators.why.rules import (
     AT_REST,
@@ -364,7 +364,7 @@ def test_times_between_steps_have_a_sign() -> None:
 
 
 def test_batch_that_commits_after_a_later_one_is_looked_for_as_long_as_it_may_come() -> None:
-    followed = Followed(10)
+    followed = BatchCursor(10)
     followed.see([11, 14], 0.0)
     assert (followed.after, followed.missing) == (14, [12, 13])
     followed.see([13], 1.0)

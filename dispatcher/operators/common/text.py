@@ -1,4 +1,4 @@
-"""Times between two moments, for a person."""
+"""Durations and untrusted text, as a person reads them. Pure."""
 
 from datetime import datetime, timedelta
 
@@ -35,3 +35,14 @@ def between(earlier: datetime, later: datetime) -> str:
     """Return the time from one moment to another with its sign, as `span`."""
     seconds = (later - earlier) / timedelta(seconds=1)
     return f"{'-' if seconds < 0 else '+'}{span(abs(seconds))}"
+
+
+def visible(text: str) -> str:
+    """Return `text` with whatever does not print, or drives a terminal, as an escape.
+
+    >>> visible("m\\x1b[2J\\u202e")
+    'm\\\\x1b[2J\\\\u202e'
+    """
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+    )

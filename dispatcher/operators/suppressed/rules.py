@@ -1,4 +1,4 @@
-"""A decision that was overtaken and is written after all: as which entry, and when not. Pure."""
+"""An overtaken decision that is written after all: as which entry, and when not. Pure."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,13 +1,16 @@
-"""What needs a person, in words, each with the command to begin with. Pure."""
+"""What needs a person, each with the command to begin with; and counts by minute. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
-from dispatcher.operators.common.spans import span
+from dispatcher.operators.common.text import span
 from dispatcher.operators.why.lock_holders import holders
 from dispatcher.shared.states import BARRED
+from sink.contract.states import Outcome
 
 SNAPSHOT_SECONDS = 300.0
 """How old a snapshot or an open transaction may become without a word."""
@@ -290,3 +293,58 @@ def _some(count: int, one: str, many: str) -> str:
 def _names(names: Sequence[str]) -> str:
     more = len(names) - NAMED_MAX
     return ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+class Minute(NamedTuple):
+    """What happened in one minute."""
+
+    minute: datetime
+    entries: int
+    attempts: int
+    deliveries: int
+    outcomes: dict[str, int]
+
+
+def series(
+    since: datetime,
+    at: datetime,
+    tried: Iterable[tuple[int, str, int]],
+    written: Iterable[tuple[int, int]],
+) -> tuple[list[Minute], dict[str, Any]]:
+    """Return each minute from `since`, a full one, to that of `at`, and the sums over all of them.
+
+    `tried` has a minute (since 1970), an outcome and how many attempts, `written` a minute and how
+    many entries. What a clock that was set back left behind `at` is not counted.
+    """
+    first, last = _number(since), _number(at)
+    entries: Counter[int] = Counter()
+    outcomes: dict[int, Counter[str]] = {}
+    for minute, count in written:
+        entries[minute] += count
+    for minute, outcome, count in tried:
+        outcomes.setdefault(minute, Counter())[outcome] += count
+    rows = [
+        _row(number, entries[number], outcomes.get(number, Counter()))
+        for number in range(first, last + 1)
+    ]
+    total = sum((Counter(row.outcomes) for row in rows), Counter[str]())
+    return rows, {
+        "entries": sum(row.entries for row in rows),
+        "attempts": total.total(),
+        "deliveries": total[Outcome.DELIVERED.value],
+        "outcomes": _known(total),
+    }
+
+
+def _number(moment: datetime) -> int:
+    return int(moment.timestamp()) // 60
+
+
+def _row(number: int, entries: int, outcomes: Counter[str]) -> Minute:
+    minute = datetime.fromtimestamp(0, UTC) + timedelta(minutes=number)
+    deliveries = outcomes[Outcome.DELIVERED.value]
+    return Minute(minute, entries, outcomes.total(), deliveries, _known(outcomes))
+
+
+def _known(outcomes: Counter[str]) -> dict[str, int]:
+    return {each.value: outcomes[each.value] for each in Outcome if outcomes[each.value]}
