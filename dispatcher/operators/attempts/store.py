@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+from dispatcher.operators.common.paging import ALWAYS, cursor_numbers
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.entries.store import Entries
 from sink.contract.exits import CommandError, ExitCode
@@ -16,7 +17,6 @@ LOOK_AT_FIRST = 1_000
 LOOK_AT_MAX = 100_000
 """Among how many attempts of everybody a page is looked for at first, and at most."""
 
-_ALWAYS = (datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC))
 _PLACE = re.compile(r"(\d{1,18})\.(\d{1,9})\.(\d{1,9})", re.ASCII)
 _NEWEST_PLACE = re.compile(r"(\d{1,16})\.(\d{1,9})\.(\d{1,18})\.(\d{1,18})\.(\d{1,9})", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -33,7 +33,7 @@ class AttemptPlace(NamedTuple):
     @classmethod
     def of(cls, text: str) -> "AttemptPlace":
         """Read `text` as `str` writes it; raises `CommandError` for anything else."""
-        return cls(*_numbers(_PLACE, text))
+        return cls(*cursor_numbers(_PLACE, text))
 
     def __str__(self) -> str:
         return f"{self.sequence}.{self.number}.{self.endpoint_id}"
@@ -51,7 +51,7 @@ class NewestPlace(NamedTuple):
     @classmethod
     def of(cls, text: str) -> "NewestPlace":
         """Read `text` as `str` writes it; raises `CommandError` for anything else."""
-        micros, *rest = _numbers(_NEWEST_PLACE, text)
+        micros, *rest = cursor_numbers(_NEWEST_PLACE, text)
         return cls(_EPOCH + timedelta(microseconds=micros), *rest)
 
     def __str__(self) -> str:
@@ -100,15 +100,9 @@ class Attempts(Entries):
         Of one sequence the highest number comes first. Raises `CommandError` (nothing matched)
         where there is no such subject or endpoint.
         """
-        found = self._maybe("common/entry_subject", {"subject": subject})
-        if found is None:
-            raise CommandError(
-                f"no subject is called {subject!r}. Nothing was changed; names are compared exactly"
-                " (`holdfast entries list`).",
-                ExitCode.NOTHING_MATCHED,
-            )
+        subject_id = self._subject_id(subject)
         sequences = _SEQUENCES if sequence is None else (sequence, sequence)
-        rows, place = self._page(found["id"], sequences, wanted, limit, before)
+        rows, place = self._page(subject_id, sequences, wanted, limit, before)
         return [{"subject": subject, **row} for row in rows], place
 
     def of_everybody(
@@ -120,7 +114,7 @@ class Attempts(Entries):
         for among 100,000 attempts at most: it may be short, or empty, though older ones follow.
         Raises `CommandError` (nothing matched) where there is no such endpoint.
         """
-        since, until = _ALWAYS
+        since, until = ALWAYS
         given: Row = {
             "endpoint_id": self.endpoint_id(wanted.endpoint),
             "outcome": wanted.outcome,
@@ -181,7 +175,7 @@ class Attempts(Entries):
         limit: int,
         before: AttemptPlace | None,
     ) -> tuple[list[Row], AttemptPlace | None]:
-        since, until = _ALWAYS
+        since, until = ALWAYS
         rows = self._all(
             "attempts/list",
             {
@@ -205,17 +199,6 @@ class Attempts(Entries):
 def with_proof(row: Row) -> Row:
     """Return a row with its receipt read: a mapping, or None without one."""
     return {**row, "receipt": None if row["receipt"] is None else json.loads(row["receipt"])}
-
-
-def _numbers(form: re.Pattern[str], text: str) -> list[int]:
-    found = form.fullmatch(text)
-    if found is None:
-        raise CommandError(
-            f"--before {text!r} is not what a page said of the next one. Nothing was changed;"
-            " take `next_before` of its --json, or its last line.",
-            ExitCode.USAGE,
-        )
-    return [int(each) for each in found.groups()]
 
 
 def _before(place: NewestPlace) -> Row:

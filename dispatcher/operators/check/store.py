@@ -7,7 +7,7 @@ and no snapshot is held for longer than a piece takes.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import groupby
 from typing import Any
 from uuid import UUID
@@ -15,8 +15,8 @@ from uuid import UUID
 import psycopg
 
 from dispatcher.operators.check.rules import Checked, Rule, Violation, unbroken_since
+from dispatcher.operators.common.paging import Moment, moment_parameters
 from dispatcher.operators.common.session import OperatorSession, Row
-from dispatcher.operators.receipts.store import Moment
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
 
@@ -86,7 +86,7 @@ class Checks(OperatorSession):
         there, and for a time that ends before it begins.
         """
         self._run("check/settings")
-        given = {**_moment("since", since), **_moment("until", until)}
+        given = {**moment_parameters("since", since), **moment_parameters("until", until)}
         times = self._one("common/receipts_range", given)
         if times["since"] >= times["until"]:
             raise CommandError(
@@ -195,11 +195,6 @@ class Checks(OperatorSession):
                 yield
         except psycopg.errors.QueryCanceled as error:
             raise TooMuchAtOnceError from error
-
-
-def _moment(name: str, moment: Moment) -> Row:
-    span = moment if isinstance(moment, timedelta) else None
-    return {name: None if span is not None else moment, f"{name}_span": span}
 
 
 def _take(rows: Sequence[Row], checked: Checked, **known: Any) -> None:

@@ -5,7 +5,7 @@ A change and its audit row commit together.
 
 import os
 import pwd
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from typing import Any, Self
@@ -94,6 +94,24 @@ class OperatorSession:
             " changed.",
             ExitCode.NOTHING_MATCHED,
         )
+
+    def _subject_id(self, name: str) -> int:
+        """Return the number of a subject; raises `CommandError` (nothing matched) without one."""
+        found = self._maybe("common/entry_subject", {"subject": name})
+        if found is None:
+            raise CommandError(
+                f"no subject is called {name!r}. Nothing was changed; names are compared exactly"
+                " (`holdfast subjects list --prefix`).",
+                ExitCode.NOTHING_MATCHED,
+            )
+        number: int = found["id"]
+        return number
+
+    def _reasons(self, targets: Sequence[str], actions: Sequence[str]) -> dict[str, str]:
+        """Return the newest reason with which operators did one of `actions` to each target."""
+        given = {"targets": list(targets), "actions": list(actions)}
+        rows = self._all("common/action_reasons", given) if targets else []
+        return {row["target"]: row["reason"] for row in rows}
 
     def _run(self, name: str, parameters: Row | None = None) -> psycopg.Cursor[Row]:
         return self._connection.execute(statement(name), parameters)

@@ -135,10 +135,8 @@ class DeadLetters(OperatorSession):
 
     def _with_reasons(self, rows: list[Row]) -> list[Row]:
         """Add `resolution_reason`: what was said when one was dismissed, else None."""
-        targets = {f"dead letter {row['id']}" for row in rows if row["resolution"] is not None}
-        given = {"targets": list(targets), "actions": [DISMISS]}
-        said = self._all("quarantine/reasons", given) if targets else []
-        reasons = {row["target"]: row["reason"] for row in said}
+        targets = [f"dead letter {row['id']}" for row in rows if row["resolution"] is not None]
+        reasons = self._reasons(targets, [DISMISS])
         return [
             {**_told(row), "resolution_reason": reasons.get(f"dead letter {row['id']}")}
             for row in rows

@@ -4,12 +4,13 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
 from psycopg import IsolationLevel
 
+from dispatcher.operators.common.paging import ALWAYS, cursor_numbers
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.entries.rules import PASSED_OVER_MAX, BatchCursor, Stage, standing
 from dispatcher.operators.streams.store import Streams
@@ -28,7 +29,6 @@ BATCHES_AT_ONCE = 10_000
 BEYOND = 10**18 - 1
 """Behind every subject and sequence of a batch; as many digits as a place has."""
 
-_ALWAYS = (datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC))
 _PLACE = re.compile(r"(\d{1,18})\.(\d{1,18})\.(\d{1,18})", re.ASCII)
 
 
@@ -42,14 +42,7 @@ class Place(NamedTuple):
     @classmethod
     def of(cls, text: str) -> "Place":
         """Read `text` as `str` writes it; raises `CommandError` for anything else."""
-        found = _PLACE.fullmatch(text)
-        if found is None:
-            raise CommandError(
-                f"--before {text!r} is not what a page said of the next one. Nothing was changed;"
-                " take `next_before` of its --json, or its last line.",
-                ExitCode.USAGE,
-            )
-        return cls(*map(int, found.groups()))
+        return cls(*cursor_numbers(_PLACE, text))
 
     def __str__(self) -> str:
         return f"{self.batch_no}.{self.subject_id}.{self.sequence}"
@@ -118,7 +111,7 @@ class Entries(Streams):
         100,000 entries. Raises `CommandError` (nothing matched) where there is no such stream,
         batch or subject.
         """
-        since, until = _ALWAYS
+        since, until = ALWAYS
         parameters: Row = {
             "type": wanted.type,
             "stream": wanted.stream,
@@ -148,17 +141,11 @@ class Entries(Streams):
     def _of_subject(
         self, subject: str, parameters: Row, limit: int, before: Place | None
     ) -> list[Row]:
-        found = self._maybe("common/entry_subject", {"subject": subject})
-        if found is None:
-            raise CommandError(
-                f"no subject is called {subject!r}. Nothing was changed; names are compared exactly"
-                " (`holdfast entries list`).",
-                ExitCode.NOTHING_MATCHED,
-            )
+        subject_id = self._subject_id(subject)
         place = {"before_sequence": None if before is None else before.sequence}
         rows = self._all(
             "entries/of_subject",
-            {**parameters, **place, "subject_id": found["id"], "limit": limit},
+            {**parameters, **place, "subject_id": subject_id, "limit": limit},
         )
         return [{"subject": subject, **row} for row in rows]
 

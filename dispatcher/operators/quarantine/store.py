@@ -82,9 +82,7 @@ class Quarantine(Proposals):
     def _with_reasons(self, rows: list[Row]) -> list[Row]:
         """Add `resolution_reason`: what was said when the row was resolved, else None."""
         targets = [f"quarantine {row['id']}" for row in rows if row["resolution"] is not None]
-        given = {"targets": targets, "actions": list(ACTIONS.values())}
-        said = self._all("quarantine/reasons", given) if targets else []
-        reasons = {row["target"]: row["reason"] for row in said}
+        reasons = self._reasons(targets, list(ACTIONS.values()))
         return [
             {**row, "resolution_reason": reasons.get(f"quarantine {row['id']}")} for row in rows
         ]

@@ -3,8 +3,9 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
+from dispatcher.operators.common.paging import Moment, moment_parameters
 from dispatcher.operators.common.session import OperatorSession, Row
 from dispatcher.operators.receipts.rules import IN_FLIGHT, Here, Proof
 from dispatcher.outbound.endpoint import Endpoint, EndpointRow
@@ -17,9 +18,6 @@ PAGE = 4000
 """Entries that are held in memory at a time."""
 
 SUBJECT_MAX = 2**63 - 1
-
-Moment = datetime | timedelta
-"""A time, or how long before now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,7 @@ class Sent(OperatorSession):
         `until` is now at the latest. Raises `CommandError` for a subject that is not there, and for
         a time that ends before it begins.
         """
-        given = {**_moment("since", since), **_moment("until", until)}
+        given = {**moment_parameters("since", since), **moment_parameters("until", until)}
         times = self._one("common/receipts_range", given)
         if times["since"] >= times["until"]:
             raise CommandError(
@@ -147,11 +145,6 @@ def _bound(wanted: Wanted) -> Row:
         "first_subject": wanted.subject_id or 0,
         "last_subject": SUBJECT_MAX if wanted.subject_id is None else wanted.subject_id,
     }
-
-
-def _moment(name: str, moment: Moment) -> Row:
-    span = moment if isinstance(moment, timedelta) else None
-    return {name: None if span is not None else moment, f"{name}_span": span}
 
 
 def _here(row: Row) -> Here:

@@ -90,12 +90,12 @@ class Subjects(Entries):
             )
         if wanted.silenced:
             found = self._one("subjects/silenced_ids", {"most": HELD_MAX})
-            rows = self._all("subjects/list_of", {**given, **found})
+            rows = self._all("subjects/list", {**given, **found})
         elif wanted.held is None:
-            rows = self._all("subjects/list", given)
+            rows = self._all("subjects/list", {**given, "ids": None})
         else:
             ids, until = self._held(wanted.held, given)
-            rows = self._all("subjects/list_of", {**given, "ids": ids})
+            rows = self._all("subjects/list", {**given, "ids": ids})
         if len(rows) > limit:
             return rows[:limit], rows[limit - 1]["name"]
         return rows, until
@@ -184,19 +184,13 @@ class Repairs(Proposals):
         """
         with self._transaction():
             self._run("subjects/repair_snapshot")
-            found = self._maybe("common/entry_subject", {"subject": subject})
-            if found is None:
-                raise CommandError(
-                    f"no subject is called {subject!r}. Nothing was changed; names are compared"
-                    " exactly (`holdfast subjects list --silenced`).",
-                    ExitCode.NOTHING_MATCHED,
-                )
-            given = {"subject_id": found["id"], "tolerance": tolerance}
+            subject_id = self._subject_id(subject)
+            given = {"subject_id": subject_id, "tolerance": tolerance}
             states = [
                 self._with_overtaken(row, given)
                 for row in self._all("subjects/repair_states", given)
             ]
-        return {"subject": subject, "subject_id": found["id"], "states": states}
+        return {"subject": subject, "subject_id": subject_id, "states": states}
 
     def propose_repair(self, subject: str, stream: str, by: By, reason: str) -> Row:
         """Propose another transition state for a silenced subject; nothing of it is changed.

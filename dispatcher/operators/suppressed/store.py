@@ -10,10 +10,11 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
+from dispatcher.operators.common.paging import ALWAYS, bad_cursor
 from dispatcher.operators.common.session import OperatorSession, Row
 from dispatcher.operators.proposals.store import Proposals
 from dispatcher.operators.quarantine.rules import sha256
@@ -29,7 +30,6 @@ from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
 from sink.contract.states import SuppressedCause
 
-_ALWAYS = (datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC))
 _PIECE_BITS = 43
 _PLACE = re.compile(r"\d{1,18}(\.\d{1,13}){3}", re.ASCII)
 
@@ -50,11 +50,7 @@ class Place(NamedTuple):
                 number = number << _PIECE_BITS | piece
             if max(pieces) < 1 << _PIECE_BITS and number < 1 << 128:
                 return cls(batch_no, UUID(int=number))
-        raise CommandError(
-            f"--before {text!r} is not what a page said of the next one. Nothing was changed;"
-            " take `next_before` of its --json, or its last line.",
-            ExitCode.USAGE,
-        )
+        raise bad_cursor(text)
 
     def __str__(self) -> str:
         """Return it as an API's cursor: numbers of at most 18 digits.
@@ -93,7 +89,7 @@ class SuppressedDecisions(OperatorSession):
         All are behind `before` in that order. The place is None where nothing is left. Raises
         `CommandError` (nothing matched) where there is no such stream or subject.
         """
-        since, until = _ALWAYS
+        since, until = ALWAYS
         given: Row = {
             "cause": wanted.cause,
             "stream": wanted.stream,
@@ -143,14 +139,8 @@ class SuppressedDecisions(OperatorSession):
         }
 
     def _of_subject(self, subject: str, given: Row) -> list[Row]:
-        found = self._maybe("common/entry_subject", {"subject": subject})
-        if found is None:
-            raise CommandError(
-                f"no subject is called {subject!r}. Nothing was changed; names are compared exactly"
-                " (`holdfast subjects list --prefix`).",
-                ExitCode.NOTHING_MATCHED,
-            )
-        rows = self._all("suppressed/of_subject", {**given, "subject_id": found["id"]})
+        subject_id = self._subject_id(subject)
+        rows = self._all("suppressed/of_subject", {**given, "subject_id": subject_id})
         return [{"subject": subject, **row} for row in rows]
 
 
