@@ -25,8 +25,8 @@ def explaining(session: Session, store: type[Store]) -> Iterator[Store]:
     What other sessions of the database run is told to operators.
     """
     with session.open(store) as lent:
-        lent.tells_answers = False
-        lent.tells_queries = session.may(AccessRole.OPERATOR)
+        lent.shows_answers = False
+        lent.shows_queries = session.may(AccessRole.OPERATOR)
         yield lent
 
 

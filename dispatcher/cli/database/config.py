@@ -10,7 +10,7 @@ from dispatcher.cli.common.shown import plain, visible
 from dispatcher.operators.config import environment as configuration
 from dispatcher.operators.config import settings as config
 from dispatcher.operators.config.rules import Check, Database, exit_code, judge
-from dispatcher.operators.config.store import libpq_version, look
+from dispatcher.operators.config.store import examine, libpq_version
 from sink.contract.exits import ExitCode
 
 app = typer.Typer(
@@ -27,7 +27,7 @@ def show(context: typer.Context, dsn: Dsn = None, as_json: AsJson = False) -> No
 
     Passwords are hidden. Judges nothing, and always ends with exit code 0: see `config check`.
     """
-    database, endpoints = look(dsn)
+    database, endpoints = examine(dsn)
     engine, fault = configuration.engine()
     content = {
         "settings": _settings(context, database),
@@ -58,7 +58,7 @@ def check(dsn: Dsn = None, as_json: AsJson = False) -> None:
     Run it where the dispatcher runs: secrets are read where they are used. Exit code 0: sound;
     4: something needs a person; 1: commands cannot work.
     """
-    database, endpoints = look(dsn)
+    database, endpoints = examine(dsn)
     checks = judge(
         config.unknown(os.environ, configuration.variables(endpoints)),
         config.unfit(os.environ),

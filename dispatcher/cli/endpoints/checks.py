@@ -41,6 +41,7 @@ def given(options: Mapping[str, Any]) -> dict[str, Any]:
         if option is not None and value is not None and value != []:
             columns[option.column] = _checked(option, option.read(value))
     refuse_references(columns)
+    _note_unknown(columns.get("types", ()))
     return columns
 
 
@@ -84,15 +85,14 @@ def _checked(option: Option, value: Any) -> Any:
     return {**checked, **removed} if removed else checked
 
 
-def _types(types: Sequence[str]) -> list[str]:
+def _note_unknown(types: Sequence[str]) -> None:
     for type_ in types:
         if type_ not in KNOWN_TYPES:
             typer.echo(
-                f"note: {type_!a} is not a type of the exposure job; only entries of exactly this"
+                f"note: {type_} is not a type of the exposure job; only entries of exactly this"
                 " type will be delivered.",
                 err=True,
             )
-    return list(types)
 
 
 def _headers(option: str, texts: Sequence[str]) -> dict[str, str]:
@@ -136,7 +136,7 @@ def _seconds(option: str, text: str) -> int:
 OPTIONS = {
     "url": Option("--url", "url"),
     "secret_ref": Option("--secret-ref", "secret_refs"),
-    "type_": Option("--type", "types", _types),
+    "type_": Option("--type", "types"),
     "allow_cidr": Option("--allow-cidr", "allow_cidrs", lambda c: [] if [*c] == [NONE] else [*c]),
     "header": Option(HEADER, "headers", partial(_headers, HEADER)),
     "header_literal": Option(LITERAL, LITERALS, partial(_headers, LITERAL)),

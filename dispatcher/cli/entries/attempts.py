@@ -7,7 +7,7 @@ import typer
 from dispatcher.cli.common.shared import AsJson, Dsn, print_json, print_rows
 from dispatcher.cli.common.shown import moment_of, plain, shortened, visible
 from dispatcher.operators.attempts.store import (
-    LOOK_AT_MAX,
+    SCAN_MAX,
     AttemptPlace,
     Attempts,
     NewestPlace,
@@ -88,7 +88,7 @@ def list_(
                 subject, wanted, sequence=sequence, limit=limit, before=place
             )
         else:
-            rows, older = store.of_everybody(wanted, limit=limit, before=newest)
+            rows, older = store.of_all_subjects(wanted, limit=limit, before=newest)
     if not rows and older is None:
         raise CommandError(
             "no attempt matches. Nothing was changed; `holdfast why` says what an entry waits for.",
@@ -100,7 +100,7 @@ def list_(
     seen = [{**row, "subject": visible(row["subject"]), "detail": _detail(row)} for row in rows]
     print_rows(seen, _COLUMNS, "Attempts")
     if older is not None:
-        said = "older ones" if rows else f"none of the newest {LOOK_AT_MAX:,} matches; older ones"
+        said = "older ones" if rows else f"none of the newest {SCAN_MAX:,} matches; older ones"
         typer.echo(f"{said}: --before {older}")
 
 

@@ -9,7 +9,7 @@ from dispatcher.cli.common.shown import counted, moment_of, plain, query_id_of, 
 from dispatcher.cli.entries import tail as entries_tail
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.entries.rules import Stage
-from dispatcher.operators.entries.store import LOOKS_AT_MAX, Entries, Place, Wanted
+from dispatcher.operators.entries.store import SCAN_MAX, Entries, Place, Wanted
 from sink.contract.canonical import NotCanonical
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
@@ -85,7 +85,7 @@ def list_(
         print_rows([{**row, "subject": visible(row["subject"])} for row in rows], _LIST, "Entries")
     if older is not None:
         if len(rows) < limit:
-            typer.echo(f"that is all among the {LOOKS_AT_MAX} entries that were looked at")
+            typer.echo(f"that is all among the {SCAN_MAX} entries that were looked at")
         typer.echo(f"older ones: --before {older}")
 
 

@@ -1,4 +1,4 @@
-"""The audit trail: what people did, and what a dispatcher did that people should know of."""
+"""The audit trail: actions of people, and of dispatchers where people should know of them."""
 
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -9,14 +9,14 @@ from dispatcher.outbound.headers import masked
 
 @dataclass(frozen=True, slots=True)
 class WantedActions:
-    """Which actions; None means any. All texts are compared exactly."""
+    """A filter of actions; None means any. Texts are compared exactly."""
 
     actor: str | None = None
     action: str | None = None
     """`endpoint.add`, or `endpoint` for every action that begins with `endpoint.`."""
 
     target: str | None = None
-    """As the trail names it: an endpoint, a stream, `dead letter 7`, `replay <id>`, a key."""
+    """As in the trail: an endpoint, a stream, `dead letter 7`, `replay <id>`, a key."""
 
     since: datetime | None = None
     """Done at this moment or later."""
@@ -35,11 +35,10 @@ class Audit(OperatorSession):
     def actions(
         self, wanted: WantedActions, *, limit: int, before: int | None = None
     ) -> tuple[list[Row], int | None]:
-        """Return actions, the newest first, and the number before which the next page begins.
+        """Return actions, the newest first, and the `before` of the next page, None on the last.
 
         A row has `id`, `acted_at`, `actor`, `action`, `target`, `reason` and `detail` (a mapping).
         Literal headers, which earlier versions wrote into the trail, are masked.
-        The number is None where nothing is left.
         """
         given = {**asdict(wanted), "before": before, "limit": limit + 1}
         rows = self._all("audit/list", given)

@@ -1,4 +1,4 @@
-"""What a check found."""
+"""The result of a check, as JSON."""
 
 from typing import Any
 

@@ -16,18 +16,18 @@ def span(seconds: float) -> str:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 60:
         return f"{seconds:.1f} s".replace(".0 s", " s")
-    rest, said = round(seconds), []
+    rest, units = round(seconds), []
     for name, size in (*_UNITS, ("s", 1)):
         count, rest = divmod(rest, size)
         if count:
-            said.append(f"{count} {name}")
-        elif said:
+            units.append(f"{count} {name}")
+        elif units:
             break
-    return " ".join(said[:2])
+    return " ".join(units[:2])
 
 
 def since(moment: datetime, at: datetime) -> str:
-    """Return how long ago `moment` was at `at`, as `span`; a moment to come was no time ago."""
+    """Return how long before `at` `moment` was, as `span`; 0 for one after it."""
     return span((at - moment) / timedelta(seconds=1))
 
 
@@ -38,7 +38,7 @@ def between(earlier: datetime, later: datetime) -> str:
 
 
 def visible(text: str) -> str:
-    """Return `text` with whatever does not print, or drives a terminal, as an escape.
+    """Return `text` with escapes for characters that do not print or that control a terminal.
 
     >>> visible("m\\x1b[2J\\u202e")
     'm\\\\x1b[2J\\\\u202e'

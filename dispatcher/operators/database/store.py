@@ -1,4 +1,4 @@
-"""The database as operators see it: what holds it up, how large it is, what it lacks."""
+"""The database as operators see it: size, connections, dead rows, partitions, what it lacks."""
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -11,7 +11,7 @@ from sink.contract.schema import SCHEMA_REVISION
 SNAPSHOTS_SHOWN = 10
 CONNECTIONS_SHOWN = 50
 DAYS_SHOWN = 800
-"""Partitions, of both tables together: a year."""
+"""Partitions of both tables together: more than a year."""
 
 
 class Database(OperatorSession):
@@ -26,14 +26,14 @@ class Database(OperatorSession):
         return f"the schema has revision {found}, this version needs {SCHEMA_REVISION}"
 
     def report(self) -> Row:
-        """Return what there is to say of the database, as of now.
+        """Return the state of the database now.
 
         - `at` (its clock), `clock_ahead_seconds` (of this machine's; negative: behind), `name`,
           `server_version`, `bytes`, `connections_max`;
         - `revision` of its schema and `revision_needed` by this version;
         - `snapshots`: the 10 oldest, each with `kind` (session, prepared), `pid`, `application`,
-          `state`, `age_seconds` of the transaction, and the beginning of its `query`. Of sessions
-          of other users only a login with pg_read_all_stats sees these;
+          `state`, `age_seconds` of the transaction, and the beginning of its `query`. Only a login
+          with pg_read_all_stats sees these of other users' sessions;
         - `connections`: `application`, `state`, `sessions`;
         - `tables` that are changed in place: `name`, `live_rows` and `dead_rows` (estimates),
           `bytes`, `vacuumed_at`, `autovacuumed_at`, `analyzed_at`;
@@ -43,7 +43,7 @@ class Database(OperatorSession):
         - `needs`: what needs a person, as in `Overview.overview`.
         """
         with self._transaction():
-            # What is to be seen of other sessions belongs to the login, not to the role.
+            # The login, not the role, has the right to see other sessions.
             before = datetime.now(UTC)
             at = self._one("database/clock")["at"]
             after = datetime.now(UTC)
@@ -59,7 +59,7 @@ class Database(OperatorSession):
             "at": at,
             "clock_ahead_seconds": (at - (before + (after - before) / 2)).total_seconds(),
             "revision_needed": SCHEMA_REVISION,
-            "snapshots": [_told(each) for each in snapshots],
+            "snapshots": [_with_query(each) for each in snapshots],
             "connections": [_named(each) for each in connections],
             "tables": tables,
             "partitions": [
@@ -70,7 +70,7 @@ class Database(OperatorSession):
         return {**found, "needs": [need.row() for need in database_needs(found)]}
 
 
-def _told(snapshot: Row) -> Row:
+def _with_query(snapshot: Row) -> Row:
     return {**_named(snapshot), "query": one_line(snapshot["query"] or "")}
 
 

@@ -1,4 +1,4 @@
-"""Settings of an endpoint as a program gives them: by column, each checked, then as a whole."""
+"""Settings of an endpoint from a program: by column, each checked, then all together."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from dispatcher.operators.endpoints.store import DEFAULTS
 from sink.contract.exits import CommandError, ExitCode
 
 MAY_BE_NONE = frozenset(column for column, value in DEFAULTS.items() if value is None)
-"""Columns that null takes away."""
+"""Columns that null removes."""
 
 
 def made(name: str, columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -18,7 +18,7 @@ def made(name: str, columns: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def changed(settings: Mapping[str, Any], columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with other columns; raises `CommandError` (usage)."""
+    """Return `settings` with `columns` changed; raises `CommandError` (usage)."""
     if not columns:
         raise _usage("there is nothing to set")
     given = {name: _checked(name, value) for name, value in columns.items()}
@@ -30,7 +30,7 @@ def changed(settings: Mapping[str, Any], columns: Mapping[str, Any]) -> dict[str
 
 
 def refuse_references(settings: Mapping[str, Any]) -> None:
-    """Raise `CommandError` (usage) where a reference among these settings is not allowed here."""
+    """Raise `CommandError` (usage) for a reference that this process does not resolve."""
     if fault := reference_fault(settings):
         raise _usage(fault)
 

@@ -24,19 +24,19 @@ REQUIRED = ("url", "secret_refs")
 _ELSEWHERE = {
     "state": "`holdfast endpoint pause`, `resume` and `disable` change that, not a file",
     "name": "the name stands in the head of the table, [endpoint.NAME]",
-    "from_beginning": "an endpoint of a file begins with what is decided after it was added; for"
-    " what is stored already use `holdfast endpoint add --from-beginning`",
+    "from_beginning": "an endpoint of a file gets decisions from its addition on; for stored ones"
+    " use `holdfast endpoint add --from-beginning`",
     "secret": "a file names where a secret is (secret_refs), and never holds one",
     "secrets": "a file names where a secret is (secret_refs), and never holds one",
 }
 
 
 class EndpointFileError(ValueError):
-    """The file says something that no endpoint can have; the message says where and what."""
+    """The file is not valid; the message says where and why."""
 
 
 def parse(text: str, defaults: Mapping[str, Any]) -> dict[str, Settings]:
-    """Return the endpoints of a file by name, each with every setting; `defaults` fill it up.
+    """Return the endpoints of a file by name, each with every setting; `defaults` for the rest.
 
     Raises `EndpointFileError`.
     """
@@ -93,7 +93,7 @@ Row = Mapping[str, Any]
 
 
 class Action(StrEnum):
-    """What happens to an endpoint."""
+    """What applying the file does to an endpoint."""
 
     ADD = "add"
     CHANGE = "change"
@@ -102,20 +102,20 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One endpoint of the file. `before` and `after` hold what is different, by column."""
+    """One endpoint of the file. `before` and `after` hold the columns that differ."""
 
     name: str
     action: Action
     before: Mapping[str, Any]
     after: Mapping[str, Any]
     blocked: str | None
-    """What has to be done first; None where it can be applied now."""
+    """What must be done first; None when it can be applied now."""
 
 
 def plan(wanted: Mapping[str, Settings], there: Mapping[str, Row]) -> list[Step]:
-    """Return a step for each wanted endpoint, by name.
+    """Return a step for each endpoint of the file, by name.
 
-    `there` has the endpoints of the database: their settings, `state` and `leased_lanes`.
+    `there` holds the endpoints of the database: their settings, `state` and `leased_lanes`.
     """
     return [_step(name, wanted[name], there.get(name)) for name in sorted(wanted)]
 
@@ -135,19 +135,19 @@ def _step(name: str, wanted: Settings, row: Row | None) -> Step:
 
 
 def _blocked(name: str, row: Row) -> str | None:
-    """Return why its types cannot be changed now."""
+    """Return why the types cannot be changed now, or None."""
     if row["state"] == EndpointState.ACTIVE:
         return (
-            f"its types are changed while it is paused: holdfast endpoint pause {name} --reason"
-            " TEXT, apply, then resume it; nothing is lost in between"
+            f"its types can only be changed while it is paused: holdfast endpoint pause {name}"
+            " --reason TEXT, apply, then resume it; nothing is lost in between"
         )
     if row["leased_lanes"]:
-        return f"requests of {row['leased_lanes']} subjects are still under way: wait a moment"
+        return f"requests of {row['leased_lanes']} subjects are still in flight: wait a moment"
     return None
 
 
 def _same(column: str, one: Any, other: Any) -> bool:
-    if column == "allow_cidrs":  # a set, which the database may write in another form
+    if column == "allow_cidrs":  # a set, and the database may format a network differently
         return _networks(one) == _networks(other)
     return bool(one == other)
 

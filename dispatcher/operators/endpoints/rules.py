@@ -30,7 +30,7 @@ _PATH = re.compile(r"/[!-~]{0,1023}")
 
 
 class BadValueError(ValueError):
-    """A setting cannot have this value; the message says what it must be, not what it is."""
+    """A setting cannot have this value; the message says what is valid and never repeats it."""
 
 
 def name_fault(name: str) -> str | None:
@@ -46,7 +46,7 @@ def name_fault(name: str) -> str | None:
 def _url(value: object) -> str:
     url = _text(value)
     if not url.isascii() or len(url) > URL_CHARACTERS_MAX or url_fault(url):
-        # Not what is wrong in detail: the reader of URLs quotes pieces, which may be a password.
+        # No details: the URL parser quotes parts, which may belong to a password.
         raise BadValueError(
             "must be http:// or https:// with a host: ASCII without spaces, user, password or"
             f" fragment, of at most {URL_CHARACTERS_MAX} characters"
@@ -68,7 +68,7 @@ def _secret_refs(value: object) -> list[str]:
     if len(refs) not in (1, 2) or not all(is_reference(each) for each in refs):
         raise BadValueError("must be one or two of env:VAR and file:PATH, never a secret itself")
     if len(refs) != len(set(refs)):
-        raise BadValueError("must be two different ones: one secret twice is no rotation")
+        raise BadValueError("must be two different ones: the same secret twice is not a rotation")
     return refs
 
 
@@ -160,7 +160,7 @@ def _number(least: int, most: int, value: object) -> int:
 
 
 def _rate(value: object) -> int | None:
-    return _number(0, 2**31 - 1, value) or None  # 0 is no limit, as with --rate
+    return _number(0, 2**31 - 1, value) or None  # 0: no limit
 
 
 def _text(value: object) -> str:
@@ -203,7 +203,7 @@ CHECKS: dict[str, Callable[[object], Any]] = {
     "order_policy": partial(_one_of, tuple(policy.value for policy in OrderPolicy)),
     "inquiry_path": _inquiry_path,
 }
-"""By the name of a column: what reads its value, or raises `BadValueError`."""
+"""By column: the function that checks and normalises its value, or raises `BadValueError`."""
 
 
 def complete(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -230,14 +230,14 @@ def fault_of(settings: Mapping[str, Any]) -> str | None:
 
 
 def _reach_fault(url: str, cidrs: list[str]) -> str | None:
-    """Return why the dispatcher's address guard would refuse this URL at every attempt."""
+    """Return why the dispatcher's address guard would refuse this URL at every attempt, or None."""
     parts = urlsplit(url)
     if parts.scheme == "http" and not cidrs:
         return "--url is plain http://, which needs --allow-cidr for its network"
     try:
         address = ipaddress.ip_address(parts.hostname or "")
     except ValueError:
-        return None  # a name: it is resolved and judged at every attempt
+        return None  # a name: each attempt resolves and checks it
     networks = [ipaddress.ip_network(cidr) for cidr in cidrs]
     why = refusal(str(address), networks)
     if why is None and parts.scheme == "http" and not is_allowed(str(address), networks):

@@ -1,4 +1,4 @@
-"""Entries: one by its key, a page of the newest, or the new ones as they are written."""
+"""Entries: one by its key, a page of the newest, or new ones as they are written."""
 
 import re
 import time
@@ -12,28 +12,28 @@ from psycopg import IsolationLevel
 
 from dispatcher.operators.common.paging import ALWAYS, cursor_numbers
 from dispatcher.operators.common.session import Row
-from dispatcher.operators.entries.rules import PASSED_OVER_MAX, BatchCursor, Stage, standing
+from dispatcher.operators.entries.rules import SKIPPED_MAX, BatchCursor, Stage, standing
 from dispatcher.operators.streams.store import Streams
 from sink.contract.canonical import rfc3339
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
 
-ENTRIES_AT_FIRST = 20_000
-"""Among which a page is looked for; each time that they are too few, among four times as many."""
+SCAN_FIRST = 20_000
+"""Entries that a page scans at first; each further scan takes four times as many."""
 
-LOOKS_AT_MAX = 100_000
-"""Among about how many entries one page is looked for."""
+SCAN_MAX = 100_000
+"""About the maximum number of entries that one page scans."""
 
 BATCHES_AT_ONCE = 10_000
 
 BEYOND = 10**18 - 1
-"""Behind every subject and sequence of a batch; as many digits as a place has."""
+"""After every subject and sequence of a batch; the largest number that a cursor holds."""
 
 _PLACE = re.compile(r"(\d{1,18})\.(\d{1,18})\.(\d{1,18})", re.ASCII)
 
 
 class Place(NamedTuple):
-    """An entry's place in the order in which entries are listed, the newest first."""
+    """An entry's position in the order of lists, the newest first."""
 
     batch_no: int
     subject_id: int
@@ -50,13 +50,13 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which entries a command is about; None means any."""
+    """A filter of entries; None means any."""
 
     subject: str | None = None
     type: str | None = None
     stream: str | None = None
     batch_id: int | None = None
-    """With `stream`: one batch of the checkpoint `query_id`, or else of the adopted one."""
+    """With `stream`: one batch of the checkpoint `query_id`, by default of the adopted one."""
 
     query_id: UUID | None = None
     since: datetime | None = None
@@ -70,7 +70,7 @@ class Entries(Streams):
     """Reads of entries."""
 
     def entry(self, key: Key) -> Row:
-        """Return an entry with its body, its batch, and as `delivery` where it stands.
+        """Return an entry with its body, its `batch`, and its `delivery` at each endpoint.
 
         Raises `CommandError` (nothing matched) for a key that was never used, and for one whose
         entry is not stored.
@@ -104,12 +104,11 @@ class Entries(Streams):
     def newest(
         self, wanted: Wanted, *, limit: int, before: Place | None = None
     ) -> tuple[list[Row], Place | None]:
-        """Return entries without their bodies, the newest first, and where the next page begins.
+        """Return entries without bodies, the newest first, and the next page's cursor, or None.
 
-        All are older than `before`. The place is None where nothing is left. A page of a type that
-        is rare may be short, or empty, though older ones follow: it is looked for among about
-        100,000 entries. Raises `CommandError` (nothing matched) where there is no such stream,
-        batch or subject.
+        All are older than `before`. A page of a rare type may be short, or empty, although older
+        entries follow: it scans about 100,000 entries. Raises `CommandError` (nothing matched) for
+        an unknown stream, batch or subject.
         """
         since, until = ALWAYS
         parameters: Row = {
@@ -152,12 +151,12 @@ class Entries(Streams):
     def _among_batches(
         self, parameters: Row, limit: int, before: Place | None
     ) -> tuple[list[Row], Place | None]:
-        """Look through runs of batches until the page is full, because no index is by type."""
+        """Scan runs of batches until the page is full, because no index is by type."""
         rows: list[Row] = []
-        batch_no, entries, looked_at = parameters["batch_no"], ENTRIES_AT_FIRST, 0
+        batch_no, entries, scanned = parameters["batch_no"], SCAN_FIRST, 0
         up_to = batch_no or (before.batch_no if before else 2**63 - 1)
         while len(rows) < limit:
-            if looked_at >= LOOKS_AT_MAX:
+            if scanned >= SCAN_MAX:
                 return rows, Place(up_to, BEYOND, BEYOND)
             run = self._one(
                 "entries/batches",
@@ -176,8 +175,8 @@ class Entries(Streams):
             if batch_no:
                 break
             up_to, before = run["first_batch_no"] - 1, None
-            looked_at += entries
-            entries = min(4 * entries, max(LOOKS_AT_MAX - looked_at, 1))
+            scanned += entries
+            entries = min(4 * entries, max(SCAN_MAX - scanned, 1))
         return rows, None
 
 
@@ -188,7 +187,7 @@ def _standing(row: Row, sequence: int) -> Row:
         "state": found.stage.value,
         "at": found.until,
         "behind_sequence": found.behind,
-        "held_up": found.held_up,
+        "held_up": found.hold_reason,
         "attempts": row["attempts"],
         "last_outcome": row["last_outcome"],
         "last_tried_at": row["last_tried_at"],
@@ -203,37 +202,37 @@ TAIL_ENTRIES = 1_000
 
 
 class Tail(Entries):
-    """Follows the outbox."""
+    """Follows the outbox: the newest entries, then new ones."""
 
     def begin(self, wanted: Wanted, lines: int) -> list[Row]:
-        """Return the newest `lines` entries, the oldest of them first; `more` goes on from there.
+        """Return the newest `lines` entries, the oldest of them first; `more` continues.
 
-        Raises `CommandError` (nothing matched) where there is no such stream or subject.
+        Raises `CommandError` (nothing matched) for an unknown stream or subject.
         """
         self._wanted = wanted
         self._connection.isolation_level = IsolationLevel.REPEATABLE_READ
         with self._transaction():
             rows = self.newest(wanted, limit=lines)[0] if lines else []
             newest = self._one("entries/tail_newest")["batch_no"]
-            self._followed = BatchCursor(max(0, newest - PASSED_OVER_MAX))
-            # What is in the middle of being written now has one of the last numbers.
-            seen = self._batches(PASSED_OVER_MAX)
-            self._followed.see([each["batch_no"] for each in seen], time.monotonic())
+            self._cursor = BatchCursor(max(0, newest - SKIPPED_MAX))
+            # A batch that is being written now has one of the last numbers.
+            seen = self._batches(SKIPPED_MAX)
+            self._cursor.see([each["batch_no"] for each in seen], time.monotonic())
         return rows[::-1]
 
     def more(self) -> Iterator[list[Row]]:
-        """Yield what was written since, batch by batch; ends where nothing is left."""
+        """Yield the entries written since, batch by batch, until none is left."""
         while found := self._batches(TAIL_BATCHES):
             for batch in found:
                 if self._wanted.stream in (None, batch["stream"]) and batch["entry_count"]:
                     yield from self._of(batch)
-            self._followed.see([each["batch_no"] for each in found], time.monotonic())
+            self._cursor.see([each["batch_no"] for each in found], time.monotonic())
 
     def _batches(self, limit: int) -> list[Row]:
-        followed = self._followed
+        cursor = self._cursor
         return self._all(
             "entries/tail_batches",
-            {"after": followed.after, "missing": followed.missing, "limit": limit},
+            {"after": cursor.after, "missing": cursor.missing, "limit": limit},
         )
 
     def _of(self, batch: Row) -> Iterator[list[Row]]:

@@ -32,22 +32,22 @@ ENTRY_REASONS = frozenset(
         QuarantineReason.FUTURE_DATED,
     }
 )
-"""Reasons of rows that were refused as entries; all others are of rows of a source."""
+"""Reasons of rows that the sink refused as entries; all others are of source rows."""
 
-# How the quarantine writes a byte that is not UTF-8 into the JSON text of an entry.
+# The form in which the quarantine keeps a byte that is not UTF-8 in the JSON text of an entry.
 _STANDS_FOR_A_BYTE = re.compile(r"\\\\x[89a-f][0-9a-f]")
 
 
 def is_entry(row: Mapping[str, Any]) -> bool:
-    """Return whether the sink refused the row, and not the job that read a source."""
+    """Return whether the sink refused the row, rather than the job that read the source."""
     return row["reason"] in ENTRY_REASONS
 
 
 def why_not_as_kept(row: Mapping[str, Any]) -> str | None:
-    """Return why the text that was kept cannot be put back as it is; None when it can."""
+    """Return why the kept text cannot be put back unchanged; None when it can."""
     text = row["row"]
     if _is_cut(text):
-        return "it was too long to be kept whole, and only its beginning is there"
+        return "it was too long to be kept in full, and only its beginning is stored"
     if is_entry(row):
         if _STANDS_FOR_A_BYTE.search(text):
             return "it held bytes that are not UTF-8, and its text only describes them"
@@ -57,11 +57,11 @@ def why_not_as_kept(row: Mapping[str, Any]) -> str | None:
 
 
 def what_helps(row: Mapping[str, Any]) -> list[Advice]:
-    """Return what can be done about an open row of `quarantine_take.sql`."""
+    """Return the advice for an open row of `quarantine/take.sql`."""
     number = row["id"]
     put_back = Advice(
         f"holdfast quarantine requeue {number} --row FILE --reason TEXT",
-        "puts the row of FILE back, corrected: `holdfast quarantine export` writes what to correct",
+        "puts the corrected row of FILE back: `holdfast quarantine export` writes what to correct",
     )
     if not is_entry(row):
         put_back = Advice(
@@ -89,10 +89,10 @@ def _is_cut(text: str) -> bool:
 
 ENTRY_MEMBERS: Final = ("subject", "type", "key", "occurred_at")
 SOURCE_MEMBERS: Final = ("merchant_id", "event_id", "occurred_at")
-"""Members that say which decision, or which event, a row is."""
+"""Members that identify the decision, or the event, of a row."""
 
 READ_MEMBERS: Final = ("type", "amount_minor", "currency")
-"""What the job reads of an event besides: compared where the kept row has it readable."""
+"""Other members that the job reads of an event: compared if readable in the kept row."""
 
 TIME: Final = "occurred_at"
 FREES: Final = {
@@ -106,30 +106,30 @@ FREES: Final = {
     QuarantineReason.AMOUNT_OUT_OF_RANGE: "amount_minor",
     QuarantineReason.WRONG_CURRENCY: "currency",
 }
-"""Reasons that are about one member, so that an operator may correct that one."""
+"""Reasons that concern one member, which an operator may correct alone."""
 
 _INT64_MAX = 2**63 - 1
-# How the quarantine writes a byte that is not UTF-8, and what is no character.
+# The form in which the quarantine keeps a byte that is not UTF-8, and code points that are no text.
 _NOT_TEXT = re.compile(r"\\x[89a-f][0-9a-f]|[\x00\ud800-\udfff]")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)?", re.ASCII)
-"""A source may leave the zone out: the job reads such a time as UTC."""
+"""A source may omit the zone: the job reads such a time as UTC."""
 
 
 class Difference(NamedTuple):
-    """A member that the corrected row has otherwise, or that cannot be compared."""
+    """A member that differs in the corrected row, or that cannot be compared."""
 
     member: str
     kept: Any
-    """None where it cannot be read."""
+    """None if it cannot be read."""
 
     given: Any
 
 
 def differences(row: Mapping[str, Any], text: str) -> list[Difference]:
-    """Return what makes `text` a decision made by hand; none where it is the kept one's own.
+    """Return the members that make `text` a decision made by hand; none for the kept decision.
 
-    `row` is a row of the quarantine with its text.
+    `row` is a quarantined row with its text.
     """
     if text == row["row"]:
         return []
@@ -148,7 +148,7 @@ def differences(row: Mapping[str, Any], text: str) -> list[Difference]:
 
 
 def identity(row: Mapping[str, Any], text: str) -> dict[str, Any]:
-    """Return what the audit trail says of a text: its members, None where unreadable, and hash."""
+    """Return the text's members for the audit trail, None if unreadable, and its hash."""
     members = _members(text)
     names = ENTRY_MEMBERS if is_entry(row) else SOURCE_MEMBERS
     return {**{name: _value(name, members) for name in names}, "sha256": sha256(text)}
@@ -165,7 +165,7 @@ def _same(name: str, kept: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
 
 
 def _of_data(kept: Any, given: Any) -> list[Difference]:
-    """Return the members of data that are not corrected alone, with their values as JSON."""
+    """Return the members of data that need a second person, with their values as JSON."""
     if not (isinstance(kept, dict) and isinstance(given, dict)):
         return [Difference("data", _json(kept), _json(given))]
     return [
@@ -177,7 +177,7 @@ def _of_data(kept: Any, given: Any) -> list[Difference]:
 
 
 def _corrects(kept: Any, given: Any, levels: int = DEPTH_MAX) -> bool:
-    """Return whether a value is the kept one but for numbers that have no canonical form."""
+    """Return whether two values differ at most in numbers without a canonical form."""
     if levels < 0:
         return False
     match kept:
@@ -209,7 +209,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _json(*value: Any) -> str | None:
-    """Return one value as JSON; None where there is none, or it has no canonical form."""
+    """Return one value as JSON; None without one, or without a canonical form."""
     try:
         return canonical_json(*value).decode() if value else None
     except NotCanonical:
@@ -217,7 +217,7 @@ def _json(*value: Any) -> str | None:
 
 
 def _value(name: str, members: Mapping[str, Any]) -> Any:
-    """Return a member in one form, so that equal ones are the same; None where unreadable."""
+    """Return a member in a normal form for comparison; None if unreadable."""
     value = members.get(name)
     match value:
         case str() if name == TIME:
@@ -247,7 +247,7 @@ def _moment(text: str) -> str | None:
 
 
 def _members(text: str) -> dict[str, Any]:
-    """Return the members of a JSON object; none where it is no such thing, or was cut."""
+    """Return the members of a JSON object; none for other text, or a cut one."""
     try:
         value = json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError):
@@ -260,6 +260,6 @@ def _members(text: str) -> dict[str, Any]:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        # Readers differ in which of the two they take.
+        # Parsers differ in which of the two they take.
         raise ValueError("a member twice")
     return members

@@ -1,4 +1,4 @@
-"""A business action repeated under a new key: planned once for each id, and written."""
+"""Reissues: planned once for each id, and written."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -15,9 +15,9 @@ from sink.contract.states import ReplayState, ReplayVerb
 
 
 def planned_before(store: Replays, id_: UUID, keys: Sequence[UUID], reason: str) -> Row | None:
-    """Return the reissue that was planned under this id, if one was, as `Replays.show` does.
+    """Return the reissue that was planned under this id, as `Replays.show` does, or None.
 
-    Raises `CommandError` where the id is another plan's.
+    Raises `CommandError` for the id of another plan.
     """
     try:
         row = store.show(id_)
@@ -32,21 +32,21 @@ def planned_before(store: Replays, id_: UUID, keys: Sequence[UUID], reason: str)
 
 
 def written_before(store: Replays, id_: UUID) -> bool:
-    """Return whether all of a reissue is written; raises `CommandError` where it is none."""
+    """Return whether all of a reissue is written; raises `CommandError` for another replay."""
     row = store.show(id_)
     if row["verb"] != ReplayVerb.REISSUE:
         raise CommandError(
-            f"replay {id_.hex[:8]} keeps its keys: it is no reissue. Nothing was changed; apply it"
-            " as a replay."
+            f"replay {id_.hex[:8]} keeps its keys: it is not a reissue. Nothing was changed; apply"
+            " it as a replay."
         )
     return bool(row["state"] == ReplayState.APPLIED)
 
 
 def write_all(dsn: str | None, store: Reissues, id_: UUID) -> list[Row]:
-    """Write what is left of a reissue; returns `key`, `new_key`, `detail`, `dead_letters` of each.
+    """Write the rest of a reissue; return `key`, `new_key`, `detail`, `dead_letters` of each.
 
-    Raises `CommandError` where one cannot be written: what was written before stands, and going on
-    (`holdfast replay apply`) writes nothing twice.
+    Raises `CommandError` when one cannot be written: earlier ones stand, and `holdfast replay
+    apply` continues without writing anything twice.
     """
     done: list[Row] = []
     left = store.left(id_)
@@ -66,7 +66,7 @@ def write_all(dsn: str | None, store: Reissues, id_: UUID) -> list[Row]:
             if not outcome.written:
                 raise CommandError(
                     f"{key.text} was not reissued: {outcome.detail}. {len(done)} before it were;"
-                    f" when the cause is gone, go on with `holdfast replay apply {id_.hex[:8]}`."
+                    f" when the cause is gone, continue with `holdfast replay apply {id_.hex[:8]}`."
                 )
             given_up = store.settle(id_, item, outcome.detail)
         done.append(

@@ -32,9 +32,9 @@ def planned(
     limit: int | None = None,
     alone: int = ALONE_MAX,
 ) -> Row:
-    """Write a plan under the id that its caller made, or return the one that is there.
+    """Write a plan under the caller's id, or return the existing one with that id.
 
-    Raises `CommandError` where the plan that is there is another, and what `Replays.plan` does.
+    Raises `CommandError` when the existing one is another plan, and what `Replays.plan` raises.
     """
     row = store.plan(
         wanted,
@@ -53,10 +53,9 @@ def planned(
 
 
 def applied(store: Replays, id_: UUID, reason: str | None = None) -> Row:
-    """Let a plan begin, and return its `status`; one that has begun or ended by itself stays so.
+    """Apply a plan and return its `status`; idempotent for one that is applying or applied.
 
-    The audit trail has the reason for applying it, where that is another than the plan's. Raises
-    what `Replays.apply` does.
+    The audit trail gets `reason`, or the plan's reason. Raises what `Replays.apply` raises.
     """
     row = store.show(id_)
     if (row["verb"], row["state"]) != (ReplayVerb.REDELIVER, ReplayState.APPLIED):
@@ -65,16 +64,15 @@ def applied(store: Replays, id_: UUID, reason: str | None = None) -> Row:
 
 
 def taken(id_: UUID) -> CommandError:
-    """Return the error for an id that something else has."""
+    """Return the error for an id of another replay."""
     return CommandError(
-        f"the id {id_} is that of another replay. Nothing was changed; make a new id for what is"
-        " another thing."
+        f"the id {id_} belongs to another replay. Nothing was changed; use a new id."
     )
 
 
 NOTHING_TO_DO = "nothing to do"
 NOT_APPLIED = "not applied"
-"""Reasons with which a plan of keys is cancelled."""
+"""The reasons with which a plan of keys is cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +80,17 @@ class Redelivery:
     """A plan of keys."""
 
     row: Row
-    """As `Replays.show` has it."""
+    """A result of `Replays.show`."""
 
     items: list[Row]
     """What is sent: key, subject, endpoint, kind, what_happens."""
 
     nothing: list[Row]
-    """What is left as it is: key, endpoint (None: no endpoint wants it), why."""
+    """What stays unchanged: key, endpoint (None: no endpoint takes it), why."""
 
 
 def standing_of(store: Entries, keys: Sequence[UUID]) -> list[Row]:
-    """Return the entries; raises `CommandError` (nothing matched) where one is not there."""
+    """Return the entries; raises `CommandError` (nothing matched) if one is not stored."""
     return [store.entry(Key(key)) for key in keys]
 
 
@@ -107,9 +105,9 @@ def plan_of_keys(
     outside_window: bool,
     alone: int = ALONE_MAX,
 ) -> Redelivery:
-    """Plan to send these entries again; a plan that is there under this id is returned.
+    """Plan to send these entries again, or return the existing plan with this id.
 
-    Raises what `planned` does.
+    Raises what `planned` raises.
     """
     keys = tuple(Key.parse(each["key"]).digest for each in standing)
     wanted = ReplayFilter(endpoint=endpoint, keys=keys)
@@ -127,7 +125,7 @@ def plan_of_keys(
 
 
 def redelivered_before(plan: Redelivery) -> bool:
-    """Return whether the plan is past the point where it can be taken back."""
+    """Return whether the plan was applied or cancelled already."""
     return bool(plan.row["state"] != ReplayState.PLANNED)
 
 
@@ -147,7 +145,7 @@ def _nothing(
     endpoint: str | None,
     reissued: Mapping[str, str],
 ) -> list[Row]:
-    """Return where nothing is done about an entry, with the reason."""
+    """Return the entries and endpoints at which nothing is done, with the reason."""
     done = {(item["key"], item["endpoint"]) for item in items}
     found = []
     for entry in standing:
@@ -162,7 +160,7 @@ def _nothing(
             for each in left
         ]
         if not at:
-            found.append({"key": entry["key"], "endpoint": None, "why": "no endpoint wants it"})
+            found.append({"key": entry["key"], "endpoint": None, "why": "no endpoint takes it"})
     return found
 
 
@@ -174,17 +172,17 @@ def _why(each: Row, new_key: str | None) -> str:
         case Stage.SENDING:
             said = f"it is being sent right now, by a lease until {_at(each)}"
         case Stage.DUE:
-            said = f"it is due at {_at(each)}, and sent without this; see `holdfast why`"
+            said = f"it is due at {_at(each)}, and sent in any case; see `holdfast why`"
         case Stage.BEHIND if each["behind_sequence"] is None:
-            said = "the endpoint takes its type no more"
+            said = "the endpoint no longer takes its type"
         case Stage.BEHIND:
-            said = f"it is sent in its turn, behind sequence {each['behind_sequence']}"
+            said = f"it is sent in order, after sequence {each['behind_sequence']}"
         case Stage.STOPPED:
             said = "its lane waits for a person"
         case Stage.DEAD | Stage.PASSED if new_key is not None:
             said = f"it {never_sent_again(new_key)}"
         case Stage.DELIVERED | Stage.DEAD | Stage.PASSED:
-            said = "another replay that is under way sends it"
+            said = "another replay that is being applied sends it"
     return said + held
 
 

@@ -15,46 +15,46 @@ from sink.contract.key import Key
 from sink.contract.states import BreakerState, EndpointState, ReplayKind
 
 KEYS_MAX = 1000
-"""Keys that one filter may name; more of them are a range of time, a batch or a subject."""
+"""Maximum number of keys in one filter; for more, use a time range, a batch or a subject."""
 
 
 MEANS = {
-    ReplayKind.RELEASE: "dead, holding its lane: the lane goes on with it, with a full schedule",
-    ReplayKind.HASTEN: "waiting for a retry: due now, the attempts go on counting",
-    ReplayKind.RESEND: "sent again beside the lane, same key and bytes, behind live traffic",
-    ReplayKind.NOTHING: "left alone: sent in any case, or in another replay",
-    ReplayKind.REISSUE: "decided anew under a new key: the business action is REPEATED",
+    ReplayKind.RELEASE: "dead, holding its lane: the lane continues with it, with a full schedule",
+    ReplayKind.HASTEN: "waiting for a retry: due now, the count of attempts continues",
+    ReplayKind.RESEND: "sent again beside the lane, same key and bytes, after live traffic",
+    ReplayKind.NOTHING: "unchanged: sent in any case, or in another replay",
+    ReplayKind.REISSUE: "decided again under a new key: the business action is REPEATED",
 }
-"""What becomes of an entry, by its kind."""
+"""What a replay does with an entry, by its kind."""
 
 
 class ReplayScope(StrEnum):
-    """Where an entry stands at an endpoint, as far as a filter asks."""
+    """The delivery states that a filter distinguishes."""
 
     DELIVERED = "delivered"
     DEAD = "dead"
     WAITING = "waiting"
-    """It is still to be sent."""
+    """Not sent yet."""
 
 
 class ReplayFilterError(ValueError):
-    """The filter cannot be used; the text says why, for the person who gave it."""
+    """The filter is not valid; the text says why, for the person who gave it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayFilter:
-    """What all entries of a replay have in common; None and empty mean any."""
+    """A filter of entries; None and empty mean any."""
 
     endpoint: str | None = None
     subject: str | None = None
     stream: str | None = None
     first_batch: int | None = None
     last_batch: int | None = None
-    """Batch ids of `stream`, both included, of whatever checkpoint."""
+    """Batch ids of `stream`, both included, of any checkpoint."""
 
     since: datetime | None = None
     until: datetime | None = None
-    """When the sink wrote the entry: from `since` on, before `until`."""
+    """When the sink wrote the entry: `since` included, `until` excluded."""
 
     states: tuple[ReplayScope, ...] = ()
     types: tuple[str, ...] = ()
@@ -64,12 +64,12 @@ class ReplayFilter:
         """Raise `ReplayFilterError` for a filter that is empty or contradicts itself."""
         if not self.stored():
             raise ReplayFilterError(
-                "an empty filter would replay everything; name an endpoint, a subject, a stream,"
+                "an empty filter would replay everything; give an endpoint, a subject, a stream,"
                 " a time, a state, a type or keys"
             )
         batches = self.first_batch is not None or self.last_batch is not None
         if batches and self.stream is None:
-            raise ReplayFilterError("batches have their numbers in a stream: name the stream too")
+            raise ReplayFilterError("batches are numbered within a stream: give the stream too")
         if _reversed(self.first_batch, self.last_batch):
             raise ReplayFilterError("the first batch comes after the last one")
         for moment in (self.since, self.until):
@@ -79,11 +79,11 @@ class ReplayFilter:
             raise ReplayFilterError("the time ends before it begins")
         if len(self.keys) > KEYS_MAX:
             raise ReplayFilterError(
-                f"{len(self.keys)} keys are too many, {KEYS_MAX} at most; use a time or a batch"
+                f"{len(self.keys)} keys are too many, at most {KEYS_MAX}; use a time or a batch"
             )
 
     def stored(self) -> dict[str, Any]:
-        """Return what was given, as JSON.
+        """Return the given members as JSON values.
 
         >>> ReplayFilter(endpoint="payouts", states=(ReplayScope.DEAD,)).stored()
         {'endpoint': 'payouts', 'states': ['dead']}
@@ -128,12 +128,12 @@ Row = dict[str, Any]
 
 
 def plan_counts(rows: Iterable[Row], overlaps: Iterable[Row]) -> Row:
-    """Return what a plan says of what it found, as JSON.
+    """Return the counts of a plan, as JSON values.
 
     `entries`; `kinds` by `ReplayKind`; `endpoints` by name and kind; `items_at` and `rates` by
     endpoint; `oldest` and `newest` of the items; `no_op_there`: delivered with the receiver's
-    signed receipt; `outside_window`; `taken`: left out, another replay is about to send them;
-    `overlaps`: the other replays, with how many of them.
+    signed receipt; `outside_window`; `taken`: left out because another replay will send them;
+    `overlaps`: the other replays with their counts.
     """
     kinds: dict[str, int] = {}
     endpoints: dict[str, dict[str, int]] = {}
@@ -171,9 +171,9 @@ def _text(moment: Any) -> str | None:
 def drain_seconds(
     items: Mapping[str, int], rates: Mapping[str, int | None], rate: int | None
 ) -> float | None:
-    """Return how long `items` take at least, by endpoint, or None where no rate bounds them.
+    """Return the minimum duration of a replay, or None when no rate limits it.
 
-    `rates` are those of the endpoints, `rate` that of the whole replay; all in items a second.
+    `items` and `rates` are by endpoint, `rate` is of the whole replay; rates are items a second.
     """
     bounds = [count / sustained(each) for name, count in items.items() if (each := rates.get(name))]
     if rate:
@@ -182,7 +182,7 @@ def drain_seconds(
 
 
 def obstacles(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a sentence for each row of `replay_obstacles.sql`: what it is, and what ends it.
+    """Yield a sentence for each row of `replays/obstacles.sql`: the obstacle, and what ends it.
 
     >>> list(obstacles([{"endpoint": None}]))
     ['no dispatcher is running: nothing is sent before `holdfast dispatch` runs']
@@ -200,7 +200,7 @@ def obstacles(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         elif row["breaker"] == BreakerState.OPEN:
             yield (
                 f"the breaker of endpoint {name} is open: nothing is sent there before a probe"
-                " gets through"
+                " succeeds"
             )
         else:
             yield (
@@ -209,7 +209,7 @@ def obstacles(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def keys_of(texts: Sequence[str]) -> tuple[UUID, ...]:
-    """Return keys, each once; raises `CommandError` (usage) for what is none."""
+    """Return keys, each once; raises `CommandError` (usage) for a text that is not a key."""
     try:
         return tuple(dict.fromkeys(Key.parse(text).digest for text in texts))
     except NotCanonical as error:
@@ -217,11 +217,11 @@ def keys_of(texts: Sequence[str]) -> tuple[UUID, ...]:
 
 
 def few_keys_of(texts: Sequence[str]) -> tuple[UUID, ...]:
-    """Return keys as `keys_of` does; raises `CommandError` (usage) for more than a filter takes."""
+    """Return keys as `keys_of` does; raises `CommandError` (usage) for more than `KEYS_MAX`."""
     wanted = keys_of(texts)
     if len(wanted) > KEYS_MAX:
         raise CommandError(
-            f"{len(wanted)} keys are too many, {KEYS_MAX} at most. Nothing was changed; use"
+            f"{len(wanted)} keys are too many, at most {KEYS_MAX}. Nothing was changed; use"
             " `holdfast replay plan` with a time, a batch or a state.",
             ExitCode.USAGE,
         )

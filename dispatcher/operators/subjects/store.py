@@ -19,45 +19,45 @@ from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
 
 HELD_MAX = 4_000
-"""Lanes of a kind and an endpoint that are gathered; where there are more, names are walked."""
+"""Lanes of a kind and endpoint that one statement collects; with more, names are scanned."""
 
-LOOK_AT_FIRST = 1_000
-LOOK_AT_MAX = 20_000
-"""Names that one page looks through at first, and at most."""
+SCAN_FIRST = 1_000
+SCAN_MAX = 20_000
+"""Names that one page scans at first, and at most."""
 
 WAITING_MAX = 1_001
-"""As many entries of a lane are counted."""
+"""Maximum count of a lane's waiting entries."""
 
 ENTRIES_SHOWN = 20
 
 
 class Held(StrEnum):
-    """How the lanes of a subject can be held up; each lane in one way, or in none."""
+    """Why a lane of a subject waits; each lane has one reason, or none."""
 
     STOPPED = "stopped"
     """Behind a dead letter: it waits for a person."""
 
     RETRYING = "retrying"
-    """Its head was tried, and waits to be tried again."""
+    """Its head failed and waits for a retry."""
 
     BEHIND = "behind"
-    """It has something that was not tried yet, or is being sent."""
+    """Its head is in flight, or was not tried yet."""
 
     ANY = "any"
 
 
 @dataclass(frozen=True, slots=True)
 class WantedSubjects:
-    """Which subjects."""
+    """A filter of subjects."""
 
     prefix: str = ""
-    """What the name begins with, to the letter."""
+    """The beginning of the name, compared exactly."""
 
     held: Held | None = None
-    """Only those of which a lane is held up in this way; None: all of them."""
+    """Only those with such a lane; None: all."""
 
     silenced: bool = False
-    """Only those with a transition state more than a day ahead of the clock; 4,000 at most."""
+    """Only those with a transition state more than a day ahead of the clock; at most 4,000."""
 
 
 class Subjects(Entries):
@@ -66,15 +66,15 @@ class Subjects(Entries):
     def subjects(
         self, wanted: WantedSubjects, *, limit: int, after: str | None = None
     ) -> tuple[list[Row], str | None]:
-        """Return subjects in the order of their names' bytes, and after which name more follow.
+        """Return subjects in byte order of their names, and the `after` of the next page, or None.
 
-        A row has `name`, `last_sequence`, `last_type`, `last_created_at`, how many `lanes` it has,
-        how many of them are `stopped`, `retrying` and `behind`, `undelivered` (sequences of the
-        lane that is furthest back, also those of types that its endpoint does not take) and
+        A row has `name`, `last_sequence`, `last_type`, `last_created_at`, the count of `lanes` and
+        of those that are `stopped`, `retrying` and `behind`, `undelivered` (sequences that the
+        slowest lane has not passed, also of types that its endpoint does not take) and
         `oldest_due_at`.
 
-        The name is None where nothing is left. With `held` a page may be short, or empty, though
-        names follow: it looks through 20,000 at most where very many lanes are held up.
+        With `held` a page may be short, or empty, although names follow: with very many such lanes
+        it scans at most 20,000 names.
         """
         given: Row = {
             "prefix": wanted.prefix,
@@ -85,7 +85,7 @@ class Subjects(Entries):
         until: str | None = None
         if wanted.silenced and wanted.held is not None:
             raise CommandError(
-                "held and silenced are two lists: ask for one of them. Nothing was changed.",
+                "held and silenced are two lists: give one of them. Nothing was changed.",
                 ExitCode.USAGE,
             )
         if wanted.silenced:
@@ -101,18 +101,18 @@ class Subjects(Entries):
         return rows, until
 
     def subject(self, name: str) -> Row:
-        """Return a subject with its `lanes` and, the newest first, its last 20 `entries`.
+        """Return a subject with its `lanes` and its last 20 `entries`, the newest first.
 
-        `last_type` and `last_occurred_at` are those of the state that was moved last, of all
-        `transitions`: one for each stream that writes it, with `stream`, `last_type`,
-        `last_occurred_at`, `updated_at` and whether it is `ahead` of the clock by more than a day.
+        `last_type` and `last_occurred_at` are those of the newest of its `transitions`: one for
+        each stream that writes it, with `stream`, `last_type`, `last_occurred_at`, `updated_at` and
+        whether it is `ahead` of the clock by more than a day.
         A lane has `endpoint`, `endpoint_state`, `order_policy`, `state` (a `LaneState`), `held` (a
-        `Held`, or None), `delivered_sequence`, `last_sequence`, `waiting` (entries, 1,001 at most),
+        `Held`, or None), `delivered_sequence`, `last_sequence`, `waiting` (entries, at most 1,001),
         its head (`head_sequence`, `head_key`, `head_type`, `head_created_at`), the head's `attempt`
         and how many of these were `rescued`, `priority`, `due_at`, `lease_until`, what stops it
         (`dead_letter`, `dead_reason`, `died_at`), `breaker`, `breaker_until` and `held_until`.
 
-        Raises `CommandError` (nothing matched) where no subject has this name.
+        Raises `CommandError` (nothing matched) for an unknown subject.
         """
         found = self._maybe("subjects/find", {"subject": name})
         if found is None:
@@ -132,23 +132,23 @@ class Subjects(Entries):
         }
 
     def _held(self, held: Held, given: Row) -> tuple[list[int], str | None]:
-        """Return the numbers of subjects that are held up, and the name up to which, if not all."""
+        """Return the ids of subjects with such lanes, and the last scanned name if not all."""
         found = self._one("subjects/held_ids", {"held": held.value, "most": HELD_MAX})
         if found["complete"]:
             return found["ids"], None
         ids: list[int] = []
-        after, looked_at, look_at = given["after"], 0, LOOK_AT_FIRST
-        while looked_at < LOOK_AT_MAX and len(ids) < given["limit"]:
+        after, scanned, scan = given["after"], 0, SCAN_FIRST
+        while scanned < SCAN_MAX and len(ids) < given["limit"]:
             walked = self._one(
                 "subjects/walk",
-                {**given, "held": held.value, "after": after, "look_at": look_at},
+                {**given, "held": held.value, "after": after, "scan": scan},
             )
             ids += walked["ids"]
-            if walked["looked_at"] < look_at:
+            if walked["scanned"] < scan:
                 return ids, None
             after = walked["until"]
-            looked_at += look_at
-            look_at = min(4 * look_at, LOOK_AT_MAX - looked_at) or LOOK_AT_FIRST
+            scanned += scan
+            scan = min(4 * scan, SCAN_MAX - scanned) or SCAN_FIRST
         return ids, after
 
 
@@ -157,7 +157,7 @@ def _text(key: UUID | None) -> str | None:
 
 
 TOLERANCE = timedelta(days=1)
-"""How far ahead of the clock a state may be without being one to repair."""
+"""How far ahead of the clock a state may be before it counts as `ahead`."""
 
 OVERTAKEN_SHOWN = 1_000
 
@@ -165,22 +165,22 @@ VERB = "subjects.repair"
 
 
 class Repairs(Proposals):
-    """Subjects to repair."""
+    """Repairs of silenced subjects: proposed, approved, applied."""
 
     def states(self, subject: str, tolerance: timedelta = TOLERANCE) -> Row:
         """Return `subject`, `subject_id` and its `states`, one for each stream.
 
         A state has `stream`, `last_type`, `last_occurred_at`, `updated_at`, whether it is `ahead`
-        of the clock by more than `tolerance` (`latest` is that limit), and what it would be by the
-        entries that are stored:
+        of the clock by more than `tolerance` (`latest` is that limit), and what the stored entries
+        would make of it:
 
         - `stored_type`: of the newest entry, whatever its date, because receivers have applied it;
-        - `stored_occurred_at`: the latest that is not beyond the clock and the tolerance.
+        - `stored_occurred_at`: the latest time that is not after `latest`.
 
-        Both are None where nothing such is stored. A state that is ahead has also `overtaken` (the
-        first 1,000 decisions that were suppressed since: `key`, `type`, `occurred_at`,
-        `suppressed_at`, `stream`, `batch_id`) and `overtaken_count`; of others these are empty.
-        Raises `CommandError` (nothing matched) where no subject has this name.
+        Both are None without such an entry. A state that is ahead also has `overtaken` (the first
+        1,000 decisions that were suppressed since: `key`, `type`, `occurred_at`, `suppressed_at`,
+        `stream`, `batch_id`) and `overtaken_count`; both are empty for other states. Raises
+        `CommandError` (nothing matched) for an unknown subject.
         """
         with self._transaction():
             self._run("subjects/repair_snapshot")
@@ -193,11 +193,11 @@ class Repairs(Proposals):
         return {"subject": subject, "subject_id": subject_id, "states": states}
 
     def propose_repair(self, subject: str, stream: str, by: By, reason: str) -> Row:
-        """Propose another transition state for a silenced subject; nothing of it is changed.
+        """Propose another transition state for a silenced subject; change nothing yet.
 
-        Returns `subject`, `stream`, `state` (of `look`), `after` (None: no state), `proposal`,
-        `planned_by` and `approved_by`. Raises `CommandError` where the state is not ahead, or where
-        `by` says what the stored entries say already, or does not say what they cannot.
+        Returns `subject`, `stream`, `state` (of `states`), `after` (None: no state), `proposal`,
+        `planned_by` and `approved_by`. Raises what `state_after` raises, and `CommandError` for a
+        stream without a state.
         """
         found = self.states(subject)
         state = next((each for each in found["states"] if each["stream"] == stream), None)
@@ -211,7 +211,7 @@ class Repairs(Proposals):
         detail = {
             "subject_id": found["subject_id"],
             "stream": stream,
-            "before": _said(state),
+            "before": _state_in_proposal(state),
             "after": after and after.said(),
         }
         made = self.propose(VERB, _target(subject), detail, reason)
@@ -226,18 +226,17 @@ class Repairs(Proposals):
         }
 
     def apply_repair(self, subject: str, proposal: UUID, reason: str) -> Row:
-        """Do what a second person approved, all of it or nothing.
+        """Apply an approved repair in one transaction.
 
         Returns `subject`, `stream`, `proposal`, `before`, `after`, `planned_by` and `approved_by`.
-        Raises `CommandError` where
-        the proposal may not be applied, or where the state is not the one it was made for.
+        Raises `CommandError` when the proposal may not be applied, or the state has changed since.
         """
         with self.applying(proposal, VERB, _target(subject)) as plan:
             detail = plan["detail"]
             given = {name: detail[name] for name in ("subject_id", "stream")}
             self._run("subjects/repair_lock", given)
             now = self._maybe("subjects/repair_state", given)
-            if now is None or _said(now) != detail["before"]:
+            if now is None or _state_in_proposal(now) != detail["before"]:
                 raise _moved(proposal)
             after = detail["after"]
             if after is None:
@@ -277,8 +276,8 @@ def _target(subject: str) -> str:
     return f"subject {subject}"
 
 
-def _said(state: Row) -> Row:
-    """Return a state as a proposal has it; each change by the sink makes it another one."""
+def _state_in_proposal(state: Row) -> Row:
+    """Return a state as in a proposal; `updated_at` reveals every change by the sink."""
     said = State(state["last_type"], state["last_occurred_at"]).said()
     return {**said, "updated_at": rfc3339(state["updated_at"])}
 
@@ -286,8 +285,7 @@ def _said(state: Row) -> Row:
 def _moved(proposal: UUID) -> CommandError:
     short = proposal.hex[:8]
     return CommandError(
-        f"the transition state is not the one that proposal {short} was made for: a decision was"
-        " written since, or it was repaired. Nothing was changed; end the proposal with `holdfast"
-        f" proposal cancel {short} --reason TEXT`, look at the subject, and propose again where it"
-        " is still silenced."
+        f"the transition state has changed since proposal {short}: a decision was written, or it"
+        " was repaired. Nothing was changed; end the proposal with `holdfast proposal cancel"
+        f" {short} --reason TEXT`, check the subject, and propose again if it is still silenced."
     )

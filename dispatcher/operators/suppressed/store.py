@@ -35,7 +35,7 @@ _PLACE = re.compile(r"\d{1,18}(\.\d{1,13}){3}", re.ASCII)
 
 
 class Place(NamedTuple):
-    """A decision's place in the order in which they are listed, the newest batch first."""
+    """A decision's position in the order of lists, the newest batch first."""
 
     batch_no: int
     key: UUID
@@ -53,7 +53,7 @@ class Place(NamedTuple):
         raise bad_cursor(text)
 
     def __str__(self) -> str:
-        """Return it as an API's cursor: numbers of at most 18 digits.
+        """Return it as a cursor of the API: numbers of at most 18 digits.
 
         >>> place = Place(7, UUID(int=2**128 - 1))
         >>> str(place), Place.of(str(place)) == place
@@ -66,7 +66,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which decisions a command is about; None means any."""
+    """A filter of decisions; None means any."""
 
     stream: str | None = None
     subject: str | None = None
@@ -84,10 +84,10 @@ class SuppressedDecisions(OperatorSession):
     def newest(
         self, wanted: Wanted, *, limit: int, before: Place | None = None
     ) -> tuple[list[Row], Place | None]:
-        """Return decisions without their content, the newest first, and where the next page begins.
+        """Return decisions without content, the newest first, and the cursor of the next page.
 
-        All are behind `before` in that order. The place is None where nothing is left. Raises
-        `CommandError` (nothing matched) where there is no such stream or subject.
+        All follow `before` in that order. The cursor is None on the last page. Raises
+        `CommandError` (nothing matched) for an unknown stream or subject.
         """
         since, until = ALWAYS
         given: Row = {
@@ -112,10 +112,10 @@ class SuppressedDecisions(OperatorSession):
     def decision(self, key: Key) -> Row:
         """Return a suppressed decision with its content and its batch.
 
-        `key_parts` is a list; `data` is JSON text, as it would have been sent; `state` is what the
-        decision would be compared with now, None where its stream wrote nothing of the subject;
-        `written_as` is the key under which it was written after all, None where it was not.
-        Raises `CommandError` (nothing matched) where the key was not suppressed, or its day was
+        `key_parts` is a list; `data` is JSON text, as it would have been sent; `state` is the
+        transition state that the decision would be compared with now, None without any;
+        `written_as` is the key under which it was written later, None if it was not. Raises
+        `CommandError` (nothing matched) when the key was not suppressed, or its partition was
         dropped.
         """
         batch = self._maybe("common/entry_key_find", {"key": key.digest})
@@ -148,16 +148,16 @@ VERB = "suppressed.write"
 
 
 class OvertakenDecisions(SuppressedDecisions, Proposals):
-    """Overtaken decisions to write."""
+    """Writes of overtaken decisions: proposed, approved, booked."""
 
     def propose_write(self, key: Key, reason: str, *, despite_later: bool = False) -> Row:
-        """Propose to write an overtaken decision; nothing of it is written.
+        """Propose to write an overtaken decision; write nothing yet.
 
         Returns the decision as `decision` does, with `new_key`; `newest` of the subject in all
-        streams (`last_sequence`, `last_type`, `last_occurred_at`); `later`, how many decisions of
-        the subject in this stream occurred later and were suppressed too, and `newest_later` of
-        them; `sha256` of the entry; `proposal`, `planned_by`, `approved_by`. Raises `CommandError`
-        where it is not to be written, or (nothing matched) is not stored.
+        streams (`last_sequence`, `last_type`, `last_occurred_at`); `later`, the count of the
+        subject's decisions in this stream that occurred later and were suppressed too, and
+        `newest_later` of them; `sha256` of the entry; `proposal`, `planned_by`, `approved_by`.
+        Raises `CommandError` when it must not be written, or (nothing matched) is not stored.
         """
         found = self.decision(key)
         detail = self._detail(key, found)
@@ -176,17 +176,17 @@ class OvertakenDecisions(SuppressedDecisions, Proposals):
 
     @contextmanager
     def writing(self, key: Key, proposal: UUID, reason: str) -> Iterator[tuple[Row, str]]:
-        """Yield the decision and its entry's text while the block writes it; then book that.
+        """Yield the decision and its entry's text while the block writes it; then book it.
 
-        Raises `CommandError` where no approved proposal is of exactly this, or where the subject's
-        state is not the one that was approved; one that was written before is only booked.
+        A decision that was written before is only booked. Raises `CommandError` unless the proposal
+        is approved and of exactly this entry, and when the subject's state changed since.
         """
         with self.applying(proposal, VERB, target(key)) as plan:
             found, detail = self.decision(key), plan["detail"]
             text = text_of(found)
             if (sha256(text), new_key_of(key).text) != (detail["sha256"], detail["new_key"]):
                 raise CommandError(
-                    f"{key.text} is not what proposal {proposal.hex[:8]} was made for. Nothing was"
+                    f"proposal {proposal.hex[:8]} is of another entry than {key.text}. Nothing was"
                     " changed; propose it again."
                 )
             if found["written_as"] is None:
@@ -200,7 +200,7 @@ class OvertakenDecisions(SuppressedDecisions, Proposals):
             self._audit(VERB, key.text, reason, {**said, "proposal": proposal, **who})
 
     def _detail(self, key: Key, found: Row) -> Row:
-        """Return exactly what would be written, and what of the subject was seen for it."""
+        """Return exactly what would be written, and the subject's state that it depends on."""
         stream = found["batch"]["stream"]
         later = self._maybe("suppressed/later", {**found, "stream": stream})
         return {
@@ -228,8 +228,8 @@ def _said(row: Row) -> Row:
 def _moved(found: Row, proposal: UUID) -> CommandError:
     short = proposal.hex[:8]
     return CommandError(
-        f"the subject is not as proposal {short} was made for: a decision of it was written or"
-        " suppressed since, or it was repaired. Nothing was changed; end the proposal with"
-        f" `holdfast proposal cancel {short} --reason TEXT`, look at `holdfast suppressed show"
-        f" {found['key']}`, and propose again where that is meant."
+        f"the subject has changed since proposal {short}: a decision was written or suppressed, or"
+        " it was repaired. Nothing was changed; end the proposal with `holdfast proposal cancel"
+        f" {short} --reason TEXT`, see `holdfast suppressed show {found['key']}`, and propose again"
+        " if it should still be written."
     )

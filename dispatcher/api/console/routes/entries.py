@@ -19,7 +19,7 @@ from dispatcher.api.console.rendering.timeline import decided, ways
 from dispatcher.api.explained import explaining
 from dispatcher.api.strict import no_others
 from dispatcher.operators.endpoints.store import Endpoints
-from dispatcher.operators.entries.store import LOOKS_AT_MAX, Entries, Place, Wanted
+from dispatcher.operators.entries.store import SCAN_MAX, Entries, Place, Wanted
 from dispatcher.operators.why.rules import Verdict
 from sink.contract.canonical import NotCanonical
 from sink.contract.exits import CommandError, ExitCode
@@ -93,7 +93,7 @@ def list_entries(
         rows=rows,
         none_because=none_because,
         filtered=any(asked.values()),
-        looked_at=LOOKS_AT_MAX,
+        looked_at=SCAN_MAX,
         page_rows=ROWS,
         fields=(
             Field("subject", "Subject", subject, "m_482"),
@@ -113,7 +113,7 @@ def show_entry(request: Request, person: Person, key: KeyText, body: str = "") -
     """Show one entry: why it is where it is, its way, its attempts; its body on demand."""
     wanted, asked = key_of(key), shows(request, person, body)
     with explaining(person.session, Told) as store:
-        store.tells_answers = asked
+        store.shows_answers = asked
         explained = store.explain_key(wanted, "")
         if explained.entry is None:
             unknown = explained.verdict is Verdict.UNKNOWN

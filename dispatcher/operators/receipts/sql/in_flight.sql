@@ -1,4 +1,4 @@
--- Entries of an endpoint that are handed out now and were not tried in a time: their first answer is still to come.
+-- Entries of an endpoint that are leased now and were not tried in a time range: their first answer is pending.
 -- Uses ix_lane_leased (as many rows as requests are under way), pk_subject, pk_entry, pk_attempt.
 SELECT s.name AS subject, e.sequence, e.key, sha256(e.body) AS body_sha256
 FROM holdfast.lane l

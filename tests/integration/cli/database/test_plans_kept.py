@@ -6,7 +6,7 @@ from dispatcher.operators.attempts.store import Attempts, Wanted
 def test_plan_for_one_filter_is_not_kept_for_another(dsn: str) -> None:
     with Attempts.connect(dsn) as store:
         for _ in range(12):
-            store.of_everybody(Wanted(outcome="failed"), limit=1)
+            store.of_all_subjects(Wanted(outcome="failed"), limit=1)
         plans = store._connection.execute(
             "SELECT sum(generic_plans) AS kept, sum(custom_plans) AS made"
             " FROM pg_prepared_statements"
