@@ -5,10 +5,12 @@ A change and its audit row commit together.
 
 import os
 import pwd
+import re
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from contextvars import ContextVar
 from typing import Any, Self
+from uuid import UUID
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -27,8 +29,13 @@ Row = dict[str, Any]
 CONNECT_SECONDS = 10
 STATEMENT_SECONDS = 30
 
+EXPORT_ROWS = 200
+"""Rows that an export holds in memory: a row is at most 64 KiB, a body at most 256 KiB."""
+
 STREAMS_NAMED_MAX = 10
 """Maximum number of streams that the error about an unknown one names."""
+
+_ID = re.compile(r"[0-9a-f]{8,32}")
 
 _ACTOR: ContextVar[tuple[str, str] | None] = ContextVar("actor", default=None)
 """The name in the audit trail, and the person."""
@@ -52,10 +59,19 @@ class OperatorSession:
     def _begin(self) -> None:
         """Set what the session of one command needs; a connection of a pool is left as it is."""
 
+    def _transaction(self) -> AbstractContextManager[psycopg.Transaction]:
+        return self._connection.transaction()
+
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        with self._connection.transaction():
-            yield
+    def _export(self, count: str, rows: str, given: Row) -> Iterator[tuple[int, Iterator[Row]]]:
+        """Yield the count of rows by one statement, and the rows by another, in one snapshot."""
+        with self._transaction():
+            self._connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            total = self._one(count, given)["count"]
+            with self._connection.cursor("holdfast_export") as cursor:
+                cursor.itersize = EXPORT_ROWS
+                cursor.execute(statement(rows), given)
+                yield total, iter(cursor)
 
     def _audit(self, action: str, target: str, reason: str, detail: Row) -> None:
         self._run(
@@ -79,7 +95,7 @@ class OperatorSession:
             raise psycopg.Rollback
 
     def _known_stream(self, name: str) -> None:
-        """Raise `CommandError` (nothing matched) where no stream has this name."""
+        """Raise `CommandError` (nothing matched) for an unknown stream."""
         known = [row["name"] for row in self._all("common/stream_names")]
         if name in known:
             return
@@ -113,6 +129,29 @@ class OperatorSession:
         rows = self._all("common/action_reasons", given) if targets else []
         return {row["target"]: row["reason"] for row in rows}
 
+    def _find_id(self, text: str, noun: str, name: str) -> UUID:
+        """Return the id that `text` gives in full or by at least its first 8 hex digits.
+
+        Raises `CommandError`: usage for another text or an ambiguous one; nothing matched.
+        """
+        digits = text.lower().replace("-", "")
+        if not _ID.fullmatch(digits):
+            raise CommandError(
+                f"{text!r} is not the id of a {noun}: it has 32 hex digits, of which 8 are enough."
+                f" Nothing was changed; see `holdfast {noun} list`.",
+                ExitCode.USAGE,
+            )
+        found: list[UUID] = [row["id"] for row in self._all(name, {"digits": digits})]
+        if not found:
+            raise unknown_id(noun, text)
+        if len(found) > 1:
+            raise CommandError(
+                f"several {noun}s begin with {text}. Nothing was changed; give more digits, see"
+                f" `holdfast {noun} list`.",
+                ExitCode.USAGE,
+            )
+        return found[0]
+
     def _run(self, name: str, parameters: Row | None = None) -> psycopg.Cursor[Row]:
         return self._connection.execute(statement(name), parameters)
 
@@ -127,6 +166,14 @@ class OperatorSession:
         if row is None:
             raise CommandError(f"the statement {name} returned nothing; nothing was changed.")
         return row
+
+
+def unknown_id(noun: str, text: str) -> CommandError:
+    """Return the error for the id of a proposal or a replay that does not exist."""
+    return CommandError(
+        f"there is no {noun} {text}. Nothing was changed; see `holdfast {noun} list`.",
+        ExitCode.NOTHING_MATCHED,
+    )
 
 
 @contextmanager
@@ -166,7 +213,7 @@ def cause(error: Exception) -> str:
 def acting_as(name: str, person: str | None = None) -> Iterator[None]:
     """Set the actor of this block, in place of the login name of this process.
 
-    `person` is the person behind the name where that differs.
+    `person` is the person behind the name if that differs.
     """
     token = _ACTOR.set((name, person or person_of(name)))
     try:

@@ -87,7 +87,7 @@ def variables(rows: Sequence[Mapping[str, Any]]) -> set[str]:
 
 
 def _endpoint(row: Mapping[str, Any]) -> Endpoint:
-    """Return an `Endpoint` with the members that its references need."""
+    """Return as much of an endpoint as its references need."""
     return Endpoint(
         id=row["id"],
         name=row["name"],

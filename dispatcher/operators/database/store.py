@@ -18,7 +18,7 @@ class Database(OperatorSession):
     """Reads of the database itself."""
 
     def schema_mismatch(self) -> str | None:
-        """Return how the schema differs from what this version needs; None where it fits."""
+        """Return how the schema differs from what this version needs; None if it fits."""
         row = self._maybe("schema_revision")
         found = row["revision"] if row else "none"
         if found == SCHEMA_REVISION:

@@ -5,14 +5,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from dispatcher.operators.common.session import OperatorSession, Row, actor
-from dispatcher.operators.common.statements import statement
 from sink.contract.canonical import rfc3339
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
 from sink.contract.states import DeadReason
-
-ROWS_AT_A_TIME = 200
-"""Rows that an export holds in memory; a body is at most 256 KiB."""
 
 ATTEMPTS_SHOWN = 20
 
@@ -52,14 +48,9 @@ class DeadLetters(OperatorSession):
         A body is None when its partition was dropped. Raises `CommandError` (nothing matched) for
         an unknown endpoint or subject.
         """
-        with self._connection.transaction():
-            self._connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            parameters = self._scope(wanted)
-            count = self._one("dead_letters/count", parameters)["count"]
-            with self._connection.cursor("holdfast_export") as cursor:
-                cursor.itersize = ROWS_AT_A_TIME
-                cursor.execute(statement("dead_letters/export"), parameters)
-                yield count, (_with_key_text(row) for row in cursor)
+        scope = self._scope(wanted)
+        with self._export("dead_letters/count", "dead_letters/export", scope) as (count, rows):
+            yield count, map(_with_key_text, rows)
 
     def one(self, number: int) -> Row:
         """Return a dead letter with its body, the count of what waits behind it, its attempts.

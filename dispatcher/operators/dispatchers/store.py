@@ -13,7 +13,7 @@ class Dispatchers(OperatorSession):
         """Return every dispatcher, the newest heartbeat first.
 
         A row has `id` (UUID), `host`, `pid`, `version`, `started_at`, `heartbeat_at`,
-        `heartbeat_age_seconds`, `in_flight` (requests under way at that heartbeat), `draining`, and
+        `heartbeat_age_seconds`, `in_flight` (requests in flight at that heartbeat), `draining`, and
         `alive`: its heartbeat is less than a minute old.
         """
         return self._all("dispatchers/list", {"limit": DISPATCHERS_MAX})

@@ -23,7 +23,7 @@ REQUIRED = ("url", "secret_refs")
 
 _ELSEWHERE = {
     "state": "`holdfast endpoint pause`, `resume` and `disable` change that, not a file",
-    "name": "the name stands in the head of the table, [endpoint.NAME]",
+    "name": "the name is in the table's header, [endpoint.NAME]",
     "from_beginning": "an endpoint of a file gets decisions from its addition on; for stored ones"
     " use `holdfast endpoint add --from-beginning`",
     "secret": "a file names where a secret is (secret_refs), and never holds one",
@@ -43,10 +43,12 @@ def parse(text: str, defaults: Mapping[str, Any]) -> dict[str, Settings]:
     try:
         content = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise EndpointFileError(f"it is no TOML: {error}") from None
+        raise EndpointFileError(f"it is not valid TOML: {error}") from None
     for name in content:
         if name != "endpoint":
-            raise EndpointFileError(f"{name!a} is no table of it; an endpoint is [endpoint.NAME]")
+            raise EndpointFileError(
+                f"{name!a} is not a table of this file; an endpoint is [endpoint.NAME]"
+            )
     tables = content.get("endpoint", {})
     if not isinstance(tables, dict) or not tables:
         raise EndpointFileError("it names no endpoint; one begins with [endpoint.NAME]")
@@ -58,7 +60,7 @@ def _endpoint(name: str, table: object, defaults: Mapping[str, Any]) -> Settings
         raise EndpointFileError(fault)
     where = f"[endpoint.{name}]"
     if not isinstance(table, dict):
-        raise EndpointFileError(f"{where} is no table")
+        raise EndpointFileError(f"{where} is not a table")
     found: Settings = {}
     for key, value in table.items():
         check = CHECKS.get(key)
@@ -80,13 +82,13 @@ def _endpoint(name: str, table: object, defaults: Mapping[str, Any]) -> Settings
 
 def _unknown(key: str, value: object) -> str:
     if key in _ELSEWHERE:
-        return f"{key} is no setting of a file: {_ELSEWHERE[key]}"
+        return f"{key} is not a setting of a file: {_ELSEWHERE[key]}"
     shown = ascii(key)
     if isinstance(value, dict):
         return f'{shown} is a table; a name with a dot is quoted, as in [endpoint."payouts.eu"]'
     nearest = get_close_matches(key, KEYS, 1, 0.5)
     hint = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(KEYS)}"
-    return f"{shown} is no setting; {hint}"
+    return f"{shown} is not a setting; {hint}"
 
 
 Row = Mapping[str, Any]

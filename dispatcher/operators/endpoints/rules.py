@@ -124,7 +124,7 @@ def _header_literals(value: object) -> dict[str, str]:
     for name, text in headers.items():
         if text == MASK:
             raise BadValueError(
-                f"has {MASK} for {name!a}, which masks a stored literal where it is shown: give the"
+                f"has {MASK} for {name!a}, which masks a stored literal in output: give the"
                 " value itself, or better a reference"
             )
         if is_reference(text):

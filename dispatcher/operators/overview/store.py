@@ -45,7 +45,7 @@ class Overview(OperatorSession):
     """Status, overview and what needs a person."""
 
     def status(self) -> Row:
-        """Return the totals, `needs` as the overview has them and `degraded` where there is any.
+        """Return the totals, `needs` as the overview has them and `degraded` if there is any.
 
         `streams`, `endpoints` and the `dispatchers` that are alive are lists beside them.
         """

@@ -5,7 +5,6 @@ A store with such a change derives from `Proposals`: it calls `propose`, and mak
 """
 
 import hashlib
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -13,16 +12,9 @@ from uuid import UUID, uuid4
 
 from psycopg.types.json import Jsonb
 
-from dispatcher.operators.common.session import (
-    OperatorSession,
-    Row,
-    actor,
-    person,
-)
+from dispatcher.operators.common.session import OperatorSession, Row, actor, person, unknown_id
 from sink.contract.canonical import NotCanonical, canonical_json
 from sink.contract.exits import CommandError, ExitCode
-
-_ID = re.compile(r"[0-9a-f]{8,32}")
 
 
 class Proposals(OperatorSession):
@@ -116,7 +108,7 @@ class Proposals(OperatorSession):
         """
         row = self._maybe("proposals/show", {"id": id_})
         if row is None:
-            raise _unknown(id_.hex[:8])
+            raise unknown_id("proposal", id_.hex[:8])
         return row
 
     def proposals(
@@ -136,22 +128,7 @@ class Proposals(OperatorSession):
 
         Raises `CommandError`: usage for another text or an ambiguous one; nothing matched.
         """
-        digits = text.lower().replace("-", "")
-        if not _ID.fullmatch(digits):
-            raise CommandError(
-                f"{text!r} is not the id of a proposal: it has 32 hex digits, of which 8 are"
-                " enough. Nothing was changed; see `holdfast proposal list`.",
-                ExitCode.USAGE,
-            )
-        found: list[UUID] = [row["id"] for row in self._all("proposals/named", {"digits": digits})]
-        if not found:
-            raise _unknown(text)
-        if len(found) > 1:
-            raise CommandError(
-                f"several proposals begin with {text}. Nothing was changed; give more digits.",
-                ExitCode.USAGE,
-            )
-        return found[0]
+        return self._find_id(text, "proposal", "proposals/named")
 
     def _open(self, id_: UUID) -> Row:
         """Lock a proposal and return it; raises `CommandError` for one that has ended."""
@@ -180,10 +157,3 @@ def _digest(verb: str, target: str, detail: Row) -> bytes:
 
 def _named(row: Row) -> Row:
     return {"proposal": row["id"], "verb": row["verb"], "sha256": row["sha256"]}
-
-
-def _unknown(text: str) -> CommandError:
-    return CommandError(
-        f"there is no proposal {text}. Nothing was changed; see `holdfast proposal list`.",
-        ExitCode.NOTHING_MATCHED,
-    )

@@ -7,13 +7,9 @@ from dataclasses import asdict, dataclass
 import psycopg
 
 from dispatcher.operators.common.session import Row, actor, cause
-from dispatcher.operators.common.statements import statement
 from dispatcher.operators.proposals.store import Proposals
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import QuarantineReason, QuarantineResolution
-
-ROWS_AT_A_TIME = 200
-"""Rows that an export holds in memory; a row is at most 64 KiB."""
 
 ACTIONS = {
     QuarantineResolution.REQUEUED: "quarantine.requeue",
@@ -55,14 +51,8 @@ class Quarantine(Proposals):
         """
         if wanted.stream is not None:
             self._known_stream(wanted.stream)
-        with self._connection.transaction():
-            self._connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            parameters = asdict(wanted)
-            count = self._one("quarantine/count", parameters)["count"]
-            with self._connection.cursor("holdfast_export") as cursor:
-                cursor.itersize = ROWS_AT_A_TIME
-                cursor.execute(statement("quarantine/export"), parameters)
-                yield count, iter(cursor)
+        with self._export("quarantine/count", "quarantine/export", asdict(wanted)) as found:
+            yield found
 
     def take(self, ids: Sequence[int]) -> list[Row]:
         """Return rows with texts; raises `CommandError` (nothing matched) for an unknown id."""

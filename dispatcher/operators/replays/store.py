@@ -5,7 +5,6 @@ refuses a plan that no longer matches; then dispatchers take the items
 (`dispatcher.delivery.store.replaying`).
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,7 +13,7 @@ from uuid import UUID, uuid4
 from psycopg.types.json import Jsonb
 
 from dispatcher.operators.common.person import ALONE_MAX, lacks_approval
-from dispatcher.operators.common.session import Row, actor, person
+from dispatcher.operators.common.session import Row, actor, person, unknown_id
 from dispatcher.operators.reissue.rules import never_sent_again
 from dispatcher.operators.reissue.store import ReissueSettling
 from dispatcher.operators.replays.repeats import Repeats, second_person
@@ -34,7 +33,6 @@ from sink.contract.states import ReplayKind, ReplayState, ReplayVerb
 ITEMS_MAX = 1_000_000
 """Maximum number of items in a plan: more would hold locks for minutes."""
 
-_ID = re.compile(r"[0-9a-f]{8,32}")
 _NO_BATCH: Row = dict.fromkeys(
     ("first_batch", "last_batch", "first_written_at", "last_written_at")
 ) | {"first_batch_no": 1, "last_batch_no": 0}
@@ -97,24 +95,7 @@ class Replays(ReissueSettling, Repeats):
 
         Raises `CommandError`: usage for another text or an ambiguous one; nothing matched.
         """
-        digits = text.lower().replace("-", "")
-        if not _ID.fullmatch(digits):
-            raise CommandError(
-                f"{text!r} is not the id of a replay: it has 32 hex digits, of which 8 are enough."
-                " Nothing was changed; see `holdfast replay list`.",
-                ExitCode.USAGE,
-            )
-        rows = self._all("replays/named", {"digits": digits})
-        if len(rows) > 1:
-            raise CommandError(
-                f"several replays begin with {text}; nothing was changed. Give more digits, see"
-                " `holdfast replay list`.",
-                ExitCode.USAGE,
-            )
-        if not rows:
-            raise _unknown(text)
-        id_: UUID = rows[0]["id"]
-        return id_
+        return self._find_id(text, "replay", "replays/named")
 
     def show(self, id_: UUID) -> Row:
         """Return a replay's plan; `counts` is a result of `plan_counts`.
@@ -124,7 +105,7 @@ class Replays(ReissueSettling, Repeats):
         """
         row = self._maybe("replays/show", {"id": id_})
         if row is None:
-            raise _unknown(id_.hex[:8])
+            raise unknown_id("replay", id_.hex[:8])
         sha256 = row["plan_sha256"] and row["plan_sha256"].hex()
         return {**row, "plan_sha256": sha256, "obstacles": self._obstacles(row)}
 
@@ -219,7 +200,7 @@ class Replays(ReissueSettling, Repeats):
     def _locked(self, id_: UUID) -> Row:
         row = self._maybe("common/replay_take", {"id": id_})
         if row is None:
-            raise _unknown(id_.hex[:8])
+            raise unknown_id("replay", id_.hex[:8])
         return row
 
     def _find(
@@ -386,10 +367,3 @@ def _source(wanted: ReplayFilter) -> str:
     if [each.value for each in wanted.states] == ["dead"]:
         return "replays/from_dead"
     return "replays/from_entries"
-
-
-def _unknown(text: str) -> CommandError:
-    return CommandError(
-        f"there is no replay {text}. Nothing was changed; see `holdfast replay list`.",
-        ExitCode.NOTHING_MATCHED,
-    )

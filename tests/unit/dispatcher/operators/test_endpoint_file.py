@@ -73,9 +73,9 @@ def test_every_setting_is_checked_in_one_place_whoever_gives_it() -> None:
     [
         ("", "names no endpoint"),
         ("endpoint = 3", "names no endpoint"),
-        ("[endpoint]\npayouts = 3", "is no table"),
+        ("[endpoint]\npayouts = 3", "is not a table"),
         ("[endpoints.payouts]", "[endpoint.NAME]"),
-        ("[endpoint.payouts", "no TOML"),
+        ("[endpoint.payouts", "not valid TOML"),
         ("[endpoint.Payouts]", "not a valid endpoint name"),
         ("[endpoint.payouts]", "has no url and no secret_refs"),
         (HEAD + "concurency = 1", "did you mean concurrency?"),
