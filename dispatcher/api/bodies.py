@@ -9,7 +9,7 @@ from typing import Any
 from starlette.exceptions import HTTPException
 
 from dispatcher.api.access import Session
-from dispatcher.operators.audit.read_audit import Notes
+from dispatcher.operators.audit.store import Audit
 from dispatcher.operators.dead_letters.rules import without_answer
 from sink.contract.states import AccessRole
 
@@ -31,8 +31,8 @@ def note(session: Session, action: str, target: str, **detail: Any) -> None:
 
     `action` is for example `entry.read` or `quarantine.read`; `target` names what was read.
     """
-    with session.open(Notes) as notes:
-        notes.read(action, target, detail)
+    with session.open(Audit) as audit:
+        audit.record_read(action, target, detail)
 
 
 def without(row: dict[str, Any], *names: str) -> dict[str, Any]:

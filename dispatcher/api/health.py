@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 
 from dispatcher.operators.common.pool import OperatorPool
-from dispatcher.operators.database.ready import Ready
+from dispatcher.operators.database.store import Database
 from dispatcher.shared.clock import seconds
 from dispatcher.shared.errors import StoreUnavailableError
 from sink.contract.exits import CommandError
@@ -37,8 +37,8 @@ class Readiness:
 
     def _look(self) -> list[str]:
         try:
-            with self._pool.lend(Ready, "api") as store:
-                misfit = store.misfit()
+            with self._pool.lend(Database, "api") as store:
+                misfit = store.schema_mismatch()
         except (StoreUnavailableError, CommandError):
             # The caller has no token, so the database's message is not passed on.
             return ["the database does not answer"]

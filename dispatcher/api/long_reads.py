@@ -15,7 +15,7 @@ from fastapi import Request
 from starlette.exceptions import HTTPException
 
 from dispatcher.api.access import Session
-from dispatcher.operators.database.ready import Ready
+from dispatcher.operators.database.store import Database
 from dispatcher.shared.errors import StoreUnavailableError
 
 SECONDS_MAX = 30.0
@@ -65,7 +65,7 @@ def long_read(request: Request, session: Session, since: datetime | None) -> Ite
         )
     turns: ExclusiveRun = request.app.state.long_reads
     with turns.turn():
-        with session.open(Ready):
+        with session.open(Database):
             """Raises the usual error if the database is unavailable."""
         ends_at = time.monotonic() + SECONDS_MAX
 

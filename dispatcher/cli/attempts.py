@@ -16,11 +16,11 @@ from dispatcher.cli.options import (
 )
 from dispatcher.cli.output import display, print_json, print_rows, shortened, visible
 from dispatcher.operators.attempts.store import (
-    LOOK_AT_MAX,
+    SCAN_MAX,
     AttemptPlace,
+    Attempts,
     NewestPlace,
     Wanted,
-    attempts,
 )
 from dispatcher.operators.common.session import Row
 from sink.contract.exits import CommandError, ExitCode
@@ -84,7 +84,7 @@ def list_(
     parsed = _parsed(key, subject, sequence)
     place, newest = _place(before, all_subjects=parsed is None and subject is None)
     older: AttemptPlace | NewestPlace | None
-    with attempts(dsn) as store:
+    with Attempts.connect(dsn) as store:
         if parsed is not None:
             rows, older = store.of_key(parsed, wanted, limit=limit, before=place)
         elif subject is not None:
@@ -92,7 +92,7 @@ def list_(
                 subject, wanted, sequence=sequence, limit=limit, before=place
             )
         else:
-            rows, older = store.of_everybody(wanted, limit=limit, before=newest)
+            rows, older = store.of_all_subjects(wanted, limit=limit, before=newest)
     if not rows and older is None:
         raise CommandError(
             "no attempt matches. Nothing was changed; `holdfast why` shows what an entry waits"
@@ -105,7 +105,7 @@ def list_(
     seen = [{**row, "subject": visible(row["subject"]), "detail": _detail(row)} for row in rows]
     print_rows(seen, _COLUMNS, "Attempts")
     if older is not None:
-        said = "older rows" if rows else f"none of the newest {LOOK_AT_MAX:,} matches; older rows"
+        said = "older rows" if rows else f"none of the newest {SCAN_MAX:,} matches; older rows"
         typer.echo(f"{said}: --before {older}")
 
 

@@ -7,7 +7,7 @@ import typer
 
 from dispatcher.cli.options import AsJson, BeforeId, Dsn, Limit, moment_of
 from dispatcher.cli.output import print_json, print_rows, shortened, visible
-from dispatcher.operators.audit.store import WantedActions, audit
+from dispatcher.operators.audit.store import Audit, WantedActions
 from dispatcher.operators.common.session import Row
 from sink.contract.exits import CommandError, ExitCode
 
@@ -61,7 +61,7 @@ def list_(
             " changed.",
             ExitCode.USAGE,
         )
-    with audit(dsn) as store:
+    with Audit.connect(dsn) as store:
         rows, older = store.actions(wanted, limit=limit, before=before)
     if not rows:
         raise CommandError(

@@ -8,7 +8,7 @@ import typer
 from dispatcher.cli.options import NUMBER_MAX, AsJson, Dsn, Limit, QueryId, query_id_of
 from dispatcher.cli.output import counted, display, print_facts, print_json, print_rows, shortened
 from dispatcher.operators.common.session import Row
-from dispatcher.operators.streams.store import lineage
+from dispatcher.operators.streams.store import Streams
 
 app = typer.Typer(help="Batches: list, show, compare a diverged replay.", no_args_is_help=True)
 
@@ -42,7 +42,7 @@ def list_(
 ) -> None:
     """List the batches of one checkpoint, the newest first."""
     given = query_id_of(query_id)
-    with lineage(dsn) as store:
+    with Streams.connect(dsn) as store:
         meant, rows = store.page(stream, given, limit=limit, before=before)
     older = rows[-1]["batch_id"] if len(rows) == limit else None
     if as_json:
@@ -63,7 +63,7 @@ def show(
 ) -> None:
     """Show a batch: its ledger row, its source offsets, and the delivery state of its entries."""
     given = query_id_of(query_id)
-    with lineage(dsn) as store:
+    with Streams.connect(dsn) as store:
         found = store.batch(stream, batch_id, given)
     if as_json:
         print_json(found)
@@ -94,7 +94,7 @@ def diff(
     sequence that its key got then, or with `null`.
     """
     given = query_id_of(query_id)
-    with lineage(dsn) as store:
+    with Streams.connect(dsn) as store:
         found = store.divergence(stream, batch_id, given, number=number, limit=limit)
     if as_json:
         print_json(found)

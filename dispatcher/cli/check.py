@@ -20,13 +20,12 @@ from dispatcher.cli.options import (
 from dispatcher.cli.output import display, print_json, visible
 from dispatcher.operators.check.actions import Watch, compare_receipts, judge_order
 from dispatcher.operators.check.actions import check as run_check
-from dispatcher.operators.check.report import Checked, Violation
-from dispatcher.operators.check.rules import INVARIANT, MEANING
-from dispatcher.operators.check.store import Range, checks
+from dispatcher.operators.check.rules import INVARIANT, MEANING, Checked, Violation
+from dispatcher.operators.check.store import Checks, Range
 from dispatcher.operators.check.views import as_rows, violated
-from dispatcher.operators.config.here import reference_rule
+from dispatcher.operators.config.environment import reference_rule
 from dispatcher.operators.receipts.inbox import inbox_tables
-from dispatcher.operators.receipts.store import Sent, Wanted, sent
+from dispatcher.operators.receipts.store import Sent, Wanted
 from dispatcher.outbound.endpoint import EndpointRow
 from sink.contract.exits import CommandError, ExitCode
 
@@ -70,12 +69,12 @@ def check(
     """
     begin, end = moment_or_span("--since", since, _usage), moment_or_span("--until", until, _usage)
     checked = Checked(limit)
-    with checks(dsn) as store, checks(dsn) as beside, _progress() as watch:
+    with Checks.connect(dsn) as store, Checks.connect(dsn) as beside, _progress() as watch:
         range_ = store.range(begin, end, endpoint, stream)
         checked_endpoint = None if receiver is None else _receiver_endpoint(range_)
         run_check((store, beside), range_, checked, watch)
     if receiver is not None and checked_endpoint is not None:
-        with sent(dsn) as side:
+        with Sent.connect(dsn) as side:
             _compare_receiver(side, range_, checked_endpoint, receiver, schema, checked)
     if checked.empty and checked.holds:
         raise CommandError(

@@ -7,9 +7,9 @@ import typer
 
 from dispatcher.cli.options import AsJson, Dsn
 from dispatcher.cli.output import display, print_json, print_rows, visible
-from dispatcher.operators.config import here, settings
+from dispatcher.operators.config import environment, settings
 from dispatcher.operators.config.rules import Check, Database, exit_code, judge
-from dispatcher.operators.config.store import libpq_version, look
+from dispatcher.operators.config.store import examine, libpq_version
 from sink.contract.exits import ExitCode
 
 app = typer.Typer(
@@ -27,13 +27,13 @@ def show(context: typer.Context, dsn: Dsn = None, as_json: AsJson = False) -> No
 
     Passwords are hidden. Checks nothing and always exits with code 0; see `config check`.
     """
-    database, endpoints = look(dsn)
-    engine, fault = here.engine()
+    database, endpoints = examine(dsn)
+    engine, fault = environment.engine()
     content = {
         "settings": _settings(context, database),
         "libpq_variables": settings.libpq_variables(os.environ),
-        "unknown_variables": list(settings.unknown(os.environ, here.variables(endpoints))),
-        "versions": here.versions(libpq_version()),
+        "unknown_variables": list(settings.unknown(os.environ, environment.variables(endpoints))),
+        "versions": environment.versions(libpq_version()),
         "engine": engine,
         "engine_fault": fault,
         "database": {
@@ -58,13 +58,13 @@ def check(dsn: Dsn = None, as_json: AsJson = False) -> None:
     Run it where the dispatcher runs, because it reads the secrets. Exit code 0: valid; 4: something
     needs a person; 1: commands cannot work.
     """
-    database, endpoints = look(dsn)
+    database, endpoints = examine(dsn)
     checks = judge(
-        settings.unknown(os.environ, here.variables(endpoints)),
+        settings.unknown(os.environ, environment.variables(endpoints)),
         settings.unfit(os.environ),
-        here.engine(),
+        environment.engine(),
         database,
-        here.references(endpoints),
+        environment.references(endpoints),
     )
     if as_json:
         print_json({"checks": [_row(each) for each in checks]})

@@ -7,8 +7,8 @@ import typer
 from dispatcher.cli.options import AsJson, Dsn
 from dispatcher.cli.output import display, print_json, print_needs, print_rows, visible
 from dispatcher.operators.common.session import Row
-from dispatcher.operators.common.spans import span
-from dispatcher.operators.database.store import database as database_store
+from dispatcher.operators.common.text import span
+from dispatcher.operators.database.store import Database
 from sink.contract.exits import ExitCode
 
 _SNAPSHOTS = ("kind", "pid", "application", "state", "age", "query")
@@ -25,8 +25,8 @@ def database(dsn: Dsn = None, as_json: AsJson = False) -> None:
     Exit code 4 when something needs a person: an old snapshot, or too few partitions ahead. To
     check that the server is durable, use `holdfast db doctor`.
     """
-    with database_store(dsn) as store:
-        found = store.look()
+    with Database.connect(dsn) as store:
+        found = store.report()
     if as_json:
         print_json(found)
     else:

@@ -27,7 +27,7 @@ from dispatcher.cli.output import (
 )
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.dead_letters.rules import what_helps, what_it_holds
-from dispatcher.operators.dead_letters.store import Filter, dead_letters, resolved
+from dispatcher.operators.dead_letters.store import DeadLetters, Filter, resolved
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import DeadReason
 
@@ -73,7 +73,7 @@ def list_(
 ) -> None:
     """List dead letters, the newest first, without their bodies."""
     wanted = _filter(endpoint, subject, reason, open_, resolved_)
-    with dead_letters(dsn) as store:
+    with DeadLetters.connect(dsn) as store:
         rows = store.newest(wanted, limit=limit, before=before)
     older = rows[-1]["id"] if len(rows) == limit else None
     if as_json:
@@ -90,7 +90,7 @@ def list_(
 @app.command()
 def show(number: Number, dsn: Dsn = None, as_json: AsJson = False) -> None:
     """Show one: its body, its attempts, what it holds up, and what can be done."""
-    with dead_letters(dsn) as store:
+    with DeadLetters.connect(dsn) as store:
         row = store.one(number)
     holds, advice = what_it_holds(row), what_helps(row)
     if as_json:
@@ -131,7 +131,7 @@ def export(
     A body is null if its partition was dropped.
     """
     wanted = _filter(endpoint, subject, reason, open_, resolved_)
-    with dead_letters(dsn) as store, store.export(wanted) as (count, rows):
+    with DeadLetters.connect(dsn) as store, store.export(wanted) as (count, rows):
         if not count:
             raise CommandError(
                 "no dead letter matches; nothing was written.", ExitCode.NOTHING_MATCHED
@@ -158,7 +158,7 @@ def dismiss(
     go out without it.
     """
     why = reason_of(reason)
-    with dead_letters(dsn) as store:
+    with DeadLetters.connect(dsn) as store:
         done, before = store.dismiss(ids, why, skip=skip)
     if as_json:
         print_json({"dismissed": done, "resolved_before": before})

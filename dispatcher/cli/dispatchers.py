@@ -5,8 +5,8 @@ import typer
 from dispatcher.cli.options import AsJson, Dsn
 from dispatcher.cli.output import print_json, print_rows, visible
 from dispatcher.operators.common.session import Row
-from dispatcher.operators.common.spans import span
-from dispatcher.operators.dispatchers.store import dispatchers
+from dispatcher.operators.common.text import span
+from dispatcher.operators.dispatchers.store import Dispatchers
 from sink.contract.exits import CommandError, ExitCode
 
 app = typer.Typer(help="Dispatcher processes, running and crashed.", no_args_is_help=True)
@@ -20,7 +20,7 @@ def list_(dsn: Dsn = None, as_json: AsJson = False) -> None:
 
     A dispatcher that stopped normally is not listed; one that crashed stays listed as `dead`.
     """
-    with dispatchers(dsn) as store:
+    with Dispatchers.connect(dsn) as store:
         rows = store.instances()
     if not rows:
         raise CommandError(

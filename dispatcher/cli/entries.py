@@ -31,8 +31,7 @@ from dispatcher.cli.output import (
 )
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.entries.rules import Stage
-from dispatcher.operators.entries.store import LOOKS_AT_MAX, Place, Wanted, entries
-from dispatcher.operators.entries.tail import tail
+from dispatcher.operators.entries.store import SCAN_MAX, Entries, Place, Tail, Wanted
 from sink.contract.exits import CommandError, ExitCode
 
 app = typer.Typer(help="Entries: list the newest, show one, follow new ones.", no_args_is_help=True)
@@ -91,7 +90,7 @@ def list_(
         until=moment_of("--until", until),
     )
     place = None if before is None else Place.of(before)
-    with entries(dsn) as store:
+    with Entries.connect(dsn) as store:
         rows, older = store.newest(wanted, limit=limit, before=place)
     if not rows and older is None:
         raise CommandError(
@@ -106,7 +105,7 @@ def list_(
         print_rows([{**row, "subject": visible(row["subject"])} for row in rows], _LIST, "Entries")
     if older is not None:
         if len(rows) < limit:
-            typer.echo(f"{LOOKS_AT_MAX} entries were scanned for this page")
+            typer.echo(f"{SCAN_MAX} entries were scanned for this page")
         typer.echo(f"older rows: --before {older}")
 
 
@@ -118,7 +117,7 @@ def show(
 ) -> None:
     """Show an entry: its body, its batch, and its delivery state at each endpoint."""
     wanted = key_of(key)
-    with entries(dsn) as store:
+    with Entries.connect(dsn) as store:
         found = store.entry(wanted)
     if as_json:
         print_json(found)
@@ -187,7 +186,7 @@ def follow(
 ) -> None:
     """Print the newest entries without their bodies, one per line, the newest last."""
     wanted = Wanted(subject=subject, type=type_, stream=stream)
-    with tail(dsn) as store, open_output(None) as out:
+    with Tail.connect(dsn) as store, open_output(None) as out:
         _print(store.begin(wanted, lines), out, as_json=as_json)
         try:
             while follow_:

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dispatcher.operators.common.session import Row
-from dispatcher.operators.common.words import visible
+from dispatcher.operators.common.text import visible
 from sink.contract.canonical import rfc3339
 from sink.contract.exits import CommandError, ExitCode
 

@@ -7,11 +7,8 @@ import typer
 from dispatcher.cli.options import AsJson, Dsn
 from dispatcher.cli.output import console, counted, display, print_json, print_needs, print_rows
 from dispatcher.operators.common.session import Row
-from dispatcher.operators.common.spans import span
-from dispatcher.operators.overview.store import MINUTES_MAX
-from dispatcher.operators.overview.store import overview as overview_store
-from dispatcher.operators.overview.views import standing
-from dispatcher.operators.streams.operator import operator_store
+from dispatcher.operators.common.text import span
+from dispatcher.operators.overview.store import MINUTES_MAX, Overview
 from sink.contract.exits import ExitCode
 
 _STREAMS = ("name", "query_id", "epoch", "last_batch_id", "last_written_at")
@@ -26,8 +23,8 @@ def status(dsn: Dsn = None, as_json: AsJson = False) -> None:
 
     Exit code 4 when something needs a person; each case is listed at the end with its command.
     """
-    with operator_store(dsn) as store:
-        report = standing(store)
+    with Overview.connect(dsn) as store:
+        report = store.status()
     if as_json:
         print_json(report)
     else:
@@ -47,7 +44,7 @@ def overview(
 
     Exit code 4 when something needs a person; each case is listed with its command.
     """
-    with overview_store(dsn) as store:
+    with Overview.connect(dsn) as store:
         found = store.overview(minutes)
     if as_json:
         print_json(found)

@@ -8,7 +8,7 @@ import typer
 from dispatcher.cli.options import AsJson, BeforeTime, Dsn, Limit, Reason, moment_of, reason_of
 from dispatcher.cli.output import print_facts, print_json, print_rows, visible
 from dispatcher.operators.common.session import Row
-from dispatcher.operators.proposals.store import proposals
+from dispatcher.operators.proposals.store import Proposals
 from dispatcher.shared.text import last_word
 
 app = typer.Typer(
@@ -42,7 +42,7 @@ def list_(
 ) -> None:
     """List proposals, the newest first."""
     moment = moment_of("--before", before)
-    with proposals(dsn) as store:
+    with Proposals.connect(dsn) as store:
         rows = store.proposals(limit=limit, before=moment, target=target, open_=open_)
     older = rows[-1]["created_at"] if len(rows) == limit else None
     if as_json:
@@ -57,7 +57,7 @@ def list_(
 @app.command()
 def show(proposal: ProposalId, dsn: Dsn = None, as_json: AsJson = False) -> None:
     """Show a proposal with exactly what it would do. Read it before you approve it."""
-    with proposals(dsn) as store:
+    with Proposals.connect(dsn) as store:
         row = store.proposal(store.find_proposal(proposal))
     if as_json:
         print_json(row)
@@ -72,7 +72,7 @@ def show(proposal: ProposalId, dsn: Dsn = None, as_json: AsJson = False) -> None
 def approve(proposal: ProposalId, reason: Reason, dsn: Dsn = None, as_json: AsJson = False) -> None:
     """Approve, as a second person, what another person proposed. See `show` for its details."""
     why = reason_of(reason)
-    with proposals(dsn) as store:
+    with Proposals.connect(dsn) as store:
         row = store.approve(store.find_proposal(proposal), why)
     _print_state(row, as_json=as_json)
 
@@ -81,7 +81,7 @@ def approve(proposal: ProposalId, reason: Reason, dsn: Dsn = None, as_json: AsJs
 def cancel(proposal: ProposalId, reason: Reason, dsn: Dsn = None, as_json: AsJson = False) -> None:
     """Cancel a proposal, approved or not."""
     why = reason_of(reason)
-    with proposals(dsn) as store:
+    with Proposals.connect(dsn) as store:
         row = store.cancel(store.find_proposal(proposal), why)
     _print_state(row, as_json=as_json)
 

@@ -19,8 +19,8 @@ from dispatcher.cli.options import (
     receiver_dsn,
 )
 from dispatcher.cli.output import display, print_json, visible
-from dispatcher.operators.config.here import reference_rule
-from dispatcher.operators.receipts.comparing import (
+from dispatcher.operators.config.environment import reference_rule
+from dispatcher.operators.receipts.actions import (
     Watch,
     compare_received,
     compare_sent,
@@ -28,7 +28,7 @@ from dispatcher.operators.receipts.comparing import (
 )
 from dispatcher.operators.receipts.inbox import inbox_tables
 from dispatcher.operators.receipts.rules import MEANING, Difference, Finding, Here, Tally
-from dispatcher.operators.receipts.store import Sent, Wanted, sent
+from dispatcher.operators.receipts.store import Sent, Wanted
 from dispatcher.operators.receipts.views import (
     PROOFS,
     as_rows,
@@ -79,7 +79,7 @@ def receipts(
         raise _usage("--receiver and --inquiry exclude each other.")
     begin, end = moment_or_span("--since", since, _usage), moment_or_span("--until", until, _usage)
     tally = Tally(limit)
-    with sent(dsn) as store:
+    with Sent.connect(dsn) as store:
         row = store.endpoint(endpoint)
         hashed = receiver is not None or inquiry is not None
         wanted = store.wanted(row.endpoint.id, begin, end, subject, hashed=hashed)

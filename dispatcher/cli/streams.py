@@ -8,8 +8,8 @@ import typer
 
 from dispatcher.cli.options import AsJson, Dsn, Reason, query_id_of, reason_of
 from dispatcher.cli.output import console, counted, display, print_facts, print_json, print_rows
-from dispatcher.operators.streams.operator import Row, operator_store
-from dispatcher.operators.streams.store import lineage
+from dispatcher.operators.common.session import Row
+from dispatcher.operators.streams.store import Streams
 from sink.contract.checkpoint import local_folder
 from sink.contract.exits import CommandError, ExitCode
 
@@ -37,7 +37,7 @@ _DIVERGENCES = (
 @app.command("list")
 def list_(dsn: Dsn = None, as_json: AsJson = False) -> None:
     """List the streams, each with its adopted query id and newest batch."""
-    with operator_store(dsn) as store:
+    with Streams.connect(dsn) as store:
         rows = store.streams()
     if as_json:
         print_json(rows)
@@ -48,7 +48,7 @@ def list_(dsn: Dsn = None, as_json: AsJson = False) -> None:
 @app.command()
 def show(name: Name, dsn: Dsn = None, as_json: AsJson = False) -> None:
     """Show a stream: its checkpoint and run, its newest batches, and what needs attention."""
-    with lineage(dsn) as store:
+    with Streams.connect(dsn) as store:
         found = store.stream(name)
     if as_json:
         print_json(found)
@@ -85,7 +85,7 @@ def adopt(
     if wanted is None:
         raise CommandError("--query-id is missing. Nothing was changed.", ExitCode.USAGE)
     why = reason_of(reason)
-    with operator_store(dsn) as store:
+    with Streams.connect(dsn) as store:
         row = store.adopt(
             name,
             wanted,

@@ -8,10 +8,9 @@ import typer
 from dispatcher.cli.options import AsJson, Dsn, Limit, Reason, moment_of, reason_of
 from dispatcher.cli.output import display, print_facts, print_json, print_rows, shortened, visible
 from dispatcher.operators.common.session import Row
-from dispatcher.operators.subjects.repair import By, repair_commands
-from dispatcher.operators.subjects.repair_store import repairs
-from dispatcher.operators.subjects.skip_gap import passing
-from dispatcher.operators.subjects.store import WAITING_MAX, Held, WantedSubjects, subjects
+from dispatcher.operators.subjects.rules import By, repair_commands
+from dispatcher.operators.subjects.skip_gap import Passing
+from dispatcher.operators.subjects.store import WAITING_MAX, Held, Repairs, Subjects, WantedSubjects
 from dispatcher.shared.text import last_word, shell_word
 from sink.contract.exits import CommandError, ExitCode
 
@@ -75,7 +74,7 @@ def list_(
     """
     for text in (prefix, after or ""):
         _check_name(text)
-    with subjects(dsn) as store:
+    with Subjects.connect(dsn) as store:
         wanted = WantedSubjects(prefix, held, silenced)
         rows, further = store.subjects(wanted, limit=limit, after=after)
     if not rows and further is None:
@@ -97,7 +96,7 @@ def show(
 ) -> None:
     """Show a subject: its lanes and its newest entries. Exit code 3: no such subject."""
     _check_name(subject)
-    with subjects(dsn) as store:
+    with Subjects.connect(dsn) as store:
         found = store.subject(subject)
     if as_json:
         print_json(found)
@@ -122,7 +121,7 @@ def pass_(
     """
     _check_name(subject)
     why = reason_of(reason)
-    with passing(dsn) as store:
+    with Passing.connect(dsn) as store:
         done = store.pass_missing(subject, endpoint, why)
     if as_json:
         print_json(done)
@@ -180,7 +179,7 @@ def repair(
             "give --stream, or --proposal without other options. Nothing was changed.",
             ExitCode.USAGE,
         )
-    with repairs(dsn) as store:
+    with Repairs.connect(dsn) as store:
         if stream is None:
             done = store.apply_repair(subject, store.find_proposal(str(proposal)), why)
             if as_json:

@@ -22,9 +22,13 @@ from dispatcher.cli.options import (
 from dispatcher.cli.output import counted, display, print_json, print_rows, shortened, visible
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.suppressed.actions import write_overtaken
-from dispatcher.operators.suppressed.overtaken import write_command
-from dispatcher.operators.suppressed.overtaken_store import overtaken
-from dispatcher.operators.suppressed.store import Place, Wanted, suppressed
+from dispatcher.operators.suppressed.rules import write_command
+from dispatcher.operators.suppressed.store import (
+    OvertakenDecisions,
+    Place,
+    SuppressedDecisions,
+    Wanted,
+)
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.requeue import writer
 from sink.contract.states import SuppressedCause
@@ -78,7 +82,7 @@ def list_(
         until=moment_of("--until", until),
     )
     place = None if before is None else Place.of(before)
-    with suppressed(dsn) as store:
+    with SuppressedDecisions.connect(dsn) as store:
         rows, older = store.newest(wanted, limit=limit, before=place)
     if not rows:
         raise CommandError(
@@ -99,7 +103,7 @@ def show(
 ) -> None:
     """Show a suppressed decision with its content. Exit code 3: the key was not suppressed."""
     wanted = key_of(key)
-    with suppressed(dsn) as store:
+    with SuppressedDecisions.connect(dsn) as store:
         found = store.decision(wanted)
     if as_json:
         print_json(found)
@@ -137,7 +141,7 @@ def write(
             ExitCode.USAGE,
         )
     writer()  # Report a missing package before anything is proposed.
-    with overtaken(dsn) as store:
+    with OvertakenDecisions.connect(dsn) as store:
         if proposal is not None:
             done = write_overtaken(dsn, store, wanted, store.find_proposal(proposal), why)
             if as_json:

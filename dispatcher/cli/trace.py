@@ -8,8 +8,8 @@ import typer
 from dispatcher.cli.options import AsJson, Dsn, KeyArgument, key_of
 from dispatcher.cli.output import counted, display, print_json, shortened, visible
 from dispatcher.operators.common.session import Row
-from dispatcher.operators.common.spans import between
-from dispatcher.operators.trace.store import ATTEMPTS_MAX, trace
+from dispatcher.operators.common.text import between
+from dispatcher.operators.trace.store import ATTEMPTS_MAX, Trace
 from sink.contract.money import money
 
 _MOMENT = len("2026-11-02T12:15:00.000000Z")
@@ -30,7 +30,7 @@ def show(
     Exit code 3: no entry is stored under the key; `holdfast why` shows what is known about it.
     """
     wanted = key_of(key)
-    with trace(dsn) as store:
+    with Trace.connect(dsn) as store:
         found = store.trace(wanted, body=body)
     if as_json:
         print_json(found)

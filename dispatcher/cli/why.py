@@ -8,7 +8,7 @@ import typer
 from dispatcher.cli.options import NUMBER_MAX, AsJson, Dsn, OfEndpoint
 from dispatcher.cli.output import display, print_json, visible
 from dispatcher.operators.why.rules import Answer, Verdict
-from dispatcher.operators.why.store import Explained, Here, why
+from dispatcher.operators.why.store import Explained, Here, Why
 from dispatcher.operators.why.views import as_row
 from sink.contract.canonical import NotCanonical, canonical_json
 from sink.contract.exits import CommandError, ExitCode
@@ -41,7 +41,7 @@ def explain(
     Exit code 0: delivered or in progress; 4: a person is needed; 3: never seen.
     """
     key, named = _key_of(what) if sequence is None else (None, "")
-    with why(dsn) as store:
+    with Why.connect(dsn) as store:
         if key is not None:
             found = store.explain_key(key, named, endpoint)
         elif sequence is not None:

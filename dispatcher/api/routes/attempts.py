@@ -81,5 +81,5 @@ def list_attempts(
     bodies.allow(session, body=body)
     place = None if before is None else NewestPlace.of(before)
     with session.open(Attempts) as store:
-        rows, older = store.of_everybody(wanted, limit=limit, before=place)
+        rows, older = store.of_all_subjects(wanted, limit=limit, before=place)
     return page_of(session, rows, older, "attempts", body=body)

@@ -11,7 +11,7 @@ from dispatcher.api.access import Viewer
 from dispatcher.api.requests import AskBody, BatchId, Limit, Name, Number
 from dispatcher.api.responses import Count, KeyText, PagedByNumber, ResponseModel, Time
 from dispatcher.api.routes.streams import ListedBatch
-from dispatcher.operators.streams.store import Lineage
+from dispatcher.operators.streams.store import Streams
 from sink.contract.states import DivergenceSide, EndpointState, QuarantineReason
 
 router = APIRouter(prefix="/batches", tags=["batches"])
@@ -147,7 +147,7 @@ def list_batches(
     ] = None,
 ) -> BatchPage:
     """Return the batches of one checkpoint, the newest first."""
-    with session.open(Lineage) as store:
+    with session.open(Streams) as store:
         meant, rows = store.page(stream, query_id, limit=limit, before=before)
     older = rows[-1]["batch_id"] if len(rows) == limit else None
     return BatchPage.model_validate({"query_id": meant, "batches": rows, "next_before": older})
@@ -156,7 +156,7 @@ def list_batches(
 @router.get("/{stream}/{batch_id}", summary="Show a batch.")
 def show_batch(session: Viewer, stream: Name, batch_id: BatchId, query_id: QueryId = None) -> Batch:
     """Return a batch's ledger row, its source offsets, and the delivery state of its entries."""
-    with session.open(Lineage) as store:
+    with session.open(Streams) as store:
         return Batch.model_validate(store.batch(stream, batch_id, query_id))
 
 
@@ -174,7 +174,7 @@ def show_batch_diff(
 ) -> Difference:
     """Return what a replay would have written, next to what was written; 404 if none diverged."""
     bodies.allow(session, body=body)
-    with session.open(Lineage) as store:
+    with session.open(Streams) as store:
         found = store.divergence(stream, batch_id, query_id, number=divergence, limit=limit)
     if body:
         number = found["divergence"]["id"]

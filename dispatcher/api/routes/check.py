@@ -12,8 +12,8 @@ from dispatcher.api.requests import Limit, Name, Times
 from dispatcher.api.responses import Count, KeyText, ResponseModel, Time
 from dispatcher.api.settings import ApiSettings
 from dispatcher.operators.check.actions import check
-from dispatcher.operators.check.report import Checked
-from dispatcher.operators.check.store import checks
+from dispatcher.operators.check.rules import Checked
+from dispatcher.operators.check.store import Checks
 from dispatcher.operators.check.views import as_rows
 
 router = APIRouter(prefix="/check", tags=["checks"])
@@ -75,7 +75,7 @@ def run_check(
     """
     settings: ApiSettings = request.app.state.settings
     checked = Checked(limit)
-    with long_read(request, session, times.since) as watch, checks(settings.dsn) as store:
+    with long_read(request, session, times.since) as watch, Checks.connect(settings.dsn) as store:
         range_ = store.range(times.since or BACK_MAX, times.until or timedelta(0), endpoint, stream)
         check((store,), range_, checked, watch)
     return CheckResult.model_validate(as_rows(range_, checked))

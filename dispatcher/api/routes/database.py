@@ -91,7 +91,7 @@ class DatabaseNow(ResponseModel):
 def show_database(session: Viewer) -> DatabaseNow:
     """Return snapshots, sizes, partitions, connections and schema revision."""
     with session.open(Database) as store:
-        found = store.look()
+        found = store.report()
     if not session.may(AccessRole.OPERATOR):
         found["snapshots"] = [{**each, "query": ""} for each in found["snapshots"]]
     return DatabaseNow.model_validate(found)

@@ -9,7 +9,7 @@ from dispatcher.api.access import Admin, Operator, Viewer
 from dispatcher.api.requests import Because, Name, Reason, RequestBody
 from dispatcher.api.responses import Count, Json, ResponseModel, Time
 from dispatcher.operators.endpoints.actions import changed, made, refuse_references
-from dispatcher.operators.streams.operator import OperatorStore
+from dispatcher.operators.endpoints.store import Endpoints
 from dispatcher.outbound.headers import masked
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import AccessRole, BreakerState, EndpointState, EnvelopeStyle, OrderPolicy
@@ -91,14 +91,14 @@ class Endpoint(ListedEndpoint):
 @router.get("", summary="List endpoints.")
 def list_endpoints(session: Viewer) -> EndpointList:
     """Return every endpoint with its backlog."""
-    with session.open(OperatorStore) as store:
+    with session.open(Endpoints) as store:
         return EndpointList.model_validate({"endpoints": store.endpoints()})
 
 
 @router.get("/{name}", summary="Show an endpoint.")
 def show_endpoint(session: Viewer, name: Name) -> Endpoint:
     """Return an endpoint's settings, breaker, holds and backlog."""
-    with session.open(OperatorStore) as store:
+    with session.open(Endpoints) as store:
         return Endpoint.model_validate(store.endpoint(name))
 
 
@@ -230,7 +230,7 @@ NO_COLUMNS = {"reason", "from_beginning"}
 def add_endpoint(session: Admin, given: NewEndpoint) -> EndpointSettings:
     """Add an endpoint, by default for decisions from now on."""
     settings = made(given.name, given.columns())
-    with session.open(OperatorStore) as store:
+    with session.open(Endpoints) as store:
         store.add_endpoint(settings, from_beginning=given.from_beginning, reason=given.reason)
     return EndpointSettings(name=given.name, settings=masked(settings))
 
@@ -239,7 +239,7 @@ def add_endpoint(session: Admin, given: NewEndpoint) -> EndpointSettings:
 def set_endpoint(session: Admin, name: Named, given: Settings) -> EndpointChange:
     """Change settings. To change the types, pause the endpoint first; they apply from now on."""
     columns = given.columns()
-    with session.open(OperatorStore) as store:
+    with session.open(Endpoints) as store:
         done = store.set_endpoint(name, lambda row: changed(row, columns), given.reason)
     return EndpointChange(name=name, **done)
 
@@ -257,7 +257,7 @@ def rotate_secret(session: Admin, name: Named, given: Rotation) -> EndpointSecre
             ExitCode.USAGE,
         )
     refuse_references({"secret_refs": [given.to] if given.to else []})
-    with session.open(OperatorStore) as store:
+    with session.open(Endpoints) as store:
         refs = store.rotate_secret(name, given.to, finish=given.finish, reason=given.reason)
     return EndpointSecrets(name=name, secret_refs=refs)
 
@@ -266,7 +266,7 @@ def rotate_secret(session: Admin, name: Named, given: Rotation) -> EndpointSecre
 def pause_endpoint(session: Operator, name: Named, given: Because) -> EndpointStateNow:
     """Its entries wait in order. A disabled endpoint is changed by administrators only."""
     unless = None if session.may(AccessRole.ADMIN) else EndpointState.DISABLED
-    with session.open(OperatorStore) as store:
+    with session.open(Endpoints) as store:
         row = store.set_endpoint_state(name, EndpointState.PAUSED, given.reason, unless=unless)
     return EndpointStateNow.model_validate(row)
 
@@ -275,7 +275,7 @@ def pause_endpoint(session: Operator, name: Named, given: Because) -> EndpointSt
 def resume_endpoint(session: Operator, name: Named, given: Because) -> EndpointStateNow:
     """Waiting entries are sent in order. A disabled endpoint is resumed by administrators only."""
     unless = None if session.may(AccessRole.ADMIN) else EndpointState.DISABLED
-    with session.open(OperatorStore) as store:
+    with session.open(Endpoints) as store:
         row = store.set_endpoint_state(name, EndpointState.ACTIVE, given.reason, unless=unless)
     return EndpointStateNow.model_validate(row)
 
@@ -283,6 +283,6 @@ def resume_endpoint(session: Operator, name: Named, given: Because) -> EndpointS
 @router.post("/{name}/disable", summary="Stop sending until an administrator resumes it.")
 def disable_endpoint(session: Admin, name: Named, given: Because) -> EndpointStateNow:
     """As after a response 410. Its entries wait in order."""
-    with session.open(OperatorStore) as store:
+    with session.open(Endpoints) as store:
         row = store.set_endpoint_state(name, EndpointState.DISABLED, given.reason)
     return EndpointStateNow.model_validate(row)

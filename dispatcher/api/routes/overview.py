@@ -11,8 +11,6 @@ from dispatcher.api.responses import Count, ResponseModel, Seconds, Time
 from dispatcher.api.routes.endpoints import ListedEndpoint
 from dispatcher.api.routes.streams import ListedStream
 from dispatcher.operators.overview.store import MINUTES_MAX, Overview
-from dispatcher.operators.overview.views import standing
-from dispatcher.operators.streams.operator import OperatorStore
 from sink.contract.states import BreakerState, EndpointState
 
 router = APIRouter(prefix="/overview", tags=["status"])
@@ -182,5 +180,5 @@ def show_status(session: Viewer) -> Status:
     """Return what `holdfast status` shows. It sums over all batches; for a cheaper read see
     `/overview`.
     """
-    with session.open(OperatorStore) as store:
-        return Status.model_validate(standing(store))
+    with session.open(Overview) as store:
+        return Status.model_validate(store.status())

@@ -22,12 +22,14 @@ from dispatcher.api.requests import (
 from dispatcher.api.responses import PagedByNumber, ResponseModel, Time
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.quarantine.actions import (
+    Way,
     can_go_back,
     only_entries,
     open_among,
+    planned,
+    proposed,
     put_entries,
 )
-from dispatcher.operators.quarantine.by_hand import Way, planned, proposed
 from dispatcher.operators.quarantine.store import Filter, Quarantine
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import QuarantineReason, QuarantineResolution

@@ -11,9 +11,9 @@ from dispatcher.api.long_reads import BACK_MAX, long_read
 from dispatcher.api.requests import Name, Text, Times
 from dispatcher.api.responses import Count, ResponseModel, Time
 from dispatcher.api.settings import ApiSettings
-from dispatcher.operators.receipts.comparing import count_receipts
+from dispatcher.operators.receipts.actions import count_receipts
 from dispatcher.operators.receipts.rules import Tally
-from dispatcher.operators.receipts.store import sent
+from dispatcher.operators.receipts.store import Sent
 from dispatcher.operators.receipts.views import as_rows
 
 router = APIRouter(prefix="/receipts", tags=["checks"])
@@ -48,7 +48,7 @@ def count_endpoint_receipts(
     """
     settings: ApiSettings = request.app.state.settings
     tally = Tally(1)
-    with long_read(request, session, times.since) as watch, sent(settings.dsn) as store:
+    with long_read(request, session, times.since) as watch, Sent.connect(settings.dsn) as store:
         row = store.endpoint(endpoint)
         wanted = store.wanted(
             row.endpoint.id,

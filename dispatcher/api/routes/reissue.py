@@ -11,12 +11,12 @@ from dispatcher.api.access import Admin, Operator
 from dispatcher.api.requests import Because, Keys, Reason, RequestBody
 from dispatcher.api.responses import ResponseModel
 from dispatcher.api.routes.replays import Replay
-from dispatcher.operators.common.keys import few_keys_of
 from dispatcher.operators.common.person import lacks_approval
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.reissue.actions import planned_before, write_all, written_before
 from dispatcher.operators.reissue.store import Reissues
-from dispatcher.operators.replays.store import ReplayStore
+from dispatcher.operators.replays.rules import few_keys_of
+from dispatcher.operators.replays.store import Replays
 from sink.contract.key import Key
 
 router = APIRouter(prefix="/reissues", tags=["reissues"])
@@ -64,7 +64,7 @@ def plan_reissue(
     plan.
     """
     wanted = few_keys_of(given.keys)
-    with session.open(ReplayStore) as replays:
+    with session.open(Replays) as replays:
         row = planned_before(replays, replay_id, wanted, given.reason)
     if row is None:
         limit = request.app.state.settings.reissue_limit
@@ -75,7 +75,7 @@ def plan_reissue(
 @router.post("/{replay_id}/approve", summary="Approve a reissue that another person planned.")
 def approve_reissue(session: Admin, replay_id: PlanId, given: Because) -> Replay:
     """Approve as a second person. All tokens and logins of one owner count as one person."""
-    with session.open(ReplayStore) as replays:
+    with session.open(Replays) as replays:
         replays.show(replay_id)
         replays.approve(replay_id, given.reason)
     return _shown(session, replay_id)
@@ -87,7 +87,7 @@ def apply_reissue(
 ) -> ReissueAnswer:
     """Write what is not written yet. Nothing is written twice."""
     del given  # Required so that nobody applies a plan by accident; the plan has its own reason.
-    with session.open(ReplayStore) as replays:
+    with session.open(Replays) as replays:
         done_before = written_before(replays, replay_id)
     done: list[Row] = []
     if not done_before:
@@ -98,12 +98,12 @@ def apply_reissue(
 
 def _plan(session: Operator, id_: UUID, wanted: Sequence[UUID], reason: str, limit: int) -> Row:
     with session.open(Reissues) as store:
-        looks = [store.look(Key(key)) for key in wanted]
+        looks = [store.preview(Key(key)) for key in wanted]
         store.plan(looks, reason, limit=limit, id_=id_)
-    with session.open(ReplayStore) as replays:
+    with session.open(Replays) as replays:
         return replays.show(id_)
 
 
 def _shown(session: Operator, id_: UUID) -> Replay:
-    with session.open(ReplayStore) as replays:
+    with session.open(Replays) as replays:
         return Replay.model_validate(replays.show(id_))

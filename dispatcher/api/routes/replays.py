@@ -25,19 +25,19 @@ from dispatcher.api.requests import (
     Text,
 )
 from dispatcher.api.responses import Count, Json, KeyText, ResponseModel, Seconds, Time
-from dispatcher.operators.common.keys import few_keys_of, keys_of
 from dispatcher.operators.common.person import lacks_approval
 from dispatcher.operators.entries.store import Entries
-from dispatcher.operators.replays.actions import applied, planned
-from dispatcher.operators.replays.filter import ReplayFilter, ReplayScope
-from dispatcher.operators.replays.redeliver import (
+from dispatcher.operators.replays.actions import (
     NOT_APPLIED,
     NOTHING_TO_DO,
+    applied,
     plan_of_keys,
+    planned,
     redelivered_before,
     standing_of,
 )
-from dispatcher.operators.replays.store import ReplayStore
+from dispatcher.operators.replays.rules import ReplayFilter, ReplayScope, few_keys_of, keys_of
+from dispatcher.operators.replays.store import Replays
 from dispatcher.operators.replays.views import item_row
 from sink.contract.exits import CommandError
 from sink.contract.states import (
@@ -188,7 +188,7 @@ def list_replays(
     ] = None,
 ) -> ReplayPage:
     """Return replays and reissues, the newest first."""
-    with session.open(ReplayStore) as store:
+    with session.open(Replays) as store:
         rows = list(store.list(limit=limit, before=before))
     older = rows[-1]["created_at"] if len(rows) == limit else None
     return ReplayPage.model_validate({"replays": rows, "next_before": older})
@@ -197,14 +197,14 @@ def list_replays(
 @router.get("/{id}", summary="Show a replay.")
 def show_replay(session: Viewer, id: ReplayId) -> Replay:  # noqa: A002 - the parameter's name
     """Return a replay as it was planned."""
-    with session.open(ReplayStore) as store:
+    with session.open(Replays) as store:
         return Replay.model_validate(store.show(id))
 
 
 @router.get("/{id}/status", summary="Show the progress of a replay.")
 def show_replay_status(session: Viewer, id: ReplayId) -> ReplayStatus:  # noqa: A002 - the parameter's name
     """Return a replay with its progress, and what holds it up at each endpoint."""
-    with session.open(ReplayStore) as store:
+    with session.open(Replays) as store:
         return ReplayStatus.model_validate(store.status(id))
 
 
@@ -218,7 +218,7 @@ def list_replay_items(
     ] = 0,
 ) -> ItemPage:
     """Return the items of a replay, in sending order."""
-    with session.open(ReplayStore) as store:
+    with session.open(Replays) as store:
         store.show(id)
         found = store.items(id, after=after, limit=limit)
     rows = [bodies.without_answers(item_row(each), "detail") for each in found]
@@ -306,7 +306,7 @@ def plan_replay(request: Request, session: Operator, replay_id: PlanId, given: N
     """Find what would be sent, and store it as a plan. Idempotent: the same request returns the
     same plan.
     """
-    with session.open(ReplayStore) as store:
+    with session.open(Replays) as store:
         row = planned(
             store,
             replay_id,
@@ -323,7 +323,7 @@ def plan_replay(request: Request, session: Operator, replay_id: PlanId, given: N
 @router.post("/{replay_id}/apply", summary="Apply a plan: the dispatchers send it.")
 def apply_replay(session: Operator, replay_id: PlanId, given: Because) -> ReplayProgress:
     """Start it; 409 if the plan is outdated. Idempotent."""
-    with session.open(ReplayStore) as store:
+    with session.open(Replays) as store:
         check_size(session, store.show(replay_id)["item_count"])
         return ReplayProgress.model_validate(applied(store, replay_id, given.reason))
 
@@ -331,7 +331,7 @@ def apply_replay(session: Operator, replay_id: PlanId, given: Because) -> Replay
 @router.post("/{replay_id}/approve", summary="Approve a replay that another person planned.")
 def approve_replay(session: Admin, replay_id: PlanId, given: Because) -> Replay:
     """Approve, as a second person, a plan that sends keys which receivers may have forgotten."""
-    with session.open(ReplayStore) as store:
+    with session.open(Replays) as store:
         store.show(replay_id)
         store.approve(replay_id, given.reason)
         return Replay.model_validate(store.show(replay_id))
@@ -340,7 +340,7 @@ def approve_replay(session: Admin, replay_id: PlanId, given: Because) -> Replay:
 @router.post("/{replay_id}/cancel", summary="Cancel a replay: nothing more of it is sent.")
 def cancel_replay(session: Operator, replay_id: PlanId, given: Because) -> ReplayProgress:
     """Requests in flight finish and are recorded."""
-    with session.open(ReplayStore) as store:
+    with session.open(Replays) as store:
         return ReplayProgress.model_validate(store.cancel(replay_id, given.reason))
 
 
@@ -415,7 +415,7 @@ def redeliver(
     wanted = few_keys_of(given.keys)
     with session.open(Entries) as entries:
         standing = standing_of(entries, wanted)
-    with session.open(ReplayStore) as store:
+    with session.open(Replays) as store:
         plan = plan_of_keys(
             store,
             replay_id,

@@ -9,8 +9,7 @@ from pydantic import Field
 from dispatcher.api.access import Admin, Viewer
 from dispatcher.api.requests import Name, Reason, RequestBody, Text
 from dispatcher.api.responses import Count, ResponseModel, Time
-from dispatcher.operators.streams.operator import OperatorStore
-from dispatcher.operators.streams.store import Lineage
+from dispatcher.operators.streams.store import Streams
 from sink.contract.states import EndpointState, QuarantineReason
 
 router = APIRouter(prefix="/streams", tags=["streams"])
@@ -127,14 +126,14 @@ class Stream(Adopted):
 @router.get("", summary="List streams.")
 def list_streams(session: Viewer) -> StreamList:
     """Return every stream with its newest batch."""
-    with session.open(OperatorStore) as store:
+    with session.open(Streams) as store:
         return StreamList.model_validate({"streams": store.streams()})
 
 
 @router.get("/{name}", summary="Show a stream.")
 def show_stream(session: Viewer, name: Name) -> Stream:
     """Return a stream with its totals, checkpoints, newest batches and what needs attention."""
-    with session.open(Lineage) as store:
+    with session.open(Streams) as store:
         return Stream.model_validate(store.stream(name))
 
 
@@ -168,7 +167,7 @@ def adopt_checkpoint(
     session: Admin, name: Annotated[Text, Path(description="The stream's name.")], given: Adoption
 ) -> AdoptedStream:
     """Existing decisions keep their keys; none is repeated. The current run is fenced."""
-    with session.open(OperatorStore) as store:
+    with session.open(Streams) as store:
         row = store.adopt(
             name, given.query_id, given.reason, found_in=lambda _: None, force=given.force
         )

@@ -14,10 +14,9 @@ from dispatcher.api.requests import Limit, Moment, Name, Number, Reason, Request
 from dispatcher.api.responses import Count, KeyText, ResponseModel, Time
 from dispatcher.api.routes.entries import ListedEntry
 from dispatcher.api.routes.why import Why, explaining
-from dispatcher.operators.subjects.repair import By
-from dispatcher.operators.subjects.repair_store import Repairs
+from dispatcher.operators.subjects.rules import By
 from dispatcher.operators.subjects.skip_gap import Passing
-from dispatcher.operators.subjects.store import Held, Subjects, WantedSubjects
+from dispatcher.operators.subjects.store import Held, Repairs, Subjects, WantedSubjects
 from dispatcher.operators.why.store import Why as Explains
 from dispatcher.shared.states import LaneState
 from sink.contract.exits import CommandError, ExitCode

@@ -24,8 +24,12 @@ from dispatcher.api.responses import KeyText as ShownKey
 from dispatcher.api.responses import Paged, ResponseModel, Time
 from dispatcher.api.routes.entries import EntryBatch
 from dispatcher.operators.suppressed.actions import write_overtaken
-from dispatcher.operators.suppressed.overtaken_store import OvertakenDecisions
-from dispatcher.operators.suppressed.store import Place, SuppressedDecisions, Wanted
+from dispatcher.operators.suppressed.store import (
+    OvertakenDecisions,
+    Place,
+    SuppressedDecisions,
+    Wanted,
+)
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import SuppressedCause
 

@@ -29,8 +29,8 @@ def explaining(session: Session, store: type[Store]) -> Iterator[Store]:
     Queries of other database sessions are included for operators only.
     """
     with session.open(store) as lent:
-        lent.tells_answers = False
-        lent.tells_queries = session.may(AccessRole.OPERATOR)
+        lent.shows_answers = False
+        lent.shows_queries = session.may(AccessRole.OPERATOR)
         yield lent
 
 

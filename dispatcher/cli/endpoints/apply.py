@@ -9,12 +9,16 @@ import typer
 from dispatcher.cli.endpoints.settings import differences, setting_text, usage
 from dispatcher.cli.options import AsJson, Dsn, confirm, reason_of, require_terminal
 from dispatcher.cli.output import counted, print_json, visible
-from dispatcher.operators.config.here import reference_fault
-from dispatcher.operators.endpoints.apply import endpoint_apply
-from dispatcher.operators.endpoints.file import EndpointFileError, Settings, parse
-from dispatcher.operators.endpoints.plan import Action, Step, plan
-from dispatcher.operators.endpoints.reach import fault_of
-from dispatcher.operators.endpoints.store import DEFAULTS
+from dispatcher.operators.config.environment import reference_fault
+from dispatcher.operators.endpoints.file import (
+    Action,
+    EndpointFileError,
+    Settings,
+    Step,
+    parse,
+    plan,
+)
+from dispatcher.operators.endpoints.store import DEFAULTS, Endpoints
 from dispatcher.outbound.headers import masked
 from sink.contract.exits import CommandError, ExitCode
 
@@ -47,7 +51,7 @@ def apply(
     """
     wanted = _read(files)
     why = "" if check else _reason(reason)
-    with endpoint_apply(dsn) as store:
+    with Endpoints.connect(dsn) as store:
         there, others = store.there(tuple(wanted))
         steps = plan(wanted, there)
         todo = [step for step in steps if step.action is not Action.NOTHING]
@@ -84,7 +88,7 @@ def _read(files: Sequence[str]) -> dict[str, Settings]:
         for endpoint, settings in found.items():
             if endpoint in wanted:
                 raise usage(f"{name}: endpoint {endpoint} is in more than one of the files.")
-            if fault := fault_of(settings) or reference_fault(settings):
+            if fault := reference_fault(settings):
                 raise usage(f"{name}: [endpoint.{endpoint}]: {fault}.")
         wanted |= found
     return wanted

@@ -9,9 +9,8 @@ from dispatcher.cli.endpoints import settings
 from dispatcher.cli.endpoints import test as endpoint_test
 from dispatcher.cli.options import AsJson, Dsn, Reason, reason_of
 from dispatcher.cli.output import print_json, print_rows, visible
-from dispatcher.operators.config.here import references
-from dispatcher.operators.endpoints.store import DEFAULTS
-from dispatcher.operators.streams.operator import operator_store
+from dispatcher.operators.config.environment import references
+from dispatcher.operators.endpoints.store import DEFAULTS, Endpoints
 from dispatcher.outbound.headers import LITERALS
 from sink.contract.states import EndpointState
 
@@ -73,7 +72,7 @@ def add(
             **settings.given({"url": url, "secret_ref": secret_ref, **options}),
         }
     )
-    with operator_store(dsn) as store:
+    with Endpoints.connect(dsn) as store:
         row = store.add_endpoint(wanted, from_beginning=from_beginning, reason=reason_of(reason))
     if as_json:
         print_json(row)
@@ -107,7 +106,7 @@ def set_(
         changes["types"] = []
     if not changes:
         raise settings.usage("there is nothing to set: give at least one option.")
-    with operator_store(dsn) as store:
+    with Endpoints.connect(dsn) as store:
         done = store.set_endpoint(
             name, lambda row: settings.whole(_merged(row, changes)), reason_of(reason)
         )
@@ -143,7 +142,7 @@ def rotate_secret(
         raise settings.usage("give --to with the new secret, or --finish to drop the old one.")
     if to is not None:
         settings.refuse_references({"secret_refs": [settings.checked_secret_ref(to)]})
-    with operator_store(dsn) as store:
+    with Endpoints.connect(dsn) as store:
         refs = store.rotate_secret(name, to, finish=finish, reason=reason_of(reason))
         row = store.endpoint(name)
     for each in references([row]):
@@ -161,7 +160,7 @@ def show(name: Name, dsn: Dsn = None, as_json: AsJson = False) -> None:
     """Show an endpoint's settings and state. Secrets are shown as references, literal headers
     masked.
     """
-    with operator_store(dsn) as store:
+    with Endpoints.connect(dsn) as store:
         row = store.endpoint(name)
     if as_json:
         print_json(row)
@@ -178,7 +177,7 @@ def backfill(name: Name, dsn: Dsn = None, as_json: AsJson = False) -> None:
 
     Idempotent.
     """
-    with operator_store(dsn) as store:
+    with Endpoints.connect(dsn) as store:
         lanes = store.backfill(name)
     if as_json:
         print_json({"name": name, "lanes": lanes})
@@ -189,7 +188,7 @@ def backfill(name: Name, dsn: Dsn = None, as_json: AsJson = False) -> None:
 @app.command("list")
 def list_(dsn: Dsn = None, as_json: AsJson = False) -> None:
     """List the endpoints with their backlog."""
-    with operator_store(dsn) as store:
+    with Endpoints.connect(dsn) as store:
         rows = store.endpoints()
     if as_json:
         print_json(rows)
@@ -220,7 +219,7 @@ def _set_state(
     name: str, state: EndpointState, reason: str, dsn: str | None, as_json: bool
 ) -> None:
     why = reason_of(reason)
-    with operator_store(dsn) as store:
+    with Endpoints.connect(dsn) as store:
         row = store.set_endpoint_state(name, state.value, why)
     if as_json:
         print_json(row)

@@ -5,35 +5,23 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
+from contextlib import suppress
+from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from typing import Annotated, Any, NamedTuple
-from urllib.parse import urlsplit
 
 import typer
 
 from dispatcher.cli.output import display
-from dispatcher.operators.config.here import reference_fault
-from dispatcher.operators.endpoints.reach import fault_of
-from dispatcher.operators.endpoints.values import header_fault, literal_fault, network
-from dispatcher.outbound.headers import LITERALS, is_reference
+from dispatcher.operators.config.environment import reference_fault
+from dispatcher.operators.endpoints.rules import CHECKS, BadValueError, complete
+from dispatcher.outbound.headers import LITERALS
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import EnvelopeStyle, OrderPolicy
-from sink.contract.wire import INQUIRY_PATH
-
-SCHEDULE_STEPS_MAX = 32
-
-TIMEOUT_SECONDS_MAX = 120
-
-BUDGET_SECONDS_MIN, BUDGET_SECONDS_MAX = 60, 30 * 86_400
-
-SLOW_START_SECONDS_MAX = 86_400
 
 KNOWN_TYPES = ("payout_hold.block", "payout_hold.release")
 
 NONE = "none"
-
-DEFAULT = "default"
 
 HEADER, LITERAL = "--header", "--header-literal"
 
@@ -45,12 +33,16 @@ Options = Mapping[str, Any]
 class Setting(NamedTuple):
     """An option of `endpoint add` and `set`."""
 
-    option: Any
-    """The annotation of its parameter."""
-
+    flag: str
     column: str
-    read: Callable[[Any], Any]
-    """Returns the column's value; raises `CommandError` for a value that is not valid."""
+    read: Callable[[Any], Any] = lambda value: value
+    """Returns the column's value in its unit; None and [] remove what is stored."""
+
+    unit: str = ""
+    """Follows the text of a fault."""
+
+    option: Any = None
+    """The annotation of the parameter, where both commands share it."""
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
@@ -85,23 +77,20 @@ def given(options: Mapping[str, Any]) -> dict[str, Any]:
     """
     columns: dict[str, Any] = {}
     for name, value in options.items():
-        reader = _READERS.get(name)
-        if reader is not None and value is not None and value != []:
-            column, read = reader
-            columns[column] = read(value)
+        setting = ALL.get(name)
+        if setting is not None and value is not None and value != []:
+            columns[setting.column] = _checked(setting, setting.read(value))
+    _note_unknown(columns.get("types", ()))
     refuse_references(columns)
     return columns
 
 
 def whole(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return an endpoint's settings, ready to be stored; raises `CommandError` if they do
-    not fit.
-    """
-    connect, total = settings["connect_timeout_ms"], settings["total_timeout_ms"]
-    settings = {**settings, "connect_timeout_ms": min(connect, total)}
-    if fault := fault_of(settings):
-        raise usage(f"{fault}.")
-    return settings
+    """Return the settings of an endpoint as they can be stored; raises `CommandError`."""
+    try:
+        return complete(settings)
+    except BadValueError as error:
+        raise usage(f"{error}.") from None
 
 
 def usage(message: str) -> CommandError:
@@ -115,6 +104,41 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
         f"{column.replace('_', ' ')}: {setting_text(value)} -> {setting_text(after[column])}"
         for column, value in before.items()
     ]
+
+
+def _checked(setting: Setting, value: Any) -> Any:
+    if value is None or value == []:
+        return value
+    removed = {}
+    if setting.flag == HEADER:
+        removed = {name: text for name, text in value.items() if not text}
+        value = {name: text for name, text in value.items() if text}
+    try:
+        checked = CHECKS[setting.column](value)
+    except BadValueError as error:
+        said = str(error).replace(LITERALS, LITERAL)
+        raise usage(f"{setting.flag} {said}{setting.unit}.") from None
+    return {**checked, **removed} if removed else checked
+
+
+def _note_unknown(types: Sequence[str]) -> None:
+    for type_ in types:
+        if type_ not in KNOWN_TYPES:
+            typer.echo(
+                f"note: {type_} is not a type of the exposure job; only entries of exactly this"
+                " type will be delivered.",
+                err=True,
+            )
+
+
+def _or_none(text: str) -> str | None:
+    return None if text == NONE else text
+
+
+def _milliseconds(seconds: float) -> int:
+    with suppress(ValueError, OverflowError):  # nan, inf
+        return round(seconds * 1000)
+    return -1
 
 
 def setting_text(value: Any) -> str:
@@ -135,68 +159,12 @@ def refuse_references(settings: Mapping[str, Any]) -> None:
 
 
 def checked_secret_ref(ref: str) -> str:
-    """Return the reference of a signing secret; raises `CommandError` if it is not one."""
-    if not is_reference(ref):
-        raise usage(
-            "a secret must be named as env:VAR or file:PATH; never put a secret on the command"
-            " line."
-        )
-    return ref
-
-
-def _secret_refs(refs: Sequence[str]) -> list[str]:
-    if len(refs) not in (1, 2) or len(refs) != len(set(refs)):
-        raise usage("an endpoint has one secret, or two different ones during a rotation.")
-    return [checked_secret_ref(ref) for ref in refs]
-
-
-def _url(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        _ = parts.port  # raises for an invalid port
-    except ValueError as error:
-        raise usage(f"--url is not a URL: {error}.") from None
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise usage("--url must be http:// or https:// with a host.")
-    if parts.username or parts.password or parts.fragment:
-        raise usage("--url must not hold a user, a password or a fragment.")
-    if not url.isascii() or any(ord(c) <= 32 or ord(c) == 127 for c in url):
-        raise usage("--url must be ASCII without spaces or control characters.")
-    if len(url) > 2048:
-        raise usage("--url has more than 2048 characters.")
-    return url
-
-
-def _milliseconds(option: str, seconds: float) -> int:
-    if not 0.001 <= seconds <= TIMEOUT_SECONDS_MAX:  # also refuses nan
-        raise usage(f"{option} must be 0.001 to {TIMEOUT_SECONDS_MAX} seconds.")
-    return round(seconds * 1000)
-
-
-def _types(types: Sequence[str]) -> list[str]:
-    for type_ in types:
-        if types.count(type_) > 1:
-            raise usage(f"--type {type_!r} is given twice.")
-        if not re.fullmatch(r"[a-zA-Z0-9_.]{1,128}", type_):
-            raise usage(f"--type {type_!r} is not a type: use 1 to 128 of a-z A-Z 0-9 _ .")
-        if type_ not in KNOWN_TYPES:
-            typer.echo(
-                f"note: {type_} is not a type of the exposure job; only entries of exactly this"
-                " type will be delivered.",
-                err=True,
-            )
-    return sorted(types)
-
-
-def _cidrs(cidrs: Sequence[str]) -> list[str]:
-    try:
-        return [] if [*cidrs] == [NONE] else [network(cidr) for cidr in cidrs]
-    except ValueError as error:
-        raise usage(f"--allow-cidr: {error}.") from None
+    """Return the reference of a new signing secret (`--to`); raises `CommandError`."""
+    [checked] = _checked(Setting("--to", "secret_refs"), [ref])
+    return str(checked)
 
 
 def _headers(option: str, texts: Sequence[str]) -> dict[str, str]:
-    """Parse --header (references, or an empty value to remove one) or --header-literal."""
     headers: dict[str, str] = {}
     for text in texts:
         given, separator, value = text.partition("=")
@@ -205,63 +173,39 @@ def _headers(option: str, texts: Sequence[str]) -> dict[str, str]:
             raise usage(f"{option} must be NAME=VALUE.")
         if name in headers:
             raise usage(f"{option} {name} is given twice.")
-        fault = header_fault(name, value, LITERAL) if option == HEADER and value else None
-        fault = literal_fault(name, value) if option == LITERAL else fault
-        if fault:
-            raise usage(f"{option} {fault}.")
         headers[name] = value
     return headers
 
 
-def _reference(option: str, reference: str) -> str | None:
-    if reference == NONE:
-        return None
-    if not is_reference(reference):
-        raise usage(f"{option} must be env:VAR or file:PATH, not the content itself.")
-    return reference
-
-
 def _schedule(schedule: str) -> list[int]:
     try:
-        seconds = [int(part) for part in schedule.split(",")]
+        return [int(part) for part in schedule.split(",")]
     except ValueError:
         raise usage("--schedule must be whole seconds, comma-separated.") from None
-    if not 1 <= len(seconds) <= SCHEDULE_STEPS_MAX or min(seconds) < 0 or max(seconds) > 7 * 86400:
-        raise usage(f"--schedule must be 1 to {SCHEDULE_STEPS_MAX} steps of 0 s to 7 days.")
-    return seconds
 
 
-def _seconds(option: str, text: str, least: int, most: int) -> int:
-    """Parse `90s`, `90m`, `12h` or `5d` to seconds."""
+def _seconds(option: str, text: str) -> int:
+    """Read `90s`, `90m`, `12h` or `5d`."""
     found = re.fullmatch(r"([0-9]{1,8})([smhd])", text, re.ASCII)
-    seconds = int(found[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86_400}[found[2]] if found else -1
-    if not least <= seconds <= most:
-        raise usage(f"{option} must be a time such as 90s, 5m, 12h or 5d: {least} s to {most} s.")
-    return seconds
-
-
-def _inquiry(path: str) -> str | None:
-    if path in (NONE, DEFAULT):
-        return INQUIRY_PATH if path == DEFAULT else None
-    if not re.fullmatch(r"/[!-~]{0,1023}", path) or set(path) & set("?#"):
-        raise usage(
-            f"--inquiry must be {DEFAULT}, {NONE}, or a path such as {INQUIRY_PATH}: ASCII, without"
-            " spaces, ? and #."
-        )
-    return path
+    if found is None:
+        raise usage(f"{option} must be a time such as 90s, 5m, 12h or 5d.")
+    return int(found[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86_400}[found[2]]
 
 
 SETTINGS = {
     "type_": Setting(
-        Annotated[
+        "--type",
+        "types",
+        option=Annotated[
             list[str] | None,
             typer.Option("--type", help="A type of entries to deliver; repeatable."),
         ],
-        "types",
-        _types,
     ),
     "allow_cidr": Setting(
-        Annotated[
+        "--allow-cidr",
+        "allow_cidrs",
+        read=lambda c: [] if [*c] == [NONE] else [*c],
+        option=Annotated[
             list[str] | None,
             typer.Option(
                 "--allow-cidr",
@@ -269,22 +213,24 @@ SETTINGS = {
                 " removes all.",
             ),
         ],
-        "allow_cidrs",
-        _cidrs,
     ),
     "header": Setting(
-        Annotated[
+        HEADER,
+        "headers",
+        read=partial(_headers, HEADER),
+        option=Annotated[
             list[str] | None,
             typer.Option(
                 "--header",
                 help="A header of each request: NAME=env:VAR or NAME=file:PATH; repeatable.",
             ),
         ],
-        "headers",
-        lambda texts: _headers(HEADER, texts),
     ),
     "header_literal": Setting(
-        Annotated[
+        LITERAL,
+        LITERALS,
+        read=partial(_headers, LITERAL),
+        option=Annotated[
             list[str] | None,
             typer.Option(
                 "--header-literal",
@@ -292,74 +238,82 @@ SETTINGS = {
                 " and masked in output. Not for secrets.",
             ),
         ],
-        LITERALS,
-        lambda texts: _headers(LITERAL, texts),
     ),
     "envelope": Setting(
-        Annotated[
+        "--envelope",
+        "envelope",
+        read=str,
+        option=Annotated[
             EnvelopeStyle | None,
             typer.Option(
                 "--envelope",
                 help="standard, or cloudevents: its attributes as headers. Default: standard.",
             ),
         ],
-        "envelope",
-        str,
     ),
     "ca": Setting(
-        Annotated[
+        "--ca",
+        "ca_ref",
+        read=_or_none,
+        option=Annotated[
             str | None,
             typer.Option(
                 "--ca",
                 help="Certificate authority of the receiver (PEM): env:VAR, file:PATH or none.",
             ),
         ],
-        "ca_ref",
-        lambda ref: _reference("--ca", ref),
     ),
     "client_cert": Setting(
-        Annotated[
+        "--client-cert",
+        "client_cert_ref",
+        read=_or_none,
+        option=Annotated[
             str | None,
             typer.Option(
                 "--client-cert", help="Client certificate (PEM): env:VAR, file:PATH or none."
             ),
         ],
-        "client_cert_ref",
-        lambda ref: _reference("--client-cert", ref),
     ),
     "client_key": Setting(
-        Annotated[
+        "--client-key",
+        "client_key_ref",
+        read=_or_none,
+        option=Annotated[
             str | None,
             typer.Option(
                 "--client-key",
                 help="Private key of the client certificate (PEM): env:VAR, file:PATH or none.",
             ),
         ],
-        "client_key_ref",
-        lambda ref: _reference("--client-key", ref),
     ),
     "total_timeout": Setting(
-        Annotated[
+        "--total-timeout",
+        "total_timeout_ms",
+        read=_milliseconds,
+        unit=" milliseconds",
+        option=Annotated[
             float | None,
             typer.Option(
                 "--total-timeout", help="Time limit of one attempt, in seconds. Default: 30."
             ),
         ],
-        "total_timeout_ms",
-        lambda value: _milliseconds("--total-timeout", value),
     ),
     "connect_timeout": Setting(
-        Annotated[
+        "--connect-timeout",
+        "connect_timeout_ms",
+        read=_milliseconds,
+        unit=" milliseconds",
+        option=Annotated[
             float | None,
             typer.Option(
                 "--connect-timeout", help="Time limit to connect, in seconds. Default: 5."
             ),
         ],
-        "connect_timeout_ms",
-        lambda value: _milliseconds("--connect-timeout", value),
     ),
     "concurrency": Setting(
-        Annotated[
+        "--concurrency",
+        "concurrency",
+        option=Annotated[
             int | None,
             typer.Option(
                 "--concurrency",
@@ -368,11 +322,11 @@ SETTINGS = {
                 help="Maximum number of concurrent requests. Default: 64.",
             ),
         ],
-        "concurrency",
-        int,
     ),
     "rate": Setting(
-        Annotated[
+        "--rate",
+        "rate_per_second",
+        option=Annotated[
             int | None,
             typer.Option(
                 "--rate",
@@ -381,21 +335,25 @@ SETTINGS = {
                 help="Maximum number of requests per second, over all dispatchers; 0: no limit.",
             ),
         ],
-        "rate_per_second",
-        lambda rate: rate or None,
     ),
     "schedule": Setting(
-        Annotated[
+        "--schedule",
+        "schedule_seconds",
+        read=_schedule,
+        unit=" seconds",
+        option=Annotated[
             str | None,
             typer.Option(
                 "--schedule", help="Delay before each retry, in seconds, comma-separated."
             ),
         ],
-        "schedule_seconds",
-        _schedule,
     ),
     "budget": Setting(
-        Annotated[
+        "--budget",
+        "budget_seconds",
+        read=partial(_seconds, "--budget"),
+        unit=" seconds",
+        option=Annotated[
             str | None,
             typer.Option(
                 "--budget",
@@ -403,11 +361,11 @@ SETTINGS = {
                 " Default: 5d.",
             ),
         ],
-        "budget_seconds",
-        lambda text: _seconds("--budget", text, BUDGET_SECONDS_MIN, BUDGET_SECONDS_MAX),
     ),
     "breaker_threshold": Setting(
-        Annotated[
+        "--breaker-threshold",
+        "breaker_threshold",
+        option=Annotated[
             int | None,
             typer.Option(
                 "--breaker-threshold",
@@ -417,33 +375,37 @@ SETTINGS = {
                 " opens it in any case. Default: 10.",
             ),
         ],
-        "breaker_threshold",
-        int,
     ),
     "slow_start": Setting(
-        Annotated[
+        "--slow-start",
+        "slow_start_seconds",
+        read=partial(_seconds, "--slow-start"),
+        unit=" seconds",
+        option=Annotated[
             str | None,
             typer.Option(
                 "--slow-start",
                 help="Duration of the slow start after the breaker closes: 60s, 5m. Default: 60s.",
             ),
         ],
-        "slow_start_seconds",
-        lambda text: _seconds("--slow-start", text, 0, SLOW_START_SECONDS_MAX),
     ),
     "order_policy": Setting(
-        Annotated[
+        "--order-policy",
+        "order_policy",
+        read=str,
+        option=Annotated[
             OrderPolicy | None,
             typer.Option(
                 "--order-policy",
                 help="Whether a lane stops at a dead letter or skips it. Default: stop.",
             ),
         ],
-        "order_policy",
-        str,
     ),
     "inquiry": Setting(
-        Annotated[
+        "--inquiry",
+        "inquiry_path",
+        read=_or_none,
+        option=Annotated[
             str | None,
             typer.Option(
                 "--inquiry",
@@ -452,14 +414,12 @@ SETTINGS = {
                 " key is appended; or none. Default: none.",
             ),
         ],
-        "inquiry_path",
-        _inquiry,
     ),
 }
 """By the name of the parameter: the options that `endpoint add` and `set` share."""
 
-_READERS: dict[str, tuple[str, Any]] = {
-    "url": ("url", _url),
-    "secret_ref": ("secret_refs", _secret_refs),
-    **{name: (setting.column, setting.read) for name, setting in SETTINGS.items()},
+ALL = {
+    "url": Setting("--url", "url"),
+    "secret_ref": Setting("--secret-ref", "secret_refs"),
+    **SETTINGS,
 }

@@ -10,7 +10,7 @@ import typer
 from dispatcher.cli.options import AsJson, Dsn, confirm, reason_of, require_terminal
 from dispatcher.cli.output import print_json, shortened, visible
 from dispatcher.cli.workbench import wire_options as wire
-from dispatcher.operators.endpoints.probe_audit import note_test
+from dispatcher.operators.endpoints.store import Endpoints
 from dispatcher.outbound.transport.transport import EngineName
 from sink.contract.exits import CommandError, ExitCode
 
@@ -63,7 +63,8 @@ def probe(
         yes=yes,
     )
     delivery = harmless.specimen(name)
-    note_test(dsn, name, why, {"url": way.target.url, "key": delivery.key.text})
+    with Endpoints.connect(dsn) as store:
+        store.record_test(name, why, {"url": way.target.url, "key": delivery.key.text})
     try:
         tested = harmless.send(way, delivery, engine, ca_file)
     except (ValueError, ImportError) as error:

@@ -32,16 +32,19 @@ from dispatcher.cli.quarantine.row_files import check_job_directory, corrected_t
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.quarantine.actions import (
     WHY,
+    Way,
     all_resolved,
+    allowed,
     can_go_back,
     open_among,
+    planned,
+    proposed,
     put_entries,
     resolved_among,
     resolved_text,
 )
-from dispatcher.operators.quarantine.by_hand import Way, allowed, planned, proposed
 from dispatcher.operators.quarantine.rules import is_entry, what_helps
-from dispatcher.operators.quarantine.store import Filter, Quarantine, quarantine
+from dispatcher.operators.quarantine.store import Filter, Quarantine
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import QuarantineReason, QuarantineResolution
 
@@ -104,7 +107,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List quarantined rows, the newest first, without their text."""
-    with quarantine(dsn) as store:
+    with Quarantine.connect(dsn) as store:
         rows = store.newest(_filter(stream, reason, open_, resolved), limit=limit, before=before)
     older = rows[-1]["id"] if len(rows) == limit else None
     if as_json:
@@ -123,7 +126,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a row with its text, and what can be done about it."""
-    with quarantine(dsn) as store:
+    with Quarantine.connect(dsn) as store:
         [row] = store.take([number])
     if as_json:
         print_json(row)
@@ -147,7 +150,7 @@ def export(
 ) -> None:
     """Write rows with their text as JSON lines, the oldest first. Exit code 3: none match."""
     wanted = _filter(stream, reason, open_, resolved)
-    with quarantine(dsn) as store, store.export(wanted) as (count, rows):
+    with Quarantine.connect(dsn) as store, store.export(wanted) as (count, rows):
         if not count:
             raise CommandError(
                 "no row of the quarantine matches; nothing was written.", ExitCode.NOTHING_MATCHED
@@ -201,7 +204,7 @@ def requeue(
             "--proposal takes exactly one row and no other option. Nothing was changed.",
             ExitCode.USAGE,
         )
-    with quarantine(dsn) as store:
+    with Quarantine.connect(dsn) as store:
         if proposal is None:
             result = put_back(dsn, store, ids, row, way, why)
         else:
@@ -239,7 +242,7 @@ def _print_put_back(result: PutBack) -> None:
 def dismiss(ids: Ids, reason: Reason, dsn: Dsn = None, as_json: AsJson = False) -> None:
     """Dismiss rows that need no action. `list --all` still shows them."""
     why = reason_of(reason)
-    with quarantine(dsn) as store:
+    with Quarantine.connect(dsn) as store:
         rows, before = open_among(store, ids)
         done = store.resolve([row["id"] for row in rows], QuarantineResolution.DISMISSED, why)
     if as_json:

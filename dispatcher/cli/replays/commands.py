@@ -35,12 +35,11 @@ from dispatcher.cli.replays.views import (
     show_progress,
     watch,
 )
-from dispatcher.operators.common.keys import keys_of
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.reissue.actions import write_all
-from dispatcher.operators.reissue.store import reissues
-from dispatcher.operators.replays.filter import ReplayFilter, ReplayFilterError, ReplayScope
-from dispatcher.operators.replays.store import replays
+from dispatcher.operators.reissue.store import Reissues
+from dispatcher.operators.replays.rules import ReplayFilter, ReplayFilterError, ReplayScope, keys_of
+from dispatcher.operators.replays.store import Replays
 from dispatcher.operators.replays.views import item_row
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import ReplayVerb
@@ -188,7 +187,7 @@ def plan(
         types=types,
         keys=keys,
     )
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         row = store.plan(wanted, reason=why, rate=rate, outside_window=outside_window, limit=limit)
     if as_json:
         apply_ = f"holdfast replay apply {short(row)}" if row["item_count"] else None
@@ -209,7 +208,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a replay as it was planned; with --items, also its items."""
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         id_ = store.find(replay)
         row = store.show(id_)
         found = list(store.items(id_, after=after, limit=limit)) if items else []
@@ -241,7 +240,7 @@ def apply(
     It continues without this command, also across restarts. Idempotent. With --wait, exit code 4:
     some items failed; 1: it was cancelled.
     """
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         id_ = store.find(replay)
         if store.show(id_)["verb"] == ReplayVerb.REISSUE:
             _reissue(dsn, id_, yes=yes, as_json=as_json)
@@ -263,7 +262,7 @@ def approve(replay: ReplayId, reason: Reason, dsn: Dsn = None, as_json: AsJson =
     with `show`.
     """
     why = reason_of(reason)
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         id_ = store.find(replay)
         store.approve(id_, why)
         row = store.show(id_)
@@ -277,7 +276,7 @@ def approve(replay: ReplayId, reason: Reason, dsn: Dsn = None, as_json: AsJson =
 @app.command()
 def status(replay: ReplayId, wait: Wait = False, dsn: Dsn = None, as_json: AsJson = False) -> None:
     """Show a replay's progress and what holds it up. Exit code 4: some items failed."""
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         id_ = store.find(replay)
         row = watch(store, id_, store.show(id_)["obstacles"]) if wait else store.status(id_)
     _print_progress(row, as_json=as_json)
@@ -288,7 +287,7 @@ def status(replay: ReplayId, wait: Wait = False, dsn: Dsn = None, as_json: AsJso
 def cancel(replay: ReplayId, reason: Reason, dsn: Dsn = None, as_json: AsJson = False) -> None:
     """Cancel a replay: nothing more is sent. Requests in flight finish and are recorded."""
     why = reason_of(reason)
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         row = store.cancel(store.find(replay), why)
     _print_progress(row, as_json=as_json)
 
@@ -302,7 +301,7 @@ def list_(
 ) -> None:
     """List replays, the newest first."""
     moment = moment_of("--before", before)
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         rows = list(store.list(limit=limit, before=moment))
     older = rows[-1]["created_at"] if len(rows) == limit else None
     if as_json:
@@ -315,7 +314,7 @@ def list_(
 
 def _reissue(dsn: str | None, id_: UUID, *, yes: bool, as_json: bool) -> None:
     require_terminal(yes=yes)
-    with reissues(dsn) as store:
+    with Reissues.connect(dsn) as store:
         count = len(store.left(id_))
         confirm(f"Repeat {counted(count, 'business action')} under new keys?", yes=yes)
         done = write_all(dsn, store, id_)

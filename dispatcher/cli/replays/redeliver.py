@@ -18,16 +18,16 @@ from dispatcher.cli.options import (
 )
 from dispatcher.cli.output import counted, print_json, print_rows, visible
 from dispatcher.cli.replays.views import approval_command, exit_code, short, show_progress, watch
-from dispatcher.operators.common.keys import few_keys_of
 from dispatcher.operators.common.session import Row
-from dispatcher.operators.entries.store import entries
-from dispatcher.operators.replays.redeliver import (
+from dispatcher.operators.entries.store import Entries
+from dispatcher.operators.replays.actions import (
     NOT_APPLIED,
     NOTHING_TO_DO,
     plan_of_keys,
     standing_of,
 )
-from dispatcher.operators.replays.store import ReplayStore, replays
+from dispatcher.operators.replays.rules import few_keys_of
+from dispatcher.operators.replays.store import Replays
 from sink.contract.exits import CommandError, ExitCode
 
 OfEndpoint = Annotated[
@@ -77,9 +77,9 @@ def redeliver(
     """
     why, wanted = reason_of(reason), few_keys_of(keys)
     require_terminal(yes=yes)
-    with entries(dsn) as found:
+    with Entries.connect(dsn) as found:
         standing = standing_of(found, wanted)
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         plan = plan_of_keys(
             store,
             uuid4(),
@@ -120,7 +120,7 @@ def redeliver(
         raise typer.Exit(exit_code(row))
 
 
-def _applied(store: ReplayStore, row: Row, *, yes: bool) -> Row:
+def _applied(store: Replays, row: Row, *, yes: bool) -> Row:
     """Apply the plan; cancel it if it is not confirmed or is refused."""
     count = counted(row["item_count"], "delivery")
     try:

@@ -18,11 +18,11 @@ from dispatcher.cli.options import (
     require_terminal,
 )
 from dispatcher.cli.output import counted, display, print_json, shortened, visible
-from dispatcher.operators.common.keys import keys_of
 from dispatcher.operators.common.person import ALONE_MAX
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.reissue.actions import write_all
-from dispatcher.operators.reissue.store import actions_of, reissues
+from dispatcher.operators.reissue.store import Reissues, actions_of
+from dispatcher.operators.replays.rules import keys_of
 from sink.contract.key import Key
 from sink.contract.requeue import writer
 
@@ -63,8 +63,8 @@ def reissue(
     if not needs_approval:
         require_terminal(yes=yes)
         writer()  # Report a missing package before anything is planned.
-    with reissues(dsn) as store:
-        previews = [store.look(Key(key)) for key in wanted]
+    with Reissues.connect(dsn) as store:
+        previews = [store.preview(Key(key)) for key in wanted]
         if not as_json:
             _show(previews)
         id_, actions = uuid4(), actions_of(previews)

@@ -14,8 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from dispatcher.cli.output import counted, display, print_rows, visible
 from dispatcher.operators.common.person import lacks_approval
 from dispatcher.operators.common.session import Row
-from dispatcher.operators.common.words import MEANS
-from dispatcher.operators.replays.store import ReplayStore
+from dispatcher.operators.replays.rules import MEANS
+from dispatcher.operators.replays.store import Replays
 from dispatcher.operators.replays.views import ENDED, drain_text, hold_reason, plan_warnings
 from sink.contract.exits import ExitCode
 from sink.contract.states import ReplayKind, ReplayState, ReplayVerb
@@ -169,7 +169,7 @@ def _listed(value: Any) -> str:
 POLL_SECONDS = 0.25
 
 
-def watch(store: ReplayStore, id_: UUID, obstacles: Sequence[str] = ()) -> Row:
+def watch(store: Replays, id_: UUID, obstacles: Sequence[str] = ()) -> Row:
     """Return a replay's `status` once it has ended.
 
     `obstacles` are printed first: what keeps it from being sent. Ctrl-C stops waiting (exit code 0)

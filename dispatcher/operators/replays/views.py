@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 
 from dispatcher.operators.common.session import Row
-from dispatcher.operators.common.spans import span
+from dispatcher.operators.common.text import span
 from sink.contract.key import Key
 from sink.contract.states import ReplayState
 

@@ -8,11 +8,9 @@ Where an endpoint takes some types alone, a lane goes to the next entry of these
 not stored cannot be told there from what was never wanted.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NoReturn
 
-from dispatcher.operators.common.session import OperatorSession, Row, operator_connection
+from dispatcher.operators.common.session import OperatorSession, Row
 from dispatcher.shared.text import one_line
 from sink.contract.exits import CommandError, ExitCode
 
@@ -20,7 +18,7 @@ ACTION = "lane.pass"
 
 
 class Passing(OperatorSession):
-    """Lanes in front of a gap; use `passing(dsn)` to get it."""
+    """Lanes in front of a gap."""
 
     def pass_missing(self, subject: str, endpoint: str, reason: str) -> Row:
         """Let the lane go on with the first entry behind its place that is stored.
@@ -44,13 +42,6 @@ class Passing(OperatorSession):
             }
             self._audit(ACTION, f"subject {subject}", reason, done)
         return done
-
-
-@contextmanager
-def passing(dsn: str | None) -> Iterator[Passing]:
-    """Connect in the operator's role; raises `CommandError` when that is not possible."""
-    with operator_connection(dsn) as connection:
-        yield Passing(connection)
 
 
 def _judged(lane: Row | None, subject: str, endpoint: str) -> Row:

@@ -6,8 +6,12 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from dispatcher.api.console.forms.fields import given, moment, whole
-from dispatcher.operators.common.keys import few_keys_of
-from dispatcher.operators.replays.filter import ReplayFilter, ReplayFilterError, ReplayScope
+from dispatcher.operators.replays.rules import (
+    ReplayFilter,
+    ReplayFilterError,
+    ReplayScope,
+    few_keys_of,
+)
 from sink.contract.exits import CommandError, ExitCode
 
 if TYPE_CHECKING:

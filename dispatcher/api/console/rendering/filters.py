@@ -6,7 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from dispatcher.operators.common.spans import span
+from dispatcher.operators.common.text import span
 from sink.contract.canonical import rfc3339
 
 NOTHING = "\N{EN DASH}"

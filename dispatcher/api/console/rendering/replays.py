@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from dispatcher.api.console.rendering.filters import clock
 from dispatcher.operators.common.person import lacks_approval
-from dispatcher.operators.common.words import MEANS
+from dispatcher.operators.replays.rules import MEANS
 from dispatcher.operators.replays.views import ENDED, plan_warnings
 from sink.contract.states import ReplayKind, ReplayState, ReplayVerb
 

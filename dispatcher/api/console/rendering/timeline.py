@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from dispatcher.api.console.rendering.filters import counted, words
-from dispatcher.operators.common.spans import between
+from dispatcher.operators.common.text import between
 from sink.contract.money import money
 
 Row = dict[str, Any]

@@ -15,9 +15,7 @@ from dispatcher.api.console.frame.screens import ROWS, acts, older_than, wants_b
 from dispatcher.api.console.frame.templating import link
 from dispatcher.api.console.rendering.diff import line_diff
 from dispatcher.api.requests import no_others
-from dispatcher.operators.streams.ledger import Ledger
-from dispatcher.operators.streams.operator import OperatorStore
-from dispatcher.operators.streams.store import Lineage
+from dispatcher.operators.streams.store import Streams
 from sink.contract.exits import CommandError, ExitCode
 
 router = APIRouter(dependencies=[Depends(no_others)])
@@ -34,13 +32,13 @@ def list_batches(
 ) -> Response:
     """Show the streams and the newest batches of one; of the only stream, if none is given."""
     below, checkpoint = whole("before", before), query_of(query_id)
-    with person.session.open(OperatorStore) as streams:
+    with person.session.open(Streams) as streams:
         known = streams.streams()
     name = given(stream) or (known[0]["name"] if len(known) == 1 else None)
     rows: list[dict[str, Any]] = []
     older, meant, diverged, checkpoints = None, None, [], []
     if name is not None:
-        with person.session.open(Ledger) as store:
+        with person.session.open(Streams) as store:
             meant, rows = store.page(name, checkpoint, limit=ROWS + 1, before=below)
             older = older_than(rows, "batch_id")
             if below is None:
@@ -65,7 +63,7 @@ def show_batch(
     request: Request, person: Person, stream: str, batch_id: BatchId, query_id: str = ""
 ) -> Response:
     """Show a batch: its counts, its source offsets, the delivery of its entries."""
-    with person.session.open(Lineage) as store:
+    with person.session.open(Streams) as store:
         found = store.batch(stream, batch_id, query_of(query_id))
     return page(
         request,
@@ -88,7 +86,7 @@ def show_difference(
     body: str = "",
 ) -> Response:
     """Show a diverged replay next to what was written, to operators with bodies on demand."""
-    with person.session.open(Lineage) as store:
+    with person.session.open(Streams) as store:
         found = store.divergence(
             stream,
             batch_id,

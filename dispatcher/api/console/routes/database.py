@@ -18,7 +18,7 @@ DAYS_SHOWN = 14
 def show_database(request: Request, person: Person) -> Response:
     """Show the database. Queries of other sessions are shown to operators only."""
     with person.session.open(Database) as store:
-        found = store.look()
+        found = store.report()
     return page(
         request,
         person,

@@ -30,13 +30,12 @@ from dispatcher.api.console.frame.screens import (
 )
 from dispatcher.api.console.frame.templating import link
 from dispatcher.api.requests import no_others
-from dispatcher.operators.common.keys import few_keys_of
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.dead_letters.rules import what_helps, what_it_holds
 from dispatcher.operators.dead_letters.store import DeadLetters, Filter
 from dispatcher.operators.replays.actions import planned
-from dispatcher.operators.replays.filter import ReplayFilter, ReplayScope
-from dispatcher.operators.replays.store import ReplayStore
+from dispatcher.operators.replays.rules import ReplayFilter, ReplayScope, few_keys_of
+from dispatcher.operators.replays.store import Replays
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import AccessRole, DeadReason
 
@@ -157,7 +156,7 @@ def plan(request: Request, person: Operator, form: Form) -> Response:
     reason, rate, id_ = reason_of(form), rate_of(form), id_of(form.get("plan", ""))
     with person.session.open(DeadLetters) as store:
         wanted = _wanted(_open(store, numbers_of(form.getlist("id"))))
-    with person.session.open(ReplayStore) as replays:
+    with person.session.open(Replays) as replays:
         row = planned(replays, id_, wanted, reason=reason, rate=rate)
     return redirect(request, person, f"/replays/{_text(row)}", "Planned. Nothing is sent yet.")
 

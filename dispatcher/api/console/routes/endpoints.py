@@ -11,8 +11,8 @@ from dispatcher.api.console.frame.pages import page, redirect
 from dispatcher.api.console.frame.screens import acts
 from dispatcher.api.console.rendering.filters import counted
 from dispatcher.api.requests import no_others
+from dispatcher.operators.endpoints.store import Endpoints
 from dispatcher.operators.overview.store import Overview
-from dispatcher.operators.streams.operator import OperatorStore
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import AccessRole, EndpointState
 
@@ -35,7 +35,7 @@ DONE = {"pause": "paused", "resume": "resumed", "disable": "disabled"}
 @router.get("/endpoints")
 def list_endpoints(request: Request, person: Person) -> Response:
     """Show every endpoint: its state, its breaker, its backlog."""
-    with person.session.open(OperatorStore) as store:
+    with person.session.open(Endpoints) as store:
         rows = store.endpoints()
     with person.session.open(Overview) as store:
         now = {each["name"]: each for each in store.overview(LOOKED_AT_MINUTES)["endpoints"]}
@@ -50,7 +50,7 @@ def list_endpoints(request: Request, person: Person) -> Response:
 @router.get("/endpoints/{name}")
 def show_endpoint(request: Request, person: Person, name: Name) -> Response:
     """Show one endpoint. Secrets are shown as references, header values omitted."""
-    with person.session.open(OperatorStore) as store:
+    with person.session.open(Endpoints) as store:
         row = store.endpoint(name)
     return page(
         request,
@@ -65,7 +65,7 @@ def show_endpoint(request: Request, person: Person, name: Name) -> Response:
 def ask_state(request: Request, person: Person, name: Name, do: str) -> Response:
     """Ask for confirmation to pause, resume or disable an endpoint."""
     _known(do)
-    with person.session.open(OperatorStore) as store:
+    with person.session.open(Endpoints) as store:
         row = store.endpoint(name)
     return ask(
         request,
@@ -92,7 +92,7 @@ def set_state(request: Request, person: Operator, name: Name, do: str, form: For
             f"only administrators disable an endpoint. Nothing was changed; pause {name} instead.",
             ExitCode.USAGE,
         )
-    with person.session.open(OperatorStore) as store:
+    with person.session.open(Endpoints) as store:
         store.set_endpoint_state(
             name, state.value, reason, unless=None if admin else EndpointState.DISABLED
         )

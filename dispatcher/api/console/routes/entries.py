@@ -17,8 +17,8 @@ from dispatcher.api.console.rendering.curl import copy_of
 from dispatcher.api.console.rendering.timeline import decided, timelines
 from dispatcher.api.requests import no_others
 from dispatcher.api.routes.why import CachedTrace, explaining
-from dispatcher.operators.entries.store import LOOKS_AT_MAX, Entries, Place, Wanted
-from dispatcher.operators.streams.operator import OperatorStore
+from dispatcher.operators.endpoints.store import Endpoints
+from dispatcher.operators.entries.store import SCAN_MAX, Entries, Place, Wanted
 from dispatcher.operators.why.rules import Verdict
 from sink.contract.canonical import NotCanonical
 from sink.contract.exits import CommandError, ExitCode
@@ -92,7 +92,7 @@ def list_entries(
         rows=rows,
         none_because=none_because,
         filtered=any(asked.values()),
-        looked_at=LOOKS_AT_MAX,
+        looked_at=SCAN_MAX,
         page_rows=ROWS,
         fields=(
             Field("subject", "Subject", subject, "m_482"),
@@ -112,7 +112,7 @@ def show_entry(request: Request, person: Person, key: KeyText, body: str = "") -
     """Show one entry: its explanation, timeline and attempts; its body on demand."""
     wanted, asked = key_of(key), wants_bodies(request, person, body)
     with explaining(person.session, CachedTrace) as store:
-        store.tells_answers = asked
+        store.shows_answers = asked
         explained = store.explain_key(wanted, "")
         if explained.entry is None:
             unknown = explained.verdict is Verdict.UNKNOWN
@@ -155,7 +155,7 @@ def show_request(
     wanted, asked = key_of(key), wants_bodies(request, person, body)
     with person.session.open(Entries) as store:
         entry = store.entry(wanted)
-    with person.session.open(OperatorStore) as endpoints:
+    with person.session.open(Endpoints) as endpoints:
         copies = [
             copy_of(entry, endpoints.endpoint(each["endpoint"])) for each in entry["delivery"]
         ]

@@ -17,7 +17,7 @@ from fastapi.responses import Response
 from dispatcher.api.console.frame.guard import LoginNeededError, person
 from dispatcher.operators.common.pool import OperatorPool
 from dispatcher.operators.overview.store import Overview
-from dispatcher.operators.replays.store import ReplayStore
+from dispatcher.operators.replays.store import Replays
 from dispatcher.shared.clock import seconds
 from dispatcher.shared.errors import StoreUnavailableError
 from sink.contract.exits import CommandError
@@ -62,7 +62,7 @@ class Live:
         try:
             with self._pool.lend(Overview, ACTOR) as store:
                 now = store.overview(1)
-            with self._pool.lend(ReplayStore, ACTOR) as replays:
+            with self._pool.lend(Replays, ACTOR) as replays:
                 rows = replays.list(limit=REPLAYS_LOOKED_AT)
                 under_way = [
                     replays.status(row["id"])["progress"]

@@ -33,8 +33,8 @@ from dispatcher.operators.quarantine.actions import (
     only_entries,
     open_among,
     put_entries,
+    target,
 )
-from dispatcher.operators.quarantine.by_hand import target
 from dispatcher.operators.quarantine.rules import is_entry, why_not_as_kept
 from dispatcher.operators.quarantine.store import Filter, Quarantine
 from sink.contract.exits import CommandError, ExitCode

@@ -14,11 +14,10 @@ from dispatcher.api.console.routes.entries import KeyText, key_of
 from dispatcher.api.requests import no_others
 from dispatcher.operators.common.person import lacks_approval
 from dispatcher.operators.common.session import Row
-from dispatcher.operators.common.words import MEANS
 from dispatcher.operators.entries.store import Entries
-from dispatcher.operators.replays.actions import applied
-from dispatcher.operators.replays.redeliver import NOTHING_TO_DO, plan_of_keys, standing_of
-from dispatcher.operators.replays.store import ReplayStore
+from dispatcher.operators.replays.actions import NOTHING_TO_DO, applied, plan_of_keys, standing_of
+from dispatcher.operators.replays.rules import MEANS
+from dispatcher.operators.replays.store import Replays
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
 from sink.contract.states import AccessRole, ReplayKind, ReplayState
@@ -64,7 +63,7 @@ def plan(request: Request, person: Actor, key: KeyText, form: Form) -> Response:
     wanted, reason = key_of(key), reason_of(form)
     with person.session.open(Entries) as store:
         standing = standing_of(store, [wanted.digest])
-    with person.session.open(ReplayStore) as replays:
+    with person.session.open(Replays) as replays:
         made = plan_of_keys(
             replays,
             uuid4(),
@@ -97,7 +96,7 @@ def plan(request: Request, person: Actor, key: KeyText, form: Form) -> Response:
 def ask_whether(request: Request, person: Person, key: KeyText, id_: UUID) -> Response:
     """Show what the plan does at each endpoint, and ask for confirmation."""
     wanted = key_of(key)
-    with person.session.open(ReplayStore) as replays:
+    with person.session.open(Replays) as replays:
         row = _of(replays, id_, wanted)
         items = replays.items(id_, limit=row["item_count"])
     if lacks_approval(row):
@@ -122,7 +121,7 @@ def ask_whether(request: Request, person: Person, key: KeyText, id_: UUID) -> Re
 @router.post("/entries/{key}/redeliver/{id_}")
 def apply(request: Request, person: Actor, key: KeyText, id_: UUID) -> Response:
     """Apply the plan."""
-    with person.session.open(ReplayStore) as replays:
+    with person.session.open(Replays) as replays:
         _of(replays, id_, key_of(key))
         applied(replays, id_)
     return redirect(
@@ -149,7 +148,7 @@ def _warnings(row: Row) -> tuple[str, ...]:
     return (*kept, said if row["outside_window"] else f"{said} This plan will be refused.")
 
 
-def _of(replays: ReplayStore, id_: UUID, key: Key) -> Row:
+def _of(replays: Replays, id_: UUID, key: Key) -> Row:
     """Return a plan of this key alone; raises `CommandError` for any other."""
     row = replays.show(id_)
     if row["filter"].get("keys") != [key.text]:

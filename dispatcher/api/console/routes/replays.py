@@ -24,11 +24,12 @@ from dispatcher.api.requests import no_others
 from dispatcher.api.routes.replays import check_size
 from dispatcher.operators.common.person import lacks_approval
 from dispatcher.operators.common.session import Row
+from dispatcher.operators.endpoints.store import Endpoints
 from dispatcher.operators.replays.actions import applied, planned
-from dispatcher.operators.replays.filter import ReplayScope
-from dispatcher.operators.replays.store import ReplayStore
+from dispatcher.operators.replays.rules import ReplayScope
+from dispatcher.operators.replays.store import Replays
 from dispatcher.operators.replays.views import drain_text, hold_reason, item_row
-from dispatcher.operators.streams.operator import OperatorStore
+from dispatcher.operators.streams.store import Streams
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import AccessRole, ReplayState, ReplayVerb
 
@@ -45,7 +46,7 @@ Operator = Annotated[Login, Depends(Acting(AccessRole.OPERATOR))]
 def list_replays(request: Request, person: Person, before: str = "") -> Response:
     """Show replays and reissues, the newest first."""
     below = moment("before", before)
-    with person.session.open(ReplayStore) as store:
+    with person.session.open(Replays) as store:
         rows = list(store.list(limit=ROWS + 1, before=below))
     older: datetime | None = older_than(rows, "created_at")
     return page(
@@ -93,7 +94,7 @@ def plan(request: Request, person: Operator, form: Form) -> Response:
     """Store a plan. Nothing is sent before it is applied."""
     given = Given.of(form)
     try:
-        with person.session.open(ReplayStore) as store:
+        with person.session.open(Replays) as store:
             row = planned(
                 store,
                 id_of(given.plan),
@@ -113,7 +114,7 @@ def plan(request: Request, person: Operator, form: Form) -> Response:
 def show_replay(request: Request, person: Person, id: ReplayId, after: str = "") -> Response:  # noqa: A002 - the parameter's name
     """Show a plan or the progress of a replay, and a page of its items."""
     place = whole("after", after) or 0
-    with person.session.open(ReplayStore) as store:
+    with person.session.open(Replays) as store:
         id_ = store.find(id)
         row = store.show(id_)
         began = row["verb"] == ReplayVerb.REDELIVER and row["state"] != ReplayState.PLANNED
@@ -154,7 +155,7 @@ def show_replay(request: Request, person: Person, id: ReplayId, after: str = "")
 @router.get("/replays/{id}/apply")
 def ask_apply(request: Request, person: Person, id: ReplayId) -> Response:  # noqa: A002 - the parameter's name
     """Ask for confirmation to apply a plan."""
-    with person.session.open(ReplayStore) as store:
+    with person.session.open(Replays) as store:
         row = store.show(store.find(id))
         _still_planned(row)
         overlaps = _overlaps(store, row)
@@ -193,7 +194,7 @@ def ask_apply(request: Request, person: Person, id: ReplayId) -> Response:  # no
 def apply(request: Request, person: Operator, id: ReplayId, form: Form) -> Response:  # noqa: A002 - the parameter's name
     """Apply a plan. A very large one must be applied by an administrator."""
     reason = reason_of(form)
-    with person.session.open(ReplayStore) as store:
+    with person.session.open(Replays) as store:
         id_ = store.find(id)
         count = store.show(id_)["item_count"]
         if form.get("count") != str(count):
@@ -213,7 +214,7 @@ def apply(request: Request, person: Operator, id: ReplayId, form: Form) -> Respo
 @router.get("/replays/{id}/cancel")
 def ask_cancel(request: Request, person: Person, id: ReplayId) -> Response:  # noqa: A002 - the parameter's name
     """Ask for confirmation to cancel a replay."""
-    with person.session.open(ReplayStore) as store:
+    with person.session.open(Replays) as store:
         row = store.show(store.find(id))
     under_way = row["state"] == ReplayState.APPLYING
     return ask(
@@ -239,15 +240,16 @@ def ask_cancel(request: Request, person: Person, id: ReplayId) -> Response:  # n
 def cancel(request: Request, person: Operator, id: ReplayId, form: Form) -> Response:  # noqa: A002 - the parameter's name
     """Cancel a replay."""
     reason = reason_of(form)
-    with person.session.open(ReplayStore) as store:
+    with person.session.open(Replays) as store:
         id_ = store.find(id)
         store.cancel(id_, reason)
     return redirect(request, person, f"/replays/{id_}", "Cancelled: nothing more of it is sent.")
 
 
 def _form(request: Request, person: Login, given: Given, refused: CommandError | None) -> Response:
-    with person.session.open(OperatorStore) as store:
+    with person.session.open(Endpoints) as store:
         names = [each["name"] for each in store.endpoints()]
+    with person.session.open(Streams) as store:
         streams = [each["name"] for each in store.streams()]
     status = HTTPStatus.OK
     if refused is not None:
@@ -267,7 +269,7 @@ def _form(request: Request, person: Login, given: Given, refused: CommandError |
     )
 
 
-def _overlaps(store: ReplayStore, row: Row) -> Sequence[Row]:
+def _overlaps(store: Replays, row: Row) -> Sequence[Row]:
     """Return other replays that overlap a plan: currently, unless the plan is very large."""
     if row["item_count"] > OVERLAPS_AMONG_MAX:
         return list(row["counts"].get("overlaps", ()))

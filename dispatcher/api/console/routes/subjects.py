@@ -13,7 +13,7 @@ from dispatcher.api.console.frame.screens import acts
 from dispatcher.api.console.frame.templating import link
 from dispatcher.api.requests import no_others
 from dispatcher.api.routes.why import CachedTrace, explaining
-from dispatcher.operators.subjects.repair import repair_commands
+from dispatcher.operators.subjects.rules import repair_commands
 from dispatcher.operators.subjects.skip_gap import Passing
 from dispatcher.operators.subjects.store import WAITING_MAX, Held, Subjects, WantedSubjects
 from dispatcher.operators.why.rules import Verdict

@@ -12,7 +12,7 @@ from dispatcher.api.console.frame.screens import ROWS, acts, wants_bodies
 from dispatcher.api.console.frame.templating import link
 from dispatcher.api.console.routes.entries import KeyText, key_of
 from dispatcher.api.requests import no_others
-from dispatcher.operators.suppressed.overtaken import write_command
+from dispatcher.operators.suppressed.rules import write_command
 from dispatcher.operators.suppressed.store import Place, SuppressedDecisions, Wanted
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import SuppressedCause

@@ -7,10 +7,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from dispatcher.operators.endpoints.apply import endpoint_apply
-from dispatcher.operators.endpoints.file import parse
-from dispatcher.operators.endpoints.plan import plan
-from dispatcher.operators.endpoints.store import DEFAULTS
+from dispatcher.operators.endpoints.file import parse, plan
+from dispatcher.operators.endpoints.store import DEFAULTS, Endpoints
 from sink.contract.exits import CommandError, ExitCode
 from tests.support.command import holdfast
 
@@ -147,7 +145,7 @@ def test_a_change_in_between_is_not_overwritten(
 ) -> None:
     apply(dsn, file)
     wanted = parse(FILE.replace("us.example", "b.example"), DEFAULTS)
-    with endpoint_apply(dsn) as store:
+    with Endpoints.connect(dsn) as store:
         there, _ = store.there(tuple(wanted))
         db.execute("UPDATE holdfast.endpoint SET concurrency = 7 WHERE name = 'us'")
         with pytest.raises(CommandError, match="endpoint us was changed by somebody"):
@@ -164,7 +162,7 @@ def test_all_of_a_file_is_applied_or_none_of_it(
     wanted = parse(file.read_text(), DEFAULTS)
     wanted["us"]["concurrency"] = 5000
     with (
-        endpoint_apply(dsn) as store,
+        Endpoints.connect(dsn) as store,
         pytest.raises(CommandError, match="ck_endpoint_concurrency"),
     ):
         store.apply(plan(wanted, {}), wanted, {}, "x")

@@ -10,7 +10,7 @@ import pytest
 from psycopg import ClientCursor
 
 from dispatcher.operators.common.statements import statement
-from dispatcher.operators.entries.store import ENTRIES_AT_FIRST
+from dispatcher.operators.entries.store import SCAN_FIRST
 from sink.contract.exits import ExitCode
 from sink.contract.key import Key
 from tests.support.command import holdfast
@@ -199,7 +199,7 @@ INDEXES = {
 
 def _fill(db: psycopg.Connection) -> None:
     """Write more entries of one day than a page looks at first, a hundred in each batch."""
-    assert BATCHES * PER_BATCH > 2 * ENTRIES_AT_FIRST
+    assert BATCHES * PER_BATCH > 2 * SCAN_FIRST
     values = {"batches": BATCHES, "subjects": SUBJECTS, "each": PER_BATCH}
     db.execute("INSERT INTO holdfast.stream (name, query_id) VALUES ('s', gen_random_uuid())")
     db.execute(
@@ -255,7 +255,7 @@ def test_entries_are_found_by_index_among_many(dsn: str, db: psycopg.Connection)
         "sequence": sequence,
         "type": "a",
         "batches": 10_000,
-        "entries": ENTRIES_AT_FIRST,
+        "entries": SCAN_FIRST,
         "limit": 51,
     }
     for name, indexes in INDEXES.items():

@@ -9,7 +9,7 @@ import pytest
 
 from dispatcher.operators.common.session import acting_as
 from dispatcher.operators.reissue.rules import parts_of
-from dispatcher.operators.reissue.store import Reissues, reissues
+from dispatcher.operators.reissue.store import Reissues
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
 from tests.support.command import holdfast
@@ -221,8 +221,8 @@ def test_each_key_is_looked_at_again_right_before_it_is_written_and_nobody_repla
     dsn: str, db: psycopg.Connection, decisions: Decisions
 ) -> None:
     keys = [Key.parse(each) for each in _written(decisions, dsn, "m_1", "m_2", "m_3")]
-    with reissues(dsn) as store:
-        plan = store.plan([store.look(each) for each in keys], "a test", needs_approval=False)
+    with Reissues.connect(dsn) as store:
+        plan = store.plan([store.preview(each) for each in keys], "a test", needs_approval=False)
         first, second, third = store.left(plan)
         with store.alone(plan, first) as mine:
             free = db.execute("SELECT pg_try_advisory_xact_lock(hashtext('holdfast.replay'))")

@@ -25,8 +25,8 @@ def _row(reason: str, text: str, number: int = 1) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("reason", "text", "complaint"),
     [
-        ("bad_data", CUT, "too long to be kept whole"),
-        ("malformed", CUT, "too long to be kept whole"),
+        ("bad_data", CUT, "too long to be kept in full"),
+        ("malformed", CUT, "too long to be kept in full"),
         ("bad_subject", json.dumps({"subject": r"m\xff"}), "not UTF-8"),
         ("malformed", "a\nb", "line breaks"),
         ("malformed", "a\rb", "line breaks"),
@@ -106,7 +106,7 @@ def test_exported_line_that_was_not_corrected_is_no_better_than_the_kept_row(
     row = _row("bad_data", CUT) | {"batch_no": 1, "quarantined_at": ""}
     file = tmp_path / "row.json"
     file.write_text(json.dumps(row))
-    with pytest.raises(CommandError, match="too long to be kept whole"):
+    with pytest.raises(CommandError, match="too long to be kept in full"):
         texts_of([row], file, lines=False)
     file.write_text(json.dumps(row | {"row": {"a": ["é"]}}))
     assert texts_of([row], file, lines=False) == {1: '{"a": ["é"]}'}

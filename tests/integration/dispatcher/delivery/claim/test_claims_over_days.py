@@ -11,7 +11,7 @@ from tests.integration.dispatcher.test_store import judged, wanted
 
 from dispatcher.delivery.store.looks import FAIR_EVERY, Whole
 from dispatcher.delivery.store.postgres import PostgresStore
-from dispatcher.operators.streams.operator import operator_store
+from dispatcher.operators.overview.store import Overview
 from sink.contract.states import Outcome
 from tests.support.dispatch.aging import age
 from tests.support.dispatch.delivery import expire_leases, lanes, make_due, stored
@@ -130,7 +130,7 @@ def test_subject_that_had_nothing_for_long_costs_no_look_at_all_days(
         decisions.write("m_1")
         await store.route(16)
         assert head_days(db, "m_1") < 1
-        with operator_store(dsn) as operator:
+        with Overview.connect(dsn) as operator:
             assert operator.totals()["oldest_waiting_seconds"] < 3600
         assert await all_of(store, endpoint_id) == {number_of(db, "m_1"): [(2, 1)]}
 

@@ -1,4 +1,4 @@
--- Why operators resolved the named targets, the newest reason of each.
+-- The newest reason with which operators did one of some actions to each target.
 -- Uses ix_operator_action_target.
 SELECT DISTINCT ON (target) target, reason
 FROM holdfast.operator_action

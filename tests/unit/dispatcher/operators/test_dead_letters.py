@@ -22,9 +22,9 @@ ROW: dict[str, Any] = {
     [
         ({}, "2 later entries"),
         ({"waiting": 1}, "1 later entry of this subject waits"),
-        ({"waiting": 0}, "decided next"),
+        ({"waiting": 0}, "next decision"),
         ({"waiting": WAITING_MAX}, "1000 or more"),
-        ({"holds_lane": False}, "goes on without it"),
+        ({"holds_lane": False}, "continues without it"),
         ({"resolution": "dismissed"}, "resolved"),
     ],
 )
@@ -50,8 +50,8 @@ def test_what_is_open_can_be_sent_again_decided_anew_or_given_up(
 def test_later_entries_go_out_without_it_only_where_it_holds_them() -> None:
     *_, holding = what_helps(ROW)
     *_, beside = what_helps(ROW | {"holds_lane": False})
-    assert ("--skip" in holding.command, "goes on" in holding.effect) == (True, True)
-    assert ("--skip" in beside.command, "goes on" in beside.effect) == (False, False)
+    assert ("--skip" in holding.command, "continues" in holding.effect) == (True, True)
+    assert ("--skip" in beside.command, "continues" in beside.effect) == (False, False)
 
 
 def test_repetition_is_named_as_one_and_redelivery_as_safe() -> None:

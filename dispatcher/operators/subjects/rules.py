@@ -1,4 +1,4 @@
-"""What the transition state of a silenced subject becomes. Pure."""
+"""Subjects: the repaired state of a silenced one, and the range of names with a prefix. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -11,23 +11,23 @@ from sink.contract.canonical import rfc3339
 from sink.contract.exits import CommandError, ExitCode
 
 _TYPE = re.compile(r"[a-zA-Z0-9_.]{1,128}", re.ASCII)
-"""As the sink takes them."""
+"""The types that the sink accepts."""
 
 
 class State(NamedTuple):
-    """A transition state: what a stream's next decision about a subject is compared with."""
+    """A transition state: the sink compares a stream's next decision about a subject with it."""
 
     last_type: str
     last_occurred_at: datetime
 
     def said(self) -> dict[str, str]:
-        """Return it as JSON has it."""
+        """Return it as JSON values."""
         return {"last_type": self.last_type, "last_occurred_at": rfc3339(self.last_occurred_at)}
 
 
 @dataclass(frozen=True, slots=True)
 class By:
-    """What a person says of the new state; nothing: the stored entries say it."""
+    """The new state that a person gives; without any, the stored entries determine it."""
 
     type: str | None = None
     time: datetime | None = None
@@ -35,7 +35,7 @@ class By:
 
 
 def repair_commands(subject: Mapping[str, Any]) -> list[str]:
-    """Return the command for each stream in which a shown subject is silenced."""
+    """Return a command for each stream in which the subject is silenced."""
     return [
         f"holdfast subjects repair --stream {row['stream']} --reason TEXT"
         f" {last_word(subject['name'])}"
@@ -45,10 +45,10 @@ def repair_commands(subject: Mapping[str, Any]) -> list[str]:
 
 
 def state_after(state: Mapping[str, Any], by: By) -> State | None:
-    """Return what a state of `repair_states.sql` becomes; None: there is none any more.
+    """Return the new state for a row of `repair_states.sql`; None removes the state.
 
-    Raises `CommandError` where it is not ahead of the clock, where `by` contradicts itself or what
-    is stored, and where it is silent although nothing is stored.
+    Raises `CommandError` when the state is not ahead of the clock, when `by` contradicts itself or
+    the stored entries, and when `by` is empty although no entry is stored.
     """
     if not state["ahead"]:
         raise CommandError(
@@ -68,14 +68,14 @@ def state_after(state: Mapping[str, Any], by: By) -> State | None:
         stored = State(state["stored_type"], state["stored_occurred_at"])
     if stored is not None and (given or by.nothing):
         raise _usage(
-            "its stored entries say what the state becomes"
-            f" ({stored.last_type} of {rfc3339(stored.last_occurred_at)}), so leave it to them"
+            "its stored entries determine the new state"
+            f" ({stored.last_type} of {rfc3339(stored.last_occurred_at)}), so give none"
         )
     if stored is None and not given and not by.nothing:
         raise CommandError(
-            "no entry is stored that says what the state becomes. Nothing was changed; say it"
-            " yourself, with --to-type and --to-time (to_type, to_time), or with --to-nothing"
-            " (to_nothing), after which the stream's next decision is written whatever it is."
+            "no stored entry determines the new state. Nothing was changed; give it with --to-type"
+            " and --to-time (to_type, to_time), or with --to-nothing (to_nothing), after which the"
+            " stream's next decision is written whatever it is."
         )
     if stored is not None:
         return stored
@@ -84,3 +84,20 @@ def state_after(state: Mapping[str, Any], by: By) -> State | None:
 
 def _usage(why: str) -> CommandError:
     return CommandError(f"{why}. Nothing was changed.", ExitCode.USAGE)
+
+
+_LAST = 0x10FFFF
+_SURROGATES = range(0xD800, 0xE000)
+
+
+def beyond(prefix: str) -> str | None:
+    """Return the first text after all that begin with `prefix`, in byte order; None without one.
+
+    >>> beyond("m_4"), beyond(""), beyond("a\\U0010ffff"), beyond("\\ud7ff") == "\\ue000"
+    ('m_5', None, 'b', True)
+    """
+    rest = prefix.rstrip(chr(_LAST))
+    if not rest:
+        return None
+    code = ord(rest[-1]) + 1
+    return rest[:-1] + chr(_SURROGATES.stop if code in _SURROGATES else code)

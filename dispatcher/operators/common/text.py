@@ -1,4 +1,4 @@
-"""Times between two moments, for a person."""
+"""Durations and untrusted text, as a person reads them. Pure."""
 
 from datetime import datetime, timedelta
 
@@ -16,18 +16,18 @@ def span(seconds: float) -> str:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 60:
         return f"{seconds:.1f} s".replace(".0 s", " s")
-    rest, said = round(seconds), []
+    rest, units = round(seconds), []
     for name, size in (*_UNITS, ("s", 1)):
         count, rest = divmod(rest, size)
         if count:
-            said.append(f"{count} {name}")
-        elif said:
+            units.append(f"{count} {name}")
+        elif units:
             break
-    return " ".join(said[:2])
+    return " ".join(units[:2])
 
 
 def since(moment: datetime, at: datetime) -> str:
-    """Return how long ago `moment` was at `at`, as `span`; a moment to come was no time ago."""
+    """Return how long before `at` `moment` was, as `span`; 0 for one after it."""
     return span((at - moment) / timedelta(seconds=1))
 
 
@@ -35,3 +35,14 @@ def between(earlier: datetime, later: datetime) -> str:
     """Return the time from one moment to another with its sign, as `span`."""
     seconds = (later - earlier) / timedelta(seconds=1)
     return f"{'-' if seconds < 0 else '+'}{span(abs(seconds))}"
+
+
+def visible(text: str) -> str:
+    """Return `text` with escapes for characters that do not print or that control a terminal.
+
+    >>> visible("m\\x1b[2J\\u202e")
+    'm\\\\x1b[2J\\\\u202e'
+    """
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+    )

@@ -5,8 +5,16 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from dispatcher.operators.check import actions as checking
-from dispatcher.operators.check.report import Checked, Violation, next_width, unbroken_since
-from dispatcher.operators.check.rules import INVARIANT, MEANING, OF_RECEIPTS, Rule
+from dispatcher.operators.check.rules import (
+    INVARIANT,
+    MEANING,
+    OF_RECEIPTS,
+    Checked,
+    Rule,
+    Violation,
+    next_width,
+    unbroken_since,
+)
 from dispatcher.operators.check.store import Checks, Range, TooMuchAtOnceError
 from dispatcher.operators.receipts.rules import NEEDS_A_PERSON
 from sink.contract.exits import CommandError

@@ -1,4 +1,4 @@
-"""What this process would work with: versions, the engine, and what endpoints refer to."""
+"""What this process works with: versions, the HTTP engine, and the references of endpoints."""
 
 import os
 import platform
@@ -22,32 +22,32 @@ PACKAGES = (
     *("psycopg", "typer", "httpx", "httptools", "uvloop", "structlog", "alembic", "sqlalchemy"),
     *("fastapi", "uvicorn", "pyspark", "pyarrow", "numpy"),
 )
-"""What decides how the parts behave; each belongs to an extra."""
+"""The packages that determine the behaviour; each belongs to an extra."""
 
 
 def versions(libpq: str) -> dict[str, str | None]:
-    """Return what runs here by name; None is not installed."""
+    """Return the installed versions by name; None: not installed."""
     found: dict[str, str | None] = {"holdfast": _version("holdfast")}
     found |= {"python": platform.python_version(), "libpq": libpq}
     return found | {package: _version(package) for package in PACKAGES}
 
 
 def engine() -> tuple[str | None, str | None]:
-    """Return the engine that `--engine auto` takes here, or None and why there is none."""
+    """Return the engine that `--engine auto` selects here, or None and the reason."""
     try:
         from dispatcher.outbound.transport.httpx_engine import HttpxTransport  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
         return None, f"the package {error.name} is not installed"
     from dispatcher.outbound.transport.engines import open_transport  # noqa: PLC0415 - as above
 
-    # Neither engine connects to anything before it sends, so there is nothing to close.
+    # Neither engine connects before it sends, so there is nothing to close.
     if isinstance(open_transport(), HttpxTransport):
         return f"httpx {_version('httpx')}", None
     return f"asyncio, httptools {_version('httptools')}", None
 
 
 def reference_rule() -> ReferenceRule:
-    """Return which references this process resolves; raises `CommandError`."""
+    """Return the rule for the references that this process resolves; raises `CommandError`."""
     try:
         return rule_of(os.environ)
     except ValueError as error:
@@ -58,16 +58,13 @@ def reference_rule() -> ReferenceRule:
 
 
 def reference_fault(settings: Mapping[str, Any]) -> str | None:
-    """Return why a reference among the settings of an endpoint is not resolved here, or None.
-
-    Raises `CommandError`.
-    """
+    """Return why a reference of an endpoint is not allowed here, or None; raises `CommandError`."""
     named = references_of(settings)
     return reference_rule().fault_of(named) if named else None
 
 
 def references(rows: Sequence[Mapping[str, Any]]) -> list[References]:
-    """Read what each endpoint refers to; blocks on files. Nothing that was read is returned."""
+    """Read the references of each endpoint; blocks on files. Returns none of the content."""
     try:
         from dispatcher.outbound.secrets import read_material  # noqa: PLC0415 - needs an extra
     except ModuleNotFoundError:
@@ -84,7 +81,7 @@ def references(rows: Sequence[Mapping[str, Any]]) -> list[References]:
 
 
 def variables(rows: Sequence[Mapping[str, Any]]) -> set[str]:
-    """Return the names of the variables of the environment that endpoints refer to."""
+    """Return the names of the environment variables that endpoints refer to."""
     named = [each for row in rows for each in references_of(row)]
     return {text.removeprefix("env:") for text in named if text.startswith("env:")}
 

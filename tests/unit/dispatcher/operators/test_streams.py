@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from dispatcher.operators.streams.offsets import readable_offsets
+from dispatcher.operators.streams.rules import readable_offsets
 
 METADATA = '{"batchWatermarkMs":%d,"batchTimestampMs":1793620800250,"conf":{"a":"b"}}'
 

@@ -1,8 +1,8 @@
 """Compares what was sent with what was applied, page by page: memory holds one page of each side.
 
-Every page of this side asks the receiver for its keys, so it does not matter when the receiver
-dealt with them. This side is read first: what it calls delivered, an honest receiver knows. Then
-the receiver's own keys of that time are looked up here, where it can list them.
+Each page of this side queries the receiver for its keys, whenever the receiver processed them. This
+side is read first: an honest receiver knows what this side has delivered. Then the receiver's own
+keys of that time are looked up here, if it can list them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,11 +20,11 @@ from dispatcher.operators.receipts.store import Sent, Wanted
 from dispatcher.outbound.inquiry_answer import There
 
 Watch = Callable[[Tally, int | None], None]
-"""Called after each page: what was found so far, and up to which subject's number."""
+"""Called after each page with the findings so far, and the id of the last compared subject."""
 
 
 class Receiver(Protocol):
-    """What the other side knows."""
+    """The other side."""
 
     def known(self, keys: Sequence[str]) -> dict[str, There]:
         """Return what it knows of `keys`."""
@@ -32,15 +32,15 @@ class Receiver(Protocol):
 
 
 class ListingReceiver(Receiver, Protocol):
-    """A receiver that can also list what it dealt with."""
+    """A receiver that can also list the keys that it processed."""
 
     def received(self, wanted: Wanted) -> Iterator[list[There]]:
-        """Yield pages of what it dealt with first in a time."""
+        """Yield pages of the keys that it first processed in a time range."""
         ...
 
 
 def count_receipts(sent: Sent, wanted: Wanted, tally: Tally, watch: Watch) -> None:
-    """Count deliveries with and without a proven receipt, without asking anybody."""
+    """Count deliveries with and without a verified receipt, without a query to the receiver."""
     for place, page in sent.pages(wanted):
         overtaken = _overtaken(sent, wanted, [each for each in page if called_stale(each, None)])
         for here in page:
@@ -56,7 +56,7 @@ def count_receipts(sent: Sent, wanted: Wanted, tally: Tally, watch: Watch) -> No
 def compare_sent(
     sent: Sent, receiver: Receiver, wanted: Wanted, tally: Tally, watch: Watch
 ) -> None:
-    """Look up at the receiver what was tried in the time, and what is in flight."""
+    """Look up at the receiver what was tried in the time range, and what is in flight."""
     for place, page in sent.pages(wanted):
         _compare(page, sent, receiver, wanted, tally)
         watch(tally, place)
@@ -67,7 +67,7 @@ def compare_sent(
 def compare_received(
     sent: Sent, receiver: ListingReceiver, wanted: Wanted, tally: Tally, watch: Watch
 ) -> None:
-    """Look up here what the receiver dealt with first in the time."""
+    """Look up here what the receiver first processed in the time range."""
     for page in receiver.received(wanted):
         strangers = sent.strangers([there.key for there in page])
         for there in page:
@@ -90,5 +90,5 @@ def _compare(
 
 
 def _overtaken(sent: Sent, wanted: Wanted, stale: Sequence[Here]) -> set[tuple[str, int]]:
-    # Seldom there is one, and then it is worth a statement of its own.
+    # Rarely there is one, so a statement of its own is cheaper.
     return sent.overtaken(wanted, [(each.subject, each.sequence) for each in stale])

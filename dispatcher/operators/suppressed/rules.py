@@ -1,4 +1,4 @@
-"""A decision that was overtaken and is written after all: as which entry, and when not. Pure."""
+"""An overtaken decision that is written after all: as which entry, and when not. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,12 +11,12 @@ from sink.contract.states import SuppressedCause
 
 
 def new_key_of(key: Key) -> Key:
-    """Return the key under which a suppressed decision is written: it follows from the old one."""
+    """Return the key under which a suppressed decision is written, derived from the old one."""
     return Key.of(parts_of(key, 1))
 
 
 def text_of(found: Mapping[str, Any]) -> str:
-    """Return the entry that a suppressed decision is written as, as the sink reads entries."""
+    """Return the entry of a suppressed decision, as JSON text for the sink."""
     return entry_text({**found, "body": f'{{"data":{found["data"]}}}'}, parts_of(_key(found), 1))
 
 
@@ -26,7 +26,7 @@ def write_command(key: str) -> str:
 
 
 def state_said(state: Mapping[str, Any] | None) -> dict[str, str] | None:
-    """Return a transition state as a proposal has it; each change by the sink makes it another."""
+    """Return a transition state as in a proposal; `updated_at` reveals every change by the sink."""
     if state is None:
         return None
     times = {name: rfc3339(state[name]) for name in ("last_occurred_at", "updated_at")}
@@ -34,11 +34,11 @@ def state_said(state: Mapping[str, Any] | None) -> dict[str, str] | None:
 
 
 def require_writable(found: Mapping[str, Any]) -> None:
-    """Raise `CommandError` where a suppressed decision is not to be written, as things are now."""
+    """Raise `CommandError` when a suppressed decision must not be written in the present state."""
     key, state = found["key"], found["state"]
     if found["cause"] != SuppressedCause.OVERTAKEN:
         raise CommandError(
-            f"{key} repeats the decision before it (cause {found['cause']}): written, it would"
+            f"{key} repeats the decision before it (cause {found['cause']}): to write it would"
             " change nothing at any receiver. Nothing was changed."
         )
     if found["written_as"] is not None:
@@ -59,19 +59,19 @@ def require_writable(found: Mapping[str, Any]) -> None:
         )
     if state["last_type"] == found["type"]:
         raise CommandError(
-            f"the last decision in {state['stream']} is of type {found['type']} too: written,"
-            f" {key} would change nothing at any receiver. Nothing was changed."
+            f"the last decision in {state['stream']} is of type {found['type']} too: to write {key}"
+            " would change nothing at any receiver. Nothing was changed."
         )
 
 
 def obsolete(found: Mapping[str, Any], seen: Mapping[str, Any]) -> CommandError:
-    """Return the refusal of a decision after which later ones of its subject were suppressed."""
+    """Return the error for a decision after which later ones of its subject were suppressed."""
     last = seen["newest_later"]
     return CommandError(
         f"{found['key']} is not the newest: later decisions of its subject were suppressed too"
         f" ({seen['later']}), the newest {last['type']} of {last['occurred_at']} ({last['key']},"
-        f" {last['cause']}), which says how the subject stands. Nothing was changed; if this one is"
-        " meant all the same, propose it with --despite-later (despite_later)."
+        f" {last['cause']}), which is the subject's current decision. Nothing was changed; to write"
+        " this one all the same, propose it with --despite-later (despite_later)."
     )
 
 

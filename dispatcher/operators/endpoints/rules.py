@@ -1,15 +1,17 @@
-"""What the settings of an endpoint may be, one by one, in the units of their columns. Pure.
+"""What the settings of an endpoint may be, each in the unit of its column, and together. Pure.
 
-`holdfast endpoint add` and `set` read the same settings from options, with the same limits.
+`holdfast endpoint add`, `set` and `apply` and the API all check here.
 """
 
 import ipaddress
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
-from dispatcher.outbound.headers import LITERALS, MASK, is_reference
+from dispatcher.outbound.address import is_allowed, refusal
+from dispatcher.outbound.headers import LITERALS, MASK, headers_fault, is_reference
 from dispatcher.outbound.target import url_fault
 from sink.contract.states import EnvelopeStyle, OrderPolicy
 from sink.contract.wire import INQUIRY_PATH
@@ -28,52 +30,23 @@ _PATH = re.compile(r"/[!-~]{0,1023}")
 
 
 class BadValueError(ValueError):
-    """A setting cannot have this value; the message says what it must be, not what it is."""
+    """A setting cannot have this value; the message says what is valid and never repeats it."""
 
 
 def name_fault(name: str) -> str | None:
-    """Return why no endpoint can have this name, or None."""
+    """Return why this is not a valid endpoint name, or None."""
     if _NAME.fullmatch(name):
         return None
     return (
-        f"{ascii(name)[:80]} is no name of an endpoint: 1 to 63 lower-case letters, digits, `.`,"
+        f"{ascii(name)[:80]} is not a valid endpoint name: 1 to 63 lower-case letters, digits, `.`,"
         " `_` and `-`, a letter or a digit first"
     )
-
-
-def network(cidr: str) -> str:
-    """Return a network in its usual form; raises `ValueError` for what is none, or has a zone."""
-    if "%" in cidr:  # Python reads it, and the database has no place for it
-        raise ValueError("a network has no zone (%)")
-    return str(ipaddress.ip_network(cidr))
-
-
-def header_fault(name: str, value: str, literals: str = LITERALS) -> str | None:
-    """Return why a header cannot have this value as a reference, or None; it is not repeated."""
-    if is_reference(value):
-        return None
-    return (
-        f"must name the value of {name!a} as env:VAR or file:PATH; {literals} takes a value itself,"
-        " which is stored and masked"
-    )
-
-
-def literal_fault(name: str, value: str) -> str | None:
-    """Return why a header cannot have this value as a literal, or None; it is not repeated."""
-    if value == MASK:
-        return (
-            f"has {MASK} for {name!a}, which masks a stored literal where it is shown: give the"
-            " value itself, or better a reference"
-        )
-    if is_reference(value):
-        return f"has a reference for {name!a}, which is no literal: it stands in headers"
-    return None
 
 
 def _url(value: object) -> str:
     url = _text(value)
     if not url.isascii() or len(url) > URL_CHARACTERS_MAX or url_fault(url):
-        # Not what is wrong in detail: the reader of URLs quotes pieces, which may be a password.
+        # No details: the URL parser quotes parts, which may belong to a password.
         raise BadValueError(
             "must be http:// or https:// with a host: ASCII without spaces, user, password or"
             f" fragment, of at most {URL_CHARACTERS_MAX} characters"
@@ -93,12 +66,9 @@ def _types(value: object) -> list[str]:
 def _secret_refs(value: object) -> list[str]:
     refs = _texts(value)
     if len(refs) not in (1, 2) or not all(is_reference(each) for each in refs):
-        raise BadValueError(
-            "must be one or two of env:VAR and file:PATH: a secret itself never stands in a file"
-            " of endpoints"
-        )
+        raise BadValueError("must be one or two of env:VAR and file:PATH, never a secret itself")
     if len(refs) != len(set(refs)):
-        raise BadValueError("must be two different ones: one secret twice is no rotation")
+        raise BadValueError("must be two different ones: the same secret twice is not a rotation")
     return refs
 
 
@@ -111,12 +81,18 @@ def _reference(value: object) -> str:
 
 def _cidrs(value: object) -> list[str]:
     try:
-        return [network(each) for each in dict.fromkeys(_texts(value))]
+        return [_network(each) for each in dict.fromkeys(_texts(value))]
     except ValueError:
         raise BadValueError(
             'must be a list of networks such as "10.1.0.0/16", without bits behind the mask and'
             " without a zone (%)"
         ) from None
+
+
+def _network(cidr: str) -> str:
+    if "%" in cidr:  # Python accepts a zone, the column does not.
+        raise ValueError
+    return str(ipaddress.ip_network(cidr))
 
 
 def _headers(value: object) -> dict[str, str]:
@@ -126,23 +102,35 @@ def _headers(value: object) -> dict[str, str]:
     for name, text in value.items():
         if name.lower() in headers:
             raise BadValueError(f"has {name.lower()!a} twice")
-        headers[name.lower()] = _text(text)
+        if not isinstance(text, str):
+            raise BadValueError(f"must be a text for {name!a}")
+        headers[name.lower()] = text
     return headers
 
 
 def _header_references(value: object) -> dict[str, str]:
     headers = _headers(value)
     for name, text in headers.items():
-        if fault := header_fault(name, text):
-            raise BadValueError(fault)
+        if not is_reference(text):
+            raise BadValueError(
+                f"must name the value of {name!a} as env:VAR or file:PATH; {LITERALS} takes a value"
+                " itself, which is stored and masked"
+            )
     return headers
 
 
 def _header_literals(value: object) -> dict[str, str]:
     headers = _headers(value)
     for name, text in headers.items():
-        if fault := literal_fault(name, text):
-            raise BadValueError(fault)
+        if text == MASK:
+            raise BadValueError(
+                f"has {MASK} for {name!a}, which masks a stored literal in output: give the"
+                " value itself, or better a reference"
+            )
+        if is_reference(text):
+            raise BadValueError(
+                f"has a reference for {name!a}, which is not a literal: it stands in headers"
+            )
     return headers
 
 
@@ -172,7 +160,7 @@ def _number(least: int, most: int, value: object) -> int:
 
 
 def _rate(value: object) -> int | None:
-    return _number(0, 2**31 - 1, value) or None  # 0 is no limit, as with --rate
+    return _number(0, 2**31 - 1, value) or None  # 0: no limit
 
 
 def _text(value: object) -> str:
@@ -215,4 +203,43 @@ CHECKS: dict[str, Callable[[object], Any]] = {
     "order_policy": partial(_one_of, tuple(policy.value for policy in OrderPolicy)),
     "inquiry_path": _inquiry_path,
 }
-"""By the name of a column: what reads its value, or raises `BadValueError`."""
+"""By column: the function that checks and normalises its value, or raises `BadValueError`."""
+
+
+def complete(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all settings of an endpoint as they can be stored: connecting is part of the total.
+
+    Raises `BadValueError` for settings that contradict each other.
+    """
+    connect, total = settings["connect_timeout_ms"], settings["total_timeout_ms"]
+    if fault := fault_of(settings):
+        raise BadValueError(fault)
+    return {**settings, "connect_timeout_ms": min(connect, total)}
+
+
+def fault_of(settings: Mapping[str, Any]) -> str | None:
+    """Return why nothing could be sent with these settings, as far as they show it, or None."""
+    headers, literals = settings["headers"], settings[LITERALS]
+    if fault := headers_fault([*headers.items(), *literals.items()]):
+        return fault
+    if twice := headers.keys() & literals.keys():
+        return f"header {min(twice)} is named twice, with a reference and with a literal value"
+    if (settings["client_cert_ref"] is None) != (settings["client_key_ref"] is None):
+        return "--client-cert and --client-key go together"
+    return _reach_fault(settings["url"], [str(cidr) for cidr in settings["allow_cidrs"]])
+
+
+def _reach_fault(url: str, cidrs: list[str]) -> str | None:
+    """Return why the dispatcher's address guard would refuse this URL at every attempt, or None."""
+    parts = urlsplit(url)
+    if parts.scheme == "http" and not cidrs:
+        return "--url is plain http://, which needs --allow-cidr for its network"
+    try:
+        address = ipaddress.ip_address(parts.hostname or "")
+    except ValueError:
+        return None  # a name: each attempt resolves and checks it
+    networks = [ipaddress.ip_network(cidr) for cidr in cidrs]
+    why = refusal(str(address), networks)
+    if why is None and parts.scheme == "http" and not is_allowed(str(address), networks):
+        why = f"{address} is in no --allow-cidr, which plain http:// needs"
+    return f"every delivery to --url would be refused: {why}" if why else None

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from dispatcher.operators.replays.filter import (
+from dispatcher.operators.replays.rules import (
     KEYS_MAX,
     ReplayFilter,
     ReplayFilterError,
@@ -42,7 +42,7 @@ def test_first_batch_zero_is_stored() -> None:
     ("given", "why"),
     [
         (ReplayFilter(), "empty filter"),
-        (ReplayFilter(first_batch=1), "name the stream"),
+        (ReplayFilter(first_batch=1), "give the stream"),
         (ReplayFilter(stream="s", first_batch=2, last_batch=1), "after the last"),
         (ReplayFilter(since=datetime(2025, 11, 3)), "offset from UTC"),  # noqa: DTZ001
         (ReplayFilter(since=NOON, until=NOON), "ends before it begins"),

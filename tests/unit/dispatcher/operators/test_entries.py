@@ -47,12 +47,12 @@ DUE: dict[str, Any] = {
         ({"delivered_sequence": 2, "head_sequence": None}, Standing(Stage.BEHIND)),
         (
             {"endpoint_state": "paused"},
-            Standing(Stage.DUE, until=NOW, held_up="the endpoint is paused"),
+            Standing(Stage.DUE, until=NOW, hold_reason="the endpoint is paused"),
         ),
-        ({"breaker": "open"}, Standing(Stage.DUE, until=NOW, held_up="its breaker is open")),
+        ({"breaker": "open"}, Standing(Stage.DUE, until=NOW, hold_reason="its breaker is open")),
         (
             {"held_until": NOW, "delivered_sequence": 0, "head_sequence": 1},
-            Standing(Stage.BEHIND, behind=1, held_up="its receiver asked for time"),
+            Standing(Stage.BEHIND, behind=1, hold_reason="its receiver asked for time"),
         ),
     ],
 )

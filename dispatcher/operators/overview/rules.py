@@ -1,35 +1,38 @@
-"""What needs a person, in words, each with the command to begin with. Pure."""
+"""What needs a person, each with the command to begin with; and counts by minute. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
-from dispatcher.operators.common.spans import span
+from dispatcher.operators.common.text import span
 from dispatcher.operators.why.lock_holders import holders
 from dispatcher.shared.states import BARRED
+from sink.contract.states import Outcome
 
 SNAPSHOT_SECONDS = 300.0
-"""How old a snapshot or an open transaction may become without a word."""
+"""A snapshot or open transaction older than this needs a person."""
 
 BREAKER_SECONDS = 600.0
-"""How long a breaker may be open without a word: receivers are restarted in less."""
+"""A breaker open for longer needs a person: a restart of a receiver takes less."""
 
 ROUTING_SECONDS = 120.0
-"""How long a batch may wait to be routed without a word, with a dispatcher alive."""
+"""A batch that waits longer for routing needs a person, although a dispatcher is alive."""
 
 CLOCK_SECONDS = 60.0
-"""How far the database's clock may be behind what is stored without a word."""
+"""A database clock further behind stored times than this needs a person."""
 
 DAYS_AHEAD_MIN = 2
-"""As `holdfast db doctor` has it."""
+"""Same limit as `holdfast db doctor`."""
 
 NAMED_MAX = 5
-"""As many of a kind are named; the others are counted."""
+"""Maximum number of names in a sentence; the others are counted."""
 
 
 class NeedKind(StrEnum):
-    """The kinds of needs; programs may rely on these words. The most urgent comes first."""
+    """The kinds of needs, a stable vocabulary for programs. The most urgent comes first."""
 
     NO_DISPATCHER = "no_dispatcher"
     NOT_ROUTED = "not_routed"
@@ -53,7 +56,7 @@ class NeedKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One thing that does not go away by itself."""
+    """One thing that does not resolve by itself."""
 
     kind: NeedKind
     count: int
@@ -66,12 +69,12 @@ class Need:
 
 
 def overview_needs(found: Mapping[str, Any]) -> list[Need]:
-    """Return what needs a person, by a row of `overview_counts.sql`, endpoints and `database`.
+    """Return what needs a person, the most urgent first.
 
-    `found` has the columns of that row, `endpoints` (rows of `overview_endpoints.sql`), `stale` (an
-    endpoint for each decision that it called stale without a reason) with `stale_complete`,
-    `days_ahead` (the fewest of entry, attempt and suppressed) and `snapshots` (of
-    `database_snapshots.sql`).
+    `found` has the columns of `overview/counts.sql`, `endpoints` (rows of `endpoints.sql`), `stale`
+    (the endpoint of each decision that it answered `stale` without an explanation) with
+    `stale_complete`, `days_ahead` (the minimum over entry, attempt and suppressed) and `snapshots`
+    (rows of `database/snapshots.sql`).
     """
     made = [*_delivery(found), *_clock(found), *_people(found)]
     made += _partitions(found["days_ahead"])
@@ -80,7 +83,7 @@ def overview_needs(found: Mapping[str, Any]) -> list[Need]:
 
 
 def database_needs(found: Mapping[str, Any]) -> list[Need]:
-    """Return what of the database needs a person; `found` is what `Database.look` returns."""
+    """Return what needs a person in the database; `found` is a result of `Database.report`."""
     made = [*_partitions(min(each["days_ahead"] for each in found["partitions"]))]
     made += _snapshots(found["snapshots"])
     if found["revision"] != found["revision_needed"]:
@@ -108,7 +111,7 @@ def _delivery(found: Mapping[str, Any]) -> Iterator[Need]:
         said = (
             f"{_some(batches, 'batch waits', 'batches wait')} to be routed, the oldest for"
             f" {span(found['unrouted_seconds'])}, although a dispatcher is alive: see its log, and"
-            " what holds the database up"
+            " what blocks the database"
         )
         yield Need(NeedKind.NOT_ROUTED, batches, said, "holdfast database")
     yield from _not_claimed(found)
@@ -118,7 +121,7 @@ def _delivery(found: Mapping[str, Any]) -> Iterator[Need]:
         command = "holdfast subjects list --held stopped"
         yield Need(NeedKind.STOPPED_LANES, stopped, said, command)
     if dead := found["dead_letters"]:
-        said = f"{_some(dead, 'entry was', 'entries were')} given up, and nobody has decided"
+        said = f"{_some(dead, 'dead letter is', 'dead letters are')} open"
         yield Need(NeedKind.DEAD_LETTERS, dead, said, "holdfast dead list")
     yield from _stale(found)
     yield from _endpoints(endpoints)
@@ -164,14 +167,14 @@ def _barred(endpoint: Mapping[str, Any]) -> bool:
 
 
 def _stale(found: Mapping[str, Any]) -> Iterator[Need]:
-    """Yield what is over by itself 24 h after the last such answer."""
+    """Yield unexplained `stale` answers; the need ends 24 h after the last one."""
     if stale := found["stale"]:
         count, names = len(stale), sorted(set(stale))
         more = "" if found["stale_complete"] else "at least "
         said = (
             f"{more}{_some(count, 'delivery', 'deliveries')} of the last 24 h did not apply the"
-            f" decision: {_names(names)} answered `stale`, and nothing that was sent from here"
-            " explains it. The receiver may have been restored, or somebody else sends there"
+            f" decision: {_names(names)} answered `stale`, and nothing sent from here"
+            " explains it. The receiver may have been restored, or another sender uses it"
         )
         command = f"holdfast receipts --endpoint {names[0]}"
         yield Need(NeedKind.STALE_ANSWERS, count, said, command)
@@ -181,9 +184,9 @@ def _not_claimed(found: Mapping[str, Any]) -> Iterator[Need]:
     names = [each["name"] for each in found["endpoints"] if each["not_claimed"]]
     if names and found["dispatchers_alive"]:
         said = (
-            f"no dispatcher takes anything of {_some(len(names), 'endpoint', 'endpoints')}, and"
-            f" something is due there: {_names(names)}. One that cannot use a secret, a certificate"
-            " or the URL where it runs says `endpoint.waiting` with the reason in its log"
+            f"entries are due at {_some(len(names), 'endpoint', 'endpoints')} and no dispatcher"
+            f" claims them: {_names(names)}. A dispatcher that cannot use a secret, a certificate"
+            " or the URL logs `endpoint.waiting` with the reason"
         )
         yield Need(NeedKind.NOT_CLAIMED, len(names), said, "holdfast config check")
 
@@ -192,8 +195,8 @@ def _clock(found: Mapping[str, Any]) -> Iterator[Need]:
     behind = found["clock_behind_seconds"] or 0
     if behind > CLOCK_SECONDS:
         said = (
-            f"the database's clock is {span(behind)} behind what it has stored: it was set back."
-            " What is due or leased by the old clock waits until then; nothing is lost"
+            f"the database's clock is {span(behind)} behind stored times: it was set back. Entries"
+            " due or leased by the old clock wait until then; nothing is lost"
         )
         yield Need(NeedKind.CLOCK_BEHIND, 1, said, "holdfast database")
 
@@ -201,8 +204,8 @@ def _clock(found: Mapping[str, Any]) -> Iterator[Need]:
 def _people(found: Mapping[str, Any]) -> Iterator[Need]:
     if diverged := found["diverged_replays"]:
         said = (
-            f"{_some(diverged, 'replay of a batch', 'replays of batches')} brought other content"
-            f" than the ledger has: {_names(found['diverged_streams'])}"
+            f"{_some(diverged, 'replay of a batch', 'replays of batches')} diverged from the"
+            f" ledger: {_names(found['diverged_streams'])}"
         )
         command = f"holdfast stream show {found['diverged_streams'][0]}"
         yield Need(NeedKind.DIVERGED_REPLAYS, diverged, said, command)
@@ -214,7 +217,7 @@ def _people(found: Mapping[str, Any]) -> Iterator[Need]:
         command = "holdfast subjects list --silenced"
         yield Need(NeedKind.SILENCED_SUBJECTS, silenced, said, command)
     if rows := found["quarantined"]:
-        said = f"{_some(rows, 'row was', 'rows were')} set aside, and nobody has decided"
+        said = f"{_some(rows, 'quarantined row is', 'quarantined rows are')} open"
         yield Need(NeedKind.QUARANTINE, rows, said, "holdfast quarantine list")
     if waiting := found["replays_waiting"]:
         said = f"{_some(len(waiting), 'reissue waits', 'reissues wait')} for a second person"
@@ -255,8 +258,8 @@ def _snapshots(snapshots: Sequence[Mapping[str, Any]]) -> Iterator[Need]:
         else f"pid {first['pid']} ({first['application'] or 'unnamed'}, {first['state']})"
     )
     said = (
-        f"{what} has held a snapshot for {span(first['age_seconds'])}: nothing that died since then"
-        " is cleaned up"
+        f"{what} has held a snapshot for {span(first['age_seconds'])}: VACUUM removes no rows that"
+        " died since then"
     )
     yield Need(NeedKind.OLD_SNAPSHOT, len(old), said, _ending(first))
 
@@ -290,3 +293,58 @@ def _some(count: int, one: str, many: str) -> str:
 def _names(names: Sequence[str]) -> str:
     more = len(names) - NAMED_MAX
     return ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+class Minute(NamedTuple):
+    """Counts of one minute."""
+
+    minute: datetime
+    entries: int
+    attempts: int
+    deliveries: int
+    outcomes: dict[str, int]
+
+
+def series(
+    since: datetime,
+    at: datetime,
+    tried: Iterable[tuple[int, str, int]],
+    written: Iterable[tuple[int, int]],
+) -> tuple[list[Minute], dict[str, Any]]:
+    """Return each minute from `since`, a full minute, to that of `at`, and the sums over all.
+
+    `tried` has (minute since 1970, outcome, attempts), `written` (minute, entries). Counts after
+    `at`, which a clock that was set back leaves behind, are ignored.
+    """
+    first, last = _number(since), _number(at)
+    entries: Counter[int] = Counter()
+    outcomes: dict[int, Counter[str]] = {}
+    for minute, count in written:
+        entries[minute] += count
+    for minute, outcome, count in tried:
+        outcomes.setdefault(minute, Counter())[outcome] += count
+    rows = [
+        _row(number, entries[number], outcomes.get(number, Counter()))
+        for number in range(first, last + 1)
+    ]
+    total = sum((Counter(row.outcomes) for row in rows), Counter[str]())
+    return rows, {
+        "entries": sum(row.entries for row in rows),
+        "attempts": total.total(),
+        "deliveries": total[Outcome.DELIVERED.value],
+        "outcomes": _known(total),
+    }
+
+
+def _number(moment: datetime) -> int:
+    return int(moment.timestamp()) // 60
+
+
+def _row(number: int, entries: int, outcomes: Counter[str]) -> Minute:
+    minute = datetime.fromtimestamp(0, UTC) + timedelta(minutes=number)
+    deliveries = outcomes[Outcome.DELIVERED.value]
+    return Minute(minute, entries, outcomes.total(), deliveries, _known(outcomes))
+
+
+def _known(outcomes: Counter[str]) -> dict[str, int]:
+    return {each.value: outcomes[each.value] for each in Outcome if outcomes[each.value]}

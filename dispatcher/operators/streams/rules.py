@@ -1,4 +1,4 @@
-"""The positions of a batch in its sources, as Spark wrote them down before it ran the batch.
+"""The source offsets of a batch, as Spark records them before it runs the batch. Pure.
 
 Spark's file has a line with its version, one of metadata, and one for each source: JSON, or `-`
 for a source from which the batch reads nothing.
@@ -14,8 +14,8 @@ _NOTHING = "-"
 def readable_offsets(text: str | None) -> dict[str, Any] | None:
     """Return `batch_time` and `watermark` (aware datetimes or None) and `sources`, one each.
 
-    A source is the JSON value of its line, None where nothing is read from it. A text that is not
-    in Spark's form is returned as `{"text": ...}`; None for None.
+    A source is the JSON value of its line, None if the batch reads nothing from it. Text in another
+    format is returned as `{"text": ...}`; None for None.
 
     >>> readable_offsets('v1\\n{"batchWatermarkMs":0,"batchTimestampMs":1000}\\n{"logOffset":3}')
     ... # doctest: +NORMALIZE_WHITESPACE
@@ -41,7 +41,7 @@ def _read(lines: list[str]) -> dict[str, Any]:
 
 
 def _moment(milliseconds: int | None) -> datetime | None:
-    # 0 is Spark's word for "none yet".
+    # Spark writes 0 for "none yet".
     if not milliseconds:
         return None
     seconds, rest = divmod(milliseconds, 1000)
