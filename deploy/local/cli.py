@@ -12,7 +12,8 @@ from rich.console import Console
 
 from deploy.local.java import spark_environment
 from deploy.local.postgres import EmbeddedPostgres
-from dispatcher.cli.common.shared import AsJson, print_json
+from dispatcher.cli.options import AsJson
+from dispatcher.cli.output import print_json
 from sink.contract.dsn import redact
 from sink.contract.exits import CommandError, ExitCode
 

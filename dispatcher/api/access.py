@@ -1,6 +1,6 @@
-"""Who asks, and whether they may: bearer tokens for programs, a login's cookie for people.
+"""Authentication and authorization: bearer tokens for programs, a login cookie for people.
 
-A cookie counts for the console alone, so that no other site can make a browser use the API.
+The API does not accept the cookie, so no other site can make a browser use it.
 """
 
 from collections import OrderedDict
@@ -26,18 +26,19 @@ from sink.contract.states import AccessRole
 
 FAILURES_MAX = 10
 FAILURES_SECONDS = 60.0
-"""So many different wrong tokens from one address in this time, and no further one that nobody has
-seen is looked up for it. The same wrong one again is a job that was forgotten, and locks nobody
-out."""
+"""After this many different wrong tokens from one address within this time, tokens that were never
+valid before are not looked up for it. The same wrong token again is a misconfigured job and does
+not count.
+"""
 
 KNOWN_MAX = 10_000
-"""Tokens that were right before; they are looked up from wherever they come."""
+"""Maximum number of remembered valid tokens, which are looked up from any address."""
 
 ADDRESSES_MAX = 10_000
 
 WRONG = (
-    "this token is unknown, expired or revoked. Nothing was changed; an administrator makes one"
-    " with `holdfast token add`."
+    "this token is unknown, expired or revoked. Nothing was changed; an administrator creates"
+    " one with `holdfast token add`."
 )
 
 ORDER = list(AccessRole)
@@ -48,22 +49,22 @@ _bearer = HTTPBearer(auto_error=False, description="`holdfast token add NAME --r
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A request of somebody who may make it."""
+    """An authenticated request."""
 
     holder: Holder
     pool: OperatorPool
 
     def open(self, store: type[Store]) -> AbstractContextManager[Store]:
-        """Lend a store in which this somebody acts; see `OperatorPool.lend`."""
+        """Lend a store that acts as the token's holder; see `OperatorPool.lend`."""
         return self.pool.lend(store, self.holder.actor, self.holder.owner)
 
     def may(self, role: AccessRole) -> bool:
-        """Return whether the holder has this role, or a higher one."""
+        """Return whether the holder has this role or a higher one."""
         return ORDER.index(self.holder.role) >= ORDER.index(role)
 
 
 class Failures:
-    """Wrong tokens, by the address that they came from; of no token more than its hash."""
+    """Recent wrong tokens by client address. Only hashes of tokens are kept."""
 
     def __init__(self, clock: Callable[[], float] = seconds) -> None:
         self._clock = clock
@@ -72,12 +73,12 @@ class Failures:
         self._lock = Lock()
 
     def known(self, address: str, secret: str) -> bool:
-        """Return whether this secret was wrong a moment ago, from this address."""
+        """Return whether this secret was recently wrong from this address."""
         with self._lock:
             return _hash(secret) in self._recent(address)
 
     def wait(self, address: str, secret: str) -> float:
-        """Return for how many seconds this secret is not looked up; 0 if it is."""
+        """Return for how many seconds this secret is not looked up; 0 if it may be now."""
         with self._lock:
             recent = self._recent(address)
             if len(recent) < FAILURES_MAX or _hash(secret) in self._right:
@@ -85,14 +86,14 @@ class Failures:
             return min(recent.values()) + FAILURES_SECONDS - self._clock()
 
     def add(self, address: str, secret: str) -> None:
-        """Take down a wrong secret."""
+        """Record a wrong secret."""
         with self._lock:
             self._right.pop(_hash(secret), None)
             self._wrong[address] = {**self._recent(address), _hash(secret): self._clock()}
             _trim(self._wrong, address, ADDRESSES_MAX)
 
     def right(self, secret: str) -> None:
-        """Take down a secret that was right."""
+        """Record a valid secret."""
         with self._lock:
             self._right[_hash(secret)] = None
             _trim(self._right, _hash(secret), KNOWN_MAX)
@@ -113,7 +114,7 @@ def _trim(kept: OrderedDict[Any, Any], newest: object, most: int) -> None:
 
 
 def needs(role: AccessRole) -> Callable[..., Session]:
-    """Return the dependency of a route of the API that takes this role, or a higher one."""
+    """Return the dependency of an API route that requires this role or a higher one."""
 
     def session(
         request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
@@ -124,7 +125,7 @@ def needs(role: AccessRole) -> Callable[..., Session]:
         if not found.may(role):
             raise HTTPException(
                 HTTPStatus.FORBIDDEN,
-                f"this needs the role {role}, and token {found.holder.name} is"
+                f"this requires the role {role}; token {found.holder.name} has the role"
                 f" {found.holder.role}. Nothing was changed.",
                 {"WWW-Authenticate": 'Bearer error="insufficient_scope"'},
             )
@@ -134,7 +135,7 @@ def needs(role: AccessRole) -> Callable[..., Session]:
 
 
 def holder_of(request: Request, secret: str) -> Holder:
-    """Return whose secret this is; raises 401, 429 after too many wrong ones, and 503."""
+    """Return the holder of a secret; raises 401, 429 after too many wrong ones, and 503."""
     failures: Failures = request.app.state.failures
     address = request.client.host if request.client else ""
     if failures.known(address, secret):
@@ -142,7 +143,7 @@ def holder_of(request: Request, secret: str) -> Holder:
     if (wait := failures.wait(address, secret)) > 0:
         raise HTTPException(
             HTTPStatus.TOO_MANY_REQUESTS,
-            "too many wrong tokens came from this address. Nothing was changed; wait a minute.",
+            "too many wrong tokens from this address. Nothing was changed; try again in a minute.",
             {"Retry-After": str(int(wait) + 1)},
         )
     holder = _looked_up(request.app.state.pool, secret)
@@ -158,9 +159,10 @@ def _looked_up(pool: OperatorPool, secret: str) -> Holder | None:
         with pool.lend(Tokens, "api") as tokens:
             return tokens.holder(secret)
     except (StoreUnavailableError, CommandError) as error:
-        # Nobody knows yet who asks: what the database said is none of their business.
+        # The caller is not authenticated yet, so the database's message is not passed on.
         raise StoreUnavailableError(
-            "the database cannot say whose token this is. Nothing was changed; try again."
+            "the token cannot be verified because the database is unavailable. Nothing was"
+            " changed; try again."
         ) from error
 
 
@@ -171,4 +173,4 @@ def _unknown(detail: str) -> HTTPException:
 Viewer = Annotated[Session, Depends(needs(AccessRole.VIEWER))]
 Operator = Annotated[Session, Depends(needs(AccessRole.OPERATOR))]
 Admin = Annotated[Session, Depends(needs(AccessRole.ADMIN))]
-"""Parameters of routes: who asks, with at least this role."""
+"""Parameters of routes: the session of a caller with at least this role."""

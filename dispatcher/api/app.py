@@ -1,4 +1,4 @@
-"""The application: API below /api/v1, console below /, health and metrics beside them."""
+"""The application: the API under /api/v1, the console under /, health and metrics endpoints."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,17 +9,17 @@ from starlette.concurrency import run_in_threadpool
 
 from dispatcher.api import console, health, metrics, problems, routes
 from dispatcher.api.access import Failures
-from dispatcher.api.long_looks import OneAtATime
+from dispatcher.api.long_reads import ExclusiveRun
+from dispatcher.api.requests import no_others
 from dispatcher.api.settings import ApiSettings
 from dispatcher.api.shield import Shield
-from dispatcher.api.strict import no_others
 from dispatcher.operators.common.pool import OperatorPool
 
 PREFIX = "/api/v1"
 
 
 def application(settings: ApiSettings) -> FastAPI:
-    """Return the application; it connects to the database when it starts."""
+    """Return the application. It connects to the database when it starts."""
     pool = OperatorPool(settings.dsn, settings.connections)
 
     @asynccontextmanager
@@ -35,7 +35,7 @@ def application(settings: ApiSettings) -> FastAPI:
         version=version("holdfast"),
         summary="See it, explain it, replay it.",
         lifespan=lifespan,
-        docs_url=None,  # its page loads scripts from elsewhere
+        docs_url=None,  # its page loads scripts from another origin
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
@@ -43,7 +43,7 @@ def application(settings: ApiSettings) -> FastAPI:
     app.state.settings = settings
     app.state.pool = pool
     app.state.failures = Failures()
-    app.state.long_looks = OneAtATime()
+    app.state.long_reads = ExclusiveRun()
     problems.install(app)
     health.install(app, pool)
     api = APIRouter(prefix=PREFIX, dependencies=[Depends(no_others)], responses=problems.RESPONSES)
@@ -53,6 +53,6 @@ def application(settings: ApiSettings) -> FastAPI:
     console.install(app)
     problems.describe(app)
     app.add_middleware(Shield, settings=settings)
-    # The outermost, so that what the shield refuses counts too.
+    # The outermost middleware, so that requests refused by the shield are counted too.
     metrics.install(app, pool.counts, PREFIX)
     return app

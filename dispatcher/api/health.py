@@ -1,4 +1,4 @@
-"""/healthz: whether this process answers, and whether the database does. Nobody needs a token."""
+"""/healthz: whether this process and the database answer. No token is needed."""
 
 from collections.abc import Callable
 from http import HTTPStatus
@@ -8,17 +8,17 @@ from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 
 from dispatcher.operators.common.pool import OperatorPool
-from dispatcher.operators.database.ready import Ready
+from dispatcher.operators.database.store import Database
 from dispatcher.shared.clock import seconds
 from dispatcher.shared.errors import StoreUnavailableError
 from sink.contract.exits import CommandError
 
 KEPT_SECONDS = 1.0
-"""For so long an answer counts: whoever asks often costs the database nothing."""
+"""Cache lifetime of an answer, so that frequent probes do not load the database."""
 
 
 class Readiness:
-    """What the database said last."""
+    """The database's readiness, cached."""
 
     def __init__(self, pool: OperatorPool, clock: Callable[[], float] = seconds) -> None:
         self._pool = pool
@@ -28,7 +28,7 @@ class Readiness:
         self._faults: list[str] = []
 
     def faults(self) -> list[str]:
-        """Return what keeps requests from being answered, in words; empty when nothing does."""
+        """Return why requests cannot be answered; empty if they can."""
         with self._lock:
             if self._clock() - self._looked_at >= KEPT_SECONDS:
                 self._faults = self._look()
@@ -37,10 +37,10 @@ class Readiness:
 
     def _look(self) -> list[str]:
         try:
-            with self._pool.lend(Ready, "api") as store:
-                misfit = store.misfit()
+            with self._pool.lend(Database, "api") as store:
+                misfit = store.schema_mismatch()
         except (StoreUnavailableError, CommandError):
-            # Whoever asks here has no token: what the database said is none of their business.
+            # The caller has no token, so the database's message is not passed on.
             return ["the database does not answer"]
         return [] if misfit is None else [misfit]
 

@@ -1,6 +1,6 @@
-"""What the API measures, for Prometheus. docs/reference/metrics.md has each; a test compares.
+"""The API's Prometheus metrics. docs/reference/metrics.md documents each; a test compares.
 
-No token, key or name of a person is in any label: a route is named by its pattern.
+No label contains a token, a key or a person's name; a route is named by its pattern.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ from dispatcher.shared.metrics import ATTEMPT_SECONDS, Histogram, Labels
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 OTHER = "other"
-"""What stands for a method, or a path, that is none of ours."""
+"""Stands for a method or path that the API does not know."""
 
 _REFUSED: dict[int, str] = {
     HTTPStatus.UNAUTHORIZED: "token",
@@ -29,18 +29,18 @@ _REFUSED: dict[int, str] = {
 
 
 class ApiMeasures:
-    """Everything that is measured, as it stands. Written by the event loop's thread."""
+    """Current values of all metrics. Written only by the event loop's thread."""
 
     def __init__(self) -> None:
         self.requests: Counter[Labels] = Counter()
         """By method, route and status."""
         self.refused: Counter[Labels] = Counter({(missing,): 0 for missing in _REFUSED.values()})
-        """By what was missing: a token, or the role."""
+        """By what was missing: a token or the role."""
         self.request_seconds = Histogram(ATTEMPT_SECONDS)
         self.in_flight = 0
 
     def answered(self, method: str, route: str, status: int, took: float) -> None:
-        """Take down a request."""
+        """Record an answered request."""
         self.requests[method, route, str(status)] += 1
         self.request_seconds.observe(took, (method, route))
         if missing := _REFUSED.get(status):
@@ -48,16 +48,16 @@ class ApiMeasures:
 
 
 class Measured:
-    """ASGI middleware: measures what lies inside it."""
+    """ASGI middleware that measures the application inside it."""
 
     def __init__(self, app: ASGIApp, measures: ApiMeasures, prefix: str) -> None:
-        """`prefix` is the API's: a route of it does not know under what it was put."""
+        """`prefix` is the API's, which the paths of its routes may lack."""
         self._app = app
         self._measures = measures
         self._prefix = prefix
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, and take it down."""
+        """Answer one request and record it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -86,41 +86,43 @@ class Measured:
 
 
 class ApiCollector(Collector):
-    """Shows `measures` to Prometheus; `pool` counts the connections."""
+    """Exposes `measures` to Prometheus; `pool` returns the connection counts."""
 
     def __init__(self, measures: ApiMeasures, pool: Callable[[], PoolCounts]) -> None:
         self._measures = measures
         self._pool = pool
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every family, those without a value too."""
+        """Yield every metric family, including those without values."""
         labels = ["method", "route", "status"]
         requests = CounterMetricFamily("holdfast_api_requests", "Requests answered", labels=labels)
         for each, count in list(self._measures.requests.items()):
             requests.add_metric(each, count)
         yield requests
         refused = CounterMetricFamily(
-            "holdfast_api_auth_failures", "Requests of nobody who may", labels=["missing"]
+            "holdfast_api_auth_failures",
+            "Requests refused for a missing token or role",
+            labels=["missing"],
         )
         for each, count in list(self._measures.refused.items()):
             refused.add_metric(each, count)
         yield refused
         took = HistogramMetricFamily(
-            "holdfast_api_request_seconds", "Time of a request", labels=labels[:2]
+            "holdfast_api_request_seconds", "Request duration", labels=labels[:2]
         )
         yield self._measures.request_seconds.add_to(took)
         pool = self._pool()
         for name, told, value in (
-            ("requests_in_flight", "Requests under way", self._measures.in_flight),
-            ("db_connections", "Connections open", pool.connections),
-            ("db_connections_idle", "Connections that nobody uses", pool.idle),
-            ("db_waiting", "Requests that wait for a connection", pool.waiting),
+            ("requests_in_flight", "Requests in flight", self._measures.in_flight),
+            ("db_connections", "Open database connections", pool.connections),
+            ("db_connections_idle", "Idle database connections", pool.idle),
+            ("db_waiting", "Requests waiting for a database connection", pool.waiting),
         ):
             yield GaugeMetricFamily(f"holdfast_api_{name}", told, value)
 
 
 def install(app: FastAPI, pool: Callable[[], PoolCounts], prefix: str) -> None:
-    """Measure every request of `app`, and show it at /metrics."""
+    """Measure every request of `app`, and serve the metrics at /metrics."""
     measures = ApiMeasures()
     registry = CollectorRegistry()
     registry.register(ApiCollector(measures, pool))

@@ -22,16 +22,17 @@ STATUS = {
     ExitCode.FAILED: HTTPStatus.CONFLICT,
     ExitCode.DEGRADED: HTTPStatus.CONFLICT,
 }
-"""What a command would have ended with, as a status."""
+"""HTTP status for the exit code that the command would have."""
 
 FAULTS_SHOWN_MAX = 20
 
 OURS = {
-    HTTPStatus.BAD_REQUEST: "the body cannot be read as JSON. Nothing was changed.",
-    HTTPStatus.NOT_FOUND: "there is nothing here. Nothing was changed; see /openapi.json.",
-    HTTPStatus.METHOD_NOT_ALLOWED: "this is not done to it. Nothing was changed; see `Allow`.",
+    HTTPStatus.BAD_REQUEST: "the body is not valid JSON. Nothing was changed.",
+    HTTPStatus.NOT_FOUND: "no such resource. Nothing was changed; see /openapi.json.",
+    HTTPStatus.METHOD_NOT_ALLOWED: "this method is not allowed here. Nothing was changed; see"
+    " the header `Allow`.",
 }
-"""What the framework says in words of its own, in ours."""
+"""Our texts in place of the framework's."""
 
 THEIRS = {"There was an error parsing the body", "Not Found", "Method Not Allowed"}
 
@@ -61,21 +62,21 @@ def _documented(description: str) -> dict[str, Any]:
 
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
-    400: _documented("The body is no JSON."),
+    400: _documented("The body is not valid JSON."),
     401: _documented("No token, or one that is unknown, expired or revoked."),
-    403: _documented("The token's role is not enough."),
+    403: _documented("The token's role is not sufficient."),
     404: _documented("Nothing matched."),
-    409: _documented("It is not as this needs it; nothing was changed."),
-    408: _documented("The body did not come in time."),
+    409: _documented("The resource is not in the required state; nothing was changed."),
+    408: _documented("The body did not arrive in time."),
     413: _documented("The body is too large."),
-    421: _documented("The server is not known by the name it was asked by."),
-    422: _documented("The request is not as it is described here."),
+    421: _documented("The server is not known under the requested host name."),
+    422: _documented("The request does not match this description."),
     429: _documented(
-        "Too many wrong tokens, or another check or comparison is under way; see Retry-After."
+        "Too many wrong tokens, or another check or comparison is running; see Retry-After."
     ),
-    503: _documented("The database is away or busy; see Retry-After."),
+    503: _documented("The database is unavailable or busy; see Retry-After."),
 }
-"""Every error that a route of the API can answer with."""
+"""Every error response of the API."""
 
 
 def problem(
@@ -89,7 +90,7 @@ def problem(
 
 
 def install(app: FastAPI) -> None:
-    """Make a problem of everything that goes wrong in `app`."""
+    """Convert every error of `app` to a problem."""
     app.exception_handler(CommandError)(_refused)
     app.exception_handler(StoreUnavailableError)(_away)
     app.exception_handler(RequestValidationError)(_invalid)
@@ -98,7 +99,7 @@ def install(app: FastAPI) -> None:
 
 
 def describe(app: FastAPI) -> None:
-    """Let the description of `app` say what a problem looks like."""
+    """Add the schema of problems to the OpenAPI description of `app`."""
     described = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -108,7 +109,7 @@ def describe(app: FastAPI) -> None:
                 content = model.model_json_schema(ref_template="#/components/schemas/{model}")
                 schemas[model.__name__] = {k: v for k, v in content.items() if k != "$defs"}
             for name in ("HTTPValidationError", "ValidationError"):
-                schemas.pop(name, None)  # what the framework would answer; we do not
+                schemas.pop(name, None)  # the framework's error schema, which is not used
             _share(described())
         return described()
 
@@ -116,7 +117,7 @@ def describe(app: FastAPI) -> None:
 
 
 def _share(description: dict[str, Any]) -> None:
-    """Say once what every route can answer with, and refer to it."""
+    """Define the common responses once, and reference them."""
     kept = description["components"].setdefault("responses", {})
     for item in description["paths"].values():
         for operation in item.values():
@@ -136,14 +137,14 @@ def _away(_: Request, error: StoreUnavailableError) -> JSONResponse:
 
 
 def _invalid(_: Request, error: RequestValidationError) -> JSONResponse:
-    # Of what was sent nothing is said back: it may be a secret, and it may be of any size.
+    # The input is not echoed: it may be a secret, and of any size.
     faults = [
         {"where": [str(each)[:100] for each in fault["loc"]], "what": str(fault["msg"])[:300]}
         for fault in error.errors()[:FAULTS_SHOWN_MAX]
     ]
     return problem(
         HTTPStatus.UNPROCESSABLE_ENTITY,
-        "the request is not as the API describes it. Nothing was changed; see `faults`.",
+        "the request does not match the API's description. Nothing was changed; see `faults`.",
         faults=faults,
     )
 
@@ -159,6 +160,6 @@ def _unforeseen(_: Request, error: Exception) -> JSONResponse:
     logging.getLogger(__name__).error("a request failed", exc_info=error)
     return problem(
         HTTPStatus.INTERNAL_SERVER_ERROR,
-        "this should not happen, and its cause is in the server's log. A change is made whole or"
-        " not at all: look before you try again.",
+        "internal error; its cause is in the server's log. A change is made completely or not at"
+        " all: check before you try again.",
     )

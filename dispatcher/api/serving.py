@@ -1,29 +1,35 @@
-"""uvicorn, and the socket that it listens on."""
+"""uvicorn, the socket that it listens on, and the time limits of a connection.
 
+uvicorn waits without a limit for the head of a request, and for a client that does not read. Enough
+such connections would lock out everybody else."""
+
+import asyncio
 import socket
 import sys
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dispatcher.api.app import application
-from dispatcher.api.punctual import PunctualProtocol
 from dispatcher.api.settings import ApiSettings
 from dispatcher.operators.common.session import operator_connection
 from sink.contract.exits import CommandError, ExitCode
 
 IDLE_SECONDS = 15
+
 STOP_SECONDS = 10
+
 REQUESTS_MAX = 200
-"""As many are answered at once; one more is told to come again (503)."""
+"""Maximum number of concurrent requests; further ones get 503."""
 
 HEADER_BYTES_MAX = 32_768
 
 
 def run(settings: ApiSettings) -> None:
-    """Serve until stopped; raises `CommandError` where that cannot begin."""
+    """Serve until stopped; raises `CommandError` if it cannot start."""
     settings.check()
     with operator_connection(settings.dsn):
-        """The schema fits and the role may be taken; or one clear line before anything listens."""
+        """Fails with one clear message if the schema or the role does not fit."""
     with _listening(settings) as listener:
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
@@ -33,7 +39,7 @@ def run(settings: ApiSettings) -> None:
 
 
 def server(settings: ApiSettings) -> uvicorn.Server:
-    """Return the server, which listens on the socket that `run` is given."""
+    """Return the server. It listens on the socket passed to its `run`."""
     return uvicorn.Server(
         uvicorn.Config(
             application(settings),
@@ -45,7 +51,7 @@ def server(settings: ApiSettings) -> uvicorn.Server:
             timeout_keep_alive=IDLE_SECONDS,
             timeout_graceful_shutdown=STOP_SECONDS,
             h11_max_incomplete_event_size=HEADER_BYTES_MAX,
-            http=PunctualProtocol,
+            http=DeadlineProtocol,
             ws="none",
         )
     )
@@ -57,7 +63,90 @@ def _listening(settings: ApiSettings) -> socket.socket:
         return socket.create_server((settings.host, settings.port), family=family)
     except OSError as error:
         raise CommandError(
-            f"nobody can listen on {settings.host}:{settings.port}:"
-            f" {error.strerror or error}. Nothing was started; name a free port with --port.",
+            f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}."
+            " Nothing was started; choose a free port with --port.",
             ExitCode.USAGE,
         ) from None
+
+
+HEAD_SECONDS = 10.0
+"""Time limit from the connection, or from the first byte of a further request, to the end of its
+head.
+"""
+
+TAKE_SECONDS = 30.0
+"""How long a client may read nothing of its response."""
+
+
+class DeadlineProtocol(H11Protocol):
+    """uvicorn's HTTP/1.1 protocol, with time limits for request heads and for writes."""
+
+    _late: asyncio.TimerHandle | None = None
+    _stuck: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start the time limit of the first request's head."""
+        super().connection_made(transport)
+        self._expect()
+
+    def data_received(self, data: bytes) -> None:
+        """Stop the time limit once the whole head has arrived."""
+        super().data_received(data)
+        if self._is_without_request():
+            self._expect()
+        else:
+            self._forget()
+
+    def on_response_complete(self) -> None:
+        """Start the time limit of a further request whose head has begun to arrive."""
+        super().on_response_complete()
+        if self._is_without_request() and self.conn.trailing_data[0]:
+            self._expect()
+
+    def pause_writing(self) -> None:
+        """Start the time limit for the client to read its response."""
+        super().pause_writing()
+        self._limit()
+
+    def resume_writing(self) -> None:
+        """Stop the time limit: the client reads."""
+        self._unstick()
+        super().resume_writing()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close the idle connection, with a time limit for what is not read yet."""
+        super().timeout_keep_alive_handler()
+        self._limit()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop all time limits."""
+        self._forget()
+        self._unstick()
+        super().connection_lost(exc)
+
+    def _expect(self) -> None:
+        if self._late is None:
+            self._late = self.loop.call_later(HEAD_SECONDS, self._give_up)
+
+    def _forget(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _limit(self) -> None:
+        if self._stuck is None:
+            self._stuck = self.loop.call_later(TAKE_SECONDS, self.transport.abort)
+
+    def _unstick(self) -> None:
+        if self._stuck is not None:
+            self._stuck.cancel()
+            self._stuck = None
+
+    def _give_up(self) -> None:
+        self._late = None
+        if self._is_without_request() and not self.transport.is_closing():
+            self.transport.close()
+            self._limit()
+
+    def _is_without_request(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete

@@ -1,4 +1,4 @@
-"""What `holdfast api serve` was told."""
+"""The settings of `holdfast api serve`."""
 
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -7,32 +7,34 @@ from dispatcher.operators.common.person import ALONE_MAX
 from sink.contract.exits import CommandError, ExitCode
 
 BODY_BYTES_MAX = 1_048_576
-"""A larger request body is refused before it is read on."""
+"""Maximum size of a request body; a larger one is refused without being read."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiSettings:
-    """Where the API listens and whom it answers."""
+    """Where the API listens and which clients it serves."""
 
     dsn: str
     host: str = "127.0.0.1"
     port: int = 8480
     behind_proxy: bool = False
-    """A proxy in front speaks TLS: cookies are for https alone, and its forwarded headers count."""
+    """A proxy in front terminates TLS: cookies are `Secure`, and its forwarded headers are
+    trusted.
+    """
     names: tuple[str, ...] = ()
-    """Names by which it may be asked, beside its own address and localhost."""
+    """Accepted host names besides its own address and localhost."""
     connections: int = 8
-    """To the database, at most."""
+    """Maximum number of database connections."""
     reissue_limit: int = ALONE_MAX
-    """More actions than so many at once are repeated only with a second person's approval."""
+    """Actions that one person may repeat in 24 hours without a second person's approval."""
 
     def check(self) -> None:
-        """Raise `CommandError` where a token would cross a network unprotected."""
+        """Raise `CommandError` if tokens would cross a network without TLS."""
         if not (self.behind_proxy or _is_loopback(self.host)):
             raise CommandError(
-                f"{self.host} can be reached from other machines, and this server speaks no TLS: a"
-                " token would be there for everybody to read. Nothing was started; listen on"
-                " 127.0.0.1, or put a proxy with TLS in front and say --behind-proxy.",
+                f"{self.host} can be reached from other machines, and this server has no TLS:"
+                " tokens would cross the network in clear text. Nothing was started; listen on"
+                " 127.0.0.1, or put a proxy with TLS in front and pass --behind-proxy.",
                 ExitCode.USAGE,
             )
 

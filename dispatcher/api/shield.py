@@ -1,4 +1,4 @@
-"""What holds for every request and answer: names, sizes, headers."""
+"""Checks of every request (host, size, time) and headers of every response."""
 
 import asyncio
 import re
@@ -27,19 +27,20 @@ HTTPS_ONLY = "max-age=31536000"
 
 
 HOST = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<name>[0-9a-zA-Z._-]+))(?::[0-9]{1,5})?")
-"""A name or an address, and a port. Anything else would be read as a part of the address that was
-asked for: a path, or a name in front of another host."""
+"""A name or an address, and an optional port. Anything else could be taken for another part of the
+requested URL: a path, or a user name in front of another host.
+"""
 
 BODY_SECONDS = 15.0
-"""A body that takes longer to come is waited for no longer."""
+"""Time limit for the body of a request."""
 
 
 CLOSE = {"Connection": "close"}
-"""What is left of such a request is not read."""
+"""Sent where the rest of the request is not read."""
 
 
 class Shield:
-    """ASGI middleware, the outermost one."""
+    """ASGI middleware outside all routes."""
 
     def __init__(self, app: ASGIApp, settings: ApiSettings) -> None:
         self._app = app
@@ -66,15 +67,17 @@ class Shield:
         if not self._is_ours(headers.get("host", "")):
             refusal = problem(
                 HTTPStatus.MISDIRECTED_REQUEST,
-                "this server is not known by that name. Nothing was changed; name it with"
-                " --name where it is started.",
+                "this server is not known under that host name. Nothing was changed; add it with"
+                " --name where the server is started.",
             )
             await refusal(scope, receive, answer)
         elif "transfer-encoding" in headers and "content-length" in headers:
-            # A proxy may end this request elsewhere than we do, and take the rest for another's.
+            # A proxy may see another end of this request, and take the rest for the next one
+            # (request smuggling).
             refusal = problem(
                 HTTPStatus.BAD_REQUEST,
-                "the request says its length twice. Nothing was changed; send it with one.",
+                "the request has both Content-Length and Transfer-Encoding. Nothing was changed;"
+                " send one of them.",
                 headers=CLOSE,
             )
             await refusal(scope, receive, answer)
@@ -96,17 +99,17 @@ def _declared(headers: Headers) -> int:
 
 
 def _limited(receive: Receive) -> Receive:
-    """Return what receives a body, as long as it is not too large and not too slow.
+    """Return a `receive` that limits the size of a body and the time it may take.
 
-    What it raises is an HTTPException, because the framework takes any other error in the middle
-    of a body for a fault in the JSON.
+    It raises HTTPException, because the framework reports any other error within a body as invalid
+    JSON.
     """
     taken, whole = 0, False
     deadline = asyncio.get_running_loop().time() + BODY_SECONDS
 
     async def limited() -> Message:
         nonlocal taken, whole
-        if whole:  # what comes now is the end of the connection, which may take for ever
+        if whole:  # the next message is the disconnect, which has no time limit
             return await receive()
         try:
             async with asyncio.timeout_at(deadline):
@@ -114,8 +117,8 @@ def _limited(receive: Receive) -> Receive:
         except TimeoutError:
             raise HTTPException(
                 HTTPStatus.REQUEST_TIMEOUT,
-                f"the request did not come within {BODY_SECONDS:.0f} s. Nothing was changed; send"
-                " it again.",
+                f"the request did not arrive within {BODY_SECONDS:.0f} s. Nothing was changed;"
+                " send it again.",
                 CLOSE,
             ) from None
         whole = not message.get("more_body", False)
@@ -130,6 +133,6 @@ def _limited(receive: Receive) -> Receive:
 def _too_large() -> HTTPException:
     return HTTPException(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        f"a request has at most {BODY_BYTES_MAX:,} bytes. Nothing was changed.",
+        f"the request body is larger than {BODY_BYTES_MAX:,} bytes. Nothing was changed.",
         CLOSE,
     )

@@ -1,1 +1,1 @@
-"""The `holdfast` command."""
+"""The `holdfast` command: one module or package for each command or group."""

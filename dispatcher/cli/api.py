@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from dispatcher.cli.options import Dsn
 from dispatcher.operators.common.person import ALONE_MAX
 from sink.contract.exits import CommandError, ExitCode
 
@@ -13,18 +14,25 @@ app = typer.Typer(no_args_is_help=True, help="The admin API and the operators' c
 
 @app.command("serve")
 def serve(
-    host: Annotated[str, typer.Option("--host", help="Where to listen.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free one.")] = 8480,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0: any free port.")
+    ] = 8480,
     behind_proxy: Annotated[
         bool,
-        typer.Option("--behind-proxy", help="A proxy with TLS is in front, on this machine."),
+        typer.Option(
+            "--behind-proxy", help="A proxy on this machine terminates TLS in front of it."
+        ),
     ] = False,
     name: Annotated[
         list[str] | None,
-        typer.Option("--name", help="A host name by which browsers ask for it. Repeatable."),
+        typer.Option("--name", help="A host name under which browsers reach it; repeatable."),
     ] = None,
     connections: Annotated[
-        int, typer.Option("--connections", min=1, max=100, help="To the database, at most.")
+        int,
+        typer.Option(
+            "--connections", min=1, max=100, help="Maximum number of database connections."
+        ),
     ] = 8,
     reissue_limit: Annotated[
         int,
@@ -33,24 +41,23 @@ def serve(
             envvar="HOLDFAST_REISSUE_LIMIT",
             min=0,
             max=1000,
-            help="More repeated actions of one person in 24 hours need a second person's approval.",
+            help="Business actions that one person may repeat in 24 hours without approval by a"
+            " second person.",
         ),
     ] = ALONE_MAX,
-    dsn: Annotated[
-        str | None,
-        typer.Option("--dsn", envvar="HOLDFAST_DSN", help="The database (libpq URI or keywords)."),
-    ] = None,
+    dsn: Dsn = None,
 ) -> None:
     """Serve the API (/api/v1, described at /openapi.json) and the console (/) until stopped.
 
-    Everybody needs a token: `holdfast token add NAME --role viewer|operator|admin`.
+    Every user needs a token: `holdfast token add NAME --role viewer|operator|admin`.
     """
-    from dispatcher.api.serving import run  # noqa: PLC0415 - an extra that others go without
+    from dispatcher.api.serving import run  # noqa: PLC0415 - an optional extra
     from dispatcher.api.settings import ApiSettings  # noqa: PLC0415 - as above
 
     if not dsn:
         raise CommandError(
-            "no database: pass --dsn, set HOLDFAST_DSN, or start one with `holdfast local up`.",
+            "no database given. Nothing was started; pass --dsn, set HOLDFAST_DSN, or start one"
+            " with `holdfast local up`.",
             ExitCode.USAGE,
         )
     run(ApiSettings(dsn, host, port, behind_proxy, tuple(name or ()), connections, reissue_limit))
@@ -58,8 +65,8 @@ def serve(
 
 @app.command("openapi")
 def openapi() -> None:
-    """Print the OpenAPI description of the API; needs no database."""
-    from dispatcher.api.app import application  # noqa: PLC0415 - an extra that others go without
+    """Print the OpenAPI description of the API. Needs no database."""
+    from dispatcher.api.app import application  # noqa: PLC0415 - an optional extra
     from dispatcher.api.settings import ApiSettings  # noqa: PLC0415 - as above
 
     typer.echo(json.dumps(application(ApiSettings("")).openapi(), indent=2))

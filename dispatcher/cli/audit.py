@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli.common.shared import AsJson, Dsn, print_json, print_rows
-from dispatcher.cli.common.shown import moment_of, shortened, visible
-from dispatcher.operators.audit.store import WantedActions, audit
+from dispatcher.cli.options import AsJson, BeforeId, Dsn, Limit, moment_of
+from dispatcher.cli.output import print_json, print_rows, shortened, visible
+from dispatcher.operators.audit.store import Audit, WantedActions
 from dispatcher.operators.common.session import Row
 from sink.contract.exits import CommandError, ExitCode
 
@@ -19,30 +19,35 @@ _CHARACTERS = 200
 
 @app.command("list")
 def list_(
-    actor: Annotated[str | None, typer.Option("--actor", help="Only what they did.")] = None,
+    actor: Annotated[
+        str | None, typer.Option("--actor", help="Only actions of this person or token.")
+    ] = None,
     action: Annotated[
         str | None,
-        typer.Option("--action", help="Only this: `endpoint.add`, or `endpoint` for all of those."),
+        typer.Option(
+            "--action",
+            help="Only this action: `endpoint.add`, or `endpoint` for all that begin with it.",
+        ),
     ] = None,
     target: Annotated[
         str | None,
-        typer.Option("--target", help="Only what was done to this, as the list names it."),
+        typer.Option("--target", help="Only actions on this target, as the list shows it."),
     ] = None,
     since: Annotated[
-        str | None, typer.Option("--since", help="Only done then or later (RFC 3339).")
+        str | None, typer.Option("--since", help="Only actions at or after this time (RFC 3339).")
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--until", help="Only done before then (RFC 3339).")
+        str | None, typer.Option("--until", help="Only actions before this time (RFC 3339).")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="As many at most.")] = 50,
-    before: Annotated[
-        int | None,
-        typer.Option("--before", min=1, max=2**63 - 1, help="Only numbers below this one."),
-    ] = None,
+    limit: Limit = 50,
+    before: BeforeId = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """List actions, the newest first; in the --json they are whole. Exit 3: none matches."""
+    """List actions, the newest first. Long texts are cut; --json shows them whole.
+
+    Exit code 3: no action matches.
+    """
     wanted = WantedActions(
         actor=actor,
         action=action,
@@ -52,10 +57,11 @@ def list_(
     )
     if any("\0" in text for text in (actor, action, target) if text is not None):
         raise CommandError(
-            "a filter has a NUL, which nothing in the trail has. Nothing was changed.",
+            "a filter contains a NUL character, which the audit trail never does. Nothing was"
+            " changed.",
             ExitCode.USAGE,
         )
-    with audit(dsn) as store:
+    with Audit.connect(dsn) as store:
         rows, older = store.actions(wanted, limit=limit, before=before)
     if not rows:
         raise CommandError(
@@ -66,12 +72,12 @@ def list_(
     if as_json:
         print_json({"actions": rows, "next_before": older})
         return
-    print_rows([_seen(row) for row in rows], _COLUMNS, "Actions")
+    print_rows([_table_row(row) for row in rows], _COLUMNS, "Actions")
     if older is not None:
-        typer.echo(f"older ones: --before {older}")
+        typer.echo(f"older rows: --before {older}")
 
 
-def _seen(row: Row) -> Row:
+def _table_row(row: Row) -> Row:
     detail = json.dumps(row["detail"], ensure_ascii=False) if row["detail"] else None
     return {
         **row,

@@ -17,7 +17,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from dispatcher.cli.common.shared import Dsn
+from dispatcher.cli.options import Dsn
 from dispatcher.outbound.transport.transport import EngineName
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.retention import whole_days

@@ -1,9 +1,10 @@
-"""The root of the `holdfast` command: which groups there are, and how an error reaches a person."""
+"""The root of the `holdfast` command: its groups, their help texts, and how errors are printed."""
 
 import os
 import sys
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points, version
+from inspect import cleandoc
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated
@@ -12,45 +13,44 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from dispatcher.cli.common.help_text import tell
 from sink.contract.exits import CommandError, ExitCode
 
 OWN_PACKAGES = ("sink", "dispatcher", "migrations", "spark_app", "deploy")
 
 COMMANDS = {
-    "status": "status:status",
-    "overview": "overview:show",
-    "database": "database.database:look",
-    "receipts": "subjects.receipts:receipts",
+    "status": "overview:status",
+    "overview": "overview:overview",
+    "database": "database:database",
+    "receipts": "receipts:receipts",
     "redeliver": "replays.redeliver:redeliver",
     "reissue": "replays.reissue:reissue",
-    "check": "database.check:check_command",
-    "why": "entries.why:explain",
-    "trace": "entries.trace:show",
+    "check": "check:check",
+    "why": "why:explain",
+    "trace": "trace:show",
     "dispatch": "dispatch:dispatch",
     "listen": "workbench.listen:listen",
     "trigger": "workbench.trigger:trigger",
     "sign": "workbench.sign:sign",
     "verify": "workbench.verify:verify",
     "conform": "workbench.conform:conform",
-    "endpoint": "endpoints.endpoint:app",
-    "stream": "stream:app",
-    "batch": "batch:app",
-    "entries": "entries.entries:app",
-    "attempts": "entries.attempts:app",
-    "subjects": "subjects.subjects:app",
+    "endpoint": "endpoints.commands:app",
+    "stream": "streams:app",
+    "batch": "batches:app",
+    "entries": "entries:app",
+    "attempts": "attempts:app",
+    "subjects": "subjects:app",
     "dispatchers": "dispatchers:app",
     "audit": "audit:app",
-    "quarantine": "quarantine.quarantine:app",
-    "suppressed": "subjects.suppressed:app",
-    "dead": "dead:app",
-    "replay": "replays.replay:app",
+    "quarantine": "quarantine.commands:app",
+    "suppressed": "suppressed:app",
+    "dead": "dead_letters:app",
+    "replay": "replays.commands:app",
     "proposal": "proposals:app",
-    "config": "database.config:app",
+    "config": "config:app",
     "api": "api:app",
     "token": "tokens:app",
 }
-"""The dispatcher's own commands and groups in the order of the help, each with its place here."""
+"""The dispatcher's own commands and groups in the order of the help: name to module:attribute."""
 
 
 def _show_version(wanted: bool) -> None:
@@ -63,7 +63,7 @@ def root(
     _version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_show_version, is_eager=True, help="Print the version and end."
+            "--version", callback=_show_version, is_eager=True, help="Print the version and exit."
         ),
     ] = False,
 ) -> None:
@@ -71,10 +71,9 @@ def root(
 
 
 def application(first: list[str]) -> typer.Typer:
-    """Return the command. Of what it can do, the word `first` needs no more than is loaded here.
+    """Return the command with only the group loaded that `first`, its first argument, names.
 
-    Everything is loaded for help, for completion and for a word that is no command; nothing for
-    the version.
+    All groups are loaded for help, for completion and for an unknown word; none for --version.
     """
     app = typer.Typer(
         name="holdfast",
@@ -92,7 +91,7 @@ def application(first: list[str]) -> typer.Typer:
             _add(app, name, place)
     for name in sorted(wanted.intersection(points)):
         app.add_typer(_load(points[name], wanted=first == [name]), name=name)
-    tell(app)
+    fill_help(app)
     return app
 
 
@@ -105,24 +104,44 @@ def _add(app: typer.Typer, name: str, place: str) -> None:
         app.command(name)(found)
 
 
+def help_of(text: str) -> str:
+    r"""Return a docstring as help text: one line for each paragraph, no markup in brackets.
+
+    >>> help_of("Make it.\n\n    [endpoint.NAME] is\n    a table.")
+    'Make it.\n\n\\[endpoint.NAME] is a table.'
+    """
+    paragraphs = cleandoc(text).split("\n\n")
+    return escape("\n\n".join(" ".join(each.split()) for each in paragraphs))
+
+
+def fill_help(app: typer.Typer) -> None:
+    """Set the docstring as help of every command of `app` and its groups that has none."""
+    for command in app.registered_commands:
+        if command.help is None and command.callback is not None and command.callback.__doc__:
+            command.help = help_of(command.callback.__doc__)
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            fill_help(group.typer_instance)
+
+
 def main() -> None:
-    """Run the command; the process ends with one of `ExitCode`."""
+    """Run the command; the process exits with one of `ExitCode`."""
     _prepare_output()
     try:
         application(sys.argv[1:2])()
     except CommandError as error:
-        _complain(str(error))
+        _print_error(str(error))
         sys.exit(error.exit_code)
     except UnicodeError:
-        _complain("an argument or an answer is not UTF-8 text. Nothing was changed.")
+        _print_error("an argument or an answer is not UTF-8 text. Nothing was changed.")
         sys.exit(ExitCode.USAGE)
     except OSError as error:
-        _complain(f"{error}. What was committed before stays; see `holdfast status`.")
+        _print_error(f"{error}. What was committed before is kept; see `holdfast status`.")
         sys.exit(ExitCode.FAILED)
 
 
 def _prepare_output() -> None:
-    """Give every command streams it can write to, whatever the caller closed or the locale is."""
+    """Make stdout and stderr writable, even if they are closed or not UTF-8."""
     if sys.stdout is None:
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - open as long as the process
     for stream_ in (sys.stdout, sys.stderr):
@@ -131,7 +150,7 @@ def _prepare_output() -> None:
 
 
 def _load(point: EntryPoint, *, wanted: bool) -> typer.Typer:
-    """Load a group. One whose extra is not installed is only named in the help."""
+    """Load a group. If its extra is not installed, the help shows a placeholder."""
     try:
         loaded: typer.Typer = point.load()
     except ModuleNotFoundError as error:
@@ -148,7 +167,7 @@ def _load(point: EntryPoint, *, wanted: bool) -> typer.Typer:
     return loaded
 
 
-def _complain(message: str) -> None:
+def _print_error(message: str) -> None:
     Console(stderr=True, highlight=False, soft_wrap=True).print(
         f"[bold red]holdfast:[/] {escape(message)}", markup=True
     )

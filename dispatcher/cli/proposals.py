@@ -1,22 +1,23 @@
-"""`holdfast proposal`: what one person plans and a second one approves."""
+"""`holdfast proposal`: changes that one person proposes and a second person approves."""
 
 import json
 from typing import Annotated
 
 import typer
 
-from dispatcher.cli.common.shared import AsJson, Dsn, Reason, print_json, print_rows
-from dispatcher.cli.common.shown import moment_of, plain, reason_of, visible
+from dispatcher.cli.options import AsJson, BeforeTime, Dsn, Limit, Reason, moment_of, reason_of
+from dispatcher.cli.output import print_facts, print_json, print_rows, visible
 from dispatcher.operators.common.session import Row
-from dispatcher.operators.proposals.store import proposals
+from dispatcher.operators.proposals.store import Proposals
 from dispatcher.shared.text import last_word
 
 app = typer.Typer(
-    help="What needs a second person: list, show, approve, cancel.", no_args_is_help=True
+    help="Proposals, which a second person approves: list, show, approve, cancel.",
+    no_args_is_help=True,
 )
 
 ProposalId = Annotated[
-    str, typer.Argument(metavar="ID", help="As `list` shows it: 8 hex digits suffice.")
+    str, typer.Argument(metavar="ID", help="As `list` shows it; the first 8 hex digits are enough.")
 ]
 
 _LIST = ("id", "verb", "target", "state", "reason", "actor", "created_at", "approved_by")
@@ -29,22 +30,19 @@ _FACTS = (
 
 @app.command("list")
 def list_(
-    open_: Annotated[
-        bool, typer.Option("--open/--all", help="Only those that have not ended, or all of them.")
-    ] = True,
+    open_: Annotated[bool, typer.Option("--open/--all", help="Only open ones, or all.")] = True,
     target: Annotated[
-        str | None, typer.Option("--target", help="Only about this, such as 'quarantine 17'.")
+        str | None,
+        typer.Option("--target", help="Only proposals for this target, such as 'quarantine 17'."),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="Maximum number.")] = 50,
-    before: Annotated[
-        str | None, typer.Option("--before", help="Only those made before then (RFC 3339).")
-    ] = None,
+    limit: Limit = 50,
+    before: BeforeTime = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
     """List proposals, the newest first."""
     moment = moment_of("--before", before)
-    with proposals(dsn) as store:
+    with Proposals.connect(dsn) as store:
         rows = store.proposals(limit=limit, before=moment, target=target, open_=open_)
     older = rows[-1]["created_at"] if len(rows) == limit else None
     if as_json:
@@ -53,58 +51,60 @@ def list_(
     seen = [{**row, "id": row["id"].hex[:8], "reason": visible(row["reason"])} for row in rows]
     print_rows(seen, _LIST, "Proposals")
     if older is not None:
-        typer.echo(f"older ones: --before {older.isoformat()}")
+        typer.echo(f"older rows: --before {older.isoformat()}")
 
 
 @app.command()
 def show(proposal: ProposalId, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Show a proposal with exactly what would be done. Read it before you approve it."""
-    with proposals(dsn) as store:
+    """Show a proposal with exactly what it would do. Read it before you approve it."""
+    with Proposals.connect(dsn) as store:
         row = store.proposal(store.find_proposal(proposal))
     if as_json:
         print_json(row)
         return
     typer.echo(f"proposal {row['id'].hex[:8]}")
-    for fact in _FACTS:
-        typer.echo(f"  {fact.replace('_', ' '):<18} {plain(row[fact])}")
+    print_facts({name: row[name] for name in _FACTS}, 18)
     typer.echo(json.dumps(row["detail"], ensure_ascii=True, indent=2))
-    _next(row)
+    _print_next(row)
 
 
 @app.command()
 def approve(proposal: ProposalId, reason: Reason, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Approve, as a second person, what another person proposed; `show` has all of it."""
+    """Approve, as a second person, what another person proposed. See `show` for its details."""
     why = reason_of(reason)
-    with proposals(dsn) as store:
+    with Proposals.connect(dsn) as store:
         row = store.approve(store.find_proposal(proposal), why)
-    _told(row, as_json=as_json)
+    _print_state(row, as_json=as_json)
 
 
 @app.command()
 def cancel(proposal: ProposalId, reason: Reason, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """End a proposal: nothing of it is done any more."""
+    """Cancel a proposal, approved or not."""
     why = reason_of(reason)
-    with proposals(dsn) as store:
+    with Proposals.connect(dsn) as store:
         row = store.cancel(store.find_proposal(proposal), why)
-    _told(row, as_json=as_json)
+    _print_state(row, as_json=as_json)
 
 
-def _told(row: Row, *, as_json: bool) -> None:
+def _print_state(row: Row, *, as_json: bool) -> None:
     if as_json:
         print_json(row)
         return
     typer.echo(f"proposal {row['id'].hex[:8]} is {row['state']}")
-    _next(row)
+    _print_next(row)
 
 
-def _next(row: Row) -> None:
+def _print_next(row: Row) -> None:
     short = row["id"].hex[:8]
     match row["state"]:
         case "planned":
-            typer.echo(f"a second person says\n  holdfast proposal approve {short} --reason TEXT")
+            typer.echo(
+                f"a second person approves it with\n  holdfast proposal approve {short}"
+                " --reason TEXT"
+            )
         case "approved":
             verb, target = (
                 row["verb"].replace(".", " "),
                 last_word(row["target"].partition(" ")[2]),
             )
-            typer.echo(f"to do it\n  holdfast {verb} --proposal {short} --reason TEXT {target}")
+            typer.echo(f"to apply it\n  holdfast {verb} --proposal {short} --reason TEXT {target}")

@@ -1,39 +1,43 @@
-"""`holdfast token`: who may use the admin API and the console."""
+"""`holdfast token`: access tokens for the admin API and the console."""
 
 from typing import Annotated
 
 import typer
 
-from dispatcher.cli.common.shared import AsJson, Dsn, Reason, print_json, print_rows
-from dispatcher.cli.common.shown import reason_of
+from dispatcher.cli.options import AsJson, Dsn, Reason, reason_of
+from dispatcher.cli.output import print_json, print_rows
 from dispatcher.operators.common.session import operator_connection
 from dispatcher.operators.tokens.store import Tokens
 from sink.contract.exits import ExitCode
 from sink.contract.states import AccessRole
 
-app = typer.Typer(no_args_is_help=True, help="Tokens of the admin API: add, list, revoke.")
+app = typer.Typer(no_args_is_help=True, help="Access tokens for the admin API: add, list, revoke.")
 
-COLUMNS = ("name", "owner", "role", "state", "expires_at", "last_used_at", "logins", "created_by")
+_COLUMNS = ("name", "owner", "role", "state", "expires_at", "last_used_at", "logins", "created_by")
 
-Named = Annotated[str, typer.Argument(metavar="NAME", help="Of the token, in the audit trail.")]
+Named = Annotated[
+    str, typer.Argument(metavar="NAME", help="The token's name, as the audit trail shows it.")
+]
 
 
 @app.command("add")
 def add(
     name: Named,
-    role: Annotated[AccessRole, typer.Option("--role", help="What its holder may do.")],
+    role: Annotated[AccessRole, typer.Option("--role", help="The role of its holder.")],
     owner: Annotated[
         str | None,
-        typer.Option("--owner", help="Whose it is: a person's login name; NAME, if none is given."),
+        typer.Option("--owner", help="The login name of the person who holds it. Default: NAME."),
     ] = None,
-    days: Annotated[int, typer.Option("--days", min=1, max=3650, help="How long it lasts.")] = 90,
+    days: Annotated[
+        int, typer.Option("--days", min=1, max=3650, help="Days until it expires.")
+    ] = 90,
     reason: Reason = "added",
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a token. It is printed this once; only its hash is kept.
+    """Create a token. Its secret is printed once; only its hash is stored.
 
-    All tokens of one owner, and the login of that name, are one person where a second is needed.
+    All tokens of one owner count as one person where a second person has to approve.
     """
     with operator_connection(dsn) as connection:
         tokens = Tokens(connection)
@@ -43,23 +47,26 @@ def add(
         return
     typer.echo(row["secret"])
     typer.echo(
-        f"the token {name} ({role}) of {row['owner']} lasts for {days} days; keep it safe: it is"
-        " not shown again.",
+        f"token {name} ({role}) of {row['owner']} expires in {days} days. Keep it safe: it is not"
+        " shown again.",
         err=True,
     )
 
 
 @app.command("list")
 def list_(dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """List tokens, without their secrets; revoked and expired ones too."""
+    """List tokens without their secrets, including revoked and expired ones.
+
+    Exit code 3: there are none.
+    """
     with operator_connection(dsn) as connection:
         rows = Tokens(connection).tokens()
     if as_json:
         print_json({"tokens": rows})
     elif rows:
-        print_rows(rows, COLUMNS, "Tokens")
+        print_rows(rows, _COLUMNS, "Tokens")
     else:
-        typer.echo("there is no token: `holdfast token add NAME --role viewer` makes one")
+        typer.echo("no token exists; `holdfast token add NAME --role viewer` creates one")
     if not rows:
         raise typer.Exit(ExitCode.NOTHING_MATCHED)
 
@@ -71,10 +78,10 @@ def revoke(
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """End a token and every login that was made with it, now."""
+    """Revoke a token and every login that was made with it, immediately."""
     with operator_connection(dsn) as connection:
         row = Tokens(connection).revoke(name, reason_of(reason))
     if as_json:
         print_json(row)
     else:
-        typer.echo(f"the token {name} is revoked, and so is every login with it")
+        typer.echo(f"token {name} is revoked, and so is every login made with it")

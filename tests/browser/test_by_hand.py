@@ -27,7 +27,7 @@ def test_keys_lead_through_the_console_without_a_mouse(opened: Window) -> None:
     page.keyboard.press("/")
     page.keyboard.type(KEY.text)
     page.keyboard.press("Enter")
-    expect(page.get_by_text("Why it is where it is")).to_be_visible()
+    expect(page.get_by_text("Current state")).to_be_visible()
     assert path_of(page.url) == f"/entries/{KEY.text}"
     page.keyboard.press("g")
     page.keyboard.press("d")

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from dispatcher.api.console.frame import live
+from dispatcher.api.console.routes import live
 from tests.support.console.admin_api import Api
 from tests.support.console.browser import Window, path_of, window
 
@@ -69,7 +69,7 @@ def test_page_that_is_open_ends_with_its_token(
     secret = looked_at.ask("POST", "/tokens", json=given).json()["secret"]
     opened.log_in(secret)
     page = opened.go("/")
-    expect(page.get_by_role("heading", name="What needs a person")).to_be_visible()
+    expect(page.get_by_role("heading", name="Needs a person")).to_be_visible()
     looked_at.ask("POST", "/tokens/shift/revoke", json={"reason": "the shift is over"})
     page.wait_for_url(re.compile("/login"))
     expect(page.get_by_label("Token")).to_be_visible()

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from playwright.sync_api import Browser, expect
 
-from dispatcher.api.console.frame.navigation import SCREENS
+from dispatcher.api.console.frame.templating import SCREENS
 from dispatcher.operators.common import pool as operator_pool
 from tests.support.console.admin_api import Api, serving
 from tests.support.console.browser import Window, window
@@ -18,7 +18,7 @@ SAID = {
     "/entries": "No entry yet",
     "/subjects": "No subject yet",
     "/batches": "No stream yet",
-    "/quarantine": "Nothing is set aside",
+    "/quarantine": "The quarantine is empty",
     "/suppressed": "Nothing is suppressed",
     "/dead": "No dead letter",
     "/replays": "No replay yet",

@@ -42,5 +42,5 @@ def test_viewer_who_posts_by_hand_is_refused(
 ) -> None:
     status, said = refusals[path]
     assert status == 403
-    assert "this needs the role" in said
+    assert "requires the role" in said
     assert "Nothing was changed" in said

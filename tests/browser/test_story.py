@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from dispatcher.api.console.frame import live
+from dispatcher.api.console.routes import live
 from tests.support.console.admin_api import Api, serving
 from tests.support.console.browser import window
 from tests.support.dispatch.dispatching import add_endpoint, dispatching
@@ -74,7 +74,7 @@ def _find(page: Page) -> None:
     why = page.get_by_role("region", name="Why")
     expect(why).to_contain_text("needs a person")
     expect(why).to_contain_text("1 later entry")
-    page.get_by_role("link", name="Show the body and the answers").click()
+    page.get_by_role("link", name="Show the body and the responses").click()
     expect(page.get_by_role("table")).to_contain_text(SAID.decode())
 
 

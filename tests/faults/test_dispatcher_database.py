@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from dispatcher.operators.streams.operator import operator_store
+from dispatcher.operators.endpoints.store import Endpoints
 from dispatcher.shared.states import LaneState
 from sink.contract.exits import ExitCode
 from tests.support.dispatch.delivery import attempts, lanes
@@ -196,7 +196,7 @@ def test_claiming_settling_routing_and_operators_get_in_nobodys_way(scene: Scene
 
     def operate(name: str) -> int:
         rounds = 0
-        with operator_store(scene.dsn) as store:
+        with Endpoints.connect(scene.dsn) as store:
             while not done.is_set():
                 store.set_endpoint_state(name, "paused", "hammer")
                 store.backfill(name)

@@ -22,7 +22,7 @@ import psutil
 import psycopg
 
 from dispatcher.delivery.telemetry.log import configure
-from dispatcher.operators.streams.operator import operator_store
+from dispatcher.operators.endpoints.store import Endpoints
 from migrations.upgrade import upgrade
 from tests.soak.job import _server
 from tests.support.dispatch import webhooks
@@ -147,7 +147,7 @@ class Soak:
         self._base.heal()
 
     def _pause(self) -> None:
-        with operator_store(self._scene.dsn) as store:
+        with Endpoints.connect(self._scene.dsn) as store:
             store.set_endpoint_state("payouts", "paused", "soak")
             Event().wait(self._draw.random())
             store.set_endpoint_state("payouts", "active", "soak")

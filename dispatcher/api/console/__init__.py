@@ -1,9 +1,10 @@
-"""The operators' console: pages made on the server, filters in the address."""
+"""The operators' console: pages rendered on the server, filters in the URL."""
 
 from fastapi import FastAPI
 
 from dispatcher.api.console import routes
-from dispatcher.api.console.frame import errors, files, guard, live, login
+from dispatcher.api.console.frame import errors, guard, login, templating
+from dispatcher.api.console.routes import live
 
 
 def install(app: FastAPI) -> None:
@@ -12,5 +13,5 @@ def install(app: FastAPI) -> None:
     live.install(app)
     for router in (login.router, *routes.ROUTERS):
         app.include_router(router, include_in_schema=False)
-    app.mount("/static", files.Files(), name="static")
+    app.mount("/static", templating.Files(), name="static")
     errors.install(app)

@@ -1,4 +1,4 @@
-"""Attempts: every try, and what came of it."""
+"""Attempts: each request for an entry and its outcome."""
 
 from typing import Annotated
 
@@ -7,9 +7,8 @@ from pydantic import Field
 
 from dispatcher.api import bodies
 from dispatcher.api.access import Session, Viewer
-from dispatcher.api.models import Name
-from dispatcher.api.paging import AskBody, Cursor, Limit, Times
-from dispatcher.api.shapes import Json, Paged, Shown, Time
+from dispatcher.api.requests import AskBody, Cursor, Limit, Name, Times
+from dispatcher.api.responses import Json, Paged, ResponseModel, Time
 from dispatcher.operators.attempts.store import Attempts, NewestPlace, Wanted
 from dispatcher.operators.common.session import Row
 from sink.contract.states import Outcome
@@ -17,23 +16,23 @@ from sink.contract.states import Outcome
 router = APIRouter(prefix="/attempts", tags=["attempts"])
 
 
-class Attempt(Shown):
-    """A try of an entry at an endpoint."""
+class Attempt(ResponseModel):
+    """An attempt to deliver an entry to an endpoint."""
 
     subject: str
     endpoint_id: int
     endpoint: str
     sequence: int
-    number: int = Field(description="From 1, for each entry and endpoint.")
+    number: int = Field(description="Counted from 1 for each entry and endpoint.")
     finished_at: Time
     outcome: Outcome
-    status: int | None = Field(description="HTTP's; null where no answer came.")
+    status: int | None = Field(description="HTTP status; null if no response came.")
     duration_ms: int | None
     error: str | None
     response: str | None = Field(
-        description="What the receiver answered, its beginning; null unless bodies are asked for."
+        description="Beginning of the receiver's response; null unless bodies are requested."
     )
-    receipt: Json | None = Field(description="What the receiver signed; null without one.")
+    receipt: Json | None = Field(description="The receiver's signed receipt; null without one.")
     retry_at: Time | None
 
 
@@ -45,7 +44,7 @@ class AttemptPage(Paged):
 
 def _wanted(
     times: Times,
-    endpoint: Annotated[Name | None, Query(description="Only at this endpoint.")] = None,
+    endpoint: Annotated[Name | None, Query(description="Only this endpoint.")] = None,
     outcome: Annotated[Outcome | None, Query(description="Only with this outcome.")] = None,
 ) -> Wanted:
     return Wanted(endpoint, outcome and outcome.value, times.since, times.until)
@@ -57,7 +56,7 @@ WantedAttempts = Annotated[Wanted, Depends(_wanted)]
 def page_of(
     session: Session, rows: list[Row], older: object, target: str, *, body: bool
 ) -> AttemptPage:
-    """Return a page; with what receivers answered where `body` asks for it, which is noted."""
+    """Return a page, with receivers' responses if `body` requests them; that is audited."""
     if body:
         bodies.note(session, "entry.read", target, attempts=len(rows))
     else:
@@ -66,7 +65,7 @@ def page_of(
     return AttemptPage.model_validate({"attempts": rows, "next_before": place})
 
 
-@router.get("", summary="List the attempts of everybody.")
+@router.get("", summary="List the attempts of all subjects.")
 def list_attempts(
     session: Viewer,
     wanted: WantedAttempts,
@@ -76,11 +75,11 @@ def list_attempts(
 ) -> AttemptPage:
     """Return attempts of all subjects, the newest first.
 
-    With `endpoint`, or for what was delivered, a page is looked for among 100,000 attempts at
-    most: it may be short, or empty, though `next_before` says that older ones follow.
+    With `endpoint`, or with the outcome `delivered`, a page scans at most 100,000 attempts: it may
+    be short or empty although `next_before` shows that older ones follow.
     """
     bodies.allow(session, body=body)
     place = None if before is None else NewestPlace.of(before)
     with session.open(Attempts) as store:
-        rows, older = store.of_everybody(wanted, limit=limit, before=place)
+        rows, older = store.of_all_subjects(wanted, limit=limit, before=place)
     return page_of(session, rows, older, "attempts", body=body)

@@ -1,4 +1,4 @@
-"""The audit trail: what people did, and what a dispatcher did that people should know of."""
+"""The audit trail: what people did, and notable actions of dispatchers."""
 
 from typing import Annotated
 
@@ -6,15 +6,15 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from dispatcher.api.access import Viewer
-from dispatcher.api.paging import Limit, NumberBefore, Text, Times
-from dispatcher.api.shapes import Json, PagedByNumber, Shown, Time
+from dispatcher.api.requests import Limit, NumberBefore, Text, Times
+from dispatcher.api.responses import Json, PagedByNumber, ResponseModel, Time
 from dispatcher.operators.audit.store import Audit, WantedActions
 
 router = APIRouter(prefix="/audit", tags=["audit"])
 
 
-class Action(Shown):
-    """Something that was done."""
+class Action(ResponseModel):
+    """An action."""
 
     id: int
     acted_at: Time
@@ -31,21 +31,22 @@ class ActionPage(PagedByNumber):
     actions: list[Action]
 
 
-@router.get("", summary="List what was done.")
+@router.get("", summary="List actions.")
 def list_actions(
     session: Viewer,
     times: Times,
-    actor: Annotated[Text | None, Query(description="Only by this one.")] = None,
+    actor: Annotated[Text | None, Query(description="Only actions of this actor.")] = None,
     action: Annotated[
-        Text | None, Query(description="`endpoint.add`, or `endpoint` for all that begin so.")
+        Text | None,
+        Query(description="`endpoint.add`, or `endpoint` for all actions that begin with it."),
     ] = None,
     target: Annotated[
-        Text | None, Query(description="Only on this, as the trail names it.")
+        Text | None, Query(description="Only actions on this target, as the trail names it.")
     ] = None,
     limit: Limit = 50,
     before: NumberBefore | None = None,
 ) -> ActionPage:
-    """Return what was done, the newest first."""
+    """Return actions, the newest first."""
     wanted = WantedActions(actor, action, target, times.since, times.until)
     with session.open(Audit) as store:
         rows, older = store.actions(wanted, limit=limit, before=before)

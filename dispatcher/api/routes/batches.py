@@ -1,4 +1,4 @@
-"""Batches: the ledger of a stream, and replays that were not what was written."""
+"""Batches: the ledger of a stream, and replays that diverged from it."""
 
 from typing import Annotated, Any
 from uuid import UUID
@@ -8,17 +8,17 @@ from pydantic import Field
 
 from dispatcher.api import bodies
 from dispatcher.api.access import Viewer
-from dispatcher.api.models import Name
-from dispatcher.api.paging import AskBody, BatchId, Limit, Number
+from dispatcher.api.requests import AskBody, BatchId, Limit, Name, Number
+from dispatcher.api.responses import Count, KeyText, PagedByNumber, ResponseModel, Time
 from dispatcher.api.routes.streams import ListedBatch
-from dispatcher.api.shapes import Count, KeyText, PagedByNumber, Shown, Time
-from dispatcher.operators.streams.store import Lineage
+from dispatcher.operators.streams.store import Streams
 from sink.contract.states import DivergenceSide, EndpointState, QuarantineReason
 
 router = APIRouter(prefix="/batches", tags=["batches"])
 
 QueryId = Annotated[
-    UUID | None, Query(description="The checkpoint; the one that the stream has adopted, if none.")
+    UUID | None,
+    Query(description="The checkpoint's query id. Default: the one the stream has adopted."),
 ]
 
 
@@ -29,17 +29,21 @@ class BatchPage(PagedByNumber):
     batches: list[ListedBatch]
 
 
-class Offsets(Shown):
-    """Where a batch was read from, as Spark wrote it down."""
+class Offsets(ResponseModel):
+    """Source offsets of a batch, as Spark recorded them."""
 
     batch_time: Time | None = None
     watermark: Time | None = None
-    sources: list[Any] | None = Field(None, description="One each; null: nothing is read from it.")
-    text: str | None = Field(None, description="In place of the others: not in Spark's form.")
+    sources: list[Any] | None = Field(
+        None, description="One for each source; null: nothing was read from it."
+    )
+    text: str | None = Field(
+        None, description="Instead of the other members, if it is not in Spark's format."
+    )
 
 
-class LedgerRow(Shown):
-    """A batch's row of the ledger."""
+class LedgerRow(ResponseModel):
+    """A batch's ledger row."""
 
     stream: str
     query_id: UUID
@@ -59,16 +63,16 @@ class LedgerRow(Shown):
     routed_at: Time | None
 
 
-class OfType(Shown):
-    """Entries of a batch by type, as far as they are stored."""
+class OfType(ResponseModel):
+    """Stored entries of a batch by type."""
 
     type: str
     entries: Count
     subjects: Count
 
 
-class BatchDelivery(Shown):
-    """What became of a batch's entries at an endpoint."""
+class BatchDelivery(ResponseModel):
+    """Delivery state of a batch's entries at an endpoint."""
 
     endpoint: str
     state: EndpointState
@@ -78,16 +82,16 @@ class BatchDelivery(Shown):
     dead_letters: Count
 
 
-class Refused(Shown):
-    """Rows of a batch that were set aside."""
+class Refused(ResponseModel):
+    """Quarantined rows of a batch."""
 
     reason: QuarantineReason
     rows: Count
     open: Count
 
 
-class Divergence(Shown):
-    """A replay of a batch that brought other content."""
+class Divergence(ResponseModel):
+    """A replay of a batch with different content."""
 
     id: int
     digest: str
@@ -96,7 +100,7 @@ class Divergence(Shown):
     quarantined_count: Count
     differing_count: Count
     found_at: Time
-    kept_count: Count = Field(description="Of the differing rows, so many are on record.")
+    kept_count: Count = Field(description="Number of differing rows that are stored.")
 
 
 class Batch(LedgerRow):
@@ -108,8 +112,8 @@ class Batch(LedgerRow):
     divergences: list[Divergence]
 
 
-class DifferingRow(Shown):
-    """A key in which a replay and what was written differ."""
+class DifferingRow(ResponseModel):
+    """A key in which a replay differs from what was written."""
 
     key: KeyText
     side: DivergenceSide
@@ -119,16 +123,16 @@ class DifferingRow(Shown):
     type_then: str | None
     sequence: int | None
     occurred_at: Time | None
-    body_then: str | None = Field(description="null unless bodies are asked for.")
-    body_now: str | None = Field(description="null unless bodies are asked for.")
+    body_then: str | None = Field(description="null unless bodies are requested.")
+    body_now: str | None = Field(description="null unless bodies are requested.")
 
 
-class Difference(Shown):
-    """A replay that diverged, row by row beside what was written."""
+class Difference(ResponseModel):
+    """A diverged replay, row by row, next to what was written."""
 
     batch: LedgerRow
     divergence: Divergence
-    others: list[int] = Field(description="The numbers of its other diverged replays.")
+    others: list[int] = Field(description="Ids of the batch's other diverged replays.")
     rows: list[DifferingRow]
 
 
@@ -138,10 +142,12 @@ def list_batches(
     stream: Name,
     query_id: QueryId = None,
     limit: Limit = 50,
-    before: Annotated[BatchId | None, Query(description="Only ids below this one.")] = None,
+    before: Annotated[
+        BatchId | None, Query(description="Only batches with an id below this one.")
+    ] = None,
 ) -> BatchPage:
     """Return the batches of one checkpoint, the newest first."""
-    with session.open(Lineage) as store:
+    with session.open(Streams) as store:
         meant, rows = store.page(stream, query_id, limit=limit, before=before)
     older = rows[-1]["batch_id"] if len(rows) == limit else None
     return BatchPage.model_validate({"query_id": meant, "batches": rows, "next_before": older})
@@ -149,8 +155,8 @@ def list_batches(
 
 @router.get("/{stream}/{batch_id}", summary="Show a batch.")
 def show_batch(session: Viewer, stream: Name, batch_id: BatchId, query_id: QueryId = None) -> Batch:
-    """Return a batch's row of the ledger, where it was read from, and what became of it."""
-    with session.open(Lineage) as store:
+    """Return a batch's ledger row, its source offsets, and the delivery state of its entries."""
+    with session.open(Streams) as store:
         return Batch.model_validate(store.batch(stream, batch_id, query_id))
 
 
@@ -160,13 +166,15 @@ def show_batch_diff(
     stream: Name,
     batch_id: BatchId,
     query_id: QueryId = None,
-    divergence: Annotated[Number | None, Query(description="Which; the newest, if none.")] = None,
+    divergence: Annotated[
+        Number | None, Query(description="The divergence's id. Default: the newest.")
+    ] = None,
     limit: Limit = 100,
     body: AskBody = False,
 ) -> Difference:
-    """Return what a replay would have written, beside what was; 404 where none diverged."""
+    """Return what a replay would have written, next to what was written; 404 if none diverged."""
     bodies.allow(session, body=body)
-    with session.open(Lineage) as store:
+    with session.open(Streams) as store:
         found = store.divergence(stream, batch_id, query_id, number=divergence, limit=limit)
     if body:
         number = found["divergence"]["id"]

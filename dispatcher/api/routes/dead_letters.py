@@ -1,4 +1,4 @@
-"""Dead letters: entries that were given up."""
+"""Dead letters: listed, shown, dismissed. A redelivery sends them again."""
 
 from typing import Annotated
 
@@ -6,10 +6,19 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from dispatcher.api import bodies
-from dispatcher.api.access import Viewer
-from dispatcher.api.models import Name
-from dispatcher.api.paging import AskBody, Limit, Number, NumberBefore, Text
-from dispatcher.api.shapes import Count, KeyText, PagedByNumber, Shown, Time
+from dispatcher.api.access import Operator, Viewer
+from dispatcher.api.requests import (
+    AskBody,
+    Ids,
+    Limit,
+    Name,
+    Number,
+    NumberBefore,
+    Reason,
+    RequestBody,
+    Text,
+)
+from dispatcher.api.responses import Count, KeyText, PagedByNumber, ResponseModel, Time
 from dispatcher.operators.dead_letters.rules import what_helps, what_it_holds
 from dispatcher.operators.dead_letters.store import DeadLetters, Filter
 from sink.contract.states import DeadReason, DeadResolution, EndpointState, OrderPolicy, Outcome
@@ -17,19 +26,19 @@ from sink.contract.states import DeadReason, DeadResolution, EndpointState, Orde
 router = APIRouter(prefix="/dead-letters", tags=["dead letters"])
 
 
-class ListedDeadLetter(Shown):
-    """An entry that was given up at an endpoint."""
+class ListedDeadLetter(ResponseModel):
+    """A dead letter: an entry given up at an endpoint."""
 
     id: int
     endpoint: str
     subject: str
     sequence: int
     key: KeyText
-    type: str | None = Field(description="null where the entry's day was dropped.")
+    type: str | None = Field(description="null if the entry's partition was dropped.")
     reason: DeadReason
-    detail: str = Field(description="What came of the last attempt.")
+    detail: str = Field(description="The result of the last attempt.")
     attempts: Count
-    created_at: Time = Field(description="The entry's.")
+    created_at: Time = Field(description="When the entry was written.")
     died_at: Time
     resolution: DeadResolution | None
     resolved_at: Time | None
@@ -44,8 +53,8 @@ class DeadLetterPage(PagedByNumber):
     dead_letters: list[ListedDeadLetter]
 
 
-class LastAttempt(Shown):
-    """A try."""
+class LastAttempt(ResponseModel):
+    """An attempt."""
 
     number: int
     finished_at: Time
@@ -53,11 +62,11 @@ class LastAttempt(Shown):
     status: int | None
     duration_ms: int | None
     error: str | None
-    response: str | None = Field(description="null unless bodies are asked for.")
+    response: str | None = Field(description="null unless bodies are requested.")
 
 
-class Advice(Shown):
-    """A command, and what happens when somebody gives it."""
+class Advice(ResponseModel):
+    """A command and its effect."""
 
     command: str
     effect: str
@@ -68,11 +77,13 @@ class DeadLetter(ListedDeadLetter):
 
     order_policy: OrderPolicy
     endpoint_state: EndpointState
-    window_waived: bool = Field(description="Sent though the receiver may have forgotten the key.")
+    window_waived: bool = Field(
+        description="Sent although the receiver may have forgotten the key."
+    )
     key_window_seconds: int | None
-    waiting: Count = Field(description="Entries behind it; counted to 1,000.")
-    body: str | None = Field(description="null unless asked for, or where its day was dropped.")
-    newest_attempts: list[LastAttempt] = Field(description="20 at most, the newest first.")
+    waiting: Count = Field(description="Entries waiting behind it, counted to 1,000.")
+    body: str | None = Field(description="null unless requested, or if its partition was dropped.")
+    newest_attempts: list[LastAttempt] = Field(description="At most 20, the newest first.")
     holds: str
     advice: list[Advice]
 
@@ -80,11 +91,13 @@ class DeadLetter(ListedDeadLetter):
 @router.get("", summary="List dead letters.")
 def list_dead_letters(
     session: Viewer,
-    endpoint: Annotated[Name | None, Query(description="Only of this endpoint.")] = None,
-    subject: Annotated[Text | None, Query(description="Only of this subject.")] = None,
-    reason: Annotated[DeadReason | None, Query(description="Only those that died so.")] = None,
-    open: Annotated[bool, Query(description="Only what nobody resolved; false: all.")] = True,  # noqa: A002 - the parameter's name
-    resolved: Annotated[bool, Query(description="Only what somebody resolved.")] = False,
+    endpoint: Annotated[Name | None, Query(description="Only this endpoint.")] = None,
+    subject: Annotated[Text | None, Query(description="Only this subject.")] = None,
+    reason: Annotated[
+        DeadReason | None, Query(description="Only dead letters with this reason.")
+    ] = None,
+    open: Annotated[bool, Query(description="Only unresolved ones; false: all.")] = True,  # noqa: A002 - the parameter's name
+    resolved: Annotated[bool, Query(description="Only resolved ones.")] = False,
     limit: Limit = 50,
     before: NumberBefore | None = None,
 ) -> DeadLetterPage:
@@ -99,7 +112,7 @@ def list_dead_letters(
 
 @router.get("/{number}", summary="Show a dead letter.")
 def show_dead_letter(session: Viewer, number: Number, body: AskBody = False) -> DeadLetter:
-    """Return one: what was tried, what it holds up, and what can be done about it."""
+    """Return one: its attempts, what it holds up, and what can be done about it."""
     bodies.allow(session, body=body)
     with session.open(DeadLetters) as store:
         row = store.one(number)
@@ -111,3 +124,51 @@ def show_dead_letter(session: Viewer, number: Number, body: AskBody = False) -> 
         row = bodies.without(bodies.without_answers(row, "detail"), "body")
         row["newest_attempts"] = tried
     return DeadLetter.model_validate({**row, "holds": what_it_holds(row), "advice": advice})
+
+
+class Dismissal(RequestBody):
+    """Dead letters to dismiss: their receivers never get them."""
+
+    ids: Ids
+    skip: bool = Field(
+        False,
+        description="Release the lanes that they hold. Without it, a dead letter that holds a lane"
+        " is refused.",
+    )
+    reason: Reason
+
+
+class DismissedDeadLetter(ResponseModel):
+    """A dismissed dead letter."""
+
+    id: int
+    endpoint: str
+    subject: str
+    sequence: int
+    key: str
+    lane_goes_on: bool
+    waiting: int = Field(description="Later entries behind it, counted to 1,000.")
+
+
+class ResolvedDeadLetter(ResponseModel):
+    """A dead letter that was already resolved."""
+
+    id: int
+    resolution: DeadResolution
+    resolved_at: Time
+    resolved_by: str
+
+
+class DeadLetterDismissal(ResponseModel):
+    """What was dismissed, and what was already resolved."""
+
+    dismissed: list[DismissedDeadLetter]
+    resolved_before: list[ResolvedDeadLetter]
+
+
+@router.post("/dismiss", summary="Dismiss dead letters: their receivers never get them.")
+def dismiss_dead_letters(session: Operator, given: Dismissal) -> DeadLetterDismissal:
+    """Dismiss all of them or none. Those already resolved stay unchanged."""
+    with session.open(DeadLetters) as store:
+        done, before = store.dismiss(list(dict.fromkeys(given.ids)), given.reason, skip=given.skip)
+    return DeadLetterDismissal.model_validate({"dismissed": done, "resolved_before": before})

@@ -1,31 +1,31 @@
-"""Dispatchers: those that run, and those that died at their work."""
+"""Dispatcher processes, running and crashed."""
 
 from fastapi import APIRouter
 from pydantic import Field
 
 from dispatcher.api.access import Viewer
-from dispatcher.api.routes.status import LivingDispatcher
-from dispatcher.api.shapes import Seconds, Shown
+from dispatcher.api.responses import ResponseModel, Seconds
+from dispatcher.api.routes.overview import LivingDispatcher
 from dispatcher.operators.dispatchers.store import Dispatchers
 
 router = APIRouter(prefix="/dispatchers", tags=["dispatchers"])
 
 
 class Instance(LivingDispatcher):
-    """A dispatcher that was never seen to end."""
+    """A dispatcher that did not stop normally."""
 
     heartbeat_age_seconds: Seconds
-    alive: bool = Field(description="Heard of within the last minute.")
+    alive: bool = Field(description="Its last heartbeat is less than a minute old.")
 
 
-class InstanceList(Shown):
-    """Every dispatcher, the one that was heard of last first; 1,000 at most."""
+class InstanceList(ResponseModel):
+    """Every dispatcher, the most recent heartbeat first; at most 1,000."""
 
     dispatchers: list[Instance]
 
 
 @router.get("", summary="List dispatchers.")
 def list_dispatchers(session: Viewer) -> InstanceList:
-    """Return every dispatcher, those that died at their work too."""
+    """Return every dispatcher, including those that crashed."""
     with session.open(Dispatchers) as store:
         return InstanceList.model_validate({"dispatchers": store.instances()})

@@ -1,4 +1,4 @@
-"""Entries: the decisions in the outbox, and where each stands at its endpoints."""
+"""Entries: the decisions in the outbox and their delivery state."""
 
 from typing import Annotated
 from uuid import UUID
@@ -8,12 +8,21 @@ from pydantic import Field
 
 from dispatcher.api import bodies
 from dispatcher.api.access import Viewer
-from dispatcher.api.explained import Why, explaining
-from dispatcher.api.models import Name
-from dispatcher.api.paging import AskBody, BatchId, Cursor, KeyText, Limit, Text, Times, key_of
+from dispatcher.api.requests import (
+    AskBody,
+    BatchId,
+    Cursor,
+    KeyText,
+    Limit,
+    Name,
+    Text,
+    Times,
+    key_of,
+)
+from dispatcher.api.responses import Count, Paged, ResponseModel, Time
+from dispatcher.api.responses import KeyText as ShownKey
 from dispatcher.api.routes.attempts import AttemptPage, WantedAttempts, page_of
-from dispatcher.api.shapes import Count, Paged, Shown, Time
-from dispatcher.api.shapes import KeyText as ShownKey
+from dispatcher.api.routes.why import Why, explaining
 from dispatcher.operators.attempts.store import AttemptPlace, Attempts
 from dispatcher.operators.entries.rules import Stage
 from dispatcher.operators.entries.store import Entries, Place, Wanted
@@ -24,12 +33,12 @@ from sink.contract.states import DeadReason, Outcome
 router = APIRouter(prefix="/entries", tags=["entries"])
 
 
-class ListedEntry(Shown):
+class ListedEntry(ResponseModel):
     """An entry, without its body."""
 
     key: ShownKey
     subject: str
-    sequence: int = Field(description="Gapless for each subject, from 1.")
+    sequence: int = Field(description="Counted from 1 for each subject, without gaps.")
     type: str
     occurred_at: Time
     created_at: Time = Field(description="When its batch was written.")
@@ -47,7 +56,7 @@ class EntryPage(Paged):
     entries: list[ListedEntry]
 
 
-class EntryBatch(Shown):
+class EntryBatch(ResponseModel):
     """The batch that wrote an entry."""
 
     stream: str
@@ -58,12 +67,14 @@ class EntryBatch(Shown):
     routed_at: Time | None
 
 
-class Standing(Shown):
-    """Where an entry stands at an endpoint."""
+class Standing(ResponseModel):
+    """Delivery state of an entry at an endpoint."""
 
     endpoint: str
     state: Stage
-    at: Time | None = Field(description="When it was delivered or died, is due, or its lease ends.")
+    at: Time | None = Field(
+        description="When it was delivered or became a dead letter, is due, or its lease ends."
+    )
     behind_sequence: int | None
     held_up: str | None
     attempts: Count
@@ -73,8 +84,8 @@ class Standing(Shown):
     dead_detail: str | None = None
 
 
-class Entry(Shown):
-    """An entry with its batch, and where it stands."""
+class Entry(ResponseModel):
+    """An entry with its batch and delivery state."""
 
     key: ShownKey
     subject_id: int
@@ -85,7 +96,7 @@ class Entry(Shown):
     created_at: Time
     priority: int
     traceparent: str | None
-    body: str | None = Field(description="Byte for byte; null unless bodies are asked for.")
+    body: str | None = Field(description="Byte for byte; null unless bodies are requested.")
     batch: EntryBatch
     delivery: list[Standing]
 
@@ -94,20 +105,21 @@ class Entry(Shown):
 def list_entries(
     session: Viewer,
     times: Times,
-    subject: Annotated[Text | None, Query(description="Only of this subject.")] = None,
-    stream: Annotated[Name | None, Query(description="Only of this stream.")] = None,
-    batch: Annotated[BatchId | None, Query(description="Only of this batch of `stream`.")] = None,
+    subject: Annotated[Text | None, Query(description="Only this subject.")] = None,
+    stream: Annotated[Name | None, Query(description="Only this stream.")] = None,
+    batch: Annotated[BatchId | None, Query(description="Only this batch of `stream`.")] = None,
     query_id: Annotated[
-        UUID | None, Query(description="The checkpoint of `batch`; the adopted one, if none.")
+        UUID | None,
+        Query(description="The query id of `batch`'s checkpoint. Default: the adopted one."),
     ] = None,
-    type: Annotated[Text | None, Query(description="Only of this type.")] = None,  # noqa: A002 - the parameter's name
+    type: Annotated[Text | None, Query(description="Only this type.")] = None,  # noqa: A002 - the parameter's name
     limit: Limit = 50,
     before: Cursor | None = None,
 ) -> EntryPage:
     """Return entries without their bodies, the newest first.
 
-    A page is looked for among about 100,000 entries: of a type that is rare it may be short, or
-    empty, though `next_before` says that older ones follow.
+    A page scans about 100,000 entries: for a rare type it may be short or empty although
+    `next_before` shows that older ones follow.
     """
     if batch is not None and stream is None:
         raise CommandError("`batch` needs `stream`. Nothing was changed.", ExitCode.USAGE)
@@ -123,7 +135,7 @@ def list_entries(
 
 @router.get("/{key}", summary="Show an entry.")
 def show_entry(session: Viewer, key: KeyText, body: AskBody = False) -> Entry:
-    """Return an entry, its batch, and where it stands at each endpoint that wants it."""
+    """Return an entry, its batch, and its delivery state at each endpoint."""
     bodies.allow(session, body=body)
     with session.open(Entries) as store:
         found = store.entry(key_of(key))
@@ -139,11 +151,11 @@ def show_entry(session: Viewer, key: KeyText, body: AskBody = False) -> Entry:
 def explain_entry(
     session: Viewer,
     key: KeyText,
-    endpoint: Annotated[Name | None, Query(description="Only at this endpoint.")] = None,
+    endpoint: Annotated[Name | None, Query(description="Only this endpoint.")] = None,
 ) -> Why:
     """Return when it was delivered, or what it waits for and what resolves that.
 
-    404: nothing was ever seen of the key.
+    404: the key was never seen.
     """
     with explaining(session, Explains) as store:
         return Why.of(key, store.explain_key(key_of(key), "", endpoint))
@@ -158,7 +170,7 @@ def list_entry_attempts(
     before: Cursor | None = None,
     body: AskBody = False,
 ) -> AttemptPage:
-    """Return every try of an entry, the newest first."""
+    """Return the attempts of an entry, the newest first."""
     bodies.allow(session, body=body)
     place = None if before is None else AttemptPlace.of(before)
     with session.open(Attempts) as store:

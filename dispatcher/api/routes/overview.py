@@ -1,4 +1,4 @@
-"""How delivery is doing, minute by minute, and what needs a person."""
+"""The overview and the status: how delivery is doing, and what needs a person."""
 
 from typing import Annotated
 from uuid import UUID
@@ -7,25 +7,27 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from dispatcher.api.access import Viewer
-from dispatcher.api.shapes import Count, Seconds, Shown, Time
+from dispatcher.api.responses import Count, ResponseModel, Seconds, Time
+from dispatcher.api.routes.endpoints import ListedEndpoint
+from dispatcher.api.routes.streams import ListedStream
 from dispatcher.operators.overview.store import MINUTES_MAX, Overview
 from sink.contract.states import BreakerState, EndpointState
 
 router = APIRouter(prefix="/overview", tags=["status"])
 
 
-class Minute(Shown):
+class Minute(ResponseModel):
     """What happened in one minute."""
 
-    minute: Time = Field(description="Its beginning.")
-    entries: Count = Field(description="Written by sinks.")
+    minute: Time = Field(description="Start of the minute.")
+    entries: Count = Field(description="Entries written by sinks.")
     attempts: Count
     deliveries: Count
     outcomes: dict[str, int] = Field(description="Attempts by outcome.")
 
 
-class Sums(Shown):
-    """The series added up."""
+class Sums(ResponseModel):
+    """Sums over the series."""
 
     entries: Count
     attempts: Count
@@ -33,17 +35,17 @@ class Sums(Shown):
     outcomes: dict[str, int] = Field(description="Attempts by outcome.")
 
 
-class Percentiles(Shown):
-    """How long something takes; null where there was nothing."""
+class Percentiles(ResponseModel):
+    """Percentiles of a duration; null without samples."""
 
     p50: float | None
     p95: float | None
     p99: float | None
-    of: Count = Field(description="Of how many.")
+    of: Count = Field(description="Number of samples.")
 
 
-class EndpointNow(Shown):
-    """How an endpoint is doing."""
+class EndpointNow(ResponseModel):
+    """Current state of an endpoint."""
 
     name: str
     state: EndpointState
@@ -53,18 +55,20 @@ class EndpointNow(Shown):
     breaker_until: Time | None
     breaker_reason: str | None
     breaker_open_seconds: float | None
-    held_until: Time | None = Field(description="The receiver asked not to be called before.")
-    due_lanes: Count = Field(description="Of each priority 10,000 are counted at most.")
+    held_until: Time | None = Field(
+        description="The receiver asked not to be called before this time."
+    )
+    due_lanes: Count = Field(description="Counted to 10,000 for each priority.")
     oldest_due_age_seconds: Seconds
     leased_lanes: Count
     not_claimed: bool = Field(
-        description="Due for two minutes and none of it under way, though neither a breaker nor a"
-        " hold nor a rate says why."
+        description="Due for two minutes with nothing in flight, although no breaker, hold or rate"
+        " limit explains it."
     )
 
 
-class WrittenBatch(Shown):
-    """A batch as the ledger has it."""
+class WrittenBatch(ResponseModel):
+    """A batch's ledger row."""
 
     stream: str
     query_id: UUID
@@ -79,44 +83,102 @@ class WrittenBatch(Shown):
     quarantined_count: Count
 
 
-class Need(Shown):
-    """Something that does not go away by itself."""
+class Need(ResponseModel):
+    """Something that needs a person."""
 
     kind: str
-    count: Count = Field(description="100,000 at most.")
+    count: Count = Field(description="Counted to 100,000.")
     sentence: str
-    command: str = Field(description="To begin with.")
+    command: str = Field(description="The command to start with.")
 
 
-class OverviewNow(Shown):
+class OverviewNow(ResponseModel):
     """How delivery is doing."""
 
     at: Time = Field(description="By the database's clock.")
-    since: Time = Field(description="The full minute at which the series begins.")
-    complete_since: Time = Field(description="What was before is not all counted.")
+    since: Time = Field(description="Start of the series, a full minute.")
+    complete_since: Time = Field(description="Counts before this time are incomplete.")
     oldest_due_age_seconds: Seconds
     series: list[Minute]
     totals: Sums
     duration_ms: Percentiles = Field(description="Of attempts, in milliseconds.")
     latency_seconds: Percentiles = Field(
-        description="From a decision's commit to its delivery, in seconds; a sample."
+        description="From an entry's commit to its delivery, in seconds; a sample."
     )
     endpoints: list[EndpointNow]
     batches: list[WrittenBatch] = Field(description="The newest 10 of all streams.")
     dispatchers_alive: Count
     unrouted_batches: Count
     overtaken_rows: Count = Field(
-        description="Decisions not written because a later one was; see `/suppressed`. Those that"
-        " are stored, counted to 100,000."
+        description="Stored decisions that were not written because a later one was written first,"
+        " counted to 100,000; see `/suppressed`."
     )
     needs: list[Need] = Field(description="What needs a person, the most urgent first.")
 
 
-@router.get("", summary="Say how delivery is doing.")
+@router.get("", summary="Show how delivery is doing.")
 def show_overview(
     session: Viewer,
-    minutes: Annotated[int, Field(ge=1, le=MINUTES_MAX, description="So many minutes back.")] = 60,
+    minutes: Annotated[int, Field(ge=1, le=MINUTES_MAX, description="Minutes to look back.")] = 60,
 ) -> OverviewNow:
-    """Return rates, latency, endpoints and needs, at a cost that does not grow with the outbox."""
+    """Return rates, latency, endpoints and needs. The cost does not grow with the outbox."""
     with session.open(Overview) as store:
         return OverviewNow.model_validate(store.overview(minutes))
+
+
+status_router = APIRouter(prefix="/status", tags=["status"])
+
+OldestWaiting = Annotated[
+    float | None,
+    Field(
+        description="Age in seconds of the oldest waiting entry, among the heads of the 2,000 lanes"
+        " of each endpoint that are due first and the 2,000 that are due last; null:"
+        " none waits."
+    ),
+]
+
+
+class LivingDispatcher(ResponseModel):
+    """A dispatcher whose last heartbeat is less than a minute old."""
+
+    id: UUID
+    host: str
+    pid: int
+    version: str
+    started_at: Time
+    heartbeat_at: Time
+    in_flight: Count = Field(description="Requests in flight at that beat.")
+    draining: bool
+
+
+class Status(ResponseModel):
+    """Streams, endpoints, backlog and what needs a person."""
+
+    degraded: bool = Field(description="Something needs a person.")
+    needs: list[Need] = Field(description="As in `/overview`, the most urgent first.")
+    entries: Count = Field(description="Entries written in total.")
+    unrouted_batches: Count
+    due_lanes: Count = Field(description="Counted to 100,000 for each endpoint.")
+    retrying_lanes: Count = Field(description="Counted to 100,000 for each endpoint.")
+    leased_lanes: Count
+    dead_letters: Count = Field(description="Unresolved ones, counted to 100,000.")
+    quarantined_rows: Count = Field(description="Rows quarantined in total.")
+    open_quarantined_rows: Count = Field(description="Counted to 100,000.")
+    overtaken_rows: Count = Field(
+        description="Stored decisions that were not written because a later one was written first,"
+        " counted to 100,000; see `/suppressed`."
+    )
+    diverged_replays: Count
+    oldest_waiting_seconds: OldestWaiting
+    streams: list[ListedStream]
+    endpoints: list[ListedEndpoint]
+    dispatchers: list[LivingDispatcher]
+
+
+@status_router.get("", summary="Show streams, endpoints, backlog and what needs a person.")
+def show_status(session: Viewer) -> Status:
+    """Return what `holdfast status` shows. It sums over all batches; for a cheaper read see
+    `/overview`.
+    """
+    with session.open(Overview) as store:
+        return Status.model_validate(store.status())

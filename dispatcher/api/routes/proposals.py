@@ -1,4 +1,4 @@
-"""Proposals: what one person plans, an administrator approves as a second one, and then is done."""
+"""Proposals: changes that one person proposes and an administrator approves as a second person."""
 
 from typing import Annotated
 from uuid import UUID
@@ -8,27 +8,28 @@ from pydantic import Field
 
 from dispatcher.api import bodies
 from dispatcher.api.access import Admin, Operator, Viewer
-from dispatcher.api.models import Because
-from dispatcher.api.paging import Limit, Moment, Text
-from dispatcher.api.shapes import Json, Shown, Time
+from dispatcher.api.requests import Because, Limit, Moment, Text
+from dispatcher.api.responses import Json, ResponseModel, Time
 from dispatcher.operators.proposals.store import Proposals
 
 router = APIRouter(prefix="/proposals", tags=["proposals"])
 
-ProposalId = Annotated[UUID, Path(description="Of a proposal.")]
+ProposalId = Annotated[UUID, Path(description="The proposal's id.")]
 
 
-class ListedProposal(Shown):
-    """What somebody wants to be done."""
+class ListedProposal(ResponseModel):
+    """A proposed change."""
 
     id: UUID
-    verb: str = Field(description="What is done, as the audit trail names it.")
+    verb: str = Field(description="The action, as the audit trail names it.")
     target: str
     state: str = Field(description="planned, approved, applied or cancelled.")
-    sha256: str = Field(description="Of verb, target and detail as canonical JSON, in hex.")
+    sha256: str = Field(description="SHA-256 of verb, target and detail as canonical JSON, in hex.")
     reason: str
     actor: str
-    person: str = Field(description="Who proposed it, whatever token or login they used.")
+    person: str = Field(
+        description="The person who proposed it, independent of the token or login used."
+    )
     created_at: Time
     approved_by: str | None
     approved_by_person: str | None
@@ -40,25 +41,27 @@ class ListedProposal(Shown):
 
 
 class Proposal(ListedProposal):
-    """What somebody wants to be done, with exactly what that is."""
+    """A proposed change with all its details."""
 
-    detail: Json = Field(description="Exactly what is done once it is approved; never changes.")
+    detail: Json = Field(description="Exactly what is done once it is approved. Immutable.")
 
 
-class ProposalPage(Shown):
+class ProposalPage(ResponseModel):
     """Proposals, the newest first."""
 
     proposals: list[ListedProposal]
     next_before: Time | None
 
 
-@router.get("", summary="List what waits for a second person.")
+@router.get("", summary="List proposals.")
 def list_proposals(
     session: Viewer,
-    target: Annotated[Text | None, Query(description="Only about this.")] = None,
-    open: Annotated[bool, Query(description="Only what has not ended; false: all.")] = True,  # noqa: A002 - the parameter's name
+    target: Annotated[Text | None, Query(description="Only proposals for this target.")] = None,
+    open: Annotated[bool, Query(description="Only open ones; false: all.")] = True,  # noqa: A002 - the parameter's name
     limit: Limit = 50,
-    before: Annotated[Moment | None, Query(description="Only made before then.")] = None,
+    before: Annotated[
+        Moment | None, Query(description="Only proposals created before this time.")
+    ] = None,
 ) -> ProposalPage:
     """Return proposals without their details, the newest first."""
     with session.open(Proposals) as store:
@@ -67,9 +70,9 @@ def list_proposals(
     return ProposalPage.model_validate({"proposals": rows, "next_before": older})
 
 
-@router.get("/{proposal_id}", summary="Show a proposal with what would be done.")
+@router.get("/{proposal_id}", summary="Show a proposal with all its details.")
 def show_proposal(session: Operator, proposal_id: ProposalId) -> Proposal:
-    """Return exactly what would be done; that it was read is kept in the audit trail."""
+    """Return exactly what would be done. The read is recorded in the audit trail."""
     with session.open(Proposals) as store:
         row = store.proposal(proposal_id)
     bodies.note(session, "proposal.read", row["target"], proposal=proposal_id)
@@ -78,13 +81,13 @@ def show_proposal(session: Operator, proposal_id: ProposalId) -> Proposal:
 
 @router.post("/{proposal_id}/approve", summary="Approve what another person proposed.")
 def approve_proposal(session: Admin, proposal_id: ProposalId, given: Because) -> ListedProposal:
-    """Agree as a second person. All tokens of one owner, and their logins, are one person."""
+    """Approve as a second person. All tokens and logins of one owner count as one person."""
     with session.open(Proposals) as store:
         return ListedProposal.model_validate(store.approve(proposal_id, given.reason))
 
 
-@router.post("/{proposal_id}/cancel", summary="End a proposal: it is not done any more.")
+@router.post("/{proposal_id}/cancel", summary="Cancel a proposal.")
 def cancel_proposal(session: Operator, proposal_id: ProposalId, given: Because) -> ListedProposal:
-    """End it, approved or not."""
+    """Cancel it, approved or not."""
     with session.open(Proposals) as store:
         return ListedProposal.model_validate(store.cancel(proposal_id, given.reason))

@@ -1,4 +1,4 @@
-"""Receipts: how many deliveries a receiver's signature proves."""
+"""Receipts: how many deliveries a signed receipt proves."""
 
 from datetime import timedelta
 from typing import Annotated
@@ -7,20 +7,19 @@ from fastapi import APIRouter, Query, Request
 from pydantic import Field
 
 from dispatcher.api.access import Viewer
-from dispatcher.api.long_looks import BACK_MAX, long_look
-from dispatcher.api.models import Name
-from dispatcher.api.paging import Text, Times
+from dispatcher.api.long_reads import BACK_MAX, long_read
+from dispatcher.api.requests import Name, Text, Times
+from dispatcher.api.responses import Count, ResponseModel, Time
 from dispatcher.api.settings import ApiSettings
-from dispatcher.api.shapes import Count, Shown, Time
-from dispatcher.operators.receipts.comparing import count_receipts
+from dispatcher.operators.receipts.actions import count_receipts
 from dispatcher.operators.receipts.rules import Tally
-from dispatcher.operators.receipts.store import sent
+from dispatcher.operators.receipts.store import Sent
 from dispatcher.operators.receipts.views import as_rows
 
 router = APIRouter(prefix="/receipts", tags=["checks"])
 
 
-class ReceiptCounts(Shown):
+class ReceiptCounts(ResponseModel):
     """Deliveries to an endpoint, and how many of them a receipt proves."""
 
     endpoint: str
@@ -28,9 +27,9 @@ class ReceiptCounts(Shown):
     until: Time
     subject: str | None
     delivered: Count
-    undelivered: Count = Field(description="Tried in that time, and not delivered.")
+    undelivered: Count = Field(description="Attempted in that time, but not delivered.")
     receipts: dict[str, int] = Field(
-        description="Deliveries by what their receipt says: applied, duplicate, stale, none."
+        description="Deliveries by the outcome in their receipt: applied, duplicate, stale, none."
     )
 
 
@@ -40,15 +39,16 @@ def count_endpoint_receipts(
     session: Viewer,
     times: Times,
     endpoint: Name,
-    subject: Annotated[Text | None, Query(description="Only of this subject.")] = None,
+    subject: Annotated[Text | None, Query(description="Only this subject.")] = None,
 ) -> ReceiptCounts:
-    """Return the counts of a time; by default of the last day, which is the most.
+    """Return the counts of a time range, by default and at most of the last day.
 
-    No receiver is asked: `holdfast receipts` does that. 30 s at most (503), one at a time (429).
+    Does not query the receiver; `holdfast receipts` does. At most 30 s (then 503), one at a time
+    (else 429).
     """
     settings: ApiSettings = request.app.state.settings
     tally = Tally(1)
-    with long_look(request, session, times.since) as watch, sent(settings.dsn) as store:
+    with long_read(request, session, times.since) as watch, Sent.connect(settings.dsn) as store:
         row = store.endpoint(endpoint)
         wanted = store.wanted(
             row.endpoint.id,

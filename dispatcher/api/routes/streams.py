@@ -1,30 +1,30 @@
-"""Streams: what the sinks write, and the checkpoints that are adopted."""
+"""Streams: what the sinks write, and which checkpoint each has adopted."""
 
+from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Path
 from pydantic import Field
 
-from dispatcher.api.access import Viewer
-from dispatcher.api.models import Name
-from dispatcher.api.shapes import Count, Shown, Time
-from dispatcher.operators.streams.operator import OperatorStore
-from dispatcher.operators.streams.store import Lineage
+from dispatcher.api.access import Admin, Viewer
+from dispatcher.api.requests import Name, Reason, RequestBody, Text
+from dispatcher.api.responses import Count, ResponseModel, Time
+from dispatcher.operators.streams.store import Streams
 from sink.contract.states import EndpointState, QuarantineReason
 
 router = APIRouter(prefix="/streams", tags=["streams"])
 
 
-class Adopted(Shown):
-    """A stream, the checkpoint that it has adopted, and the run that writes it."""
+class Adopted(ResponseModel):
+    """A stream, its adopted checkpoint, and the run that writes it."""
 
     name: str
-    query_id: UUID | None = Field(description="The adopted checkpoint.")
-    epoch: int = Field(description="Of the newest run; an older one is refused.")
+    query_id: UUID | None = Field(description="Query id of the adopted checkpoint.")
+    epoch: int = Field(description="Epoch of the newest run; older runs are fenced.")
     run_id: UUID | None
-    checkpoint: str | None = Field(description="Where its checkpoint is, as the sink was told.")
+    checkpoint: str | None = Field(description="Path of its checkpoint, as given to the sink.")
     adopted_at: Time | None
-    started_at: Time | None = Field(description="The run's.")
+    started_at: Time | None = Field(description="When the run started.")
 
 
 class ListedStream(Adopted):
@@ -34,14 +34,14 @@ class ListedStream(Adopted):
     last_written_at: Time | None
 
 
-class StreamList(Shown):
+class StreamList(ResponseModel):
     """Every stream, by name."""
 
     streams: list[ListedStream]
 
 
-class Checkpoint(Shown):
-    """A checkpoint that has written something."""
+class Checkpoint(ResponseModel):
+    """A checkpoint that has written batches."""
 
     query_id: UUID
     batches: Count
@@ -51,7 +51,7 @@ class Checkpoint(Shown):
     last_written_at: Time
 
 
-class ListedBatch(Shown):
+class ListedBatch(ResponseModel):
     """A batch of a stream."""
 
     batch_id: int
@@ -60,39 +60,39 @@ class ListedBatch(Shown):
     row_count: Count
     entry_count: Count
     duplicate_count: Count
-    differing_count: Count = Field(description="Of the duplicates: with other content.")
+    differing_count: Count = Field(description="Duplicates with different content.")
     suppressed_count: Count
     quarantined_count: Count
     epoch: int
     run_id: UUID
     routed_at: Time | None
-    divergences: Count = Field(description="Replays of it that brought other content.")
+    divergences: Count = Field(description="Number of diverged replays.")
 
 
-class Undelivered(Shown):
-    """What an endpoint still has to get of a stream."""
+class Undelivered(ResponseModel):
+    """Entries of a stream that an endpoint has not got yet."""
 
     endpoint: str
     state: EndpointState
     undelivered: Count
-    oldest_created_at: Time = Field(description="Of what was counted.")
+    oldest_created_at: Time = Field(description="Oldest of the counted entries.")
     dead_letters: Count
     complete: bool = Field(
-        description="False: at least so much. It has 500 lanes of a kind behind, or 100"
-        " entries of one lane."
+        description="False: the count is a lower bound, because counting stops at 500 lanes of a"
+        " kind, or at 100 entries of a lane."
     )
 
 
-class OpenRows(Shown):
-    """Rows of a stream that were set aside and that nobody has resolved."""
+class OpenRows(ResponseModel):
+    """Unresolved quarantined rows of a stream."""
 
     reason: QuarantineReason
     open: Count
     oldest_quarantined_at: Time
 
 
-class DivergedReplay(Shown):
-    """A replay that brought other content than the ledger has."""
+class DivergedReplay(ResponseModel):
+    """A replay whose content differs from the ledger."""
 
     id: int
     query_id: UUID
@@ -104,7 +104,7 @@ class DivergedReplay(Shown):
 
 
 class Stream(Adopted):
-    """A stream with its totals over every checkpoint, and what needs a look."""
+    """A stream with its totals over every checkpoint, and what needs attention."""
 
     created_at: Time
     batches: Count
@@ -117,7 +117,7 @@ class Stream(Adopted):
     unrouted_batches: Count
     unrouted_entries: Count
     checkpoints: list[Checkpoint]
-    newest_batches: list[ListedBatch] = Field(description="5 at most.")
+    newest_batches: list[ListedBatch] = Field(description="At most 5.")
     undelivered: list[Undelivered]
     open_quarantine: list[OpenRows]
     divergences: list[DivergedReplay] = Field(description="The newest 20.")
@@ -126,12 +126,49 @@ class Stream(Adopted):
 @router.get("", summary="List streams.")
 def list_streams(session: Viewer) -> StreamList:
     """Return every stream with its newest batch."""
-    with session.open(OperatorStore) as store:
+    with session.open(Streams) as store:
         return StreamList.model_validate({"streams": store.streams()})
 
 
 @router.get("/{name}", summary="Show a stream.")
 def show_stream(session: Viewer, name: Name) -> Stream:
-    """Return a stream with its totals, checkpoints, newest batches and what needs a look."""
-    with session.open(Lineage) as store:
+    """Return a stream with its totals, checkpoints, newest batches and what needs attention."""
+    with session.open(Streams) as store:
         return Stream.model_validate(store.stream(name))
+
+
+class Adoption(RequestBody):
+    """A checkpoint to adopt: its batches are accepted from now on."""
+
+    query_id: Annotated[UUID, Field(strict=False)] = Field(
+        description="The id in the new checkpoint's `metadata` file."
+    )
+    force: bool = Field(
+        False,
+        description="Accept the id although the stream has no batch of it. The server does not read"
+        " checkpoints; the command does.",
+    )
+    reason: Reason
+
+
+class AdoptedStream(ResponseModel):
+    """A stream and the query id that it accepts."""
+
+    name: str
+    query_id: UUID | None
+    previous_query_id: UUID | None
+    epoch: int
+    adopted_at: Time | None
+    changed: bool = Field(description="False: it was already adopted.")
+
+
+@router.post("/{name:path}/adopt", summary="Accept batches of another checkpoint.")
+def adopt_checkpoint(
+    session: Admin, name: Annotated[Text, Path(description="The stream's name.")], given: Adoption
+) -> AdoptedStream:
+    """Existing decisions keep their keys; none is repeated. The current run is fenced."""
+    with session.open(Streams) as store:
+        row = store.adopt(
+            name, given.query_id, given.reason, found_in=lambda _: None, force=given.force
+        )
+    return AdoptedStream.model_validate(row)

@@ -1,4 +1,4 @@
-"""Suppressed decisions: recorded and not written; an overtaken one is written after all."""
+"""Suppressed decisions: recorded but not written. An overtaken one can be written late."""
 
 from typing import Annotated
 from uuid import UUID
@@ -8,21 +8,35 @@ from pydantic import Field
 
 from dispatcher.api import bodies
 from dispatcher.api.access import Admin, Viewer
-from dispatcher.api.models import Given, Name, Reason
-from dispatcher.api.paging import AskBody, Cursor, KeyText, Limit, Text, Times, key_of
+from dispatcher.api.requests import (
+    AskBody,
+    Cursor,
+    KeyText,
+    Limit,
+    Name,
+    Reason,
+    RequestBody,
+    Text,
+    Times,
+    key_of,
+)
+from dispatcher.api.responses import KeyText as ShownKey
+from dispatcher.api.responses import Paged, ResponseModel, Time
 from dispatcher.api.routes.entries import EntryBatch
-from dispatcher.api.shapes import KeyText as ShownKey
-from dispatcher.api.shapes import Paged, Shown, Time
 from dispatcher.operators.suppressed.actions import write_overtaken
-from dispatcher.operators.suppressed.overtaken_store import OvertakenDecisions
-from dispatcher.operators.suppressed.store import Place, SuppressedDecisions, Wanted
+from dispatcher.operators.suppressed.store import (
+    OvertakenDecisions,
+    Place,
+    SuppressedDecisions,
+    Wanted,
+)
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import SuppressedCause
 
 router = APIRouter(prefix="/suppressed", tags=["suppressed"])
 
 
-class ListedDecision(Shown):
+class ListedDecision(ResponseModel):
     """A suppressed decision, without its content."""
 
     key: ShownKey
@@ -44,8 +58,8 @@ class SuppressedPage(Paged):
     suppressed: list[ListedDecision]
 
 
-class ComparedState(Shown):
-    """What a decision of the stream about the subject is compared with now."""
+class ComparedState(ResponseModel):
+    """The state with which a decision of the stream about the subject is compared now."""
 
     stream: str
     last_type: str
@@ -53,7 +67,7 @@ class ComparedState(Shown):
     updated_at: Time
 
 
-class SuppressedDecision(Shown):
+class SuppressedDecision(ResponseModel):
     """A suppressed decision with its batch."""
 
     key: ShownKey
@@ -65,32 +79,32 @@ class SuppressedDecision(Shown):
     traceparent: str | None
     cause: SuppressedCause
     suppressed_at: Time
-    key_parts: list[str] | None = Field(description="Null unless bodies are asked for.")
+    key_parts: list[str] | None = Field(description="null unless bodies are requested.")
     data: str | None = Field(
-        description="JSON, byte for byte as it would have been sent; null unless bodies are asked"
-        " for."
+        description="JSON, byte for byte as it would have been sent; null unless bodies are"
+        " requested."
     )
     batch: EntryBatch
     state: ComparedState | None
     written_as: ShownKey | None = Field(
-        description="The key under which it was written after all; null where it was not."
+        description="The key under which it was written late; null if it was not."
     )
 
 
-class ToWrite(Given):
+class ToWrite(RequestBody):
     """An overtaken decision: propose to write it, or write what was approved."""
 
     proposal: Annotated[UUID, Field(strict=False)] | None = Field(
-        None, description="Write what was approved; null proposes it."
+        None, description="Write this approved proposal; null: propose it."
     )
     despite_later: bool = Field(
-        False, description="Propose it also if later decisions of the subject were suppressed."
+        False, description="Propose it although later decisions of the subject were suppressed."
     )
     reason: Reason
 
 
-class LaterDecision(Shown):
-    """A decision that occurred later and was suppressed too."""
+class LaterDecision(ResponseModel):
+    """A decision that occurred later and was suppressed, too."""
 
     key: ShownKey
     type: str
@@ -98,7 +112,7 @@ class LaterDecision(Shown):
     cause: SuppressedCause
 
 
-class NewestOfSubject(Shown):
+class NewestOfSubject(ResponseModel):
     """The newest decision of a subject, in all streams."""
 
     last_sequence: int
@@ -106,27 +120,27 @@ class NewestOfSubject(Shown):
     last_occurred_at: Time | None
 
 
-class SuppressedWrite(Shown):
-    """An overtaken decision that is proposed to be written, or was written."""
+class SuppressedWrite(ResponseModel):
+    """An overtaken decision: proposed, or written."""
 
     key: ShownKey
     new_key: ShownKey
     subject: str
     type: str
     written: bool
-    detail: str | None = Field(None, description="Where it was written; null where proposed.")
+    detail: str | None = Field(None, description="Where it was written; null if only proposed.")
     proposal: UUID
-    sha256: str | None = Field(None, description="Of the entry; null where written.")
-    newest: NewestOfSubject | None = Field(None, description="Null where written.")
+    sha256: str | None = Field(None, description="SHA-256 of the entry; null if written.")
+    newest: NewestOfSubject | None = Field(None, description="null if written.")
     later: int | None = Field(
         None,
-        description="Decisions of the subject in this stream that occurred later and were"
-        " suppressed too; null where written.",
+        description="Number of later decisions of the subject in this stream that were suppressed,"
+        " too; null if written.",
     )
     newest_later: LaterDecision | None = Field(
-        None, description="The newest of these: it says how the subject stands."
+        None, description="The newest of these, which determines the subject's current state."
     )
-    planned_by: str | None = Field(None, description="Null where written.")
+    planned_by: str | None = Field(None, description="null if written.")
     approved_by: str | None = None
 
 
@@ -134,9 +148,11 @@ class SuppressedWrite(Shown):
 def list_suppressed(
     session: Viewer,
     times: Times,
-    stream: Annotated[Name | None, Query(description="Only of this stream.")] = None,
-    subject: Annotated[Text | None, Query(description="Only about this subject.")] = None,
-    cause: Annotated[SuppressedCause | None, Query(description="Only for this.")] = None,
+    stream: Annotated[Name | None, Query(description="Only this stream.")] = None,
+    subject: Annotated[Text | None, Query(description="Only this subject.")] = None,
+    cause: Annotated[
+        SuppressedCause | None, Query(description="Only this reason or cause.")
+    ] = None,
     limit: Limit = 50,
     before: Cursor | None = None,
 ) -> SuppressedPage:
@@ -151,7 +167,7 @@ def list_suppressed(
 
 @router.get("/{key}", summary="Show a suppressed decision.")
 def show_suppressed(session: Viewer, key: KeyText, body: AskBody = False) -> SuppressedDecision:
-    """Return a decision and its batch, with its content where that is asked for."""
+    """Return a decision and its batch, with its content if requested."""
     bodies.allow(session, body=body)
     with session.open(SuppressedDecisions) as store:
         found = store.decision(key_of(key))
@@ -162,16 +178,15 @@ def show_suppressed(session: Viewer, key: KeyText, body: AskBody = False) -> Sup
     return SuppressedDecision.model_validate(found)
 
 
-@router.post("/{key}/write", summary="Write an overtaken decision after all, under a new key.")
+@router.post("/{key}/write", summary="Write an overtaken decision under a new key.")
 def write_suppressed(
     request: Request, session: Admin, key: KeyText, given: ToWrite
 ) -> SuppressedWrite:
-    """Propose to write it, or write what a second person approved: once, however often asked."""
+    """Propose to write it, or write what a second person approved. Idempotent."""
     wanted = key_of(key)
     if given.proposal is not None and given.despite_later:
         raise CommandError(
-            "give `proposal` without `despite_later`: what was approved says the rest. Nothing was"
-            " changed.",
+            "`proposal` and `despite_later` exclude each other. Nothing was changed.",
             ExitCode.USAGE,
         )
     with session.open(OvertakenDecisions) as store:

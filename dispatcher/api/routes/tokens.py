@@ -1,4 +1,4 @@
-"""Tokens: who may use this API."""
+"""Access tokens of this API."""
 
 from datetime import datetime
 from typing import Annotated
@@ -8,8 +8,7 @@ from fastapi import APIRouter, Path, status
 from pydantic import BaseModel, Field
 
 from dispatcher.api.access import Admin
-from dispatcher.api.models import Because, Given, Name, Reason
-from dispatcher.api.paging import Text
+from dispatcher.api.requests import Because, Name, Reason, RequestBody, Text
 from dispatcher.operators.tokens.store import Tokens
 from sink.contract.states import AccessRole
 
@@ -23,7 +22,7 @@ class Token(BaseModel):
 
     id: UUID
     name: str
-    owner: str = Field(description="The person whose token it is.")
+    owner: str = Field(description="The person who holds it.")
     role: AccessRole
     state: str
     logins: int
@@ -40,18 +39,20 @@ class TokenList(BaseModel):
     tokens: list[Token]
 
 
-class NewToken(Given):
-    """A token to be made."""
+class NewToken(RequestBody):
+    """A token to create."""
 
     name: Name
     role: Annotated[AccessRole, Field(strict=False)]
-    owner: Text | None = Field(None, description="Whose it is, by login name; null: as `name`.")
-    days: int = Field(ge=1, le=DAYS_MAX, description="How long it lasts.")
+    owner: Text | None = Field(
+        None, description="Login name of the person who holds it; null: same as `name`."
+    )
+    days: int = Field(ge=1, le=DAYS_MAX, description="Days until it expires.")
     reason: Reason
 
 
 class MadeToken(BaseModel):
-    """A token that was made; its secret is shown this once."""
+    """A created token. Its secret is shown only here."""
 
     id: UUID
     name: str
@@ -64,7 +65,7 @@ class MadeToken(BaseModel):
 
 
 class RevokedToken(BaseModel):
-    """A token that was ended, with all its logins."""
+    """A revoked token."""
 
     id: UUID
     name: str
@@ -73,14 +74,14 @@ class RevokedToken(BaseModel):
 
 @router.get("", summary="List tokens.")
 def list_tokens(session: Admin) -> TokenList:
-    """Return every token without its secret, revoked and expired ones too."""
+    """Return every token without its secret, including revoked and expired ones."""
     with session.open(Tokens) as tokens:
         return TokenList.model_validate({"tokens": tokens.tokens()})
 
 
-@router.post("", status_code=status.HTTP_201_CREATED, summary="Make a token.")
+@router.post("", status_code=status.HTTP_201_CREATED, summary="Create a token.")
 def add_token(session: Admin, given: NewToken) -> MadeToken:
-    """Make a token; its secret is in this answer and nowhere else."""
+    """Create a token. Its secret is only in this response."""
     with session.open(Tokens) as tokens:
         row = tokens.add(
             given.name, given.role, days=given.days, reason=given.reason, owner=given.owner
@@ -88,10 +89,12 @@ def add_token(session: Admin, given: NewToken) -> MadeToken:
     return MadeToken.model_validate(row)
 
 
-@router.post("/{name}/revoke", summary="End a token and its logins.")
+@router.post("/{name}/revoke", summary="Revoke a token and its logins.")
 def revoke_token(
-    session: Admin, name: Annotated[Name, Path(description="Of a living token.")], given: Because
+    session: Admin,
+    name: Annotated[Name, Path(description="Name of a valid token.")],
+    given: Because,
 ) -> RevokedToken:
-    """End a token now."""
+    """Revoke a token immediately."""
     with session.open(Tokens) as tokens:
         return RevokedToken.model_validate(tokens.revoke(name, given.reason))

@@ -1,4 +1,4 @@
-"""`holdfast endpoint apply`: endpoints as files say, shown before anything is changed."""
+"""`holdfast endpoint apply`: make endpoints match files, after showing the changes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,16 +6,19 @@ from typing import Annotated, Any
 
 import typer
 
-from dispatcher.cli.common.confirm import askable, confirm
-from dispatcher.cli.common.shared import AsJson, Dsn, print_json
-from dispatcher.cli.common.shown import counted, reason_of, visible
-from dispatcher.cli.endpoints.checks import fault_of, usage
-from dispatcher.cli.endpoints.shown import changes, said
-from dispatcher.operators.config.here import reference_fault
-from dispatcher.operators.endpoints.apply import endpoint_apply
-from dispatcher.operators.endpoints.file import EndpointFileError, Settings, parse
-from dispatcher.operators.endpoints.plan import Action, Step, plan
-from dispatcher.operators.endpoints.store import DEFAULTS
+from dispatcher.cli.endpoints.settings import differences, setting_text, usage
+from dispatcher.cli.options import AsJson, Dsn, confirm, reason_of, require_terminal
+from dispatcher.cli.output import counted, print_json, visible
+from dispatcher.operators.config.environment import reference_fault
+from dispatcher.operators.endpoints.file import (
+    Action,
+    EndpointFileError,
+    Settings,
+    Step,
+    parse,
+    plan,
+)
+from dispatcher.operators.endpoints.store import DEFAULTS, Endpoints
 from dispatcher.outbound.headers import masked
 from sink.contract.exits import CommandError, ExitCode
 
@@ -23,7 +26,7 @@ FILE_BYTES_MAX = 1024 * 1024
 
 Files = Annotated[list[str], typer.Argument(metavar="FILE...", help=r"TOML: \[endpoint.NAME] ...")]
 Check = Annotated[
-    bool, typer.Option("--check", help="Change nothing. Exit code 4 where there are differences.")
+    bool, typer.Option("--check", help="Change nothing. Exit code 4 if there are differences.")
 ]
 Why = Annotated[
     str | None, typer.Option("--reason", help="Why; kept in the audit trail. Not with --check.")
@@ -39,15 +42,16 @@ def apply(
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make endpoints as files say: all of them in one transaction, or none.
+    """Make endpoints match TOML files: all of them in one transaction, or none.
 
-    [endpoint.NAME] with url, types, secret_refs and whatever `endpoint show --json` calls a
-    setting, in its units; what is left out has its default. An endpoint that no file names is left
-    alone. Once more, it changes nothing. Exit code 0: done; 1: not; 2: usage; 4: --check differs.
+    A table [endpoint.NAME] holds url, types, secret_refs and any setting that `endpoint show
+    --json` prints, in the same units; an omitted setting gets its default. Endpoints that no file
+    names are not changed. Applying the same files again changes nothing. Exit code 0: done; 1: not
+    done; 2: usage; 4: --check found differences.
     """
     wanted = _read(files)
     why = "" if check else _reason(reason)
-    with endpoint_apply(dsn) as store:
+    with Endpoints.connect(dsn) as store:
         there, others = store.there(tuple(wanted))
         steps = plan(wanted, there)
         todo = [step for step in steps if step.action is not Action.NOTHING]
@@ -55,7 +59,7 @@ def apply(
             _show(steps, others)
         if todo and not check:
             _refuse_blocked(todo, shown=not as_json)
-            askable(yes=yes)
+            require_terminal(yes=yes)
             confirm(f"Apply this to {counted(len(todo), 'endpoint')}?", yes=yes)
             store.apply(steps, wanted, there, why)
     if as_json:
@@ -68,12 +72,12 @@ def apply(
 
 def _reason(reason: str | None) -> str:
     if reason is None:
-        raise usage("--reason says why and is missing; --check needs none.")
+        raise usage("--reason is missing. It is required without --check.")
     return reason_of(reason)
 
 
 def _read(files: Sequence[str]) -> dict[str, Settings]:
-    """Read the files; raises `CommandError`, naming the file."""
+    """Parse the files; raises `CommandError` (usage) that names the file."""
     wanted: dict[str, Settings] = {}
     for file in files:
         name = visible(file)
@@ -83,8 +87,8 @@ def _read(files: Sequence[str]) -> dict[str, Settings]:
             raise usage(f"{name}: {visible(str(error))}.") from None
         for endpoint, settings in found.items():
             if endpoint in wanted:
-                raise usage(f"{name}: endpoint {endpoint} is in another of the files as well.")
-            if fault := fault_of(settings) or reference_fault(settings):
+                raise usage(f"{name}: endpoint {endpoint} is in more than one of the files.")
+            if fault := reference_fault(settings):
                 raise usage(f"{name}: [endpoint.{endpoint}]: {fault}.")
         wanted |= found
     return wanted
@@ -102,7 +106,7 @@ def _text(file: str) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError:
-        raise usage(f"{visible(file)} is no UTF-8 text.") from None
+        raise usage(f"{visible(file)} is not UTF-8 text.") from None
 
 
 def _refuse_blocked(todo: Sequence[Step], *, shown: bool) -> None:
@@ -112,7 +116,7 @@ def _refuse_blocked(todo: Sequence[Step], *, shown: bool) -> None:
     says = "; ".join(f"{step.name}: {step.blocked}" for step in blocked)
     raise CommandError(
         f"{counted(len(blocked), 'endpoint')} cannot be changed yet. Nothing was changed."
-        + (" What to do first stands above." if shown else f" First {says}.")
+        + (" What to do first is printed above." if shown else f" First {says}.")
     )
 
 
@@ -120,22 +124,22 @@ def _show(steps: Sequence[Step], others: Sequence[str]) -> None:
     for step in steps:
         match step.action:
             case Action.ADD:
-                typer.echo(f"endpoint {step.name}: add, for what is decided from now on")
+                typer.echo(f"endpoint {step.name}: add, for decisions from now on")
                 lines = [
-                    f"{column.replace('_', ' ')}: {said(value)}"
+                    f"{column.replace('_', ' ')}: {setting_text(value)}"
                     for column, value in masked(step.after).items()
                     if value != DEFAULTS.get(column)
                 ]
             case Action.CHANGE:
                 typer.echo(f"endpoint {step.name}: change")
-                lines = changes(masked(step.before), masked(step.after))
+                lines = differences(masked(step.before), masked(step.after))
             case Action.NOTHING:
-                typer.echo(f"endpoint {step.name}: nothing, it is like this already")
+                typer.echo(f"endpoint {step.name}: unchanged")
                 lines = []
         for line in [*lines, *([f"first: {step.blocked}"] if step.blocked else [])]:
             typer.echo(f"  {line}")
     for name in others:
-        typer.echo(f"endpoint {name}: in no file, left alone")
+        typer.echo(f"endpoint {name}: in no file, not changed")
 
 
 def _content(steps: Sequence[Step], others: Sequence[str], *, applied: bool) -> dict[str, Any]:

@@ -1,15 +1,16 @@
-"""`holdfast endpoint test`: one signed request that no receiver acts on, and how far it came."""
+"""`holdfast endpoint test`: send one signed request that receivers do not act on, and report each
+step.
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dispatcher.cli.common.confirm import askable, confirm
-from dispatcher.cli.common.shared import AsJson, Dsn, print_json
-from dispatcher.cli.common.shown import reason_of, shortened, visible
+from dispatcher.cli.options import AsJson, Dsn, confirm, reason_of, require_terminal
+from dispatcher.cli.output import print_json, shortened, visible
 from dispatcher.cli.workbench import wire_options as wire
-from dispatcher.operators.endpoints.probe_audit import note_test
+from dispatcher.operators.endpoints.store import Endpoints
 from dispatcher.outbound.transport.transport import EngineName
 from sink.contract.exits import CommandError, ExitCode
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from dispatcher.workbench.listen.harmless import Tested
     from dispatcher.workbench.listen.one_delivery import Way
 
-Name = Annotated[str, typer.Argument(help="The endpoint, in whatever state.")]
+Name = Annotated[str, typer.Argument(help="The endpoint, in any state.")]
 Why = Annotated[str, typer.Option("--reason", help="Why; kept in the audit trail.")]
 CaFile = Annotated[
     Path | None,
@@ -25,10 +26,10 @@ CaFile = Annotated[
         "--ca-file",
         exists=True,
         dir_okay=False,
-        help="As of `dispatch`: further authorities (PEM).",
+        help="Additional certificate authorities (PEM), as for `dispatch`.",
     ),
 ]
-Engine = Annotated[EngineName, typer.Option("--engine", help="What sends.")]
+Engine = Annotated[EngineName, typer.Option("--engine", help="The HTTP engine.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 _TITLES = {"dns": "name", "address": "address", "connect": "connection", "tls": "TLS"}
@@ -43,32 +44,33 @@ def probe(
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send an endpoint one signed request, as the dispatcher would, and say how far it came.
+    """Send an endpoint one signed request as the dispatcher would, and report each step.
 
-    Its type is holdfast.test and it names no subject: a receiver that keeps to the protocol
-    verifies it, says that it does not know the type, and acts on nothing. No attempt is recorded
-    and no lane moves; breaker, rate and state are not looked at. Run it where the dispatcher runs.
-    Exit code 0: it accepts our signature; 1: it does not, or is not reached; 4: that is not known.
+    Its type is holdfast.test and it names no subject: a conforming receiver verifies it, rejects
+    the unknown type and does not act on it. No attempt is recorded and no lane changes; breaker,
+    rate and state are ignored. Run it where the dispatcher runs. Exit code 0: the receiver accepts
+    the signature; 1: it does not, or is unreachable; 4: unknown.
     """
     why = reason_of(reason)
     with wire.installed("endpoint test"):
         from dispatcher.cli.workbench.trigger_way import way_to_endpoint  # noqa: PLC0415 - see wire_options
         from dispatcher.workbench.listen import harmless  # noqa: PLC0415 - as above
     way, state = way_to_endpoint(name, dsn)
-    askable(yes=yes)
+    require_terminal(yes=yes)
     confirm(
-        f"Send one real request to {visible(way.target.url)}? A receiver that keeps to the protocol"
-        " acts on nothing.",
+        f"Send one real request to {visible(way.target.url)}? A conforming receiver does not act"
+        " on it.",
         yes=yes,
     )
     delivery = harmless.specimen(name)
-    note_test(dsn, name, why, {"url": way.target.url, "key": delivery.key.text})
+    with Endpoints.connect(dsn) as store:
+        store.record_test(name, why, {"url": way.target.url, "key": delivery.key.text})
     try:
         tested = harmless.send(way, delivery, engine, ca_file)
     except (ValueError, ImportError) as error:
         raise CommandError(
-            f"nothing can be sent to endpoint {name}: {error}. Nothing was sent; put it right with"
-            f" `holdfast endpoint set {name} --help`."
+            f"no request can be sent to endpoint {name}: {error}. Nothing was sent; correct it"
+            f" with `holdfast endpoint set {name} --help`."
         ) from None
     if as_json:
         print_json(_content(name, state, way, delivery.key.text, tested))
@@ -119,7 +121,7 @@ def _show(name: str, state: str, way: "Way", tested: "Tested") -> None:
         )
         if sent.response and tested.reason is None:
             typer.echo(f"  {'':<11} {shortened(sent.response)}")
-        said = f", and says {sent.receipt_outcome}" if sent.receipt_outcome else ""
+        said = f", outcome {sent.receipt_outcome}" if sent.receipt_outcome else ""
         _line("receipt", f"{sent.receipt}{said}", None)
     typer.echo(f"{verdict.word}: {verdict.means}")
     if verdict.advice:

@@ -1,1 +1,1 @@
-"""`holdfast quarantine`."""
+"""`holdfast quarantine`: the group, and the files that it reads and writes."""

@@ -1,4 +1,4 @@
-"""`holdfast redeliver`: single entries sent again, under their old keys."""
+"""`holdfast redeliver`: send single entries again, under their original keys."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -6,29 +6,55 @@ from uuid import uuid4
 
 import typer
 
-from dispatcher.cli.common.confirm import askable, confirm
-from dispatcher.cli.common.shared import AsJson, Dsn, Reason, print_json, print_rows
-from dispatcher.cli.common.shown import counted, reason_of, visible
-from dispatcher.cli.replays.options import Keys, OutsideWindow, Rate
-from dispatcher.cli.replays.shown import approving, exit_code, short, show_progress
-from dispatcher.cli.replays.watch import watch
-from dispatcher.operators.common.keys import few_keys_of
+from dispatcher.cli.options import (
+    AsJson,
+    Dsn,
+    Keys,
+    Reason,
+    Yes,
+    confirm,
+    reason_of,
+    require_terminal,
+)
+from dispatcher.cli.output import counted, print_json, print_rows, visible
+from dispatcher.cli.replays.views import approval_command, exit_code, short, show_progress, watch
 from dispatcher.operators.common.session import Row
-from dispatcher.operators.entries.store import entries
-from dispatcher.operators.replays.redeliver import (
+from dispatcher.operators.entries.store import Entries
+from dispatcher.operators.replays.actions import (
     NOT_APPLIED,
     NOTHING_TO_DO,
     plan_of_keys,
     standing_of,
 )
-from dispatcher.operators.replays.store import ReplayStore, replays
+from dispatcher.operators.replays.rules import few_keys_of
+from dispatcher.operators.replays.store import Replays
 from sink.contract.exits import CommandError, ExitCode
 
 OfEndpoint = Annotated[
-    str | None, typer.Option("--endpoint", help="Only there; where each stands, if none.")
+    str | None,
+    typer.Option(
+        "--endpoint",
+        help="Only this endpoint. Default: every endpoint at which the entry can be sent again.",
+    ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-Wait = Annotated[bool, typer.Option("--wait", help="Show how far it is, until it has ended.")]
+Rate = Annotated[
+    int | None,
+    typer.Option(
+        "--rate",
+        min=1,
+        max=1_000_000,
+        help="Maximum number of entries per second, over all dispatchers.",
+    ),
+]
+OutsideWindow = Annotated[
+    bool,
+    typer.Option(
+        "--outside-window",
+        help="Also send keys older than the receiver's key window; the receiver may act on them"
+        " again.",
+    ),
+]
+Wait = Annotated[bool, typer.Option("--wait", help="Show progress until it has ended.")]
 
 _ITEMS = ("key", "subject", "endpoint", "what_happens")
 
@@ -44,16 +70,16 @@ def redeliver(
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send entries again: the same key, the same bytes. Safe where the receiver honours the key.
+    """Send entries again with the same key and bytes. Safe if the receiver honours the key.
 
-    It is `replay plan` and `replay apply` of these keys; with --outside-window only a plan, where a
-    second person has to approve it. Exit 3: nothing is to be done, and why.
+    Equivalent to `replay plan` and `replay apply` of these keys; with --outside-window only a plan,
+    if a second person has to approve it. Exit code 3: nothing to do; the reason is printed.
     """
     why, wanted = reason_of(reason), few_keys_of(keys)
-    askable(yes=yes)
-    with entries(dsn) as found:
+    require_terminal(yes=yes)
+    with Entries.connect(dsn) as found:
         standing = standing_of(found, wanted)
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         plan = plan_of_keys(
             store,
             uuid4(),
@@ -71,7 +97,7 @@ def redeliver(
             if as_json:
                 print_json({"replay": None, "items": [], "nothing": nothing})
             raise typer.Exit(ExitCode.NOTHING_MATCHED)
-        approve = approving(row)
+        approve = approval_command(row)
         if approve is None:
             row = _applied(store, row, yes=yes)
             if wait:
@@ -80,9 +106,9 @@ def redeliver(
         print_json({"replay": row, "items": items, "nothing": nothing, "approve": approve})
     elif approve is not None:
         typer.echo(
-            "nothing was sent yet: receivers may have forgotten these keys, and more actions would"
-            f" be repeated in 24 hours than one person may. A second person has to say\n  {approve}"
-            f"\nand then anybody\n  holdfast replay apply {short(row)}"
+            "nothing was sent yet: receivers may have forgotten these keys, and one person may"
+            " not repeat this many actions in 24 hours. A second person approves it with\n "
+            f" {approve}\nThen apply it with\n  holdfast replay apply {short(row)}"
         )
     elif wait:
         show_progress(row)
@@ -94,11 +120,11 @@ def redeliver(
         raise typer.Exit(exit_code(row))
 
 
-def _applied(store: ReplayStore, row: Row, *, yes: bool) -> Row:
-    """Apply the plan; one that is not confirmed, or is refused, is cancelled."""
+def _applied(store: Replays, row: Row, *, yes: bool) -> Row:
+    """Apply the plan; cancel it if it is not confirmed or is refused."""
     count = counted(row["item_count"], "delivery")
     try:
-        confirm(f"{count} under the old keys?", yes=yes)
+        confirm(f"Send {count} again under the original keys?", yes=yes)
         return store.apply(row["id"])
     except (CommandError, typer.Abort):
         store.cancel(row["id"], NOT_APPLIED)
@@ -108,9 +134,9 @@ def _applied(store: ReplayStore, row: Row, *, yes: bool) -> Row:
 def _show(items: Sequence[Row], nothing: Sequence[Row], obstacles: Sequence[str]) -> None:
     if items:
         seen = [{**item, "subject": visible(item["subject"])} for item in items]
-        print_rows(seen, _ITEMS, "To be sent again, with the same key and the same bytes")
+        print_rows(seen, _ITEMS, "To be sent again, with the same key and bytes")
     for obstacle in obstacles:
         typer.echo(f"note: {obstacle}")
     for each in nothing:
         where = f" at {each['endpoint']}" if each["endpoint"] else ""
-        typer.echo(f"nothing is done about {each['key']}{where}: {each['why']}")
+        typer.echo(f"nothing to do for {each['key']}{where}: {each['why']}")

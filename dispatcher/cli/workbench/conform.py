@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dispatcher.cli.common.shared import AsJson, console, print_json, print_rows
-from dispatcher.cli.common.shown import visible
+from dispatcher.cli.options import AsJson
+from dispatcher.cli.output import console, print_json, print_rows, visible
 from dispatcher.cli.workbench import wire_options as options
 from dispatcher.cli.workbench.trigger_way import is_loopback
 from sink.contract.exits import CommandError, ExitCode

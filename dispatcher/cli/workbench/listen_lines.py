@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from dispatcher.cli.common.shown import visible
+from dispatcher.cli.output import visible
 from dispatcher.workbench.listen.arrival import REFUSED, Arrival
 from dispatcher.workbench.listen.record import Report
 from sink.contract.canonical import rfc3339

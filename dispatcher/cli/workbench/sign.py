@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli.common.shared import AsJson, print_json
+from dispatcher.cli.options import AsJson
+from dispatcher.cli.output import print_json
 from dispatcher.cli.workbench import wire_options as options
 from sink.contract.wire import WEBHOOK_ID, WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP
 

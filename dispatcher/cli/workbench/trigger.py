@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from dispatcher.cli.common.shared import AsJson, Dsn, print_json
-from dispatcher.cli.common.shown import shortened, visible
+from dispatcher.cli.options import AsJson, Dsn
+from dispatcher.cli.output import print_json, shortened, visible
 from dispatcher.cli.workbench import trigger_options as options
 from dispatcher.cli.workbench import wire_options as wire
 from sink.contract.exits import CommandError, ExitCode

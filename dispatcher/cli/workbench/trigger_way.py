@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from dispatcher.cli.workbench.wire_options import secrets_of, usage
-from dispatcher.operators.config.here import reference_rule
-from dispatcher.operators.streams.operator import operator_store
+from dispatcher.operators.config.environment import reference_rule
+from dispatcher.operators.endpoints.store import Endpoints
 from sink.contract.exits import CommandError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def way_to_endpoint(name: str, dsn: str | None) -> tuple["Way", str]:
     from dispatcher.outbound.secrets import read_material, target_of  # noqa: PLC0415 - as above
     from dispatcher.workbench.listen.one_delivery import Way  # noqa: PLC0415 - as above
 
-    with operator_store(dsn) as store:
+    with Endpoints.connect(dsn) as store:
         row: dict[str, Any] = store.whole_endpoint(name)
     stored = endpoint_of({**row, "headers": joined(row)})
     endpoint = stored.endpoint

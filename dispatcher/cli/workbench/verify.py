@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dispatcher.cli.common.shared import AsJson, print_json
-from dispatcher.cli.common.shown import visible
+from dispatcher.cli.options import AsJson
+from dispatcher.cli.output import print_json, visible
 from dispatcher.cli.workbench import wire_options as options
 from sink.contract.canonical import rfc3339
 from sink.contract.envelope import BODY_BYTES_MAX

@@ -1,24 +1,22 @@
-"""Attempts of an entry, of a subject, or the newest of everybody, page by page."""
+"""Attempts of an entry, of a subject, or the newest of all subjects, page by page."""
 
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from dispatcher.operators.common.session import Row, operator_connection
+from dispatcher.operators.common.paging import ALWAYS, cursor_numbers
+from dispatcher.operators.common.session import Row
 from dispatcher.operators.entries.store import Entries
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
 from sink.contract.states import Outcome
 
-LOOK_AT_FIRST = 1_000
-LOOK_AT_MAX = 100_000
-"""Among how many attempts of everybody a page is looked for at first, and at most."""
+SCAN_FIRST = 1_000
+SCAN_MAX = 100_000
+"""Attempts of all subjects that a page with a filter scans at first, and at most."""
 
-_ALWAYS = (datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC))
 _PLACE = re.compile(r"(\d{1,18})\.(\d{1,9})\.(\d{1,9})", re.ASCII)
 _NEWEST_PLACE = re.compile(r"(\d{1,16})\.(\d{1,9})\.(\d{1,18})\.(\d{1,18})\.(\d{1,9})", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -26,7 +24,7 @@ _SEQUENCES = (1, 2**63 - 1)
 
 
 class AttemptPlace(NamedTuple):
-    """An attempt's place in the order of a list: the newest sequence first."""
+    """An attempt's position in a list of one subject: the newest sequence first."""
 
     sequence: int
     number: int
@@ -35,14 +33,14 @@ class AttemptPlace(NamedTuple):
     @classmethod
     def of(cls, text: str) -> "AttemptPlace":
         """Read `text` as `str` writes it; raises `CommandError` for anything else."""
-        return cls(*_numbers(_PLACE, text))
+        return cls(*cursor_numbers(_PLACE, text))
 
     def __str__(self) -> str:
         return f"{self.sequence}.{self.number}.{self.endpoint_id}"
 
 
 class NewestPlace(NamedTuple):
-    """An attempt's place among those of everybody: the newest first."""
+    """An attempt's position in the list of all subjects: the newest first."""
 
     finished_at: datetime
     endpoint_id: int
@@ -53,7 +51,7 @@ class NewestPlace(NamedTuple):
     @classmethod
     def of(cls, text: str) -> "NewestPlace":
         """Read `text` as `str` writes it; raises `CommandError` for anything else."""
-        micros, *rest = _numbers(_NEWEST_PLACE, text)
+        micros, *rest = cursor_numbers(_NEWEST_PLACE, text)
         return cls(_EPOCH + timedelta(microseconds=micros), *rest)
 
     def __str__(self) -> str:
@@ -63,7 +61,7 @@ class NewestPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which attempts; None means any."""
+    """A filter of attempts; None means any."""
 
     endpoint: str | None = None
     outcome: str | None = None
@@ -77,7 +75,7 @@ class Wanted:
 
 
 class Attempts(Entries):
-    """Reads of attempts; use `attempts(dsn)` to get it."""
+    """Reads of attempts."""
 
     def of_key(
         self, key: Key, wanted: Wanted, *, limit: int, before: AttemptPlace | None = None
@@ -97,32 +95,26 @@ class Attempts(Entries):
         limit: int,
         before: AttemptPlace | None = None,
     ) -> tuple[list[Row], AttemptPlace | None]:
-        """Return attempts, the newest sequence first, and where the next page begins, if at all.
+        """Return attempts, the newest sequence first, and the cursor of the next page, or None.
 
-        Of one sequence the highest number comes first. Raises `CommandError` (nothing matched)
-        where there is no such subject or endpoint.
+        Within a sequence the highest number comes first. Raises `CommandError` (nothing matched)
+        for an unknown subject or endpoint.
         """
-        found = self._maybe("common/entry_subject", {"subject": subject})
-        if found is None:
-            raise CommandError(
-                f"no subject is called {subject!r}. Nothing was changed; names are compared exactly"
-                " (`holdfast entries list`).",
-                ExitCode.NOTHING_MATCHED,
-            )
+        subject_id = self._subject_id(subject)
         sequences = _SEQUENCES if sequence is None else (sequence, sequence)
-        rows, place = self._page(found["id"], sequences, wanted, limit, before)
+        rows, place = self._page(subject_id, sequences, wanted, limit, before)
         return [{"subject": subject, **row} for row in rows], place
 
-    def of_everybody(
+    def of_all_subjects(
         self, wanted: Wanted, *, limit: int, before: NewestPlace | None = None
     ) -> tuple[list[Row], NewestPlace | None]:
-        """Return the newest attempts of all subjects, and where the next page begins, if at all.
+        """Return the newest attempts of all subjects, and the cursor of the next page, or None.
 
-        A row is one of `of_subject`. A page of one endpoint, or of what was delivered, is looked
-        for among 100,000 attempts at most: it may be short, or empty, though older ones follow.
-        Raises `CommandError` (nothing matched) where there is no such endpoint.
+        A row is one of `of_subject`. A page of one endpoint, or of delivered attempts, scans at
+        most 100,000 attempts: it may be short, or empty, although older ones follow. Raises
+        `CommandError` (nothing matched) for an unknown endpoint.
         """
-        since, until = _ALWAYS
+        since, until = ALWAYS
         given: Row = {
             "endpoint_id": self.endpoint_id(wanted.endpoint),
             "outcome": wanted.outcome,
@@ -141,7 +133,7 @@ class Attempts(Entries):
         return [_outward(row) for row in rows[:limit]], further
 
     def endpoint_id(self, name: str | None) -> int | None:
-        """Return the number of an endpoint; raises `CommandError` where none has this name."""
+        """Return the number of an endpoint; raises `CommandError` for an unknown name."""
         if name is None:
             return None
         found = self._maybe("endpoints/id", {"endpoint": name})
@@ -156,23 +148,23 @@ class Attempts(Entries):
     def _among_newest(
         self, given: Row, limit: int, before: NewestPlace
     ) -> tuple[list[Row], NewestPlace | None]:
-        """Look through runs of attempts until the page is full, because no index is by endpoint."""
+        """Scan runs of attempts until the page is full, because no index is by endpoint."""
         rows: list[Row] = []
-        looked_at, look_at = 0, LOOK_AT_FIRST
+        scanned, scan = 0, SCAN_FIRST
         while len(rows) < limit:
-            if looked_at >= LOOK_AT_MAX:
+            if scanned >= SCAN_MAX:
                 return rows, before
-            reach = self._maybe(
-                "attempts/reach", {**given, "up_to": before.finished_at, "look_at": look_at}
+            end = self._maybe(
+                "attempts/scan_end", {**given, "up_to": before.finished_at, "scan": scan}
             )
-            run = given if reach is None else {**given, "since": reach["finished_at"]}
+            run = given if end is None else {**given, "since": end["finished_at"]}
             left = {"limit": limit - len(rows)}
             rows += self._all("attempts/newest", {**run, **_before(before), **left})
-            if reach is None:
+            if end is None:
                 break
-            before = NewestPlace(reach["finished_at"], 0, 0, 0, 0)
-            looked_at += look_at
-            look_at = min(4 * look_at, max(LOOK_AT_MAX - looked_at, 1))
+            before = NewestPlace(end["finished_at"], 0, 0, 0, 0)
+            scanned += scan
+            scan = min(4 * scan, max(SCAN_MAX - scanned, 1))
         return rows, None
 
     def _page(
@@ -183,7 +175,7 @@ class Attempts(Entries):
         limit: int,
         before: AttemptPlace | None,
     ) -> tuple[list[Row], AttemptPlace | None]:
-        since, until = _ALWAYS
+        since, until = ALWAYS
         rows = self._all(
             "attempts/list",
             {
@@ -199,25 +191,14 @@ class Attempts(Entries):
             },
         )
         more = len(rows) > limit
-        rows = [with_proof(row) for row in rows[:limit]]
+        rows = [with_receipt(row) for row in rows[:limit]]
         last = AttemptPlace(*(rows[-1][n] for n in AttemptPlace._fields)) if more else None
         return rows, last
 
 
-def with_proof(row: Row) -> Row:
-    """Return a row with its receipt read: a mapping, or None without one."""
+def with_receipt(row: Row) -> Row:
+    """Return a row with its receipt as a mapping, or None without one."""
     return {**row, "receipt": None if row["receipt"] is None else json.loads(row["receipt"])}
-
-
-def _numbers(form: re.Pattern[str], text: str) -> list[int]:
-    found = form.fullmatch(text)
-    if found is None:
-        raise CommandError(
-            f"--before {text!r} is not what a page said of the next one. Nothing was changed;"
-            " take `next_before` of its --json, or its last line.",
-            ExitCode.USAGE,
-        )
-    return [int(each) for each in found.groups()]
 
 
 def _before(place: NewestPlace) -> Row:
@@ -228,11 +209,4 @@ def _before(place: NewestPlace) -> Row:
 
 
 def _outward(row: Row) -> Row:
-    return {name: value for name, value in with_proof(row).items() if name != "subject_id"}
-
-
-@contextmanager
-def attempts(dsn: str | None) -> Iterator[Attempts]:
-    """Connect in the operator's role; raises `CommandError` when that is not possible."""
-    with operator_connection(dsn) as connection:
-        yield Attempts(connection)
+    return {name: value for name, value in with_receipt(row).items() if name != "subject_id"}

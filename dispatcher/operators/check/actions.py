@@ -1,4 +1,4 @@
-"""Walks over what is to be checked, in pieces that take about as long as each other."""
+"""Checks a database in pieces of about equal duration, on several connections."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -6,10 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from threading import Lock
 
-from dispatcher.operators.check.report import Checked, Violation, next_width
-from dispatcher.operators.check.rules import OF_RECEIPTS, Rule
+from dispatcher.operators.check.rules import OF_RECEIPTS, Checked, Rule, Violation, next_width
 from dispatcher.operators.check.store import Checks, Range, TooMuchAtOnceError
-from dispatcher.operators.receipts.comparing import Receiver, compare_sent
+from dispatcher.operators.receipts.actions import Receiver, compare_sent
 from dispatcher.operators.receipts.inbox import InboxTables
 from dispatcher.operators.receipts.rules import Difference, Finding, Tally
 from dispatcher.operators.receipts.store import Sent, Wanted
@@ -19,22 +18,22 @@ ENTRIES_AT_FIRST = 20_000
 SUBJECTS_AT_FIRST = 1_000
 
 ENTRIES_AT_ONCE_MAX = 500_000
-"""A piece's hashes stay in memory."""
+"""Maximum size of a piece: its hashes stay in memory."""
 
 COUNTED = (Finding.AGREED, Finding.UNDELIVERED_HERE, Finding.NO_RECEIPT, Finding.OVERTAKEN)
-"""What violates nothing and is counted all the same."""
+"""Findings that violate no rule and are counted."""
 
 PIECE_SECONDS = 3.0
-"""What a piece should take, and so how long a snapshot is held."""
+"""Target duration of a piece, and so of its snapshot."""
 
 Watch = Callable[[str, int, int], None]
-"""Called after each piece: what is walked over, how much of it is done, and how much there is."""
+"""Called after each piece: what is checked, how much is done, and the total."""
 
 
 def check(stores: Sequence[Checks], range_: Range, checked: Checked, watch: Watch) -> None:
-    """Check everything in a range, on as many connections at once as there are `stores`.
+    """Check everything in a range, with one thread for each of `stores`.
 
-    Raises `CommandError` where the database is too slow for it.
+    Raises `CommandError` when the database is too slow.
     """
     pieces = Pieces(range_.last_subject)
     of_batches = Checked(checked.limit)
@@ -61,7 +60,7 @@ def compare_receipts(
 ) -> None:
     """Compare what was sent to an endpoint with what its receiver knows of it.
 
-    Differences that mend themselves are counted as `receiver_<finding>` and violate nothing.
+    Differences that resolve by themselves are counted as `receiver_<finding>`, not as violations.
     """
     tally = Tally(checked.limit)
     compare_sent(sent, receiver, wanted, tally, lambda _tally, _place: None)
@@ -73,7 +72,7 @@ def compare_receipts(
 
 
 def judge_order(inbox: InboxTables, wanted: Wanted, endpoint: str, checked: Checked) -> None:
-    """Look in the receiver's inbox for what was applied after a later one of its subject."""
+    """Find entries that the receiver applied after a later one of the same subject."""
     disordered = inbox.disordered(wanted)
     rows = [
         Violation(
@@ -96,7 +95,7 @@ def _batches(store: Checks, range_: Range, checked: Checked, watch: Watch) -> No
         try:
             after, count = store.batches(range_, after, width, checked)
         except TooMuchAtOnceError:
-            width = _less(width)
+            width = _smaller(width)
             continue
         done += count
         width = min(_width(width, began), ENTRIES_AT_ONCE_MAX)
@@ -115,7 +114,7 @@ def _subjects(store: Checks, range_: Range, pieces: "Pieces", limit: int, watch:
 
 
 class Pieces:
-    """Runs of subjects, from the first to the last, for several who walk over them."""
+    """Ranges of subject ids, from the first to the last, handed out to several threads."""
 
     def __init__(self, last: int) -> None:
         self._lock = Lock()
@@ -125,7 +124,7 @@ class Pieces:
         self._found: dict[int, Checked] = {}
 
     def take(self) -> tuple[int, int] | None:
-        """Return the first and the last of the next subjects; None where all are taken."""
+        """Return the first and last id of the next range; None when all are taken."""
         with self._lock:
             if not self._open:
                 return None
@@ -136,18 +135,18 @@ class Pieces:
             return first, end
 
     def give_back(self, piece: tuple[int, int]) -> None:
-        """Take back a piece that was too large; raises `CommandError` for the smallest."""
+        """Take back a range that was too large; raises `CommandError` for the smallest."""
         with self._lock:
-            self._width = min(self._width, _less(piece[1] - piece[0] + 1))
+            self._width = min(self._width, _smaller(piece[1] - piece[0] + 1))
             self._open.append(piece)
 
     def stop(self) -> None:
-        """Give out nothing more."""
+        """Hand out nothing more."""
         with self._lock:
             self._open.clear()
 
     def done(self, piece: tuple[int, int], seen: Checked, began: float) -> int:
-        """Keep what was found in a piece; returns how many subjects are done."""
+        """Keep the result of a range; return how many subjects are done."""
         with self._lock:
             width = piece[1] - piece[0] + 1
             self._width = _width(width, began)
@@ -156,7 +155,7 @@ class Pieces:
             return self._count
 
     def found(self) -> list[Checked]:
-        """Return what was found, in the order of subjects."""
+        """Return the results in the order of subjects."""
         return [self._found[first] for first in sorted(self._found)]
 
 
@@ -164,12 +163,12 @@ def _width(width: int, began: float) -> int:
     return next_width(width, time.monotonic() - began, PIECE_SECONDS)
 
 
-def _less(width: int) -> int:
+def _smaller(width: int) -> int:
     if width == 1:
         raise CommandError(
-            "the database took too long for the smallest piece there is. What was checked so far is"
-            " no result; nothing was changed. Try a shorter time (--since, --until), or when there"
-            " is less to do; `holdfast db doctor` says what slows it down."
+            "the database took too long for the smallest piece. The check is not complete; nothing"
+            " was changed. Try a shorter time (--since, --until), or a time with less load;"
+            " `holdfast db doctor` shows what slows it down."
         )
     return max(1, width // 8)
 

@@ -1,16 +1,21 @@
-"""The rules that a check of a live database holds it to, and what a violation of each means.
+"""The rules of a check, what a violation of each means, and what a check found. Pure.
 
 A rule belongs to one of the invariants I1 to I16, which the tests hold after every fault.
 """
 
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 
 from dispatcher.operators.receipts.rules import MEANING as RECEIPTS_MEAN
 from dispatcher.operators.receipts.rules import Finding
+from dispatcher.shared.value import value
 
 
 class Rule(StrEnum):
-    """What may be violated; the statements `check_*.sql` name a rule by its text."""
+    """The rules; the statements in `check/sql` name a rule by its value."""
 
     SEQUENCE_GAP = "sequence_gap"
     SEQUENCE_END = "sequence_end"
@@ -51,12 +56,12 @@ _DEFECT = f"{_BY_HAND} If neither is so, it is a defect of Holdfast: keep the ro
 MEANING: dict[Rule, str] = {
     Rule.SEQUENCE_GAP: (
         "An entry of a subject is missing between two others, so a decision is lost."
-        f" {_RESTORE} A lane that takes every type waits in front of the gap, until"
-        " `holdfast subjects pass` gives it up."
+        f" {_RESTORE} A lane that takes every type waits at the gap, until `holdfast subjects pass`"
+        " skips it."
     ),
     Rule.SEQUENCE_END: (
-        "A subject has not come as far as its entries, or further: the last decisions are lost, or"
-        f" the next ones would repeat a sequence. {_RESTORE}"
+        "The last sequence of a subject is not that of its last entry: the last decisions are lost,"
+        f" or the next ones would repeat a sequence. {_RESTORE}"
     ),
     Rule.ATTEMPT_UNROUTED: (
         f"Something was sent that was never routed to this endpoint. {_DEFECT}"
@@ -64,32 +69,31 @@ MEANING: dict[Rule, str] = {
     Rule.RECEIVER_LOST: RECEIPTS_MEAN[Finding.MISSING_THERE],
     Rule.RECEIVER_STALE: RECEIPTS_MEAN[Finding.STALE_THERE],
     Rule.BATCH_ENTRIES: (
-        f"A batch is not whole: its ledger counts other entries than there are. {_RESTORE}"
+        f"A batch is not complete: the ledger's count of entries differs. {_RESTORE}"
     ),
     Rule.BATCH_KEYS: (
-        "A batch recorded other keys than its ledger counts; a key that is not recorded does not"
-        f" keep its decision from being made again. {_RESTORE}"
+        "The ledger's count of a batch's keys differs; a key that is not recorded does not prevent"
+        f" a repeat of its decision. {_RESTORE}"
     ),
-    Rule.ENTRY_UNBATCHED: f"An entry is of no batch that the ledger has. {_RESTORE}",
+    Rule.ENTRY_UNBATCHED: f"An entry belongs to no batch of the ledger. {_RESTORE}",
     Rule.SEQUENCE_REPEATED: (
-        "Two entries of a subject have the same sequence; a receiver that goes by it takes one of"
-        f" them as stale. {_DEFECT}"
+        "Two entries of a subject have the same sequence; a receiver refuses one of them as stale."
+        f" {_DEFECT}"
     ),
     Rule.RECEIVER_OUTCOME: (
-        "The receiver's table does not say what its signed receipt says: it was changed since, or"
-        " the key was dealt with twice, as after a restored backup. Look whether the action"
-        " happened twice."
+        "The receiver's table contradicts its signed receipt: it was changed since, or the key was"
+        " processed twice, as after a restored backup. Check whether the action happened twice."
     ),
     Rule.KEY_UNRECORDED: (
-        "An entry's key is not recorded for its batch, so it does not keep the decision from being"
-        f" made again. {_RESTORE}"
+        "An entry's key is not recorded for its batch, so it does not prevent a repeat of the"
+        f" decision. {_RESTORE}"
     ),
     Rule.BODY_CHANGED: (
-        "An entry's body is not the one that its key recorded when it was written. Pause the"
+        "An entry's body is not the one recorded with its key when it was written. Pause the"
         f" endpoint before it is sent. {_BY_HAND}"
     ),
     Rule.DEAD_KEY: (
-        f"A dead letter names another key than its entry has. {_DEFECT} Do not redeliver it."
+        f"A dead letter has another key than its entry. {_DEFECT} Do not redeliver it."
     ),
     Rule.RECEIVER_BODY: RECEIPTS_MEAN[Finding.OTHER_BODY],
     Rule.PASSED_UNDELIVERED: (
@@ -97,60 +101,60 @@ MEANING: dict[Rule, str] = {
         f" not reach the endpoint. {_DEFECT} See `holdfast receipts`: the receiver may know it."
     ),
     Rule.DELIVERED_UNPASSED: (
-        "An entry was delivered, and its lane stands before it: it will be sent again, and the"
+        "An entry was delivered, and its lane has not passed it: it will be sent again, and the"
         f" receiver's inbox absorbs it. {_DEFECT}"
     ),
     Rule.ANSWER_MISREAD: (
-        f"An attempt is delivered without an answer of 2xx, or has one and is not. {_DEFECT}"
+        f"An attempt counts as delivered without a 2xx answer, or not despite one. {_DEFECT}"
     ),
     Rule.DEAD_AND_DELIVERED: (
-        "A dead letter is open whose entry was delivered: there is nothing left to do about it."
-        f" Dismiss it. {_DEFECT}"
+        "The entry of an open dead letter was delivered: nothing is left to do. Dismiss it."
+        f" {_DEFECT}"
     ),
     Rule.LANE_STATE: (
-        "The columns of a lane contradict each other, or it is there more than once or may come to"
-        f" be. {_DEFECT} Pause the endpoint until then."
+        "The columns of a lane contradict each other, or it exists twice, or could come to exist"
+        f" twice. {_DEFECT} Pause the endpoint until then."
     ),
     Rule.ATTEMPT_GAP: (
-        f"The attempts of an entry are not numbered one by one: some are not on record. {_DEFECT}"
+        f"The numbers of an entry's attempts have a gap: some are not on record. {_DEFECT}"
     ),
     Rule.SENT_AFTER_DELIVERED: (
         f"An entry was sent again after it was delivered, and no replay asked for that. {_DEFECT}"
     ),
     Rule.ENTRY_UNREACHED: (
-        "An entry is routed, its endpoint wants it, and no lane will come to it."
-        " `holdfast endpoint backfill NAME` makes the lanes that are missing; it changes nothing"
-        " where none is."
+        "An entry is routed, its endpoint takes it, and no lane reaches it. `holdfast endpoint"
+        " backfill NAME` creates the missing lanes; it is idempotent."
     ),
     Rule.LANE_STOPPED: (
-        f"A lane stands still, and no open dead letter holds it: nobody looks at it. {_DEFECT}"
+        f"A lane is stopped without an open dead letter, so nothing releases it. {_DEFECT}"
     ),
     Rule.RECEIVER_ORDER: (
         "The receiver applied a decision after a later one of the same subject. Its fence by"
-        " sequence is broken, or its table was changed by hand: look what the subject's state is."
+        " sequence is broken, or its table was changed by hand: check the subject's state there."
     ),
-    Rule.BATCH_ROWS: f"The counts of a batch do not add up to the rows that came. {_BY_HAND}",
+    Rule.BATCH_ROWS: f"The counts of a batch do not add up to its input rows. {_BY_HAND}",
     Rule.BATCH_QUARANTINED: (
-        f"A batch set aside other rows than there are: refused rows are lost. {_RESTORE}"
+        "The ledger's count of a batch's quarantined rows differs: refused rows are lost."
+        f" {_RESTORE}"
     ),
     Rule.BATCH_SUPPRESSED: (
-        "A batch suppressed other decisions than there are rows of: what was not written can no"
-        f" longer be looked at. {_RESTORE}"
+        "The ledger's count of a batch's suppressed decisions differs: some can no longer be shown."
+        f" {_RESTORE}"
     ),
     Rule.UNAUDITED: (
-        "Something that only a person changes was changed without an audit row: by hand, in the"
-        " database. Find out who has the right to do that."
+        "A change that only people make has no audit row: it was made by hand in the database. Find"
+        " out who has the right to do that."
     ),
     Rule.TIME_BACKWARDS: (
         "Times run backwards: the database's clock was set back, or a row was changed by hand."
-        " Nothing is lost by that alone; look at the server's clock."
+        " Nothing is lost by that alone; check the server's clock."
     ),
     Rule.TIME_FUTURE: (
-        "Something is of the future: the database's clock was set back, or a row was changed by"
-        " hand. What is due or leased by the old clock waits until the new one comes there."
+        "A time is in the future: the database's clock was set back, or a row was changed by hand."
+        " Entries due or leased by the old clock wait until the new clock reaches that time."
     ),
 }
-"""What a violation of each rule means, and what to do."""
+"""The meaning of a violation of each rule, and what to do."""
 
 _RULES_OF = {
     "I1": (
@@ -200,7 +204,7 @@ _RULES_OF = {
 }
 
 INVARIANT = {rule: name for name, rules in _RULES_OF.items() for rule in rules}
-"""Which invariant each rule is of."""
+"""The invariant of each rule."""
 
 OF_RECEIPTS = {
     Finding.MISSING_THERE: Rule.RECEIVER_LOST,
@@ -209,4 +213,90 @@ OF_RECEIPTS = {
     Finding.OTHER_TIME: Rule.RECEIVER_OUTCOME,
     Finding.STALE_THERE: Rule.RECEIVER_STALE,
 }
-"""The rule that a difference from the receiver violates; the others violate none."""
+"""The rule that each difference from the receiver violates; other findings violate none."""
+
+
+@value
+class Violation:
+    """One row that violates a rule; a member is None where it does not apply."""
+
+    rule: Rule
+    detail: str
+    endpoint: str | None = None
+    subject: str | None = None
+    sequence: int | None = None
+    key: str | None = None
+    stream: str | None = None
+    batch_id: int | None = None
+
+
+@dataclass(slots=True)
+class Checked:
+    """What was checked, and every violated rule with its first rows."""
+
+    limit: int
+    """Maximum number of kept rows of each rule."""
+
+    counted: Counter[str] = field(default_factory=Counter)
+    """Counts of checked rows and of noteworthy ones, by name: `entries`, `unknown_outcomes`."""
+
+    oldest: dict[str, datetime] = field(default_factory=dict)
+    """The earliest moment of some of the counted rows, by the same names."""
+
+    violated: Counter[Rule] = field(default_factory=Counter)
+    kept: dict[Rule, list[Violation]] = field(default_factory=dict)
+
+    def count(self, name: str, count: int, moment: datetime | None = None) -> None:
+        """Count checked rows."""
+        self.counted[name] += count
+        if moment is not None:
+            self.oldest[name] = min(moment, self.oldest.get(name, moment))
+
+    def found(self, rule: Rule, count: int, rows: Sequence[Violation]) -> None:
+        """Count violations of a rule, of which `rows` are the first."""
+        self.violated[rule] += count
+        kept = self.kept.setdefault(rule, [])
+        kept.extend(rows[: self.limit - len(kept)])
+
+    def add(self, other: "Checked") -> None:
+        """Add the result of another piece."""
+        self.counted.update(other.counted)
+        for name, moment in other.oldest.items():
+            self.count(name, 0, moment)
+        for rule, count in other.violated.items():
+            self.found(rule, count, other.kept.get(rule, []))
+
+    @property
+    def holds(self) -> bool:
+        """Whether no rule is violated."""
+        return not self.violated.total()
+
+    @property
+    def empty(self) -> bool:
+        """Whether the range contains no batch, no entry and no attempt."""
+        return not any(self.counted[name] for name in ("batches", "deliveries", "attempts"))
+
+
+def unbroken_since(days: Sequence[date]) -> datetime:
+    """Return the beginning of the last run of days without a gap.
+
+    Days are UTC. Partitions are dropped one by one, so an old one may remain alone.
+
+    >>> unbroken_since([date(2026, 11, 1), date(2026, 11, 3), date(2026, 11, 4)]).isoformat()
+    '2026-11-03T00:00:00+00:00'
+    """
+    there, day = set(days), max(days)
+    while day - timedelta(days=1) in there:
+        day -= timedelta(days=1)
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
+
+
+def next_width(width: int, seconds: float, wanted: float) -> int:
+    """Return the size of the next piece, so that it takes about `wanted` seconds.
+
+    `width` took `seconds`. The result is at most four times `width`, and at least 1.
+
+    >>> next_width(1000, 0.1, 1.0), next_width(1000, 1.0, 1.0), next_width(1000, 8.0, 1.0)
+    (4000, 1000, 125)
+    """
+    return max(1, int(width * min(4.0, wanted / max(seconds, 0.001))))

@@ -1,37 +1,36 @@
-"""Reads that prove the invariants of a time, a piece at once. Nothing is written.
+"""Reads that check the invariants of a time range, piece by piece. Nothing is written.
 
-Each piece is one snapshot (REPEATABLE READ), so that what is delivered meanwhile never looks wrong,
-and no snapshot is held for longer than a piece takes.
+Each piece reads one snapshot (REPEATABLE READ), so that concurrent deliveries never look like
+violations, and no snapshot lasts longer than a piece.
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import groupby
 from typing import Any
 from uuid import UUID
 
 import psycopg
 
-from dispatcher.operators.check.report import Checked, Violation, unbroken_since
-from dispatcher.operators.check.rules import Rule
-from dispatcher.operators.common.session import OperatorSession, Row, operator_connection
-from dispatcher.operators.receipts.store import Moment
+from dispatcher.operators.check.rules import Checked, Rule, Violation, unbroken_since
+from dispatcher.operators.common.paging import Moment, moment_parameters
+from dispatcher.operators.common.session import OperatorSession, Row
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
 
 
 class TooMuchAtOnceError(Exception):
-    """The database ended a statement because it took too long: look at less."""
+    """The database cancelled a statement that took too long: use a smaller piece."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What is checked. Times are UTC; `since` belongs to it, `until` does not.
+    """The range of a check. Times are UTC; `since` is included, `until` is not.
 
-    What is of a day that was dropped is left out: `entries_since` and so on are where days begin
-    to be there without a gap.
+    Dropped partitions are left out: `entries_since` and so on are where the days without a gap
+    begin.
     """
 
     since: datetime
@@ -41,13 +40,13 @@ class Range:
     delivery_since: datetime
     suppressed_since: datetime
     attempts_kept: datetime
-    """Where the attempts that are kept begin, whatever the range."""
+    """Where the stored attempts begin, independent of the range."""
 
     dropped: bool
-    """Whether a day of entries was ever dropped."""
+    """Whether a partition of entries was ever dropped."""
 
     endpoints: tuple[Row, ...]
-    """`id`, `name`, `types`, `judged_from` of each endpoint that is looked at."""
+    """`id`, `name`, `types`, `judged_from` of each checked endpoint."""
 
     endpoint: str | None
     stream: str | None
@@ -58,7 +57,7 @@ class Range:
 
     @property
     def bound(self) -> Row:
-        """The parameters that every statement shares."""
+        """The parameters that all statements share."""
         return {
             "since": self.since,
             "until": self.until,
@@ -73,22 +72,21 @@ class Range:
 
 
 class Checks(OperatorSession):
-    """The statements of a check; use `checks(dsn)` to get it."""
+    """The statements of a check, with one process each."""
 
-    def keep_to_reading(self) -> None:
-        """Let this session read alone, one processor at a time."""
+    def _begin(self) -> None:
         self._run("check/settings")
 
     def range(
         self, since: Moment, until: Moment, endpoint: str | None, stream: str | None
     ) -> Range:
-        """Return what is to be checked, by the database's clock.
+        """Return the range of a check, by the database's clock.
 
-        `until` is now at the latest. Raises `CommandError` for an endpoint or a stream that is not
-        there, and for a time that ends before it begins.
+        `until` is at most now. Raises `CommandError` for an unknown endpoint or stream, and for a
+        range that ends before it begins.
         """
         self._run("check/settings")
-        given = {**_moment("since", since), **_moment("until", until)}
+        given = {**moment_parameters("since", since), **moment_parameters("until", until)}
         times = self._one("common/receipts_range", given)
         if times["since"] >= times["until"]:
             raise CommandError(
@@ -128,9 +126,9 @@ class Checks(OperatorSession):
         )
 
     def batches(self, range_: Range, after: int, entries: int, checked: Checked) -> tuple[int, int]:
-        """Check the batches after a number, with about so many entries together.
+        """Check the batches after a number, with about `entries` entries together.
 
-        Returns the last one's number, and how many they were: 0 where none is left. Raises
+        Returns the last one's number and their count: 0 when none is left. Raises
         `TooMuchAtOnceError`.
         """
         seen = Checked(checked.limit)
@@ -146,9 +144,9 @@ class Checks(OperatorSession):
         return run["last_batch_no"], run["batches"]
 
     def subjects(self, range_: Range, first: int, last: int, checked: Checked) -> None:
-        """Check what is in the order of some subjects: sequences, lanes, attempts.
+        """Check the sequences, lanes, attempts and dead letters of subjects by id, `last` included.
 
-        Subjects are given by their numbers, `last` included. Raises `TooMuchAtOnceError`.
+        Raises `TooMuchAtOnceError`.
         """
         seen = Checked(checked.limit)
         with self._snapshot():
@@ -168,16 +166,16 @@ class Checks(OperatorSession):
         checked.add(seen)
 
     def rest(self, range_: Range, checked: Checked) -> None:
-        """Check what is in no order: the audit trail. Counts batches that wait to be routed.
+        """Check the audit trail, and count unrouted batches.
 
-        Raises `CommandError` where that takes too long: it cannot be done in pieces.
+        Raises `CommandError` when that takes too long: it cannot be done in pieces.
         """
         try:
             self._rest(range_, checked)
         except TooMuchAtOnceError:
             raise CommandError(
-                "too much was done in this time to compare it with the audit trail at once. Nothing"
-                " was changed, and all else was checked; take a shorter time."
+                "this time has too many changes to compare them with the audit trail at once."
+                " Nothing was changed, and all else was checked; take a shorter time."
             ) from None
 
     def _rest(self, range_: Range, checked: Checked) -> None:
@@ -199,22 +197,8 @@ class Checks(OperatorSession):
             raise TooMuchAtOnceError from error
 
 
-@contextmanager
-def checks(dsn: str | None) -> Iterator[Checks]:
-    """Connect in the operator's role; raises `CommandError` when that is not possible."""
-    with operator_connection(dsn) as connection:
-        store = Checks(connection)
-        store.keep_to_reading()
-        yield store
-
-
-def _moment(name: str, moment: Moment) -> Row:
-    span = moment if isinstance(moment, timedelta) else None
-    return {name: None if span is not None else moment, f"{name}_span": span}
-
-
 def _take(rows: Sequence[Row], checked: Checked, **known: Any) -> None:
-    """Sort the rows of a statement into counts (rows without a rule) and violations."""
+    """Split the rows of a statement into counts (rows without a rule) and violations."""
     for row in rows:
         if row["rule"] is None:
             checked.count(row["detail"], row["count"], row.get("moment"))

@@ -1,9 +1,8 @@
-"""What a check found."""
+"""The result of a check, as JSON."""
 
 from typing import Any
 
-from dispatcher.operators.check.report import Checked, Violation
-from dispatcher.operators.check.rules import INVARIANT, MEANING, Rule
+from dispatcher.operators.check.rules import INVARIANT, MEANING, Checked, Rule, Violation
 from dispatcher.operators.check.store import Range
 
 

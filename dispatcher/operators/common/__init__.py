@@ -1,1 +1,1 @@
-"""What the verbs share: the session with its audit trail, persons, keys and words."""
+"""What the verbs share: the session with its audit trail, the pool, persons, paging and text."""

@@ -1,15 +1,15 @@
-"""Who somebody is, and what one person may do alone. Pure."""
+"""Who acts, and what one person may do alone. Pure."""
 
 import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 ALONE_MAX: Final = 10
-"""Business actions that one person may repeat alone within 24 hours, where nothing else is set."""
+"""Default of the business actions that one person may repeat alone within 24 hours."""
 
-TOKEN: Final = "token "  # noqa: S105 - how actors that act by a token are named
+TOKEN: Final = "token "  # noqa: S105 - the prefix of an actor that acts by a token
 OWNER: Final = re.compile(r"[a-z0-9][a-z0-9_.@+-]{0,126}")
-"""As ck_access_token_owner: ASCII in lower case, so that no two spellings look alike."""
+"""As ck_access_token_owner: lower-case ASCII, so that no two names look alike."""
 
 
 def person_of(actor: str) -> str:
@@ -21,11 +21,11 @@ def person_of(actor: str) -> str:
     return " ".join(actor.removeprefix(TOKEN).split()).casefold()
 
 
-def needs_approval(asked: int, used: int, limit: int) -> bool:
-    """Return whether `asked` repeated actions, after `used` in 24 hours, need a second person."""
-    return asked > 0 and used + asked > limit
+def needs_approval(actions: int, used: int, limit: int) -> bool:
+    """Return whether repeating `actions`, after `used` in 24 hours, needs a second person."""
+    return actions > 0 and used + actions > limit
 
 
 def lacks_approval(row: Mapping[str, Any]) -> bool:
-    """Return whether a plan, as `ReplayStore.show` has it, waits for a second person."""
+    """Return whether a plan, a row of `Replays.show`, waits for a second person."""
     return bool(row["counts"].get("needs_approval")) and row["approved_by"] is None

@@ -22,10 +22,10 @@ from dispatcher.shared.errors import StoreUnavailableError
 from sink.contract.exits import CommandError
 
 WAIT_SECONDS = 5.0
-"""How long a request waits for a connection before it is told to come again."""
+"""How long a request waits for a connection before it gets 503 with Retry-After."""
 
-IN_LINE_MAX = 64
-"""As many requests wait for a connection at once; the next one is told to come again."""
+QUEUE_MAX = 64
+"""Maximum number of requests that wait for a connection; the next one gets 503 at once."""
 
 Store = TypeVar("Store", bound=OperatorSession)
 
@@ -40,10 +40,10 @@ class PoolCounts(NamedTuple):
 
 
 class OperatorPool:
-    """Lends connections; one that is lent is nobody else's."""
+    """Lends each connection to one caller at a time."""
 
     def __init__(self, dsn: str, connections: int) -> None:
-        """Connect to nothing yet: `open` does."""
+        """Connect nothing yet; `open` does."""
         self._pool: ConnectionPool[psycopg.Connection[Row]] = ConnectionPool(
             dsn,
             kwargs={
@@ -53,26 +53,26 @@ class OperatorPool:
                 "application_name": "holdfast-api",
             },
             configure=prepare,
-            reset=_as_before,
+            reset=_reset,
             check=ConnectionPool.check_connection,
             min_size=1,
             max_size=connections,
-            max_waiting=IN_LINE_MAX,
+            max_waiting=QUEUE_MAX,
             timeout=WAIT_SECONDS,
             reconnect_timeout=WAIT_SECONDS,
             open=False,
         )
 
     def open(self) -> None:
-        """Begin to connect; what cannot be reached now is tried again for each request."""
+        """Begin to connect; each request retries a database that is not reachable now."""
         self._pool.open()
 
     def close(self) -> None:
-        """Close every connection; one that is lent when it comes back."""
+        """Close every connection; a lent one is closed when it is returned."""
         self._pool.close(timeout=WAIT_SECONDS)
 
     def counts(self) -> PoolCounts:
-        """Return how many connections there are."""
+        """Return the connections of the pool and the requests that wait."""
         found = self._pool.get_stats()
         names = ("pool_size", "pool_available", "requests_waiting")
         return PoolCounts(*(found.get(name, 0) for name in names))
@@ -81,12 +81,12 @@ class OperatorPool:
     def lend(self, store: type[Store], actor: str, person: str | None = None) -> Iterator[Store]:
         """Lend a store in which `actor` acts; see `acting_as`.
 
-        Raises `StoreUnavailableError` where the database is away or busy, and `CommandError` for
-        what it refuses.
+        Raises `StoreUnavailableError` when the database is not reachable or too slow, and
+        `CommandError` for what it refuses.
         """
         try:
             acting = acting_as(actor, person)
-            with self._pool.connection() as connection, acting, _answers(), refusals():
+            with self._pool.connection() as connection, acting, _unavailability(), refusals():
                 yield store(connection)
         except (PoolTimeout, TooManyRequests) as error:
             raise StoreUnavailableError(
@@ -94,27 +94,27 @@ class OperatorPool:
             ) from error
 
 
-def _as_before(connection: psycopg.Connection[Row]) -> None:
-    """Take back what a store set for its own looks: the next one may have to write."""
+def _reset(connection: psycopg.Connection[Row]) -> None:
+    """Undo what a store set for its own reads: the next store may write."""
     connection.read_only = None
     connection.isolation_level = None
     connection.deferrable = None
 
 
 @contextmanager
-def _answers() -> Iterator[None]:
-    """Tell a database that is away, or took too long, from one that refuses."""
+def _unavailability() -> Iterator[None]:
+    """Distinguish a database that is gone, or takes too long, from one that refuses."""
     try:
         yield
     except CommandError as refused:
         error = refused.__context__
         if isinstance(error, errors.QueryCanceled):
             raise StoreUnavailableError(
-                "the database took too long over this. Nothing was changed; ask for less at once."
+                "the database took too long for this. Nothing was changed; request less at once."
             ) from error
         if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
             raise StoreUnavailableError(
-                f"the database went away: {cause(error)}. Look whether the change was made, and"
-                " try again."
+                f"the connection to the database was lost: {cause(error)}. Check whether the change"
+                " was made, and try again."
             ) from error
         raise

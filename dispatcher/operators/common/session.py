@@ -1,14 +1,16 @@
-"""A connection in the operator's role, and what every operator's command does on it.
+"""A connection in the operator's role, and what the stores of all verbs do on it.
 
 A change and its audit row commit together.
 """
 
 import os
 import pwd
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Self
+from uuid import UUID
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -27,23 +29,49 @@ Row = dict[str, Any]
 CONNECT_SECONDS = 10
 STATEMENT_SECONDS = 30
 
+EXPORT_ROWS = 200
+"""Rows that an export holds in memory: a row is at most 64 KiB, a body at most 256 KiB."""
+
 STREAMS_NAMED_MAX = 10
-"""As many are named to somebody who named another."""
+"""Maximum number of streams that the error about an unknown one names."""
+
+_ID = re.compile(r"[0-9a-f]{8,32}")
 
 _ACTOR: ContextVar[tuple[str, str] | None] = ContextVar("actor", default=None)
 """The name in the audit trail, and the person."""
 
 
 class OperatorSession:
-    """Statements on an open connection, each by the name of its file."""
+    """Runs statements on an open connection, each by the name of its file."""
 
     def __init__(self, connection: psycopg.Connection[Row]) -> None:
         self._connection = connection
 
+    @classmethod
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        with self._connection.transaction():
-            yield
+    def connect(cls, dsn: str | None) -> Iterator[Self]:
+        """Connect in the operator's role; raises `CommandError` when that is not possible."""
+        with operator_connection(dsn) as connection:
+            store = cls(connection)
+            cls._begin(store)
+            yield store
+
+    def _begin(self) -> None:
+        """Set what the session of one command needs; a connection of a pool is left as it is."""
+
+    def _transaction(self) -> AbstractContextManager[psycopg.Transaction]:
+        return self._connection.transaction()
+
+    @contextmanager
+    def _export(self, count: str, rows: str, given: Row) -> Iterator[tuple[int, Iterator[Row]]]:
+        """Yield the count of rows by one statement, and the rows by another, in one snapshot."""
+        with self._transaction():
+            self._connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            total = self._one(count, given)["count"]
+            with self._connection.cursor("holdfast_export") as cursor:
+                cursor.itersize = EXPORT_ROWS
+                cursor.execute(statement(rows), given)
+                yield total, iter(cursor)
 
     def _audit(self, action: str, target: str, reason: str, detail: Row) -> None:
         self._run(
@@ -53,26 +81,26 @@ class OperatorSession:
                 "action": action,
                 "target": target,
                 "reason": reason,
-                "detail": Jsonb({k: _noted(v) for k, v in detail.items() if v is not None}),
+                "detail": Jsonb({k: _as_json(v) for k, v in detail.items() if v is not None}),
             },
         )
 
     def try_audit(self) -> None:
-        """Raise what keeps the audit trail from being written; nothing is left of the try.
+        """Raise the error that writing the audit trail would raise now; write nothing.
 
-        To be called before something acts in a transaction of its own, whose audit row comes after.
+        For a change in another transaction, whose audit row is written after it.
         """
         with self._transaction():
-            self._audit("try", "the audit trail", "taken back", {})
+            self._audit("try", "the audit trail", "rolled back", {})
             raise psycopg.Rollback
 
     def _known_stream(self, name: str) -> None:
-        """Raise `CommandError` (nothing matched) where no stream has this name."""
+        """Raise `CommandError` (nothing matched) for an unknown stream."""
         known = [row["name"] for row in self._all("common/stream_names")]
         if name in known:
             return
         if not known:
-            streams = "there is none yet: a stream appears when a sink writes to it first"
+            streams = "there is none yet: the first write of a sink creates one"
         elif len(known) <= STREAMS_NAMED_MAX:
             streams = f"there are {', '.join(known)}"
         else:
@@ -82,6 +110,47 @@ class OperatorSession:
             " changed.",
             ExitCode.NOTHING_MATCHED,
         )
+
+    def _subject_id(self, name: str) -> int:
+        """Return the number of a subject; raises `CommandError` (nothing matched) without one."""
+        found = self._maybe("common/entry_subject", {"subject": name})
+        if found is None:
+            raise CommandError(
+                f"no subject is called {name!r}. Nothing was changed; names are compared exactly"
+                " (`holdfast subjects list --prefix`).",
+                ExitCode.NOTHING_MATCHED,
+            )
+        number: int = found["id"]
+        return number
+
+    def _reasons(self, targets: Sequence[str], actions: Sequence[str]) -> dict[str, str]:
+        """Return the newest reason with which operators did one of `actions` to each target."""
+        given = {"targets": list(targets), "actions": list(actions)}
+        rows = self._all("common/action_reasons", given) if targets else []
+        return {row["target"]: row["reason"] for row in rows}
+
+    def _find_id(self, text: str, noun: str, name: str) -> UUID:
+        """Return the id that `text` gives in full or by at least its first 8 hex digits.
+
+        Raises `CommandError`: usage for another text or an ambiguous one; nothing matched.
+        """
+        digits = text.lower().replace("-", "")
+        if not _ID.fullmatch(digits):
+            raise CommandError(
+                f"{text!r} is not the id of a {noun}: it has 32 hex digits, of which 8 are enough."
+                f" Nothing was changed; see `holdfast {noun} list`.",
+                ExitCode.USAGE,
+            )
+        found: list[UUID] = [row["id"] for row in self._all(name, {"digits": digits})]
+        if not found:
+            raise unknown_id(noun, text)
+        if len(found) > 1:
+            raise CommandError(
+                f"several {noun}s begin with {text}. Nothing was changed; give more digits, see"
+                f" `holdfast {noun} list`.",
+                ExitCode.USAGE,
+            )
+        return found[0]
 
     def _run(self, name: str, parameters: Row | None = None) -> psycopg.Cursor[Row]:
         return self._connection.execute(statement(name), parameters)
@@ -99,21 +168,29 @@ class OperatorSession:
         return row
 
 
+def unknown_id(noun: str, text: str) -> CommandError:
+    """Return the error for the id of a proposal or a replay that does not exist."""
+    return CommandError(
+        f"there is no {noun} {text}. Nothing was changed; see `holdfast {noun} list`.",
+        ExitCode.NOTHING_MATCHED,
+    )
+
+
 @contextmanager
 def operator_connection(dsn: str | None) -> Iterator[psycopg.Connection[Row]]:
     """Connect in the operator's role; raises `CommandError` when that is not possible.
 
-    What the database refuses inside the block is a `CommandError` too.
+    Inside the block, errors of the database become a `CommandError` too.
     """
-    # Only closed: what a block changes it commits itself, and a block that was interrupted may have
-    # left a statement under way, behind which nothing can be sent.
+    # Only close: the block commits its own changes. An interrupted block may leave a statement
+    # running, and no other can be sent then.
     with closing(_connect(_required(dsn))) as connection, refusals():
         yield connection
 
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Make a `CommandError` of what the database refuses inside the block."""
+    """Turn errors of the database inside the block into a `CommandError`."""
     try:
         yield
     except psycopg.Error as error:
@@ -124,9 +201,9 @@ def refusals() -> Iterator[None]:
 
 
 def cause(error: Exception) -> str:
-    """Return what a database's error says, in one line and without a password.
+    """Return the cause of a database's error in one line, without a password.
 
-    libpq repeats itself once per address; the first line holds the cause.
+    libpq writes a line for each address; the first one holds the cause.
     """
     lines = redact(str(error)).strip().splitlines()
     return lines[0] if lines else type(error).__name__
@@ -134,9 +211,9 @@ def cause(error: Exception) -> str:
 
 @contextmanager
 def acting_as(name: str, person: str | None = None) -> Iterator[None]:
-    """Name whoever acts in this block otherwise than by the login of this process.
+    """Set the actor of this block, in place of the login name of this process.
 
-    `person` is who that is, where the name alone does not say it.
+    `person` is the person behind the name if that differs.
     """
     token = _ACTOR.set((name, person or person_of(name)))
     try:
@@ -146,10 +223,10 @@ def acting_as(name: str, person: str | None = None) -> Iterator[None]:
 
 
 def actor() -> str:
-    """Who acts, for the audit trail: the login name, or the number of a user without one.
+    """Return the actor for the audit trail: the login name, or the number of a user without one.
 
-    The operating system says whose process this is; the environment, which anybody sets, does not.
-    Inside of `acting_as` it is the name that was given there.
+    It comes from the operating system and not from the environment, which anybody can set. Inside
+    `acting_as` it is the name given there.
     """
     if (named := _ACTOR.get()) is not None:
         return named[0]
@@ -160,18 +237,18 @@ def actor() -> str:
 
 
 def person() -> str:
-    """Who acts, whatever token or login they act by: the same text for the same person."""
+    """Return who acts: the same text for the same person, whatever token or login they use."""
     named = _ACTOR.get()
     return person_of(actor()) if named is None else named[1]
 
 
-def _noted(value: Any) -> Any:
-    """Return lists and mappings as JSON, and all else as text."""
+def _as_json(value: Any) -> Any:
+    """Return lists and mappings as JSON, and everything else as text."""
     match value:
         case dict():
-            return {key: each if each is None else _noted(each) for key, each in value.items()}
+            return {key: each if each is None else _as_json(each) for key, each in value.items()}
         case list():
-            return [_noted(each) for each in value]
+            return [_as_json(each) for each in value]
         case _:
             return str(value)
 
@@ -189,7 +266,7 @@ def _connect(dsn: str) -> psycopg.Connection[Row]:
     try:
         conninfo_to_dict(dsn)
     except psycopg.Error:
-        # libpq quotes what it could not read, which may be a piece of the password.
+        # libpq quotes the part that it cannot read, which may belong to the password.
         raise CommandError(
             "the DSN cannot be read: expected postgresql://user@host/database or"
             " 'host=... dbname=...'. Nothing was changed; check --dsn or HOLDFAST_DSN.",
@@ -217,8 +294,8 @@ def _connect(dsn: str) -> psycopg.Connection[Row]:
 
 
 def prepare(connection: psycopg.Connection[Row]) -> None:
-    """Make a connection the operator's; raises `CommandError` where the schema is another."""
-    # First: a function or an operator of another schema in front of the server's is never called.
+    """Set a connection up for the operator's role; raises `CommandError` for another schema."""
+    # First, so that no function or operator of another schema shadows the server's own.
     connection.execute(f"SET search_path = {roles.SEARCH_PATH}".encode())
     row = connection.execute(statement("schema_installed")).fetchone()
     if row is None or not row["installed"]:
@@ -234,7 +311,7 @@ def prepare(connection: psycopg.Connection[Row]) -> None:
     connection.execute(
         "SELECT set_config('statement_timeout', %s, false)", (f"{STATEMENT_SECONDS}s",)
     )
-    # A filter that was not given is NULL: one plan for them all would read everything.
+    # A filter that is not given is NULL, so one generic plan for all would scan whole tables.
     connection.execute("SET plan_cache_mode = force_custom_plan")
     row = connection.execute(statement("schema_revision")).fetchone()
     revision = row["revision"] if row else "none"

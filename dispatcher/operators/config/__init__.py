@@ -1,1 +1,1 @@
-"""Settings from the environment, and whether they work here."""
+"""Settings from the environment, and whether they work on this machine."""

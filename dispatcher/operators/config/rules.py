@@ -1,7 +1,7 @@
-"""What `holdfast config check` thinks of a configuration: facts in, named checks out. Pure.
+"""The checks of `holdfast config check`: facts in, named results out. Pure.
 
-A check fails when commands cannot work from here, and warns when they still can but somebody should
-act. What it knows of secrets is what can be read from here: a dispatcher may run elsewhere.
+A check fails when commands cannot work from here, and warns when they can but somebody should act.
+It judges secrets by what is readable here: a dispatcher may run elsewhere.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from sink.contract.schema import SCHEMA_REVISION
 
 CLOCK_WARN_SECONDS = 5.0
 CLOCK_FAIL_SECONDS = 60.0
-"""As `holdfast db doctor`: a fifth of what a receiver tolerates in a signature's timestamp."""
+"""Same limits as `holdfast db doctor`: a fifth of a receiver's tolerance for timestamps."""
 
 
 class Level(StrEnum):
@@ -25,7 +25,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of the report; `advice` is empty where nothing is to be done."""
+    """One line of the report; `advice` is empty when no action is needed."""
 
     name: str
     level: Level
@@ -35,24 +35,24 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """What the database of a DSN is, as far as it could be looked at."""
+    """The database of a DSN, as far as it could be read."""
 
     dsn: str | None
-    """Redacted; None where it cannot be read, or there is none."""
+    """Redacted; None if there is none, or libpq cannot parse it."""
     fault: str | None = None
-    """Why nothing more is known."""
+    """Why nothing else is known."""
     server: str | None = None
     user: str | None = None
     revision: str | None = None
     roles: Mapping[str, bool] | None = None
-    """Each role that exists, with whether the user may take it on."""
+    """Each existing role, with whether the user may SET ROLE to it."""
     clock_difference_seconds: float = 0.0
-    """Database minus this host."""
+    """The database's clock minus this host's."""
 
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """What an endpoint's references are worth here."""
+    """Whether an endpoint's references can be resolved here."""
 
     endpoint: str
     fault: str | None
@@ -69,8 +69,8 @@ def judge(
 ) -> list[Check]:
     """Return every check.
 
-    `unknown` and `unfit` are variables as `config.settings` finds them, `engine` the engine
-    that would send, and why there is none.
+    `unknown` and `unfit` are results of `config.settings`, `engine` is one of
+    `config.environment`.
     """
     checks = [_variables(unknown), *_unfit(unfit), _engine(*engine), _database(database)]
     if database.fault is None:
@@ -94,7 +94,7 @@ def _variables(unknown: Mapping[str, str | None]) -> Check:
         f"{each} (did you mean {nearest}?)" if nearest else each
         for each, nearest in unknown.items()
     )
-    return Check(name, Level.WARN, f"nobody reads {said}", "correct or unset them")
+    return Check(name, Level.WARN, f"not a known setting: {said}", "correct or unset them")
 
 
 def _unfit(names: Sequence[str]) -> list[Check]:
@@ -104,8 +104,8 @@ def _unfit(names: Sequence[str]) -> list[Check]:
         Check(
             "values",
             Level.WARN,
-            f"no value that works, or one that is for tests alone: {', '.join(names)}",
-            "correct or unset them; `holdfast config show` has what each is for",
+            f"an invalid value, or a setting for tests only: {', '.join(names)}",
+            "correct or unset them; `holdfast config show` explains each",
         )
     ]
 
@@ -136,7 +136,7 @@ def _schema(database: Database) -> Check:
     name, found = "schema", database.revision
     if found == SCHEMA_REVISION:
         return Check(name, Level.OK, f"revision {found}")
-    # Revisions are numbered in order, so the text tells old from new.
+    # Revisions are numbered in order, so their texts compare.
     newer = found is not None and found > SCHEMA_REVISION
     return Check(
         name,
@@ -182,7 +182,7 @@ def _secrets(references: Sequence[References]) -> list[Check]:
             f"secrets of {each.endpoint}",
             Level.WARN,
             each.fault,
-            "nothing can be sent to it from here; see that its dispatcher has what is named",
+            "nothing can be sent to it from here; make sure that its dispatcher has these secrets",
         )
         for each in references
         if each.fault is not None

@@ -1,6 +1,6 @@
-"""Every setting that Holdfast takes from the environment, in one list. Pure.
+"""Every setting that Holdfast reads from the environment, in one list. Pure.
 
-A test compares the list with what the packages read, so that a variable is never read unlisted.
+A test compares the list with the variables that the packages read.
 """
 
 import re
@@ -22,17 +22,17 @@ HIDDEN = "***"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A variable of the environment."""
+    """An environment variable."""
 
     name: str
     what: str
     default: str | None
     option: str | None = None
-    """The option that goes before it; None: there is none."""
+    """The option that overrides it; None: there is none."""
     secret: bool = False
-    """Whether its value may hold one."""
+    """Whether its value may contain a secret."""
     form: str | None = None
-    """A regular expression that its value fits; None: any value does."""
+    """A regular expression for its value; None: any value."""
 
 
 DSN = "HOLDFAST_DSN"
@@ -42,14 +42,14 @@ SETTINGS = (
     Setting(DSN, "the database of every command", None, "--dsn", secret=True),
     Setting(
         "HOLDFAST_REISSUE_LIMIT",
-        "actions that one person may repeat in 24 hours; it only lowers 10",
+        "actions that one person may repeat alone in 24 hours; it only lowers 10",
         "10",
         "--limit",
         form="[0-9]{1,3}|1000",
     ),
     Setting(
         ALLOW_PREFIX,
-        "what names of variables with secrets of endpoints begin with, separated by `:`",
+        "prefixes of variables with secrets of endpoints, separated by `:`",
         DEFAULT_PREFIX,
         "--secret-env-prefix",
     ),
@@ -59,10 +59,10 @@ SETTINGS = (
         DEFAULT_DIR,
         "--secret-dir",
     ),
-    Setting("HOLDFAST_SPARK_LOG", "any value: the job shows all that Spark has to say", None),
+    Setting("HOLDFAST_SPARK_LOG", "any value: the job shows Spark's full log", None),
     Setting(
         "HOLDFAST_SPARK_JAVA_OPTIONS",
-        "options for the job's JVM, behind our own; not its heap",
+        "options for the job's JVM, after our own; not its heap",
         None,
         secret=True,  # a -D may be a password
     ),
@@ -78,12 +78,12 @@ LIBPQ = frozenset(
         *("CONNECT_TIMEOUT", "CLIENTENCODING", "TARGETSESSIONATTRS", "LOADBALANCEHOSTS"),
     )
 )
-"""What fills up a DSN where it says nothing (libpq, "Environment Variables")."""
+"""Defaults for what a DSN leaves out (libpq, "Environment Variables")."""
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A setting as it is: what it is, redacted, and where that came from."""
+    """The value of a setting, redacted, and its source."""
 
     setting: Setting
     shown: str | None
@@ -92,17 +92,17 @@ class Value:
 
 
 def values(environment: Mapping[str, str]) -> list[Value]:
-    """Return every setting as the environment gives it; an empty variable counts as not set."""
+    """Return the value of every setting; an empty variable counts as not set."""
     return [_value(setting, environment.get(setting.name)) for setting in SETTINGS]
 
 
 def unknown(
     environment: Collection[str], references: Collection[str] = ()
 ) -> dict[str, str | None]:
-    """Return the variables that look like ours and are read by nobody, with the nearest name.
+    """Return the variables with our prefix that nothing reads, with the nearest known name.
 
-    `references` are the variables that endpoints name as `env:VAR`: those are read. What begins
-    with `DEFAULT_PREFIX` is for references, maybe of the next rotation.
+    `references` are the variables that endpoints name as `env:VAR`: those are read. Variables with
+    `DEFAULT_PREFIX` are for references, perhaps of the next rotation.
     """
     names = [setting.name for setting in SETTINGS]
     strange = sorted(
@@ -117,7 +117,7 @@ def unknown(
 
 
 def unfit(environment: Mapping[str, str]) -> list[str]:
-    """Return the settings whose value the commands would refuse, and the one that is for tests."""
+    """Return the settings with an invalid value, and the one for tests only, if set."""
     return [
         setting.name
         for setting in SETTINGS
@@ -131,12 +131,12 @@ def unfit(environment: Mapping[str, str]) -> list[str]:
 
 
 def libpq_variables(environment: Collection[str]) -> list[str]:
-    """Return the names of the variables that fill up a DSN."""
+    """Return the names of the set variables that complete a DSN."""
     return sorted(LIBPQ & set(environment))
 
 
 def _is_rule(name: str, given: str) -> bool:
-    """Return whether a value of `name` is a rule of references, where that is what it gives."""
+    """Return whether a value is a valid rule for references; true for other settings."""
     try:
         rule_of({name: given})
     except ValueError:
@@ -145,7 +145,7 @@ def _is_rule(name: str, given: str) -> bool:
 
 
 def _nearest(name: str, names: list[str]) -> str | None:
-    """Return the most similar of `names`, by what comes after the prefix."""
+    """Return the most similar of `names`, compared without the prefix."""
     ends = [each.removeprefix(PREFIX) for each in names]
     found = get_close_matches(name.removeprefix(PREFIX), ends, 1, 0.6)
     return PREFIX + found[0] if found else None

@@ -1,4 +1,4 @@
-"""The database of a DSN, looked at without a promise: what is wrong with it is a finding."""
+"""Reads the database of a DSN for `holdfast config`: faults are results, not errors."""
 
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -23,9 +23,9 @@ Connection = psycopg.Connection[Row]
 
 
 def shown(dsn: str) -> str | None:
-    """Return `dsn` as it may be shown, or None where libpq cannot read it.
+    """Return `dsn` redacted, or None if libpq cannot parse it.
 
-    Of one that cannot be read nothing is shown, because any piece of it may be the password.
+    Nothing of an invalid one is shown, because any part of it may be the password.
     """
     try:
         parts = conninfo_to_dict(dsn)
@@ -36,15 +36,12 @@ def shown(dsn: str) -> str | None:
 
 
 def libpq_version() -> str:
-    """Return the version of libpq that is in use."""
+    """Return the version of libpq in use."""
     return psycopg.pq.version_pretty(psycopg.pq.version())
 
 
-def look(dsn: str | None) -> tuple[Database, list[Row]]:
-    """Return what the database is, and what its endpoints refer to. Changes nothing.
-
-    Faults are in the answer.
-    """
+def examine(dsn: str | None) -> tuple[Database, list[Row]]:
+    """Return the database and its endpoints' references. Reads only; faults are in the result."""
     if not dsn:
         return Database(None, "no database is named"), []
     redacted = shown(dsn)
@@ -63,7 +60,7 @@ def look(dsn: str | None) -> tuple[Database, list[Row]]:
             connection.execute(f"SET statement_timeout = '{STATEMENT_SECONDS}s'".encode())
             return _found(connection, redacted)
     except psycopg.Error as error:
-        # libpq repeats itself once per address; the first line holds the cause
+        # libpq writes a line for each address; the first one holds the cause.
         cause = redact(str(error)).strip().splitlines()[0]
         return Database(redacted, one_line(cause)), []
 
@@ -92,7 +89,7 @@ def _schema(connection: Connection) -> tuple[str | None, list[Row]]:
     if installed is None or not installed["installed"]:
         return None, []
     revision, endpoints = None, []
-    # What may not be read, or is not there yet, is missing in the answer.
+    # Without the rights, or before the first upgrade, the result lacks these parts.
     with suppress(psycopg.DatabaseError):
         connection.execute(f"SET ROLE {roles.OPERATOR}".encode())
     with suppress(psycopg.ProgrammingError):

@@ -1,32 +1,39 @@
-"""The database as operators see it: what holds it up, how large it is, what it lacks."""
+"""The database as operators see it: size, connections, dead rows, partitions, what it lacks."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 
-from dispatcher.operators.common.session import OperatorSession, Row, operator_connection
-from dispatcher.operators.overview.attention import database_needs
+from dispatcher.operators.common.session import OperatorSession, Row
+from dispatcher.operators.overview.rules import database_needs
 from dispatcher.shared.text import one_line
 from sink.contract.schema import SCHEMA_REVISION
 
 SNAPSHOTS_SHOWN = 10
 CONNECTIONS_SHOWN = 50
 DAYS_SHOWN = 800
-"""Partitions, of both tables together: a year."""
+"""Partitions of both tables together: more than a year."""
 
 
 class Database(OperatorSession):
-    """Looks at the database itself; use `database(dsn)` to get it."""
+    """Reads of the database itself."""
 
-    def look(self) -> Row:
-        """Return what there is to say of the database, as of now.
+    def schema_mismatch(self) -> str | None:
+        """Return how the schema differs from what this version needs; None if it fits."""
+        row = self._maybe("schema_revision")
+        found = row["revision"] if row else "none"
+        if found == SCHEMA_REVISION:
+            return None
+        return f"the schema has revision {found}, this version needs {SCHEMA_REVISION}"
+
+    def report(self) -> Row:
+        """Return the state of the database now.
 
         - `at` (its clock), `clock_ahead_seconds` (of this machine's; negative: behind), `name`,
           `server_version`, `bytes`, `connections_max`;
         - `revision` of its schema and `revision_needed` by this version;
         - `snapshots`: the 10 oldest, each with `kind` (session, prepared), `pid`, `application`,
-          `state`, `age_seconds` of the transaction, and the beginning of its `query`. Of sessions
-          of other users only a login with pg_read_all_stats sees these;
+          `state`, `age_seconds` of the transaction, and the beginning of its `query`. Only a login
+          with pg_read_all_stats sees these of other users' sessions;
         - `connections`: `application`, `state`, `sessions`;
         - `tables` that are changed in place: `name`, `live_rows` and `dead_rows` (estimates),
           `bytes`, `vacuumed_at`, `autovacuumed_at`, `analyzed_at`;
@@ -36,7 +43,7 @@ class Database(OperatorSession):
         - `needs`: what needs a person, as in `Overview.overview`.
         """
         with self._transaction():
-            # What is to be seen of other sessions belongs to the login, not to the role.
+            # The login, not the role, has the right to see other sessions.
             before = datetime.now(UTC)
             at = self._one("database/clock")["at"]
             after = datetime.now(UTC)
@@ -52,7 +59,7 @@ class Database(OperatorSession):
             "at": at,
             "clock_ahead_seconds": (at - (before + (after - before) / 2)).total_seconds(),
             "revision_needed": SCHEMA_REVISION,
-            "snapshots": [_told(each) for each in snapshots],
+            "snapshots": [_with_query(each) for each in snapshots],
             "connections": [_named(each) for each in connections],
             "tables": tables,
             "partitions": [
@@ -63,14 +70,7 @@ class Database(OperatorSession):
         return {**found, "needs": [need.row() for need in database_needs(found)]}
 
 
-@contextmanager
-def database(dsn: str | None) -> Iterator[Database]:
-    """Connect in the operator's role; raises `CommandError` when that is not possible."""
-    with operator_connection(dsn) as connection:
-        yield Database(connection)
-
-
-def _told(snapshot: Row) -> Row:
+def _with_query(snapshot: Row) -> Row:
     return {**_named(snapshot), "query": one_line(snapshot["query"] or "")}
 
 

@@ -1,4 +1,4 @@
-"""What a dead letter holds up, and what a person can do about it: told from its row alone."""
+"""What a dead letter holds, and what a person can do about it, from its row alone. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -7,21 +7,21 @@ from typing import Any, NamedTuple
 from sink.contract.states import DeadReason
 
 WAITING_MAX = 1000
-"""Entries that are counted behind a dead letter; as many stand for so many or more."""
+"""Maximum count of entries behind a dead letter; the maximum means that many or more."""
 
 
 _ANSWER = re.compile(r"(answered [0-9]+): .*", re.DOTALL)
 
 
 class Advice(NamedTuple):
-    """A command, and what happens when somebody gives it."""
+    """A command and its effect."""
 
     command: str
     effect: str
 
 
 def without_answer(detail: str) -> str:
-    """Return what came of an attempt, as `decide.detail_of` says it, without the receiver's words.
+    """Return the detail of an attempt, a text of `decide.detail_of`, without the receiver's answer.
 
     >>> without_answer("answered 400: m_482 is unknown"), without_answer("no answer: timed out")
     ('answered 400', 'no answer: timed out')
@@ -30,28 +30,28 @@ def without_answer(detail: str) -> str:
 
 
 def what_it_holds(row: Mapping[str, Any]) -> str:
-    """Return what the dead letter keeps from being delivered, from a row of `dead_take.sql`."""
+    """Return what waits behind the dead letter, from a row of `dead_letters/take.sql`."""
     if row["resolution"] is not None:
         return "nothing: it is resolved"
     if not row["holds_lane"]:
-        return "nothing: the lane goes on without it"
+        return "nothing: the lane continues without it"
     count = row["waiting"]
     if not count:
-        return "its lane: what is decided next for this subject waits behind it"
+        return "its lane: the next decision about this subject waits behind it"
     number = f"{count} or more" if count == WAITING_MAX else str(count)
     entries = "entry of this subject waits" if count == 1 else "entries of this subject wait"
     return f"its lane: {number} later {entries}"
 
 
 def what_helps(row: Mapping[str, Any]) -> list[Advice]:
-    """Return what can be done about a dead letter that is open; nothing about one that is not.
+    """Return the advice for an open dead letter; none for a resolved one.
 
-    `row` is one of `dead_take.sql`, with the key as receivers get it.
+    `row` is one of `dead_letters/take.sql`, with the key as receivers get it.
     """
     if row["resolution"] is not None:
         return []
     key, endpoint, skip = row["key"], row["endpoint"], row["holds_lane"]
-    behind = "; what waits behind it goes on" if skip else ""
+    behind = "; its lane then continues" if skip else ""
     return [
         *_first(DeadReason(row["reason"]), endpoint),
         Advice(
@@ -61,7 +61,8 @@ def what_helps(row: Mapping[str, Any]) -> list[Advice]:
         ),
         Advice(
             f"holdfast reissue {key} --reason TEXT",
-            "decides it anew under a new key: the business action is REPEATED if it was done",
+            "makes the decision again under a new key: the business action is REPEATED if it was"
+            " done",
         ),
         Advice(
             f"holdfast dead dismiss {row['id']}{' --skip' if skip else ''} --reason TEXT",
@@ -71,7 +72,7 @@ def what_helps(row: Mapping[str, Any]) -> list[Advice]:
 
 
 def _first(reason: DeadReason, endpoint: str) -> list[Advice]:
-    """Return what comes before it is sent again, where Holdfast itself would refuse it again."""
+    """Return what must be corrected first when Holdfast itself refused to send it."""
     if reason is not DeadReason.REFUSED:
         return []
     effect = "Holdfast itself did not send it: the detail says why; correct that first"
@@ -81,4 +82,4 @@ def _first(reason: DeadReason, endpoint: str) -> list[Advice]:
 def _if_rejected(reason: DeadReason) -> str:
     if reason is not DeadReason.REJECTED:
         return ""
-    return "; the receiver rejected it, and does so again unless it was corrected"
+    return "; the receiver rejected it, and will again unless it was corrected"

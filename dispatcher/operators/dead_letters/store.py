@@ -4,80 +4,71 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from dispatcher.operators.common.session import OperatorSession, Row, actor, operator_connection
-from dispatcher.operators.common.statements import statement
+from dispatcher.operators.common.session import OperatorSession, Row, actor
 from sink.contract.canonical import rfc3339
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
 from sink.contract.states import DeadReason
 
-ROWS_AT_A_TIME = 200
-"""That an export holds in memory; a body is at most 256 KiB."""
-
 ATTEMPTS_SHOWN = 20
 
 DISMISS = "dead.dismiss"
-"""The audit trail's name of giving one up."""
+"""The action in the audit trail."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which dead letters a command is about; None means any."""
+    """A filter of dead letters; None means any."""
 
     endpoint: str | None = None
     subject: str | None = None
     reason: DeadReason | None = None
     open: bool = True
-    """Only those that nobody has resolved."""
+    """Only unresolved ones."""
 
     resolved: bool = False
-    """Only those that somebody has resolved."""
+    """Only resolved ones."""
 
 
 class DeadLetters(OperatorSession):
-    """The dead letters; use `dead_letters(dsn)` to get them."""
+    """Reads dead letters, and dismisses them."""
 
     def newest(self, wanted: Filter, *, limit: int, before: int | None = None) -> list[Row]:
-        """Return dead letters without their bodies, the newest first, with numbers below `before`.
+        """Return dead letters without bodies, the newest first, with ids below `before`.
 
-        Raises `CommandError` (nothing matched) where no endpoint or subject has the name.
+        Raises `CommandError` (nothing matched) for an unknown endpoint or subject.
         """
         parameters = {**self._scope(wanted), "limit": limit, "before": before}
         return self._with_reasons(self._all("dead_letters/list", parameters))
 
     @contextmanager
     def export(self, wanted: Filter) -> Iterator[tuple[int, Iterator[Row]]]:
-        """Yield how many there are, and these with their bodies, the oldest first.
+        """Yield the count of dead letters, and these with bodies, the oldest first.
 
-        A body is None where its day was dropped. Raises `CommandError` (nothing matched) where no
-        endpoint or subject has the name.
+        A body is None when its partition was dropped. Raises `CommandError` (nothing matched) for
+        an unknown endpoint or subject.
         """
-        with self._connection.transaction():
-            self._connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            parameters = self._scope(wanted)
-            count = self._one("dead_letters/count", parameters)["count"]
-            with self._connection.cursor("holdfast_export") as cursor:
-                cursor.itersize = ROWS_AT_A_TIME
-                cursor.execute(statement("dead_letters/export"), parameters)
-                yield count, (_told(row) for row in cursor)
+        scope = self._scope(wanted)
+        with self._export("dead_letters/count", "dead_letters/export", scope) as (count, rows):
+            yield count, map(_with_key_text, rows)
 
     def one(self, number: int) -> Row:
-        """Return a dead letter with its body, what waits behind it, and its newest attempts.
+        """Return a dead letter with its body, the count of what waits behind it, its attempts.
 
-        Raises `CommandError` (nothing matched) where there is none of this number.
+        Raises `CommandError` (nothing matched) for an unknown id.
         """
         [row] = self._with_reasons(self._taken([number]))
         tried = self._all("dead_letters/attempts", {**row, "limit": ATTEMPTS_SHOWN})
-        return {**_outward(row), "newest_attempts": tried}
+        return {**_without_ids(row), "newest_attempts": tried}
 
     def dismiss(
         self, ids: Sequence[int], reason: str, *, skip: bool
     ) -> tuple[list[Row], list[Row]]:
-        """Give the named ones up; returns those that were open, and those resolved before.
+        """Dismiss dead letters; return those that were open, and those resolved before.
 
-        A lane that one of them held goes on behind it, which `skip` agrees to. Raises
-        `CommandError`, and changes nothing, where one is not there, where all are resolved, and
-        where one holds its lane and `skip` is not set.
+        A lane that one of them held continues after it, which `skip` permits. Raises `CommandError`
+        and changes nothing for an unknown id, when all are resolved, and when one holds its lane
+        and `skip` is not set.
         """
         with self._transaction():
             self._run("dead_letters/lock", {"ids": list(ids)})
@@ -91,7 +82,7 @@ class DeadLetters(OperatorSession):
                     ExitCode.NOTHING_MATCHED,
                 )
             if not skip:
-                _agreed(open_)
+                _require_no_lane_held(open_)
             marked = {row["id"] for row in self._all("dead_letters/dismiss", _of(open_))}
             done = [row for row in open_ if row["id"] in marked]
             passed = {row["id"] for row in self._all("dead_letters/pass", _of(done))}
@@ -99,8 +90,8 @@ class DeadLetters(OperatorSession):
                 detail = {"key": row["key"], "endpoint": row["endpoint"], "skip": skip}
                 self._audit(DISMISS, f"dead letter {row['id']}", reason, detail)
         return (
-            [{**_outward(row), "lane_goes_on": row["id"] in passed} for row in done],
-            [_outward(row) for row in before],
+            [{**_without_ids(row), "lane_goes_on": row["id"] in passed} for row in done],
+            [_without_ids(row) for row in before],
         )
 
     def _taken(self, ids: Sequence[int]) -> list[Row]:
@@ -112,7 +103,7 @@ class DeadLetters(OperatorSession):
                 " `holdfast dead list --all`.",
                 ExitCode.NOTHING_MATCHED,
             )
-        return [_told(row) for row in rows]
+        return [_with_key_text(row) for row in rows]
 
     def _scope(self, wanted: Filter) -> Row:
         found = self._one(
@@ -134,38 +125,29 @@ class DeadLetters(OperatorSession):
         }
 
     def _with_reasons(self, rows: list[Row]) -> list[Row]:
-        """Add `resolution_reason`: what was said when one was dismissed, else None."""
-        targets = {f"dead letter {row['id']}" for row in rows if row["resolution"] is not None}
-        given = {"targets": list(targets), "actions": [DISMISS]}
-        said = self._all("quarantine/reasons", given) if targets else []
-        reasons = {row["target"]: row["reason"] for row in said}
+        """Add `resolution_reason`: the reason of a dismissal, else None."""
+        targets = [f"dead letter {row['id']}" for row in rows if row["resolution"] is not None]
+        reasons = self._reasons(targets, [DISMISS])
         return [
-            {**_told(row), "resolution_reason": reasons.get(f"dead letter {row['id']}")}
+            {**_with_key_text(row), "resolution_reason": reasons.get(f"dead letter {row['id']}")}
             for row in rows
         ]
 
 
-@contextmanager
-def dead_letters(dsn: str | None) -> Iterator[DeadLetters]:
-    """Connect in the operator's role; raises `CommandError` when that is not possible."""
-    with operator_connection(dsn) as connection:
-        yield DeadLetters(connection)
-
-
 def resolved(row: Row) -> str:
-    """Return what became of a dead letter that is resolved, for a person."""
+    """Return how a dead letter was resolved, for a person."""
     return f"{row['resolution']} already, on {rfc3339(row['resolved_at'])} by {row['resolved_by']}"
 
 
-def _agreed(rows: list[Row]) -> None:
+def _require_no_lane_held(rows: list[Row]) -> None:
     holding = [row for row in rows if row["holds_lane"]]
     if holding:
         first = holding[0]
         raise CommandError(
             f"dead letter {first['id']} holds the lane of {first['subject']!r} at"
-            f" {first['endpoint']!r}, with {first['waiting']} later ones behind it. To give it up"
-            " means that the receiver never gets this decision, and gets the later ones without it."
-            " Nothing was changed; say --skip if that is meant, or send it again with `holdfast"
+            f" {first['endpoint']!r}, with {first['waiting']} later entries behind it. After a"
+            " dismissal the receiver never gets this decision, and gets the later ones without it."
+            " Nothing was changed; add --skip if you want that, or send it again with `holdfast"
             f" redeliver {first['key']} --reason TEXT`.",
             ExitCode.USAGE,
         )
@@ -175,10 +157,10 @@ def _of(rows: Sequence[Row]) -> Row:
     return {"ids": [row["id"] for row in rows], "actor": actor()}
 
 
-def _told(row: Row) -> Row:
+def _with_key_text(row: Row) -> Row:
     key = row["key"]
     return row if isinstance(key, str) else {**row, "key": Key(key).text}
 
 
-def _outward(row: Row) -> Row:
+def _without_ids(row: Row) -> Row:
     return {name: value for name, value in row.items() if not name.endswith("_id")}

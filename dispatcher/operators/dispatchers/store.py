@@ -1,29 +1,19 @@
-"""The dispatchers that a database knows of: those that run, and those that died at their work."""
+"""The dispatchers that the database has on record: running and crashed ones."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-from dispatcher.operators.common.session import OperatorSession, Row, operator_connection
+from dispatcher.operators.common.session import OperatorSession, Row
 
 DISPATCHERS_MAX = 1000
-"""As many are listed at most; one that ends of itself takes its row away."""
+"""Maximum number of rows; a dispatcher that ends in order removes its own."""
 
 
 class Dispatchers(OperatorSession):
-    """Reads of dispatchers; use `dispatchers(dsn)` to get it."""
+    """Reads of dispatchers."""
 
     def instances(self) -> list[Row]:
-        """Return every dispatcher, the one that was heard of last first.
+        """Return every dispatcher, the newest heartbeat first.
 
         A row has `id` (UUID), `host`, `pid`, `version`, `started_at`, `heartbeat_at`,
-        `heartbeat_age_seconds`, `in_flight` (requests under way at that beat), `draining`, and
-        `alive`: it was heard of within the last minute.
+        `heartbeat_age_seconds`, `in_flight` (requests in flight at that heartbeat), `draining`, and
+        `alive`: its heartbeat is less than a minute old.
         """
         return self._all("dispatchers/list", {"limit": DISPATCHERS_MAX})
-
-
-@contextmanager
-def dispatchers(dsn: str | None) -> Iterator[Dispatchers]:
-    """Connect in the operator's role; raises `CommandError` when that is not possible."""
-    with operator_connection(dsn) as connection:
-        yield Dispatchers(connection)

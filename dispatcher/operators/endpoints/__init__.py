@@ -1,1 +1,1 @@
-"""Endpoints: what their settings may be; adding, changing, applying files of them."""
+"""Endpoints: their settings, and how they are added, changed and applied from files."""

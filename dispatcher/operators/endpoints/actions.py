@@ -1,16 +1,15 @@
-"""Settings of an endpoint as a program gives them: by column, each checked, then as a whole."""
+"""Settings of an endpoint from a program: by column, each checked, then all together."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from dispatcher.operators.config.here import reference_fault
-from dispatcher.operators.endpoints.reach import fault_of
+from dispatcher.operators.config.environment import reference_fault
+from dispatcher.operators.endpoints.rules import CHECKS, BadValueError, complete
 from dispatcher.operators.endpoints.store import DEFAULTS
-from dispatcher.operators.endpoints.values import CHECKS, BadValueError
 from sink.contract.exits import CommandError, ExitCode
 
 MAY_BE_NONE = frozenset(column for column, value in DEFAULTS.items() if value is None)
-"""Columns that null takes away."""
+"""Columns that null removes."""
 
 
 def made(name: str, columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -19,21 +18,19 @@ def made(name: str, columns: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def changed(settings: Mapping[str, Any], columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with other columns; raises `CommandError` (usage)."""
+    """Return `settings` with `columns` changed; raises `CommandError` (usage)."""
     if not columns:
         raise _usage("there is nothing to set")
     given = {name: _checked(name, value) for name, value in columns.items()}
     refuse_references(given)
-    after = {**settings, **given}
-    connect, total = after["connect_timeout_ms"], after["total_timeout_ms"]
-    after["connect_timeout_ms"] = min(connect, total)
-    if fault := fault_of(after):
-        raise _usage(fault)
-    return after
+    try:
+        return complete({**settings, **given})
+    except BadValueError as error:
+        raise _usage(str(error)) from None
 
 
 def refuse_references(settings: Mapping[str, Any]) -> None:
-    """Raise `CommandError` (usage) where a reference among these settings is not allowed here."""
+    """Raise `CommandError` (usage) for a reference that this process does not resolve."""
     if fault := reference_fault(settings):
         raise _usage(fault)
 

@@ -1,16 +1,19 @@
-"""The file of `holdfast endpoint apply`: endpoints in TOML, by their columns and units.
+"""The file of `holdfast endpoint apply`: endpoints in TOML, and what applying it changes. Pure.
 
-A file is the whole truth about the settings of the endpoints that it names: what it leaves out has
-its default. It holds names of secrets and never a secret, and no message repeats a value that may
-be one. Pure.
+A file defines all settings of the endpoints that it names: what it leaves out has its default. It
+holds names of secrets and never a secret, and no message repeats a value that may be one.
 """
 
+import ipaddress
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
+from enum import StrEnum
 from typing import Any
 
-from dispatcher.operators.endpoints.values import CHECKS, BadValueError, name_fault
+from dispatcher.operators.endpoints.rules import CHECKS, BadValueError, complete, name_fault
+from sink.contract.states import EndpointState
 
 Settings = dict[str, Any]
 """The columns of an endpoint that a person may set, `name` among them."""
@@ -20,30 +23,32 @@ REQUIRED = ("url", "secret_refs")
 
 _ELSEWHERE = {
     "state": "`holdfast endpoint pause`, `resume` and `disable` change that, not a file",
-    "name": "the name stands in the head of the table, [endpoint.NAME]",
-    "from_beginning": "an endpoint of a file begins with what is decided after it was added; for"
-    " what is stored already use `holdfast endpoint add --from-beginning`",
+    "name": "the name is in the table's header, [endpoint.NAME]",
+    "from_beginning": "an endpoint of a file gets decisions from its addition on; for stored ones"
+    " use `holdfast endpoint add --from-beginning`",
     "secret": "a file names where a secret is (secret_refs), and never holds one",
     "secrets": "a file names where a secret is (secret_refs), and never holds one",
 }
 
 
 class EndpointFileError(ValueError):
-    """The file says something that no endpoint can have; the message says where and what."""
+    """The file is not valid; the message says where and why."""
 
 
 def parse(text: str, defaults: Mapping[str, Any]) -> dict[str, Settings]:
-    """Return the endpoints of a file by name, each with every setting; `defaults` fill it up.
+    """Return the endpoints of a file by name, each with every setting; `defaults` for the rest.
 
     Raises `EndpointFileError`.
     """
     try:
         content = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise EndpointFileError(f"it is no TOML: {error}") from None
+        raise EndpointFileError(f"it is not valid TOML: {error}") from None
     for name in content:
         if name != "endpoint":
-            raise EndpointFileError(f"{name!a} is no table of it; an endpoint is [endpoint.NAME]")
+            raise EndpointFileError(
+                f"{name!a} is not a table of this file; an endpoint is [endpoint.NAME]"
+            )
     tables = content.get("endpoint", {})
     if not isinstance(tables, dict) or not tables:
         raise EndpointFileError("it names no endpoint; one begins with [endpoint.NAME]")
@@ -55,7 +60,7 @@ def _endpoint(name: str, table: object, defaults: Mapping[str, Any]) -> Settings
         raise EndpointFileError(fault)
     where = f"[endpoint.{name}]"
     if not isinstance(table, dict):
-        raise EndpointFileError(f"{where} is no table")
+        raise EndpointFileError(f"{where} is not a table")
     found: Settings = {}
     for key, value in table.items():
         check = CHECKS.get(key)
@@ -69,17 +74,85 @@ def _endpoint(name: str, table: object, defaults: Mapping[str, Any]) -> Settings
         raise EndpointFileError(f"{where} has no {' and no '.join(missing)}")
     whole = {**defaults, **found}
     settings = {"name": name, **{key: whole[key] for key in KEYS}}
-    # As `endpoint add` does: connecting takes no longer than the whole.
-    connect, total = settings["connect_timeout_ms"], settings["total_timeout_ms"]
-    return {**settings, "connect_timeout_ms": min(connect, total)}
+    try:
+        return complete(settings)
+    except BadValueError as error:
+        raise EndpointFileError(f"{where}: {error}") from None
 
 
 def _unknown(key: str, value: object) -> str:
     if key in _ELSEWHERE:
-        return f"{key} is no setting of a file: {_ELSEWHERE[key]}"
+        return f"{key} is not a setting of a file: {_ELSEWHERE[key]}"
     shown = ascii(key)
     if isinstance(value, dict):
         return f'{shown} is a table; a name with a dot is quoted, as in [endpoint."payouts.eu"]'
     nearest = get_close_matches(key, KEYS, 1, 0.5)
     hint = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(KEYS)}"
-    return f"{shown} is no setting; {hint}"
+    return f"{shown} is not a setting; {hint}"
+
+
+Row = Mapping[str, Any]
+
+
+class Action(StrEnum):
+    """What applying the file does to an endpoint."""
+
+    ADD = "add"
+    CHANGE = "change"
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One endpoint of the file. `before` and `after` hold the columns that differ."""
+
+    name: str
+    action: Action
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+    blocked: str | None
+    """What must be done first; None when it can be applied now."""
+
+
+def plan(wanted: Mapping[str, Settings], there: Mapping[str, Row]) -> list[Step]:
+    """Return a step for each endpoint of the file, by name.
+
+    `there` holds the endpoints of the database: their settings, `state` and `leased_lanes`.
+    """
+    return [_step(name, wanted[name], there.get(name)) for name in sorted(wanted)]
+
+
+def _step(name: str, wanted: Settings, row: Row | None) -> Step:
+    if row is None:
+        after = {column: value for column, value in wanted.items() if column != "name"}
+        return Step(name, Action.ADD, {}, after, None)
+    different = [column for column in wanted if not _same(column, row[column], wanted[column])]
+    return Step(
+        name,
+        Action.CHANGE if different else Action.NOTHING,
+        {column: row[column] for column in different},
+        {column: wanted[column] for column in different},
+        _blocked(name, row) if "types" in different else None,
+    )
+
+
+def _blocked(name: str, row: Row) -> str | None:
+    """Return why the types cannot be changed now, or None."""
+    if row["state"] == EndpointState.ACTIVE:
+        return (
+            f"its types can only be changed while it is paused: holdfast endpoint pause {name}"
+            " --reason TEXT, apply, then resume it; nothing is lost in between"
+        )
+    if row["leased_lanes"]:
+        return f"requests of {row['leased_lanes']} subjects are still in flight: wait a moment"
+    return None
+
+
+def _same(column: str, one: Any, other: Any) -> bool:
+    if column == "allow_cidrs":  # a set, and the database may format a network differently
+        return _networks(one) == _networks(other)
+    return bool(one == other)
+
+
+def _networks(cidrs: list[str]) -> set[object]:
+    return {ipaddress.ip_network(str(cidr)) for cidr in cidrs}

@@ -1,14 +1,15 @@
-"""What operators do about endpoints. A change and its audit row commit together."""
+"""Endpoints in the database. A change and its audit row commit together."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
 import psycopg
 from psycopg.types.json import Jsonb
 
 from dispatcher.operators.common.session import STATEMENT_SECONDS, OperatorSession, Row, cause
-from dispatcher.operators.config.here import reference_fault
-from dispatcher.operators.endpoints.reach import fault_of
+from dispatcher.operators.config.environment import reference_fault
+from dispatcher.operators.endpoints.file import Action, Step
+from dispatcher.operators.endpoints.rules import fault_of
 from dispatcher.outbound.headers import LITERALS, joined, masked, split
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import EndpointState, EnvelopeStyle, OrderPolicy
@@ -33,26 +34,26 @@ DEFAULTS: Row = {
     "order_policy": OrderPolicy.STOP.value,
     "inquiry_path": None,
 }
-"""What a new endpoint has where nothing else is said: the database's defaults."""
+"""The settings of a new endpoint that are not given: the database's defaults."""
 
 BACKLOG_MAX = 10_000
-"""Up to how many lanes that wait, and how many dead letters of an endpoint, are counted."""
+"""Maximum count of waiting lanes, and of dead letters, of an endpoint."""
 
 
-class EndpointStore(OperatorSession):
-    """Commands about endpoints, on an open connection."""
+class Endpoints(OperatorSession):
+    """Endpoints: added, changed, applied from a file, shown."""
 
     def add_endpoint(self, settings: Row, *, from_beginning: bool, reason: str) -> Row:
-        """Insert an endpoint, by default for decisions from now on; returns its row.
+        """Insert an endpoint, by default for decisions from now on; return its row.
 
-        It waits for routing under way, and routing waits for it: a batch that is committed after
-        it was added is routed by somebody who sees the endpoint, and no other batch is for it. With
-        `from_beginning` it gets every entry that is stored; see `backfill`. Raises `CommandError`
-        when the name is taken, a value is refused by the schema, or routing takes too long.
+        It excludes routing until it commits: a batch committed after the addition is routed to the
+        endpoint, and no earlier one. With `from_beginning` it gets every stored entry; see
+        `backfill`. Raises `CommandError` when the name is taken, the schema refuses a value, or
+        routing takes too long.
         """
         settings = {**DEFAULTS, **settings}
         with self._transaction():
-            self._keep_routing_out()
+            self._exclude_routing()
             try:
                 values = {**_bound(settings), "from_beginning": from_beginning}
                 row = self._one("endpoints/add", values)
@@ -69,59 +70,56 @@ class EndpointStore(OperatorSession):
                 self.backfill(settings["name"])
             except psycopg.Error as error:
                 raise CommandError(
-                    f"endpoint {settings['name']!r} was added, but not everything that is stored"
-                    f" already waits for it: {cause(error)}. Nothing is lost: run `holdfast"
-                    f" endpoint backfill {settings['name']}`."
+                    f"endpoint {settings['name']!r} was added, but some stored entries are not"
+                    f" routed to it yet: {cause(error)}. Nothing is lost: run `holdfast endpoint"
+                    f" backfill {settings['name']}`."
                 ) from None
         return row
 
     def backfill(self, name: str) -> int:
-        """Make the lanes that an endpoint misses for stored entries that it wants; their number.
+        """Create or advance the lanes that an endpoint lacks for stored entries; return how many.
 
-        Those are the entries that were routed before an endpoint `from_beginning` existed; of any
-        other endpoint none is missing, unless routing went wrong. Never in the transaction that
-        adds the endpoint: a batch that commits and is routed between its snapshot and its commit
-        would be missed. Doing it again changes nothing. Raises `CommandError` when there is no such
-        endpoint.
+        They belong to entries that were routed before an endpoint `from_beginning` existed; other
+        endpoints lack none unless routing failed. Never run it in the transaction that adds the
+        endpoint: it would miss a batch that commits and is routed between its snapshot and its
+        commit. Idempotent. Raises `CommandError` for an unknown endpoint.
         """
         with self._transaction():
             found = self._maybe("endpoints/id", {"endpoint": name}) or _missing(name)
         lanes = 0
-        # Each by itself: routing locks lanes that are there before it makes new ones.
+        # One transaction each: routing locks existing lanes before it creates new ones.
         for step in ("endpoints/backfill_add", "endpoints/backfill"):
             with self._transaction():
-                self._take_time()
+                self._without_timeout()
                 lanes += self._run(step, {"endpoint_id": found["id"]}).rowcount
         return lanes
 
     def endpoints(self) -> list[Row]:
-        """Return every endpoint with its backlog: lanes and dead letters are counted to 10,000."""
+        """Return every endpoint with its backlog: at most 10,000 lanes and dead letters counted."""
         return self._all("endpoints/list", {"most": BACKLOG_MAX})
 
     def endpoint(self, name: str) -> Row:
-        """Return everything about one endpoint as it is shown: literal headers are masked.
+        """Return everything about one endpoint, with literal headers masked.
 
-        `fault` is why nothing could be sent with its settings, by the references allowed here. Its
-        backlog is counted as in `endpoints`.
-
-        Stopped lanes are those of its first 10,000 open dead letters. Raises `CommandError` when
-        there is none.
+        `fault` says why nothing could be sent with its settings, by the references allowed here.
+        Its backlog is counted as in `endpoints`. Stopped lanes are those of its first 10,000 open
+        dead letters. Raises `CommandError` for an unknown endpoint.
         """
         row = self.whole_endpoint(name)
         return {**masked(row), "fault": fault_of(row) or reference_fault(row)}
 
     def whole_endpoint(self, name: str) -> Row:
-        """Return what `endpoint` does, with literal headers as they are: never to be shown."""
+        """Return what `endpoint` does with literal headers unmasked; never show them."""
         row = self._maybe("endpoints/show", {"name": name, "most": BACKLOG_MAX}) or _missing(name)
         return split(row)
 
     def set_endpoint(self, name: str, change: Callable[[Row], Row], reason: str) -> Row:
-        """Change an endpoint's settings; returns `before` and `after` of what is different, masked.
+        """Change an endpoint's settings; return `before` and `after` of the columns that differ.
 
-        `change` gets the settings as they are and returns them as they shall be. Other types count
-        from now on: an idle lane passes what was decided before, and one that waits goes on from
-        its place. For that, nothing may be under way. Raises `CommandError` when there is no such
-        endpoint, when the schema refuses a value, and for other types while the endpoint is active.
+        `change` maps the old settings to the new ones; the result is masked. Other types apply from
+        now on: an idle lane skips earlier decisions, a waiting lane continues at its position. No
+        request may be in flight then. Raises `CommandError` for an unknown endpoint, for a value
+        that the schema refuses, and for other types while the endpoint is active.
         """
         with self._transaction():
             settings = split(self._maybe("endpoints/take", {"name": name}) or _missing(name))
@@ -144,10 +142,10 @@ class EndpointStore(OperatorSession):
         return done
 
     def rotate_secret(self, name: str, to: str | None, *, finish: bool, reason: str) -> list[str]:
-        """Add the reference `to`, or drop the old one; returns the references from now on.
+        """Add the reference `to`, or drop the old one; return the references from now on.
 
-        With `finish` the newer one stays, or `to` where that is one of them. What is so already is
-        left alone. Raises `CommandError` when there is no such endpoint, or nothing to do.
+        With `finish` the newer one stays, or `to` if that is one of them. Idempotent. Raises
+        `CommandError` for an unknown endpoint, or when there is nothing to do.
         """
         with self._transaction():
             settings = split(self._maybe("endpoints/take", {"name": name}) or _missing(name))
@@ -164,15 +162,15 @@ class EndpointStore(OperatorSession):
     ) -> Row:
         """Pause, resume or disable an endpoint.
 
-        Raises `CommandError` when there is none, and for one that is as `unless` says.
+        Raises `CommandError` for an unknown endpoint, and for one in the state `unless`.
         """
         with self._transaction():
             if unless is not None:
                 before = self._maybe("endpoints/take", {"name": name}) or _missing(name)
                 if before["state"] == unless:
                     raise CommandError(
-                        f"endpoint {name} is {unless}, which an administrator has to change."
-                        " Nothing was changed."
+                        f"endpoint {name} is {unless}; only an administrator changes that. Nothing"
+                        " was changed."
                     )
             row = self._maybe("endpoints/set_state", {"name": name, "state": state, "why": reason})
             if row is None:
@@ -180,45 +178,100 @@ class EndpointStore(OperatorSession):
             self._audit(f"endpoint.{state}", name, reason, {"state": state})
         return row
 
+    def there(self, names: Sequence[str]) -> tuple[dict[str, Row], list[str]]:
+        """Return the endpoints with these names, and the names of all others.
+
+        Their literal headers are unmasked; never show them.
+        """
+        known = [row["name"] for row in self._all("endpoints/names")]
+        wanted = [name for name in known if name in names]
+        found = {name: self.whole_endpoint(name) for name in wanted}
+        return found, [name for name in known if name not in found]
+
+    def apply(
+        self,
+        steps: Sequence[Step],
+        wanted: Mapping[str, Row],
+        shown: Mapping[str, Row],
+        reason: str,
+    ) -> None:
+        """Add and change endpoints by `steps`, all or none; `shown` is their state in the plan.
+
+        Every endpoint of the file is locked first, so that exactly the plan is applied. Raises
+        `CommandError` when one changed since `shown`, and what `add_endpoint` and `set_endpoint`
+        raise.
+        """
+        with self._transaction():
+            for step in steps:
+                self._require_unchanged(wanted[step.name], shown.get(step.name))
+            for step in steps:
+                if step.action is Action.ADD:
+                    self.add_endpoint(wanted[step.name], from_beginning=False, reason=reason)
+                elif step.action is Action.CHANGE:
+                    self._change(step, reason)
+
+    def record_test(self, endpoint: str, reason: str, detail: Mapping[str, str]) -> None:
+        """Write the audit row of a test request before the request is sent.
+
+        Raises `CommandError` when that fails; the caller must not send then.
+        """
+        with self._transaction():
+            self._audit("endpoint.test", endpoint, reason, dict(detail))
+
+    def _change(self, step: Step, reason: str) -> None:
+        self.set_endpoint(step.name, lambda row: {**row, **step.after}, reason)
+
+    def _require_unchanged(self, wanted: Row, shown: Row | None) -> None:
+        taken = self._maybe("endpoints/take", {"name": wanted["name"]})
+        row = None if taken is None else split(taken)
+        columns = [column for column in wanted if column != "name"]
+        same = (row is None) is (shown is None)
+        if row is not None and shown is not None:
+            same = all(row[column] == shown[column] for column in columns)
+        if not same:
+            raise CommandError(
+                f"endpoint {wanted['name']} was changed by somebody since the plan was shown."
+                " Nothing was changed; apply the file again."
+            )
+
     def _retype(self, name: str, settings: Row, after: Row) -> None:
         found = {"endpoint_id": settings["id"]}
         if settings["state"] == EndpointState.ACTIVE:
             raise CommandError(
-                "an endpoint's types cannot be changed while it is sent to; nothing was changed."
+                "an endpoint's types cannot be changed while it is active; nothing was changed."
                 f" First `holdfast endpoint pause {name} --reason TEXT`, and `resume` afterwards:"
                 " nothing is lost in between."
             )
-        self._must_be_quiet(found)
-        self._keep_routing_out()
+        self._require_no_lease(found)
+        self._exclude_routing()
         before, wanted = settings["types"], after["types"]
-        self._take_time()
+        self._without_timeout()
         self._run("endpoints/retype_waiting", {**found, "before": before, "after": wanted})
         if before and not (wanted and set(wanted) <= set(before)):
             self._run("endpoints/retype_add", found)
             self._run("endpoints/hold", found)
             self._run("endpoints/retype_rest", found)
-        # A claim that began before the endpoint was paused may have come between.
-        self._must_be_quiet(found)
+        # A claim that began before the pause may have committed in between.
+        self._require_no_lease(found)
 
-    def _must_be_quiet(self, found: Row) -> None:
+    def _require_no_lease(self, found: Row) -> None:
         if leased := self._one("endpoints/leased", found)["lanes"]:
             raise CommandError(
-                f"requests of {leased} subjects are still under way; nothing was changed. Try again"
+                f"requests of {leased} subjects are still in flight; nothing was changed. Try again"
                 " in a moment."
             )
 
-    def _keep_routing_out(self) -> None:
+    def _exclude_routing(self) -> None:
         try:
             self._run("endpoints/route_lock")
         except psycopg.errors.QueryCanceled:
             raise CommandError(
-                f"a batch has been in routing for more than {STATEMENT_SECONDS} s, which an"
-                " endpoint must not be added or changed in the middle of. Nothing was changed; try"
-                " again later."
+                f"routing of a batch has taken more than {STATEMENT_SECONDS} s, and no endpoint can"
+                " be added or changed meanwhile. Nothing was changed; try again later."
             ) from None
 
-    def _take_time(self) -> None:
-        """Let this transaction read everything, which may take longer than other commands."""
+    def _without_timeout(self) -> None:
+        """Remove the statement timeout: this transaction reads whole tables."""
         self._connection.execute("SELECT set_config('statement_timeout', '0', true)")
 
 
@@ -240,13 +293,13 @@ def _joined(before: list[str], to: str) -> list[str]:
 def _finished(before: list[str], to: str | None) -> list[str]:
     if to is not None and to not in before:
         raise CommandError(
-            "--finish --to keeps one of the secrets that sign now, and this is none of them;"
+            "--finish --to keeps one of the secrets that sign now, and this is not one of them;"
             " nothing was changed. Add it with --to alone first.",
             ExitCode.NOTHING_MATCHED,
         )
     if to is None and len(before) == 1:
         raise CommandError(
-            "it has one secret, and no rotation to finish; nothing was changed.",
+            "it has one secret, so there is no rotation to finish; nothing was changed.",
             ExitCode.NOTHING_MATCHED,
         )
     return [before[-1] if to is None else to]

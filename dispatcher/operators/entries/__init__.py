@@ -1,1 +1,1 @@
-"""Entries: found by key or listed, with their delivery at each endpoint."""
+"""Entries: found by key, listed or followed, with their delivery at each endpoint."""

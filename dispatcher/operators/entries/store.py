@@ -1,37 +1,39 @@
-"""Entries as a person looks for them: one by its key, or a page of the newest."""
+"""Entries: one by its key, a page of the newest, or new ones as they are written."""
 
 import re
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from dispatcher.operators.common.session import Row, operator_connection
-from dispatcher.operators.entries.rules import Stage, standing
-from dispatcher.operators.streams.store import Lineage
+from psycopg import IsolationLevel
+
+from dispatcher.operators.common.paging import ALWAYS, cursor_numbers
+from dispatcher.operators.common.session import Row
+from dispatcher.operators.entries.rules import SKIPPED_MAX, BatchCursor, Stage, standing
+from dispatcher.operators.streams.store import Streams
 from sink.contract.canonical import rfc3339
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
 
-ENTRIES_AT_FIRST = 20_000
-"""Among which a page is looked for; each time that they are too few, among four times as many."""
+SCAN_FIRST = 20_000
+"""Entries that a page scans at first; each further scan takes four times as many."""
 
-LOOKS_AT_MAX = 100_000
-"""Among about how many entries one page is looked for."""
+SCAN_MAX = 100_000
+"""About the maximum number of entries that one page scans."""
 
 BATCHES_AT_ONCE = 10_000
 
 BEYOND = 10**18 - 1
-"""Behind every subject and sequence of a batch; as many digits as a place has."""
+"""After every subject and sequence of a batch; the largest number that a cursor holds."""
 
-_ALWAYS = (datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC))
 _PLACE = re.compile(r"(\d{1,18})\.(\d{1,18})\.(\d{1,18})", re.ASCII)
 
 
 class Place(NamedTuple):
-    """An entry's place in the order in which entries are listed, the newest first."""
+    """An entry's position in the order of lists, the newest first."""
 
     batch_no: int
     subject_id: int
@@ -40,14 +42,7 @@ class Place(NamedTuple):
     @classmethod
     def of(cls, text: str) -> "Place":
         """Read `text` as `str` writes it; raises `CommandError` for anything else."""
-        found = _PLACE.fullmatch(text)
-        if found is None:
-            raise CommandError(
-                f"--before {text!r} is not what a page said of the next one. Nothing was changed;"
-                " take `next_before` of its --json, or its last line.",
-                ExitCode.USAGE,
-            )
-        return cls(*map(int, found.groups()))
+        return cls(*cursor_numbers(_PLACE, text))
 
     def __str__(self) -> str:
         return f"{self.batch_no}.{self.subject_id}.{self.sequence}"
@@ -55,13 +50,13 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which entries a command is about; None means any."""
+    """A filter of entries; None means any."""
 
     subject: str | None = None
     type: str | None = None
     stream: str | None = None
     batch_id: int | None = None
-    """With `stream`: one batch of the checkpoint `query_id`, or else of the adopted one."""
+    """With `stream`: one batch of the checkpoint `query_id`, by default of the adopted one."""
 
     query_id: UUID | None = None
     since: datetime | None = None
@@ -71,11 +66,11 @@ class Wanted:
     """Written before this moment."""
 
 
-class Entries(Lineage):
-    """Reads of entries; use `entries(dsn)` to get it."""
+class Entries(Streams):
+    """Reads of entries."""
 
     def entry(self, key: Key) -> Row:
-        """Return an entry with its body, its batch, and as `delivery` where it stands.
+        """Return an entry with its body, its `batch`, and its `delivery` at each endpoint.
 
         Raises `CommandError` (nothing matched) for a key that was never used, and for one whose
         entry is not stored.
@@ -109,14 +104,13 @@ class Entries(Lineage):
     def newest(
         self, wanted: Wanted, *, limit: int, before: Place | None = None
     ) -> tuple[list[Row], Place | None]:
-        """Return entries without their bodies, the newest first, and where the next page begins.
+        """Return entries without bodies, the newest first, and the next page's cursor, or None.
 
-        All are older than `before`. The place is None where nothing is left. A page of a type that
-        is rare may be short, or empty, though older ones follow: it is looked for among about
-        100,000 entries. Raises `CommandError` (nothing matched) where there is no such stream,
-        batch or subject.
+        All are older than `before`. A page of a rare type may be short, or empty, although older
+        entries follow: it scans about 100,000 entries. Raises `CommandError` (nothing matched) for
+        an unknown stream, batch or subject.
         """
-        since, until = _ALWAYS
+        since, until = ALWAYS
         parameters: Row = {
             "type": wanted.type,
             "stream": wanted.stream,
@@ -146,29 +140,23 @@ class Entries(Lineage):
     def _of_subject(
         self, subject: str, parameters: Row, limit: int, before: Place | None
     ) -> list[Row]:
-        found = self._maybe("common/entry_subject", {"subject": subject})
-        if found is None:
-            raise CommandError(
-                f"no subject is called {subject!r}. Nothing was changed; names are compared exactly"
-                " (`holdfast entries list`).",
-                ExitCode.NOTHING_MATCHED,
-            )
+        subject_id = self._subject_id(subject)
         place = {"before_sequence": None if before is None else before.sequence}
         rows = self._all(
             "entries/of_subject",
-            {**parameters, **place, "subject_id": found["id"], "limit": limit},
+            {**parameters, **place, "subject_id": subject_id, "limit": limit},
         )
         return [{"subject": subject, **row} for row in rows]
 
     def _among_batches(
         self, parameters: Row, limit: int, before: Place | None
     ) -> tuple[list[Row], Place | None]:
-        """Look through runs of batches until the page is full, because no index is by type."""
+        """Scan runs of batches until the page is full, because no index is by type."""
         rows: list[Row] = []
-        batch_no, entries, looked_at = parameters["batch_no"], ENTRIES_AT_FIRST, 0
+        batch_no, entries, scanned = parameters["batch_no"], SCAN_FIRST, 0
         up_to = batch_no or (before.batch_no if before else 2**63 - 1)
         while len(rows) < limit:
-            if looked_at >= LOOKS_AT_MAX:
+            if scanned >= SCAN_MAX:
                 return rows, Place(up_to, BEYOND, BEYOND)
             run = self._one(
                 "entries/batches",
@@ -187,16 +175,9 @@ class Entries(Lineage):
             if batch_no:
                 break
             up_to, before = run["first_batch_no"] - 1, None
-            looked_at += entries
-            entries = min(4 * entries, max(LOOKS_AT_MAX - looked_at, 1))
+            scanned += entries
+            entries = min(4 * entries, max(SCAN_MAX - scanned, 1))
         return rows, None
-
-
-@contextmanager
-def entries(dsn: str | None) -> Iterator[Entries]:
-    """Connect in the operator's role; raises `CommandError` when that is not possible."""
-    with operator_connection(dsn) as connection:
-        yield Entries(connection)
 
 
 def _standing(row: Row, sequence: int) -> Row:
@@ -206,7 +187,7 @@ def _standing(row: Row, sequence: int) -> Row:
         "state": found.stage.value,
         "at": found.until,
         "behind_sequence": found.behind,
-        "held_up": found.held_up,
+        "held_up": found.hold_reason,
         "attempts": row["attempts"],
         "last_outcome": row["last_outcome"],
         "last_tried_at": row["last_tried_at"],
@@ -214,3 +195,54 @@ def _standing(row: Row, sequence: int) -> Row:
     if found.stage is Stage.DEAD:
         delivery |= {"dead_reason": row["dead_reason"], "dead_detail": row["dead_detail"]}
     return delivery
+
+
+TAIL_BATCHES = 100
+TAIL_ENTRIES = 1_000
+
+
+class Tail(Entries):
+    """Follows the outbox: the newest entries, then new ones."""
+
+    def begin(self, wanted: Wanted, lines: int) -> list[Row]:
+        """Return the newest `lines` entries, the oldest of them first; `more` continues.
+
+        Raises `CommandError` (nothing matched) for an unknown stream or subject.
+        """
+        self._wanted = wanted
+        self._connection.isolation_level = IsolationLevel.REPEATABLE_READ
+        with self._transaction():
+            rows = self.newest(wanted, limit=lines)[0] if lines else []
+            newest = self._one("entries/tail_newest")["batch_no"]
+            self._cursor = BatchCursor(max(0, newest - SKIPPED_MAX))
+            # A batch that is being written now has one of the last numbers.
+            seen = self._batches(SKIPPED_MAX)
+            self._cursor.see([each["batch_no"] for each in seen], time.monotonic())
+        return rows[::-1]
+
+    def more(self) -> Iterator[list[Row]]:
+        """Yield the entries written since, batch by batch, until none is left."""
+        while found := self._batches(TAIL_BATCHES):
+            for batch in found:
+                if self._wanted.stream in (None, batch["stream"]) and batch["entry_count"]:
+                    yield from self._of(batch)
+            self._cursor.see([each["batch_no"] for each in found], time.monotonic())
+
+    def _batches(self, limit: int) -> list[Row]:
+        cursor = self._cursor
+        return self._all(
+            "entries/tail_batches",
+            {"after": cursor.after, "missing": cursor.missing, "limit": limit},
+        )
+
+    def _of(self, batch: Row) -> Iterator[list[Row]]:
+        place = {"after_subject_id": 0, "after_sequence": 0}
+        names = {name: batch[name] for name in ("stream", "query_id", "batch_id", "batch_no")}
+        chosen = {"subject": self._wanted.subject, "type": self._wanted.type}
+        while True:
+            rows = self._all("entries/tail", {**batch, **chosen, **place, "limit": TAIL_ENTRIES})
+            if rows:
+                yield [{**row, **names, "key": Key(row["key"]).text} for row in rows]
+            if len(rows) < TAIL_ENTRIES:
+                return
+            place = {f"after_{name}": rows[-1][name] for name in ("subject_id", "sequence")}

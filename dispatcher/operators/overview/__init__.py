@@ -1,1 +1,1 @@
-"""Backlog, rates, latency, and what needs a person."""
+"""Status and overview: backlog, rates, latency, and what needs a person."""

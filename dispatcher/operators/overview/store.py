@@ -1,42 +1,92 @@
-"""What is on its way and what needs a person, at a cost that does not grow with the outbox."""
+"""Status and overview of delivery, at a cost that does not grow with the outbox."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from operator import itemgetter
 
-from dispatcher.operators.common.session import Row, operator_connection
-from dispatcher.operators.overview.attention_store import NeedsSession
-from dispatcher.operators.overview.series import series
+from dispatcher.operators.common.session import OperatorSession, Row
+from dispatcher.operators.endpoints.store import BACKLOG_MAX
+from dispatcher.operators.overview.rules import overview_needs, series
 from sink.contract.exits import CommandError, ExitCode
 
 MINUTES_MAX = 180
 
 ATTEMPTS_MAX = 100_000
-"""As many attempts are counted, the newest; the moment from which on they are complete is said."""
+"""Maximum number of counted attempts, the newest; `complete_since` says where they begin."""
 
 BATCHES_MAX = 20_000
 BATCHES_SHOWN = 10
 
 DELIVERIES_SAMPLED = 1_200
-"""Over all minutes together: from how many deliveries the latency is estimated at most."""
+"""Maximum number of deliveries, over all minutes together, for the latency estimate."""
 
-LOOK_AT_EACH = 5
-"""For each delivery that is wanted of a minute, so many of its newest attempts are looked at."""
+SCANNED_EACH = 5
+"""Attempts that are scanned for each sampled delivery of a minute, the newest first."""
 
 
-class Overview(NeedsSession):
-    """The overview; use `overview(dsn)` to get it."""
+COUNTED_MAX = 100_000
+"""Maximum count of each kind."""
+
+DEAD_SCANNED = 2_000
+"""Open dead letters that are scanned for stopped lanes."""
+
+SNAPSHOTS_SHOWN = 10
+
+STALE_SCANNED = 100
+"""The newest `stale` answers of a day that are checked for an explanation."""
+
+
+WAITING_SCANNED = 2_000
+"""Lanes of an endpoint, the first due and the last due, among which the oldest entry is found."""
+
+
+class Overview(OperatorSession):
+    """Status, overview and what needs a person."""
+
+    def status(self) -> Row:
+        """Return the totals, `needs` as the overview has them and `degraded` if there is any.
+
+        `streams`, `endpoints` and the `dispatchers` that are alive are lists beside them.
+        """
+        totals, needs = self.totals(), self.needs()
+        return {
+            **totals,
+            "degraded": bool(needs),
+            "needs": needs,
+            "streams": self._all("streams/list"),
+            "endpoints": self._all("endpoints/list", {"most": BACKLOG_MAX}),
+            "dispatchers": self._all("overview/status_dispatchers"),
+        }
+
+    def totals(self) -> Row:
+        """Return the counts that `holdfast status` shows, as of one snapshot.
+
+        Lanes of an endpoint, dead letters and rows are counted to 100,000. The oldest waiting entry
+        is searched among the 2,000 lanes of each endpoint that are due first, and the 2,000 last.
+        """
+        limits = {"most": COUNTED_MAX, "scanned": WAITING_SCANNED}
+        return self._one("overview/status_totals", limits)
+
+    def needs(self) -> list[Row]:
+        """Return what needs a person: `kind` (a `NeedKind`), `count`, `sentence`, `command`.
+
+        The most urgent comes first. Counts end at 100,000; stopped lanes are those of the first
+        2,000 dead letters, stale answers the newest 100 of the last 24 h.
+        """
+        with self._transaction():
+            return self._needs(self._counts(), self._all("overview/endpoints"))
 
     def overview(self, minutes: int = 60) -> Row:
-        """Return how delivery is doing, over the last `minutes` (1 to 180) where a time is needed.
+        """Return the state of delivery; rates and latency are of the last `minutes` (1 to 180).
 
         - `at`, `since`: the database's clock, and the full minute at which the series begins;
-        - `oldest_due_age_seconds`: for how long the first lane that is due has been, over all
-          active endpoints; 0 where none is;
-        - `series`: one row for each minute from `since` on: `minute`, `entries` (written),
-          `attempts`, `deliveries`, `outcomes` (attempts of each `Outcome` that there were). The
-          last minute is under way. What was before `complete_since` is not all counted: it is
-          `since`, or later where there are more than 100,000 attempts or 20,000 batches;
+        - `oldest_due_age_seconds`: how long the first due lane has been due, over all active
+          endpoints; 0 without any;
+        - `series`: a row for each minute from `since` on: `minute`, `entries` (written),
+          `attempts`, `deliveries`, `outcomes` (attempts by `Outcome`). The last minute is not over.
+          Counts before `complete_since` are incomplete: it is `since`, or later with more than
+          100,000 attempts or 20,000 batches;
         - `totals`: the sums of these: `entries`, `attempts`, `deliveries`, `outcomes`;
         - `duration_ms`: `p50`, `p95`, `p99` (None without any) of `of` attempts in that time;
         - `latency_seconds`: the same from the decision's commit to its delivery, of the newest
@@ -44,21 +94,20 @@ class Overview(NeedsSession):
         - `endpoints`: `name`, `state`, `state_reason`, `breaker`, `breaker_since`, `breaker_until`,
           `breaker_reason`, `breaker_open_seconds` (None unless it is open or half open),
           `held_until`, `due_lanes` (10,000 of a priority at most), `oldest_due_age_seconds`,
-          `leased_lanes`, `not_claimed` (due for two minutes, none of it is under way, and no
-          breaker, hold or rate says why);
+          `leased_lanes`, `not_claimed` (due for two minutes, nothing in flight, and no breaker,
+          hold or rate explains it);
         - `batches`: the last 10 of all streams: `stream`, `query_id`, `batch_id`, `batch_no`,
           `written_at`, `routed_at`, `row_count`, `entry_count`, `duplicate_count`,
           `suppressed_count`, `quarantined_count`;
         - `dispatchers_alive`, `unrouted_batches`, `overtaken_rows` (stored ones, 100,000 at most);
-        - `needs`: what needs a person, the most urgent first: `kind` (a `NeedKind`), `count`
-          (100,000 at most; lanes that are stopped by the first 2,000 dead letters), `sentence`,
-          `command`.
+        - `needs`: what needs a person, the most urgent first: `kind` (a `NeedKind`), `count` (at
+          most 100,000; stopped lanes of the first 2,000 dead letters), `sentence`, `command`.
 
         Raises `CommandError` (usage) for another number of minutes.
         """
         if not 1 <= minutes <= MINUTES_MAX:
             raise CommandError(
-                f"an overview is of 1 to {MINUTES_MAX} minutes, not {minutes}. Nothing was"
+                f"an overview covers 1 to {MINUTES_MAX} minutes, not {minutes}. Nothing was"
                 " changed.",
                 ExitCode.USAGE,
             )
@@ -91,6 +140,38 @@ class Overview(NeedsSession):
             "needs": needs,
         }
 
+    def _counts(self) -> Row:
+        limits = {"most": COUNTED_MAX, "dead_scanned": DEAD_SCANNED}
+        return self._one("overview/counts", limits)
+
+    def _needs(self, counts: Row, endpoints: list[Row]) -> list[Row]:
+        """Read the rest; later statements of this transaction have the rights of the login."""
+        stale, days_ahead = self._stale(), self._one("days_ahead")["days"]
+        # The login, not the role, has the right to see other sessions.
+        self._run("common/login")
+        snapshots = self._all("database/snapshots", {"limit": SNAPSHOTS_SHOWN})
+        around = {"endpoints": endpoints, "days_ahead": days_ahead, "snapshots": snapshots}
+        return [need.row() for need in overview_needs({**counts, **stale, **around})]
+
+    def _stale(self) -> Row:
+        """Return the endpoint of each decision that it answered `stale` without an explanation.
+
+        The explanations are those of `holdfast receipts`.
+        """
+        rows = self._all("overview/stale", {"most": STALE_SCANNED})
+        unexplained: list[str] = []
+        for endpoint_id, found in groupby(rows, key=itemgetter("endpoint_id")):
+            name_of = {(row["subject"], row["sequence"]): row["endpoint"] for row in found}
+            asked = {
+                "endpoint_id": endpoint_id,
+                "subjects": [subject for subject, _ in name_of],
+                "sequences": [sequence for _, sequence in name_of],
+            }
+            explained = self._all("receipts/overtaken", asked)
+            left = name_of.keys() - {(row["subject"], row["sequence"]) for row in explained}
+            unexplained += [name_of[each] for each in left]
+        return {"stale": unexplained, "stale_complete": len(rows) < STALE_SCANNED}
+
     def _latency(self, since: datetime, at: datetime, minutes: int) -> Row:
         of_a_minute = DELIVERIES_SAMPLED // minutes
         found = self._one(
@@ -99,17 +180,10 @@ class Overview(NeedsSession):
                 "since": since,
                 "at": at,
                 "of_a_minute": of_a_minute,
-                "look_at": LOOK_AT_EACH * of_a_minute,
+                "scan": SCANNED_EACH * of_a_minute,
             },
         )
         return _percentiles(found["seconds"], found["deliveries"])
-
-
-@contextmanager
-def overview(dsn: str | None) -> Iterator[Overview]:
-    """Connect in the operator's role; raises `CommandError` when that is not possible."""
-    with operator_connection(dsn) as connection:
-        yield Overview(connection)
 
 
 def _oldest(endpoints: Sequence[Row]) -> float:

@@ -1,11 +1,10 @@
-"""What one person plans, a second one approves, and then is done: once, and exactly that.
+"""Proposals: planned by one person, approved by a second one, applied once and unchanged.
 
-A store that does such a thing is a `Proposals`, too: it calls `propose`, and does it inside of
+A store with such a change derives from `Proposals`: it calls `propose`, and makes the change inside
 `applying`, in the same transaction.
 """
 
 import hashlib
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -13,27 +12,19 @@ from uuid import UUID, uuid4
 
 from psycopg.types.json import Jsonb
 
-from dispatcher.operators.common.session import (
-    OperatorSession,
-    Row,
-    actor,
-    operator_connection,
-    person,
-)
+from dispatcher.operators.common.session import OperatorSession, Row, actor, person, unknown_id
 from sink.contract.canonical import NotCanonical, canonical_json
 from sink.contract.exits import CommandError, ExitCode
 
-_ID = re.compile(r"[0-9a-f]{8,32}")
-
 
 class Proposals(OperatorSession):
-    """Proposals; use `proposals(dsn)` to get it. A change and its audit row commit together."""
+    """Proposals. A change and its audit row commit together."""
 
     def propose(self, verb: str, target: str, detail: Row, reason: str) -> Row:
-        """Write down exactly what shall be done; returns it as `proposal` does.
+        """Record exactly what is to be done; return it as `proposal` does.
 
-        `detail` is JSON without floats, and never changes. The same verb, target and detail that is
-        open already, whoever proposed it, is returned as it is.
+        `detail` is JSON without floats, and never changes. An open proposal of the same verb,
+        target and detail, by any person, is returned instead of a new one.
         """
         try:
             sha256 = _digest(verb, target, detail)
@@ -52,7 +43,7 @@ class Proposals(OperatorSession):
         return self.proposal(added["id"])
 
     def approve(self, id_: UUID, reason: str) -> Row:
-        """Let a proposal be applied; raises `CommandError` unless a second person says so."""
+        """Approve a proposal; raises `CommandError` for the person who planned it."""
         with self._transaction():
             row = self._open(id_)
             short = id_.hex[:8]
@@ -67,7 +58,7 @@ class Proposals(OperatorSession):
                     " changed: another person approves it under a login of their own, or by the API"
                     f" with their own token: POST /api/v1/proposals/{id_}/approve."
                 )
-            self._sound(row)
+            self._require_intact(row)
             self._run("proposals/approve", {"id": id_, "actor": actor(), "person": person()})
             detail = {
                 **_named(row),
@@ -80,11 +71,10 @@ class Proposals(OperatorSession):
 
     @contextmanager
     def applying(self, id_: UUID, verb: str, target: str) -> Iterator[Row]:
-        """Yield an approved proposal while the block does it; it is applied when that ends well.
+        """Yield an approved proposal, locked, and mark it applied when the block succeeds.
 
-        Nobody else approves, cancels or applies it meanwhile. Call it in the transaction that does
-        what `detail` says: nothing but that was approved. Raises `CommandError` where it is of
-        something else, is not approved, or has ended.
+        Call it in the transaction that makes the change of `detail`: nothing else was approved.
+        Raises `CommandError` when it has another verb or target, is not approved, or has ended.
         """
         with self._transaction():
             row = self._open(id_)
@@ -97,14 +87,14 @@ class Proposals(OperatorSession):
             if row["state"] != "approved":
                 raise CommandError(
                     f"proposal {short} needs a second person: somebody other than {row['actor']}"
-                    f" says `holdfast proposal approve {short} --reason TEXT`. Nothing was changed."
+                    f" runs `holdfast proposal approve {short} --reason TEXT`. Nothing was changed."
                 )
-            self._sound(row)
+            self._require_intact(row)
             yield row
             self._run("proposals/apply", {"id": id_, "actor": actor()})
 
     def cancel(self, id_: UUID, reason: str) -> Row:
-        """End a proposal, approved or not; raises `CommandError` where it has ended."""
+        """Cancel a proposal, approved or not; raises `CommandError` for one that has ended."""
         with self._transaction():
             row = self._open(id_)
             self._run("proposals/cancel", {"id": id_, "actor": actor()})
@@ -114,11 +104,11 @@ class Proposals(OperatorSession):
     def proposal(self, id_: UUID) -> Row:
         """Return a proposal with its `detail` and `state`: planned, approved, applied, cancelled.
 
-        Raises `CommandError` (nothing matched) where there is none.
+        Raises `CommandError` (nothing matched) for an unknown id.
         """
         row = self._maybe("proposals/show", {"id": id_})
         if row is None:
-            raise _unknown(id_.hex[:8])
+            raise unknown_id("proposal", id_.hex[:8])
         return row
 
     def proposals(
@@ -129,34 +119,19 @@ class Proposals(OperatorSession):
         target: str | None = None,
         open_: bool = True,
     ) -> list[Row]:
-        """Return proposals without their details, the newest first; `open_`: not ended ones."""
+        """Return proposals without details, the newest first; `open_`: only those not ended."""
         given = {"limit": limit, "before": before, "target": target, "open": open_}
         return self._all("proposals/list", given)
 
     def find_proposal(self, text: str) -> UUID:
-        """Return the id that `text` names, whole or by its first 8 hex digits or more.
+        """Return the id that `text` gives in full or by at least its first 8 hex digits.
 
-        Raises `CommandError`: usage, where it is no such text or names several; nothing matched.
+        Raises `CommandError`: usage for another text or an ambiguous one; nothing matched.
         """
-        digits = text.lower().replace("-", "")
-        if not _ID.fullmatch(digits):
-            raise CommandError(
-                f"{text!r} is not the id of a proposal: it has 32 hex digits, of which 8 are"
-                " enough. Nothing was changed; see `holdfast proposal list`.",
-                ExitCode.USAGE,
-            )
-        found: list[UUID] = [row["id"] for row in self._all("proposals/named", {"digits": digits})]
-        if not found:
-            raise _unknown(text)
-        if len(found) > 1:
-            raise CommandError(
-                f"several proposals begin with {text}. Nothing was changed; give more digits.",
-                ExitCode.USAGE,
-            )
-        return found[0]
+        return self._find_id(text, "proposal", "proposals/named")
 
     def _open(self, id_: UUID) -> Row:
-        """Lock a proposal and return it; raises `CommandError` where it has ended."""
+        """Lock a proposal and return it; raises `CommandError` for one that has ended."""
         self._run("proposals/lock", {"id": id_})
         row = self.proposal(id_)
         if row["state"] in ("applied", "cancelled"):
@@ -166,21 +141,14 @@ class Proposals(OperatorSession):
             )
         return row
 
-    def _sound(self, row: Row) -> None:
-        """Raise `CommandError` unless its detail is the one whose digest was recorded."""
+    def _require_intact(self, row: Row) -> None:
+        """Raise `CommandError` when its detail differs from the recorded digest."""
         if _digest(row["verb"], row["target"], row["detail"]).hex() != row["sha256"]:
             raise CommandError(
-                f"what proposal {row['id'].hex[:8]} holds is not what was approved, or proposed:"
-                " its SHA-256 differs. Nothing was changed; cancel it, and ask who changed the"
+                f"the detail of proposal {row['id'].hex[:8]} is not what was proposed and approved:"
+                " its SHA-256 differs. Nothing was changed; cancel it, and find out who changed the"
                 " table."
             )
-
-
-@contextmanager
-def proposals(dsn: str | None) -> Iterator[Proposals]:
-    """Connect in the operator's role; raises `CommandError` when that is not possible."""
-    with operator_connection(dsn) as connection:
-        yield Proposals(connection)
 
 
 def _digest(verb: str, target: str, detail: Row) -> bytes:
@@ -189,10 +157,3 @@ def _digest(verb: str, target: str, detail: Row) -> bytes:
 
 def _named(row: Row) -> Row:
     return {"proposal": row["id"], "verb": row["verb"], "sha256": row["sha256"]}
-
-
-def _unknown(text: str) -> CommandError:
-    return CommandError(
-        f"there is no proposal {text}. Nothing was changed; see `holdfast proposal list`.",
-        ExitCode.NOTHING_MATCHED,
-    )

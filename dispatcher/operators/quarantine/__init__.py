@@ -1,1 +1,1 @@
-"""The quarantine: rows that the sink or the job refused, corrected or dismissed."""
+"""The quarantine: rows that the sink or the job refused; corrected or dismissed by a person."""

@@ -1,13 +1,25 @@
-"""Rows of the quarantine put back to the outbox as entries, or closed."""
+"""Rows of the quarantine put back to the outbox as entries, or closed.
+
+A corrected row that is another decision than the kept one is proposed by one person and approved by
+a second one. The text is compared again where it is written, under the lock of the kept row.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
 from dispatcher.operators.common.session import Row
-from dispatcher.operators.common.words import visible
-from dispatcher.operators.quarantine.by_hand import Way, allowed
-from dispatcher.operators.quarantine.rules import is_entry, why_not_as_kept
+from dispatcher.operators.common.text import visible
+from dispatcher.operators.quarantine.rules import (
+    Difference,
+    differences,
+    identity,
+    is_entry,
+    sha256,
+    why_not_as_kept,
+)
 from dispatcher.operators.quarantine.store import Quarantine
 from sink.contract.canonical import rfc3339
 from sink.contract.exits import CommandError, ExitCode
@@ -15,7 +27,7 @@ from sink.contract.requeue import Requeued, writer
 from sink.contract.states import QuarantineResolution
 
 WHY = ("resolution", "resolved_at", "resolved_by", "resolution_reason")
-"""What is told of a row that was resolved before."""
+"""What is reported of a row that was resolved before."""
 
 
 class _RefusedAgain(Exception):
@@ -23,10 +35,10 @@ class _RefusedAgain(Exception):
 
 
 def open_among(store: Quarantine, ids: Sequence[int]) -> tuple[list[Row], list[Row]]:
-    """Return the named rows that are open, and what became of the others.
+    """Return the open ones of some rows, and the resolutions of the others.
 
-    An open row has `put_back` as well: an entry of it is written, and only its booking is missing.
-    Raises `CommandError` (nothing matched) where one is not there, or none of them is open.
+    An open row also has `put_back`: its entry is written, and only the resolution is missing.
+    Raises `CommandError` (nothing matched) for an unknown id, or when none of them is open.
     """
     rows = store.take(ids)
     resolved = [row for row in rows if row["resolution"] is not None]
@@ -38,13 +50,13 @@ def open_among(store: Quarantine, ids: Sequence[int]) -> tuple[list[Row], list[R
 
 
 def resolved_among(rows: Sequence[Row]) -> list[Row]:
-    """Return what became of those rows that are resolved."""
+    """Return the resolutions of those rows that are resolved."""
     names = ("id", *WHY)
     return [{name: row[name] for name in names} for row in rows if row["resolution"] is not None]
 
 
 def resolved_text(row: Row) -> str:
-    """Return what became of a row that is resolved, for a person."""
+    """Return how a row was resolved, for a person."""
     why = row["resolution_reason"]
     at = rfc3339(row["resolved_at"])
     return f"{row['resolution']} already, on {at} by {row['resolved_by']}" + (
@@ -53,7 +65,7 @@ def resolved_text(row: Row) -> str:
 
 
 def only_entries(rows: Sequence[Row]) -> None:
-    """Raise `CommandError` (usage) where a row was refused before it was an entry."""
+    """Raise `CommandError` (usage) for a source row, which never became an entry."""
     for row in rows:
         if not is_entry(row):
             raise CommandError(
@@ -65,13 +77,13 @@ def only_entries(rows: Sequence[Row]) -> None:
 
 
 def can_go_back(rows: Sequence[Row], texts: Mapping[int, str]) -> None:
-    """Raise `CommandError` (usage) where a row can only go back corrected, and is not."""
+    """Raise `CommandError` (usage) for a row that must be corrected first, and is not."""
     for row in rows:
         why = None if row.get("put_back") else why_not_as_kept(row)
         if why is not None and texts[row["id"]] == row["row"]:
             raise CommandError(
                 f"row {row['id']} cannot be put back as it was kept: {why}. Nothing was changed;"
-                " let its source send it again and dismiss it here, or give the whole row with"
+                " let its source send it again and dismiss it here, or give the full row with"
                 " --row FILE.",
                 ExitCode.USAGE,
             )
@@ -88,14 +100,13 @@ def put_entries(
     before: list[Row] | None = None,
     proposal: UUID | None = None,
 ) -> tuple[list[Row], list[Row]]:
-    """Write rows as entries, one after another, each locked until it is written and booked.
+    """Write rows as entries, one by one, each locked until it is written and resolved.
 
-    A text that is another decision than the kept row is written only by an approved `proposal` of
-    exactly it. Returns those that were put back and those that were refused again, each as `id`,
-    `detail`. One that somebody else resolved meanwhile is not written; it is added to `before`, the
-    second list of `open_among`, or to the refused without one. Raises `CommandError` where a row
-    cannot be written or booked, which says what was done before it, and where all were resolved
-    meanwhile.
+    A text with another decision than the kept row needs an approved `proposal` of exactly that
+    text. Returns the rows put back and those refused again, each as `id`, `detail`. A row that was
+    resolved meanwhile is not written; it is added to `before` (the second list of `open_among`), or
+    to the refused ones. Raises `CommandError` when a row cannot be written or resolved; it reports
+    what was done before. Also raises when all rows were resolved meanwhile.
     """
     store.try_audit()
     write = partial(writer(), dsn, suppress_repeats=suppress_repeats)
@@ -114,7 +125,7 @@ def put_entries(
                 with allowed(store, now, texts[number], way, proposal) as said:
                     detail = _put_back(write, now, texts[number])
                     if now["put_back"] and texts[number] == now["row"]:
-                        said["written"] = None  # What is there may be of a corrected row.
+                        said["written"] = None  # The existing entry may be of a corrected row.
                     store.resolve(
                         [number], QuarantineResolution.REQUEUED, reason, {"detail": detail, **said}
                     )
@@ -134,14 +145,14 @@ def put_entries(
 
 
 def _put_back(write: Callable[..., Iterator[Requeued]], row: Row, text: str) -> str:
-    """Write a row that nobody else can resolve, or find that it is written; returns how.
+    """Write a locked row, or find that it is written already; return how.
 
     Raises `_RefusedAgain`.
     """
     number = row["id"]
     stream = row["put_back"]
     if stream is not None and text == row["row"]:
-        # Nobody corrected it this time: the entry may be of a corrected row that is not at hand.
+        # The text is not corrected this time: the entry may be of an earlier, corrected text.
         return f"was written before in stream {stream}"
     [outcome] = write(str(row["stream"]), {number: text})
     if not outcome.written:
@@ -150,7 +161,7 @@ def _put_back(write: Callable[..., Iterator[Requeued]], row: Row, text: str) -> 
 
 
 def _stopped(error: CommandError, number: int, done: list[Row], rows: list[Row]) -> CommandError:
-    """Say what was done before something went wrong with the row `number`."""
+    """Return the error for row `number`, with what was done before it."""
     left = len(rows) - 1 - [row["id"] for row in rows].index(number)
     ids = ", ".join(str(row["id"]) for row in done)
     before = {
@@ -159,16 +170,131 @@ def _stopped(error: CommandError, number: int, done: list[Row], rows: list[Row])
     }.get(len(done), f"{len(done)} rows were put back before it (rows {ids})")
     after = f", and {left} after it {'was' if left == 1 else 'were'} not tried" if left else ""
     return CommandError(
-        f"row {number} was not booked as put back: {str(error).rstrip('.')}. {before}{after};"
+        f"row {number} was not recorded as put back: {str(error).rstrip('.')}. {before}{after};"
         " run the same command again when the cause is gone.",
         error.exit_code,
     )
 
 
 def all_resolved(rows: Sequence[Row]) -> CommandError:
-    """Say that there is nothing to do, because each of the rows is resolved."""
+    """Return the error for rows that are all resolved already."""
     return CommandError(
         "; ".join(f"row {row['id']} is {resolved_text(row)}" for row in rows)
         + ". Nothing was changed.",
         ExitCode.NOTHING_MATCHED,
+    )
+
+
+VERB = "quarantine.requeue"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """How rows go back; part of what is approved."""
+
+    suppress_repeats: bool = True
+    into: str | None = None
+    """The job's input directory; None for entries, which go to the outbox."""
+
+
+def target(number: int) -> str:
+    """Return the name of a row in the audit trail and in proposals."""
+    return f"quarantine {number}"
+
+
+def proposed(
+    store: Quarantine, rows: Sequence[Row], texts: Mapping[int, str], reason: str, way: Way
+) -> list[Row]:
+    """Propose the rows that need a second person; write nothing yet.
+
+    Returns `id`, `proposal`, `planned_by`, `approved_by`, `differs`, `approve` (the command for the
+    second person) and `apply` (the command for afterwards) of each.
+    """
+    found = []
+    for row in rows:
+        text = texts[row["id"]]
+        differs = [each._asdict() for each in differences(row, text)]
+        if not differs:
+            continue
+        detail = {
+            "text": text,
+            "sha256": sha256(text),
+            "kept_sha256": sha256(row["row"]),
+            "differs": differs,
+            "suppress_repeats": way.suppress_repeats,
+            "into": way.into,
+        }
+        made = store.propose(VERB, target(row["id"]), detail, reason)
+        short = made["id"].hex[:8]
+        command = f"holdfast quarantine requeue {row['id']} --proposal {short} --reason TEXT"
+        found.append(
+            {
+                "id": row["id"],
+                "proposal": made["id"],
+                "planned_by": made["actor"],
+                "approved_by": made["approved_by"],
+                "differs": differs,
+                "approve": f"holdfast proposal approve {short} --reason TEXT",
+                "apply": command,
+            }
+        )
+    return found
+
+
+def planned(store: Quarantine, id_: UUID, number: int) -> tuple[str, Way]:
+    """Return the text that a proposal would put back for a row, and how.
+
+    Raises `CommandError` for a proposal of something else.
+    """
+    row = store.proposal(id_)
+    if (row["verb"], row["target"]) != (VERB, target(number)):
+        raise CommandError(
+            f"proposal {id_.hex[:8]} is of {row['verb']} of {row['target']}, and not of row"
+            f" {number}. Nothing was changed; see `holdfast proposal show {id_.hex[:8]}`."
+        )
+    detail = row["detail"]
+    way = Way(suppress_repeats=detail["suppress_repeats"], into=detail["into"])
+    return detail["text"], way
+
+
+@contextmanager
+def allowed(
+    store: Quarantine, row: Row, text: str, way: Way, proposal: UUID | None
+) -> Iterator[Row]:
+    """Yield the audit detail of a text that may be written for a locked row.
+
+    Raises `CommandError` for another decision without an approved proposal of exactly this text.
+    """
+    said: Row = {"kept": identity(row, row["row"]), "written": identity(row, text)}
+    if proposal is None:
+        differs = differences(row, text)
+        if differs:
+            raise _by_hand(row, differs)
+        yield said
+        return
+    with store.applying(proposal, VERB, target(row["id"])) as plan:
+        detail = plan["detail"]
+        exactly = (sha256(text), sha256(row["row"]), way.suppress_repeats, way.into)
+        names = ("sha256", "kept_sha256", "suppress_repeats", "into")
+        if exactly != tuple(detail[name] for name in names):
+            raise CommandError(
+                f"this is not what was approved: proposal {proposal.hex[:8]} has another text or"
+                " other options. Nothing was changed; see `holdfast proposal show"
+                f" {proposal.hex[:8]}`."
+            )
+        yield {
+            **said,
+            "proposal": proposal,
+            "planned_by": plan["actor"],
+            "approved_by": plan["approved_by"],
+        }
+
+
+def _by_hand(row: Row, differs: Sequence[Difference]) -> CommandError:
+    names = ", ".join(each.member for each in differs)
+    return CommandError(
+        f"the corrected row {row['id']} is another decision than the kept one ({names}), which"
+        " needs a second person. Nothing was changed; propose it with `holdfast quarantine requeue"
+        f" {row['id']} --row FILE --reason TEXT`.",
+        ExitCode.FAILED,
     )

@@ -1,11 +1,24 @@
-"""What can be done with a row of the quarantine: judged by its reason and its text alone."""
+"""What can be done with a quarantined row, and whether a corrected one is the same decision. Pure.
 
+What cannot be read in the kept row cannot be compared, so a person decides. Receivers act on
+`data`, so one person alone corrects only its numbers that have no canonical form.
+"""
+
+import hashlib
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
 
 from dispatcher.operators.dead_letters.rules import Advice
+from sink.contract.canonical import (
+    DEPTH_MAX,
+    INTEGER_MAX,
+    NotCanonical,
+    canonical_json,
+    rfc3339,
+)
 from sink.contract.states import QuarantineReason
 
 ENTRY_REASONS = frozenset(
@@ -19,22 +32,22 @@ ENTRY_REASONS = frozenset(
         QuarantineReason.FUTURE_DATED,
     }
 )
-"""Reasons of rows that were refused as entries; all others are of rows of a source."""
+"""Reasons of rows that the sink refused as entries; all others are of source rows."""
 
-# How the quarantine writes a byte that is not UTF-8 into the JSON text of an entry.
+# The form in which the quarantine keeps a byte that is not UTF-8 in the JSON text of an entry.
 _STANDS_FOR_A_BYTE = re.compile(r"\\\\x[89a-f][0-9a-f]")
 
 
 def is_entry(row: Mapping[str, Any]) -> bool:
-    """Return whether the sink refused the row, and not the job that read a source."""
+    """Return whether the sink refused the row, rather than the job that read the source."""
     return row["reason"] in ENTRY_REASONS
 
 
 def why_not_as_kept(row: Mapping[str, Any]) -> str | None:
-    """Return why the text that was kept cannot be put back as it is; None when it can."""
+    """Return why the kept text cannot be put back unchanged; None when it can."""
     text = row["row"]
     if _is_cut(text):
-        return "it was too long to be kept whole, and only its beginning is there"
+        return "it was too long to be kept in full, and only its beginning is stored"
     if is_entry(row):
         if _STANDS_FOR_A_BYTE.search(text):
             return "it held bytes that are not UTF-8, and its text only describes them"
@@ -44,11 +57,11 @@ def why_not_as_kept(row: Mapping[str, Any]) -> str | None:
 
 
 def what_helps(row: Mapping[str, Any]) -> list[Advice]:
-    """Return what can be done about an open row of `quarantine_take.sql`."""
+    """Return the advice for an open row of `quarantine/take.sql`."""
     number = row["id"]
     put_back = Advice(
         f"holdfast quarantine requeue {number} --row FILE --reason TEXT",
-        "puts the row of FILE back, corrected: `holdfast quarantine export` writes what to correct",
+        "puts the corrected row of FILE back: `holdfast quarantine export` writes what to correct",
     )
     if not is_entry(row):
         put_back = Advice(
@@ -72,3 +85,181 @@ def _is_cut(text: str) -> bool:
     except ValueError:
         return False
     return isinstance(kept, dict) and kept.keys() == {"cut", "bytes", "beginning"}
+
+
+ENTRY_MEMBERS: Final = ("subject", "type", "key", "occurred_at")
+SOURCE_MEMBERS: Final = ("merchant_id", "event_id", "occurred_at")
+"""Members that identify the decision, or the event, of a row."""
+
+READ_MEMBERS: Final = ("type", "amount_minor", "currency")
+"""Other members that the job reads of an event: compared if readable in the kept row."""
+
+TIME: Final = "occurred_at"
+FREES: Final = {
+    QuarantineReason.MISSING_TIME: TIME,
+    QuarantineReason.BAD_TIME: TIME,
+    QuarantineReason.TIME_OUT_OF_RANGE: TIME,
+    QuarantineReason.FUTURE_DATED: TIME,
+    QuarantineReason.MISSING_TYPE: "type",
+    QuarantineReason.MISSING_AMOUNT: "amount_minor",
+    QuarantineReason.BAD_AMOUNT: "amount_minor",
+    QuarantineReason.AMOUNT_OUT_OF_RANGE: "amount_minor",
+    QuarantineReason.WRONG_CURRENCY: "currency",
+}
+"""Reasons that concern one member, which an operator may correct alone."""
+
+_INT64_MAX = 2**63 - 1
+# The form in which the quarantine keeps a byte that is not UTF-8, and code points that are no text.
+_NOT_TEXT = re.compile(r"\\x[89a-f][0-9a-f]|[\x00\ud800-\udfff]")
+_NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)?", re.ASCII)
+"""A source may omit the zone: the job reads such a time as UTC."""
+
+
+class Difference(NamedTuple):
+    """A member that differs in the corrected row, or that cannot be compared."""
+
+    member: str
+    kept: Any
+    """None if it cannot be read."""
+
+    given: Any
+
+
+def differences(row: Mapping[str, Any], text: str) -> list[Difference]:
+    """Return the members that make `text` a decision made by hand; none for the kept decision.
+
+    `row` is a quarantined row with its text.
+    """
+    if text == row["row"]:
+        return []
+    entry = is_entry(row)
+    kept, given = _members(row["row"]), _members(text)
+    names = [*(ENTRY_MEMBERS if entry else SOURCE_MEMBERS)]
+    if not entry:
+        names += [name for name in READ_MEMBERS if _value(name, kept) is not None]
+    free = {FREES.get(row["reason"])} | ({TIME} if _value(TIME, kept) is None else set())
+    found = [
+        Difference(name, _value(name, kept), _value(name, given))
+        for name in names
+        if name not in free and not _same(name, kept, given)
+    ]
+    return found + _of_data(kept.get("data"), given.get("data")) if entry else found
+
+
+def identity(row: Mapping[str, Any], text: str) -> dict[str, Any]:
+    """Return the text's members for the audit trail, None if unreadable, and its hash."""
+    members = _members(text)
+    names = ENTRY_MEMBERS if is_entry(row) else SOURCE_MEMBERS
+    return {**{name: _value(name, members) for name in names}, "sha256": sha256(text)}
+
+
+def sha256(text: str) -> str:
+    """Return the SHA-256 of a text in hex."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _same(name: str, kept: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+    was = _value(name, kept)
+    return was is not None and was == _value(name, given)
+
+
+def _of_data(kept: Any, given: Any) -> list[Difference]:
+    """Return the members of data that need a second person, with their values as JSON."""
+    if not (isinstance(kept, dict) and isinstance(given, dict)):
+        return [Difference("data", _json(kept), _json(given))]
+    return [
+        Difference(f"data.{name}", _json(*was), _json(*now))
+        for name in sorted(kept.keys() | given.keys())
+        for was, now in [([each[name]] if name in each else [] for each in (kept, given))]
+        if not _corrects(was, now) or _NOT_TEXT.search(name)
+    ]
+
+
+def _corrects(kept: Any, given: Any, levels: int = DEPTH_MAX) -> bool:
+    """Return whether two values differ at most in numbers without a canonical form."""
+    if levels < 0:
+        return False
+    match kept:
+        case dict():
+            return (
+                isinstance(given, dict)
+                and kept.keys() == given.keys()
+                and not any(_NOT_TEXT.search(name) for name in kept)
+                and all(_corrects(kept[name], given[name], levels - 1) for name in kept)
+            )
+        case list():
+            return (
+                isinstance(given, list)
+                and len(kept) == len(given)
+                and all(_corrects(*each, levels - 1) for each in zip(kept, given, strict=True))
+            )
+        case str():
+            return kept == given and not _NOT_TEXT.search(kept)
+        case float() | int() if isinstance(kept, float) or abs(kept) > INTEGER_MAX:
+            return _is_number(given)
+        case _:
+            return type(kept) is type(given) and bool(kept == given)
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, str):
+        return _NUMBER.fullmatch(value) is not None
+    return type(value) in (int, float)
+
+
+def _json(*value: Any) -> str | None:
+    """Return one value as JSON; None without one, or without a canonical form."""
+    try:
+        return canonical_json(*value).decode() if value else None
+    except NotCanonical:
+        return None
+
+
+def _value(name: str, members: Mapping[str, Any]) -> Any:
+    """Return a member in a normal form for comparison; None if unreadable."""
+    value = members.get(name)
+    match value:
+        case str() if name == TIME:
+            return _moment(value)
+        case str() if name not in ("key", "amount_minor") and value and not _NOT_TEXT.search(value):
+            return value
+        case int() if name == "amount_minor" and not isinstance(value, bool):
+            return value if abs(value) <= _INT64_MAX else None
+        case list() if name == "key" and value and all(_is_part(each) for each in value):
+            return value
+        case _:
+            return None
+
+
+def _is_part(value: Any) -> bool:
+    return isinstance(value, str) and not _NOT_TEXT.search(value)
+
+
+def _moment(text: str) -> str | None:
+    if not _MOMENT.fullmatch(text):
+        return None
+    try:
+        moment = datetime.fromisoformat(text.upper())
+        return rfc3339(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    except (ValueError, OverflowError):
+        return None
+
+
+def _members(text: str) -> dict[str, Any]:
+    """Return the members of a JSON object; none for other text, or a cut one."""
+    try:
+        value = json.loads(text, object_pairs_hook=_once)
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(value, dict) or value.keys() == {"cut", "bytes", "beginning"}:
+        return {}
+    return value
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        # Parsers differ in which of the two they take.
+        raise ValueError("a member twice")
+    return members

@@ -1,4 +1,4 @@
-"""Rows that were set aside: finding them, and recording what an operator did about them."""
+"""Quarantined rows: reads, and the resolutions of operators."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -6,14 +6,10 @@ from dataclasses import asdict, dataclass
 
 import psycopg
 
-from dispatcher.operators.common.session import Row, actor, cause, operator_connection
-from dispatcher.operators.common.statements import statement
+from dispatcher.operators.common.session import Row, actor, cause
 from dispatcher.operators.proposals.store import Proposals
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import QuarantineReason, QuarantineResolution
-
-ROWS_AT_A_TIME = 200
-"""That an export holds in memory; a row is at most 64 KiB."""
 
 ACTIONS = {
     QuarantineResolution.REQUEUED: "quarantine.requeue",
@@ -23,24 +19,24 @@ ACTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which rows a command is about; None means any."""
+    """A filter of rows; None means any."""
 
     stream: str | None = None
     reason: QuarantineReason | None = None
     open: bool = True
-    """Only rows that nobody has resolved."""
+    """Only unresolved rows."""
 
     resolved: bool = False
-    """Only rows that somebody has resolved."""
+    """Only resolved rows."""
 
 
 class Quarantine(Proposals):
-    """The quarantine; use `quarantine(dsn)` to get it."""
+    """Reads and resolves quarantined rows."""
 
     def newest(self, wanted: Filter, *, limit: int, before: int | None = None) -> list[Row]:
-        """Return rows without their texts, the newest first, all with numbers below `before`.
+        """Return rows without texts, the newest first, all with ids below `before`.
 
-        Raises `CommandError` (nothing matched) where no stream has the name that is wanted.
+        Raises `CommandError` (nothing matched) for an unknown stream.
         """
         if wanted.stream is not None:
             self._known_stream(wanted.stream)
@@ -49,26 +45,17 @@ class Quarantine(Proposals):
 
     @contextmanager
     def export(self, wanted: Filter) -> Iterator[tuple[int, Iterator[Row]]]:
-        """Yield how many rows there are, and these with their texts, the oldest first.
+        """Yield the count of rows, and these with texts, the oldest first.
 
-        Raises `CommandError` (nothing matched) where no stream has the name that is wanted.
+        Raises `CommandError` (nothing matched) for an unknown stream.
         """
         if wanted.stream is not None:
             self._known_stream(wanted.stream)
-        with self._connection.transaction():
-            self._connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            parameters = asdict(wanted)
-            count = self._one("quarantine/count", parameters)["count"]
-            with self._connection.cursor("holdfast_export") as cursor:
-                cursor.itersize = ROWS_AT_A_TIME
-                cursor.execute(statement("quarantine/export"), parameters)
-                yield count, iter(cursor)
+        with self._export("quarantine/count", "quarantine/export", asdict(wanted)) as found:
+            yield found
 
     def take(self, ids: Sequence[int]) -> list[Row]:
-        """Return the named rows with their texts.
-
-        Raises `CommandError` (nothing matched) unless all of them are there.
-        """
+        """Return rows with texts; raises `CommandError` (nothing matched) for an unknown id."""
         rows = self._all("quarantine/take", {"ids": list(ids)})
         missing = sorted(set(ids) - {row["id"] for row in rows})
         if missing:
@@ -80,21 +67,19 @@ class Quarantine(Proposals):
         return self._with_reasons(rows)
 
     def _with_reasons(self, rows: list[Row]) -> list[Row]:
-        """Add `resolution_reason`: what was said when the row was resolved, else None."""
+        """Add `resolution_reason`: the reason of the resolution, else None."""
         targets = [f"quarantine {row['id']}" for row in rows if row["resolution"] is not None]
-        given = {"targets": targets, "actions": list(ACTIONS.values())}
-        said = self._all("quarantine/reasons", given) if targets else []
-        reasons = {row["target"]: row["reason"] for row in said}
+        reasons = self._reasons(targets, list(ACTIONS.values()))
         return [
             {**row, "resolution_reason": reasons.get(f"quarantine {row['id']}")} for row in rows
         ]
 
     @contextmanager
     def alone(self, ids: Sequence[int]) -> Iterator[list[Row]]:
-        """Let nobody else resolve rows while the block puts them back and resolves them.
+        """Lock rows while the block puts them back and resolves them.
 
-        Yields what they are now, as `take` does. Raises `CommandError` for what the database
-        refuses: nothing of the block is booked then.
+        Yields them as `take` does. Raises `CommandError` for errors of the database: no resolution
+        of the block is recorded then.
         """
         try:
             with self._transaction():
@@ -102,14 +87,14 @@ class Quarantine(Proposals):
                 yield self._with_reasons(self._all("quarantine/take", {"ids": list(ids)}))
         except psycopg.Error as error:
             raise CommandError(
-                f"the database refused: {cause(error)}. Nothing of it was booked: the same command"
-                " books what is written, and writes nothing twice."
+                f"the database refused: {cause(error)}. No resolution was recorded: the same"
+                " command records what is written, and writes nothing twice."
             ) from None
 
     def put_back(self, ids: Sequence[int]) -> dict[int, str]:
-        """Return which of the named rows have an entry in the outbox, each with its stream there.
+        """Return which of the rows have an entry in the outbox, by id, with the entry's stream.
 
-        It stays true for those that nobody else can resolve meanwhile.
+        For locked rows this stays true.
         """
         return {
             row["id"]: row["stream"] for row in self._all("quarantine/put_back", {"ids": list(ids)})
@@ -122,9 +107,9 @@ class Quarantine(Proposals):
         reason: str,
         detail: Row | None = None,
     ) -> list[int]:
-        """Mark the open ones among the named rows, each with its audit row; returns their ids.
+        """Resolve the open ones of the rows, each with its audit row; return their ids.
 
-        Raises `CommandError` where one is to be dismissed of which an entry was written.
+        Raises `CommandError` for the dismissal of a row whose entry was written.
         """
         with self._transaction():
             if resolution is QuarantineResolution.DISMISSED:
@@ -139,20 +124,13 @@ class Quarantine(Proposals):
         return done
 
     def _only_unwritten(self, ids: Sequence[int]) -> None:
-        """Lock rows, and raise `CommandError` where an open one has an entry in the outbox."""
+        """Lock rows, and raise `CommandError` for an open one with an entry in the outbox."""
         locked = self._all("quarantine/lock", {"ids": list(ids)})
         written = self.put_back([row["id"] for row in locked if row["resolution"] is None])
         if written:
             each = "; ".join(
-                f"row {number} was put back already, in stream {stream}, and only its booking is"
-                f" missing: `holdfast quarantine requeue {number} --reason TEXT` books it"
+                f"row {number} was put back already, in stream {stream}, and only its resolution is"
+                f" missing: `holdfast quarantine requeue {number} --reason TEXT` records it"
                 for number, stream in written.items()
             )
             raise CommandError(f"{each}. Nothing was changed.")
-
-
-@contextmanager
-def quarantine(dsn: str | None) -> Iterator[Quarantine]:
-    """Connect in the operator's role; raises `CommandError` when that is not possible."""
-    with operator_connection(dsn) as connection:
-        yield Quarantine(connection)

@@ -1,4 +1,4 @@
-"""The other side of a comparison: a receiver's inbox, read in its own database. Reads only."""
+"""The other side of a comparison: a receiver's inbox, in its own database. Reads only."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,16 +29,16 @@ class InboxTables:
         self._schema = schema
 
     def known(self, keys: Sequence[str]) -> dict[str, There]:
-        """Return what the inbox knows of `keys`, without those that it does not know."""
+        """Return what the inbox knows of `keys`; unknown ones are left out."""
         with self._transaction() as cursor:
             cursor.execute(self._statement("receipts/inbox_known"), {"keys": list(keys)})
             return {row["key"]: _there(row) for row in cursor}
 
     def received(self, wanted: Wanted) -> Iterator[list[There]]:
-        """Yield every key that was dealt with first in the time, `PAGE` at once, in no order.
+        """Yield every key that was first processed in the time range, `PAGE` at once, unordered.
 
-        Through a cursor and not page by page: an inbox that has no index on its times is then read
-        once, and not once for each page.
+        Through a cursor and not page by page: an inbox without an index on its times is then
+        scanned once, not once for each page.
         """
         times = {"since": wanted.since, "until": wanted.until, "subject": wanted.subject}
         with self._transaction(), self._connection.cursor("holdfast_receipts") as cursor:
@@ -47,7 +47,7 @@ class InboxTables:
                 yield [_there(row) for row in rows]
 
     def disordered(self, wanted: Wanted) -> Iterator[tuple[There, int]]:
-        """Yield what was applied in the time after a later one of its subject, and its sequence."""
+        """Yield what was applied after a later entry of its subject, with that one's sequence."""
         times = {"since": wanted.since, "until": wanted.until}
         with self._transaction(), self._connection.cursor("holdfast_order") as cursor:
             cursor.execute(self._statement("receipts/inbox_disordered"), times)
@@ -66,10 +66,10 @@ class InboxTables:
 
 @contextmanager
 def inbox_tables(dsn: str, schema: str) -> Iterator[InboxTables]:
-    """Connect to a receiver's database, for reading alone.
+    """Connect to a receiver's database, read-only.
 
-    Raises `CommandError` when that is not possible; what the database refuses inside the block is
-    one too. The DSN is never part of a message.
+    Raises `CommandError` when that is not possible, and for errors of the database inside the
+    block. No message contains the DSN.
     """
     with _connect(dsn) as connection:
         connection.read_only = True
@@ -82,8 +82,8 @@ def inbox_tables(dsn: str, schema: str) -> Iterator[InboxTables]:
             ) from None
         except psycopg.Error as error:
             raise CommandError(
-                f"the receiver's database did not answer: {_cause(error)}. What was compared so far"
-                " is no result; nothing was changed on either side. Try again."
+                f"the receiver's database did not answer: {_cause(error)}. The comparison is not"
+                " complete; nothing was changed on either side. Try again."
             ) from None
 
 
@@ -91,7 +91,7 @@ def _connect(dsn: str) -> psycopg.Connection[Row]:
     try:
         conninfo_to_dict(dsn)
     except psycopg.Error:
-        # libpq quotes what it could not read, which may be a piece of the password.
+        # libpq quotes the part that it cannot read, which may belong to the password.
         raise CommandError(
             "--receiver cannot be read: expected postgresql://user@host/database,"
             " 'host=... dbname=...', or env:VAR with one of them. Nothing was compared.",
@@ -113,7 +113,7 @@ def _connect(dsn: str) -> psycopg.Connection[Row]:
 
 
 def _cause(error: psycopg.Error) -> str:
-    # libpq repeats itself once per address; the first line holds the cause
+    # libpq writes a line for each address; the first one holds the cause.
     return (redact(str(error)).strip().splitlines() or [type(error).__name__])[0]
 
 

@@ -1,4 +1,4 @@
-"""What was sent, compared with what was applied: one entry on both sides at a time.
+"""What was sent, compared with what was applied: one entry on both sides at a time. Pure.
 
 `Here` is what this outbox knows of an entry, `There` what its receiver knows of the same key.
 """
@@ -12,11 +12,11 @@ from dispatcher.shared.value import value
 from sink.contract.wire import ReceiptOutcome
 
 IN_FLIGHT = "in_flight"
-"""What stands for the outcome of an entry that is being sent for the first time."""
+"""The outcome of an entry whose first request is in flight."""
 
 
 class Finding(StrEnum):
-    """What a comparison can say about one key; `MEANING` has the sentences."""
+    """The findings about one key; `MEANING` explains each."""
 
     AGREED = "agreed"
     NEITHER = "neither"
@@ -36,50 +36,49 @@ MEANING = {
     Finding.AGREED: "Delivered here and applied there, as the receipt says.",
     Finding.NEITHER: "Tried and not delivered, and unknown there: it was not applied.",
     Finding.MISSING_THERE: (
-        "Delivered here, and the receiver does not know the key: it lost it, as after a restored"
-        " backup, or forgot it. If it lost it, deliver it again: its key keeps it from acting"
-        " twice."
+        "Delivered here, and the receiver does not know the key: it lost the key, as after a"
+        " restored backup, or no longer keeps it. If it lost the key, deliver the entry again: the"
+        " key keeps it from acting twice."
     ),
     Finding.OTHER_BODY: (
         "The receiver has this key with another body. Somebody else signs with this secret, or one"
         " of the two databases was changed by hand: compare both bodies before anything is sent."
     ),
     Finding.OTHER_OUTCOME: (
-        "The receipt does not say what the receiver's table says. One of them was changed since:"
-        " the receipt is signed, so believe it, and find out what happened to the table."
+        "The receipt and the receiver's table contradict each other. The receipt is signed, so"
+        " trust it, and find out what happened to the table."
     ),
     Finding.OTHER_TIME: (
-        "The receipt names another time than the receiver's table: the key was dealt with twice, as"
-        " after a restored backup and a repeat. Look whether the action happened twice."
+        "The receipt has another time than the receiver's table: the key was processed twice, as"
+        " after a restored backup and a repeat. Check whether the action happened twice."
     ),
     Finding.STALE_THERE: (
-        "Delivered here, and refused there as stale: it was not applied. The receiver had dealt"
-        " with the same or a higher sequence of the subject, and nothing that was sent from here"
-        " explains that: another outbox sends there too, or the sequences of this one began again,"
-        " as in a new or restored database. What follows is refused too, until the sequences are"
-        " higher. Look what the receiver has for the subject, and correct it there."
+        "Delivered here, and refused there as stale: it was not applied. The receiver had processed"
+        " the same or a higher sequence of the subject, and nothing sent from here explains that:"
+        " another outbox sends there too, or the sequences of this one began again, as in a new or"
+        " restored database. Later entries are refused too, until their sequences are higher. Check"
+        " the receiver's state of the subject, and correct it there."
     ),
     Finding.OVERTAKEN: (
-        "Delivered here, and refused there as stale, as it has to be: a later decision of the"
-        " subject was sent from here before, or this one had been applied already. So it is after a"
-        " skip, a redelivery, or without order. Nothing needs to be done."
+        "Delivered here, and correctly refused there as stale: a later decision of the subject was"
+        " sent before, or this one had been applied already. This happens after a skip, a"
+        " redelivery, or without order. No action needed."
     ),
     Finding.UNDELIVERED_HERE: (
-        "Dealt with there, and not known here: the answer was lost, or is under way. It is sent"
-        " again and answered as it was then; only a dead letter waits for a person."
+        "Processed there, and not known here as delivered: the answer was lost, or is in flight. It"
+        " is sent again and gets the same answer; only a dead letter waits for a person."
     ),
     Finding.NO_RECEIPT: (
-        "Delivered here, without a receipt that proves it. Nothing needs to be done; a receiver"
-        " that answers with receipts can be held to its word."
+        "Delivered here, without a receipt that proves it. No action needed; with receipts the"
+        " receiver's answers can be verified."
     ),
     Finding.ONLY_THERE: (
-        "The receiver dealt with a key that this outbox never had: another outbox sends there too,"
-        " or this one was restored from a backup. If neither is so, the secret is in other hands:"
-        " rotate it."
+        "The receiver processed a key that this outbox never had: another outbox sends there too,"
+        " or this one was restored from a backup. Otherwise the secret is compromised: rotate it."
     ),
     Finding.PRUNED_HERE: (
-        "Delivered here, but the day of the entry was dropped and there is no receipt: nothing is"
-        " left to compare."
+        "Delivered here, but the partition of the entry was dropped and there is no receipt:"
+        " nothing is left to compare."
     ),
 }
 """What each finding means, and what to do."""
@@ -93,14 +92,14 @@ NEEDS_A_PERSON = frozenset(
         Finding.STALE_THERE,
     }
 )
-"""What does not mend itself and is not explained by a receiver without receipts."""
+"""Findings that do not resolve by themselves and that missing receipts do not explain."""
 
 NO_DIFFERENCE = frozenset({Finding.AGREED, Finding.NEITHER})
 
 
 @value
 class Proof:
-    """What a proven receipt says. `applied_at` is the receiver's text, letter by letter."""
+    """The content of a verified receipt. `applied_at` is the receiver's text, unchanged."""
 
     outcome: ReceiptOutcome
     applied_at: str
@@ -110,9 +109,9 @@ class Proof:
 class Here:
     """An entry that was sent, or is being sent, to an endpoint.
 
-    `key` is None where the entry's day was dropped and no receipt names it. `body_sha256` is None
-    where the entry is gone or the body is not asked about. `last` is the outcome of the attempt
-    that counts: the delivered one where there is one.
+    `key` is None when the entry's partition was dropped and no receipt names it. `body_sha256` is
+    None when the entry is gone or bodies are not compared. `last` is the outcome of the decisive
+    attempt: the delivered one, else the newest.
     """
 
     key: str | None
@@ -126,7 +125,7 @@ class Here:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A key on which the two sides do not agree, as each of them has it."""
+    """A key on which the two sides differ, with the record of each."""
 
     finding: Finding
     here: Here | None
@@ -134,7 +133,7 @@ class Difference:
 
     @property
     def key(self) -> str | None:
-        """The key, where one of the sides can still name it."""
+        """The key, if one of the sides still has it."""
         return (self.there.key if self.there else None) or (self.here.key if self.here else None)
 
 
@@ -143,12 +142,12 @@ class Tally:
     """Counts of everything that was compared, and the first differences of each kind."""
 
     limit: int
-    """How many differences of each kind are kept."""
+    """Maximum number of kept differences of each kind."""
     delivered: int = 0
     undelivered: int = 0
     findings: Counter[Finding] = field(default_factory=Counter)
     receipts: Counter[ReceiptOutcome] = field(default_factory=Counter)
-    """Of what was delivered, by what the receipt says."""
+    """Deliveries by the outcome in their receipt."""
     kept: dict[Finding, list[Difference]] = field(default_factory=dict)
 
     def sent(self, here: Here) -> None:
@@ -159,7 +158,7 @@ class Tally:
             self.receipts[here.proof.outcome] += 1
 
     def found(self, finding: Finding, here: Here | None, there: There | None) -> None:
-        """Count a finding, and keep it if it is one of the first differences of its kind."""
+        """Count a finding, and keep it if it is among the first differences of its kind."""
         self.findings[finding] += 1
         if finding not in NO_DIFFERENCE:
             kept = self.kept.setdefault(finding, [])
@@ -178,14 +177,14 @@ class Tally:
 
     @property
     def differences(self) -> list[Difference]:
-        """What was kept, kind by kind in the order of `Finding`."""
+        """The kept differences, in the order of `Finding`."""
         return [each for finding in Finding for each in self.kept.get(finding, [])]
 
 
 def called_stale(here: Here, there: There | None) -> bool:
     """Return whether a delivered entry was not applied because it was stale.
 
-    The receiver's table says so or, where it is not asked, the receipt.
+    By the receiver's table or, without one, by the receipt.
     """
     if not here.delivered:
         return False
@@ -195,18 +194,15 @@ def called_stale(here: Here, there: There | None) -> bool:
 
 
 def stale_finding(*, overtaken: bool) -> Finding:
-    """Return what is said of an entry that was stale.
-
-    `overtaken` where what was sent from here before explains it.
-    """
+    """Return the finding for a stale entry; `overtaken` if earlier requests explain it."""
     return Finding.OVERTAKEN if overtaken else Finding.STALE_THERE
 
 
 def compare(here: Here, there: There | None, *, overtaken: bool = False) -> Finding:
-    """Return what the two sides say about an entry of this side.
+    """Return the finding about an entry of this side; `overtaken` as in `stale_finding`.
 
-    What weighs more comes first: a receiver that lost a key, then another body, then words, then a
-    decision that was not applied; `overtaken` as in `stale_finding`.
+    The gravest comes first: a lost key, another body, a contradicting receipt, a decision that was
+    not applied.
     """
     if not here.delivered:
         return Finding.NEITHER if there is None else _body_or(Finding.UNDELIVERED_HERE, here, there)
@@ -214,7 +210,7 @@ def compare(here: Here, there: There | None, *, overtaken: bool = False) -> Find
         return Finding.PRUNED_HERE
     if there is None:
         return Finding.MISSING_THERE
-    found = _words(here.proof, there)
+    found = _receipt_finding(here.proof, there)
     if called_stale(here, there) and found in (Finding.AGREED, Finding.NO_RECEIPT):
         found = stale_finding(overtaken=overtaken)
     return _body_or(found, here, there)
@@ -226,10 +222,10 @@ def _body_or(otherwise: Finding, here: Here, there: There) -> Finding:
     return Finding.OTHER_BODY if differ else otherwise
 
 
-def _words(proof: Proof | None, there: There) -> Finding:
+def _receipt_finding(proof: Proof | None, there: There) -> Finding:
     if proof is None:
         return Finding.NO_RECEIPT
-    # A duplicate of what was applied; the receiver's table keeps what became of it first.
+    # A duplicate of an applied entry; the receiver's table keeps the first outcome.
     said = ReceiptOutcome.APPLIED if proof.outcome is ReceiptOutcome.DUPLICATE else proof.outcome
     if said is not there.outcome:
         return Finding.OTHER_OUTCOME

@@ -1,12 +1,12 @@
-"""This side of a comparison: what was sent to an endpoint in a time, page by page. Reads only."""
+"""This side of a comparison: what was sent to an endpoint in a time range. Reads only."""
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from dispatcher.operators.common.session import OperatorSession, Row, operator_connection
+from dispatcher.operators.common.paging import Moment, moment_parameters
+from dispatcher.operators.common.session import OperatorSession, Row
 from dispatcher.operators.receipts.rules import IN_FLIGHT, Here, Proof
 from dispatcher.outbound.endpoint import EndpointRow, endpoint_of
 from sink.contract.exits import CommandError, ExitCode
@@ -15,37 +15,35 @@ from sink.contract.states import Outcome
 from sink.contract.wire import ReceiptOutcome
 
 PAGE = 4000
-"""Entries that are held in memory at a time."""
+"""Entries that are held in memory at once."""
 
 SUBJECT_MAX = 2**63 - 1
-
-Moment = datetime | timedelta
-"""A time, or how long before now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a comparison is about: `since` belongs to it, `until` does not."""
+    """The range of a comparison: `since` is included, `until` is not."""
 
     endpoint_id: int
     since: datetime
     until: datetime
     subject: str | None = None
     subject_id: int | None = None
-    """Of `subject`, where one is named."""
+    """The id of `subject`, if given."""
     hashed: bool = False
     """Whether bodies are compared too."""
 
 
 class Sent(OperatorSession):
-    """What was sent; use `sent(dsn)` to get it."""
+    """Reads what was sent."""
 
-    def keep_to_indexes(self) -> None:
-        """Let this session read alone, and by indexes alone."""
+    def _begin(self) -> None:
+        # A generic plan does not know how few partitions a time range covers.
+        self._connection.prepare_threshold = None
         self._run("receipts/settings")
 
     def endpoint(self, name: str) -> EndpointRow:
-        """Return an endpoint in whatever state; raises `CommandError` when there is none."""
+        """Return an endpoint in any state; raises `CommandError` for an unknown name."""
         row = self._maybe("receipts/endpoint", {"name": name})
         if row is None:
             raise CommandError(
@@ -58,12 +56,12 @@ class Sent(OperatorSession):
     def wanted(
         self, endpoint_id: int, since: Moment, until: Moment, subject: str | None, *, hashed: bool
     ) -> Wanted:
-        """Return what to compare, with times by the database's clock.
+        """Return the range of a comparison, by the database's clock.
 
-        `until` is now at the latest. Raises `CommandError` for a subject that is not there, and for
-        a time that ends before it begins.
+        `until` is at most now. Raises `CommandError` for an unknown subject, and for a range that
+        ends before it begins.
         """
-        given = {**_moment("since", since), **_moment("until", until)}
+        given = {**moment_parameters("since", since), **moment_parameters("until", until)}
         times = self._one("common/receipts_range", given)
         if times["since"] >= times["until"]:
             raise CommandError(
@@ -76,7 +74,7 @@ class Sent(OperatorSession):
             if subject_id is None:
                 raise CommandError(
                     f"no entry was ever written for the subject {subject!r}. Nothing was compared;"
-                    " a subject is written letter by letter.",
+                    " names are compared exactly.",
                     ExitCode.NOTHING_MATCHED,
                 )
         return Wanted(
@@ -84,13 +82,13 @@ class Sent(OperatorSession):
         )
 
     def last_subject_id(self) -> int:
-        """Return the highest subject's number: where `pages` end."""
+        """Return the highest subject id, at which `pages` end."""
         return self._one("receipts/subjects", {"name": None})["id"] or 0
 
     def pages(self, wanted: Wanted) -> Iterator[tuple[int, list[Here]]]:
-        """Yield entries that were tried in the time, each once, and up to which subject's number.
+        """Yield the last subject id of a page and its entries: each that was tried in the range.
 
-        Left out is what was delivered at another time only. Bounded by `PAGE`.
+        Entries that were delivered at another time are left out. A page has at most `PAGE` entries.
         """
         first = wanted.subject_id or 0
         place = {"after_subject": first, "after_sequence": 0}
@@ -105,7 +103,7 @@ class Sent(OperatorSession):
                 return
 
     def in_flight(self, wanted: Wanted) -> list[Here]:
-        """Return entries that are being sent now, and that `pages` did not show."""
+        """Return entries that are in flight and that `pages` did not yield."""
         return [
             Here(
                 key=Key(row["key"]).text,
@@ -119,10 +117,10 @@ class Sent(OperatorSession):
         ]
 
     def overtaken(self, wanted: Wanted, stale: Sequence[tuple[str, int]]) -> set[tuple[str, int]]:
-        """Return those of `stale`, subject and sequence, that what was sent before explains.
+        """Return those of `stale` (subject and sequence) that earlier requests explain.
 
-        Either a later one of the subject had been sent when the entry was first delivered without
-        being applied, or the entry itself is known to have been applied.
+        Either a later entry of the subject had been sent before the stale answer, or the entry
+        itself is known to have been applied.
         """
         if not stale:
             return set()
@@ -138,17 +136,6 @@ class Sent(OperatorSession):
         return {row["key"] for row in self._all("receipts/strangers", {"keys": list(keys)})}
 
 
-@contextmanager
-def sent(dsn: str | None) -> Iterator[Sent]:
-    """Connect in the operator's role; raises `CommandError` when that is not possible."""
-    with operator_connection(dsn) as connection:
-        # A generic plan does not know how few days a time reaches over.
-        connection.prepare_threshold = None
-        store = Sent(connection)
-        store.keep_to_indexes()
-        yield store
-
-
 def _bound(wanted: Wanted) -> Row:
     return {
         "endpoint_id": wanted.endpoint_id,
@@ -158,11 +145,6 @@ def _bound(wanted: Wanted) -> Row:
         "first_subject": wanted.subject_id or 0,
         "last_subject": SUBJECT_MAX if wanted.subject_id is None else wanted.subject_id,
     }
-
-
-def _moment(name: str, moment: Moment) -> Row:
-    span = moment if isinstance(moment, timedelta) else None
-    return {name: None if span is not None else moment, f"{name}_span": span}
 
 
 def _here(row: Row) -> Here:

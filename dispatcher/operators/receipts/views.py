@@ -1,4 +1,4 @@
-"""What a comparison with a receiver found."""
+"""The result of a comparison with a receiver, as JSON."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from sink.contract.wire import ReceiptOutcome
 
 PROOFS = (ReceiptOutcome.APPLIED, ReceiptOutcome.DUPLICATE, ReceiptOutcome.STALE)
 OF_RECEIPTS_ALONE = (Finding.STALE_THERE, Finding.OVERTAKEN, Finding.NO_RECEIPT)
-"""What can be found where no receiver is asked."""
+"""The findings that are possible without a query to the receiver."""
 
 
 def as_rows(endpoint: str, wanted: Wanted, side: str | None, tally: Tally) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def as_rows(endpoint: str, wanted: Wanted, side: str | None, tally: Tally) -> di
 
 
 def findings_of(side: str | None) -> tuple[Finding, ...]:
-    """Return what can be found with this other side: `database`, `inquiry`, or None for none."""
+    """Return the possible findings by the other side: `database`, `inquiry`, or None."""
     return tuple(Finding) if side else OF_RECEIPTS_ALONE
 
 
@@ -65,12 +65,12 @@ def _row(difference: Difference) -> dict[str, Any]:
 
 
 def subject_of(difference: Difference) -> str | None:
-    """Return the subject, as the side that knows the key has it."""
+    """Return the subject, from a side that knows the key."""
     side = difference.here or difference.there
     return side.subject if side else None
 
 
 def sequence_of(difference: Difference) -> int | None:
-    """Return the sequence, as the side that knows the key has it."""
+    """Return the sequence, from a side that knows the key."""
     side = difference.here or difference.there
     return side.sequence if side else None

@@ -1,1 +1,1 @@
-"""Reissues: a decision made again under a new key."""
+"""Reissues: a decision made again under a new key, so that the business action is repeated."""

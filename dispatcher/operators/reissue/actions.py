@@ -1,4 +1,4 @@
-"""A business action repeated under a new key: planned once for each id, and written."""
+"""Reissues: planned once for each id, and written."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -7,17 +7,17 @@ from dispatcher.operators.common.session import Row
 from dispatcher.operators.reissue.rules import batch_id_of, entry_text, parts_behind
 from dispatcher.operators.reissue.store import Reissues
 from dispatcher.operators.replays.actions import taken
-from dispatcher.operators.replays.store import ReplayStore
+from dispatcher.operators.replays.store import Replays
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
 from sink.contract.requeue import REISSUED, writer
 from sink.contract.states import ReplayState, ReplayVerb
 
 
-def planned_before(store: ReplayStore, id_: UUID, keys: Sequence[UUID], reason: str) -> Row | None:
-    """Return the reissue that was planned under this id, if one was, as `ReplayStore.show` does.
+def planned_before(store: Replays, id_: UUID, keys: Sequence[UUID], reason: str) -> Row | None:
+    """Return the reissue that was planned under this id, as `Replays.show` does, or None.
 
-    Raises `CommandError` where the id is another plan's.
+    Raises `CommandError` for the id of another plan.
     """
     try:
         row = store.show(id_)
@@ -31,22 +31,22 @@ def planned_before(store: ReplayStore, id_: UUID, keys: Sequence[UUID], reason: 
     return row
 
 
-def written_before(store: ReplayStore, id_: UUID) -> bool:
-    """Return whether all of a reissue is written; raises `CommandError` where it is none."""
+def written_before(store: Replays, id_: UUID) -> bool:
+    """Return whether all of a reissue is written; raises `CommandError` for another replay."""
     row = store.show(id_)
     if row["verb"] != ReplayVerb.REISSUE:
         raise CommandError(
-            f"replay {id_.hex[:8]} keeps its keys: it is no reissue. Nothing was changed; apply it"
-            " as a replay."
+            f"replay {id_.hex[:8]} keeps its keys: it is not a reissue. Nothing was changed; apply"
+            " it as a replay."
         )
     return bool(row["state"] == ReplayState.APPLIED)
 
 
 def write_all(dsn: str | None, store: Reissues, id_: UUID) -> list[Row]:
-    """Write what is left of a reissue; returns `key`, `new_key`, `detail`, `dead_letters` of each.
+    """Write the rest of a reissue; return `key`, `new_key`, `detail`, `dead_letters` of each.
 
-    Raises `CommandError` where one cannot be written: what was written before stands, and going on
-    (`holdfast replay apply`) writes nothing twice.
+    Raises `CommandError` when one cannot be written: earlier ones stand, and `holdfast replay
+    apply` continues without writing anything twice.
     """
     done: list[Row] = []
     left = store.left(id_)
@@ -66,7 +66,7 @@ def write_all(dsn: str | None, store: Reissues, id_: UUID) -> list[Row]:
             if not outcome.written:
                 raise CommandError(
                     f"{key.text} was not reissued: {outcome.detail}. {len(done)} before it were;"
-                    f" when the cause is gone, go on with `holdfast replay apply {id_.hex[:8]}`."
+                    f" when the cause is gone, continue with `holdfast replay apply {id_.hex[:8]}`."
                 )
             given_up = store.settle(id_, item, outcome.detail)
         done.append(

@@ -1,4 +1,4 @@
-"""A decision made anew: its key, its place in the ledger, and the entry itself. Pure."""
+"""A reissued decision: its key, its batch in the ledger, and its entry. Pure."""
 
 import json
 from collections.abc import Mapping
@@ -9,42 +9,40 @@ from sink.contract.canonical import rfc3339
 from sink.contract.key import Key
 
 NAMESPACE = "reissue/v1"
-"""What the keys of all reissued decisions begin with."""
+"""The first part of the keys of all reissued decisions."""
 
 ORDINALS_MAX = 1000
 
 
 def never_sent_again(new_key: str) -> str:
-    """Say of an entry that was reissued as `new_key` why it is not sent under its own."""
-    return (
-        f"never arrived, and was reissued as {new_key}: sent as well, the action would happen twice"
-    )
+    """Return why an entry that was reissued as `new_key` is not sent under its own key."""
+    return f"never arrived, and was reissued as {new_key}: to send both would do the action twice"
 
 
 def parts_of(key: Key, ordinal: int) -> list[str]:
-    """Return the parts of the key under which an entry is reissued for the n-th time, from 1.
+    """Return the parts of the key of an entry's Nth reissue; `ordinal` counts from 1.
 
-    They follow from the old key alone, so doing it again after a crash meets the same key.
+    They derive from the old key alone, so a repeat after a crash gets the same key.
     """
     return [NAMESPACE, key.text, str(ordinal)]
 
 
 def parts_behind(key: Key, new_key: UUID) -> list[str]:
-    """Return the parts of `new_key`, one of those under which `key` is reissued."""
+    """Return the parts of `new_key`, a key of a reissue of `key`; raises `ValueError`."""
     for ordinal in range(1, ORDINALS_MAX + 1):
         parts = parts_of(key, ordinal)
         if Key.of(parts).digest == new_key:
             return parts
-    raise ValueError(f"hf_{new_key.hex} is no key of a reissue of {key.text}")
+    raise ValueError(f"hf_{new_key.hex} is not a key of a reissue of {key.text}")
 
 
 def batch_id_of(new_key: UUID) -> int:
-    """Return the number of the batch that a reissued decision is written in: 48 bits of its key."""
+    """Return the id of the batch of a reissued decision: 48 bits of its key."""
     return new_key.int >> 80
 
 
 def entry_text(entry: Mapping[str, Any], parts: list[str]) -> str:
-    """Return the decision with a new key, as the sink reads single entries: JSON.
+    """Return the decision with a new key as JSON text, the sink's form for single entries.
 
     `entry` has subject, type, occurred_at, priority, traceparent and the body's text.
     """

@@ -1,7 +1,7 @@
-"""Decisions that are made anew under a new key: looked at, planned, approved, written, linked.
+"""Decisions made again under a new key: previewed, planned, approved, written and booked.
 
-The plan is there before anything is written, and the new key follows from the old one, so whatever
-dies in between, going on writes nothing twice.
+The plan is stored before anything is written, and the new key follows from the old one. After a
+crash at any point, going on writes nothing twice.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,34 +11,68 @@ from uuid import UUID, uuid4
 from psycopg.types.json import Jsonb
 
 from dispatcher.operators.common.person import ALONE_MAX, lacks_approval
-from dispatcher.operators.common.session import Row, actor, operator_connection, person
+from dispatcher.operators.common.session import (
+    OperatorSession,
+    Row,
+    actor,
+    person,
+)
 from dispatcher.operators.entries.rules import Stage
 from dispatcher.operators.entries.store import Entries
 from dispatcher.operators.reissue.rules import parts_of
-from dispatcher.operators.reissue.settling import ReissueSettling
 from dispatcher.operators.replays.repeats import Repeats, second_person
 from sink.contract.canonical import rfc3339
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
 from sink.contract.states import ReplayKind, ReplayState
 
+
+class ReissueSettling(OperatorSession):
+    """Records written reissues, in the caller's transaction."""
+
+    def _settle(self, id_: UUID, item: Row, detail: str) -> list[int]:
+        """Mark an entry as written and resolve the dead letters of the old one, with an audit row.
+
+        Returns the ids of these dead letters. An item that is marked already stays unchanged.
+        """
+        key, new_key = Key(item["key"]).text, Key(item["new_key"]).text
+        done = {"id": id_, "place": item["place"], "detail": detail}
+        if not self._run("reissue/settle", done).rowcount:
+            return []
+        ids = [row["id"] for row in self._all("reissue/dead", item)]
+        given = {"ids": ids, "actor": actor()}
+        self._run("dead_letters/lock", given)
+        buried = [row["id"] for row in self._all("reissue/bury", given)]
+        self._run("dead_letters/pass", {"ids": buried})
+        self._run("reissue/finish", {"id": id_})
+        said = {"new_key": new_key, "replay": id_, "dead_letters": buried}
+        self._audit("reissue", key, item["reason"], said)
+        return buried
+
+    def _settle_written(self, id_: UUID) -> bool:
+        """Record what a crashed process wrote and did not record; return whether that was all."""
+        for item in self._all("reissue/written", {"id": id_}):
+            self._settle(id_, item, "was written before, and recorded when it was cancelled")
+        return bool(self._one("common/replay_take", {"id": id_})["state"] == ReplayState.APPLIED)
+
+
 _SETTLED = (Stage.DELIVERED, Stage.DEAD, Stage.PASSED)
 
 
-def actions_of(looks: Sequence[Row]) -> int:
-    """Return how many actions are repeated: each entry at each endpoint that gets it."""
-    return sum(len(look["endpoints"]) for look in looks)
+def actions_of(previews: Sequence[Row]) -> int:
+    """Return the count of repeated actions: each entry at each endpoint that gets it."""
+    return sum(len(preview["endpoints"]) for preview in previews)
 
 
 class Reissues(Entries, ReissueSettling, Repeats):
-    """Reissues; use `reissues(dsn)` to get it. A change and its audit row commit together."""
+    """Reissues. A change and its audit row commit together."""
 
-    def look(self, key: Key) -> Row:
-        """Return an entry as `entry` does, with what a person must know before it is repeated.
+    def preview(self, key: Key) -> Row:
+        """Return an entry as `entry` does, with what a person must know before a reissue.
 
         `new_key`; `endpoints` that get it; `delivered` with receipts; `newest` of its subject;
-        `earlier` reissues. Raises `CommandError` where it is not stored, is still to be delivered
-        somewhere, is in a reissue that is not finished, or where no endpoint wants it.
+        `earlier` reissues. Raises `CommandError` for an entry that is not stored, that is still to
+        be delivered, that is in an unfinished reissue, or that no endpoint takes.
         """
         entry = self.entry(key)
         earlier = self._all("reissue/known", {"key": key.digest})
@@ -47,14 +81,14 @@ class Reissues(Entries, ReissueSettling, Repeats):
                 id_ = each["id"].hex[:8]
                 raise CommandError(
                     f"{key.text} is in reissue {id_} by {each['actor']}, which is not finished."
-                    f" Nothing was changed: go on with `holdfast replay apply {id_}`, or end it"
+                    f" Nothing was changed: continue with `holdfast replay apply {id_}`, or end it"
                     f" with `holdfast replay cancel {id_} --reason TEXT`."
                 )
-        self._over(entry)
+        self._require_settled(entry)
         endpoints = [row["name"] for row in self._all("reissue/endpoints", {"type": entry["type"]})]
         if not endpoints:
             raise CommandError(
-                f"no endpoint wants {entry['type']}, so nobody would get it. Nothing was changed;"
+                f"no endpoint takes {entry['type']}, so nobody would get it. Nothing was changed;"
                 " see `holdfast endpoint list`.",
                 ExitCode.NOTHING_MATCHED,
             )
@@ -70,26 +104,30 @@ class Reissues(Entries, ReissueSettling, Repeats):
 
     def plan(
         self,
-        looks: Sequence[Row],
+        previews: Sequence[Row],
         reason: str,
         *,
         limit: int = ALONE_MAX,
         needs_approval: bool = False,
         id_: UUID | None = None,
     ) -> UUID:
-        """Write down what is to be reissued, from `look`; nothing of it is written yet.
+        """Record a plan of reissues, from results of `preview`; write no entry yet.
 
-        It needs a second person where `needs_approval` says so, or where this person may repeat
-        more than `limit` actions in 24 hours with it, as `actions_of` counts them. Raises
-        `CommandError` where another replay has this `id_`.
+        It needs a second person with `needs_approval`, or when this person would repeat more than
+        `limit` actions (see `actions_of`) in 24 hours with it. Raises `CommandError` when another
+        replay has this `id_`.
         """
-        id_, keys, actions = id_ or uuid4(), [look["key"] for look in looks], actions_of(looks)
+        id_, keys, actions = (
+            id_ or uuid4(),
+            [each["key"] for each in previews],
+            actions_of(previews),
+        )
         with self._transaction():
             self._run("common/replay_lock")
             if self._maybe("replays/show", {"id": id_}) is not None:
                 raise CommandError(
-                    f"there is a replay {id_.hex[:8]} already. Nothing was changed; look at it with"
-                    f" `holdfast replay show {id_.hex[:8]}`."
+                    f"there is a replay {id_.hex[:8]} already. Nothing was changed; see `holdfast"
+                    f" replay show {id_.hex[:8]}`."
                 )
             needs_approval = needs_approval or self.needs_second(actions, limit, id_)
             self._run(
@@ -103,66 +141,66 @@ class Reissues(Entries, ReissueSettling, Repeats):
                     "person": person(),
                     "counts": Jsonb(
                         {
-                            "entries": len(looks),
-                            "kinds": {ReplayKind.REISSUE.value: len(looks)},
+                            "entries": len(previews),
+                            "kinds": {ReplayKind.REISSUE.value: len(previews)},
                             "needs_approval": needs_approval,
                             "repeats": actions,
                         }
                     ),
                 },
             )
-            for place, look in enumerate(looks, 1):
-                digests = {name: Key.parse(look[name]).digest for name in ("key", "new_key")}
-                self._run("reissue/add_item", {**look, **digests, "id": id_, "place": place})
-            detail = {"keys": keys, "new_keys": [look["new_key"] for look in looks]}
+            for place, each in enumerate(previews, 1):
+                digests = {name: Key.parse(each[name]).digest for name in ("key", "new_key")}
+                self._run("reissue/add_item", {**each, **digests, "id": id_, "place": place})
+            detail = {"keys": keys, "new_keys": [each["new_key"] for each in previews]}
             self._audit("reissue.plan", f"replay {id_}", reason, detail)
         return id_
 
     def left(self, id_: UUID) -> list[Row]:
-        """Return what is still to be written, an entry a row.
+        """Return what is still to be written, a row for each entry.
 
-        Raises `CommandError` where nothing may be: it is ended, lacks a second person's word, or
-        what it repeats was sent again under its own key since it was planned.
+        Raises `CommandError` for a reissue that has ended or lacks an approval, and when one of its
+        entries was sent again under its own key since the plan.
         """
         row = self._one("replays/show", {"id": id_})
-        self._planned(row)
+        self._require_planned(row)
         if lacks_approval(row):
             raise second_person(row, row["item_count"])
         left = self._all("reissue/items", {"id": id_})
         left = [{**item, "planned_at": row["created_at"]} for item in left]
         for item in left:
-            self._still(id_, item)
+            self._require_undelivered_since(id_, item)
         return left
 
     @contextmanager
     def alone(self, id_: UUID, item: Row) -> Iterator[bool]:
-        """Let nobody plan, apply or cancel a replay while the block writes and settles an item.
+        """Exclude plans, applications and cancellations while the block writes and settles an item.
 
-        Yields False where somebody else has written all of it. Raises `CommandError`, as `left`
-        does, where the item may not be written any more.
+        Yields False when another process has written everything. Raises `CommandError`, as `left`
+        does, when the item may no longer be written.
         """
         with self._transaction():
             self._run("common/replay_lock")
-            # Held to the end, so that who cancels it sees what was booked.
+            # Held to the end, so that a cancellation sees what was recorded.
             row = self._one("common/replay_take", {"id": id_})
             if row["state"] == ReplayState.APPLIED:
                 yield False
                 return
-            self._planned(row)
-            self._still(id_, item)
+            self._require_planned(row)
+            self._require_undelivered_since(id_, item)
             yield True
 
     def settle(self, id_: UUID, item: Row, detail: str) -> list[int]:
-        """Mark an entry of `left` as written, and give up what is dead of the old one.
+        """Mark an entry of `left` as written, and resolve the dead letters of the old one.
 
-        Their lanes go on. Returns the numbers of these dead letters. One that is marked already,
-        by somebody who was faster, stays as it is, without a second audit row.
+        Their lanes continue. Returns the ids of these dead letters. An item that another process
+        marked first stays unchanged, without a second audit row.
         """
         with self._transaction():
             return self._settle(id_, item, detail)
 
-    def _planned(self, row: Row) -> None:
-        """Raise `CommandError` where a reissue has ended."""
+    def _require_planned(self, row: Row) -> None:
+        """Raise `CommandError` for a reissue that has ended."""
         if row["state"] != ReplayState.PLANNED:
             id_ = row["id"].hex[:8]
             raise CommandError(
@@ -170,8 +208,8 @@ class Reissues(Entries, ReissueSettling, Repeats):
                 f" show {id_} --items`.",
             )
 
-    def _over(self, entry: Row) -> None:
-        """Raise `CommandError` where an entry is still on its way under its own key, or again."""
+    def _require_settled(self, entry: Row) -> None:
+        """Raise `CommandError` for an entry that is still, or again, sent under its own key."""
         for each in entry["delivery"]:
             if Stage(each["state"]) not in _SETTLED:
                 raise CommandError(
@@ -187,24 +225,17 @@ class Reissues(Entries, ReissueSettling, Repeats):
                 f" changed; see `holdfast replay status {id_}`."
             )
 
-    def _still(self, id_: UUID, item: Row) -> None:
-        """Raise `CommandError` where an entry is on its way again, or was delivered since."""
+    def _require_undelivered_since(self, id_: UUID, item: Row) -> None:
+        """Raise `CommandError` for an entry that is sent again, or was delivered since the plan."""
         key, planned_at = Key(item["key"]), item["planned_at"]
         entry = self.entry(key)
-        self._over(entry)
+        self._require_settled(entry)
         for each in self._all("reissue/receipts", entry):
             if each["delivered_at"] > planned_at:
                 raise CommandError(
                     f"{key.text} was delivered to {each['endpoint']!r} under its own key on"
                     f" {rfc3339(each['delivered_at'])}, after reissue {id_.hex[:8]} was planned;"
                     " with it the action would happen twice. Nothing was changed: end it with"
-                    f" `holdfast replay cancel {id_.hex[:8]} --reason TEXT`, and plan again where"
-                    " that is meant."
+                    f" `holdfast replay cancel {id_.hex[:8]} --reason TEXT`, and plan again if you"
+                    " still want it."
                 )
-
-
-@contextmanager
-def reissues(dsn: str | None) -> Iterator[Reissues]:
-    """Connect in the operator's role; raises `CommandError` when that is not possible."""
-    with operator_connection(dsn) as connection:
-        yield Reissues(connection)

@@ -1,1 +1,1 @@
-"""Replays: entries sent again under their keys, by a plan that a person approves."""
+"""Replays: entries sent again under their keys, by a plan that a person applies."""

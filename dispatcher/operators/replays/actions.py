@@ -1,17 +1,28 @@
-"""Plans of replays whose ids their callers made, so that asking twice plans once."""
+"""Plans of replays under ids that callers make, and single entries sent again under their keys.
 
+The caller's id makes planning idempotent: the same request twice plans once.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from uuid import UUID
 
 from dispatcher.operators.common.person import ALONE_MAX
 from dispatcher.operators.common.session import Row
-from dispatcher.operators.replays.filter import ReplayFilter
-from dispatcher.operators.replays.store import ReplayStore
+from dispatcher.operators.common.text import visible
+from dispatcher.operators.entries.rules import Stage
+from dispatcher.operators.entries.store import Entries
+from dispatcher.operators.reissue.rules import never_sent_again
+from dispatcher.operators.replays.rules import MEANS, ReplayFilter
+from dispatcher.operators.replays.store import Replays
+from sink.contract.canonical import rfc3339
 from sink.contract.exits import CommandError
-from sink.contract.states import ReplayState, ReplayVerb
+from sink.contract.key import Key
+from sink.contract.states import ReplayKind, ReplayState, ReplayVerb
 
 
 def planned(
-    store: ReplayStore,
+    store: Replays,
     id_: UUID,
     wanted: ReplayFilter,
     *,
@@ -21,9 +32,9 @@ def planned(
     limit: int | None = None,
     alone: int = ALONE_MAX,
 ) -> Row:
-    """Write a plan under the id that its caller made, or return the one that is there.
+    """Write a plan under the caller's id, or return the existing one with that id.
 
-    Raises `CommandError` where the plan that is there is another, and what `ReplayStore.plan` does.
+    Raises `CommandError` when the existing one is another plan, and what `Replays.plan` raises.
     """
     row = store.plan(
         wanted,
@@ -41,11 +52,10 @@ def planned(
     return row
 
 
-def applied(store: ReplayStore, id_: UUID, reason: str | None = None) -> Row:
-    """Let a plan begin, and return its `status`; one that has begun or ended by itself stays so.
+def applied(store: Replays, id_: UUID, reason: str | None = None) -> Row:
+    """Apply a plan and return its `status`; idempotent for one that is applying or applied.
 
-    The audit trail has the reason for applying it, where that is another than the plan's. Raises
-    what `ReplayStore.apply` does.
+    The audit trail gets `reason`, or the plan's reason. Raises what `Replays.apply` raises.
     """
     row = store.show(id_)
     if (row["verb"], row["state"]) != (ReplayVerb.REDELIVER, ReplayState.APPLIED):
@@ -54,8 +64,127 @@ def applied(store: ReplayStore, id_: UUID, reason: str | None = None) -> Row:
 
 
 def taken(id_: UUID) -> CommandError:
-    """Return the error for an id that something else has."""
+    """Return the error for an id of another replay."""
     return CommandError(
-        f"the id {id_} is that of another replay. Nothing was changed; make a new id for what is"
-        " another thing."
+        f"the id {id_} belongs to another replay. Nothing was changed; use a new id."
     )
+
+
+NOTHING_TO_DO = "nothing to do"
+NOT_APPLIED = "not applied"
+"""The reasons with which a plan of keys is cancelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Redelivery:
+    """A plan of keys."""
+
+    row: Row
+    """A result of `Replays.show`."""
+
+    items: list[Row]
+    """What is sent: key, subject, endpoint, kind, what_happens."""
+
+    nothing: list[Row]
+    """What stays unchanged: key, endpoint (None: no endpoint takes it), why."""
+
+
+def standing_of(store: Entries, keys: Sequence[UUID]) -> list[Row]:
+    """Return the entries; raises `CommandError` (nothing matched) if one is not stored."""
+    return [store.entry(Key(key)) for key in keys]
+
+
+def plan_of_keys(
+    store: Replays,
+    id_: UUID,
+    standing: Sequence[Row],
+    *,
+    endpoint: str | None,
+    reason: str,
+    rate: int | None,
+    outside_window: bool,
+    alone: int = ALONE_MAX,
+) -> Redelivery:
+    """Plan to send these entries again, or return the existing plan with this id.
+
+    Raises what `planned` raises.
+    """
+    keys = tuple(Key.parse(each["key"]).digest for each in standing)
+    wanted = ReplayFilter(endpoint=endpoint, keys=keys)
+    row = planned(
+        store,
+        id_,
+        wanted,
+        reason=reason,
+        rate=rate,
+        outside_window=outside_window,
+        alone=alone,
+    )
+    items = [_item(each) for each in store.items(id_, limit=row["item_count"] or 1)]
+    return Redelivery(row, items, _nothing(standing, items, endpoint, store.reissued(keys)))
+
+
+def redelivered_before(plan: Redelivery) -> bool:
+    """Return whether the plan was applied or cancelled already."""
+    return bool(plan.row["state"] != ReplayState.PLANNED)
+
+
+def _item(item: Row) -> Row:
+    return {
+        "key": Key(item["key"]).text,
+        "subject": item["subject"],
+        "endpoint": item["endpoint"],
+        "kind": item["kind"],
+        "what_happens": MEANS[ReplayKind(item["kind"])],
+    }
+
+
+def _nothing(
+    standing: Sequence[Row],
+    items: Sequence[Row],
+    endpoint: str | None,
+    reissued: Mapping[str, str],
+) -> list[Row]:
+    """Return the entries and endpoints at which nothing is done, with the reason."""
+    done = {(item["key"], item["endpoint"]) for item in items}
+    found = []
+    for entry in standing:
+        at = [each for each in entry["delivery"] if endpoint in (None, each["endpoint"])]
+        left = [each for each in at if (entry["key"], each["endpoint"]) not in done]
+        found += [
+            {
+                "key": entry["key"],
+                "endpoint": each["endpoint"],
+                "why": _why(each, reissued.get(entry["key"])),
+            }
+            for each in left
+        ]
+        if not at:
+            found.append({"key": entry["key"], "endpoint": None, "why": "no endpoint takes it"})
+    return found
+
+
+def _why(each: Row, new_key: str | None) -> str:
+    held = f" ({each['held_up']})" if each["held_up"] else ""
+    match Stage(each["state"]):
+        case Stage.UNROUTED:
+            said = "it is about to be sent for the first time"
+        case Stage.SENDING:
+            said = f"it is being sent right now, by a lease until {_at(each)}"
+        case Stage.DUE:
+            said = f"it is due at {_at(each)}, and sent in any case; see `holdfast why`"
+        case Stage.BEHIND if each["behind_sequence"] is None:
+            said = "the endpoint no longer takes its type"
+        case Stage.BEHIND:
+            said = f"it is sent in order, after sequence {each['behind_sequence']}"
+        case Stage.STOPPED:
+            said = "its lane waits for a person"
+        case Stage.DEAD | Stage.PASSED if new_key is not None:
+            said = f"it {never_sent_again(new_key)}"
+        case Stage.DELIVERED | Stage.DEAD | Stage.PASSED:
+            said = "another replay that is being applied sends it"
+    return said + held
+
+
+def _at(each: Row) -> str:
+    return visible(rfc3339(each["at"])) if each["at"] else "-"

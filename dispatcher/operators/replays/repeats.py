@@ -1,9 +1,9 @@
-"""Plans that may repeat business actions: how many one person makes alone in 24 hours.
+"""The budget of business actions that one person may repeat alone in 24 hours, and approvals.
 
-One budget for both ways: entries reissued under new keys, at each endpoint that gets them, and
-deliveries of a plan with keys that their receivers may have forgotten. By the database's clock,
-over the last 24 hours at any moment; what is planned and may still be done counts as if it were
-done now. To be asked behind `replay_lock`, so that no two plans are judged by the same budget.
+It covers entries reissued under new keys, at each endpoint that gets them, and deliveries of plans
+with keys that receivers may have forgotten. The window is the last 24 hours by the database's
+clock; plans that may still be applied count as applied now. Callers hold `replay_lock`, so that no
+two plans use the same budget.
 """
 
 from uuid import UUID
@@ -15,24 +15,24 @@ from sink.contract.states import ReplayState, ReplayVerb
 
 
 class Repeats(OperatorSession):
-    """The budget of repeated actions, and the second person's word."""
+    """The budget of repeated actions, and approvals by a second person."""
 
-    def needs_second(self, asked: int, limit: int, id_: UUID, who: str | None = None) -> bool:
-        """Return whether `asked` more actions of a person need a second one, beside plan `id_`."""
+    def needs_second(self, actions: int, limit: int, id_: UUID, who: str | None = None) -> bool:
+        """Return whether `actions` more of a person need a second one, not counting plan `id_`."""
         used = self._one("replays/repeats_used", {"person": who or person(), "id": id_})["used"]
-        return needs_approval(asked, used, limit)
+        return needs_approval(actions, used, limit)
 
     def waits(self, id_: UUID) -> bool:
         """Return whether a plan waits for a second person."""
         return lacks_approval(self._one("replays/show", {"id": id_}))
 
     def approve(self, id_: UUID, reason: str) -> None:
-        """Let a plan happen; raises `CommandError` unless a second person says so."""
+        """Approve a plan; raises `CommandError` for the person who planned it."""
         with self._transaction():
             self._run("common/replay_lock")
             self._run("common/replay_take", {"id": id_})
             row = self._one("replays/show", {"id": id_})
-            refused = _not_approved(row)
+            refused = _refusal(row)
             if refused is not None:
                 raise CommandError(f"{refused} Nothing was changed.")
             self._run("replays/approve", {"id": id_, "actor": actor()})
@@ -42,11 +42,11 @@ class Repeats(OperatorSession):
 
 
 def second_person(row: Row, actions: int) -> CommandError:
-    """Return the error of a plan that may not begin without a second person's word."""
+    """Return the error for a plan that needs the approval of a second person."""
     id_ = row["id"].hex[:8]
     return CommandError(
         f"{_verb(row)} {id_} may repeat {actions:,} actions, which needs a second person: somebody"
-        f" other than {row['actor']} says `holdfast replay approve {id_} --reason TEXT`. Nothing"
+        f" other than {row['actor']} runs `holdfast replay approve {id_} --reason TEXT`. Nothing"
         " was changed."
     )
 
@@ -55,10 +55,10 @@ def _verb(row: Row) -> str:
     return "reissue" if row["verb"] == ReplayVerb.REISSUE else "replay"
 
 
-def _not_approved(row: Row) -> str | None:
+def _refusal(row: Row) -> str | None:
     named = f"{_verb(row)} {row['id'].hex[:8]}"
     if row["verb"] != ReplayVerb.REISSUE and not row["outside_window"]:
-        return f"{named} keeps its keys, which is safe: it needs nobody's approval."
+        return f"{named} keeps its keys, which is safe: it needs no approval."
     if row["state"] != ReplayState.PLANNED:
         return f"{named} is {row['state']} already."
     if row["approved_by"] is not None:

@@ -1,13 +1,11 @@
-"""Replays as an operator has them: planned, shown, applied, watched, cancelled.
+"""Replays: planned, shown, applied, watched, cancelled.
 
-A plan is written with all of its items in one transaction. Applying judges the filter again and
-refuses what is no longer as planned; from then on dispatchers take the items
+A plan is written with all its items in one transaction. Applying evaluates the filter again and
+refuses a plan that no longer matches; then dispatchers take the items
 (`dispatcher.delivery.store.replaying`).
 """
 
-import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID, uuid4
@@ -15,22 +13,26 @@ from uuid import UUID, uuid4
 from psycopg.types.json import Jsonb
 
 from dispatcher.operators.common.person import ALONE_MAX, lacks_approval
-from dispatcher.operators.common.session import Row, actor, operator_connection, person
+from dispatcher.operators.common.session import Row, actor, person, unknown_id
 from dispatcher.operators.reissue.rules import never_sent_again
-from dispatcher.operators.reissue.settling import ReissueSettling
-from dispatcher.operators.replays.counts import drain_seconds, plan_counts
-from dispatcher.operators.replays.filter import ReplayFilter, ReplayFilterError, filter_stored
-from dispatcher.operators.replays.obstacles import obstacles
+from dispatcher.operators.reissue.store import ReissueSettling
 from dispatcher.operators.replays.repeats import Repeats, second_person
+from dispatcher.operators.replays.rules import (
+    ReplayFilter,
+    ReplayFilterError,
+    drain_seconds,
+    filter_stored,
+    obstacles,
+    plan_counts,
+)
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.failpoints import failpoint
 from sink.contract.key import Key
 from sink.contract.states import ReplayKind, ReplayState, ReplayVerb
 
 ITEMS_MAX = 1_000_000
-"""What one plan may hold: more would lock, and be looked at, for minutes."""
+"""Maximum number of items in a plan: more would hold locks for minutes."""
 
-_ID = re.compile(r"[0-9a-f]{8,32}")
 _NO_BATCH: Row = dict.fromkeys(
     ("first_batch", "last_batch", "first_written_at", "last_written_at")
 ) | {"first_batch_no": 1, "last_batch_no": 0}
@@ -38,15 +40,15 @@ _NO_BATCH: Row = dict.fromkeys(
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a filter found, as it is in the transaction's temporary table."""
+    """What a filter found, which is in the transaction's temporary table."""
 
     counts: Row
     items: int
     sha256: bytes
 
 
-class ReplayStore(ReissueSettling, Repeats):
-    """Replays; use `replays(dsn)` to get it. Every change is one transaction with its audit row."""
+class Replays(ReissueSettling, Repeats):
+    """Replays. Every change is one transaction with its audit row."""
 
     def plan(
         self,
@@ -61,11 +63,11 @@ class ReplayStore(ReissueSettling, Repeats):
     ) -> Row:
         """Write a plan and return it as `show` does.
 
-        `rate` is in items a second over all endpoints, `limit` keeps the first so many items, and
-        `outside_window` says that keys may be sent that the receiver may have forgotten: a plan
-        with such keys needs a second person beyond `alone` actions of one in 24 hours. With the
-        `id_` of a plan that is there already, that one is returned. Raises `CommandError` for a
-        filter that cannot be used (usage) or that finds nothing at all (nothing matched).
+        `rate` is items a second over all endpoints, `limit` the maximum number of items.
+        `outside_window` permits keys that the receiver may have forgotten: a plan with such keys
+        needs a second person beyond `alone` actions of one person in 24 hours. An existing plan
+        with this `id_` is returned unchanged. Raises `CommandError` for an invalid filter (usage)
+        and for one that finds nothing (nothing matched).
         """
         id_ = id_ or uuid4()
         with self._transaction():
@@ -74,7 +76,7 @@ class ReplayStore(ReissueSettling, Repeats):
             if self._maybe("replays/show", {"id": id_}) is None:
                 found = self._find(wanted, id_, limit, as_of=None)
                 if not found.counts["entries"]:
-                    self._not_reissued(wanted)
+                    self._refuse_reissued(wanted)
                     raise _nothing_found(wanted)
                 if outside_window:
                     repeats = found.items if found.counts["outside_window"] else 0
@@ -84,64 +86,47 @@ class ReplayStore(ReissueSettling, Repeats):
         return self.show(id_)
 
     def reissued(self, keys: Sequence[UUID]) -> dict[str, str]:
-        """Return the newest key under which each was decided anew, where it was."""
+        """Return the newest key of a reissue for each of `keys` that was reissued."""
         rows = self._all("replays/reissue_of_keys", {"keys": list(keys)})
         return {Key(row["key"]).text: Key(row["new_key"]).text for row in rows}
 
     def find(self, text: str) -> UUID:
-        """Return the id that `text` names, whole or by its first 8 hex digits or more.
+        """Return the id that `text` gives in full or by at least its first 8 hex digits.
 
-        Raises `CommandError`: usage, where it is no such text or names several; nothing matched.
+        Raises `CommandError`: usage for another text or an ambiguous one; nothing matched.
         """
-        digits = text.lower().replace("-", "")
-        if not _ID.fullmatch(digits):
-            raise CommandError(
-                f"{text!r} is not the id of a replay: it has 32 hex digits, of which 8 are enough."
-                " Nothing was changed; see `holdfast replay list`.",
-                ExitCode.USAGE,
-            )
-        rows = self._all("replays/named", {"digits": digits})
-        if len(rows) > 1:
-            raise CommandError(
-                f"several replays begin with {text}; nothing was changed. Give more digits, see"
-                " `holdfast replay list`.",
-                ExitCode.USAGE,
-            )
-        if not rows:
-            raise _unknown(text)
-        id_: UUID = rows[0]["id"]
-        return id_
+        return self._find_id(text, "replay", "replays/named")
 
     def show(self, id_: UUID) -> Row:
-        """Return a replay as it was planned; `counts` has what its plan found (see `_counts`).
+        """Return a replay's plan; `counts` is a result of `plan_counts`.
 
-        `obstacles` are sentences: what keeps it, now, from being sent once it is applied. Raises
-        `CommandError` (nothing matched) where there is none.
+        `obstacles` are sentences: what would prevent sending now, once it is applied. Raises
+        `CommandError` (nothing matched) for an unknown id.
         """
         row = self._maybe("replays/show", {"id": id_})
         if row is None:
-            raise _unknown(id_.hex[:8])
+            raise unknown_id("replay", id_.hex[:8])
         sha256 = row["plan_sha256"] and row["plan_sha256"].hex()
         return {**row, "plan_sha256": sha256, "obstacles": self._obstacles(row)}
 
     def list(self, *, limit: int, before: datetime | None = None) -> Sequence[Row]:
-        """Return replays, the newest first, all made before a moment if given."""
+        """Return replays, the newest first, all created before a moment if given."""
         return self._all("replays/list", {"limit": limit, "before": before})
 
     def items(self, id_: UUID, *, after: int = 0, limit: int) -> Sequence[Row]:
-        """Return items in the order in which they go, from behind the place `after` on."""
+        """Return items in sending order, after the place `after`."""
         return self._all("replays/items", {"id": id_, "after": after, "limit": limit})
 
     def overlaps(self, id_: UUID) -> Sequence[Row]:
-        """Return other replays, planned or under way, that have some of the items of a plan."""
+        """Return other replays, planned or applying, that share items with a plan."""
         return self._all("replays/overlaps_stored", {"id": id_})
 
     def status(self, id_: UUID) -> Row:
-        """Return `show` with how far it has come.
+        """Return `show` with the progress.
 
         `progress` has counts over all endpoints: items, settled, released, hastened, sent,
         delivered, failed, needless, in_flight, waiting, retrying; `endpoints` has the same for
-        each, with what keeps it from being sent to. `drain_seconds` is the least that is left.
+        each, with its obstacles. `drain_seconds` is the minimum remaining time.
         """
         shown = self.show(id_)
         rows = self._all("replays/status", {"id": id_})
@@ -154,18 +139,16 @@ class ReplayStore(ReissueSettling, Repeats):
         return {**shown, "progress": progress, "endpoints": rows, "drain_seconds": estimate}
 
     def apply(self, id_: UUID, reason: str | None = None) -> Row:
-        """Let dispatchers begin with a plan; returns it as `show` does.
+        """Release a plan to the dispatchers; return it as `show` does.
 
-        The audit trail has `reason`, or the plan's.
-
-        One that is being applied already is returned as it is. Raises `CommandError` where it is
-        ended, has nothing to send, no longer matches, or has keys that a receiver may have
-        forgotten without anybody having said that they may be sent.
+        The audit trail gets `reason`, or the plan's reason. A plan that is applying already is
+        returned unchanged. Raises `CommandError` for a plan that has ended, has nothing to send, no
+        longer matches, or has keys that a receiver may have forgotten without `outside_window`.
         """
         with self._transaction():
             self._run("replays/patience")
             self._run("common/replay_lock")
-            row = self._taken(id_)
+            row = self._locked(id_)
             if row["verb"] != ReplayVerb.REDELIVER:
                 raise CommandError(
                     f"replay {id_.hex[:8]} is a reissue: nothing was changed here; see `holdfast"
@@ -180,21 +163,21 @@ class ReplayStore(ReissueSettling, Repeats):
                         " `holdfast replay plan`."
                     )
             shown = self.show(id_)
-            counts = self._repeats(shown, self._still(shown))
+            counts = self._repeats(shown, self._forgotten_now(shown))
             self._run("replays/apply", {"id": id_, "counts": Jsonb(counts)})
             why, items = reason or shown["reason"], {"items": shown["item_count"]}
             self._audit("replay.apply", f"replay {id_}", why, items)
         return self.show(id_)
 
     def cancel(self, id_: UUID, reason: str) -> Row:
-        """End a replay that is planned or being applied; returns its `status`.
+        """Cancel a replay that is planned or applying; return its `status`.
 
-        What is in flight comes to its end and is booked. Of a reissue, what was written before it
-        died is settled as that; where it was all, the reissue is applied. Raises `CommandError`
-        where it has ended.
+        Requests in flight end and are recorded. Entries of a reissue that a crashed process wrote
+        are settled as written; if those are all, the reissue is applied. Raises `CommandError` for
+        a replay that has ended.
         """
         with self._transaction():
-            row = self._taken(id_)
+            row = self._locked(id_)
             if row["state"] not in (ReplayState.PLANNED, ReplayState.APPLYING):
                 raise CommandError(
                     f"replay {id_.hex[:8]} is {row['state']}: there is nothing to cancel. Nothing"
@@ -214,16 +197,16 @@ class ReplayStore(ReissueSettling, Repeats):
         names = list(row["counts"].get("items_at", ()))
         return [*obstacles(self._all("replays/obstacles", {"names": names}))]
 
-    def _taken(self, id_: UUID) -> Row:
+    def _locked(self, id_: UUID) -> Row:
         row = self._maybe("common/replay_take", {"id": id_})
         if row is None:
-            raise _unknown(id_.hex[:8])
+            raise unknown_id("replay", id_.hex[:8])
         return row
 
     def _find(
         self, wanted: ReplayFilter, id_: UUID, limit: int | None, as_of: datetime | None
     ) -> _Found:
-        """Judge what the filter finds, in this transaction's temporary tables."""
+        """Evaluate the filter into this transaction's temporary tables."""
         try:
             wanted.check()
         except ReplayFilterError as error:
@@ -249,8 +232,8 @@ class ReplayStore(ReissueSettling, Repeats):
         items = sum(counts["kinds"].values()) - counts["kinds"].get(ReplayKind.NOTHING.value, 0)
         if items > ITEMS_MAX:
             raise CommandError(
-                f"the filter finds {items} entries to replay, and a plan holds {ITEMS_MAX} at most."
-                " Nothing was planned: take a shorter time, or --limit."
+                f"the filter finds {items} entries to replay, and a plan holds at most {ITEMS_MAX}."
+                " Nothing was planned: use a shorter time, or --limit."
             )
         return _Found(counts, items, self._one("replays/digest")["sha256"])
 
@@ -311,8 +294,8 @@ class ReplayStore(ReissueSettling, Repeats):
         detail = {"filter": wanted.stored(), "kinds": counts["kinds"], "rate": rate}
         self._audit("replay.plan", f"replay {id_}", reason, detail)
 
-    def _not_reissued(self, wanted: ReplayFilter) -> None:
-        """Raise `CommandError` where nothing was found because it was decided anew."""
+    def _refuse_reissued(self, wanted: ReplayFilter) -> None:
+        """Raise `CommandError` when nothing was found because the keys were reissued."""
         for key, new_key in self.reissued(wanted.keys).items():
             raise CommandError(
                 f"{key} {never_sent_again(new_key)}. Nothing was planned; see"
@@ -321,9 +304,9 @@ class ReplayStore(ReissueSettling, Repeats):
             )
 
     def _repeats(self, shown: Row, forgotten: int) -> Row:
-        """Return how many actions a plan may repeat now; raises where that needs a second person.
+        """Return how many actions a plan may repeat now; raises if that needs a second person.
 
-        Keys are forgotten while a plan waits, so what was counted when it was made is not enough.
+        Receivers forget keys while a plan waits, so the counts of the plan are not enough.
         """
         if not shown["outside_window"]:
             return {}
@@ -334,10 +317,10 @@ class ReplayStore(ReissueSettling, Repeats):
             raise second_person(shown, repeats or shown["counts"]["repeats"])
         return {"repeats": repeats}
 
-    def _still(self, shown: Row) -> int:
+    def _forgotten_now(self, shown: Row) -> int:
         """Return how many entries receivers may have forgotten.
 
-        Raises `CommandError` unless the plan is still what its filter finds.
+        Raises `CommandError` when the filter no longer finds exactly the plan.
         """
         id_ = shown["id"]
         if not shown["item_count"]:
@@ -353,7 +336,7 @@ class ReplayStore(ReissueSettling, Repeats):
             taken = f" {changed['taken']} are now in another replay." if changed["taken"] else ""
             raise CommandError(
                 f"replay {id_.hex[:8]} is no longer what was planned: {changed['added']} entries"
-                f" came and {changed['missing']} went since.{taken} Nothing was sent; look again"
+                f" came and {changed['missing']} went since.{taken} Nothing was sent; plan again"
                 " with `holdfast replay plan`."
             )
         forgotten = found.counts["outside_window"]
@@ -368,8 +351,8 @@ class ReplayStore(ReissueSettling, Repeats):
 
 def _nothing_found(wanted: ReplayFilter) -> CommandError:
     where = (
-        "`holdfast why KEY` says at which endpoints an entry is wanted, and since when one takes"
-        " entries; `holdfast endpoint list` has the names."
+        "`holdfast why KEY` shows which endpoints take an entry, and from when on; `holdfast"
+        " endpoint list` has the names."
         if wanted.keys
         else "See `holdfast entries list`, and `holdfast endpoint list` for the names."
     )
@@ -377,24 +360,10 @@ def _nothing_found(wanted: ReplayFilter) -> CommandError:
     return CommandError(said, ExitCode.NOTHING_MATCHED)
 
 
-@contextmanager
-def replays(dsn: str | None) -> Iterator[ReplayStore]:
-    """Connect in the operator's role; raises `CommandError` when that is not possible."""
-    with operator_connection(dsn) as connection:
-        yield ReplayStore(connection)
-
-
 def _source(wanted: ReplayFilter) -> str:
-    """Return the statement that finds the fewest entries among which all that match are."""
+    """Return the statement with the fewest candidates for the filter."""
     if wanted.keys:
         return "replays/from_keys"
     if [each.value for each in wanted.states] == ["dead"]:
         return "replays/from_dead"
     return "replays/from_entries"
-
-
-def _unknown(text: str) -> CommandError:
-    return CommandError(
-        f"there is no replay {text}. Nothing was changed; see `holdfast replay list`.",
-        ExitCode.NOTHING_MATCHED,
-    )

@@ -1,1 +1,1 @@
-"""Streams: their batches, divergent replays, checkpoints and offsets."""
+"""Streams: their batches, diverged replays, checkpoints and offsets."""

@@ -1,47 +1,58 @@
-"""Where entries come from: streams, their batches, and replays that diverged."""
+"""Streams, their batches and diverged replays; adoption of another checkpoint."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from uuid import UUID
 
-from dispatcher.operators.common.session import OperatorSession, Row, operator_connection
-from dispatcher.operators.streams.offsets import readable_offsets
+from dispatcher.operators.common.session import OperatorSession, Row
+from dispatcher.operators.streams.rules import readable_offsets
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
 
 NEWEST_BATCHES = 5
-"""Batches that `stream` returns."""
+"""Number of batches that `stream` returns."""
 
 UNDELIVERED_MAX: Row = {"lanes": 500, "entries": 100}
-"""What is looked at for each endpoint: lanes of a kind, and entries of each."""
+"""What is scanned for each endpoint: lanes of a kind, and entries of each lane."""
 
 
-class Lineage(OperatorSession):
-    """Reads of the ledger; use `lineage(dsn)` to get one."""
+class Streams(OperatorSession):
+    """Streams and their ledgers."""
+
+    def streams(self) -> list[Row]:
+        """Return every stream with its newest batch."""
+        return self._all("streams/list")
 
     def stream(self, name: str) -> Row:
-        """Return a stream with its totals, checkpoints, newest batches and what needs a look.
+        """Return a stream with its totals, checkpoints, newest batches, backlog and quarantine.
 
-        `undelivered` is at least so much where its `complete` is false: then an endpoint has more
-        than 500 lanes of a kind behind, or 100 entries of one lane.
+        `undelivered` is a lower bound when its `complete` is false: an endpoint then has more than
+        500 waiting lanes of a kind, or 100 entries of one lane.
 
-        Raises `CommandError` (nothing matched) when there is none.
+        Raises `CommandError` (nothing matched) for an unknown stream.
         """
         found = self._stream(name)
         by_name: Row = {"stream": name}
         return {
             **found,
-            "checkpoints": self._all("streams/checkpoints", by_name),
+            "checkpoints": self.checkpoints(name),
             "newest_batches": self.batches(name, found["query_id"], limit=NEWEST_BATCHES),
             "undelivered": self._all("streams/undelivered", {**by_name, **UNDELIVERED_MAX}),
             "open_quarantine": self._all("streams/quarantined", by_name),
-            "divergences": self._all("streams/divergences", by_name),
+            "divergences": self.divergences(name),
         }
 
-    def query_id(self, stream: str, given: UUID | None) -> UUID | None:
-        """Return the checkpoint that a command means: the one given, else the adopted one.
+    def checkpoints(self, stream: str) -> list[Row]:
+        """Return the checkpoints that wrote to a stream, as `stream` does."""
+        return self._all("streams/checkpoints", {"stream": stream})
 
-        None when the stream has not adopted any. Raises `CommandError` when there is no stream.
+    def divergences(self, stream: str) -> list[Row]:
+        """Return the newest 20 replays of its batches that diverged, as `stream` does."""
+        return self._all("streams/divergences", {"stream": stream})
+
+    def query_id(self, stream: str, given: UUID | None) -> UUID | None:
+        """Return the checkpoint of a command: the one given, else the adopted one.
+
+        None when the stream has not adopted any. Raises `CommandError` for an unknown stream.
         """
         found: UUID | None = self._stream(stream)["query_id"]
         return given or found
@@ -49,17 +60,15 @@ class Lineage(OperatorSession):
     def page(
         self, stream: str, given: UUID | None, *, limit: int, before: int | None
     ) -> tuple[UUID | None, list[Row]]:
-        """Return the checkpoint that is meant, as `query_id`, and its newest batches, as `batches`.
+        """Return the checkpoint, as `query_id` does, and its newest batches, as `batches` does.
 
-        Raises `CommandError` (nothing matched) for a checkpoint that the stream does not know.
+        Raises `CommandError` (nothing matched) for an unknown checkpoint.
         """
         meant = self.query_id(stream, given)
         rows = self.batches(stream, meant, limit=limit, before=before)
         if rows or given is None or given == self.query_id(stream, None):
             return meant, rows
-        known = [
-            str(row["query_id"]) for row in self._all("streams/checkpoints", {"stream": stream})
-        ]
+        known = [str(row["query_id"]) for row in self.checkpoints(stream)]
         if str(given) not in known:
             raise CommandError(
                 f"stream {stream!r} has no batch of query {given};"
@@ -79,7 +88,7 @@ class Lineage(OperatorSession):
         )
 
     def batch(self, stream: str, batch_id: int, given: UUID | None) -> Row:
-        """Return a batch's row of the ledger and what became of its rows.
+        """Return a batch's ledger row, and the delivery and quarantine of its rows.
 
         Raises `CommandError` (nothing matched) when it was not written.
         """
@@ -98,8 +107,8 @@ class Lineage(OperatorSession):
     ) -> Row:
         """Return a batch with one of its diverged replays, the newest unless `number` names one.
 
-        `rows` are at most `limit` of those kept. Raises `CommandError` (nothing matched) when the
-        batch was not written or no replay of it diverged.
+        `rows` are at most `limit` of the kept ones. Raises `CommandError` (nothing matched) when
+        the batch was not written or no replay of it diverged.
         """
         batch = self._batch(stream, batch_id, given)
         found = self._all("streams/divergence_list", batch)
@@ -108,7 +117,7 @@ class Lineage(OperatorSession):
             raise CommandError(
                 f"nothing diverged: no replay of batch {batch_id} of stream {stream!r}"
                 f" (query {batch['query_id']})"
-                + (f" has the number {number}." if found else " brought other content.")
+                + (f" has the id {number}." if found else " brought other content.")
                 + " Nothing was changed.",
                 ExitCode.NOTHING_MATCHED,
             )
@@ -121,6 +130,58 @@ class Lineage(OperatorSession):
             "others": [each["id"] for each in found if each is not chosen[0]],
             "rows": [_comparable(row) for row in rows],
         }
+
+    def adopt(
+        self,
+        stream: str,
+        query_id: UUID,
+        reason: str,
+        *,
+        found_in: Callable[[str | None], UUID | None],
+        force: bool,
+    ) -> Row:
+        """Make `stream` accept batches of `query_id` from now on; the run in progress is fenced.
+
+        The result has `changed`, false if the id is adopted already. An id is accepted if the
+        stream has batches of it, if `found_in` finds it in the checkpoint (it gets the path that
+        the stream has on record), or with `force`. Raises `CommandError` for any other id, for an
+        unknown stream, and for a stream of decisions written by hand, which has no checkpoint.
+        """
+        self._known_stream(stream)
+        with self._transaction():
+            before = self._one("streams/take", {"stream": stream})
+            acts_for = before.pop("acts_for")
+            if before["query_id"] == query_id:
+                return {**before, "changed": False}
+            if acts_for is not None:
+                raise CommandError(
+                    f"stream {stream!r} holds decisions written by hand for {acts_for!r} and has no"
+                    " checkpoint. Nothing was changed. A job needs a stream of its own, with"
+                    " another name."
+                )
+            if not force:
+                self._require_known(before, query_id, found_in(before["checkpoint"]))
+            after = self._one("streams/adopt", {"stream": stream, "query_id": query_id})
+            detail = {"query_id": query_id, "previous": before["query_id"]}
+            self._audit("stream.adopt", stream, reason, detail)
+        return {**before, **after, "changed": True}
+
+    def _require_known(self, stream: Row, query_id: UUID, found: UUID | None) -> None:
+        writes = [row["name"] for row in self._all("streams/query_streams", {"query_id": query_id})]
+        if stream["name"] in writes or found == query_id:
+            return
+        if writes:
+            known = f"it writes stream {', '.join(writes)}"
+        elif found is not None:
+            known = f"the checkpoint that can be read from here is of query {found}"
+        else:
+            known = "its checkpoint cannot be read from here"
+        raise CommandError(
+            f"stream {stream['name']!r} has no batch of query {query_id}, and {known}. Nothing was"
+            " changed. A refused run names its id, and so does the file `metadata` of its"
+            " checkpoint: give its path with --checkpoint DIRECTORY, or --force if you are sure of"
+            " the id."
+        )
 
     def _stream(self, name: str) -> Row:
         self._known_stream(name)
@@ -144,18 +205,11 @@ class Lineage(OperatorSession):
         )
 
 
-@contextmanager
-def lineage(dsn: str | None) -> Iterator[Lineage]:
-    """Connect in the operator's role; raises `CommandError` when that is not possible."""
-    with operator_connection(dsn) as connection:
-        yield Lineage(connection)
-
-
 def _comparable(row: Row) -> Row:
-    """Write the key as it is sent, and give the replay's body the sequence of the stored one.
+    """Return a row with the key as receivers get it, and the stored sequence in the replay's body.
 
-    A replay is not numbered, so its body says `"sequence":null`. With the number that its key got
-    then, every character in which the two bodies differ is a difference.
+    A replay assigns no sequence, so its body has `"sequence":null`. With the stored sequence in its
+    place, the two bodies differ only where the content does.
     """
     body, sequence = row["body_now"], row["sequence"]
     if body is not None and sequence is not None:

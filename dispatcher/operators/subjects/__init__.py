@@ -1,1 +1,1 @@
-"""Subjects: their lanes, gaps in a lane, and the state of transitions."""
+"""Subjects: their lanes, gaps in a lane, and their transition states."""

@@ -7,11 +7,9 @@ A lane of an endpoint that takes some types only has no gaps: a missing entry lo
 type that the endpoint does not take.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NoReturn
 
-from dispatcher.operators.common.session import OperatorSession, Row, operator_connection
+from dispatcher.operators.common.session import OperatorSession, Row
 from dispatcher.shared.text import one_line
 from sink.contract.exits import CommandError, ExitCode
 
@@ -19,7 +17,7 @@ ACTION = "lane.pass"
 
 
 class GapSkipper(OperatorSession):
-    """Lanes that wait at a gap; use `skip_gap(dsn)` to get it."""
+    """Lanes that wait at a gap."""
 
     def pass_missing(self, subject: str, endpoint: str, reason: str) -> Row:
         """Let the lane continue with its next stored entry.
@@ -43,13 +41,6 @@ class GapSkipper(OperatorSession):
             }
             self._audit(ACTION, f"subject {subject}", reason, done)
         return done
-
-
-@contextmanager
-def skip_gap(dsn: str | None) -> Iterator[GapSkipper]:
-    """Connect in the operator's role; raises `CommandError` if that is not possible."""
-    with operator_connection(dsn) as connection:
-        yield GapSkipper(connection)
 
 
 def _gap(lane: Row | None, subject: str, endpoint: str) -> Row:

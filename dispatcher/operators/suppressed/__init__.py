@@ -1,1 +1,1 @@
-"""Suppressed decisions: recorded and not written; an overtaken one can be written."""
+"""Suppressed decisions: recorded and not written; an overtaken one can be written later."""

@@ -1,11 +1,11 @@
-"""An overtaken decision that two people agreed on: written by the sink, then booked."""
+"""Writes an overtaken decision that two people agreed on: the sink writes it, then it is booked."""
 
 from uuid import UUID
 
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.reissue.rules import batch_id_of
-from dispatcher.operators.suppressed.overtaken import new_key_of
-from dispatcher.operators.suppressed.overtaken_store import OvertakenDecisions
+from dispatcher.operators.suppressed.rules import new_key_of
+from dispatcher.operators.suppressed.store import OvertakenDecisions
 from sink.contract.exits import CommandError
 from sink.contract.key import Key
 from sink.contract.requeue import REISSUED, writer
@@ -14,10 +14,10 @@ from sink.contract.requeue import REISSUED, writer
 def write_overtaken(
     dsn: str | None, store: OvertakenDecisions, key: Key, proposal: UUID, reason: str
 ) -> Row:
-    """Write what was approved; returns `key`, `new_key`, `subject`, `type`, `proposal`, `detail`.
+    """Write an approved decision; return `key`, `new_key`, `subject`, `type`, `proposal`, `detail`.
 
     The sink compares it with the subject's state in its own transaction too, under the subject's
-    lock: what the job decides meanwhile is never followed by an older decision.
+    lock, so it never follows a newer decision of the job.
     """
     new_key, write = new_key_of(key), writer()
     with store.writing(key, proposal, reason) as (found, text):
@@ -32,7 +32,7 @@ def write_overtaken(
             raise CommandError(
                 f"{key.text} was not written: a decision of its subject was written since, or the"
                 f" sink refused it ({outcome.detail}). Nothing was changed; cancel the proposal,"
-                f" and look at `holdfast suppressed show {key.text}`."
+                f" and see `holdfast suppressed show {key.text}`."
             )
     return {
         "key": key.text,

@@ -1,27 +1,41 @@
-"""Decisions that were recorded and not written: a page of the newest, or one with its content."""
+"""Suppressed decisions: recorded and not written. Reads them, and writes an overtaken one.
+
+Two people agree to write an overtaken decision. The sink writes the entry in its own transaction,
+under a key that follows from the old one. After a crash between that and the booking here, applying
+the proposal again books it.
+"""
 
 import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from dispatcher.operators.common.session import OperatorSession, Row, operator_connection
-from dispatcher.operators.suppressed.overtaken import new_key_of
+from dispatcher.operators.common.paging import ALWAYS, bad_cursor
+from dispatcher.operators.common.session import OperatorSession, Row
+from dispatcher.operators.proposals.store import Proposals
+from dispatcher.operators.quarantine.rules import sha256
+from dispatcher.operators.suppressed.rules import (
+    new_key_of,
+    obsolete,
+    require_writable,
+    state_said,
+    text_of,
+)
+from sink.contract.canonical import rfc3339
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
 from sink.contract.states import SuppressedCause
 
-_ALWAYS = (datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC))
 _PIECE_BITS = 43
 _PLACE = re.compile(r"\d{1,18}(\.\d{1,13}){3}", re.ASCII)
 
 
 class Place(NamedTuple):
-    """A decision's place in the order in which they are listed, the newest batch first."""
+    """A decision's position in the order of lists, the newest batch first."""
 
     batch_no: int
     key: UUID
@@ -36,14 +50,10 @@ class Place(NamedTuple):
                 number = number << _PIECE_BITS | piece
             if max(pieces) < 1 << _PIECE_BITS and number < 1 << 128:
                 return cls(batch_no, UUID(int=number))
-        raise CommandError(
-            f"--before {text!r} is not what a page said of the next one. Nothing was changed;"
-            " take `next_before` of its --json, or its last line.",
-            ExitCode.USAGE,
-        )
+        raise bad_cursor(text)
 
     def __str__(self) -> str:
-        """Return it as an API's cursor: numbers of at most 18 digits.
+        """Return it as a cursor of the API: numbers of at most 18 digits.
 
         >>> place = Place(7, UUID(int=2**128 - 1))
         >>> str(place), Place.of(str(place)) == place
@@ -56,7 +66,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which decisions a command is about; None means any."""
+    """A filter of decisions; None means any."""
 
     stream: str | None = None
     subject: str | None = None
@@ -69,17 +79,17 @@ class Wanted:
 
 
 class SuppressedDecisions(OperatorSession):
-    """Reads of suppressed decisions; use `suppressed(dsn)` to get it."""
+    """Reads of suppressed decisions."""
 
     def newest(
         self, wanted: Wanted, *, limit: int, before: Place | None = None
     ) -> tuple[list[Row], Place | None]:
-        """Return decisions without their content, the newest first, and where the next page begins.
+        """Return decisions without content, the newest first, and the cursor of the next page.
 
-        All are behind `before` in that order. The place is None where nothing is left. Raises
-        `CommandError` (nothing matched) where there is no such stream or subject.
+        All follow `before` in that order. The cursor is None on the last page. Raises
+        `CommandError` (nothing matched) for an unknown stream or subject.
         """
-        since, until = _ALWAYS
+        since, until = ALWAYS
         given: Row = {
             "cause": wanted.cause,
             "stream": wanted.stream,
@@ -102,10 +112,10 @@ class SuppressedDecisions(OperatorSession):
     def decision(self, key: Key) -> Row:
         """Return a suppressed decision with its content and its batch.
 
-        `key_parts` is a list; `data` is JSON text, as it would have been sent; `state` is what the
-        decision would be compared with now, None where its stream wrote nothing of the subject;
-        `written_as` is the key under which it was written after all, None where it was not.
-        Raises `CommandError` (nothing matched) where the key was not suppressed, or its day was
+        `key_parts` is a list; `data` is JSON text, as it would have been sent; `state` is the
+        transition state that the decision would be compared with now, None without any;
+        `written_as` is the key under which it was written later, None if it was not. Raises
+        `CommandError` (nothing matched) when the key was not suppressed, or its partition was
         dropped.
         """
         batch = self._maybe("common/entry_key_find", {"key": key.digest})
@@ -129,19 +139,97 @@ class SuppressedDecisions(OperatorSession):
         }
 
     def _of_subject(self, subject: str, given: Row) -> list[Row]:
-        found = self._maybe("common/entry_subject", {"subject": subject})
-        if found is None:
-            raise CommandError(
-                f"no subject is called {subject!r}. Nothing was changed; names are compared exactly"
-                " (`holdfast subjects list --prefix`).",
-                ExitCode.NOTHING_MATCHED,
-            )
-        rows = self._all("suppressed/of_subject", {**given, "subject_id": found["id"]})
+        subject_id = self._subject_id(subject)
+        rows = self._all("suppressed/of_subject", {**given, "subject_id": subject_id})
         return [{"subject": subject, **row} for row in rows]
 
 
-@contextmanager
-def suppressed(dsn: str | None) -> Iterator[SuppressedDecisions]:
-    """Connect in the operator's role; raises `CommandError` when that is not possible."""
-    with operator_connection(dsn) as connection:
-        yield SuppressedDecisions(connection)
+VERB = "suppressed.write"
+
+
+class OvertakenDecisions(SuppressedDecisions, Proposals):
+    """Writes of overtaken decisions: proposed, approved, booked."""
+
+    def propose_write(self, key: Key, reason: str, *, despite_later: bool = False) -> Row:
+        """Propose to write an overtaken decision; write nothing yet.
+
+        Returns the decision as `decision` does, with `new_key`; `newest` of the subject in all
+        streams (`last_sequence`, `last_type`, `last_occurred_at`); `later`, the count of the
+        subject's decisions in this stream that occurred later and were suppressed too, and
+        `newest_later` of them; `sha256` of the entry; `proposal`, `planned_by`, `approved_by`.
+        Raises `CommandError` when it must not be written, or (nothing matched) is not stored.
+        """
+        found = self.decision(key)
+        detail = self._detail(key, found)
+        require_writable(found)
+        if detail["later"] and not despite_later:
+            raise obsolete(found, detail)
+        made = self.propose(VERB, target(key), detail, reason)
+        return {
+            **found,
+            **{name: detail[name] for name in ("new_key", "sha256", "later", "newest_later")},
+            "newest": self._one("reissue/subject", found),
+            "proposal": made["id"],
+            "planned_by": made["actor"],
+            "approved_by": made["approved_by"],
+        }
+
+    @contextmanager
+    def writing(self, key: Key, proposal: UUID, reason: str) -> Iterator[tuple[Row, str]]:
+        """Yield the decision and its entry's text while the block writes it; then book it.
+
+        A decision that was written before is only booked. Raises `CommandError` unless the proposal
+        is approved and of exactly this entry, and when the subject's state changed since.
+        """
+        with self.applying(proposal, VERB, target(key)) as plan:
+            found, detail = self.decision(key), plan["detail"]
+            text = text_of(found)
+            if (sha256(text), new_key_of(key).text) != (detail["sha256"], detail["new_key"]):
+                raise CommandError(
+                    f"proposal {proposal.hex[:8]} is of another entry than {key.text}. Nothing was"
+                    " changed; propose it again."
+                )
+            if found["written_as"] is None:
+                if self._detail(key, found) != detail:
+                    raise _moved(found, proposal)
+                require_writable(found)
+            self.try_audit()
+            yield found, text
+            said = {name: detail[name] for name in ("subject", "type", "new_key", "sha256")}
+            who = {"planned_by": plan["actor"], "approved_by": plan["approved_by"]}
+            self._audit(VERB, key.text, reason, {**said, "proposal": proposal, **who})
+
+    def _detail(self, key: Key, found: Row) -> Row:
+        """Return exactly what would be written, and the subject's state that it depends on."""
+        stream = found["batch"]["stream"]
+        later = self._maybe("suppressed/later", {**found, "stream": stream})
+        return {
+            **{name: found[name] for name in ("subject", "type")},
+            "occurred_at": rfc3339(found["occurred_at"]),
+            "stream": stream,
+            "new_key": new_key_of(key).text,
+            "sha256": sha256(text_of(found)),
+            "state": state_said(found["state"]),
+            "later": 0 if later is None else later["count"],
+            "newest_later": later and _said(later),
+        }
+
+
+def target(key: Key) -> str:
+    """Return how proposals name a suppressed decision."""
+    return f"suppressed {key.text}"
+
+
+def _said(row: Row) -> Row:
+    said = {name: row[name] for name in ("type", "cause")}
+    return {"key": Key(row["key"]).text, "occurred_at": rfc3339(row["occurred_at"]), **said}
+
+
+def _moved(found: Row, proposal: UUID) -> CommandError:
+    short = proposal.hex[:8]
+    return CommandError(
+        f"the subject has changed since proposal {short}: a decision was written or suppressed, or"
+        " it was repaired. Nothing was changed; end the proposal with `holdfast proposal cancel"
+        f" {short} --reason TEXT`, see `holdfast suppressed show {found['key']}`, and propose again"
+        " if it should still be written."
+    )

@@ -1,6 +1,6 @@
-"""Tokens of the admin API, and logins of its console. Only hashes are kept.
+"""Tokens of the admin API, and logins of its console. The database keeps only hashes.
 
-A token belongs to a person, its owner: two tokens of one owner are one person.
+A token belongs to a person, its owner: two tokens of one owner are the same person.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ LOGIN_HOURS = 12
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who asks: a token's name and role."""
+    """The holder of a token: its name, role and owner."""
 
     id: UUID
     name: str
@@ -40,16 +40,15 @@ class Holder:
 
 
 class Tokens(OperatorSession):
-    """Tokens on an open connection."""
+    """Adds, checks and revokes tokens and logins."""
 
     def add(
         self, name: str, role: AccessRole, *, days: int, reason: str, owner: str | None = None
     ) -> Row:
-        """Make a token; returns its row and, this once, its `secret`.
+        """Create a token; return its row and, only here, its `secret`.
 
-        Its `owner` is a person, by login name where there is one; the name's, if none is given.
-        Raises `CommandError` when a living token has this name, and for a name or an owner that the
-        schema refuses.
+        Its `owner` is a person, by login name if there is one; by default `name`. Raises
+        `CommandError` when a valid token has this name, and for an invalid name or owner.
         """
         secret = TOKEN_PREFIX + secrets.token_urlsafe(SECRET_BYTES)
         whose = name if owner is None else _owner(owner)
@@ -65,7 +64,7 @@ class Tokens(OperatorSession):
             ) from None
         except psycopg.errors.CheckViolation:
             raise CommandError(
-                f"{name!r} is no name for a token: 1 to 63 of a-z, 0-9, '.', '_', '-', beginning"
+                f"{name!r} is not a valid token name: 1 to 63 of a-z, 0-9, '.', '_', '-', beginning"
                 " with a letter or digit. Nothing was changed.",
                 ExitCode.USAGE,
             ) from None
@@ -76,12 +75,12 @@ class Tokens(OperatorSession):
         return self._all("tokens/list")
 
     def revoke(self, name: str, reason: str) -> Row:
-        """End a token and its logins; raises `CommandError` when no living one has this name."""
+        """Revoke a token and its logins; raises `CommandError` when no valid one has this name."""
         with self._transaction():
             row = self._maybe("tokens/revoke", {"name": name})
             if row is None:
                 raise CommandError(
-                    f"there is no living token {name!r}; nothing was changed. See `holdfast token"
+                    f"there is no valid token {name!r}; nothing was changed. See `holdfast token"
                     " list`.",
                     ExitCode.NOTHING_MATCHED,
                 )
@@ -89,7 +88,7 @@ class Tokens(OperatorSession):
         return row
 
     def holder(self, secret: str) -> Holder | None:
-        """Return whose secret this is, or None. By hash: no time tells how near a guess is."""
+        """Return the holder of a secret, or None. By hash, so timing reveals nothing of a guess."""
         row = self._maybe("tokens/find", {"sha256": _hash(secret)})
         if row is None:
             return None
@@ -99,7 +98,7 @@ class Tokens(OperatorSession):
         return Holder(row["id"], row["name"], role, row["is_login"], row["owner"])
 
     def login(self, holder: Holder) -> str:
-        """Begin a login of a token's holder; returns its secret, which a cookie may carry."""
+        """Create a login of a token's holder; return its secret, which a cookie may carry."""
         secret = LOGIN_PREFIX + secrets.token_urlsafe(SECRET_BYTES)
         lasts = timedelta(hours=LOGIN_HOURS)
         with self._transaction():
@@ -140,13 +139,13 @@ def _owner(text: str) -> str:
     owner = person_of(text)
     if not OWNER.fullmatch(owner):
         raise CommandError(
-            f"{text!r} is no owner of a token: a login name of 1 to 127 of a-z, 0-9, '.', '_', '-',"
-            " '@', '+', beginning with a letter or digit. Nothing was changed.",
+            f"{text!r} is not a valid token owner: a login name of 1 to 127 of a-z, 0-9, '.', '_',"
+            " '-', '@', '+', beginning with a letter or digit. Nothing was changed.",
             ExitCode.USAGE,
         )
     return owner
 
 
 def _hash(secret: str) -> bytes:
-    """Hash 256 random bits; nothing slow is needed where nothing can be guessed."""
+    """Hash 256 random bits; a slow hash is for secrets that can be guessed."""
     return hashlib.sha256(secret.encode()).digest()

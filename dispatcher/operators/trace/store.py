@@ -1,20 +1,18 @@
-"""One decision on its whole way: batch, entry, attempts, receipts."""
+"""One decision from its batch through entry and attempts to receipts."""
 
 import hashlib
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from dispatcher.operators.attempts.store import Wanted
-from dispatcher.operators.common.session import Row, operator_connection
-from dispatcher.operators.streams.offsets import readable_offsets
+from dispatcher.operators.common.session import Row
+from dispatcher.operators.streams.rules import readable_offsets
 from dispatcher.operators.why.store import Why
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
 
 ATTEMPTS_MAX = 500
-"""Of all endpoints together; the newest."""
+"""Maximum number of attempts over all endpoints, the newest."""
 
 DECISION = (
     "merchant_id",
@@ -28,19 +26,19 @@ DECISION = (
     "currency",
     "policy_version",
 )
-"""What is shown of a body that is withheld: the members of `data` that say what was decided."""
+"""The members of `data` that are shown although the body is withheld: what was decided."""
 
 
 class Trace(Why):
-    """Reads everything about one entry; use `trace(dsn)` to get it."""
+    """Reads everything about one entry."""
 
     def trace(self, key: Key, *, body: bool) -> Row:
-        """Return the batch, the entry, the attempts of each endpoint and where it stands there.
+        """Return the batch, the entry, and for each endpoint the attempts and the verdict of `why`.
 
-        The body, and what receivers answered, only where `body` asks for it. Raises `CommandError`
+        The body and the receivers' answers are included only with `body`. Raises `CommandError`
         (nothing matched) for a key whose entry is not stored.
         """
-        self.tells_answers = body
+        self.shows_answers = body
         found = self.entry(key)
         ids = {name: found["batch"][name] for name in ("stream", "query_id", "batch_id")}
         ledger = self._one("streams/batch_find", ids)
@@ -70,13 +68,6 @@ class Trace(Why):
             ],
             "older_attempts": older is not None,
         }
-
-
-@contextmanager
-def trace(dsn: str | None) -> Iterator[Trace]:
-    """Connect in the operator's role; raises `CommandError` when that is not possible."""
-    with operator_connection(dsn) as connection:
-        yield Trace(connection)
 
 
 def _entry(found: Row, *, body: bool) -> Row:

@@ -1,1 +1,1 @@
-"""Why an entry or a subject is where it is, and the command that helps."""
+"""Why an entry or a subject waits, and the command that resolves it."""

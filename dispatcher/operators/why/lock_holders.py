@@ -1,26 +1,26 @@
-"""Which transaction keeps others from a row, or the whole database from cleaning up.
+"""Which session holds a row that delivery needs, or a snapshot that blocks VACUUM. Pure.
 
-A row's `xmax` names the transaction that locks or changes it, as long as that one runs. So it is
-compared with the sessions of `why_sessions.sql`; a lock taken inside a savepoint is not seen this
-way, but somebody who waits for it is.
+A row's `xmax` names the running transaction that locks or changes it, so it is compared with the
+sessions of `why/sessions.sql`. That misses a lock inside a savepoint, but not a session that waits
+for it.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dispatcher.operators.common.spans import span
+from dispatcher.operators.common.text import span
 from dispatcher.shared.text import one_line
 
 HELD_SECONDS = 5.0
-"""How old a transaction is before it counts as one that holds something up."""
+"""Age from which a transaction counts as a blocker."""
 
 SNAPSHOT_SECONDS = 600.0
-"""How old a snapshot is before it is worth a word: deleted versions of the hot rows pile up."""
+"""Age from which a snapshot is reported: dead versions of the hot rows pile up."""
 
 DISPATCHER = "holdfast-dispatcher"
 SINK = "holdfast sink"
-"""What the names begin with under which the services connect."""
+"""Prefixes of the services' `application_name`."""
 
 QUERY_CHARACTERS_SHOWN = 80
 
@@ -45,16 +45,16 @@ class Holder:
 
     @property
     def command(self) -> str:
-        """What ends the session; its transaction rolls back."""
+        """The command that ends the session; its transaction rolls back."""
         return f"psql \"$HOLDFAST_DSN\" -c 'SELECT pg_terminate_backend({self.pid})'"
 
 
 def row_holder(
     sessions: Sequence[Mapping[str, Any]], transactions: Collection[str]
 ) -> Holder | None:
-    """Return who holds one of the rows with these `xmax`, or makes a dispatcher wait; the oldest.
+    """Return the oldest session that holds a row with one of these `xmax`, or blocks a dispatcher.
 
-    A dispatcher that stands still in the middle of a transaction counts like anybody else.
+    A dispatcher that hangs inside a transaction counts like any other session.
     """
     blocking: set[int] = set()
     for each in sessions:
@@ -65,25 +65,25 @@ def row_holder(
         for each in sessions
         if (_holds(each, transactions) or each["pid"] in blocking)
         and _age(each) >= HELD_SECONDS
-        # Whoever waits himself is not the cause.
+        # A session that waits itself is not the cause.
         and not each["blocked_by"]
     ]
     return _holder(max(found, key=_age)) if found else None
 
 
 def snapshot_holder(sessions: Sequence[Mapping[str, Any]]) -> Holder | None:
-    """Return who has held a snapshot longest, if that is longer than `SNAPSHOT_SECONDS`."""
+    """Return the session with the oldest snapshot, if it is older than `SNAPSHOT_SECONDS`."""
     old = [each for each in sessions if each["snapshot"] and _age(each) >= SNAPSHOT_SECONDS]
     return _holder(max(old, key=_age)) if old else None
 
 
 def holders(sessions: Sequence[Mapping[str, Any]]) -> list[Holder]:
-    """Return sessions as they are shown."""
+    """Return sessions as `Holder`s."""
     return [_holder(each) for each in sessions]
 
 
 def writing(sessions: Sequence[Mapping[str, Any]]) -> list[Holder]:
-    """Return the sinks that are in a transaction: what they write cannot be seen yet."""
+    """Return the sinks that are in a transaction: their writes are not visible yet."""
     return holders(
         [
             each

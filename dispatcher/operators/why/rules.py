@@ -1,36 +1,33 @@
-"""Why an entry is where it is at an endpoint: one answer, and the command that resolves it.
+"""Why an entry is in its state at an endpoint: one answer, and the command that resolves it. Pure.
 
-The facts are a row of `why_standing.sql` and what is the same for every endpoint (`Around`). Where
-several things hold an entry up, the answer is the one that a person has to deal with first, and the
-others stand behind it.
+The facts are a row of `why/standing.sql` and what is the same for every endpoint (`Around`). With
+several causes, the answer is the one that a person must resolve first; the others are in `also`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
 
 from dispatcher.operators.why import words
 from dispatcher.operators.why.lock_holders import Holder, row_holder
+from dispatcher.operators.why.words import Facts
 from sink.contract.states import BreakerState, EndpointState
 
 PATIENCE = timedelta(seconds=60)
-"""How long something that is due, or a batch, may wait for a living dispatcher without a word."""
-
-Facts = Mapping[str, Any]
+"""How long a due entry, or a batch, may wait for a living dispatcher before that is a fault."""
 
 
 class Verdict(StrEnum):
-    """What `holdfast why` can say; programs may rely on these words."""
+    """The answers of `holdfast why`, a stable vocabulary for programs."""
 
     DELIVERED = "delivered"
     NOTHING_WAITS = "nothing_waits"
-    """Of a subject: everything for the endpoint was settled."""
+    """Of a subject: nothing is left to deliver to the endpoint."""
 
     DEAD = "dead"
     GIVEN_UP = "given_up"
-    """Dead, and a person resolved it."""
+    """A dead letter that a person resolved."""
 
     PASSED = "passed"
     NOT_TAKEN = "not_taken"
@@ -41,13 +38,13 @@ class Verdict(StrEnum):
     """Unrouted for longer than `PATIENCE`, with a dispatcher alive."""
 
     NOT_BACKFILLED = "not_backfilled"
-    """The endpoint wants everything from the beginning, and its lanes were not made to the end."""
+    """The endpoint gets entries from the beginning, and its backfill is not complete."""
 
     LOST_ROUTE = "lost_route"
     """Its batch is routed and its lane does not reach it."""
 
     BEHIND = "behind"
-    """Another entry of its subject goes first; `Answer.behind` says why that has not gone."""
+    """Another entry of its subject goes first; `Answer.behind` says why that one waits."""
 
     GAP = "gap"
     STOPPED = "stopped"
@@ -55,7 +52,7 @@ class Verdict(StrEnum):
     DISABLED = "disabled"
     NO_DISPATCHER = "no_dispatcher"
     LOCKED = "locked"
-    """Somebody's transaction holds a row that delivery needs."""
+    """Another transaction holds a row that delivery needs."""
 
     SENDING = "sending"
     LEASE_OVER = "lease_over"
@@ -64,7 +61,7 @@ class Verdict(StrEnum):
     RETRY = "retry"
     DUE = "due"
     NOT_CLAIMED = "not_claimed"
-    """Due for longer than `PATIENCE`, with a dispatcher alive and nothing under way."""
+    """Due for longer than `PATIENCE`, with a dispatcher alive and nothing in flight."""
 
     SUPPRESSED = "suppressed"
     PRUNED = "pruned"
@@ -90,7 +87,7 @@ NEEDS_A_PERSON = frozenset(
         Verdict.NO_ENDPOINT,
     }
 )
-"""What does not go on by itself."""
+"""Verdicts that do not resolve by themselves."""
 
 AT_REST = frozenset(
     {
@@ -104,12 +101,12 @@ AT_REST = frozenset(
         Verdict.PRUNED,
     }
 )
-"""What is over: nothing is going to happen any more."""
+"""Final verdicts: nothing more happens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The entry that is asked about."""
+    """The entry to explain."""
 
     key: str
     subject: str
@@ -122,23 +119,23 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What is the same for every endpoint, as of `at`, by the database's clock."""
+    """What is the same for every endpoint, at `at` by the database's clock."""
 
     at: datetime
     dispatchers: Sequence[Facts]
-    """Rows of `why_dispatchers.sql`, also of those that are dead."""
+    """Rows of `why/dispatchers.sql`, also of crashed ones."""
     sessions: Sequence[Facts]
-    """Rows of `why_sessions.sql`."""
+    """Rows of `why/sessions.sql`."""
 
     @property
     def alive(self) -> list[Facts]:
-        """The dispatchers that claim: they gave a sign of life, and are not winding down."""
+        """The dispatchers that claim: with a recent heartbeat, and not draining."""
         return [each for each in self.dispatchers if each["alive"] and not each["draining"]]
 
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """The entry that goes first in the lane, and why it has not gone."""
+    """The entry at the head of the lane, and why it waits."""
 
     key: str
     sequence: int
@@ -147,34 +144,34 @@ class Ahead:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer. `command` resolves it; None where nothing is to be done."""
+    """One answer. `command` resolves it; None when there is nothing to do."""
 
     verdict: Verdict
     sentence: str
     command: str | None = None
     also: tuple[str, ...] = field(default=())
-    """What holds it up besides, in words."""
+    """Sentences with further causes."""
     behind: Ahead | None = None
-    """What goes first; the command is then that entry's."""
+    """The head of the lane, if that is another entry; `command` is then of that entry."""
     holder: Holder | None = None
 
     @property
     def needs_a_person(self) -> bool:
-        """Whether it, or what goes first, does not go on by itself."""
+        """Whether it, or the head of its lane, does not resolve by itself."""
         return self.verdict in NEEDS_A_PERSON or (
             self.behind is not None and self.behind.answer.needs_a_person
         )
 
 
 def judge(row: Facts, entry: Subject, around: Around, ahead: Ahead | None = None) -> Answer:
-    """Return why `entry` stands where it stands at the endpoint of `row`.
+    """Return why `entry` is in its state at the endpoint of `row`.
 
-    `ahead` is what goes first where that is another entry.
+    `ahead` is the head of the lane if that is another entry.
     """
     if row["delivered_number"] is not None:
         return Answer(Verdict.DELIVERED, words.delivered(row))
     if row["dead_letter"] is not None:
-        # Sent again, it would wait for this: a person has to know both.
+        # A redelivery would wait for this too, so a person has to know both.
         also = () if row["endpoint_state"] == EndpointState.ACTIVE else (words.state(row),)
         return Answer(
             Verdict.DEAD, words.dead(row), words.redeliver(entry.key, row["endpoint"]), also
@@ -193,7 +190,7 @@ def judge(row: Facts, entry: Subject, around: Around, ahead: Ahead | None = None
             return Answer(Verdict.GIVEN_UP, words.given_up(row))
         return Answer(Verdict.PASSED, words.passed(row))
     if not _taken(row, entry):
-        return not_taken  # tried before the endpoint was changed; its lane passes it
+        return not_taken  # tried before the endpoint was changed; its lane skips it
     if _missing(row):
         missing = row["lane_delivered_sequence"] + 1
         way_out = words.pass_missing(entry.subject, row["endpoint"])
@@ -205,7 +202,7 @@ def judge(row: Facts, entry: Subject, around: Around, ahead: Ahead | None = None
 
 
 def _behind_it(row: Facts, entry: Subject) -> bool:
-    """Whether the lane has passed the entry."""
+    """Return whether the lane has passed the entry."""
     reached = row["lane_delivered_sequence"]
     return reached is not None and bool(reached >= entry.sequence)
 
@@ -215,7 +212,10 @@ def _taken(row: Facts, entry: Subject) -> bool:
 
 
 def _missing(row: Facts) -> bool:
-    """Whether a sequence is not stored that the lane waits for; of some types, none is."""
+    """Return whether the lane waits for a sequence that is not stored.
+
+    A lane that takes some types skips over gaps, so it never does.
+    """
     head = row["head_sequence"]
     if row["types"]:
         return False
@@ -228,12 +228,12 @@ def _unrouted(row: Facts, entry: Subject, around: Around) -> Answer:
         if row["starts_at"] is None and row["added_at"] > routed_at:
             said = words.not_backfilled(row)
             return Answer(Verdict.NOT_BACKFILLED, said, words.backfill(row["endpoint"]))
-        # An endpoint that was never changed since it was added, whatever the clock was then.
+        # `max`: an endpoint that was never changed has both times equal, even after a clock change.
         if row["changed_at"] > max(routed_at, row["added_at"]):
             return Answer(Verdict.NOT_TAKEN, words.not_taken_then(routed_at))
         said = words.lost_route(entry.batch)
         return Answer(Verdict.LOST_ROUTE, said, words.backfill(row["endpoint"]))
-    found = [*_nobody(around), *_locked([entry.batch["xmax"]], around)]
+    found = [*_no_dispatcher(around), *_locked([entry.batch["xmax"]], around)]
     if found:
         batch = words.unrouted(entry.batch, around.at)
         return replace(found[0], sentence=f"{batch}; {found[0].sentence}", also=_also(found))
@@ -244,7 +244,7 @@ def _unrouted(row: Facts, entry: Subject, around: Around) -> Answer:
 
 
 def _waiting(row: Facts, entry: Subject, around: Around) -> Answer:
-    """Judge the head of its lane."""
+    """Return why the head of a lane waits."""
     if row["lease_until"] is not None and row["lease_until"] > around.at:
         return Answer(Verdict.SENDING, words.sending(row, around.dispatchers, around.at))
     found = list(_obstacles(row, entry, around))
@@ -254,7 +254,7 @@ def _waiting(row: Facts, entry: Subject, around: Around) -> Answer:
 
 
 def _obstacles(row: Facts, entry: Subject, around: Around) -> Iterator[Answer]:
-    """Yield everything that keeps a head from being sent, what a person has to do first first."""
+    """Yield all obstacles to sending a head, first the one that a person must resolve first."""
     state, name = row["endpoint_state"], row["endpoint"]
     over = row["lease_until"] is not None
     if row["due_at"] is None and not over:
@@ -262,7 +262,7 @@ def _obstacles(row: Facts, entry: Subject, around: Around) -> Iterator[Answer]:
     if state != EndpointState.ACTIVE:
         verdict = Verdict.PAUSED if state == EndpointState.PAUSED else Verdict.DISABLED
         yield Answer(verdict, words.state(row), words.resume(name))
-    yield from _nobody(around)
+    yield from _no_dispatcher(around)
     yield from _locked(row["transactions"], around)
     if over:
         yield Answer(Verdict.LEASE_OVER, words.lease_over(row, around.at))
@@ -275,7 +275,7 @@ def _obstacles(row: Facts, entry: Subject, around: Around) -> Iterator[Answer]:
 
 
 def _due(row: Facts, around: Around) -> Answer:
-    # What has a rate is due for long, and is paid for now and then.
+    # An endpoint with a rate limit has due lanes for long, and is paid now and then.
     paid = row["rate_per_second"] is not None and around.at - row["paid_until"] < PATIENCE
     served = row["leased_lanes"] or paid
     if served or around.at - row["due_at"] <= PATIENCE:
@@ -283,7 +283,7 @@ def _due(row: Facts, around: Around) -> Answer:
     return Answer(Verdict.NOT_CLAIMED, words.not_claimed(row, around.at), words.CONFIG_CHECK)
 
 
-def _nobody(around: Around) -> Iterator[Answer]:
+def _no_dispatcher(around: Around) -> Iterator[Answer]:
     if not around.alive:
         sentence = words.no_dispatcher(around.dispatchers, around.at)
         yield Answer(Verdict.NO_DISPATCHER, sentence, "holdfast dispatch")

@@ -1,4 +1,4 @@
-"""The facts behind `holdfast why`: everything about an entry or a subject, as of one snapshot."""
+"""The facts behind `holdfast why`: everything about an entry or a subject, in one snapshot."""
 
 import json
 from collections.abc import Iterator
@@ -9,8 +9,8 @@ import psycopg
 from psycopg import IsolationLevel
 
 from dispatcher.operators.attempts.store import Attempts
-from dispatcher.operators.common.session import Row, operator_connection
-from dispatcher.operators.config.here import reference_fault
+from dispatcher.operators.common.session import Row
+from dispatcher.operators.config.environment import reference_fault
 from dispatcher.operators.dead_letters.rules import without_answer
 from dispatcher.operators.why import words
 from dispatcher.operators.why.lock_holders import holders, snapshot_holder, writing
@@ -19,12 +19,12 @@ from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
 
 LOCK_SECONDS = 3
-"""How long the question itself waits for a table that somebody keeps from everybody."""
+"""How long `why` itself waits for a table that another session has locked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """One answer at one endpoint, with the entry that it is about and the figures behind it."""
+    """The answer at one endpoint, with its entry and the facts behind it."""
 
     endpoint: str
     answer: Answer
@@ -35,40 +35,40 @@ class Here:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """What there is to say. Where no endpoint has anything to do with it, `answer` says why."""
+    """The answers at all endpoints. `answer` is the only one when no endpoint is concerned."""
 
     entry: Row | None
     at_endpoints: list[Here]
     answer: Answer | None = None
     notes: list[str] = field(default_factory=list)
-    """What may matter besides, in words."""
+    """Sentences about what else may matter."""
 
     @property
     def verdict(self) -> Verdict:
-        """The answer that weighs most: a person is needed, then what waits, then what is over."""
+        """The most important verdict: one that needs a person, then a waiting, then a final one."""
         if self.answer is not None:
             return self.answer.verdict
         return min((each.answer for each in self.at_endpoints), key=_weight).verdict
 
     @property
     def needs_a_person(self) -> bool:
-        """Whether something does not go on by itself."""
+        """Whether some answer needs a person."""
         answers = [each.answer for each in self.at_endpoints]
         answers += [self.answer] if self.answer else []
         return any(each.needs_a_person for each in answers)
 
 
 class Why(Attempts):
-    """Explains; use `why(dsn)` to get it. Reads only."""
+    """Explains entries and subjects. Reads only."""
 
-    tells_answers = True
-    """Whether a sentence may have what a receiver answered."""
+    shows_answers = True
+    """Whether sentences may contain a receiver's answer."""
 
-    tells_queries = True
-    """Whether a sentence may have what another session runs."""
+    shows_queries = True
+    """Whether sentences may contain the query of another session."""
 
     def explain_key(self, key: Key, named: str, endpoint: str | None = None) -> Explained:
-        """Explain the entry of a key. `named` is what else names it: its parts as JSON."""
+        """Explain the entry of a key. `named` is another text of it: the key's parts as JSON."""
         with self._snapshot():
             batch = self._maybe("common/entry_key_find", {"key": key.digest})
             if batch is None:
@@ -79,7 +79,7 @@ class Why(Attempts):
             return self._entry(found["subject_id"], found["sequence"], endpoint)
 
     def _unwritten(self, key: Key, batch: Row) -> Answer:
-        """Say what became of a key of which no entry is stored."""
+        """Return what became of a key whose entry is not stored."""
         found = self._maybe("common/suppressed_cause", {**batch, "key": key.digest})
         if found is not None:
             command = f"holdfast suppressed show {key.text}"
@@ -93,7 +93,7 @@ class Why(Attempts):
     ) -> Explained:
         """Explain the entry of a subject with this sequence.
 
-        Raises `CommandError` (nothing matched) where it is not stored.
+        Raises `CommandError` (nothing matched) when it is not stored.
         """
         with self._snapshot():
             found = self._maybe("why/subject", {"subject": subject})
@@ -102,14 +102,14 @@ class Why(Attempts):
             if self._maybe("why/entry", {**found, "sequence": sequence}) is None:
                 last = found["last_sequence"]
                 raise CommandError(
-                    f"sequence {sequence} of {subject!r} is not stored: the subject has had"
-                    f" {last} so far, and what is old may have been dropped. Nothing was changed.",
+                    f"sequence {sequence} of {subject!r} is not stored: the subject has had {last}"
+                    " so far, and old partitions may have been dropped. Nothing was changed.",
                     ExitCode.NOTHING_MATCHED,
                 )
             return self._entry(found["subject_id"], sequence, endpoint)
 
     def explain_subject(self, subject: str, endpoint: str | None = None) -> Explained:
-        """Explain what a subject waits for: at each endpoint the head of its lane."""
+        """Explain what a subject waits for: the head of its lane at each endpoint."""
         with self._snapshot():
             found = self._maybe("why/subject", {"subject": subject})
             if found is None:
@@ -139,7 +139,7 @@ class Why(Attempts):
     def _standing(
         self, subject_id: int, sequence: int, endpoint_id: int | None
     ) -> tuple[Row, list[Row]]:
-        """Return an entry and its rows of `why_standing`, each with what else it takes to judge."""
+        """Return an entry and its rows of `why/standing`, with all facts that `judge` needs."""
         entry = self._one("why/entry", {"subject_id": subject_id, "sequence": sequence})
         most = words.DUE_COUNTED_MAX + 1
         rows = self._all(
@@ -151,7 +151,7 @@ class Why(Attempts):
         row = {**row, "acted_by": None, "acted_at": None, "resolution": None, "head": None}
         row["receipt"] = None if row["receipt"] is None else json.loads(row["receipt"])
         row["not_allowed"] = reference_fault(row)
-        if not self.tells_answers and row["dead_detail"] is not None:
+        if not self.shows_answers and row["dead_detail"] is not None:
             row["dead_detail"] = without_answer(row["dead_detail"])
         if row["endpoint_state"] != "active":
             action = f"endpoint.{row['endpoint_state']}"
@@ -200,7 +200,7 @@ class Why(Attempts):
         return Explained(None, [], Answer(Verdict.UNKNOWN, said, "holdfast entries list"))
 
     def _around(self) -> Around:
-        """Look at dispatchers and sessions; the transaction has the login's rights from here on."""
+        """Read dispatchers and sessions; later statements have the login's rights."""
         at = self._one("why/moment")["at"]
         dispatchers = self._all("why/dispatchers")
         return Around(at, dispatchers, self._sessions("why/sessions"))
@@ -208,11 +208,11 @@ class Why(Attempts):
     def _sessions(self, name: str) -> list[Row]:
         self._run("common/login")
         rows = self._all(name)
-        return rows if self.tells_queries else [{**row, "query": None} for row in rows]
+        return rows if self.shows_queries else [{**row, "query": None} for row in rows]
 
     @contextmanager
     def _snapshot(self) -> Iterator[None]:
-        """Read everything as of one moment. Of a table that cannot be read, name the holder."""
+        """Read everything in one snapshot. For a locked table, the error names the holder."""
         self._connection.isolation_level = IsolationLevel.REPEATABLE_READ
         self._connection.read_only = True
         try:
@@ -222,10 +222,10 @@ class Why(Attempts):
         except psycopg.errors.LockNotAvailable:
             with self._transaction():
                 found = holders(self._sessions("why/exclusive"))
-            said = f": {found[0]} keeps it from everybody" if found else ""
-            command = f" End it, if it may be ended: {found[0].command}" if found else ""
+            said = f": {found[0]} has locked it" if found else ""
+            command = f" If that session may be ended: {found[0].command}" if found else ""
             raise CommandError(
-                f"a table of the outbox cannot be read{said}, so that nothing is delivered either."
+                f"a table of the outbox cannot be read{said}, so nothing is delivered either."
                 f" Nothing was changed.{command}",
                 ExitCode.DEGRADED,
             ) from None
@@ -254,13 +254,6 @@ _FACTS = (
 """The figures that stand beside an answer, by their names in `why_standing.sql`."""
 
 _SHOWN = ("subject", "sequence", "type", "occurred_at", "created_at", "stream", "batch_id")
-
-
-@contextmanager
-def why(dsn: str | None) -> Iterator[Why]:
-    """Connect in the operator's role; raises `CommandError` when that is not possible."""
-    with operator_connection(dsn) as connection:
-        yield Why(connection)
 
 
 def _weight(answer: Answer) -> int:

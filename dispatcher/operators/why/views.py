@@ -1,4 +1,4 @@
-"""Why an entry is where it is."""
+"""The answers of `holdfast why` as JSON."""
 
 from typing import Any
 

@@ -1,42 +1,42 @@
-"""The sentences of `core/why.py`. What strangers wrote goes through `one_line`."""
+"""The sentences and commands of `holdfast why`. Untrusted text goes through `one_line`. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dispatcher.operators.common.spans import since, span
+from dispatcher.operators.common.text import since, span
+from dispatcher.operators.why.lock_holders import Holder
 from dispatcher.shared.text import last_word, one_line
 from sink.contract.canonical import rfc3339
 from sink.contract.states import SuppressedCause
 
-if TYPE_CHECKING:
-    from dispatcher.operators.why.lock_holders import Holder
-    from dispatcher.operators.why.rules import Facts
+Facts = Mapping[str, Any]
+"""A row of a statement: what is known of an endpoint, a batch or a dispatcher."""
 
 LOGS = "holdfast status"
 
-STOPPED = "its lane is stopped and no dead letter is open: a resolution did not let it go on"
+STOPPED = "its lane is stopped and no dead letter is open: a resolution did not release the lane"
 
 DUE_COUNTED_MAX = 1_000
-"""Up to how many lanes before it are counted."""
+"""Maximum count of lanes before it."""
 
 
 CONFIG_CHECK = "holdfast config check"
-"""Where a dispatcher runs, it says which endpoint lacks what."""
+"""Where a dispatcher runs, it names the endpoints whose secrets are missing."""
 
 
 def redeliver(key: str, endpoint: str) -> str:
-    """Return the command that sends it again under its key, there and nowhere else."""
+    """Return the command that sends an entry again under its key, to this endpoint only."""
     return f"holdfast redeliver {key} --endpoint {endpoint} --reason TEXT"
 
 
 def resume(name: str) -> str:
-    """Return the command that lets an endpoint be sent to."""
+    """Return the command that resumes an endpoint."""
     return f"holdfast endpoint resume {name} --reason TEXT"
 
 
-def delivered(row: "Facts") -> str:
-    """When, by which attempt, and what proves it."""
+def delivered(row: Facts) -> str:
+    """When it was delivered, by which attempt, with which receipt."""
     said = (
         f"delivered {_at(row['delivered_at'])} by attempt {row['delivered_number']}"
         f" (HTTP {row['delivered_status']})"
@@ -48,12 +48,12 @@ def delivered(row: "Facts") -> str:
     return f"{said}; its receipt says {outcome} at {moment}"
 
 
-def dead(row: "Facts") -> str:
-    """Which dead letter, why, and what it holds up."""
+def dead(row: Facts) -> str:
+    """Which dead letter it is, why, and what waits behind it."""
     behind = (
         "; its lane waits behind it"
         if row["lane_stopped"]
-        else "; its lane went on"
+        else "; its lane continued"
         if row["order_policy"] == "skip"
         else ""
     )
@@ -63,69 +63,69 @@ def dead(row: "Facts") -> str:
     )
 
 
-def given_up(row: "Facts") -> str:
+def given_up(row: Facts) -> str:
     """Who resolved its dead letter, and how."""
     return (
-        f"it was dead letter {row['resolved_letter']}, and {one_line(row['resolved_by'])} set it"
-        f" down as {row['resolution']} {_at(row['resolved_at'])}"
+        f"it was dead letter {row['resolved_letter']}, {row['resolution']} by"
+        f" {one_line(row['resolved_by'])} {_at(row['resolved_at'])}"
     )
 
 
-def passed(row: "Facts") -> str:
-    """Why nothing is on record of what the lane is beyond."""
+def passed(row: Facts) -> str:
+    """Why no delivery is on record although the lane has passed it."""
     tried = f", tried {_times(row['attempts'], 'time')}" if row["attempts"] else ""
     return (
-        f"the lane is beyond it{tried}, and no delivery is on record: the days of its attempts"
-        " were dropped, or the endpoint did not take its type then"
+        f"the lane has passed it{tried}, and no delivery is on record: the partitions of its"
+        " attempts were dropped, or the endpoint did not take its type then"
     )
 
 
-def not_taken(row: "Facts", type_: str) -> str:
+def not_taken(row: Facts, type_: str) -> str:
     """Which types the endpoint takes instead."""
     taken = ", ".join(one_line(each) for each in row["types"])
-    tried = f"tried {_times(row['attempts'], 'time')}, and not sent there any more"
+    tried = f"tried {_times(row['attempts'], 'time')}, and no longer sent there"
     said = tried if row["attempts"] else "it is not sent there"
     return f"{said}: the endpoint takes {taken}, not {one_line(type_)}"
 
 
 def not_taken_then(routed_at: datetime) -> str:
-    """Say that its type came later."""
+    """The endpoint took its type only later."""
     return (
         f"it is not sent there: its batch was routed {_at(routed_at)}, before the endpoint was"
         " changed to take it"
     )
 
 
-def before_start(row: "Facts") -> str:
-    """Since when the endpoint is sent to."""
+def before_start(row: Facts) -> str:
+    """The endpoint was added after its batch."""
     return (
         "it is not sent there: its batch was committed before the endpoint was added, at"
         f" {_at(row['starts_at'])}"
     )
 
 
-def not_backfilled(row: "Facts") -> str:
-    """Say that lanes of old entries are missing."""
+def not_backfilled(row: Facts) -> str:
+    """Lanes of old entries are missing."""
     return (
-        f"the endpoint was added {_at(row['added_at'])} to get everything from the beginning, and"
-        " what had been routed before was not handed over to the end"
+        f"the endpoint was added {_at(row['added_at'])} to get entries from the beginning, and the"
+        " backfill of those routed before is not complete"
     )
 
 
 def backfill(name: str) -> str:
-    """Return the command that makes the lanes that an endpoint misses."""
+    """Return the command that creates the missing lanes of an endpoint."""
     return f"holdfast endpoint backfill {name}"
 
 
-def lost_route(batch: "Facts") -> str:
-    """Say that routing and lane do not agree."""
+def lost_route(batch: Facts) -> str:
+    """Routing and lane contradict each other."""
     return (
-        f"{_batch(batch)} was routed {_at(batch['routed_at'])}, and its lane does not reach this"
-        " entry: that should not be"
+        f"{_batch(batch)} was routed {_at(batch['routed_at'])}, and the lane does not reach this"
+        " entry: a defect"
     )
 
 
-def unrouted(batch: "Facts", at: datetime) -> str:
+def unrouted(batch: Facts, at: datetime) -> str:
     """Which batch waits, and since when."""
     return (
         f"{_batch(batch)} waits for a dispatcher to route it, since {_at(batch['written_at'])}"
@@ -136,41 +136,41 @@ def unrouted(batch: "Facts", at: datetime) -> str:
 def gap(subject: str, missing: int) -> str:
     """Which sequence is missing."""
     return (
-        f"sequence {missing} of {one_line(subject)} is not stored, and nothing is sent past it:"
-        " the lane looks again each minute. Its day was dropped while the endpoint was disabled"
+        f"sequence {missing} of {one_line(subject)} is not stored, and the lane waits for it: it"
+        " checks again each minute. Its partition was dropped while the endpoint was disabled"
         " (`holdfast audit list`), or it is lost (`holdfast check`) and may be in a backup; if it"
-        " does not come back, give it up"
+        " does not come back, skip it"
     )
 
 
 def pass_missing(subject: str, endpoint: str) -> str:
-    """Return the command that lets the lane go on behind what is missing."""
+    """Return the command that moves the lane past what is missing."""
     return f"holdfast subjects pass --endpoint {endpoint} --reason TEXT {last_word(subject)}"
 
 
 def behind(sequence: int, key: str) -> str:
-    """Which entry goes first."""
+    """Which entry is the head of the lane."""
     return f"waits behind sequence {sequence} ({key}), the head of its lane"
 
 
-def sending(row: "Facts", dispatchers: Sequence["Facts"], at: datetime) -> str:
-    """Until when the lease lasts, and who may have it."""
+def sending(row: Facts, dispatchers: Sequence[Facts], at: datetime) -> str:
+    """When the lease ends, and which dispatcher may have it."""
     left = span((row["lease_until"] - at).total_seconds())
     return (
-        f"attempt {row['lane_attempt']} is under way: leased until {_at(row['lease_until'])}"
+        f"attempt {row['lane_attempt']} is in flight: leased until {_at(row['lease_until'])}"
         f" ({left} left) by {_who(dispatchers, at)}"
     )
 
 
-def lease_over(row: "Facts", at: datetime) -> str:
-    """Since when nobody has it."""
+def lease_over(row: Facts, at: datetime) -> str:
+    """When the lease ended."""
     return (
-        f"its lease ran out {since(row['lease_until'], at)} ago; a dispatcher books attempt"
+        f"its lease ran out {since(row['lease_until'], at)} ago; a dispatcher records attempt"
         f" {row['lane_attempt']} as unknown and sends it again"
     )
 
 
-def state(row: "Facts") -> str:
+def state(row: Facts) -> str:
     """Who paused or disabled the endpoint, when and why."""
     who = (
         f" by {one_line(row['acted_by'])} {_at(row['acted_at'])}" if row["acted_at"] else " by hand"
@@ -179,41 +179,41 @@ def state(row: "Facts") -> str:
     return f"the endpoint was {row['endpoint_state']}{who}{why}"
 
 
-def no_dispatcher(dispatchers: Sequence["Facts"], at: datetime) -> str:
-    """Who was here last."""
+def no_dispatcher(dispatchers: Sequence[Facts], at: datetime) -> str:
+    """Which dispatcher ran last."""
     draining = [each for each in dispatchers if each["alive"]]
     if draining:
-        return f"the last dispatcher is winding down: {_who(draining, at)}"
+        return f"the last dispatcher is draining: {_who(draining, at)}"
     if not dispatchers:
         return "no dispatcher runs"
     last = max(dispatchers, key=lambda each: each["heartbeat_at"])
     return (
-        f"no dispatcher runs; the last sign of life was of {_name(last)},"
+        f"no dispatcher runs; the last heartbeat was of {_name(last)},"
         f" {since(last['heartbeat_at'], at)} ago"
     )
 
 
-def locked(holder: "Holder") -> str:
-    """Who holds what delivery needs."""
+def locked(holder: Holder) -> str:
+    """Which session holds a row that delivery needs."""
     return f"{holder} holds a row that delivery needs"
 
 
-def breaker(row: "Facts") -> str:
-    """Until when the breaker is open, and after what."""
+def breaker(row: Facts) -> str:
+    """Until when the breaker is open, and why."""
     after = f", after {one_line(row['breaker_reason'])}" if row["breaker_reason"] else ""
     if row["breaker"] == "half_open":
         return f"the endpoint's breaker is half open: one entry of another lane is tried{after}"
     return f"the endpoint's breaker is open until {_at(row['breaker_until'])}{after}"
 
 
-def receiver_asked(row: "Facts") -> str:
-    """Until when the receiver asked to be left alone."""
+def receiver_asked(row: Facts) -> str:
+    """Until when the receiver asked to be called no more."""
     by = f" ({one_line(row['held_by'])})" if row["held_by"] else ""
     return f"the receiver asked for time{by}: nothing is sent before {_at(row['held_until'])}"
 
 
-def retry(row: "Facts", at: datetime) -> str:
-    """When the next attempt is due, and after what."""
+def retry(row: Facts, at: datetime) -> str:
+    """When the next attempt is due, and how the last one ended."""
     left = span((row["due_at"] - at).total_seconds())
     due = f"attempt {row['lane_attempt'] + 1} is due {_at(row['due_at'])} (in {left})"
     if row["last_outcome"] is None:
@@ -227,30 +227,30 @@ def retry(row: "Facts", at: datetime) -> str:
     )
 
 
-def due(row: "Facts", at: datetime) -> str:
-    """What goes before it."""
+def due(row: Facts, at: datetime) -> str:
+    """Since when it is due, and what goes first."""
     return (
         f"due since {_at(row['due_at'])} ({since(row['due_at'], at)}); {_before(row)}, and"
-        f" {_times(row['leased_lanes'], 'lane')} under way{_rate(row)}"
+        f" {_times(row['leased_lanes'], 'lane')} in flight{_rate(row)}"
     )
 
 
-def not_claimed(row: "Facts", at: datetime) -> str:
-    """What a dispatcher that takes nothing of an endpoint lacks, or may not resolve."""
+def not_claimed(row: Facts, at: datetime) -> str:
+    """Which references a dispatcher that claims nothing of an endpoint may lack."""
     references = [
         *row["secret_refs"],
         *(row[name] for name in ("ca_ref", "client_cert_ref", "client_key_ref") if row[name]),
     ]
     taken = (
-        f"due since {_at(row['due_at'])} ({since(row['due_at'], at)}), and no dispatcher takes"
+        f"due since {_at(row['due_at'])} ({since(row['due_at'], at)}), and no dispatcher claims"
         f" anything of the endpoint ({_before(row)})"
     )
     if row.get("not_allowed"):
         return f"{taken}: {one_line(row['not_allowed'])}"
     return (
         f"{taken}: one that cannot use"
-        f" {', '.join(one_line(each) for each in references)} where it runs, or the URL, says"
-        " `endpoint.waiting` with the reason in its log"
+        f" {', '.join(one_line(each) for each in references)} where it runs, or the URL, logs"
+        " `endpoint.waiting` with the reason"
     )
 
 
@@ -260,8 +260,8 @@ _CAUSES = {
 }
 
 
-def suppressed(batch: "Facts", cause: str | None = None) -> str:
-    """Say that a decision was recorded and not written; without a cause, why it may be so."""
+def suppressed(batch: Facts, cause: str | None = None) -> str:
+    """A decision was recorded and not written; without a cause, both possible ones."""
     causes = _CAUSES.values() if cause is None else [_CAUSES[SuppressedCause(cause)]]
     return (
         f"{_batch(batch)} recorded the key {_at(batch['written_at'])} and wrote no entry:"
@@ -269,34 +269,34 @@ def suppressed(batch: "Facts", cause: str | None = None) -> str:
     )
 
 
-def pruned(batch: "Facts") -> str:
-    """Say that an entry was dropped with its day."""
+def pruned(batch: Facts) -> str:
+    """The entry was dropped with its partition."""
     return (
-        f"{_batch(batch)} wrote it {_at(batch['written_at'])}, and that day was dropped since:"
-        " everything of it had been delivered or given up"
+        f"{_batch(batch)} wrote it {_at(batch['written_at'])}, and the partition of that day was"
+        " dropped since: all its entries had been delivered or given up"
     )
 
 
-def quarantined(row: "Facts") -> str:
-    """Which row of the quarantine names it."""
+def quarantined(row: Facts) -> str:
+    """Which quarantined row contains it."""
     became = f", {row['resolution']}" if row["resolution"] else ""
     batch = "" if row["stream"] is None else f" by {_batch(row)}"
     return (
-        f"it is no entry: row {row['id']} of the quarantine names it, set aside{batch}"
+        f"it is not an entry: row {row['id']} of the quarantine contains it, quarantined{batch}"
         f" {_at(row['quarantined_at'])} ({row['reason']}{became})"
     )
 
 
-def unknown(what: str, being_written: Sequence["Holder"]) -> str:
-    """Say what was looked through, and what cannot be seen yet."""
-    said = f"{what} was never seen here, neither as an entry nor among the newest quarantined rows"
+def unknown(what: str, being_written: Sequence[Holder]) -> str:
+    """What was searched, and what is not visible yet."""
+    said = f"{what} is unknown here, both as an entry and among the newest quarantined rows"
     if not being_written:
         return said
     names = ", ".join(each.application for each in being_written)
-    return f"{said}; what {names} is writing now cannot be seen before it commits"
+    return f"{said}; what {names} is writing now is not visible before it commits"
 
 
-def nothing_waits(row: "Facts") -> str:
+def nothing_waits(row: Facts) -> str:
     """What was delivered last of a subject."""
     if row["delivered_number"] is None:
         return "nothing waits, and no delivery is on record"
@@ -305,31 +305,31 @@ def nothing_waits(row: "Facts") -> str:
 
 def replayed(replay: str) -> str:
     """Which replay will send it again."""
-    return f"replay {replay} is being applied and has it on its list: `holdfast replay status`"
+    return f"replay {replay} is being applied and will send it: `holdfast replay status`"
 
 
-def snapshot(holder: "Holder") -> str:
-    """Who keeps the database from cleaning up."""
+def snapshot(holder: Holder) -> str:
+    """Which session blocks VACUUM."""
     return (
-        f"{holder} holds a snapshot: old versions of the hot rows cannot be cleaned away, and"
-        " claims get slower"
+        f"{holder} holds a snapshot: VACUUM cannot remove old versions of the hot rows, and claims"
+        " get slower"
     )
 
 
-def _before(row: "Facts") -> str:
+def _before(row: Facts) -> str:
     count = row["due_before"]
     more = "more than " if count > DUE_COUNTED_MAX else ""
     return f"{more}{_times(min(count, DUE_COUNTED_MAX), 'lane')} due before it"
 
 
-def _rate(row: "Facts") -> str:
+def _rate(row: Facts) -> str:
     return f", at {row['rate_per_second']} a second" if row["rate_per_second"] else ""
 
 
-def _who(dispatchers: Sequence["Facts"], at: datetime) -> str:
+def _who(dispatchers: Sequence[Facts], at: datetime) -> str:
     alive = [each for each in dispatchers if each["alive"]]
     if not alive:
-        return "a dispatcher that gives no sign of life"
+        return "a dispatcher without a heartbeat"
     said = ", ".join(
         f"{_name(each)} ({each['in_flight']} in flight, up for {since(each['started_at'], at)})"
         for each in alive
@@ -337,11 +337,11 @@ def _who(dispatchers: Sequence["Facts"], at: datetime) -> str:
     return said if len(alive) == 1 else f"one of {said}"
 
 
-def _name(dispatcher: "Facts") -> str:
+def _name(dispatcher: Facts) -> str:
     return f"{one_line(dispatcher['host'])} pid {dispatcher['pid']}"
 
 
-def _batch(batch: "Facts") -> str:
+def _batch(batch: Facts) -> str:
     return f"batch {batch['batch_id']} of stream {batch['stream']}"
 
 

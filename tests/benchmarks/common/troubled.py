@@ -10,8 +10,8 @@ from uuid import UUID
 
 import psycopg
 
-from dispatcher.operators.replays.filter import ReplayFilter, ReplayScope
-from dispatcher.operators.replays.store import replays
+from dispatcher.operators.replays.rules import ReplayFilter, ReplayScope
+from dispatcher.operators.replays.store import Replays
 from tests.benchmarks.common.filled import ENTRIES_A_BATCH
 
 REPLAY_ITEMS = 100_000
@@ -212,7 +212,7 @@ def _is(connection: psycopg.Connection, sought: str) -> bool:
 
 
 def _planned(dsn: str) -> UUID:
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         known = store.list(limit=1)
         if known:
             id_: UUID = known[0]["id"]

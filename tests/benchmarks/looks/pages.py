@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from dispatcher.api.console.frame.navigation import SCREENS
+from dispatcher.api.console.frame.templating import SCREENS
 from tests.benchmarks.common.troubled import RARE_TYPE
 from tests.benchmarks.looks.known import Known
 from tests.benchmarks.looks.look import Look, address

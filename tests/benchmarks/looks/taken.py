@@ -2,8 +2,8 @@
 
 import httpx
 
-from dispatcher.operators.replays.filter import ReplayFilter
-from dispatcher.operators.replays.store import replays
+from dispatcher.operators.replays.rules import ReplayFilter
+from dispatcher.operators.replays.store import Replays
 from sink.contract.key import Key
 from sink.contract.states import AccessRole
 from tests.benchmarks.looks.known import Known, known
@@ -18,7 +18,7 @@ from tests.support.console.admin_api import serving
 
 def redelivery(dsn: str, there: Known) -> str:
     """Plan to send one entry again, and return the plan's id; nothing is applied."""
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         digest = Key.parse(there.key).digest
         return str(store.plan(ReplayFilter(keys=(digest,)), reason="benchmark")["id"])
 

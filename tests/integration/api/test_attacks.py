@@ -14,7 +14,8 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from dispatcher.api import access, punctual, shield
+from dispatcher.api import access, shield
+from dispatcher.api import serving as api_serving
 from dispatcher.api.access import FAILURES_MAX, Failures
 from dispatcher.api.settings import BODY_BYTES_MAX, ApiSettings
 from dispatcher.operators.common import session as operator_session
@@ -269,7 +270,7 @@ def test_head_that_is_too_long_or_no_http_is_refused(api: Api) -> None:
 def test_connection_that_sends_no_request_in_time_is_closed(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(punctual, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(api_serving, "HEAD_SECONDS", 0.2)
     assert _raw(api, b"") == (0, b"")
     assert _raw(api, b"GET / HTTP/1.1\r\nhost: loc") == (0, b"")
     # A second request on a connection has its time as well.
@@ -288,7 +289,7 @@ def test_body_that_does_not_come_is_not_waited_for(
     monkeypatch.setattr(shield, "BODY_SECONDS", 0.2)
     slow = _head(api, "content-type: application/json", "content-length: 100")
     status, came = _raw(api, slow, b'{"name"')
-    assert (status, b"did not come" in came) == (408, True)
+    assert (status, b"did not arrive" in came) == (408, True)
 
 
 def test_nothing_secret_is_in_an_answer_or_in_the_log(

@@ -10,7 +10,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from dispatcher.api.routes import replays_changes
+from dispatcher.api.routes import replays
 from dispatcher.operators.common.session import acting_as
 from sink import BatchInput
 from sink.contract.key import Key
@@ -195,7 +195,7 @@ def test_plan_beyond_the_limit_is_applied_by_an_administrator(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.delivered("m_many", "m_many")
-    monkeypatch.setattr(replays_changes, "ITEMS_ALONE_MAX", 1)
+    monkeypatch.setattr(replays, "ITEMS_ALONE_MAX", 1)
     path = f"/replays/{uuid4()}"
     assert _put(world, path, {"filter": {"subject": "m_many"}, **WHY}).status_code == 200
     refused = world.api.ask("POST", f"{path}/apply", OPERATOR, json=WHY)

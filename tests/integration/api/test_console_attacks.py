@@ -10,9 +10,9 @@ import httpx
 import psycopg
 import pytest
 
-from dispatcher.api import punctual
+from dispatcher.api import serving
 from dispatcher.api.console.frame.guard import CSRF_HEADER, FORM_TYPE
-from dispatcher.api.console.rendering.differing import differing
+from dispatcher.api.console.rendering.diff import line_diff
 from dispatcher.operators.why import lock_holders as holding
 from tests.support.console.admin_api import Api
 from tests.support.console.api_world import ANSWERED, DEAD, key_text
@@ -205,14 +205,14 @@ def test_work_for_a_hostile_text_is_bounded(people: dict[str, httpx.Client]) -> 
     began = time.process_time()
     spaces = people["viewer"].get("/search", params={"q": "a" + " " * 30_000 + "x"})
     assert spaces.status_code == 422
-    differing(str([0, 1] * 495), str([0, 0, 1, 1] * 247))
+    line_diff(str([0, 1] * 495), str([0, 0, 1, 1] * 247))
     assert time.process_time() - began < 5
 
 
 def test_client_that_takes_no_answer_is_hung_up_on(
     reading: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(punctual, "TAKE_SECONDS", 0.5)
+    monkeypatch.setattr(serving, "TAKE_SECONDS", 0.5)
     url = httpx.URL(reading.url)
     line = socket.socket()
     line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from dispatcher.api.console.forms import choosing
-from dispatcher.api.routes import replays_changes
+from dispatcher.api.console.forms import confirm
+from dispatcher.api.routes import replays
 from tests.support.console.admin_api import Api, serving
 from tests.support.console.console import csrf_of, link_to, logged_in, text_of
 from tests.support.dispatch import webhooks
@@ -118,7 +118,7 @@ def test_dead_letters_that_were_chosen_are_planned_applied_and_delivered(
     assert "2 were rejected by the receiver" in text_of(question)
     plan = desk.done(question, "/dead/plan", reason=WHY, rate="50")
     assert "Nothing is sent yet" in text_of(plan)
-    assert "50 a second at most" in text_of(plan)
+    assert "50 per second" in text_of(plan)
     again = desk.answer(question, "/dead/plan", reason=WHY, rate="50")
     assert again.headers["location"] == plan.url.path, "sent twice, planned once"
 
@@ -144,11 +144,11 @@ def test_dead_letter_that_holds_its_lane_is_given_up_only_knowingly(desk: Desk) 
     number = desk.dead("m_dead_3")
     desk.deliver("m_dead_3")
     question = desk.ask(f"/dead/selected?do=dismiss&id={number}")
-    assert "1 lane goes on without them, with 1 later entry" in text_of(question)
+    assert "1 lane continues without them, with 1 later entry" in text_of(question)
     refused = desk.answer(question, "/dead/dismiss", reason=WHY)
     assert (refused.status_code, "holds the lane" in text_of(refused)) == (422, True)
     done = desk.done(question, "/dead/dismiss", reason=WHY, skip="yes")
-    assert "1 was given up. 1 lane goes on." in text_of(done)
+    assert "1 was dismissed. 1 lane continues." in text_of(done)
     assert "dismissed" in text_of(done)
     once = desk.answer(question, "/dead/dismiss", reason=WHY, skip="yes")
     assert once.status_code == 404, "it is resolved already"
@@ -180,7 +180,7 @@ def test_change_without_a_reason_or_of_somebody_who_may_not_changes_nothing(desk
         ):
             refused = viewer.post(action, data=seen)
             assert refused.status_code == 403, action
-            assert "needs the role operator" in text_of(refused)
+            assert "requires the role operator" in text_of(refused)
     assert desk.api.audited()[len(before) + 1 :] == [], "the login alone"
 
 
@@ -191,7 +191,7 @@ def test_plan_is_made_by_its_form_and_cancelled(desk: Desk) -> None:
     plan = desk.done(form, "/replays", subject="m_plan", state="delivered", reason=WHY, limit="1")
     said = text_of(plan)
     assert "Nothing was sent yet. 1 entry would be." in said
-    assert "left out: the plan is of the first ones only" in said
+    assert "omitted: beyond the limit" in said
     cancel = link_to(plan, "Cancel…")
     assert cancel is not None
     ended = desk.done(desk.ask(cancel), cancel, reason="not needed")
@@ -209,7 +209,7 @@ def test_plan_is_made_by_its_form_and_cancelled(desk: Desk) -> None:
         ({"subject": "m_1", "since": "2026-11-02"}, 422, "not a time with a zone"),
         ({"subject": "m_1", "rate": "0"}, 422, "1 to 1,000,000"),
         ({"subject": "m_1", "limit": "-1"}, 422, "not a whole number"),
-        ({"subject": "m_1", "state": "asleep"}, 422, "a state is one of"),
+        ({"subject": "m_1", "state": "asleep"}, 422, "a state must be one of"),
         ({"keys": "hf_short"}, 422, "hf_short"),
         ({"subject": "m_1", "reason": ""}, 422, "needs a reason"),
     ],
@@ -233,9 +233,9 @@ def test_large_plan_is_applied_by_who_types_its_number_and_a_huge_one_by_an_admi
     desk.deliver("m_large", "m_large")
     plan = desk.done(desk.ask("/replays/new"), "/replays", subject="m_large", reason=WHY)
     address = f"{plan.url.path}/apply"
-    monkeypatch.setattr(choosing, "TYPED_ABOVE", 1)
+    monkeypatch.setattr(confirm, "TYPED_ABOVE", 1)
     question = desk.ask(address)
-    assert "Type 2, the number that this is about" in text_of(question)
+    assert "Type 2, the number of affected rows" in text_of(question)
     for typed in ("", "1"):
         refused = desk.answer(question, address, typed=typed, reason=WHY)
         assert (refused.status_code, "was not typed" in text_of(refused)) == (422, True)
@@ -243,7 +243,7 @@ def test_large_plan_is_applied_by_who_types_its_number_and_a_huge_one_by_an_admi
         address, data={"csrf": csrf_of(question), "count": "9", "reason": WHY}
     )
     assert other.status_code == 422, "agreed to another number"
-    monkeypatch.setattr(replays_changes, "ITEMS_ALONE_MAX", 1)
+    monkeypatch.setattr(replays, "ITEMS_ALONE_MAX", 1)
     refused = desk.answer(question, address, typed="2", reason=WHY)
     assert (refused.status_code, "administrator" in text_of(refused)) == (403, True)
     monkeypatch.undo()
@@ -260,7 +260,7 @@ def test_rows_of_the_quarantine_are_put_back_by_the_sink_or_dismissed(desk: Desk
     chosen = "&".join(f"id={each}" for each in numbers)
     question = desk.ask(f"/quarantine/selected?do=requeue&{chosen}")
     back = desk.done(question, "/quarantine/requeue", reason=WHY)
-    assert "0 rows are put back. 2 rows are refused again and still open" in text_of(back)
+    assert "0 rows are put back. 2 rows are refused again and stay open" in text_of(back)
     question = desk.ask(f"/quarantine/selected?do=dismiss&id={numbers[0]}")
     done = desk.done(question, "/quarantine/dismiss", reason=WHY)
     assert "1 row is dismissed." in text_of(done)
@@ -285,12 +285,12 @@ def test_endpoint_is_paused_and_resumed_with_a_reason_and_disabled_by_administra
     resume = link_to(paused, "Resume…")
     assert resume is not None
     question = desk.ask(resume)
-    assert "It is sent to again" in text_of(question)
+    assert "Sending resumes" in text_of(question)
     assert "active" in text_of(desk.done(question, resume, reason=WHY))
     refused = desk.browser.post(
         "/endpoints/payouts/disable", data={"csrf": csrf_of(question), "reason": WHY}
     )
-    assert (refused.status_code, "administrators only" in text_of(refused)) == (422, True)
+    assert (refused.status_code, "only administrators" in text_of(refused)) == (422, True)
     with logged_in(desk.api, "admin") as admin:
         form = {"csrf": csrf_of(admin.get("/endpoints")), "reason": WHY}
         assert admin.post("/endpoints/payouts/disable", data=form).status_code == 303
@@ -306,21 +306,21 @@ def test_what_is_lost_is_passed_by_an_operator_and_only_where_something_is_lost(
 ) -> None:
     shown = "/subjects/show?name=m_lost+%26"
     desk.deliver("m_lost &")
-    assert link_to(desk.ask(shown), "Pass what is missing…") is None
+    assert link_to(desk.ask(shown), "Skip missing decisions…") is None
     desk.lose("m_lost &")
     page = desk.ask(shown)
-    ask = link_to(page, "Pass what is missing…")
+    ask = link_to(page, "Skip missing decisions…")
     assert ask == "/subjects/pass?name=m_lost+%26&endpoint=payouts"
     with logged_in(desk.api, "viewer") as viewer:
-        assert link_to(viewer.get(shown), "Pass what is missing…") is None
-        assert "Operators do this" in text_of(viewer.get(ask))
+        assert link_to(viewer.get(shown), "Skip missing decisions…") is None
+        assert "requires the role operator" in text_of(viewer.get(ask))
         form = {"name": "m_lost &", "endpoint": "payouts", "csrf": csrf_of(viewer.get("/"))}
         assert viewer.post("/subjects/pass", data={**form, "reason": WHY}).status_code == 403
     before = len(desk.api.audited())
     question = desk.ask(ask)
-    assert "Sequence 2, and what is missing right behind it," in text_of(question)
+    assert "Sequence 2, and any missing directly after it," in text_of(question)
     done = desk.done(question, "/subjects/pass", reason=WHY)
-    assert "Sequence 2 passed at payouts; the lane goes on with 3." in text_of(done)
+    assert "Sequence 2 skipped at payouts; the lane continues with 3." in text_of(done)
     assert desk.since(before) == [("lane.pass", "token operator", WHY)]
     drain(desk.api.dsn)
     assert receiver.sequences("m_lost &") == [1, 3]
@@ -332,7 +332,7 @@ def test_what_is_lost_is_passed_by_an_operator_and_only_where_something_is_lost(
 def test_empty_outbox_has_every_screen(dsn: str) -> None:
     said = {
         "/batches": "No stream yet",
-        "/quarantine": "Nothing is set aside",
+        "/quarantine": "The quarantine is empty",
         "/dead": "No dead letter",
         "/replays": "No replay yet",
         "/endpoints": "No endpoint",

@@ -8,7 +8,7 @@ import httpx
 import psycopg
 import pytest
 
-from dispatcher.api.console.frame import live
+from dispatcher.api.console.routes import live
 from dispatcher.operators.common import pool as operator_pool
 from tests.support.console.admin_api import Api, serving
 from tests.support.console.api_world import STRANGE, key_text

@@ -57,8 +57,8 @@ def test_rare_type_is_looked_for_a_bounded_way_back_each_time(
     reading: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = _page(reading, "/entries?limit=500")["entries"]
-    monkeypatch.setattr(store_entries, "ENTRIES_AT_FIRST", 1)
-    monkeypatch.setattr(store_entries, "LOOKS_AT_MAX", 1)
+    monkeypatch.setattr(store_entries, "SCAN_FIRST", 1)
+    monkeypatch.setattr(store_entries, "SCAN_MAX", 1)
     for type_, wanted in (("payout_hold.block", whole), ("payout_hold.never", [])):
         seen: list[Any] = []
         page, pages = _page(reading, f"/entries?type={type_}&limit=500"), 1

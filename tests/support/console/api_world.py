@@ -10,8 +10,8 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from dispatcher.operators.replays.filter import ReplayFilter
-from dispatcher.operators.replays.store import replays
+from dispatcher.operators.replays.rules import ReplayFilter
+from dispatcher.operators.replays.store import Replays
 from sink import BatchInput, ReplayDiverged
 from sink.contract.key import Key
 from tests.support.console.admin_api import Api, serving
@@ -75,7 +75,7 @@ def fill(dsn: str) -> None:
         _job(dsn)
         drain(dsn)
         db.execute(HISTORY)
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         store.plan(ReplayFilter(endpoint="payouts"), reason="again")
         store.plan(ReplayFilter(subject="m_1"), reason="once more", rate=5)
 

@@ -12,9 +12,9 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from dispatcher.operators.common.session import acting_as
-from dispatcher.operators.replays.filter import ReplayFilter
-from dispatcher.operators.replays.store import replays
-from dispatcher.operators.streams.operator import operator_store
+from dispatcher.operators.endpoints.store import Endpoints
+from dispatcher.operators.replays.rules import ReplayFilter
+from dispatcher.operators.replays.store import Replays
 from sink import BatchInput, ReplayDiverged
 from sink.contract.key import Key
 from tests.support.console import api_world
@@ -110,9 +110,9 @@ def _refused(dsn: str) -> None:
 
 def _act(dsn: str) -> None:
     reason = canary("reason")
-    with operator_store(dsn) as store:
+    with Endpoints.connect(dsn) as store:
         store.set_endpoint_state("down", "paused", canary("paused"))
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         cancelled = store.plan(ReplayFilter(stream="test"), reason=reason)
         store.cancel(cancelled["id"], reason)
         begun = store.plan(ReplayFilter(endpoint="payouts", subject="m_0"), reason=reason)
@@ -122,7 +122,7 @@ def _act(dsn: str) -> None:
 
 def plan_of_one(dsn: str) -> str:
     """Plan to send the canary's first entry again; returns the address that asks for the yes."""
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         row = store.plan(ReplayFilter(keys=(KEY.digest,)), reason="a test")
     return f"/entries/{KEY.text}/redeliver/{row['id']}"
 

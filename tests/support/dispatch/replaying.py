@@ -3,8 +3,8 @@
 from typing import Any
 from uuid import UUID
 
-from dispatcher.operators.replays.filter import ReplayFilter, ReplayScope
-from dispatcher.operators.replays.store import replays
+from dispatcher.operators.replays.rules import ReplayFilter, ReplayScope
+from dispatcher.operators.replays.store import Replays
 
 ALL = ReplayFilter(endpoint="payouts")
 DEAD = ReplayFilter(endpoint="payouts", states=(ReplayScope.DEAD,))
@@ -14,7 +14,7 @@ WAITING = ReplayFilter(endpoint="payouts", states=(ReplayScope.WAITING,))
 
 def applied(dsn: str, wanted: ReplayFilter, **options: Any) -> UUID:
     """Plan a replay and let dispatchers begin with it."""
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         id_: UUID = store.plan(wanted, reason="a test", **options)["id"]
         store.apply(id_)
     return id_
@@ -22,7 +22,7 @@ def applied(dsn: str, wanted: ReplayFilter, **options: Any) -> UUID:
 
 def progress(dsn: str, id_: UUID) -> dict[str, Any]:
     """How far a replay has come: its state, and its counts without those that are 0."""
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         status = store.status(id_)
     counts = {name: count for name, count in status["progress"].items() if count}
     return {"state": status["state"], **counts}

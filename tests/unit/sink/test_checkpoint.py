@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from dispatcher.cli.common.checkpoint import query_id_in
+from dispatcher.cli.streams import query_id_in
 from sink import OutboxSink
 from sink.contract.checkpoint import local_folder
 

@@ -1,1 +1,1 @@
-"""Forms and what is read from them."""
+"""Forms, and the functions that parse them."""

@@ -1,20 +1,24 @@
-"""The form of a new replay: what it asks for, and reading what was given."""
+"""The form of a new replay, and parsing of its fields."""
 
 import re
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from dispatcher.api.console.forms.forms import given, moment, whole
-from dispatcher.operators.common.keys import few_keys_of
-from dispatcher.operators.replays.filter import ReplayFilter, ReplayFilterError, ReplayScope
+from dispatcher.api.console.forms.fields import given, moment, whole
+from dispatcher.operators.replays.rules import (
+    ReplayFilter,
+    ReplayFilterError,
+    ReplayScope,
+    few_keys_of,
+)
 from sink.contract.exits import CommandError, ExitCode
 
 if TYPE_CHECKING:
     from dispatcher.api.console.frame.guard import Posted
 
 RATE_MAX = 1_000_000
-"""Entries a second, as the command has it."""
+"""Entries per second, as in the command."""
 
 TYPES_MAX = 100
 
@@ -23,7 +27,7 @@ BATCHES = re.compile(r"(\d{1,18})(?:\.\.(\d{1,18}))?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The fields of the form, as they were typed; empty: not given."""
+    """The fields of the form as typed; empty: not given."""
 
     endpoint: str = ""
     subject: str = ""
@@ -42,13 +46,15 @@ class Given:
 
     @classmethod
     def of(cls, form: "Posted") -> "Given":
-        """Return what a form holds."""
+        """Return the fields of a posted form."""
         texts = {each.name: form.get(each.name, "") for each in fields(cls) if each.name != "state"}
         return cls(**texts, state=tuple(form.getlist("state")))
 
 
 def filter_of(form: Given) -> ReplayFilter:
-    """Return what the form says; raises `CommandError` (usage) for what cannot be used."""
+    """Return the filter that the form describes; raises `CommandError` (usage) if it is not
+    valid.
+    """
     first, last = _batches(form.batch)
     wanted = ReplayFilter(
         endpoint=given(form.endpoint),
@@ -70,41 +76,41 @@ def filter_of(form: Given) -> ReplayFilter:
 
 
 def rate_of(form: "Posted | Given") -> int | None:
-    """Return the entries a second of a replay; raises `CommandError` (usage)."""
+    """Return the rate of a replay in entries per second; raises `CommandError` (usage)."""
     text = form.rate if isinstance(form, Given) else form.get("rate", "")
-    rate = whole("entries a second", text)
+    rate = whole("entries per second", text)
     if rate is not None and not 1 <= rate <= RATE_MAX:
-        raise _usage(f"entries a second are 1 to {RATE_MAX:,}")
+        raise _usage(f"the rate must be 1 to {RATE_MAX:,} entries per second")
     return rate
 
 
 def limit_of(form: Given) -> int | None:
-    """Return how many entries a plan has at most; raises `CommandError` (usage)."""
-    limit = whole("the first so many", form.limit)
+    """Return the maximum number of entries of a plan; raises `CommandError` (usage)."""
+    limit = whole("the maximum number of entries", form.limit)
     if limit == 0:
-        raise _usage("the first 0 entries are none")
+        raise _usage("the maximum number of entries must be at least 1")
     return limit
 
 
 def id_of(text: str) -> UUID:
-    """Return the id that a form was made with, so that sending it twice plans once."""
+    """Return the id in the form, so that posting it twice makes one plan."""
     try:
         return UUID(text)
     except ValueError:
-        raise _usage("the form is not one of the console's; load it again") from None
+        raise _usage("the form has no valid plan id; load it again") from None
 
 
 def _states(texts: tuple[str, ...]) -> tuple[ReplayScope, ...]:
     try:
         return tuple(dict.fromkeys(map(ReplayScope, texts)))
     except ValueError:
-        raise _usage(f"a state is one of {', '.join(ReplayScope)}") from None
+        raise _usage(f"a state must be one of {', '.join(ReplayScope)}") from None
 
 
 def _types(text: str) -> tuple[str, ...]:
     types = tuple(dict.fromkeys(text.split()))
     if len(types) > TYPES_MAX or any(given(each) is None for each in types):
-        raise _usage(f"of more than {TYPES_MAX} types no replay is planned")
+        raise _usage(f"a replay takes at most {TYPES_MAX} types")
     return types
 
 
@@ -113,7 +119,7 @@ def _batches(text: str) -> tuple[int | None, int | None]:
         return None, None
     found = BATCHES.fullmatch(text.strip())
     if found is None:
-        raise _usage("a batch is a number, or a range such as 120..125")
+        raise _usage("a batch must be a batch id, or a range such as 120..125")
     first, last = found.groups()
     return int(first), int(last or first)
 

@@ -1,1 +1,1 @@
-"""What every page has: login, navigation, templates, errors."""
+"""What all pages share: login, menu, templates, errors."""

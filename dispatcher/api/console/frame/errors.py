@@ -1,4 +1,4 @@
-"""What goes wrong, as a page for those who look with a browser."""
+"""Errors as pages for browsers."""
 
 import inspect
 import json
@@ -18,19 +18,20 @@ from dispatcher.shared.errors import StoreUnavailableError
 from sink.contract.exits import CommandError
 
 OTHERS = ("/api/", "/openapi.json", "/healthz", "/metrics")
-"""What programs ask; they get problems."""
+"""Paths of programs, which get problems as JSON."""
 
 HEADERS_OF_JSON = frozenset({"content-length", "content-type"})
 
 NO_PAGE = (
-    "there is no such page. Nothing was changed; choose a screen, or look for a key or subject."
+    "there is no such page. Nothing was changed; choose a page from the menu, or search for a"
+    " key or a subject."
 )
 
 Handler = Callable[[Request, Any], Any]
 
 
 def install(app: FastAPI) -> None:
-    """Draw the problems of `app` that a browser meets."""
+    """Render the problems of `app` as pages for browsers."""
     for error, handler in list(app.exception_handlers.items()):
         if isinstance(error, type) and handler.__module__ == "dispatcher.api.problems":
             app.add_exception_handler(error, _drawn(handler))
@@ -52,7 +53,7 @@ def _drawn(handler: Handler) -> Callable[[Request, Exception], Awaitable[Respons
         return page(
             request,
             who,
-            "error.html",
+            "frame/error.html",
             status=response.status_code,
             headers=headers,
             problem=problem,
@@ -62,7 +63,7 @@ def _drawn(handler: Handler) -> Callable[[Request, Exception], Awaitable[Respons
 
 
 async def _who(request: Request, status: int) -> Login | None:
-    """Return who is logged in, so that the page has its menu; None where that cannot be told."""
+    """Return the login, so that the page has its menu; None if it cannot be determined."""
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:
         return None
     try:

@@ -1,7 +1,8 @@
-"""Who is at the console, and whether what a browser sends was meant by that person.
+"""Logins of the console, and protection against cross-site requests.
 
-A login's cookie says who; it goes along with whatever makes the browser send a request. So a change
-also needs a token that only the console's own pages hold, and must come from such a page.
+The login cookie identifies the person, but browsers also send it with requests that other sites
+cause. A change therefore also needs a token that only the console's pages contain, and must come
+from the same origin.
 """
 
 import hashlib
@@ -27,11 +28,12 @@ CSRF_FIELD = "csrf"
 CSRF_HEADER = "X-CSRF-Token"
 
 FIELDS_MAX = 2_000
-"""So many fields has a form at most."""
+"""Maximum number of fields of a form."""
 
 SAFE_PATH = re.compile(r"/(?!/)[!-\[\]-~]*")
-"""A path on this server: printable ASCII, no second slash that would make a host of it, no
-backslash, which browsers read as a slash."""
+"""A path on this server: printable ASCII, no second slash, which would begin a host, and no
+backslash, which browsers treat as a slash.
+"""
 
 FORM_TYPE = "application/x-www-form-urlencoded"
 
@@ -40,23 +42,23 @@ Posted = ImmutableMultiDict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Somebody who has logged in."""
+    """A logged-in person."""
 
     session: Session
     secret: str = field(repr=False)
 
     @property
     def csrf(self) -> str:
-        """What a form carries in the hidden field `csrf`, or a script in `X-CSRF-Token`."""
+        """The token that a form sends in the hidden field `csrf`, or a script in `X-CSRF-Token`."""
         return hmac.digest(self.secret.encode(), b"csrf", hashlib.sha256).hex()
 
     def may(self, role: AccessRole) -> bool:
-        """Return whether this person has the role, or a higher one."""
+        """Return whether this person has the role or a higher one."""
         return self.session.may(role)
 
 
 class LoginNeededError(Exception):
-    """Nobody is logged in; `next_path` is where to go afterwards."""
+    """Nobody is logged in; `next_path` is the page to open after the login."""
 
     def __init__(self, next_path: str) -> None:
         super().__init__("nobody is logged in")
@@ -64,17 +66,17 @@ class LoginNeededError(Exception):
 
 
 def install(app: FastAPI) -> None:
-    """Send whoever has not logged in to the login page."""
+    """Redirect people who are not logged in to the login page."""
     app.exception_handler(LoginNeededError)(_to_login)
 
 
 def cookie_name(settings: ApiSettings) -> str:
-    """Return the cookie's name; with `__Host-` no other host or path can set or shadow it."""
+    """Return the cookie's name. With `__Host-`, no other host or path can set or shadow it."""
     return "__Host-holdfast" if settings.behind_proxy else "holdfast"
 
 
 def set_login(response: Response, settings: ApiSettings, secret: str) -> None:
-    """Give a browser a login's secret."""
+    """Set the login cookie."""
     response.set_cookie(
         cookie_name(settings),
         secret,
@@ -82,12 +84,12 @@ def set_login(response: Response, settings: ApiSettings, secret: str) -> None:
         path="/",
         secure=settings.behind_proxy,
         httponly=True,
-        samesite="lax",  # a link from a chat leads in; nothing that is posted from elsewhere does
+        samesite="lax",  # links from other sites work; posts from other sites do not send it
     )
 
 
 def forget_login(response: Response, settings: ApiSettings) -> None:
-    """Take a login's secret from a browser."""
+    """Delete the login cookie."""
     response.delete_cookie(
         cookie_name(settings),
         path="/",
@@ -98,14 +100,14 @@ def forget_login(response: Response, settings: ApiSettings) -> None:
 
 
 def safe_path(given: str | None) -> str:
-    """Return a path of this server to go on to: the one that was given, or / for any other."""
+    """Return the given path if it is on this server and not the login itself, else `/`."""
     if given is None or not SAFE_PATH.fullmatch(given):
         return "/"
     return "/" if urlsplit(given).path in {"/login", "/logout"} else given
 
 
 def person(request: Request) -> Login:
-    """Return who is logged in; raises `LoginNeededError`."""
+    """Return the login; raises `LoginNeededError` without one."""
     secret = request.cookies.get(cookie_name(request.app.state.settings), "")
     if not secret.startswith(LOGIN_PREFIX):
         raise LoginNeededError(_here(request))
@@ -119,12 +121,12 @@ def person(request: Request) -> Login:
 
 
 async def posted(request: Request) -> Posted:
-    """Return a form's fields; raises 415 for another kind of body, and 422 for what is no form."""
+    """Return a form's fields; raises 415 for another content type, and 422 for an invalid form."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != FORM_TYPE:
         raise HTTPException(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-            f"a form is sent as {FORM_TYPE}. Nothing was changed.",
+            f"a form must be sent as {FORM_TYPE}. Nothing was changed.",
         )
     try:
         fields = parse_qsl(
@@ -141,7 +143,7 @@ async def posted(request: Request) -> Posted:
 
 
 def same_origin(request: Request) -> None:
-    """Refuse (403) what a page of another site made the browser send."""
+    """Refuse (403) a request that a page of another site caused."""
     site = request.headers.get("sec-fetch-site")
     if site is not None:
         fine = site == "same-origin"
@@ -151,20 +153,20 @@ def same_origin(request: Request) -> None:
     if not fine:
         raise HTTPException(
             HTTPStatus.FORBIDDEN,
-            "this came from a page of another site. Nothing was changed; use the console's own"
-            " pages.",
+            "this request came from a page of another site. Nothing was changed; use the"
+            " console's own pages.",
         )
 
 
 Person = Annotated[Login, Depends(person)]
-"""A parameter of pages: who looks."""
+"""A parameter of pages: the login."""
 
 Form = Annotated[Posted, Depends(posted)]
 """A parameter of changes: the form's fields; `get` and `getlist` read them."""
 
 
 def Acting(role: AccessRole) -> Callable[..., Login]:  # noqa: N802 - reads as a type of parameter
-    """Return the dependency of a change: somebody of this role who meant it.
+    """Return the dependency of a change: a login with this role, whose form has a valid CSRF token.
 
     Use it as `person: Annotated[Login, Depends(Acting(AccessRole.OPERATOR))]`.
     """
@@ -175,13 +177,13 @@ def Acting(role: AccessRole) -> Callable[..., Login]:  # noqa: N802 - reads as a
         if not hmac.compare_digest(given.encode(errors="replace"), who.csrf.encode()):
             raise HTTPException(
                 HTTPStatus.FORBIDDEN,
-                "this form is not from this login. Nothing was changed; load the page again and"
-                " repeat it.",
+                "this form belongs to another login. Nothing was changed; reload the page and"
+                " repeat the change.",
             )
         if not who.may(role):
             raise HTTPException(
                 HTTPStatus.FORBIDDEN,
-                f"this needs the role {role}, and {who.session.holder.name} is"
+                f"this requires the role {role}; {who.session.holder.name} has the role"
                 f" {who.session.holder.role}. Nothing was changed.",
             )
         return who
@@ -199,7 +201,7 @@ def _own(request: Request, origin: str) -> bool:
 
 
 def _here(request: Request) -> str:
-    """Return the page to come back to: of a fragment or a change, the page that asked for it."""
+    """Return the page to return to; for a fragment or a change, the page that requested it."""
     if request.method != "GET" and "hx-current-url" not in request.headers:
         return "/"
     try:
@@ -214,7 +216,7 @@ def _to_login(request: Request, error: Exception) -> Response:
     address = "/login" if path == "/" else f"/login?next={quote(path, safe='')}"
     response: Response
     if request.headers.get("hx-request"):
-        # A redirect would put the login page inside of a fragment.
+        # A redirect would put the login page into a fragment.
         response = JSONResponse(None, HTTPStatus.UNAUTHORIZED, {"HX-Redirect": address})
     else:
         response = RedirectResponse(address, HTTPStatus.SEE_OTHER)
@@ -225,5 +227,6 @@ def _to_login(request: Request, error: Exception) -> Response:
 
 def _no_form() -> HTTPException:
     return HTTPException(
-        HTTPStatus.UNPROCESSABLE_ENTITY, "what was sent is no form in UTF-8. Nothing was changed."
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        "the body is not a valid form in UTF-8. Nothing was changed.",
     )

@@ -1,4 +1,4 @@
-"""Logging in with a token, and out again."""
+"""Login with a token, and logout."""
 
 from http import HTTPStatus
 from typing import Annotated
@@ -26,20 +26,25 @@ router = APIRouter(include_in_schema=False)
 
 @router.get("/login")
 def login_page(request: Request, next: str = "/") -> Response:  # noqa: A002 - the parameter's name
-    """Show the form."""
-    return page(request, None, "login.html", next=safe_path(next), fault=None)
+    """Show the login form."""
+    return page(request, None, "frame/login.html", next=safe_path(next), fault=None)
 
 
 @router.post("/login")
 def login(request: Request, form: Form) -> Response:
-    """Begin a login, and go on to the page that was asked for."""
+    """Log in, and redirect to the requested page."""
     same_origin(request)
     path, secret = safe_path(form.get("next")), form.get("token", "").strip()
     try:
         holder = _holder(request, secret)
     except HTTPException as refused:
         shown = page(
-            request, None, "login.html", status=refused.status_code, next=path, fault=refused.detail
+            request,
+            None,
+            "frame/login.html",
+            status=refused.status_code,
+            next=path,
+            fault=refused.detail,
         )
         for name, value in (refused.headers or {}).items():
             if name == "Retry-After":
@@ -56,7 +61,7 @@ def login(request: Request, form: Form) -> Response:
 def logout(
     request: Request, person: Annotated[Login, Depends(Acting(AccessRole.VIEWER))]
 ) -> Response:
-    """End the login, here and in the database."""
+    """Log out: delete the cookie and the login in the database."""
     with person.session.open(Tokens) as tokens:
         tokens.logout(person.session.holder)
     response = RedirectResponse("/login", HTTPStatus.SEE_OTHER)
@@ -67,6 +72,7 @@ def logout(
 def _holder(request: Request, secret: str) -> Holder:
     if not secret.startswith(TOKEN_PREFIX):
         raise HTTPException(
-            HTTPStatus.UNAUTHORIZED, "this is no token: one begins with hft_. Nothing was changed."
+            HTTPStatus.UNAUTHORIZED,
+            "this is not a token: tokens begin with hft_. Nothing was changed.",
         )
     return holder_of(request, secret)

@@ -1,4 +1,4 @@
-"""A page: a template with what every page has, and what the last action said."""
+"""Rendering of pages, and the message of the last action (flash)."""
 
 import base64
 import hashlib
@@ -11,7 +11,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.status import HTTP_303_SEE_OTHER
 
-from dispatcher.api.console.frame.templates_setup import environment
+from dispatcher.api.console.frame.templating import environment
 
 if TYPE_CHECKING:
     from dispatcher.api.console.frame.guard import Login
@@ -33,10 +33,10 @@ def page(
     headers: Mapping[str, str] | None = None,
     **context: Any,
 ) -> HTMLResponse:
-    """Return the page of a template for `person`; None before somebody logged in.
+    """Render a template for `person`; None before the login.
 
-    Every template knows `request`, `person`, `path`, `here` (the address with its query), `theme`,
-    `zone` and `flash` besides `context`.
+    Every template gets `request`, `person`, `path`, `here` (the path with its query), `theme`,
+    `zone` and `flash` in addition to `context`.
     """
     theme = request.cookies.get(THEME, "")
     query = request.url.query
@@ -61,10 +61,10 @@ def page(
     return answer
 
 
-def away(
+def redirect(
     request: Request, person: "Login", address: str, said: str, *, tone: str = "good"
 ) -> Response:
-    """Return the way to `address` after a change (303), where `said` is shown once."""
+    """Redirect (303) to `address` after a change; `said` is shown there once."""
     answer = RedirectResponse(address, HTTP_303_SEE_OTHER)
     text = json.dumps([tone, said[:FLASH_CHARACTERS_MAX]])
     content = base64.urlsafe_b64encode(text.encode()).decode()
@@ -81,7 +81,7 @@ def away(
 
 
 def _flash(request: Request, person: "Login | None") -> tuple[str, str] | None:
-    """Return the tone and the text of what was said to this person, and to nobody else."""
+    """Return the tone and the text of the flash message, if it is signed for this person."""
     mark, _, content = request.cookies.get(FLASH, "").partition(".")
     if person is None or not hmac.compare_digest(
         _mark(person, content).encode(), mark.encode(errors="replace")

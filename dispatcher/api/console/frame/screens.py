@@ -1,4 +1,4 @@
-"""What several screens have in common: which rows, what was not found, what a viewer may read."""
+"""What several pages share: selection of rows, missing rows, access to bodies."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fastapi import Request
 
 from dispatcher.api import bodies
-from dispatcher.api.console.frame.templates_setup import link
+from dispatcher.api.console.frame.templating import link
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import AccessRole
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 ROWS = 50
 
 SHOWN = "shown"
-"""What `body` or `text` of an address is where somebody asks for it."""
+"""Value of the parameters `body` and `text` that requests a body."""
 
 Row = dict[str, Any]
 
 WHICH = ("open", "resolved", "all")
-"""Rows that nobody has resolved, that somebody has, and both."""
+"""Unresolved rows, resolved rows, and both."""
 
 
 class Tab(NamedTuple):
-    """One of several lists of the same."""
+    """A tab: one of several lists of the same kind."""
 
     name: str
     address: str
@@ -33,29 +33,31 @@ class Tab(NamedTuple):
 
 
 def which_of(text: str) -> str:
-    """Return which rows are wanted: open ones, unless `text` says otherwise; raises usage."""
+    """Return the selected tab, by default `open`; raises `CommandError` (usage) for an
+    unknown one.
+    """
     if not text:
         return WHICH[0]
     if text in WHICH:
         return text
     raise CommandError(
-        f"which is one of {', '.join(WHICH)}. Nothing was changed; correct the address.",
+        f"which must be one of {', '.join(WHICH)}. Nothing was changed; correct the URL.",
         ExitCode.USAGE,
     )
 
 
 def tabs(path: str, which: str, asked: dict[str, str]) -> list[Tab]:
-    """Return the lists of open, of resolved and of all rows, with the same filters."""
+    """Return the tabs of open, resolved and all rows, with the same filters."""
     return [
         Tab(name, link(path, **asked, which=None if name == WHICH[0] else name), name == which)
         for name in WHICH
     ]
 
 
-def or_why_not(look: Callable[[], list[Row]]) -> tuple[list[Row], str | None]:
-    """Return the rows that are found, and None; or none, and why there can be none.
+def rows_or_reason(look: Callable[[], list[Row]]) -> tuple[list[Row], str | None]:
+    """Return the rows and None; or no rows and the reason.
 
-    Raises `CommandError` for everything that is not "nothing matched".
+    Raises `CommandError` for every error other than "nothing matched".
     """
     try:
         return look(), None
@@ -66,21 +68,21 @@ def or_why_not(look: Callable[[], list[Row]]) -> tuple[list[Row], str | None]:
 
 
 def acts(person: "Login") -> bool:
-    """Return whether somebody may change what goes on here, and read bodies."""
+    """Return whether the person may change things and read bodies."""
     return person.may(AccessRole.OPERATOR)
 
 
-def shows(request: Request, person: "Login", asked: str) -> bool:
-    """Return whether bodies, and what receivers answered, are to be shown.
+def wants_bodies(request: Request, person: "Login", asked: str) -> bool:
+    """Return whether bodies and receivers' responses are to be shown.
 
-    Raises 403 for a viewer who asks, and `CommandError` (usage) for a word that is none. A page of
-    another site cannot make somebody's browser ask: it gets the page that offers it.
+    Raises 403 for a viewer who requests them, and `CommandError` (usage) for an unknown value. A
+    link on another site cannot request them: it gets the page without them.
     """
     if not asked:
         return False
     if asked != SHOWN:
         raise CommandError(
-            f"what shall be shown is {SHOWN}, or nothing. Nothing was shown; correct the address.",
+            f"the parameter must be {SHOWN} or empty. Nothing was shown; correct the URL.",
             ExitCode.USAGE,
         )
     bodies.allow(person.session, body=True)
@@ -88,9 +90,10 @@ def shows(request: Request, person: "Login", asked: str) -> bool:
 
 
 def older_than(rows: list[Row], name: str) -> Any:
-    """Return where the next page begins, by the last of a full page's rows; None: nothing is left.
+    """Return the position of the next page, from the last row of this one; None if this is the
+    last.
 
-    `rows` are as many as one more than a page, which is taken off.
+    `rows` holds up to one more row than a page; that one is removed.
     """
     if len(rows) <= ROWS:
         return None

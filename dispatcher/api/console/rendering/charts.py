@@ -1,4 +1,4 @@
-"""Charts as places of lines and bars; a template draws them as SVG. Pure."""
+"""Charts as coordinates of lines and bars; a template draws them as SVG. Pure."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ RIGHT = 6
 TOP = 8
 BOTTOM = 20
 LINES_MAX = 4
-"""Into so many parts the scale is divided at most."""
+"""Maximum number of intervals of the scale."""
 
 BAR_HEIGHT = 22
 BAR_LEFT = 34
@@ -22,7 +22,7 @@ BAR_RIGHT = 74
 
 
 class Series(NamedTuple):
-    """What is drawn in one colour: a name, a tone of `filters.TONES`, a value for each minute."""
+    """A data series: a name, a tone of `filters.TONES`, a value for each minute."""
 
     name: str
     tone: str
@@ -48,7 +48,7 @@ class Line(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A label beside a scale, at `at`; `moment` where it is a time."""
+    """A label of a scale at the coordinate `at`; `moment` if it is a time."""
 
     at: float
     said: str
@@ -56,7 +56,7 @@ class Mark(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """What a template draws."""
+    """A chart, ready to be drawn by a template."""
 
     title: str
     width: int
@@ -69,15 +69,15 @@ class Chart(NamedTuple):
     scale: list[Mark]
     times: list[Mark]
     legend: list[Series]
-    """What is drawn: a line is there where it is 0, a bar is not."""
+    """The series that are visible: a line is visible at 0, a bar is not."""
     said: str
-    """For those who do not see it."""
+    """Text alternative (aria-label)."""
 
 
 def per_minute(
     title: str, minutes: Sequence[datetime], series: Sequence[Series], *, stacked: bool
 ) -> Chart:
-    """Return a chart of values by minute: bars upon each other, or a line for each series."""
+    """Return a chart of values by minute: stacked bars, or a line for each series."""
     tops = [
         (sum if stacked else max)([each.values[place] for each in series])
         for place in range(len(minutes))
@@ -111,7 +111,7 @@ def per_minute(
 
 
 def percentiles(title: str, found: dict[str, float | None], *, unit: float) -> Chart:
-    """Return a chart of percentiles; `unit` is how many seconds a value of 1 is."""
+    """Return a chart of percentiles; `unit` is the unit of the values in seconds."""
     seconds = {name: value * unit for name, value in found.items() if value is not None}
     most = max(seconds.values(), default=0.0) or 1.0
     room = WIDTH - BAR_LEFT - BAR_RIGHT

@@ -1,4 +1,4 @@
-"""How values are written on a page; pure, and for text of strangers too."""
+"""Formatting of values on pages, including untrusted text. Pure."""
 
 import json
 from datetime import UTC, datetime
@@ -6,7 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from dispatcher.operators.common.spans import span
+from dispatcher.operators.common.text import span
 from sink.contract.canonical import rfc3339
 
 NOTHING = "\N{EN DASH}"
@@ -35,7 +35,7 @@ _BYTES = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 def finalize(value: Any) -> Any:
-    """Return what an expression of a template shows: nothing as a dash, all else `visible`."""
+    """Return what a template expression prints: None as a dash, text as `visible`."""
     if value is None:
         return NOTHING
     if isinstance(value, Markup) or not isinstance(value, str):
@@ -44,9 +44,9 @@ def finalize(value: Any) -> Any:
 
 
 def visible(text: str) -> str:
-    """Return `text` with whatever does not print, or turns the writing, as an escape.
+    """Return `text` with unprintable and direction-changing characters escaped.
 
-    Line ends and tabs stay.
+    Line ends and tabs are kept.
 
     >>> visible("m\\x1b[2J\\u202e")
     'm\\\\x1b[2J\\\\u202e'
@@ -60,12 +60,12 @@ def visible(text: str) -> str:
 
 
 def tone(word: str) -> str:
-    """Return how a state is coloured; a word that is unknown here is quiet."""
+    """Return the tone (colour) of a state; `idle` for an unknown word."""
     return _TONE.get(word, "idle")
 
 
 def words(text: str) -> str:
-    """Return a machine's word as people write it.
+    """Return an identifier as words.
 
     >>> words("slow_start")
     'slow start'
@@ -74,22 +74,22 @@ def words(text: str) -> str:
 
 
 def clock(moment: datetime) -> str:
-    """Return a moment in UTC to the second, as a person reads it."""
+    """Return a time in UTC, to the second."""
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def moment(value: datetime) -> str:
-    """Return a moment as `datetime` attributes have it."""
+    """Return a time for a `datetime` attribute."""
     return rfc3339(value)
 
 
 def lasting(seconds: float | None) -> str:
-    """Return a duration in seconds as `span` says it."""
+    """Return a duration in seconds as formatted by `span`."""
     return NOTHING if seconds is None else span(float(seconds))
 
 
 def number(value: float | None) -> str:
-    """Return a number with its thousands apart; what is no whole number with three digits.
+    """Return a number with thousands separators; a fraction with three digits.
 
     >>> number(1234567), number(0.12345), number(1234.5)
     ('1,234,567', '0.123', '1,234')
@@ -102,7 +102,7 @@ def number(value: float | None) -> str:
 
 
 def size(count: int | None) -> str:
-    """Return a number of bytes in the unit that suits it.
+    """Return a number of bytes in a suitable unit.
 
     >>> size(1), size(2048), size(5 * 1024**3)
     ('1 byte', '2.0 KiB', '5.0 GiB')
@@ -127,7 +127,7 @@ def counted(count: int, noun: str, nouns: str = "") -> str:
 
 
 def pretty(text: str) -> str:
-    """Return JSON with its lines indented; what is none, or is nested too deep, as it is."""
+    """Return JSON indented; a text that is not JSON, or is nested too deep, unchanged."""
     try:
         return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):

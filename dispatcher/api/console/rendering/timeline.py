@@ -1,4 +1,4 @@
-"""The way of an entry, as steps with the time that lies between them. Pure."""
+"""The timeline of an entry: steps with the time between them. Pure."""
 
 import json
 from collections.abc import Mapping
@@ -6,14 +6,14 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from dispatcher.api.console.rendering.filters import counted, words
-from dispatcher.operators.common.spans import between
+from dispatcher.operators.common.text import between
 from sink.contract.money import money
 
 Row = dict[str, Any]
 
 
 class Step(NamedTuple):
-    """Something that happened. `gap` is the time since the step before, with its sign, or ""."""
+    """A step of the timeline. `gap` is the signed time since the step before, or ""."""
 
     at: datetime | None
     gap: str
@@ -22,7 +22,7 @@ class Step(NamedTuple):
     said: str
 
 
-class Way(NamedTuple):
+class Timeline(NamedTuple):
     """The steps at one endpoint; those before any endpoint have no name."""
 
     endpoint: str | None
@@ -32,7 +32,7 @@ class Way(NamedTuple):
 MINOR = "_minor"
 
 ALL_SHOWN_MAX = 5
-"""Of more attempts the first and the newest are shown."""
+"""Of more attempts than this, only the first and the newest are shown."""
 
 NEWEST_SHOWN = 3
 
@@ -47,8 +47,8 @@ TONES = {
 }
 
 
-def ways(found: Row) -> list[Way]:
-    """Return the steps of a `Trace.trace`: first those to the lanes, then each endpoint's."""
+def timelines(found: Row) -> list[Timeline]:
+    """Return the steps of a `Trace.trace`: first those up to routing, then each endpoint's."""
     entry, batch = found["entry"], found["batch"]
     steps: list[Step] = []
     _add(steps, entry["occurred_at"], "decided", "idle", "by the job, in event time")
@@ -57,8 +57,8 @@ def ways(found: Row) -> list[Way]:
         batch["written_at"],
         "written",
         "good",
-        f"by batch {batch['batch_id']} of stream {batch['stream']}, in one transaction with all"
-        f" that it has: {counted(batch['entry_count'], 'entry', 'entries')}",
+        f"by batch {batch['batch_id']} of stream {batch['stream']}, in one transaction with"
+        f" {counted(batch['entry_count'], 'entry', 'entries')}",
     )
     if batch["routed_at"] is None:
         steps.append(Step(None, "", "routed", "wait", "waits for a dispatcher"))
@@ -66,13 +66,16 @@ def ways(found: Row) -> list[Way]:
         _add(steps, batch["routed_at"], "routed", "good", "to the lanes of its endpoints")
     begun = batch["routed_at"] or batch["written_at"]
     return [
-        Way(None, steps),
-        *(Way(each["endpoint"], _attempts(each["attempts"], begun)) for each in found["endpoints"]),
+        Timeline(None, steps),
+        *(
+            Timeline(each["endpoint"], _attempts(each["attempts"], begun))
+            for each in found["endpoints"]
+        ),
     ]
 
 
 def decided(decision: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return names and values of what was decided; amounts with their currency, where it is known.
+    """Return names and values of a decision; amounts with their currency, if known.
 
     >>> decided({"limit_minor": 5_000_000, "currency": "USD"})
     [('limit', '50,000.00 USD'), ('currency', 'USD')]
@@ -93,8 +96,8 @@ def _attempts(rows: list[Row], begun: datetime) -> list[Step]:
     for row in rows:
         if row in left_out:
             if row is left_out[-1]:
-                said_so = f"{len(left_out)} attempts between"
-                _add(steps, row["finished_at"], said_so, "idle", "all of them are below")
+                said_so = f"{len(left_out)} further attempts"
+                _add(steps, row["finished_at"], said_so, "idle", "all are listed below")
             continue
         said = [f"HTTP {row['status']}"] if row["status"] is not None else []
         said += [f"took {row['duration_ms']} ms"] if row["duration_ms"] is not None else []
@@ -124,7 +127,7 @@ def _add(
 
 
 def _moment(text: Any) -> datetime | None:
-    """Read a receiver's time; None for one that is none, or has no zone."""
+    """Parse a receiver's time; None if it is not one or has no zone."""
     try:
         found = datetime.fromisoformat(str(text))
     except ValueError:

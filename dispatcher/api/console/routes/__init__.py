@@ -1,4 +1,4 @@
-"""The console's screens, one file each."""
+"""The console's pages, one module for each screen."""
 
 from fastapi import APIRouter
 

@@ -1,15 +1,15 @@
-"""Audit: what people did, and what a dispatcher did that people should know of."""
+"""Audit: what people did, and notable actions of dispatchers."""
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from dispatcher.api.console.forms.forms import Field, given, moment, whole
+from dispatcher.api.console.forms.fields import Field, given, moment, whole
 from dispatcher.api.console.frame.guard import Person
 from dispatcher.api.console.frame.pages import page
 from dispatcher.api.console.frame.screens import ROWS
-from dispatcher.api.console.frame.templates_setup import link
-from dispatcher.api.console.rendering.targets import detail_text, page_of
-from dispatcher.api.strict import no_others
+from dispatcher.api.console.frame.templating import link
+from dispatcher.api.console.rendering.audit import detail_text, page_of
+from dispatcher.api.requests import no_others
 from dispatcher.operators.audit.store import Audit, WantedActions
 
 router = APIRouter(dependencies=[Depends(no_others)])
@@ -26,7 +26,7 @@ def list_actions(
     until: str = "",
     before: str = "",
 ) -> Response:
-    """Show what was done, the newest first."""
+    """Show actions, the newest first."""
     wanted = WantedActions(
         given(actor), given(action), given(target), moment("since", since), moment("until", until)
     )
@@ -36,7 +36,7 @@ def list_actions(
     return page(
         request,
         person,
-        "audit.html",
+        "system/audit.html",
         rows=[
             {
                 **row,

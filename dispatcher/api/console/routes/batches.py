@@ -8,16 +8,14 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
 from dispatcher.api import bodies
-from dispatcher.api.console.forms.forms import given, whole
+from dispatcher.api.console.forms.fields import given, whole
 from dispatcher.api.console.frame.guard import Login, Person
 from dispatcher.api.console.frame.pages import page
-from dispatcher.api.console.frame.screens import ROWS, acts, older_than, shows
-from dispatcher.api.console.frame.templates_setup import link
-from dispatcher.api.console.rendering.differing import differing
-from dispatcher.api.strict import no_others
-from dispatcher.operators.streams.ledger import Ledger
-from dispatcher.operators.streams.operator import OperatorStore
-from dispatcher.operators.streams.store import Lineage
+from dispatcher.api.console.frame.screens import ROWS, acts, older_than, wants_bodies
+from dispatcher.api.console.frame.templating import link
+from dispatcher.api.console.rendering.diff import line_diff
+from dispatcher.api.requests import no_others
+from dispatcher.operators.streams.store import Streams
 from sink.contract.exits import CommandError, ExitCode
 
 router = APIRouter(dependencies=[Depends(no_others)])
@@ -32,15 +30,15 @@ BatchId = Annotated[int, Query(ge=0, le=NUMBER_MAX)]
 def list_batches(
     request: Request, person: Person, stream: str = "", query_id: str = "", before: str = ""
 ) -> Response:
-    """Show the streams, and the newest batches of one: of the only one, where none is named."""
+    """Show the streams and the newest batches of one; of the only stream, if none is given."""
     below, checkpoint = whole("before", before), query_of(query_id)
-    with person.session.open(OperatorStore) as streams:
+    with person.session.open(Streams) as streams:
         known = streams.streams()
     name = given(stream) or (known[0]["name"] if len(known) == 1 else None)
     rows: list[dict[str, Any]] = []
     older, meant, diverged, checkpoints = None, None, [], []
     if name is not None:
-        with person.session.open(Ledger) as store:
+        with person.session.open(Streams) as store:
             meant, rows = store.page(name, checkpoint, limit=ROWS + 1, before=below)
             older = older_than(rows, "batch_id")
             if below is None:
@@ -48,7 +46,7 @@ def list_batches(
     return page(
         request,
         person,
-        "batches.html",
+        "decisions/batches.html",
         streams=known,
         stream=name,
         query_id=meant,
@@ -64,13 +62,13 @@ def list_batches(
 def show_batch(
     request: Request, person: Person, stream: str, batch_id: BatchId, query_id: str = ""
 ) -> Response:
-    """Show a batch: its counts, where it was read from, what became of it."""
-    with person.session.open(Lineage) as store:
+    """Show a batch: its counts, its source offsets, the delivery of its entries."""
+    with person.session.open(Streams) as store:
         found = store.batch(stream, batch_id, query_of(query_id))
     return page(
         request,
         person,
-        "batch.html",
+        "decisions/batch.html",
         batch=found,
         sources=_sources(found["source_offsets"]),
         times=found["source_offsets"] or {},
@@ -87,8 +85,8 @@ def show_difference(
     number: str = "",
     body: str = "",
 ) -> Response:
-    """Show what a replay brought beside what was written; the bodies to operators who ask."""
-    with person.session.open(Lineage) as store:
+    """Show a diverged replay next to what was written, to operators with bodies on demand."""
+    with person.session.open(Streams) as store:
         found = store.divergence(
             stream,
             batch_id,
@@ -96,18 +94,18 @@ def show_difference(
             number=whole("number", number),
             limit=ROWS_COMPARED,
         )
-    asked = shows(request, person, body)
+    asked = wants_bodies(request, person, body)
     if asked:
         _note(person, found)
     rows = [
-        {**row, "lines": differing(row["body_then"], row["body_now"]) if asked else []}
+        {**row, "lines": line_diff(row["body_then"], row["body_now"]) if asked else []}
         for row in found["rows"]
     ]
     address = {"stream": stream, "query_id": found["batch"]["query_id"], "batch_id": batch_id}
     return page(
         request,
         person,
-        "batch_diff.html",
+        "decisions/batch_diff.html",
         batch=found["batch"],
         divergence=found["divergence"],
         others=[(each, link("/batches/diff", **address, number=each)) for each in found["others"]],
@@ -121,14 +119,14 @@ def show_difference(
 
 
 def query_of(text: str) -> UUID | None:
-    """Read a checkpoint's id; raises `CommandError` (usage) for what is none."""
+    """Parse a checkpoint's query id; raises `CommandError` (usage) if it is not a UUID."""
     if given(text) is None:
         return None
     try:
         return UUID(text)
     except ValueError:
         raise CommandError(
-            "query_id is not the id of a checkpoint. Nothing was changed; correct the address.",
+            "query_id is not a UUID. Nothing was changed; correct the URL.",
             ExitCode.USAGE,
         ) from None
 
@@ -140,7 +138,7 @@ def _note(person: Login, found: dict[str, Any]) -> None:
 
 
 def _sources(offsets: dict[str, Any] | None) -> list[str]:
-    """Return where each source was read from, as text."""
+    """Return the offsets of each source as text."""
     if offsets is None:
         return []
     if "text" in offsets:

@@ -1,4 +1,4 @@
-"""Database: what holds it up, how large it is, whether it fits this version."""
+"""Database: old snapshots, sizes, partitions, connections, schema revision."""
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
@@ -6,7 +6,7 @@ from fastapi.responses import Response
 from dispatcher.api.console.frame.guard import Person
 from dispatcher.api.console.frame.pages import page
 from dispatcher.api.console.frame.screens import acts
-from dispatcher.api.strict import no_others
+from dispatcher.api.requests import no_others
 from dispatcher.operators.database.store import Database
 
 router = APIRouter(dependencies=[Depends(no_others)])
@@ -16,13 +16,13 @@ DAYS_SHOWN = 14
 
 @router.get("/database")
 def show_database(request: Request, person: Person) -> Response:
-    """Show the database; what other sessions run is shown to operators."""
+    """Show the database. Queries of other sessions are shown to operators only."""
     with person.session.open(Database) as store:
-        found = store.look()
+        found = store.report()
     return page(
         request,
         person,
-        "database.html",
+        "system/database.html",
         found=found,
         sessions=sum(each["sessions"] for each in found["connections"]),
         oldest=found["snapshots"][0]["age_seconds"] if found["snapshots"] else None,

@@ -1,4 +1,4 @@
-"""Dead letters: found, explained, planned to be sent again, or given up."""
+"""Dead letters: listed, explained, planned to be sent again, or dismissed."""
 
 from typing import Annotated, Any
 from uuid import UUID, uuid4
@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import Response
 
 from dispatcher.api import bodies
-from dispatcher.api.console.forms.choosing import (
+from dispatcher.api.console.forms.confirm import (
     Question,
     ask,
     numbers_of,
@@ -15,28 +15,27 @@ from dispatcher.api.console.forms.choosing import (
     reason_of,
     values,
 )
-from dispatcher.api.console.forms.forms import Field, given, whole
+from dispatcher.api.console.forms.fields import Field, given, whole
 from dispatcher.api.console.forms.replay_form import id_of, rate_of
 from dispatcher.api.console.frame.guard import Acting, Form, Login, Person
-from dispatcher.api.console.frame.pages import away, page
+from dispatcher.api.console.frame.pages import page, redirect
 from dispatcher.api.console.frame.screens import (
     ROWS,
     acts,
     older_than,
-    or_why_not,
-    shows,
+    rows_or_reason,
     tabs,
+    wants_bodies,
     which_of,
 )
-from dispatcher.api.console.frame.templates_setup import link
-from dispatcher.api.strict import no_others
-from dispatcher.operators.common.keys import few_keys_of
+from dispatcher.api.console.frame.templating import link
+from dispatcher.api.requests import no_others
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.dead_letters.rules import what_helps, what_it_holds
 from dispatcher.operators.dead_letters.store import DeadLetters, Filter
 from dispatcher.operators.replays.actions import planned
-from dispatcher.operators.replays.filter import ReplayFilter, ReplayScope
-from dispatcher.operators.replays.store import ReplayStore
+from dispatcher.operators.replays.rules import ReplayFilter, ReplayScope, few_keys_of
+from dispatcher.operators.replays.store import Replays
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import AccessRole, DeadReason
 
@@ -70,14 +69,16 @@ def list_dead(
     )
     wanted = Filter(given(endpoint), given(subject), why, shown == "open", shown == "resolved")
     with person.session.open(DeadLetters) as store:
-        rows, none_because = or_why_not(lambda: store.newest(wanted, limit=ROWS + 1, before=below))
+        rows, none_because = rows_or_reason(
+            lambda: store.newest(wanted, limit=ROWS + 1, before=below)
+        )
     older = older_than(rows, "id")
     asked = {"endpoint": endpoint, "subject": subject, "reason": reason}
     kept = {**asked, "which": which}
     return page(
         request,
         person,
-        "dead_letters.html",
+        "delivery/dead_letters.html",
         rows=[bodies.without_answers(row, "detail") for row in rows],
         none_because=none_because,
         which=shown,
@@ -98,7 +99,7 @@ def list_dead(
 
 @router.get("/dead/selected")
 def ask_selected(request: Request, person: Person, do: str = "", id: Chosen = []) -> Response:  # noqa: A002, B006 - the parameter's name; it is never changed
-    """Ask whether the chosen ones shall be planned to be sent again, or given up."""
+    """Ask for confirmation to plan a replay of the selected ones, or to dismiss them."""
     with person.session.open(DeadLetters) as store:
         rows = _open(store, numbers_of(id))
     kept = [("id", str(row["id"])) for row in rows]
@@ -108,7 +109,7 @@ def ask_selected(request: Request, person: Person, do: str = "", id: Chosen = []
         question = _give_up(rows, kept)
     else:
         raise CommandError(
-            f"do is {REDELIVER} or {DISMISS}. Nothing was changed; go back to the list.",
+            f"do must be {REDELIVER} or {DISMISS}. Nothing was changed; go back to the list.",
             ExitCode.USAGE,
         )
     shown = [
@@ -127,10 +128,10 @@ def ask_selected(request: Request, person: Person, do: str = "", id: Chosen = []
 
 @router.get("/dead/{number}", dependencies=strict)
 def show_dead(request: Request, person: Person, number: Number, body: str = "") -> Response:
-    """Show one: why, what was tried, what waits behind it, what can be done."""
+    """Show one: its reason, its attempts, what it holds up, what can be done."""
     with person.session.open(DeadLetters) as store:
         row = store.one(number)
-    asked = shows(request, person, body)
+    asked = wants_bodies(request, person, body)
     if asked:
         bodies.note(person.session, "entry.read", row["key"], dead_letter=number)
     tried = row["newest_attempts"]
@@ -139,7 +140,7 @@ def show_dead(request: Request, person: Person, number: Number, body: str = "") 
     return page(
         request,
         person,
-        "dead_letter.html",
+        "delivery/dead_letter.html",
         letter=row if asked else bodies.without_answers(row, "detail"),
         holds=what_it_holds(row),
         advice=what_helps(row),
@@ -151,35 +152,35 @@ def show_dead(request: Request, person: Person, number: Number, body: str = "") 
 
 @router.post("/dead/plan")
 def plan(request: Request, person: Operator, form: Form) -> Response:
-    """Plan to send the chosen ones again; nothing is sent before the plan is applied."""
+    """Plan a replay of the selected ones. Nothing is sent before the plan is applied."""
     reason, rate, id_ = reason_of(form), rate_of(form), id_of(form.get("plan", ""))
     with person.session.open(DeadLetters) as store:
         wanted = _wanted(_open(store, numbers_of(form.getlist("id"))))
-    with person.session.open(ReplayStore) as replays:
+    with person.session.open(Replays) as replays:
         row = planned(replays, id_, wanted, reason=reason, rate=rate)
-    return away(request, person, f"/replays/{_text(row)}", "Planned. Nothing is sent yet.")
+    return redirect(request, person, f"/replays/{_text(row)}", "Planned. Nothing is sent yet.")
 
 
 @router.post("/dead/dismiss")
 def dismiss(request: Request, person: Operator, form: Form) -> Response:
-    """Give the chosen ones up."""
+    """Dismiss the selected ones."""
     reason, ids = reason_of(form), numbers_of(form.getlist("id"))
     with person.session.open(DeadLetters) as store:
         done, before = store.dismiss(ids, reason, skip=bool(form.get("skip")))
     on = sum(row["lane_goes_on"] for row in done)
-    said = f"{_some(len(done))} given up."
-    said += f" {on:,} {'lane goes' if on == 1 else 'lanes go'} on." if on else ""
-    said += f" {_some(len(before))} resolved before." if before else ""
+    said = f"{_some(len(done))} dismissed."
+    said += f" {on:,} {'lane continues' if on == 1 else 'lanes continue'}." if on else ""
+    said += f" {_some(len(before))} already resolved." if before else ""
     address = f"/dead/{ids[0]}" if len(ids) == 1 else "/dead"
-    return away(request, person, address, said)
+    return redirect(request, person, address, said)
 
 
 def _open(store: DeadLetters, ids: list[int]) -> list[Row]:
-    """Return the named ones that are open; raises `CommandError` where none of them is."""
+    """Return the given ones that are open; raises `CommandError` if none is."""
     rows = [row for row in map(store.one, ids) if row["resolution"] is None]
     if not rows:
         raise CommandError(
-            "what was chosen is resolved already. Nothing was changed; load the list again.",
+            "the selected dead letters are already resolved. Nothing was changed; reload the list.",
             ExitCode.NOTHING_MATCHED,
         )
     return rows
@@ -201,24 +202,27 @@ def _again(rows: list[Row], kept: list[tuple[str, str]]) -> Question:
     warns = []
     if rejected:
         warns.append(
-            f"{_some(rejected)} rejected by the receiver, and will be again unless it was"
-            " corrected."
+            f"{_some(rejected)} rejected by the receiver, and will be rejected again unless the"
+            " receiver was corrected."
         )
     if refused:
         warns.append(
             f"{_some(refused)} refused by Holdfast itself: correct the endpoint's address first."
         )
     if len(names) > 1:
-        warns.append("What is dead at another endpoint too, under the same key, is in the plan.")
+        warns.append("The plan includes dead letters with the same key at other endpoints.")
     return Question(
         title=f"Send {_what(rows)} again",
         action="/dead/plan",
         button="Make the plan",
         back=_back(rows),
         says=(
-            f"A plan of {_what(rows)} at {', '.join(names)} will be made, for you to look at.",
+            f"A plan for {_what(rows)} at {', '.join(names)} will be made for your review.",
             "Nothing is sent before you apply that plan.",
-            "Each goes under its old key with its old bytes: what a receiver knows, it skips.",
+            (
+                "Each is sent with its original key and bytes, so a receiver skips what it has"
+                " already applied."
+            ),
         ),
         warns=warns,
         kept=kept,
@@ -232,20 +236,20 @@ def _give_up(rows: list[Row], kept: list[tuple[str, str]]) -> Question:
     waiting = sum(row["waiting"] for row in holding)
     agreed = None
     if holding:
-        lanes = "1 lane goes" if len(holding) == 1 else f"{len(holding)} lanes go"
+        lanes = "1 lane continues" if len(holding) == 1 else f"{len(holding)} lanes continue"
         later = "1 later entry" if waiting == 1 else f"{waiting:,} later entries"
         agreed = (
             "skip",
-            f"{lanes} on without them, with {later}: the receiver gets those and never these",
+            f"{lanes} without them, with {later}: the receiver gets those and never these",
         )
     return Question(
-        title=f"Give {_what(rows)} up",
+        title=f"Dismiss {_what(rows)}",
         action="/dead/dismiss",
-        button=f"Give {_what(rows)} up",
+        button=f"Dismiss {_what(rows)}",
         back=_back(rows),
         says=(
             f"The receiver never gets {_what(rows)}.",
-            "Nothing is deleted, and it can still be sent again by a replay.",
+            "Nothing is deleted; a replay can still send it again.",
         ),
         kept=kept,
         agreed=agreed,

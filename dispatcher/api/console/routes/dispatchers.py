@@ -1,11 +1,11 @@
-"""Dispatchers: those that run, and those that died at their work."""
+"""Dispatcher processes, running and crashed."""
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
 from dispatcher.api.console.frame.guard import Person
 from dispatcher.api.console.frame.pages import page
-from dispatcher.api.strict import no_others
+from dispatcher.api.requests import no_others
 from dispatcher.operators.dispatchers.store import Dispatchers
 
 router = APIRouter(dependencies=[Depends(no_others)])
@@ -13,8 +13,8 @@ router = APIRouter(dependencies=[Depends(no_others)])
 
 @router.get("/dispatchers")
 def list_dispatchers(request: Request, person: Person) -> Response:
-    """Show every dispatcher that was never seen to end."""
+    """Show every dispatcher that did not stop normally."""
     with person.session.open(Dispatchers) as store:
         rows = store.instances()
     alive = sum(row["alive"] for row in rows)
-    return page(request, person, "dispatchers.html", rows=rows, alive=alive)
+    return page(request, person, "system/dispatchers.html", rows=rows, alive=alive)

@@ -1,18 +1,18 @@
-"""Endpoints: how each is doing, its settings, and whether it is sent to."""
+"""Endpoints: state, backlog and settings; pause, resume, disable."""
 
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Request
 from fastapi.responses import Response
 
-from dispatcher.api.console.forms.choosing import Question, ask, reason_of
+from dispatcher.api.console.forms.confirm import Question, ask, reason_of
 from dispatcher.api.console.frame.guard import Acting, Form, Login, Person
-from dispatcher.api.console.frame.pages import away, page
+from dispatcher.api.console.frame.pages import page, redirect
 from dispatcher.api.console.frame.screens import acts
 from dispatcher.api.console.rendering.filters import counted
-from dispatcher.api.strict import no_others
+from dispatcher.api.requests import no_others
+from dispatcher.operators.endpoints.store import Endpoints
 from dispatcher.operators.overview.store import Overview
-from dispatcher.operators.streams.operator import OperatorStore
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import AccessRole, EndpointState
 
@@ -22,40 +22,40 @@ Name = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9_.-]{0,62}$")]
 Operator = Annotated[Login, Depends(Acting(AccessRole.OPERATOR))]
 
 LOOKED_AT_MINUTES = 1
-"""Of the overview only what is so now is shown."""
+"""Only the current values of the overview are shown."""
 
 STATES = {
     "pause": EndpointState.PAUSED,
     "resume": EndpointState.ACTIVE,
     "disable": EndpointState.DISABLED,
 }
-DONE = {"pause": "paused", "resume": "sent to again", "disable": "disabled"}
+DONE = {"pause": "paused", "resume": "resumed", "disable": "disabled"}
 
 
 @router.get("/endpoints")
 def list_endpoints(request: Request, person: Person) -> Response:
     """Show every endpoint: its state, its breaker, its backlog."""
-    with person.session.open(OperatorStore) as store:
+    with person.session.open(Endpoints) as store:
         rows = store.endpoints()
     with person.session.open(Overview) as store:
         now = {each["name"]: each for each in store.overview(LOOKED_AT_MINUTES)["endpoints"]}
     return page(
         request,
         person,
-        "endpoints.html",
+        "delivery/endpoints.html",
         rows=[{**row, "now": now[row["name"]]} for row in rows if row["name"] in now],
     )
 
 
 @router.get("/endpoints/{name}")
 def show_endpoint(request: Request, person: Person, name: Name) -> Response:
-    """Show one endpoint; secrets are named, and values of headers left out."""
-    with person.session.open(OperatorStore) as store:
+    """Show one endpoint. Secrets are shown as references, header values omitted."""
+    with person.session.open(Endpoints) as store:
         row = store.endpoint(name)
     return page(
         request,
         person,
-        "endpoint.html",
+        "delivery/endpoint.html",
         endpoint=row,
         actions=[each for each in STATES if _may(person, row, each)],
     )
@@ -63,9 +63,9 @@ def show_endpoint(request: Request, person: Person, name: Name) -> Response:
 
 @router.get("/endpoints/{name}/{do}")
 def ask_state(request: Request, person: Person, name: Name, do: str) -> Response:
-    """Ask whether an endpoint shall be paused, resumed or disabled."""
+    """Ask for confirmation to pause, resume or disable an endpoint."""
     _known(do)
-    with person.session.open(OperatorStore) as store:
+    with person.session.open(Endpoints) as store:
         row = store.endpoint(name)
     return ask(
         request,
@@ -84,25 +84,25 @@ def ask_state(request: Request, person: Person, name: Name, do: str) -> Response
 
 @router.post("/endpoints/{name}/{do}")
 def set_state(request: Request, person: Operator, name: Name, do: str, form: Form) -> Response:
-    """Pause or resume an endpoint; an administrator also disables it, and takes that back."""
+    """Pause or resume an endpoint. Administrators also disable it, and resume a disabled one."""
     reason, state = reason_of(form), _known(do)
     admin = person.may(AccessRole.ADMIN)
     if state is EndpointState.DISABLED and not admin:
         raise CommandError(
-            f"endpoint {name} is disabled by administrators only. Nothing was changed; pause it.",
+            f"only administrators disable an endpoint. Nothing was changed; pause {name} instead.",
             ExitCode.USAGE,
         )
-    with person.session.open(OperatorStore) as store:
+    with person.session.open(Endpoints) as store:
         store.set_endpoint_state(
             name, state.value, reason, unless=None if admin else EndpointState.DISABLED
         )
-    return away(request, person, f"/endpoints/{name}", f"Endpoint {name} is {DONE[do]}.")
+    return redirect(request, person, f"/endpoints/{name}", f"Endpoint {name} is {DONE[do]}.")
 
 
 def _known(do: str) -> EndpointState:
     if do not in STATES:
         raise CommandError(
-            f"an endpoint can {', '.join(STATES)}. Nothing was changed; go back to it.",
+            f"an endpoint's actions are {', '.join(STATES)}. Nothing was changed; go back to it.",
             ExitCode.NOTHING_MATCHED,
         )
     return STATES[do]
@@ -121,20 +121,25 @@ def _effect(do: str, row: dict[str, Any]) -> list[str]:
     subjects = "1 subject waits" if waits == 1 else f"{waits:,} subjects wait"
     if do == "resume":
         return [
-            f"It is sent to again: {subjects}, and each goes on in its order.",
-            "What was decided meanwhile is delivered too.",
+            f"Sending resumes: {subjects}, and each continues in order.",
+            "Entries written in the meantime are delivered, too.",
             *_stays(row["stopped_lanes"]),
         ]
     return [
-        f"Nothing more is sent to it: {subjects}, and what is decided from now on waits in order.",
-        "Nothing is lost and no try is counted; requests under way come to their end.",
+        f"Nothing more is sent to it: {subjects}, and new entries wait in order.",
+        "Nothing is lost and no attempt is counted; requests in flight finish.",
     ]
 
 
 def _stays(stopped: int) -> list[str]:
     if not stopped:
         return []
-    return [f"{counted(stopped, 'subject')} behind a dead letter stay stopped: decide about that."]
+    return [
+        (
+            f"{counted(stopped, 'subject')} behind a dead letter stay stopped until the dead"
+            " letter is resolved."
+        )
+    ]
 
 
 def _warns(do: str, row: dict[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Entries: the newest, found by filters, and one from its batch to its receipt."""
+"""Entries: a filtered list, and one entry from its batch to its receipts."""
 
 from http import HTTPStatus
 from typing import Annotated
@@ -8,18 +8,17 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from dispatcher.api import bodies
-from dispatcher.api.console.explaining import Told
-from dispatcher.api.console.forms.forms import Field, given, moment, whole
+from dispatcher.api.console.forms.fields import Field, given, moment, whole
 from dispatcher.api.console.frame.guard import Login, Person
 from dispatcher.api.console.frame.pages import page
-from dispatcher.api.console.frame.screens import SHOWN, shows
-from dispatcher.api.console.frame.templates_setup import link
-from dispatcher.api.console.rendering.copies import copy_of
-from dispatcher.api.console.rendering.timeline import decided, ways
-from dispatcher.api.explained import explaining
-from dispatcher.api.strict import no_others
-from dispatcher.operators.entries.store import LOOKS_AT_MAX, Entries, Place, Wanted
-from dispatcher.operators.streams.operator import OperatorStore
+from dispatcher.api.console.frame.screens import SHOWN, wants_bodies
+from dispatcher.api.console.frame.templating import link
+from dispatcher.api.console.rendering.curl import copy_of
+from dispatcher.api.console.rendering.timeline import decided, timelines
+from dispatcher.api.requests import no_others
+from dispatcher.api.routes.why import CachedTrace, explaining
+from dispatcher.operators.endpoints.store import Endpoints
+from dispatcher.operators.entries.store import SCAN_MAX, Entries, Place, Wanted
 from dispatcher.operators.why.rules import Verdict
 from sink.contract.canonical import NotCanonical
 from sink.contract.exits import CommandError, ExitCode
@@ -34,11 +33,11 @@ KeyText = Annotated[str, Path(max_length=64)]
 
 
 def operating(person: Person) -> Login:
-    """Return who looks, where that is an operator; raises 403 for a viewer."""
+    """Return the login of an operator; raises 403 for a viewer."""
     if not person.may(AccessRole.OPERATOR):
         raise HTTPException(
             HTTPStatus.FORBIDDEN,
-            f"this needs the role operator, and {person.session.holder.name} is a viewer. Nothing"
+            f"this requires the role operator; {person.session.holder.name} is a viewer. Nothing"
             " was changed.",
         )
     return person
@@ -67,7 +66,7 @@ def list_entries(
     )
     if wanted.batch_id is not None and wanted.stream is None:
         raise CommandError(
-            "a batch needs its stream: name that too. Nothing was changed.", ExitCode.USAGE
+            "a batch needs its stream: give both. Nothing was changed.", ExitCode.USAGE
         )
     place = Place.of(before) if before else None
     asked = {
@@ -89,11 +88,11 @@ def list_entries(
     return page(
         request,
         person,
-        "entries.html",
+        "decisions/entries.html",
         rows=rows,
         none_because=none_because,
         filtered=any(asked.values()),
-        looked_at=LOOKS_AT_MAX,
+        looked_at=SCAN_MAX,
         page_rows=ROWS,
         fields=(
             Field("subject", "Subject", subject, "m_482"),
@@ -110,17 +109,17 @@ def list_entries(
 
 @router.get("/entries/{key}")
 def show_entry(request: Request, person: Person, key: KeyText, body: str = "") -> Response:
-    """Show one entry: why it is where it is, its way, its attempts; its body on demand."""
-    wanted, asked = key_of(key), shows(request, person, body)
-    with explaining(person.session, Told) as store:
-        store.tells_answers = asked
+    """Show one entry: its explanation, timeline and attempts; its body on demand."""
+    wanted, asked = key_of(key), wants_bodies(request, person, body)
+    with explaining(person.session, CachedTrace) as store:
+        store.shows_answers = asked
         explained = store.explain_key(wanted, "")
         if explained.entry is None:
             unknown = explained.verdict is Verdict.UNKNOWN
             return page(
                 request,
                 person,
-                "entry_unknown.html",
+                "decisions/entry_unknown.html",
                 status=404 if unknown else 200,
                 key=wanted.text,
                 answer=explained.answer,
@@ -131,14 +130,14 @@ def show_entry(request: Request, person: Person, key: KeyText, body: str = "") -
     return page(
         request,
         person,
-        "entry.html",
+        "decisions/entry.html",
         key=wanted.text,
         entry=found["entry"],
         batch=found["batch"],
         decided=decided(found["entry"]["decision"]),
         answers=explained.at_endpoints,
         notes=explained.notes,
-        ways=ways(found),
+        ways=timelines(found),
         tried=found["endpoints"],
         older_attempts=found["older_attempts"],
         acts=person.may(AccessRole.OPERATOR),
@@ -152,11 +151,11 @@ def show_entry(request: Request, person: Person, key: KeyText, body: str = "") -
 def show_request(
     request: Request, person: Annotated[Login, Depends(operating)], key: KeyText, body: str = ""
 ) -> Response:
-    """Show what is sent to each endpoint of an entry, as `curl` would send it; on demand."""
-    wanted, asked = key_of(key), shows(request, person, body)
+    """Show an entry's request to each endpoint as a `curl` command, on demand."""
+    wanted, asked = key_of(key), wants_bodies(request, person, body)
     with person.session.open(Entries) as store:
         entry = store.entry(wanted)
-    with person.session.open(OperatorStore) as endpoints:
+    with person.session.open(Endpoints) as endpoints:
         copies = [
             copy_of(entry, endpoints.endpoint(each["endpoint"])) for each in entry["delivery"]
         ]
@@ -165,7 +164,7 @@ def show_request(
     return page(
         request,
         person,
-        "entry_curl.html",
+        "decisions/entry_curl.html",
         key=wanted.text,
         copies=copies,
         asked=asked,
@@ -174,7 +173,7 @@ def show_request(
 
 
 def key_of(text: str) -> Key:
-    """Read a key as receivers get it; raises `CommandError` for anything else."""
+    """Parse a key as receivers get it; raises `CommandError` (usage) for any other text."""
     try:
         return Key.parse(text)
     except NotCanonical as error:

@@ -9,7 +9,7 @@ from fastapi.responses import Response
 from dispatcher.api.console.frame.guard import Person
 from dispatcher.api.console.frame.pages import page
 from dispatcher.api.console.rendering.charts import Chart, Series, per_minute, percentiles
-from dispatcher.api.strict import no_others
+from dispatcher.api.requests import no_others
 from dispatcher.operators.dispatchers.store import Dispatchers
 from dispatcher.operators.overview.store import MINUTES_MAX, Overview
 from sink.contract.states import Outcome
@@ -17,7 +17,7 @@ from sink.contract.states import Outcome
 router = APIRouter(dependencies=[Depends(no_others)])
 
 MINUTES = (15, 60, 180)
-"""Of these a person chooses one."""
+"""Choices of the time range, in minutes."""
 
 DISPATCHERS_SHOWN = 20
 MILLISECOND = 0.001
@@ -47,7 +47,7 @@ PLACES = {
     "proposals_waiting": "/audit",
     "old_snapshot": "/database",
 }
-"""Where a need is dealt with."""
+"""The page for each kind of need."""
 
 
 @router.get("/")
@@ -64,13 +64,13 @@ def overview(
     return page(
         request,
         person,
-        "overview.html",
+        "system/overview.html",
         minutes=minutes,
         choices=MINUTES,
         found=found,
         needs=[{**each, "place": PLACES.get(each["kind"], "/")} for each in found["needs"]],
         rates=rates(found["series"]),
-        durations=percentiles("Attempts took", _shares(found["duration_ms"]), unit=MILLISECOND),
+        durations=percentiles("Attempt duration", _shares(found["duration_ms"]), unit=MILLISECOND),
         latency=percentiles("Commit to delivery", _shares(found["latency_seconds"]), unit=1.0),
         dispatchers=instances[:DISPATCHERS_SHOWN],
         failed=sum(
@@ -80,7 +80,9 @@ def overview(
 
 
 def rates(series: Sequence[Mapping[str, Any]]) -> list[Chart]:
-    """Return the charts of a series of minutes: what was tried, and written against delivered."""
+    """Return the charts of a series of minutes: attempts by outcome, entries written and
+    delivered.
+    """
     minutes = [each["minute"] for each in series]
     tried = [
         Series(name, tone, [sum(each["outcomes"].get(of, 0) for of in outcomes) for each in series])
@@ -91,8 +93,8 @@ def rates(series: Sequence[Mapping[str, Any]]) -> list[Chart]:
         Series("delivered", "good", [each["deliveries"] for each in series]),
     ]
     return [
-        per_minute("Attempts a minute", minutes, tried, stacked=True),
-        per_minute("Entries a minute", minutes, flow, stacked=False),
+        per_minute("Attempts per minute", minutes, tried, stacked=True),
+        per_minute("Entries per minute", minutes, flow, stacked=False),
     ]
 
 

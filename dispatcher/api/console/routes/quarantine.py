@@ -1,4 +1,4 @@
-"""Quarantine: rows that were set aside, put back or dismissed."""
+"""Quarantine: rows that were set aside; put back, dismiss."""
 
 from typing import Annotated, Any
 
@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import Response
 
 from dispatcher.api import bodies
-from dispatcher.api.console.forms.choosing import (
+from dispatcher.api.console.forms.confirm import (
     Question,
     ask,
     numbers_of,
@@ -14,27 +14,27 @@ from dispatcher.api.console.forms.choosing import (
     reason_of,
     values,
 )
-from dispatcher.api.console.forms.forms import Field, given, whole
+from dispatcher.api.console.forms.fields import Field, given, whole
 from dispatcher.api.console.frame.guard import Acting, Form, Login, Person
-from dispatcher.api.console.frame.pages import away, page
+from dispatcher.api.console.frame.pages import page, redirect
 from dispatcher.api.console.frame.screens import (
     ROWS,
     acts,
     older_than,
-    or_why_not,
-    shows,
+    rows_or_reason,
     tabs,
+    wants_bodies,
     which_of,
 )
-from dispatcher.api.console.frame.templates_setup import link
-from dispatcher.api.strict import no_others
+from dispatcher.api.console.frame.templating import link
+from dispatcher.api.requests import no_others
 from dispatcher.operators.quarantine.actions import (
     can_go_back,
     only_entries,
     open_among,
     put_entries,
+    target,
 )
-from dispatcher.operators.quarantine.by_hand import target
 from dispatcher.operators.quarantine.rules import is_entry, why_not_as_kept
 from dispatcher.operators.quarantine.store import Filter, Quarantine
 from sink.contract.exits import CommandError, ExitCode
@@ -61,7 +61,7 @@ def list_rows(
     which: str = "",
     before: str = "",
 ) -> Response:
-    """Show rows that were set aside, the newest first, without their texts."""
+    """Show quarantined rows, the newest first, without their text."""
     why, below, shown = (
         one_of("reason", reason, QuarantineReason),
         whole("before", before),
@@ -69,14 +69,16 @@ def list_rows(
     )
     wanted = Filter(given(stream), why, shown == "open", shown == "resolved")
     with person.session.open(Quarantine) as store:
-        rows, none_because = or_why_not(lambda: store.newest(wanted, limit=ROWS + 1, before=below))
+        rows, none_because = rows_or_reason(
+            lambda: store.newest(wanted, limit=ROWS + 1, before=below)
+        )
     older = older_than(rows, "id")
     asked = {"stream": stream, "reason": reason}
     kept = {**asked, "which": which}
     return page(
         request,
         person,
-        "quarantine.html",
+        "decisions/quarantine.html",
         rows=rows,
         none_because=none_because,
         which=shown,
@@ -95,7 +97,7 @@ def list_rows(
 
 @router.get("/quarantine/selected")
 def ask_selected(request: Request, person: Person, do: str = "", id: Chosen = []) -> Response:  # noqa: A002, B006 - the parameter's name; it is never changed
-    """Ask whether the chosen rows shall be dismissed, or put back."""
+    """Ask for confirmation to dismiss the selected rows, or to put them back."""
     ids = numbers_of(id)
     with person.session.open(Quarantine) as store:
         rows, before = open_among(store, ids)
@@ -105,7 +107,7 @@ def ask_selected(request: Request, person: Person, do: str = "", id: Chosen = []
             can_go_back(rows, {row["id"]: row["row"] for row in rows})
         elif do != DISMISS:
             raise CommandError(
-                f"do is {DISMISS} or {REQUEUE}. Nothing was changed; go back to the list.",
+                f"do must be {DISMISS} or {REQUEUE}. Nothing was changed; go back to the list.",
                 ExitCode.USAGE,
             )
     question = _question(do, len(rows), _row(rows), kept, len(before))
@@ -117,17 +119,17 @@ def ask_selected(request: Request, person: Person, do: str = "", id: Chosen = []
 
 @router.get("/quarantine/{number}", dependencies=strict)
 def show_row(request: Request, person: Person, number: Number, text: str = "") -> Response:
-    """Show one row; its text to operators who ask, which is noted."""
+    """Show one row, to operators with its text on demand, which is audited."""
     with person.session.open(Quarantine) as store:
         [row] = store.take([number])
         waiting = store.proposals(limit=ROWS, target=target(number))
-    asked = shows(request, person, text)
+    asked = wants_bodies(request, person, text)
     if asked:
         bodies.note(person.session, "quarantine.read", f"quarantine {number}")
     return page(
         request,
         person,
-        "quarantined.html",
+        "decisions/quarantined.html",
         row=row if asked else bodies.without(row, "row"),
         asked=asked,
         as_entry=is_entry(row),
@@ -139,13 +141,13 @@ def show_row(request: Request, person: Person, number: Number, text: str = "") -
 
 @router.post("/quarantine/dismiss")
 def dismiss(request: Request, person: Operator, form: Form) -> Response:
-    """Close rows that need nothing more."""
+    """Dismiss rows that need no action."""
     reason, ids = reason_of(form), numbers_of(form.getlist("id"))
     with person.session.open(Quarantine) as store:
         rows, before = open_among(store, ids)
         done = store.resolve([row["id"] for row in rows], QuarantineResolution.DISMISSED, reason)
     left = len(before) + len(rows) - len(done)
-    return away(
+    return redirect(
         request, person, _after(ids), f"{_some(len(done))} dismissed{_resolved_before(left)}."
     )
 
@@ -174,16 +176,16 @@ def requeue(request: Request, person: Operator, form: Form) -> Response:
     if refused:
         first = refused[0]
         said += (
-            f" {_some(len(refused))} refused again and still open: row {first['id']},"
+            f" {_some(len(refused))} refused again and stay open: row {first['id']},"
             f" {first['detail']}."
         )
-    return away(request, person, _after(ids), said, tone="bad" if refused else "good")
+    return redirect(request, person, _after(ids), said, tone="bad" if refused else "good")
 
 
 def _question(
     do: str, count: int, row: str, kept: list[tuple[str, str]], resolved: int
 ) -> Question:
-    notes = [f"{_some(resolved)} resolved already, and left alone."] if resolved else []
+    notes = [f"{_some(resolved)} already resolved and not changed."] if resolved else []
     if do == DISMISS:
         return Question(
             title=f"Dismiss {row}",
@@ -191,7 +193,7 @@ def _question(
             button=f"Dismiss {row}",
             back="/quarantine",
             says=(
-                f"{row[0].upper()}{row[1:]} will be closed without becoming an entry.",
+                f"{row[0].upper()}{row[1:]} will be dismissed without becoming an entry.",
                 "Nothing is deleted: it stays in the quarantine with your reason.",
             ),
             warns=notes,
@@ -206,14 +208,14 @@ def _question(
         back="/quarantine",
         says=(
             f"{row[0].upper()}{row[1:]} will be written to the outbox by the sink, and delivered.",
-            "A key that was used before is written no second time.",
+            "A key that exists is not written a second time.",
             "A row that is refused again stays open.",
         ),
         warns=notes,
         kept=kept,
         option=(
             "keep_repeats",
-            "Also write what is older than its subject's newest entry, or repeats its type",
+            "Also write entries that are older than their subject's newest, or repeat its type",
         ),
         count=count,
     )
@@ -228,7 +230,7 @@ def _some(count: int) -> str:
 
 
 def _resolved_before(count: int) -> str:
-    return f"; {_some(count)} resolved already" if count else ""
+    return f"; {_some(count)} already resolved" if count else ""
 
 
 def _after(ids: list[int]) -> str:

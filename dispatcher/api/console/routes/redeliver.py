@@ -1,4 +1,4 @@
-"""Sending one entry again under its key: what will happen first, then the change."""
+"""Redelivery of one entry: first what will happen, then the change."""
 
 from typing import Annotated
 from uuid import UUID, uuid4
@@ -6,19 +6,18 @@ from uuid import UUID, uuid4
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from dispatcher.api.console.forms.choosing import Question, ask, reason_of
+from dispatcher.api.console.forms.confirm import Question, ask, reason_of
 from dispatcher.api.console.frame.guard import Acting, Form, Login, Person
-from dispatcher.api.console.frame.pages import away
+from dispatcher.api.console.frame.pages import redirect
 from dispatcher.api.console.rendering.filters import clock, counted, words
 from dispatcher.api.console.routes.entries import KeyText, key_of
-from dispatcher.api.strict import no_others
+from dispatcher.api.requests import no_others
 from dispatcher.operators.common.person import lacks_approval
 from dispatcher.operators.common.session import Row
-from dispatcher.operators.common.words import MEANS
 from dispatcher.operators.entries.store import Entries
-from dispatcher.operators.replays.actions import applied
-from dispatcher.operators.replays.redeliver import NOTHING_TO_DO, plan_of_keys, standing_of
-from dispatcher.operators.replays.store import ReplayStore
+from dispatcher.operators.replays.actions import NOTHING_TO_DO, applied, plan_of_keys, standing_of
+from dispatcher.operators.replays.rules import MEANS
+from dispatcher.operators.replays.store import Replays
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
 from sink.contract.states import AccessRole, ReplayKind, ReplayState
@@ -28,12 +27,12 @@ router = APIRouter(dependencies=[Depends(no_others)])
 Actor = Annotated[Login, Depends(Acting(AccessRole.OPERATOR))]
 
 OUTSIDE_WINDOW = "outside_window"
-COLUMNS = ("Endpoint", "What becomes of it")
+COLUMNS = ("Endpoint", "What happens")
 
 
 @router.get("/entries/{key}/redeliver")
 def ask_why(request: Request, person: Person, key: KeyText) -> Response:
-    """Ask for the reason; shows where the entry stands."""
+    """Ask for the reason; show the delivery state of the entry."""
     wanted = key_of(key)
     with person.session.open(Entries) as store:
         entry = store.entry(wanted)
@@ -44,27 +43,27 @@ def ask_why(request: Request, person: Person, key: KeyText) -> Response:
         back=f"/entries/{wanted.text}",
         says=(
             (
-                "It is sent again under the same key, with the same bytes. A receiver that has"
-                " applied it does nothing."
+                "It is sent again with the same key and bytes. A receiver that has applied it"
+                " does nothing."
             ),
-            "Nothing is sent yet: a plan is made, and shown to you before anything happens.",
+            "Nothing is sent yet: a plan is made and shown to you first.",
         ),
         option=(
             OUTSIDE_WINDOW,
-            "Also where the receiver may have forgotten the key, and would do it once more.",
+            "Also where the receiver may have forgotten the key, and may act on it again.",
         ),
     )
     rows = [(each["endpoint"], _stands(each)) for each in entry["delivery"]]
-    return ask(request, person, question, rows, ("Endpoint", "Where it stands"))
+    return ask(request, person, question, rows, ("Endpoint", "Delivery state"))
 
 
 @router.post("/entries/{key}/redeliver")
 def plan(request: Request, person: Actor, key: KeyText, form: Form) -> Response:
-    """Make the plan; goes on to the page that shows it."""
+    """Make the plan, and redirect to the page that shows it."""
     wanted, reason = key_of(key), reason_of(form)
     with person.session.open(Entries) as store:
         standing = standing_of(store, [wanted.digest])
-    with person.session.open(ReplayStore) as replays:
+    with person.session.open(Replays) as replays:
         made = plan_of_keys(
             replays,
             uuid4(),
@@ -82,9 +81,9 @@ def plan(request: Request, person: Actor, key: KeyText, form: Form) -> Response:
             f"{each['endpoint']}: {each['why']}" if each["endpoint"] else each["why"]
             for each in made.nothing
         )
-        said = f"Nothing is to be done. {why}"
-        return away(request, person, f"/entries/{wanted.text}", said, tone="warn")
-    return away(
+        said = f"Nothing to do. {why}"
+        return redirect(request, person, f"/entries/{wanted.text}", said, tone="warn")
+    return redirect(
         request,
         person,
         f"/entries/{wanted.text}/redeliver/{made.row['id']}",
@@ -95,23 +94,23 @@ def plan(request: Request, person: Actor, key: KeyText, form: Form) -> Response:
 
 @router.get("/entries/{key}/redeliver/{id_}")
 def ask_whether(request: Request, person: Person, key: KeyText, id_: UUID) -> Response:
-    """Show what the plan does at each endpoint, and ask for the yes."""
+    """Show what the plan does at each endpoint, and ask for confirmation."""
     wanted = key_of(key)
-    with person.session.open(ReplayStore) as replays:
+    with person.session.open(Replays) as replays:
         row = _of(replays, id_, wanted)
         items = replays.items(id_, limit=row["item_count"])
     if lacks_approval(row):
-        said = "Planned. A second person has to agree before anything is sent."
-        return away(request, person, f"/replays/{id_}", said, tone="wait")
+        said = "Planned. A second person has to approve it before anything is sent."
+        return redirect(request, person, f"/replays/{id_}", said, tone="wait")
     if row["state"] != ReplayState.PLANNED:
-        return away(request, person, f"/replays/{id_}", f"It is {row['state']} already.")
+        return redirect(request, person, f"/replays/{id_}", f"It is already {row['state']}.")
     count = len(items)
     question = Question(
         title=f"Send {counted(count, 'delivery', 'deliveries')} again?",
         action=f"/entries/{wanted.text}/redeliver/{id_}",
         button=f"Send {counted(count, 'delivery', 'deliveries')} again",
         back=f"/entries/{wanted.text}",
-        says=("Under the same key, with the same bytes. To leave it changes nothing.",),
+        says=("With the same key and bytes. Leaving this page changes nothing.",),
         warns=_warnings(row),
         reason=False,
     )
@@ -121,11 +120,13 @@ def ask_whether(request: Request, person: Person, key: KeyText, id_: UUID) -> Re
 
 @router.post("/entries/{key}/redeliver/{id_}")
 def apply(request: Request, person: Actor, key: KeyText, id_: UUID) -> Response:
-    """Let the plan begin."""
-    with person.session.open(ReplayStore) as replays:
+    """Apply the plan."""
+    with person.session.open(Replays) as replays:
         _of(replays, id_, key_of(key))
         applied(replays, id_)
-    return away(request, person, f"/replays/{id_}", "Under way, behind live traffic.")
+    return redirect(
+        request, person, f"/replays/{id_}", "Started, at lower priority than live traffic."
+    )
 
 
 def _stands(each: Row) -> str:
@@ -141,18 +142,18 @@ def _warnings(row: Row) -> tuple[str, ...]:
     if not outside:
         return tuple(kept)
     said = (
-        f"{counted(outside, 'delivery', 'deliveries')} was first tried longer ago than the"
-        " receiver promises to know a key: it may do it once more."
+        f"{counted(outside, 'delivery', 'deliveries')} first attempted longer ago than the"
+        " receiver keeps keys: it may act on it again."
     )
-    return (*kept, said if row["outside_window"] else f"{said} So this plan will be refused.")
+    return (*kept, said if row["outside_window"] else f"{said} This plan will be refused.")
 
 
-def _of(replays: ReplayStore, id_: UUID, key: Key) -> Row:
+def _of(replays: Replays, id_: UUID, key: Key) -> Row:
     """Return a plan of this key alone; raises `CommandError` for any other."""
     row = replays.show(id_)
     if row["filter"].get("keys") != [key.text]:
         raise CommandError(
-            "that plan is not of this entry alone. Nothing was changed; see Replays.",
+            "that plan is not for this entry alone. Nothing was changed; see Replays.",
             ExitCode.NOTHING_MATCHED,
         )
     return row

@@ -1,4 +1,4 @@
-"""Replays: planned, looked at, applied, watched, cancelled."""
+"""Replays: plan, show, apply, follow, cancel."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -10,29 +10,31 @@ from fastapi import APIRouter, Depends, Path, Request
 from fastapi.responses import Response
 
 from dispatcher.api import bodies
-from dispatcher.api.console.forms.choosing import Question, ask, reason_of, typed, values
-from dispatcher.api.console.forms.forms import moment, whole
+from dispatcher.api.console.forms.confirm import Question, ask, reason_of, typed, values
+from dispatcher.api.console.forms.fields import moment, whole
 from dispatcher.api.console.forms.replay_form import Given, filter_of, id_of, limit_of, rate_of
 from dispatcher.api.console.frame.guard import Acting, Form, Login, Person
-from dispatcher.api.console.frame.pages import away, page
+from dispatcher.api.console.frame.pages import page, redirect
 from dispatcher.api.console.frame.screens import ROWS, acts, older_than
-from dispatcher.api.console.frame.templates_setup import link
-from dispatcher.api.console.rendering import plans
+from dispatcher.api.console.frame.templating import link
+from dispatcher.api.console.rendering import replays as plans
+from dispatcher.api.console.rendering.filters import clock
 from dispatcher.api.problems import STATUS
-from dispatcher.api.routes.replays_changes import not_too_many
-from dispatcher.api.strict import no_others
+from dispatcher.api.requests import no_others
+from dispatcher.api.routes.replays import check_size
 from dispatcher.operators.common.person import lacks_approval
 from dispatcher.operators.common.session import Row
+from dispatcher.operators.endpoints.store import Endpoints
 from dispatcher.operators.replays.actions import applied, planned
-from dispatcher.operators.replays.filter import ReplayScope
-from dispatcher.operators.replays.store import ReplayStore
-from dispatcher.operators.replays.views import item_row
-from dispatcher.operators.streams.operator import OperatorStore
+from dispatcher.operators.replays.rules import ReplayScope
+from dispatcher.operators.replays.store import Replays
+from dispatcher.operators.replays.views import drain_text, hold_reason, item_row
+from dispatcher.operators.streams.store import Streams
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import AccessRole, ReplayState, ReplayVerb
 
 OVERLAPS_AMONG_MAX = 20_000
-"""Of a larger plan, what overlaps it is told as of when it was made."""
+"""For a larger plan, overlaps are those at the time when it was made."""
 
 router = APIRouter(dependencies=[Depends(no_others)])
 
@@ -44,13 +46,13 @@ Operator = Annotated[Login, Depends(Acting(AccessRole.OPERATOR))]
 def list_replays(request: Request, person: Person, before: str = "") -> Response:
     """Show replays and reissues, the newest first."""
     below = moment("before", before)
-    with person.session.open(ReplayStore) as store:
+    with person.session.open(Replays) as store:
         rows = list(store.list(limit=ROWS + 1, before=below))
     older: datetime | None = older_than(rows, "created_at")
     return page(
         request,
         person,
-        "replays.html",
+        "delivery/replays.html",
         rows=[{**row, "about": plans.about(row["filter"])} for row in rows],
         newest="/replays" if before else None,
         older=link("/replays", before=older.isoformat()) if older else None,
@@ -72,7 +74,7 @@ def ask_new(
     types: str = "",
     keys: str = "",
 ) -> Response:
-    """Show the form of a new replay; the address may fill it in beforehand."""
+    """Show the form of a new replay. Query parameters prefill it."""
     given = Given(
         endpoint=endpoint,
         subject=subject,
@@ -89,10 +91,10 @@ def ask_new(
 
 @router.post("/replays")
 def plan(request: Request, person: Operator, form: Form) -> Response:
-    """Write a plan; nothing is sent before it is applied."""
+    """Store a plan. Nothing is sent before it is applied."""
     given = Given.of(form)
     try:
-        with person.session.open(ReplayStore) as store:
+        with person.session.open(Replays) as store:
             row = planned(
                 store,
                 id_of(given.plan),
@@ -105,14 +107,14 @@ def plan(request: Request, person: Operator, form: Form) -> Response:
             )
     except CommandError as refused:
         return _form(request, person, given, refused)
-    return away(request, person, f"/replays/{row['id']}", "Planned. Nothing is sent yet.")
+    return redirect(request, person, f"/replays/{row['id']}", "Planned. Nothing is sent yet.")
 
 
 @router.get("/replays/{id}")
 def show_replay(request: Request, person: Person, id: ReplayId, after: str = "") -> Response:  # noqa: A002 - the parameter's name
-    """Show a plan, or how far a replay has come, and a page of its items."""
+    """Show a plan or the progress of a replay, and a page of its items."""
     place = whole("after", after) or 0
-    with person.session.open(ReplayStore) as store:
+    with person.session.open(Replays) as store:
         id_ = store.find(id)
         row = store.show(id_)
         began = row["verb"] == ReplayVerb.REDELIVER and row["state"] != ReplayState.PLANNED
@@ -128,15 +130,17 @@ def show_replay(request: Request, person: Person, id: ReplayId, after: str = "")
     return page(
         request,
         person,
-        "replay.html",
+        "delivery/replay.html",
         replay=row,
         about=plans.about(row["filter"]),
         kinds=plans.kinds(row["counts"]),
-        endpoints=[{**each, "kept_by": plans.held_up(each)} for each in row.get("endpoints", ())],
+        endpoints=[
+            {**each, "kept_by": hold_reason(each, clock)} for each in row.get("endpoints", ())
+        ],
         progress=row.get("progress") or None,
         order=plans.order(row),
-        lasting=plans.lasting(drain, rate, "what is left takes" if began else "it takes"),
-        warnings=list(plans.warnings(row, overlaps)) if planned_only else [],
+        duration=drain_text(drain, rate),
+        warnings=plans.warnings(row, overlaps) if planned_only else [],
         no_ops=plans.no_ops(row["counts"]),
         items=[bodies.without_answers(each, "detail") for each in items],
         first=f"/replays/{id_}" if place else None,
@@ -150,22 +154,26 @@ def show_replay(request: Request, person: Person, id: ReplayId, after: str = "")
 
 @router.get("/replays/{id}/apply")
 def ask_apply(request: Request, person: Person, id: ReplayId) -> Response:  # noqa: A002 - the parameter's name
-    """Ask whether a plan shall begin."""
-    with person.session.open(ReplayStore) as store:
+    """Ask for confirmation to apply a plan."""
+    with person.session.open(Replays) as store:
         row = store.show(store.find(id))
         _still_planned(row)
         overlaps = _overlaps(store, row)
     count, counts = row["item_count"], row["counts"]
     rate = row["rate_per_second"]
-    says = [f"{_items(count)} will be sent under their old keys."]
+    says = [f"{_items(count)} will be sent under their original keys."]
     says += [
         f"{each.entries:,} {each.name}: {each.means}."
         for each in plans.kinds(counts)
         if each.name != "nothing"
     ]
-    says.append(f"It goes behind live traffic; {plans.lasting(_drain(row), rate, 'it takes')}.")
+    says.append(
+        f"It runs at lower priority than live traffic. Duration: {drain_text(_drain(row), rate)}."
+    )
     if plans.no_ops(counts):
-        says.append(f"{plans.no_ops(counts):,} of them do nothing there, by signed receipts.")
+        says.append(
+            f"{plans.no_ops(counts):,} of them were already applied, according to signed receipts."
+        )
     return ask(
         request,
         person,
@@ -175,7 +183,7 @@ def ask_apply(request: Request, person: Person, id: ReplayId) -> Response:  # no
             button=f"Send {_items(count)}",
             back=f"/replays/{row['id']}",
             says=says,
-            warns=list(plans.warnings(row, overlaps)),
+            warns=plans.warnings(row, overlaps),
             kept=[("count", str(count))],
             count=count,
         ),
@@ -184,29 +192,29 @@ def ask_apply(request: Request, person: Person, id: ReplayId) -> Response:  # no
 
 @router.post("/replays/{id}/apply")
 def apply(request: Request, person: Operator, id: ReplayId, form: Form) -> Response:  # noqa: A002 - the parameter's name
-    """Let dispatchers begin with a plan; a very large one is begun by an administrator."""
+    """Apply a plan. A very large one must be applied by an administrator."""
     reason = reason_of(form)
-    with person.session.open(ReplayStore) as store:
+    with person.session.open(Replays) as store:
         id_ = store.find(id)
         count = store.show(id_)["item_count"]
         if form.get("count") != str(count):
             raise CommandError(
-                "the number that was agreed to is not that of this plan. Nothing was sent; look at"
-                " the plan again.",
+                "the confirmed number is not that of this plan. Nothing was sent; review the"
+                " plan again.",
                 ExitCode.USAGE,
             )
         typed(form, count)
-        not_too_many(person.session, count)
+        check_size(person.session, count)
         row = applied(store, id_, reason)
-    return away(
+    return redirect(
         request, person, f"/replays/{id_}", f"The replay is {row['state']}: {_items(count)}."
     )
 
 
 @router.get("/replays/{id}/cancel")
 def ask_cancel(request: Request, person: Person, id: ReplayId) -> Response:  # noqa: A002 - the parameter's name
-    """Ask whether a replay shall end."""
-    with person.session.open(ReplayStore) as store:
+    """Ask for confirmation to cancel a replay."""
+    with person.session.open(Replays) as store:
         row = store.show(store.find(id))
     under_way = row["state"] == ReplayState.APPLYING
     return ask(
@@ -219,7 +227,7 @@ def ask_cancel(request: Request, person: Person, id: ReplayId) -> Response:  # n
             back=f"/replays/{row['id']}",
             says=(
                 f"Of {_items(row['item_count'])}, nothing more is sent by this replay.",
-                "What is in flight comes to its end and is booked; what was sent stays sent."
+                "Requests in flight finish and are recorded; what was sent stays sent."
                 if under_way
                 else "Nothing of it was sent.",
             ),
@@ -230,17 +238,18 @@ def ask_cancel(request: Request, person: Person, id: ReplayId) -> Response:  # n
 
 @router.post("/replays/{id}/cancel")
 def cancel(request: Request, person: Operator, id: ReplayId, form: Form) -> Response:  # noqa: A002 - the parameter's name
-    """End a replay."""
+    """Cancel a replay."""
     reason = reason_of(form)
-    with person.session.open(ReplayStore) as store:
+    with person.session.open(Replays) as store:
         id_ = store.find(id)
         store.cancel(id_, reason)
-    return away(request, person, f"/replays/{id_}", "Cancelled: nothing more of it is sent.")
+    return redirect(request, person, f"/replays/{id_}", "Cancelled: nothing more of it is sent.")
 
 
 def _form(request: Request, person: Login, given: Given, refused: CommandError | None) -> Response:
-    with person.session.open(OperatorStore) as store:
+    with person.session.open(Endpoints) as store:
         names = [each["name"] for each in store.endpoints()]
+    with person.session.open(Streams) as store:
         streams = [each["name"] for each in store.streams()]
     status = HTTPStatus.OK
     if refused is not None:
@@ -248,7 +257,7 @@ def _form(request: Request, person: Login, given: Given, refused: CommandError |
     return page(
         request,
         person,
-        "replay_new.html",
+        "delivery/replay_new.html",
         status=status,
         given=given,
         fault=str(refused) if refused else None,
@@ -260,8 +269,8 @@ def _form(request: Request, person: Login, given: Given, refused: CommandError |
     )
 
 
-def _overlaps(store: ReplayStore, row: Row) -> Sequence[Row]:
-    """Return which other replays have some of a plan: as of now, unless it is a very large one."""
+def _overlaps(store: Replays, row: Row) -> Sequence[Row]:
+    """Return other replays that overlap a plan: currently, unless the plan is very large."""
     if row["item_count"] > OVERLAPS_AMONG_MAX:
         return list(row["counts"].get("overlaps", ()))
     return store.overlaps(row["id"])
@@ -270,8 +279,8 @@ def _overlaps(store: ReplayStore, row: Row) -> Sequence[Row]:
 def _still_planned(row: Row) -> None:
     if row["state"] != ReplayState.PLANNED or row["verb"] != ReplayVerb.REDELIVER:
         raise CommandError(
-            f"{row['verb']} {row['id'].hex[:8]} is {row['state']}: it is not applied from here."
-            " Nothing was changed; look at it again.",
+            f"{row['verb']} {row['id'].hex[:8]} is {row['state']}: it cannot be applied here."
+            " Nothing was changed; reload it.",
         )
 
 

@@ -1,4 +1,4 @@
-"""The box at the top: a key, a subject, or one entry of a subject."""
+"""The search box: a key, a subject, or one entry of a subject."""
 
 import re
 from http import HTTPStatus
@@ -6,12 +6,11 @@ from http import HTTPStatus
 from fastapi import APIRouter, Depends
 from fastapi.responses import RedirectResponse, Response
 
-from dispatcher.api.console.explaining import Told
-from dispatcher.api.console.forms.forms import given
+from dispatcher.api.console.forms.fields import given
 from dispatcher.api.console.frame.guard import Person
-from dispatcher.api.console.frame.templates_setup import link
-from dispatcher.api.explained import explaining
-from dispatcher.api.strict import no_others
+from dispatcher.api.console.frame.templating import link
+from dispatcher.api.requests import no_others
+from dispatcher.api.routes.why import CachedTrace, explaining
 from dispatcher.operators.subjects.store import Subjects, WantedSubjects
 from sink.contract.exits import CommandError, ExitCode
 
@@ -23,7 +22,7 @@ SEQUENCE = re.compile(r"[0-9]{1,18}\Z")
 
 @router.get("/search")
 def search(person: Person, q: str = "") -> Response:
-    """Go to the entry or the subject that `q` names, or to the subjects that begin so."""
+    """Redirect to the entry or subject that `q` names, else to the subjects with that prefix."""
     sought = (given(q) or "").strip()
     if KEY.fullmatch(sought):
         return _to(f"/entries/{sought}")
@@ -39,9 +38,10 @@ def search(person: Person, q: str = "") -> Response:
 
 
 def entry_of_subject(sought: str) -> tuple[str, int] | None:
-    """Return the subject and the sequence that a text names; None where it names none.
+    """Return the subject and the sequence that a text names; None if it names none.
 
-    By hand, in one pass: what a pattern would try here grows with the square of the spaces.
+    Parsed by hand in one pass, because a regular expression would backtrack quadratically on
+    spaces.
 
     >>> entry_of_subject("m_1 # 7"), entry_of_subject("m_1  7"), entry_of_subject("m_17")
     (('m_1', 7), ('m_1', 7), None)
@@ -61,16 +61,16 @@ def entry_of_subject(sought: str) -> tuple[str, int] | None:
 def _is_subject(person: Person, name: str) -> bool:
     with person.session.open(Subjects) as store:
         rows, _ = store.subjects(WantedSubjects(name), limit=1)
-    # Of all names that begin so, the name itself comes first.
+    # Of all names with this prefix, the name itself comes first.
     return bool(rows) and bool(rows[0]["name"] == name)
 
 
 def _key_of(person: Person, subject: str, sequence: int) -> str | None:
-    """Return the key of an entry; None where it is not stored."""
+    """Return the key of an entry; None if it is not stored."""
     if sequence == 0:
         return None
     try:
-        with explaining(person.session, Told) as store:
+        with explaining(person.session, CachedTrace) as store:
             entry = store.explain_sequence(subject, sequence).entry
     except CommandError as refused:
         if refused.exit_code is not ExitCode.NOTHING_MATCHED:

@@ -1,20 +1,19 @@
-"""Subjects: by name, by what holds them up, and one with its lanes in their order."""
+"""Subjects: by name, by what holds them up, and one with its lanes."""
 
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
-from dispatcher.api.console.explaining import Told
-from dispatcher.api.console.forms.choosing import Question, ask, reason_of
-from dispatcher.api.console.forms.forms import Field, given
+from dispatcher.api.console.forms.confirm import Question, ask, reason_of
+from dispatcher.api.console.forms.fields import Field, given
 from dispatcher.api.console.frame.guard import Acting, Form, Login, Person
-from dispatcher.api.console.frame.pages import away, page
+from dispatcher.api.console.frame.pages import page, redirect
 from dispatcher.api.console.frame.screens import acts
-from dispatcher.api.console.frame.templates_setup import link
-from dispatcher.api.explained import explaining
-from dispatcher.api.strict import no_others
-from dispatcher.operators.subjects.repair import repair_commands
+from dispatcher.api.console.frame.templating import link
+from dispatcher.api.requests import no_others
+from dispatcher.api.routes.why import CachedTrace, explaining
+from dispatcher.operators.subjects.rules import repair_commands
 from dispatcher.operators.subjects.skip_gap import GapSkipper
 from dispatcher.operators.subjects.store import WAITING_MAX, Held, Subjects, WantedSubjects
 from dispatcher.operators.why.rules import Verdict
@@ -49,7 +48,7 @@ def list_subjects(
     return page(
         request,
         person,
-        "subjects.html",
+        "decisions/subjects.html",
         rows=rows,
         filtered=any(asked.values()),
         fields=(
@@ -64,15 +63,15 @@ def list_subjects(
 
 @router.get("/subjects/show")
 def show_subject(request: Request, person: Person, name: str) -> Response:
-    """Show one subject: what it waits for, its lanes, its last entries."""
+    """Show one subject: what it waits for, its lanes, its newest entries."""
     with person.session.open(Subjects) as store:
         found = store.subject(name)
-    with explaining(person.session, Told) as asked:
+    with explaining(person.session, CachedTrace) as asked:
         explained = asked.explain_subject(name)
     return page(
         request,
         person,
-        "subject.html",
+        "decisions/subject.html",
         found=found,
         answers=explained.at_endpoints,
         alone=explained.answer,
@@ -86,14 +85,14 @@ def show_subject(request: Request, person: Person, name: str) -> Response:
 
 @router.get("/subjects/pass")
 def ask_pass(request: Request, person: Person, name: Named, endpoint: Named) -> Response:
-    """Ask whether a lane shall go on behind what is not stored any more."""
+    """Ask for confirmation to skip decisions that are no longer stored."""
     with person.session.open(Subjects) as store:
         found = store.subject(name)
     lane = next((each for each in found["lanes"] if each["endpoint"] == endpoint), None)
     if lane is None:
         raise CommandError(
-            f"there is no lane of {one_line(name)} at {one_line(endpoint)}. Nothing was changed; go"
-            " back to the subject.",
+            f"{one_line(name)} has no lane at {one_line(endpoint)}. Nothing was changed; go back"
+            " to the subject.",
             ExitCode.NOTHING_MATCHED,
         )
     missing = lane["delivered_sequence"] + 1
@@ -101,15 +100,18 @@ def ask_pass(request: Request, person: Person, name: Named, endpoint: Named) -> 
         request,
         person,
         Question(
-            title=f"Pass what is missing of {one_line(name)}",
+            title=f"Skip missing decisions of {one_line(name)}",
             action="/subjects/pass",
-            button="Pass it",
+            button="Skip them",
             back=link("/subjects/show", name=name),
             says=(
-                f"Sequence {missing:,}, and what is missing right behind it, is stored no more.",
-                f"{endpoint} never gets it; the lane goes on with the first decision that is.",
+                f"Sequence {missing:,}, and any missing directly after it, are no longer stored.",
+                (
+                    f"{endpoint} never gets them; the lane continues with the first decision that"
+                    " is stored."
+                ),
             ),
-            warns=("A backup may have them: look there first. This cannot be taken back.",),
+            warns=("A backup may contain them: check that first. This cannot be undone.",),
             kept=(("name", name), ("endpoint", endpoint)),
             danger=True,
         ),
@@ -118,22 +120,22 @@ def ask_pass(request: Request, person: Person, name: Named, endpoint: Named) -> 
 
 @router.post("/subjects/pass")
 def pass_missing(request: Request, person: Operator, form: Form) -> Response:
-    """Pass it. A lane where nothing is missing, or that a dead letter holds, is left alone."""
+    """Skip them. A lane where nothing is missing, or that a dead letter holds, is left alone."""
     reason = reason_of(form)
     name, endpoint = (given(form.get(each, "")) or "" for each in ("name", "endpoint"))
     with person.session.open(GapSkipper) as store:
         done = store.pass_missing(name, endpoint, reason)
     first, last, then = done["passed_from"], done["passed_to"], done["next_sequence"]
     which = f"Sequence {first:,}" if first == last else f"Sequences {first:,} to {last:,}"
-    goes_on = "nothing is left to deliver" if then is None else f"the lane goes on with {then:,}"
-    said = f"{which} passed at {endpoint}; {goes_on}."
-    return away(request, person, link("/subjects/show", name=name), said)
+    goes_on = "nothing is left to deliver" if then is None else f"the lane continues with {then:,}"
+    said = f"{which} skipped at {endpoint}; {goes_on}."
+    return redirect(request, person, link("/subjects/show", name=name), said)
 
 
 def _silenced(text: str) -> bool:
     if text not in ("", *SILENCED):
         raise CommandError(
-            f"silenced is {SILENCED[0]}, or nothing. Nothing was changed; correct the address.",
+            f"silenced must be {SILENCED[0]} or empty. Nothing was changed; correct the URL.",
             ExitCode.USAGE,
         )
     return bool(text)
@@ -144,6 +146,6 @@ def _held(text: str) -> Held | None:
         return Held(text) if text else None
     except ValueError:
         raise CommandError(
-            f"held is one of {', '.join(Held)}. Nothing was changed; choose one of them.",
+            f"held must be one of {', '.join(Held)}. Nothing was changed; choose one of them.",
             ExitCode.USAGE,
         ) from None

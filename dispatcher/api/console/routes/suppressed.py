@@ -1,18 +1,18 @@
-"""Suppressed decisions: recorded and not written, because they repeat one or were overtaken."""
+"""Suppressed decisions: recorded but not written, because they repeat one or were overtaken."""
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
 from dispatcher.api import bodies
-from dispatcher.api.console.forms.choosing import one_of, values
-from dispatcher.api.console.forms.forms import Field, given, moment
+from dispatcher.api.console.forms.confirm import one_of, values
+from dispatcher.api.console.forms.fields import Field, given, moment
 from dispatcher.api.console.frame.guard import Person
 from dispatcher.api.console.frame.pages import page
-from dispatcher.api.console.frame.screens import ROWS, acts, shows
-from dispatcher.api.console.frame.templates_setup import link
+from dispatcher.api.console.frame.screens import ROWS, acts, wants_bodies
+from dispatcher.api.console.frame.templating import link
 from dispatcher.api.console.routes.entries import KeyText, key_of
-from dispatcher.api.strict import no_others
-from dispatcher.operators.suppressed.overtaken import write_command
+from dispatcher.api.requests import no_others
+from dispatcher.operators.suppressed.rules import write_command
 from dispatcher.operators.suppressed.store import Place, SuppressedDecisions, Wanted
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import SuppressedCause
@@ -58,7 +58,7 @@ def list_suppressed(
     return page(
         request,
         person,
-        "suppressed.html",
+        "decisions/suppressed.html",
         rows=rows,
         none_because=none_because,
         filtered=any(asked.values()),
@@ -76,10 +76,10 @@ def list_suppressed(
 
 @router.get("/suppressed/{key}")
 def show_suppressed(request: Request, person: Person, key: KeyText, body: str = "") -> Response:
-    """Show one suppressed decision; its content to operators who ask, which is noted."""
+    """Show one suppressed decision, to operators with its content on demand, which is audited."""
     with person.session.open(SuppressedDecisions) as store:
         found = store.decision(key_of(key))
-    asked = shows(request, person, body)
+    asked = wants_bodies(request, person, body)
     if asked:
         bodies.note(person.session, "suppressed.read", found["key"])
     else:
@@ -88,7 +88,7 @@ def show_suppressed(request: Request, person: Person, key: KeyText, body: str = 
     return page(
         request,
         person,
-        "suppressed_decision.html",
+        "decisions/suppressed_decision.html",
         found=found,
         asked=asked,
         acts=acts(person),

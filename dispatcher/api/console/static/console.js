@@ -1,5 +1,5 @@
-// What the console does in a browser beside its pages: keys, theme, time zone, dialogs, copying and
-// live fragments. Every page can be read without it.
+// Scripted features of the console: keys, theme, time zone, dialogs, copying and live fragments. Every
+// page works without them.
 "use strict";
 
 (() => {
@@ -104,7 +104,7 @@
     source = new EventSource("/live");
     source.addEventListener("now", (event) => {
       if (event.data === "away") { seen = ""; lost(true); }
-      // What was shown may be from before the first look. Who is busy is told later.
+      // The page may be older than the first event. While busy, the event is ignored until a later one.
       else if (event.data !== seen && !busy()) { seen = event.data; refresh(); }
     });
     source.addEventListener("over", () => { stop(); location.reload(); });
@@ -149,7 +149,7 @@
     else if (event.key === "Enter" && event.target === document.body) open();
   };
 
-  // --- all together ----------------------------------------------------------------------------
+  // --- set-up ----------------------------------------------------------------------------------
   document.addEventListener("keydown", pressed);
   document.addEventListener("click", (event) => {
     const button = event.target.closest("button");
@@ -169,7 +169,7 @@
   document.addEventListener("submit", (event) => {
     const form = event.target;
     if (form.method === "get") {
-      // What was left empty does not belong into the address.
+      // Empty fields are omitted from the URL.
       for (const field of all("input, select", form)) if (!field.value) field.disabled = true;
     } else if (form.matches("[data-once]")) {
       if (form.dataset.sent) event.preventDefault();
@@ -190,7 +190,7 @@
     lost(false);
     const from = one("[data-live]");
     if (!from) {
-      // What was followed is over: the buttons and lists around it are others now.
+      // The live part has ended, so the buttons and lists around it have changed.
       stop();
       location.reload();
       return;

@@ -1,5 +1,5 @@
--- Attempts of a subject, of one sequence or one endpoint where these are given, the newest sequence first, before a place if
--- given. Uses pk_attempt of each endpoint backwards, in the partitions between the two times.
+-- Attempts of a subject, of one sequence or endpoint if given, the newest sequence first, before a position if given.
+-- Uses pk_attempt of each endpoint backwards, in the partitions between the two times.
 SELECT p.id AS endpoint_id, p.name AS endpoint, a.sequence, a.number, a.finished_at, a.outcome::text AS outcome, a.status,
        a.duration_ms, a.error, a.response, a.receipt, a.retry_at
 FROM holdfast.endpoint p

@@ -1,4 +1,4 @@
--- Attempts of everybody between two moments, of one endpoint and outcome where these are given, the newest first, before a place.
+-- Attempts of all subjects between two moments, of one endpoint and outcome if given, the newest first, before a position.
 -- Walks ix_attempt_finished_at backwards, partition by partition; pk_endpoint, pk_subject.
 SELECT a.finished_at, a.endpoint_id, p.name AS endpoint, a.subject_id, s.name AS subject, a.sequence, a.number,
        a.outcome::text AS outcome, a.status, a.duration_ms, a.error, a.response, a.receipt, a.retry_at

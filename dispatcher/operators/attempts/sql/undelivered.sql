@@ -1,5 +1,5 @@
--- Attempts of everybody with one outcome that is not `delivered`, between two moments, of one endpoint where it is given, the
--- newest first, before a place. Uses ix_attempt_undelivered of each endpoint backwards, partition by partition; pk_subject.
+-- Attempts of all subjects with one outcome other than `delivered`, between two moments, of one endpoint if given, the newest
+-- first, before a position. Uses ix_attempt_undelivered of each endpoint backwards, partition by partition; pk_subject.
 SELECT a.finished_at, a.endpoint_id, p.name AS endpoint, a.subject_id, s.name AS subject, a.sequence, a.number,
        a.outcome::text AS outcome, a.status, a.duration_ms, a.error, a.response, a.receipt, a.retry_at
 FROM (

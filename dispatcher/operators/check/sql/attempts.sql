@@ -1,10 +1,10 @@
--- I5, I7, I8, I16: the attempts of an entry tell one story, and its lane tells the same; I10: unknown outcomes are counted.
+-- I5, I7, I8, I16: the attempts of an entry are consistent with each other and with its lane; I10: unknown outcomes are counted.
 -- Uses pk_attempt of the partitions of that time (of all before it for an entry tried earlier), pk_lane, pk_replay_item.
 WITH tried AS MATERIALIZED (
     SELECT subject_id, sequence, count(*) AS count, min(number) AS first, max(number) AS last, sum(number) AS sum,
            min(number) FILTER (WHERE outcome = 'delivered') AS delivered,
            count(*) FILTER (WHERE outcome = 'unknown') AS unknown,
-           -- A 2xx about another key is unknown, and says so.
+           -- A 2xx answer about another key is unknown, with an error.
            count(*) FILTER (WHERE (outcome = 'delivered') <> coalesce(status BETWEEN 200 AND 299, false)
                               AND NOT (outcome = 'unknown' AND error IS NOT NULL)) AS misread,
            count(*) FILTER (WHERE retry_at < finished_at) AS backwards,
@@ -21,7 +21,7 @@ judged AS (
            coalesce(t.last > coalesce(earlier.numbers[2], t.delivered), false) AS again,
            coalesce(l.last_sequence, 0) < t.sequence AS unrouted,
            t.finished_at > now() + interval '1 minute' AS future,
-           -- An attempt of a day that was dropped cannot be missed.
+           -- Attempts of dropped partitions are not missing.
            earlier.numbers IS NOT NULL AND earlier.numbers[1] IS DISTINCT FROM t.first - 1
            AND EXISTS (
                SELECT FROM holdfast.entry e
@@ -48,7 +48,7 @@ violations AS (
         ('attempt_gap', j.gap OR j.headless,
          format('%%s attempts, numbered %%s to %%s', j.count, j.first, j.last)),
         ('delivered_unpassed', j.unpassed,
-         format('attempt %%s delivered it; its lane has come to %%s', j.delivered, coalesce(j.delivered_sequence, 0))),
+         format('attempt %%s delivered it; its lane is at %%s', j.delivered, coalesce(j.delivered_sequence, 0))),
         ('sent_after_delivered',
          CASE WHEN j.again THEN NOT EXISTS (
              SELECT FROM holdfast.replay_item i
@@ -58,10 +58,10 @@ violations AS (
         ('answer_misread', j.misread > 0, format('%%s of its attempts', j.misread)),
         ('attempt_unrouted', j.unrouted,
          format('its lane is routed up to %%s', coalesce(j.last_sequence, 0))),
-        ('time_backwards', j.backwards > 0, format('%%s of its attempts are to be repeated before they ended', j.backwards)),
+        ('time_backwards', j.backwards > 0, format('%%s of its attempts have a retry before their end', j.backwards)),
         ('time_future', j.future, format('tried at %%s', j.finished_at))
     ) AS v (rule, violated, detail)
-    -- Words are made for what is wrong alone.
+    -- Texts are built only for violations.
     WHERE (j.gap OR j.headless OR j.unpassed OR j.again OR j.unrouted OR j.future OR j.misread > 0 OR j.backwards > 0)
       AND v.violated
 )

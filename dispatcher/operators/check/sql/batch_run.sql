@@ -1,4 +1,4 @@
--- The next batches after a number that were written in a time, as many as have so many entries together (at least one).
+-- The next batches after a number in a time range that together have at most N entries (at least one batch).
 -- Walks uq_batch_batch_no.
 SELECT count(*) AS batches, max(batch_no) AS last_batch_no, min(written_at) AS first_written_at,
        max(written_at) AS last_written_at, coalesce(sum(entry_count), 0)::bigint AS entries

@@ -1,4 +1,4 @@
--- I2, I12: the counts of a batch add up, and as many entries, keys, suppressed and quarantined rows are there as it says.
+-- I2, I12: the counts of a batch add up, and equal the stored entries, keys, suppressed and quarantined rows.
 -- Uses uq_batch_batch_no, ix_entry_batch_no of the partitions of its moments, ix_entry_key_batch_no, ix_quarantine_batch_no, pk_suppressed.
 WITH found AS (
     SELECT b.*, coalesce(e.rows, 0) AS entries, coalesce(k.rows, 0) AS keys, coalesce(q.rows, 0) AS quarantined,
@@ -40,17 +40,17 @@ violations AS (
     CROSS JOIN LATERAL (VALUES
         ('batch_rows',
          f.row_count <> f.entry_count + f.duplicate_count + f.suppressed_count + f.quarantined_count,
-         format('%%s rows came; %%s entries, %%s duplicates, %%s suppressed, %%s quarantined', f.row_count,
+         format('%%s input rows; %%s entries, %%s duplicates, %%s suppressed, %%s quarantined', f.row_count,
                 f.entry_count, f.duplicate_count, f.suppressed_count, f.quarantined_count)),
         ('batch_entries', f.entry_count <> f.entries,
-         format('its ledger says %%s entries, %%s are there', f.entry_count, f.entries)),
+         format('the ledger has %%s entries, %%s are stored', f.entry_count, f.entries)),
         ('batch_keys', f.entry_count + f.suppressed_count <> f.keys,
-         format('its ledger says %%s keys, %%s are there', f.entry_count + f.suppressed_count, f.keys)),
+         format('the ledger has %%s keys, %%s are stored', f.entry_count + f.suppressed_count, f.keys)),
         ('batch_quarantined', f.quarantined_count <> f.quarantined,
-         format('its ledger says %%s quarantined rows, %%s are there', f.quarantined_count, f.quarantined)),
+         format('the ledger has %%s quarantined rows, %%s are stored', f.quarantined_count, f.quarantined)),
         ('batch_suppressed',
          f.keeps_suppressed AND f.written_at >= %(suppressed_since)s AND f.suppressed_count <> f.suppressed,
-         format('its ledger says %%s suppressed rows, %%s are there', f.suppressed_count, f.suppressed))
+         format('the ledger has %%s suppressed rows, %%s are stored', f.suppressed_count, f.suppressed))
     ) AS v (rule, violated, detail)
     WHERE v.violated
 )

@@ -1,5 +1,5 @@
--- The days of entry, attempt and suppressed that are there, by their partitions, and whether a day of entries was ever dropped.
--- Index: the catalogue's own; operator_action is read once.
+-- The daily partitions of entry, attempt and suppressed, and whether a partition of entry was ever dropped.
+-- Uses the catalogue's own indexes; reads operator_action once.
 SELECT coalesce(array_agg(day ORDER BY day) FILTER (WHERE parent = 'entry'), '{}') AS entry_days,
        coalesce(array_agg(day ORDER BY day) FILTER (WHERE parent = 'attempt'), '{}') AS attempt_days,
        coalesce(array_agg(day ORDER BY day) FILTER (WHERE parent = 'suppressed'), '{}') AS suppressed_days,

@@ -17,7 +17,7 @@ violations AS (
             WHERE a.endpoint_id = %(endpoint_id)s AND a.subject_id = f.subject_id AND a.sequence = f.sequence
               AND a.finished_at >= f.created_at - interval '1 hour' AND a.outcome = 'delivered' OFFSET 0),
          format('dead letter %%s', f.id)),
-        ('dead_key', e.key <> f.key, format('dead letter %%s names the key hf_%%s', f.id, replace(f.key::text, '-', '')))
+        ('dead_key', e.key <> f.key, format('dead letter %%s has the key hf_%%s', f.id, replace(f.key::text, '-', '')))
     ) AS v (rule, violated, detail)
     WHERE v.violated
 )

@@ -1,4 +1,4 @@
--- I9, I5: a routed entry is reached by its endpoint's lane, and what a lane has passed was delivered or is a dead letter.
+-- I9, I5: the endpoint's lane reaches a routed entry, and what a lane has passed was delivered or is a dead letter.
 -- Uses pk_entry and pk_attempt of the partitions of that time, pk_lane; later partitions and ix_batch_unrouted row by row.
 WITH found AS MATERIALIZED (
     SELECT e.subject_id, e.sequence, e.key, e.batch_no, e.created_at, l.delivered_sequence, l.last_sequence
@@ -38,14 +38,14 @@ violations AS (
     CROSS JOIN LATERAL (VALUES
         ('entry_unreached', CASE WHEN coalesce(o.last_sequence, 0) < o.sequence THEN NOT EXISTS (
             SELECT FROM holdfast.batch b WHERE b.batch_no = o.batch_no AND b.routed_at IS NULL OFFSET 0) END,
-         coalesce(format('its lane is routed up to %%s', o.last_sequence), 'there is no lane')),
+         coalesce(format('its lane is routed up to %%s', o.last_sequence), 'it has no lane')),
         ('passed_undelivered', CASE WHEN o.sequence <= o.delivered_sequence THEN NOT EXISTS (
             SELECT FROM holdfast.attempt a
             WHERE a.endpoint_id = %(endpoint_id)s AND a.subject_id = o.subject_id AND a.sequence = o.sequence
               AND a.finished_at >= %(until)s::timestamptz + interval '1 day' AND a.outcome = 'delivered' OFFSET 0) END,
-         format('its lane has come to %%s', o.delivered_sequence))
+         format('its lane is at %%s', o.delivered_sequence))
     ) AS v (rule, violated, detail)
-    -- Words are made for what is wrong alone.
+    -- Texts are built only for violations.
     WHERE (coalesce(o.last_sequence, 0) < o.sequence OR o.sequence <= o.delivered_sequence) AND v.violated
 )
 SELECT n.rule, n.count, s.name AS subject, n.sequence, n.key, n.detail

@@ -1,4 +1,4 @@
--- Endpoints with what each of them wants: by type, and by batch number as routing sees it; and since when it has wanted these types.
+-- Endpoints with the types that each takes, and since when.
 -- Reads every endpoint, and operator_action once.
 SELECT p.id, p.name, p.types, (
            SELECT max(o.acted_at) + interval '1 minute'

@@ -1,4 +1,4 @@
--- I6, I9: a lane's columns agree with one of its states, it stands still only for a dead letter, its times are near (I16).
+-- I6, I9: a lane's columns form a valid state, only a dead letter stops it, its times are not far in the future (I16).
 -- Uses pk_lane, pk_lane_key, pk_subject, uq_dead_letter_open.
 WITH found AS MATERIALIZED (
     SELECT l.*, s.name, s.last_sequence AS subject_sequence,
@@ -25,16 +25,16 @@ violations AS (
         ('lane_state', f.delivered_sequence > f.last_sequence OR f.delivered_sequence < 0,
          format('delivered up to %%s, routed up to %%s', f.delivered_sequence, f.last_sequence)),
         ('lane_state', f.last_sequence > f.subject_sequence,
-         format('routed up to %%s, and its subject has come to %%s', f.last_sequence, f.subject_sequence)),
+         format('routed up to %%s, and its subject is at %%s', f.last_sequence, f.subject_sequence)),
         ('lane_state', f.claimed_sequence > f.last_sequence,
-         format('handed out up to %%s, routed up to %%s', f.claimed_sequence, f.last_sequence)),
-        ('lane_state', (f.token IS NULL) <> (f.lease_until IS NULL), 'a lease has a token and an end, or neither'),
+         format('claimed up to %%s, routed up to %%s', f.claimed_sequence, f.last_sequence)),
+        ('lane_state', (f.token IS NULL) <> (f.lease_until IS NULL), 'its lease has a token without an end, or an end without a token'),
         ('lane_state', f.rescued NOT BETWEEN 0 AND f.attempt,
          format('%%s attempts, of which %%s were rescued', f.attempt, f.rescued)),
         ('lane_state', (f.token IS NOT NULL OR f.due_at IS NOT NULL) AND f.delivered_sequence = f.last_sequence,
          'due or leased, with nothing to deliver'),
-        ('lane_state', f.lanes > 1, format('is there %%s times', f.lanes)),
-        ('lane_state', f.keyless, 'nothing keeps it from being there twice'),
+        ('lane_state', f.lanes > 1, format('exists %%s times', f.lanes)),
+        ('lane_state', f.keyless, 'it has no key, so a second one could be created'),
         ('lane_stopped', CASE WHEN f.token IS NULL AND f.due_at IS NULL AND f.delivered_sequence < f.last_sequence
                               THEN NOT EXISTS (
                                   SELECT FROM holdfast.dead_letter d
@@ -42,11 +42,11 @@ violations AS (
                                     AND d.sequence > f.delivered_sequence AND d.sequence <= f.last_sequence
                                     AND d.resolution IS NULL
                                   OFFSET 0) END,
-         format('stands still after %%s of %%s', f.delivered_sequence, f.last_sequence)),
+         format('stopped after %%s of %%s', f.delivered_sequence, f.last_sequence)),
         ('time_future', f.lease_until > now() + interval '1 hour', format('its lease ends at %%s', f.lease_until)),
         ('time_future', f.due_at > now() + interval '31 days', format('it is due at %%s', f.due_at))
     ) AS v (rule, violated, detail)
-    -- Words are made for what is wrong alone.
+    -- Texts are built only for violations.
     WHERE f.suspect AND v.violated
 )
 SELECT rule, count, subject, sequence, detail, NULL::timestamptz AS moment

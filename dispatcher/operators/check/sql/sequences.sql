@@ -1,4 +1,4 @@
--- I1, I2: the sequence of a subject has no gap, repeats nothing, ends where the subject says, and goes with time (I16).
+-- I1, I2: a subject's sequences have no gap and no repeat, end at its last sequence, and grow with time (I16).
 -- Uses pk_subject, pk_entry of the partitions of that time; of those before it for the first entry of a subject.
 WITH seen AS MATERIALIZED (
     SELECT e.subject_id, e.sequence, e.created_at,
@@ -20,7 +20,7 @@ violations AS (
     CROSS JOIN LATERAL (
         SELECT CASE
             WHEN seen.before IS NOT NULL THEN seen.sequence > seen.before + 1
-            -- What went before may be of a day that was dropped.
+            -- The one before may be in a dropped partition.
             WHEN seen.sequence > 1 AND NOT %(dropped)s THEN NOT EXISTS (
                 SELECT FROM holdfast.entry p
                 WHERE p.subject_id = seen.subject_id AND p.sequence = seen.sequence - 1
@@ -30,16 +30,16 @@ violations AS (
         END AS gap
     ) judged
     CROSS JOIN LATERAL (VALUES
-        ('sequence_gap', judged.gap, format('the sequence before it is %%s', coalesce(seen.before::text, 'not there'))),
+        ('sequence_gap', judged.gap, format('the sequence before it is %%s', coalesce(seen.before::text, 'missing'))),
         ('sequence_repeated', seen.sequence = seen.before, 'two entries have this sequence'),
         ('time_backwards', seen.created_at < seen.created_before,
          format('created at %%s, and the one before it at %%s', seen.created_at, seen.created_before))
     ) AS v (rule, violated, detail)
-    -- Words are made for what is wrong alone.
+    -- Texts are built only for violations.
     WHERE (judged.gap OR seen.sequence = seen.before OR seen.created_at < seen.created_before) AND v.violated
     UNION ALL
     SELECT 'sequence_end', id, sequence,
-           format('the subject has come to %%s; the last entry of this time is %%s', last_sequence, sequence)
+           format('the subject is at %%s; the last entry of this range is %%s', last_sequence, sequence)
     FROM ends
     WHERE sequence > last_sequence
        OR (sequence < last_sequence AND last_created_at >= %(entries_since)s AND last_created_at < %(until)s)

@@ -1,4 +1,4 @@
--- What there is to check in a time: batches with their entries, the highest subject, attempts if there is any.
+-- The size of a check: batches of a time range with their entries, and the highest subject id.
 -- Reads batch once; uses pk_subject.
 SELECT count(*) AS batches, coalesce(sum(b.entry_count), 0)::bigint AS entries,
        coalesce(min(b.batch_no), 0) AS first_batch_no, coalesce(max(b.batch_no), 0) AS last_batch_no,

@@ -1,3 +1,3 @@
--- Batches that wait for a dispatcher to route them, and since when the oldest does.
+-- The number of unrouted batches, and the time of the oldest.
 -- Uses ix_batch_unrouted.
 SELECT count(*) AS count, min(written_at) AS moment FROM holdfast.batch WHERE routed_at IS NULL

@@ -1,3 +1,3 @@
--- Lets the rest of this transaction see what the login sees of other sessions: they belong to it, not to the role.
+-- Gives the rest of this transaction the login's rights: it may see other sessions, the role may not.
 -- Needs no index.
 SELECT set_config('role', 'none', true)

@@ -1,4 +1,4 @@
--- Why a batch suppressed the decision of a key; no row where it wrote it, or its day was dropped.
+-- Why a batch suppressed the decision of a key; no row if it was written, or its partition was dropped.
 -- Uses pk_suppressed of the one partition that holds the batch's moment.
 SELECT cause::text AS cause
 FROM holdfast.suppressed

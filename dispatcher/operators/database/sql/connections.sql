@@ -1,4 +1,4 @@
--- The sessions of this database by what connected and what they do.
+-- The sessions of this database by application and state.
 -- Needs no index: a row per connection.
 SELECT application_name AS application, coalesce(state, 'hidden') AS state, count(*) AS sessions
 FROM pg_stat_activity

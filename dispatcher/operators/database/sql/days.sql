@@ -1,5 +1,5 @@
--- The days that entry and attempt have a partition for, the newest first: how many rows there are about, and how large it is.
--- Index: the catalogue's own.
+-- The daily partitions of entry and attempt, the newest first: estimated rows and size.
+-- Uses the catalogue's own indexes.
 SELECT p.relname AS parent, to_date(right(c.relname, 8), 'YYYYMMDD') AS day,
        greatest(s.n_live_tup, c.reltuples::bigint, 0) AS rows, pg_total_relation_size(c.oid) AS bytes
 FROM pg_inherits i

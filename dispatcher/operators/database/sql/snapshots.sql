@@ -1,5 +1,5 @@
--- What keeps this database from cleaning up, the oldest first: transactions that hold a snapshot, and those that were prepared
--- and neither committed nor rolled back. Needs no index: a row per connection.
+-- What keeps VACUUM from removing dead rows, the oldest first: transactions that hold a snapshot, and prepared transactions.
+-- Needs no index: a row per connection.
 SELECT kind, pid, application, state, age_seconds, query
 FROM (
     SELECT 'session' AS kind, pid, application_name AS application, state,

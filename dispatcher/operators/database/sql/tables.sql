@@ -1,5 +1,5 @@
--- The tables that are changed in place, by how much in them is dead: rows, versions that nobody sees any more, when that was
--- cleaned up last. Index: the catalogue's own.
+-- The tables with updates in place, those with most dead rows first: live and dead rows, last VACUUM and ANALYZE.
+-- Uses the catalogue's own indexes.
 SELECT relname AS name, n_live_tup AS live_rows, n_dead_tup AS dead_rows, pg_total_relation_size(relid) AS bytes,
        greatest(last_vacuum, last_autovacuum) AS vacuumed_at, last_autovacuum AS autovacuumed_at,
        greatest(last_analyze, last_autoanalyze) AS analyzed_at

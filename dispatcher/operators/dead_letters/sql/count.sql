@@ -1,4 +1,4 @@
--- How many dead letters dead_export.sql returns.
+-- The number of dead letters that export.sql returns.
 -- Uses uq_dead_letter_open where only open ones are wanted; else reads dead_letter.
 SELECT count(*) AS count
 FROM holdfast.dead_letter d

@@ -1,4 +1,4 @@
--- Dismisses the named dead letters that are open; one is resolved once, and who did it first stays.
+-- Dismisses the open ones of some dead letters; the first resolution of a letter stays.
 -- Uses pk_dead_letter.
 UPDATE holdfast.dead_letter
 SET resolution = 'dismissed', resolved_at = clock_timestamp(), resolved_by = %(actor)s

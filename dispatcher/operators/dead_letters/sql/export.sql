@@ -1,4 +1,4 @@
--- Dead letters with their bodies, the oldest first; read through a cursor, as of one moment.
+-- Dead letters with bodies, the oldest first; read through a cursor in one snapshot.
 -- Uses pk_dead_letter, or uq_dead_letter_open for open ones; pk_subject, pk_lane, pk_entry of the one partition.
 SELECT d.id, p.name AS endpoint, s.name AS subject, d.sequence, d.key, e.type, d.reason::text AS reason, d.detail,
        d.attempts, d.created_at, d.died_at, d.resolution::text AS resolution, d.resolved_at, d.resolved_by,

@@ -1,4 +1,4 @@
--- Locks the lanes of the named dead letters, in the order in which routing and settlements lock them.
+-- Locks the lanes of some dead letters, in the order in which routing and settlement lock them.
 -- Uses pk_dead_letter, pk_lane.
 SELECT l.endpoint_id, l.subject_id
 FROM holdfast.lane l

@@ -1,5 +1,5 @@
--- Lets the lanes that the named dead letters held go on behind them: due now, where more is to deliver. A lane that
--- goes on already is left alone. Uses pk_dead_letter, pk_lane.
+-- Moves the lanes that some dead letters hold past them: due now, if more is to deliver. Lanes that are not held stay as they
+-- are. Uses pk_dead_letter, pk_lane.
 UPDATE holdfast.lane
 SET delivered_sequence = d.sequence,
     due_at = CASE WHEN d.sequence < lane.last_sequence THEN now() END,

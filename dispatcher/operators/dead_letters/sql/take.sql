@@ -1,4 +1,4 @@
--- The named dead letters with their bodies, and how many entries wait behind each that holds its lane, 1000 at most.
+-- Some dead letters with bodies, and the count (at most 1000) of entries that wait behind each that holds its lane.
 -- Uses pk_dead_letter, pk_endpoint, pk_endpoint_pace, pk_subject, pk_lane, pk_entry.
 SELECT d.id, p.name AS endpoint, s.name AS subject, d.sequence, d.key, e.type, d.reason::text AS reason, d.detail,
        d.attempts, d.created_at, d.died_at, d.resolution::text AS resolution, d.resolved_at, d.resolved_by,

@@ -1,4 +1,4 @@
--- Every dispatcher that was never seen to end, also one that died; alive within the last minute, as in `holdfast status`.
+-- Every dispatcher that did not end in order, also crashed ones; alive means a heartbeat within the last minute.
 -- Needs no index: a row per process.
 SELECT id, host, pid, version, started_at, heartbeat_at,
        greatest(extract(epoch FROM clock_timestamp() - heartbeat_at), 0)::double precision AS heartbeat_age_seconds,

@@ -1,5 +1,5 @@
--- Adds an endpoint; without from_beginning it starts with the batches that are committed from now on: the trigger
--- endpoint_start notes which are there, in a snapshot of its own. Unique by uq_endpoint_name; reads uq_batch_batch_no.
+-- Adds an endpoint; without from_beginning it starts with batches that commit from now on: the trigger endpoint_start records
+-- the existing ones, in a snapshot of its own. Unique by uq_endpoint_name; reads uq_batch_batch_no.
 INSERT INTO holdfast.endpoint (
     name, url, types, secret_refs, allow_cidrs, headers, envelope, ca_ref, client_cert_ref, client_key_ref,
     connect_timeout_ms, total_timeout_ms, concurrency, rate_per_second, schedule_seconds, budget_seconds,

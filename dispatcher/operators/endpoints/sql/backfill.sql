@@ -1,6 +1,5 @@
--- Advances the lanes of an endpoint, which are there and committed (endpoint_backfill_add.sql), to the last entry that is stored. Those
--- that are behind are locked in the order of pk_lane, as everywhere, and only after everything is read. Uses pk_lane; reads all
--- partitions of entry.
+-- Advances the existing lanes of an endpoint (backfill_add.sql committed them) to the last stored entry. Lanes that are behind
+-- are locked in the order of pk_lane, as everywhere, and only after all reads. Uses pk_lane; reads all partitions of entry.
 WITH stored AS MATERIALIZED (
     SELECT e.subject_id, max(e.sequence) AS last_sequence, min(e.priority) AS priority
     FROM holdfast.endpoint p

@@ -1,5 +1,5 @@
--- Makes the lanes of an endpoint that are not there, for stored entries that it wants; runs after it is committed, so that
--- routing takes care of every batch from there on. Uses pk_lane_key; reads all partitions of entry.
+-- Creates the missing lanes of an endpoint for the stored entries that it takes; runs after the endpoint is committed, so that
+-- routing covers every later batch. Uses pk_lane_key; reads all partitions of entry.
 INSERT INTO holdfast.lane (
     endpoint_id, subject_id, delivered_sequence, last_sequence, priority, due_at, head_created_at
 )

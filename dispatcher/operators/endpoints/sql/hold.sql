@@ -1,5 +1,5 @@
--- Locks every lane of an endpoint in the order of pk_lane, as lane_hold.sql does, so that the next statement sees each as it
--- stays. Uses pk_lane.
+-- Locks every lane of an endpoint in the order of pk_lane, so that none changes after the next statement reads it.
+-- Uses pk_lane.
 SELECT count(*) AS lanes
 FROM (
     SELECT FROM holdfast.lane

@@ -1,3 +1,3 @@
--- The number of an endpoint; no row where none has this name.
+-- The id of an endpoint; no row for an unknown name.
 -- Uses uq_endpoint_name.
 SELECT id FROM holdfast.endpoint WHERE name = %(endpoint)s

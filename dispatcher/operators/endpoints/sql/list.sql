@@ -1,4 +1,4 @@
--- Every endpoint with its backlog: lanes that wait, lanes that are leased, open dead letters, each counted up to a limit.
+-- Every endpoint with its backlog: waiting lanes, leased lanes, open dead letters, each counted up to a limit.
 -- Uses ix_lane_due, ix_lane_leased and uq_dead_letter_open.
 WITH leased AS (
     SELECT l.endpoint_id, count(*) AS lanes FROM holdfast.lane l WHERE l.token IS NOT NULL GROUP BY l.endpoint_id

@@ -1,5 +1,5 @@
--- Before an endpoint wants more types: every subject without a lane gets one that stands at what is routed, so that the types
--- count from now on. Routing is kept out. Uses pk_lane_key, ix_batch_unrouted, ix_entry_batch_no; reads every subject.
+-- Before an endpoint takes more types: gives every subject without a lane one at the last routed entry, so that the new types
+-- apply from now on. Routing is excluded. Uses pk_lane_key, ix_batch_unrouted, ix_entry_batch_no; reads every subject.
 INSERT INTO holdfast.lane (
     endpoint_id, subject_id, delivered_sequence, last_sequence, priority, due_at, head_created_at
 )

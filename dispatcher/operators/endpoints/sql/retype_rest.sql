@@ -1,5 +1,5 @@
--- Before an endpoint wants more types: its idle lanes pass all that is routed, and a lane that waits reaches up to there. The
--- lanes are locked (endpoint_hold.sql). Uses pk_lane, ix_batch_unrouted, ix_entry_batch_no; reads every subject.
+-- Before an endpoint takes more types: its idle lanes move past everything routed, and waiting lanes extend up to there. The
+-- lanes are locked (hold.sql). Uses pk_lane, ix_batch_unrouted, ix_entry_batch_no; reads every subject.
 UPDATE holdfast.lane
 SET delivered_sequence = CASE WHEN lane.delivered_sequence = lane.last_sequence THEN routed.sequence
                               ELSE lane.delivered_sequence END,

@@ -1,6 +1,6 @@
--- Before an endpoint's types change: lanes pass what stands before their head and was never wanted, so that it is not wanted
--- later, and forget the attempts of a head that is wanted no more. A dead letter that is wanted no more holds no lane: its
--- lane goes on behind it, as nothing else would ever let it. Uses pk_lane, pk_entry, uq_dead_letter_open.
+-- Before an endpoint's types change: lanes move past entries before their head that were never taken, so that the new types do
+-- not select them, and reset the attempts of a head whose type is no longer taken. A dead letter of such a type holds no lane:
+-- the lane moves past it, as nothing else would release it. Uses pk_lane, pk_entry, uq_dead_letter_open.
 UPDATE holdfast.lane
 SET delivered_sequence = f.delivered_sequence,
     due_at = CASE WHEN f.delivered_sequence < lane.last_sequence AND NOT f.held THEN coalesce(lane.due_at, now()) END,
@@ -9,7 +9,7 @@ SET delivered_sequence = f.delivered_sequence,
     tried_since_us = CASE WHEN f.wanted THEN lane.tried_since_us END
 FROM (
     SELECT l.subject_id, l.delivered_sequence AS before,
-           CASE -- Of a dead letter that is wanted, or of which nothing is stored, a person decides.
+           CASE -- A person decides about a dead letter whose type is taken, or of which nothing is stored.
                 WHEN d.sequence < h.sequence OR h.sequence IS NULL THEN coalesce(d.sequence - 1, p.delivered_sequence)
                 WHEN d.sequence = h.sequence AND NOT w.wanted THEN d.sequence
                 ELSE p.delivered_sequence END AS delivered_sequence,
@@ -38,12 +38,12 @@ FROM (
         SELECT coalesce(%(after)s::text[] = '{}' OR h.type = ANY (%(after)s::text[]), false) AS wanted
     ) w
     CROSS JOIN LATERAL (
-        -- Where every type was wanted, the next sequence is the head; if it is missing, that stays visible.
+        -- With every type taken, the next sequence is the head; a missing one stays visible.
         SELECT CASE WHEN %(before)s::text[] = '{}' THEN l.delivered_sequence
                     ELSE coalesce(h.sequence - 1, l.last_sequence) END AS delivered_sequence
     ) p
     WHERE l.endpoint_id = %(endpoint_id)s AND l.delivered_sequence < l.last_sequence
 ) f
 WHERE lane.endpoint_id = %(endpoint_id)s AND lane.subject_id = f.subject_id AND lane.token IS NULL
-  -- Who dismissed a dead letter meanwhile has moved the lane.
+  -- A dead letter dismissed meanwhile has moved the lane.
   AND lane.delivered_sequence = f.before

@@ -1,4 +1,4 @@
--- Sets everything that a person may change about an endpoint, but its state.
+-- Sets every setting of an endpoint except its state.
 -- Uses pk_endpoint.
 UPDATE holdfast.endpoint
 SET url = %(url)s, types = %(types)s, secret_refs = %(secret_refs)s, allow_cidrs = %(allow_cidrs)s::cidr[],

@@ -1,4 +1,4 @@
--- Everything about one endpoint: its settings, its pace, its backlog, of which each part is counted up to a limit.
+-- Everything about one endpoint: settings, pace and backlog; each count has a limit.
 -- Uses uq_endpoint_name, pk_endpoint_pace, ix_lane_due, ix_lane_leased, uq_dead_letter_open and pk_lane.
 SELECT p.id, p.name, p.url, p.state, p.state_reason, p.types, p.starts_at, p.envelope, p.headers, p.secret_refs,
        p.ca_ref, p.client_cert_ref, p.client_key_ref, p.allow_cidrs::text[] AS allow_cidrs, p.connect_timeout_ms,
@@ -25,7 +25,7 @@ CROSS JOIN LATERAL (
         ORDER BY d.endpoint_id, d.subject_id
         LIMIT %(most)s
     ) d
-    -- A lane is never left stopped without an open dead letter.
+    -- Every stopped lane has an open dead letter.
     LEFT JOIN LATERAL (
         SELECT l.subject_id
         FROM holdfast.lane l

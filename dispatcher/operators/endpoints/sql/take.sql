@@ -1,4 +1,4 @@
--- Locks an endpoint and returns what a person may change about it. Lanes that are being made refer to it, and go on.
+-- Locks an endpoint and returns its settings. The lock does not block new lanes that refer to it.
 -- Uses uq_endpoint_name.
 SELECT id, state::text AS state, url, types, secret_refs, allow_cidrs::text[] AS allow_cidrs, headers,
        envelope::text AS envelope, ca_ref, client_cert_ref, client_key_ref, connect_timeout_ms, total_timeout_ms,

@@ -1,5 +1,5 @@
--- The newest batches up to a number, of a stream and between two times where these are given, that have up to so many
--- entries together (at least one batch). Walks uq_batch_batch_no backwards.
+-- The newest batches up to a number, of a stream and between two times if given, that together have at most N entries (at least
+-- one batch). Walks uq_batch_batch_no backwards.
 SELECT count(*) AS batches, min(batch_no) AS first_batch_no, max(batch_no) AS last_batch_no,
        min(written_at) AS first_written_at, max(written_at) AS last_written_at
 FROM (

@@ -1,5 +1,5 @@
--- Where an entry stands at each endpoint that wants it as routing sees it, or was sent it: the lane and its head, an open
--- dead letter, what was tried. Uses pk_lane, pk_endpoint_pace, uq_dead_letter_open, pk_attempt, pk_entry.
+-- The delivery of an entry at each endpoint that takes it, or that it was sent to: lane and head, an open dead letter,
+-- attempts. Uses pk_lane, pk_endpoint_pace, uq_dead_letter_open, pk_attempt, pk_entry.
 SELECT p.name AS endpoint, p.state::text AS endpoint_state, r.breaker::text AS breaker, r.breaker_until,
        CASE WHEN r.held_until > now() THEN r.held_until END AS held_until,
        l.delivered_sequence, l.last_sequence, l.due_at, l.lease_until, head.sequence AS head_sequence,

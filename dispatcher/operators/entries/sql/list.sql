@@ -1,4 +1,4 @@
--- Entries of a run of batches without their bodies, the newest first, before a place (batch, subject, sequence) if given.
+-- Entries of a run of batches without bodies, the newest first, before a position (batch, subject, sequence) if given.
 -- Uses ix_entry_batch_no of the partitions between the two moments, then uq_batch_batch_no, pk_subject.
 SELECT e.key, s.name AS subject, e.sequence, e.type, e.occurred_at, e.created_at, e.priority, e.batch_no, e.subject_id,
        b.stream, b.query_id, b.batch_id
@@ -6,9 +6,9 @@ FROM (
     SELECT e.key, e.subject_id, e.sequence, e.type, e.occurred_at, e.created_at, e.priority, e.batch_no
     FROM holdfast.entry e
     WHERE e.batch_no BETWEEN %(first_batch_no)s
-          -- As a bound of its own: a comparison of rows is none for a BRIN index.
+          -- A bound of its own: a BRIN index cannot use a comparison of rows.
           AND least(%(last_batch_no)s, coalesce(%(before_batch_no)s::bigint, %(last_batch_no)s))
-      -- An entry has its batch's moment; said as a range, it prunes partitions.
+      -- An entry has its batch's moment; as a range, it prunes partitions.
       AND e.created_at BETWEEN %(first_written_at)s AND %(last_written_at)s
       AND (%(type)s::text IS NULL OR e.type = %(type)s::text)
       AND (%(stream)s::text IS NULL OR e.batch_no IN (

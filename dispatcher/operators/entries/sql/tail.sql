@@ -1,4 +1,4 @@
--- Entries of a batch without their bodies, in the order of subject and sequence, behind a place.
+-- Entries of a batch without bodies, by subject and sequence, after a position.
 -- Uses ix_entry_batch_no of the one partition that holds the batch's moment, pk_subject.
 SELECT e.key, s.name AS subject, e.subject_id, e.sequence, e.type, e.occurred_at, e.created_at, e.priority
 FROM holdfast.entry e

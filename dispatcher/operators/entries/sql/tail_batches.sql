@@ -1,4 +1,4 @@
--- Batches that appeared behind a number, or under one of the numbers that were passed over: a lower number may commit later.
+-- Batches after a number, or with one of the skipped numbers: a lower number may commit later.
 -- Uses uq_batch_batch_no.
 SELECT batch_no, stream, query_id, batch_id, written_at, entry_count
 FROM holdfast.batch

@@ -1,5 +1,5 @@
--- The attempts since a moment, the newest so many of them: how many of each outcome in each minute, how long they took.
--- Walks ix_attempt_finished_at backwards, partition by partition; what took equally long in a minute is one row from there on.
+-- The newest N attempts since a moment: counts by minute and outcome, percentiles of their duration.
+-- Walks ix_attempt_finished_at backwards, partition by partition; groups by minute, outcome and duration.
 WITH counted AS MATERIALIZED (
     SELECT date_bin('1 minute', finished_at, 'epoch') AS minute, outcome, duration_ms, count(*) AS attempts,
            min(finished_at) AS oldest
@@ -19,7 +19,7 @@ lasting AS (
     GROUP BY duration_ms
 )
 SELECT whole.attempts, whole.oldest, whole.timed,
-       -- As percentile_disc: the first of which so large a share lasted no longer.
+       -- As percentile_disc: the first duration that such a share does not exceed.
        (SELECT CASE WHEN count(*) > 0 THEN
                    ARRAY[min(duration_ms) FILTER (WHERE up_to >= 0.5 * timed),
                          min(duration_ms) FILTER (WHERE up_to >= 0.95 * timed),

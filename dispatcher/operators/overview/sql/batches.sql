@@ -1,4 +1,4 @@
--- The entries that were written since a moment, in each minute; of the newest so many batches.
+-- The entries written since a moment, by minute; of the newest N batches.
 -- Walks uq_batch_batch_no backwards.
 WITH recent AS MATERIALIZED (
     SELECT written_at, entry_count

@@ -1,7 +1,7 @@
 -- What may need a person, each counted up to a limit. Uses ix_batch_unrouted, uq_batch_batch_no, uq_dead_letter_open, pk_lane,
--- ix_quarantine_open, ix_suppressed_overtaken, ix_transition_ahead, uq_proposal_open, pk_batch; endpoints, dispatchers, replays and diverged replays are few.
+-- ix_quarantine_open, ix_suppressed_overtaken, ix_transition_ahead, uq_proposal_open, pk_batch; the other tables are small.
 SELECT clock_timestamp() AS at,
-       -- How far the clock is behind the newest batches and the endpoints.
+       -- How far the clock is behind the newest batches and endpoints.
        (SELECT extract(epoch FROM greatest(max(b.written_at), (SELECT max(created_at) FROM holdfast.endpoint))
                                   - clock_timestamp())::float8
          FROM (SELECT written_at FROM holdfast.batch ORDER BY batch_no DESC LIMIT 1000) b) AS clock_behind_seconds,
@@ -11,7 +11,7 @@ SELECT clock_timestamp() AS at,
        (SELECT count(*) FROM holdfast.dispatcher_instance
          WHERE heartbeat_at > clock_timestamp() - interval '1 minute' AND NOT draining) AS dispatchers_alive,
        (SELECT count(*) FROM (SELECT FROM holdfast.dead_letter WHERE resolution IS NULL LIMIT %(most)s) d) AS dead_letters,
-       stopped.lanes AS stopped_lanes, stopped.looked_at < %(dead_looked_at)s AS stopped_complete,
+       stopped.lanes AS stopped_lanes, stopped.scanned < %(dead_scanned)s AS stopped_complete,
        (SELECT count(*) FROM (SELECT FROM holdfast.quarantine WHERE resolution IS NULL LIMIT %(most)s) q) AS quarantined,
        (SELECT count(*) FROM (SELECT FROM holdfast.suppressed WHERE cause = 'overtaken' LIMIT %(most)s) x) AS overtaken,
        (SELECT count(DISTINCT t.subject_id)
@@ -22,13 +22,13 @@ SELECT clock_timestamp() AS at,
          WHERE state = 'planned' AND approved_by IS NULL AND counts @> '{"needs_approval": true}') AS replays_waiting,
        open.planned AS proposals_planned, open.approved AS proposals_approved
 FROM (
-    SELECT count(*) AS looked_at, count(DISTINCT (l.endpoint_id, l.subject_id)) FILTER (WHERE l.endpoint_id IS NOT NULL) AS lanes
+    SELECT count(*) AS scanned, count(DISTINCT (l.endpoint_id, l.subject_id)) FILTER (WHERE l.endpoint_id IS NOT NULL) AS lanes
     FROM (
         SELECT d.endpoint_id, d.subject_id
         FROM holdfast.dead_letter d
         WHERE d.resolution IS NULL
         ORDER BY d.endpoint_id, d.subject_id
-        LIMIT %(dead_looked_at)s
+        LIMIT %(dead_scanned)s
     ) d
     LEFT JOIN LATERAL (
         SELECT l.endpoint_id, l.subject_id

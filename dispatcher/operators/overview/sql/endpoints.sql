@@ -1,5 +1,5 @@
--- How each endpoint is doing: its breaker, lanes that are due (10,000 of a priority at most) and for how long the first of them
--- has been, lanes under way. Walks ix_lane_due from priority to priority; ix_lane_leased, pk_endpoint_pace.
+-- The state of each endpoint: breaker, due lanes (at most 10,000 of a priority) and the age of the first, leased lanes.
+-- Walks ix_lane_due from priority to priority; ix_lane_leased, pk_endpoint_pace.
 WITH RECURSIVE step AS (
     SELECT p.id AS endpoint_id, (
         SELECT min(l.priority) FROM holdfast.lane l
@@ -38,14 +38,14 @@ leased AS (
 SELECT p.name, p.state::text AS state, p.state_reason,
        r.breaker::text AS breaker, r.breaker_since, r.breaker_until, r.breaker_reason,
        CASE WHEN r.breaker IN ('open', 'half_open')
-            -- Each probe opens it anew; the running clock has stood still since it opened first.
+            -- Each failed probe opens it again; stalled_since is when it opened first.
             THEN extract(epoch FROM now() - coalesce(r.stalled_since, r.breaker_since))::double precision
        END AS breaker_open_seconds,
        CASE WHEN r.held_until > now() THEN r.held_until END AS held_until,
        coalesce(w.lanes, 0) AS due_lanes,
        coalesce(extract(epoch FROM now() - w.oldest), 0)::double precision AS oldest_due_age_seconds,
        coalesce(leased.lanes, 0) AS leased_lanes,
-       -- As `why` has it: what has a rate is due for long, and is paid for now and then.
+       -- Same rule as `why`: an endpoint with a rate limit has due lanes for long, and is paid now and then.
        coalesce(p.state = 'active' AND r.breaker = 'closed' AND leased.lanes IS NULL
                 AND (r.held_until IS NULL OR r.held_until <= now()) AND w.oldest < now() - interval '2 minutes'
                 AND (p.rate_per_second IS NULL OR r.paid_until < now() - interval '1 minute'), false) AS not_claimed

@@ -1,5 +1,5 @@
--- How long it took from the decision's commit to its delivery, of some deliveries in each minute since a moment.
--- Uses ix_attempt_finished_at, pk_entry; so many of a minute's newest attempts are looked at.
+-- Time from a decision's commit to its delivery, of a sample of deliveries in each minute since a moment.
+-- Uses ix_attempt_finished_at, pk_entry; scans the newest N attempts of each minute.
 SELECT count(*) AS deliveries,
        percentile_disc(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (
            ORDER BY greatest(extract(epoch FROM a.finished_at - e.created_at), 0)::double precision) AS seconds
@@ -11,7 +11,7 @@ CROSS JOIN LATERAL (
         FROM holdfast.attempt a
         WHERE a.finished_at >= minute AND a.finished_at < minute + interval '1 minute'
         ORDER BY a.finished_at DESC
-        LIMIT %(look_at)s
+        LIMIT %(scan)s
     ) newest
     WHERE newest.outcome = 'delivered'
     LIMIT %(of_a_minute)s

@@ -1,4 +1,4 @@
--- The newest deliveries of the last 24 h that a receiver answered `stale`: it did not apply them.
+-- The newest deliveries of the last 24 h that a receiver answered with `stale`: it did not apply them.
 -- Uses ix_attempt_stale of two days, pk_endpoint, pk_subject.
 SELECT a.endpoint_id, p.name AS endpoint, s.name AS subject, a.sequence
 FROM (

@@ -1,4 +1,4 @@
--- Dispatchers that gave a sign of life within the last minute.
+-- Dispatchers with a heartbeat within the last minute.
 -- Needs no index: a row per process.
 SELECT id, host, pid, version, started_at, heartbeat_at, in_flight, draining
 FROM holdfast.dispatcher_instance

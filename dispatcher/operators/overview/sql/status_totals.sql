@@ -1,5 +1,5 @@
--- What needs a person and what is on its way, as of one snapshot; lanes, letters and rows are counted up to a limit. What waits
--- for the longest is looked for among so many lanes of each endpoint that are due first, and that are due last.
+-- Backlog and what needs a person, in one snapshot; lanes, letters and rows are counted up to a limit. The oldest waiting entry
+-- is the oldest among N lanes of each endpoint that are due first, and N that are due last.
 -- Uses ix_batch_unrouted, ix_lane_due, ix_lane_leased, uq_dead_letter_open, ix_quarantine_open, ix_suppressed_overtaken; reads batch for its sums.
 SELECT
     (SELECT count(*) FROM holdfast.batch WHERE routed_at IS NULL) AS unrouted_batches,
@@ -35,13 +35,13 @@ FROM (
         SELECT min(l.head_created_at) AS head_created_at
         FROM (SELECT l.head_created_at FROM holdfast.lane l
                WHERE l.endpoint_id = p.id AND l.due_at IS NOT NULL AND l.token IS NULL
-               ORDER BY l.priority, l.due_at LIMIT %(looked_at)s) l
+               ORDER BY l.priority, l.due_at LIMIT %(scanned)s) l
     ) first
     CROSS JOIN LATERAL (
         SELECT min(l.head_created_at) AS head_created_at
         FROM (SELECT l.head_created_at FROM holdfast.lane l
                WHERE l.endpoint_id = p.id AND l.due_at IS NOT NULL AND l.token IS NULL
-               ORDER BY l.priority DESC, l.due_at DESC LIMIT %(looked_at)s) l
+               ORDER BY l.priority DESC, l.due_at DESC LIMIT %(scanned)s) l
     ) last
     WHERE p.state = 'active'
 ) lanes

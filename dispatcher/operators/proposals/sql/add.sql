@@ -1,4 +1,4 @@
--- Records what somebody wants to be done; the same that is open already is left as it is.
+-- Records a proposal, unless the same one is open already.
 -- Unique by uq_proposal_open.
 INSERT INTO holdfast.proposal (id, verb, target, detail, sha256, reason, actor, person)
 VALUES (%(id)s, %(verb)s, %(target)s, %(detail)s, %(sha256)s, %(reason)s, %(actor)s, %(person)s)

@@ -1,4 +1,4 @@
--- Ends a proposal of which nothing was done.
+-- Cancels a proposal.
 -- Uses pk_proposal.
 UPDATE holdfast.proposal
 SET cancelled_by = %(actor)s, cancelled_at = now()

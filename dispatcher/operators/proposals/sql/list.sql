@@ -1,4 +1,4 @@
--- Proposals without their details, the newest first, made before a moment or about a target where one is given.
+-- Proposals without details, the newest first, before a moment and about a target if given.
 -- Walks ix_proposal_created_at backwards; people make them, so there are few.
 SELECT id, verb, target, encode(sha256, 'hex') AS sha256, reason, actor, person, created_at, approved_by,
        approved_by_person, approved_at, applied_by, applied_at, cancelled_by, cancelled_at,

@@ -1,4 +1,4 @@
--- Keeps a proposal as it is until COMMIT.
+-- Locks a proposal until COMMIT.
 -- Uses pk_proposal.
 SELECT id
 FROM holdfast.proposal

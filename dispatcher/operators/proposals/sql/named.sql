@@ -1,4 +1,4 @@
--- The proposals whose id begins with some hex digits: two rows at most, to see whether there is more than one.
+-- The proposals whose id begins with some hex digits: at most two rows, to tell an ambiguous prefix.
 -- Uses pk_proposal.
 SELECT id
 FROM holdfast.proposal

@@ -1,4 +1,4 @@
--- The open proposal of exactly this.
+-- The open proposal of a verb, a target and a digest.
 -- Uses uq_proposal_open.
 SELECT id
 FROM holdfast.proposal

@@ -1,5 +1,5 @@
--- How many rows quarantine_export.sql returns.
--- Reads quarantine as far as the filter does not help; uses uq_batch_batch_no.
+-- The number of rows that export.sql returns.
+-- Scans quarantine, at best by ix_quarantine_open; uses uq_batch_batch_no.
 SELECT count(*) AS count
 FROM holdfast.quarantine q
 LEFT JOIN holdfast.batch b USING (batch_no)

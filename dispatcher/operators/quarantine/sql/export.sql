@@ -1,4 +1,4 @@
--- Quarantined rows with their texts, the oldest first; read through a cursor, as of one moment.
+-- Quarantined rows with texts, the oldest first; read through a cursor in one snapshot.
 -- Uses pk_quarantine, uq_batch_batch_no.
 SELECT q.id, b.stream, b.query_id, b.batch_id, q.batch_no, q.reason::text AS reason, q.detail, q.quarantined_at,
        q.resolution::text AS resolution, q.resolved_at, q.resolved_by, q.row

@@ -1,4 +1,4 @@
--- Quarantined rows without their texts, the newest first, before a number where one is given.
+-- Quarantined rows without texts, the newest first, before an id if given.
 -- Uses pk_quarantine, uq_batch_batch_no.
 SELECT q.id, b.stream, b.query_id, b.batch_id, q.batch_no, q.reason::text AS reason, q.detail, q.quarantined_at,
        q.resolution::text AS resolution, q.resolved_at, q.resolved_by

@@ -1,4 +1,4 @@
--- The named rows as they are now, locked so that nobody else resolves them until COMMIT; in the order of their numbers.
+-- Locks rows until COMMIT, in the order of their ids, so that nobody else resolves them.
 -- Uses pk_quarantine.
 SELECT q.id, q.resolution::text AS resolution, q.resolved_at, q.resolved_by
 FROM holdfast.quarantine q

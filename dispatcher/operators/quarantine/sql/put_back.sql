@@ -1,4 +1,4 @@
--- Which of the named rows have an entry in the outbox already, and in which stream, named as sink.requeue.stream_of does.
+-- The rows that have an entry in the outbox already, with its stream, named by the rule of sink.requeue.stream_of.
 -- A job's own stream of that name acts for none.
 -- Uses pk_quarantine, uq_batch_batch_no, pk_stream, pk_batch.
 SELECT q.id, w.stream

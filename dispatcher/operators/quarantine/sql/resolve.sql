@@ -1,4 +1,4 @@
--- Resolves the named rows that are open; a row is resolved once, and who did it first stays.
+-- Resolves the open ones of some rows; the first resolution of a row stays.
 -- Uses pk_quarantine.
 UPDATE holdfast.quarantine
 SET resolution = %(resolution)s::holdfast.quarantine_resolution, resolved_at = clock_timestamp(),

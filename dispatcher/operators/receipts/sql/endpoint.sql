@@ -1,4 +1,4 @@
--- What a comparison needs of an endpoint, whatever its state: who it is, and how it is spoken to.
+-- What a comparison needs of an endpoint in any state: identity and connection settings.
 -- Uses uq_endpoint_name.
 SELECT p.id, p.name, p.url, p.state::text AS state, p.secret_refs, p.allow_cidrs, p.connect_timeout_ms,
        p.total_timeout_ms, p.concurrency, p.schedule_seconds, p.order_policy::text AS order_policy,

@@ -1,5 +1,5 @@
--- Entries of an endpoint that are handed out now and were not tried in a time: their first answer is still to come.
--- Uses ix_lane_leased (as many rows as requests are under way), pk_subject, pk_entry, pk_attempt.
+-- Entries of an endpoint that are leased now and were not tried in a time range: their first answer is pending.
+-- Uses ix_lane_leased (a row for each request in flight), pk_subject, pk_entry, pk_attempt.
 SELECT s.name AS subject, e.sequence, e.key, sha256(e.body) AS body_sha256
 FROM holdfast.lane l
 JOIN holdfast.subject s ON s.id = l.subject_id

@@ -1,4 +1,4 @@
--- I11: what an inbox applied in a time although it had applied a later sequence of the same subject before.
+-- I11: what an inbox applied in a time range after it had applied a later sequence of the same subject.
 -- Reads the inbox of that time, by ix_inbox_received_at, and sorts it; the caller counts and keeps the first.
 SELECT key, subject, sequence, outcome, body_sha256, received_at, highest
 FROM (

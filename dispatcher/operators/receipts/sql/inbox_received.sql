@@ -1,5 +1,5 @@
--- Every key that a receiver dealt with first in a time; read once, through a cursor.
--- Reads the inbox once from one end to the other, or by an index on received_at where it has one; sorts nothing.
+-- Every key that a receiver first processed in a time range; read once, through a cursor.
+-- Scans the inbox once, or uses an index on received_at if there is one; sorts nothing.
 SELECT key, subject, sequence, outcome, body_sha256, received_at
 FROM {schema}.inbox
 WHERE received_at >= %(since)s AND received_at < %(until)s

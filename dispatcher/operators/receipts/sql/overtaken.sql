@@ -1,5 +1,5 @@
--- Of some entries that a receiver called stale, those that are explained: sent behind a later one, or applied before.
--- Uses uq_subject_name and pk_attempt: of each subject once, the attempts from its lowest entry that is asked about.
+-- Of some entries that a receiver answered with stale, the explained ones: sent after a later entry, or applied before.
+-- Uses uq_subject_name and pk_attempt: once for each subject, the attempts from its lowest given entry on.
 WITH asked AS (
     SELECT s.id AS subject_id, s.name AS subject, a.sequence
     FROM unnest(%(subjects)s::text[], %(sequences)s::bigint[]) AS a (subject, sequence)
@@ -8,7 +8,7 @@ WITH asked AS (
     SELECT f.subject_id, t.sequence,
            min(t.finished_at) FILTER (WHERE t.outcome = 'delivered' AND t.said IS DISTINCT FROM 'applied'
                                         AND t.said IS DISTINCT FROM 'duplicate') AS stale_at,
-           -- What is unknown may have been applied.
+           -- An unknown outcome may have been applied.
            min(t.finished_at - coalesce(t.duration_ms, 0) * interval '1 millisecond') AS begun_at,
            coalesce(bool_or(t.said = 'stale'), false) AS stale,
            coalesce(bool_or(t.said IN ('applied', 'duplicate')), false) AS applied

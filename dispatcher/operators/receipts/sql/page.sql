@@ -1,5 +1,5 @@
--- Entries that an endpoint was tried with in a time, one row each: the attempt that delivered it, else the newest one.
--- Uses pk_attempt of those days, merged in its order (no page is sorted); pk_subject; pk_entry of two days, of all if older.
+-- Entries that were tried at an endpoint in a time range, one row each: the attempt that delivered it, else the newest one.
+-- Uses pk_attempt of those partitions, merged in its order (no sort); pk_subject; pk_entry of two partitions, of all if older.
 WITH page AS MATERIALIZED (
     SELECT DISTINCT ON (a.subject_id, a.sequence)
            a.subject_id, a.sequence, a.finished_at, a.outcome, a.receipt
@@ -14,7 +14,7 @@ WITH page AS MATERIALIZED (
 )
 SELECT page.subject_id, page.sequence, s.name AS subject, page.outcome::text AS outcome, page.receipt, e.key,
        CASE WHEN %(hashed)s THEN sha256(e.body) END AS body_sha256,
-       -- Delivered, only not in this time: another comparison is about that one.
+       -- Delivered outside this range: part of another comparison.
        page.outcome <> 'delivered' AND EXISTS (
            SELECT FROM holdfast.attempt d
            WHERE d.endpoint_id = %(endpoint_id)s AND d.subject_id = page.subject_id
@@ -22,7 +22,7 @@ SELECT page.subject_id, page.sequence, s.name AS subject, page.outcome::text AS 
 FROM page
 JOIN holdfast.subject s ON s.id = page.subject_id
 LEFT JOIN LATERAL (
-    -- The second branch is entered only where the first finds nothing.
+    -- The second branch runs only if the first finds nothing.
     (SELECT key, body FROM holdfast.entry
      WHERE subject_id = page.subject_id AND sequence = page.sequence
        AND created_at >= page.finished_at - interval '1 day'

@@ -1,4 +1,4 @@
--- Of some keys as they are sent, those that no entry ever had; what is no key of ours is one of them.
+-- Of some keys in wire form, those that no entry ever had; texts that are not keys are among them.
 -- Uses pk_entry_key.
 SELECT k.key
 FROM unnest(%(keys)s::text[]) AS k (key)

@@ -1,4 +1,4 @@
--- Links an entry to the new key that it is reissued under, once for each endpoint that will get that.
+-- Links an entry to the key of its reissue, once for each endpoint that will get it.
 -- Unique by pk_replay_item; uses uq_endpoint_name.
 INSERT INTO holdfast.replay_item (
     replay_id, endpoint_id, subject_id, sequence, created_at, key, new_key, kind, place

@@ -1,4 +1,4 @@
--- Resolves the named dead letters that are open, because their decision was made anew under another key.
+-- Resolves the open ones of some dead letters, because their decision was reissued under another key.
 -- Uses pk_dead_letter.
 UPDATE holdfast.dead_letter
 SET resolution = 'reissued', resolved_at = clock_timestamp(), resolved_by = %(actor)s

@@ -1,5 +1,5 @@
--- The open dead letters of an entry, at whatever endpoint.
--- Uses uq_dead_letter_open, an endpoint at a time.
+-- The open dead letters of an entry, at any endpoint.
+-- Uses uq_dead_letter_open, once for each endpoint.
 SELECT d.id
 FROM holdfast.endpoint p
 JOIN holdfast.dead_letter d ON d.endpoint_id = p.id

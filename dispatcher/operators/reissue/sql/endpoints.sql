@@ -1,5 +1,5 @@
--- The endpoints that get what is decided now of a type.
--- Reads the whole of endpoint.
+-- The endpoints that take a type.
+-- Reads all of endpoint, a small table.
 SELECT name FROM holdfast.endpoint
 WHERE types = '{}' OR %(type)s = ANY (types)
 ORDER BY name

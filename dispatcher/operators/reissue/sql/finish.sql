@@ -1,4 +1,4 @@
--- Ends a reissue of which everything is written.
+-- Ends a reissue when everything is written.
 -- Uses pk_replay, pk_replay_item.
 UPDATE holdfast.replay
 SET state = 'applied', applied_at = coalesce(applied_at, now()), finished_at = now()

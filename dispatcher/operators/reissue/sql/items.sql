@@ -1,4 +1,4 @@
--- What a reissue has not written yet, an entry a row, in its order.
+-- The entries that a reissue has not written yet, in order.
 -- Uses pk_replay, pk_replay_item.
 SELECT DISTINCT ON (i.place) i.place, i.key, i.new_key, i.created_at, i.subject_id, i.sequence, y.reason
 FROM holdfast.replay y

@@ -1,5 +1,5 @@
--- What was reissued of an entry before, or is to be, the oldest first; what was cancelled in time does not count.
--- Reads the whole of replay, which people make, so there are few; uses pk_replay_item.
+-- Earlier and planned reissues of an entry, the oldest first; without those cancelled before they wrote it.
+-- Reads all of replay, a small table of people's plans; uses pk_replay_item.
 SELECT y.id, y.state::text AS state, y.actor, y.created_at, y.finished_at, i.new_key
 FROM holdfast.replay y
 JOIN holdfast.replay_item i ON i.replay_id = y.id AND i.key = %(key)s

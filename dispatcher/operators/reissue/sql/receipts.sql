@@ -1,4 +1,4 @@
--- When an entry was delivered to each endpoint, and the receipt of the newest answer that had one.
+-- When an entry was delivered to each endpoint, and the newest receipt.
 -- Uses pk_attempt of the partitions from the entry's day on, pk_endpoint.
 SELECT p.name AS endpoint, p.id AS endpoint_id, max(a.finished_at) AS delivered_at,
        (array_agg(a.receipt ORDER BY a.finished_at DESC) FILTER (WHERE a.receipt IS NOT NULL))[1] AS receipt

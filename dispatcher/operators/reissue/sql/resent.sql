@@ -1,5 +1,5 @@
--- The replays that are about to send an entry under its own key, or have it in flight.
--- Uses ix_replay_item_open, an endpoint at a time, and pk_replay.
+-- The replays that will send an entry under its own key, or have it in flight.
+-- Uses ix_replay_item_open, once for each endpoint, and pk_replay.
 SELECT DISTINCT y.id, y.actor
 FROM holdfast.endpoint p
 JOIN holdfast.replay_item i

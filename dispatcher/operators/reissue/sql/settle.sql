@@ -1,4 +1,4 @@
--- Marks an entry as reissued; what is marked already is left as it is.
+-- Marks an entry as reissued, unless it is marked already.
 -- Uses pk_replay_item.
 UPDATE holdfast.replay_item
 SET settled_at = now(), detail = %(detail)s

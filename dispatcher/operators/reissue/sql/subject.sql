@@ -1,4 +1,4 @@
--- The newest decision of a subject, of all streams: its sequence, its type, its time.
+-- The newest decision of a subject over all streams: sequence, type, time.
 -- Uses pk_subject, pk_transition.
 SELECT s.last_sequence, newest.last_type, newest.last_occurred_at
 FROM holdfast.subject s

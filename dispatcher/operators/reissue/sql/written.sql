@@ -1,4 +1,4 @@
--- What a reissue has written and not booked, an entry a row: whoever wrote it died in between.
+-- The entries that a reissue has written and not recorded, because the process crashed in between.
 -- Uses pk_replay, pk_replay_item, pk_entry_key.
 SELECT DISTINCT ON (i.place) i.place, i.key, i.new_key, i.created_at, i.subject_id, i.sequence, y.reason
 FROM holdfast.replay y

@@ -1,4 +1,4 @@
--- Records a plan; one that is there already, by its id, is left as it is.
+-- Records a plan.
 -- Unique by pk_replay.
 INSERT INTO holdfast.replay (
     id, verb, filter, item_count, reason, actor, rate_per_second, counts, plan_sha256, outside_window, item_limit,

@@ -1,3 +1,3 @@
--- Tells the planner how many entries a filter has, before they are judged.
+-- Gives the planner statistics of the filter's candidates, before they are judged.
 -- Needs no index.
 ANALYZE pg_temp.holdfast_candidate

@@ -1,4 +1,4 @@
--- Lets dispatchers begin with a planned replay.
+-- Releases a planned replay to the dispatchers.
 -- Uses pk_replay.
 UPDATE holdfast.replay
 SET state = 'applying', applied_at = now(), counts = counts || %(counts)s

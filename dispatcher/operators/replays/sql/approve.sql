@@ -1,4 +1,4 @@
--- Records the second person's word on a plan that may repeat business actions.
+-- Records the approval of a plan that may repeat business actions.
 -- Uses pk_replay.
 UPDATE holdfast.replay
 SET approved_by = %(actor)s, approved_at = now()

@@ -1,5 +1,5 @@
--- Ends a replay: nothing of it is begun any more; what is in flight comes to its end and is booked. What was tried is not tried
--- again, so it is settled as what it came to. Uses pk_replay, ix_replay_item_due.
+-- Cancels a replay: no further item begins; requests in flight end and are recorded. Items that were tried are not tried again, so
+-- they are settled with their last outcome. Uses pk_replay, ix_replay_item_due.
 WITH tried AS (
     UPDATE holdfast.replay_item
     SET settled_at = now()

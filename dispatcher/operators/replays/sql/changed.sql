@@ -1,5 +1,5 @@
--- How far what is found now is from what a plan has: what is new, and what is there no more.
--- Uses pk_replay_item; reads the whole of a temporary table.
+-- How the entries found now differ from a plan: new ones, missing ones, and those taken by another replay.
+-- Uses pk_replay_item; reads all of a temporary table.
 SELECT count(*) FILTER (WHERE i.replay_id IS NULL) AS added,
        count(*) FILTER (WHERE f.endpoint_id IS NULL) AS missing,
        (SELECT count(*) FROM pg_temp.holdfast_found WHERE taken_by IS NOT NULL) AS taken

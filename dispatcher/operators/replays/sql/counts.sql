@@ -1,5 +1,5 @@
--- What a filter found, by endpoint and kind, with what a plan says of it.
--- Reads the whole of a temporary table; ix_replay_item_open for what other plans have too.
+-- The counts of a plan by endpoint and kind.
+-- Reads all of a temporary table.
 SELECT p.name AS endpoint, f.kind::text AS kind, p.rate_per_second, count(*) AS entries,
        count(*) FILTER (WHERE f.kind = 'resend' AND f.receipt) AS no_op_there,
        count(*) FILTER (WHERE f.kind <> 'nothing' AND f.forgotten) AS outside_window,

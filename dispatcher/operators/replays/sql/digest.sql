@@ -1,5 +1,5 @@
--- The SHA-256 over what a replay would send, in order. What only brings a retry forward is not in it: the retry comes
--- in any case, and comes and goes by itself. Reads the whole of a temporary table.
+-- The SHA-256 over what a replay would send, in order. Retries that are only brought forward are not part of it: they come and
+-- go by themselves. Reads all of a temporary table.
 SELECT sha256(convert_to(coalesce(string_agg(
     concat_ws(',', endpoint_id, subject_id, sequence, kind), E'\n'
     ORDER BY created_at, subject_id, sequence, endpoint_id), ''), 'UTF8')) AS sha256

@@ -1,5 +1,5 @@
--- The entries of a subject, of a stream's batches, of a time, of types; of one subject alone, those of all days.
--- Uses pk_entry of a subject, else ix_entry_batch_no or the whole of the partitions between the moments.
+-- The entries of a subject, a stream's batches, a time range, or types; without a time range, of all partitions.
+-- Uses pk_entry for a subject, else ix_entry_batch_no or a scan of the partitions in range.
 INSERT INTO pg_temp.holdfast_candidate (subject_id, sequence, created_at, key, type, batch_no)
 SELECT e.subject_id, e.sequence, e.created_at, e.key, e.type, e.batch_no
 FROM holdfast.entry e

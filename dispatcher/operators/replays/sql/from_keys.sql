@@ -1,4 +1,4 @@
--- The entries of keys; a key of which no entry is stored has none.
+-- The entries of keys; none for a key whose entry is not stored.
 -- Uses pk_entry_key, uq_batch_batch_no, ix_entry_batch_no of the partition that holds the batch's moment.
 INSERT INTO pg_temp.holdfast_candidate (subject_id, sequence, created_at, key, type, batch_no)
 SELECT e.subject_id, e.sequence, e.created_at, e.key, e.type, e.batch_no

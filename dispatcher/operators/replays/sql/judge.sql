@@ -1,7 +1,7 @@
--- Judges each entry at each endpoint that wants it, or was sent it: what a replay would do there. What was delivered after
--- `as_of` is left alone, and so is what another replay is about to send; what never arrived and was decided anew under another
--- key is not found. Uses pk_lane, pk_endpoint_pace, uq_dead_letter_open, pk_attempt, pk_entry, ix_replay_item_open, pk_replay;
--- reads the whole of replay, which people make, and of pk_replay_item what reissues have.
+-- Determines for each entry, at each endpoint that takes it or that it was sent to, what a replay would do. Entries delivered
+-- after `as_of`, and entries that another replay will send, are left unchanged; entries that never arrived and were reissued under
+-- another key are left out. Uses pk_lane, pk_endpoint_pace, uq_dead_letter_open, pk_attempt, pk_entry, ix_replay_item_open,
+-- pk_replay; reads all of replay, a small table of people's plans, and the items of reissues.
 INSERT INTO pg_temp.holdfast_found (
     endpoint_id, subject_id, sequence, created_at, key, kind, receipt, forgotten, taken_by, place
 )
@@ -18,14 +18,14 @@ FROM (
                WHEN tried.delivered_at IS NOT NULL THEN 'resend'
                WHEN d.id IS NOT NULL AND c.sequence > l.delivered_sequence THEN 'release'
                WHEN c.sequence <= l.delivered_sequence THEN 'resend'
-               -- A lease has counted the attempt that it is about to make.
+               -- A lease has already counted the attempt in flight.
                WHEN head.sequence = c.sequence AND l.attempt > (l.token IS NOT NULL)::integer THEN 'hasten'
                ELSE 'nothing'
            END::holdfast.replay_kind AS kind,
            CASE
                WHEN tried.delivered_at IS NOT NULL THEN 'delivered'
                WHEN d.id IS NOT NULL THEN 'dead'
-               -- Given up by a person, or its attempts were dropped: nothing but its own key asks for it.
+               -- Given up by a person, or its attempts were dropped: only a filter by its key selects it.
                WHEN c.sequence <= l.delivered_sequence THEN 'passed'
                ELSE 'waiting'
            END AS standing,

@@ -1,5 +1,5 @@
--- Replays, the newest first, made before a moment if given.
--- Reads the whole of replay: people make them, so there are few.
+-- Replays, the newest first, created before a moment if given.
+-- Reads all of replay, a small table of people's plans.
 SELECT id, verb::text AS verb, state::text AS state, filter, item_count, reason, actor, created_at, applied_at,
        rate_per_second, cancelled_at, finished_at
 FROM holdfast.replay

@@ -1,4 +1,4 @@
--- The replays whose id begins with some hex digits: two rows at most, to see whether there is more than one.
+-- The replays whose id begins with some hex digits: at most two rows, to tell an ambiguous prefix.
 -- Uses pk_replay.
 SELECT id
 FROM holdfast.replay

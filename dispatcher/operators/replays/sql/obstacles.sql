@@ -1,5 +1,5 @@
--- What keeps endpoints from being sent to now, a row for each that is kept; and one without a name while no dispatcher is alive,
--- as in `holdfast status`. Uses uq_endpoint_name, pk_endpoint_pace; a row per process.
+-- The endpoints to which nothing is sent now, and why; and a row without a name while no dispatcher is alive, as in
+-- `holdfast status`. Uses uq_endpoint_name, pk_endpoint_pace; dispatcher_instance has a row per process.
 SELECT p.name AS endpoint, p.state::text AS endpoint_state, p.state_reason, r.breaker::text AS breaker,
        CASE WHEN r.held_until > now() THEN r.held_until END AS held_until
 FROM holdfast.endpoint p

@@ -1,5 +1,5 @@
--- Other replays that are planned or under way and have some of what was found, with how many.
--- Reads the whole of a temporary table; uses ix_replay_item_open, pk_replay.
+-- Other replays, planned or applying, that have some of the found entries, with their count.
+-- Reads all of a temporary table; uses ix_replay_item_open, pk_replay.
 SELECT y.id, y.state::text AS state, y.actor, count(*) AS entries
 FROM pg_temp.holdfast_found f
 JOIN holdfast.replay_item i

@@ -1,4 +1,4 @@
--- Other replays that are planned or under way and have some of the items of one, with how many.
+-- Other replays, planned or applying, that share items with a replay, with their count.
 -- Uses pk_replay_item of this replay, ix_replay_item_open, pk_replay.
 SELECT y.id, y.state::text AS state, y.actor, count(*) AS entries
 FROM holdfast.replay_item f

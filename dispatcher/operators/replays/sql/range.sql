@@ -1,5 +1,5 @@
--- Between which numbers and moments the batches of a stream lie that have these ids, so that little is read; nulls where it has
--- none of them. Between them lie others, too: each checkpoint of a stream begins its ids anew, and what people repeat has its own.
+-- The range of batch numbers and moments of a stream's batches with these ids, which bounds later reads; nulls without any.
+-- Other batches lie in it too: each checkpoint of a stream numbers from 0, and reissues have ids of their own.
 -- Uses pk_batch of the stream.
 SELECT min(batch_no) AS first_batch_no, max(batch_no) AS last_batch_no,
        min(written_at) AS first_written_at, max(written_at) AS last_written_at

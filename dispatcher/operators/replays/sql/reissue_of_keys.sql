@@ -1,5 +1,5 @@
--- Under which keys entries were decided anew, the newest of each.
--- Reads the whole of replay, which people make, so there are few; uses pk_replay_item.
+-- The newest key of a reissue of each entry.
+-- Reads all of replay, a small table of people's plans; uses pk_replay_item.
 SELECT DISTINCT ON (i.key) i.key, i.new_key
 FROM holdfast.replay y
 JOIN holdfast.replay_item i ON i.replay_id = y.id

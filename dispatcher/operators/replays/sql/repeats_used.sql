@@ -1,6 +1,6 @@
--- How many business actions a person repeated within 24 hours, or may still repeat by a plan that needs nobody else's word:
--- reissued keys at each endpoint, and deliveries of keys that their receivers may have forgotten. Plans of the id given are left out.
--- Reads the whole of replay, which people make; uses pk_replay_item.
+-- The business actions that a person repeated within 24 hours, or may still repeat by plans that need no approval: reissued keys
+-- at each endpoint, and deliveries of keys that receivers may have forgotten. The plan with the given id is not counted.
+-- Reads all of replay, a small table of people's plans; uses pk_replay_item.
 SELECT coalesce(sum(coalesce((y.counts ->> 'repeats')::bigint,
     CASE y.verb WHEN 'reissue' THEN y.item_count ELSE 0 END)), 0)::bigint AS used
 FROM holdfast.replay y

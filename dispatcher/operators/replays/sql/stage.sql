@@ -1,5 +1,5 @@
--- Where the entries of a filter are put before they are judged; gone with the transaction.
--- No index: what follows reads all of it.
+-- The candidates of a filter, before they are judged; dropped with the transaction.
+-- Needs no index: later statements read all of it.
 CREATE TEMPORARY TABLE holdfast_candidate (
     subject_id bigint,
     sequence   bigint,

@@ -1,5 +1,5 @@
--- Where a replay's entries are put, one row for each endpoint, until they are counted and stored; gone with the
--- transaction. No index: what follows reads all of it.
+-- The judged entries of a replay, one row for each endpoint, until they are counted and stored; dropped with the transaction.
+-- Needs no index: later statements read all of it.
 CREATE TEMPORARY TABLE holdfast_found (
     endpoint_id integer,
     subject_id  bigint,

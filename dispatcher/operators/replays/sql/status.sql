@@ -1,4 +1,4 @@
--- How far a replay has come, by endpoint, and what keeps its endpoint from being sent to.
+-- The progress of a replay by endpoint, and the endpoint's obstacles.
 -- Uses pk_replay_item of this replay, pk_endpoint, pk_endpoint_pace.
 SELECT p.name AS endpoint, p.state::text AS endpoint_state, p.rate_per_second, r.breaker::text AS breaker,
        CASE WHEN r.held_until > now() THEN r.held_until END AS held_until,

@@ -1,4 +1,4 @@
--- What became of a batch's entries at each endpoint that wants some of them, as routing sees it.
+-- The delivery of a batch's entries at each endpoint that takes some of them.
 -- Uses ix_entry_batch_no of the one partition that holds the batch's moment, pk_lane, uq_dead_letter_open.
 SELECT p.name AS endpoint, p.state::text AS state, count(*) AS entries,
        count(*) FILTER (WHERE d.id IS NULL AND coalesce(e.sequence <= l.delivered_sequence, false)) AS delivered,

@@ -1,4 +1,4 @@
--- A batch of the ledger by its ids, if it was written.
+-- A batch of the ledger by its ids; no row if it was not written.
 -- Uses pk_batch.
 SELECT stream, query_id, batch_id, batch_no, run_id, epoch, row_count, entry_count, duplicate_count, differing_count,
        suppressed_count, quarantined_count, encode(digest, 'hex') AS digest, source_offsets, written_at, routed_at

@@ -1,4 +1,4 @@
--- The newest batches of one checkpoint of a stream, before a batch id where one is given.
+-- The newest batches of one checkpoint of a stream, before a batch id if given.
 -- Uses pk_batch.
 SELECT b.batch_id, b.batch_no, b.written_at, b.row_count, b.entry_count, b.duplicate_count, b.differing_count,
        b.suppressed_count, b.quarantined_count, b.epoch, b.run_id, b.routed_at,

@@ -1,4 +1,4 @@
--- The rows of a batch that were set aside, by reason.
+-- The quarantined rows of a batch, by reason.
 -- Uses ix_quarantine_batch_no.
 SELECT reason::text AS reason, count(*) AS rows, count(*) FILTER (WHERE resolution IS NULL) AS open
 FROM holdfast.quarantine

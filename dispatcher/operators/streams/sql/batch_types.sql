@@ -1,4 +1,4 @@
--- The entries of a batch by type, as far as they are still stored.
+-- The stored entries of a batch, by type.
 -- Uses ix_entry_batch_no of the one partition that holds the batch's moment.
 SELECT type, count(*) AS entries, count(DISTINCT subject_id) AS subjects
 FROM holdfast.entry

@@ -1,4 +1,4 @@
--- A diverged replay row by row, beside what the batch wrote then and is still stored.
+-- A diverged replay row by row, beside the stored entries of the batch.
 -- Uses pk_divergence_row; ix_entry_batch_no of the one partition that holds the batch's moment, pk_subject.
 SELECT r.key, r.side::text AS side,
        coalesce(r.subject, s.name) AS subject, s.name AS subject_then,

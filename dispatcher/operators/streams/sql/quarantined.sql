@@ -1,4 +1,4 @@
--- The rows of a stream that were set aside and that nobody has resolved, by reason.
+-- The open quarantined rows of a stream, by reason.
 -- Uses pk_batch for the batches that have any, then ix_quarantine_batch_no.
 SELECT q.reason::text AS reason, count(*) AS open, min(q.quarantined_at) AS oldest_quarantined_at
 FROM holdfast.batch b

@@ -1,4 +1,4 @@
--- A stream with what its ledger adds up to, over every checkpoint that it ever had; no row where there is none.
+-- A stream with the sums of its ledger over all its checkpoints; no row for an unknown name.
 -- Uses pk_stream, and pk_batch for the stream's batches.
 SELECT s.name, s.query_id, s.epoch, s.run_id, s.checkpoint, s.created_at, s.adopted_at, s.started_at,
        count(b.batch_no) AS batches,

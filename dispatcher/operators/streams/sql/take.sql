@@ -1,4 +1,4 @@
--- A stream, locked until COMMIT: what it has adopted, since when, where its checkpoint was last seen, and whom it acts for.
+-- A stream, locked until COMMIT: its adopted query id, its checkpoint's last known path, and the stream that it acts for.
 -- Uses pk_stream.
 SELECT name, query_id, query_id AS previous_query_id, epoch, checkpoint, adopted_at,
     acts_for

@@ -1,5 +1,5 @@
--- How many routed entries of a stream each endpoint still has to get, dead letters among them. Of each endpoint only so many
--- lanes of a kind are looked at, those that are due first, and so many entries of each; `complete` says whether that was all.
+-- Routed entries of a stream that each endpoint has not got yet, dead letters among them. Scans at most N lanes of a kind of each
+-- endpoint, the first due first, and M entries of each lane; `complete` is false where a limit was reached.
 -- Uses ix_lane_due, ix_lane_leased, uq_dead_letter_open, pk_lane, pk_entry, uq_batch_batch_no.
 WITH lanes AS MATERIALIZED (
     SELECT p.id AS endpoint_id, l.subject_id, l.delivered_sequence, l.last_sequence, l.head_created_at, l.kind

@@ -1,4 +1,4 @@
--- A subject by its name, with the transition state that was moved last; no row where none has the name.
+-- A subject by its name, with its newest transition state; no row for an unknown name.
 -- Uses uq_subject_name, pk_transition.
 SELECT s.id, s.name, s.last_sequence, newest.last_type, newest.last_occurred_at, s.last_created_at
 FROM holdfast.subject s

@@ -1,5 +1,5 @@
--- The subjects whose lanes are held up in one way, or in any; only so many lanes of a kind are looked at for each endpoint,
--- and `complete` says whether those were all. Uses ix_lane_due of each endpoint, ix_lane_leased, uq_dead_letter_open, pk_lane.
+-- The subjects with lanes that wait for one reason, or any; scans at most N lanes of a kind for each endpoint, and `complete`
+-- says whether those are all. Uses ix_lane_due of each endpoint, ix_lane_leased, uq_dead_letter_open, pk_lane.
 WITH due AS MATERIALIZED (
     SELECT l.subject_id, l.attempt
     FROM holdfast.endpoint p
@@ -33,7 +33,7 @@ held AS (
     UNION
     SELECT dead.subject_id
     FROM dead
-    -- A lane is never left stopped without an open dead letter.
+    -- Every stopped lane has an open dead letter.
     JOIN LATERAL (
         SELECT FROM holdfast.lane l
         WHERE l.endpoint_id = dead.endpoint_id AND l.subject_id = dead.subject_id

@@ -1,4 +1,4 @@
--- Every lane of a subject: its place in the sequence, its head, when it is due, under which lease it is, what stops it.
+-- Every lane of a subject: its position, head, due time, lease, and what stops it.
 -- Uses pk_lane of each endpoint, pk_endpoint_pace, pk_entry, uq_dead_letter_open.
 SELECT p.name AS endpoint, p.state::text AS endpoint_state, p.order_policy::text AS order_policy,
        CASE WHEN l.token IS NOT NULL THEN 'leased'

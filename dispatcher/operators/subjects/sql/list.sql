@@ -1,11 +1,12 @@
--- Subjects in the order of their names, from a prefix and behind a name, each with how its lanes stand.
--- Uses ix_subject_name, pk_lane of each endpoint, pk_transition.
+-- Subjects in the order of their names, with a prefix, after a name, of some ids if given; each with the state of its lanes.
+-- Uses ix_subject_name, or pk_subject for ids; pk_lane of each endpoint, pk_transition.
 SELECT s.name, s.last_sequence, newest.last_type, s.last_created_at,
        lanes.lanes, lanes.stopped, lanes.retrying, lanes.behind, lanes.undelivered, lanes.oldest_due_at
 FROM (
     SELECT id, name, last_sequence, last_created_at
     FROM holdfast.subject
-    WHERE name COLLATE "C" > %(after)s::text AND name COLLATE "C" >= %(prefix)s::text
+    WHERE (%(ids)s::bigint[] IS NULL OR id = ANY (%(ids)s::bigint[]))
+      AND name COLLATE "C" > %(after)s::text AND name COLLATE "C" >= %(prefix)s::text
       AND (%(beyond)s::text IS NULL OR name COLLATE "C" < %(beyond)s::text)
     ORDER BY name COLLATE "C"
     LIMIT %(limit)s

@@ -1,4 +1,4 @@
--- Gives a subject that is locked another transition state in a stream.
+-- Replaces the transition state of a locked subject in a stream.
 -- Uses pk_transition.
 UPDATE holdfast.transition
 SET last_type = %(last_type)s, last_occurred_at = %(last_occurred_at)s

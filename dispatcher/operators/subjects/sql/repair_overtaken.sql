@@ -1,4 +1,4 @@
--- What was overtaken of a subject in a stream since a moment, the oldest first, and how much in all.
+-- The overtaken decisions of a subject in a stream since a moment, the oldest first, and their total.
 -- Uses ix_suppressed_subject_id of the days from the moment on, uq_batch_batch_no.
 SELECT x.key, x.type, x.occurred_at, x.suppressed_at, b.stream, b.batch_id, count(*) OVER () AS count
 FROM holdfast.suppressed x

@@ -1,3 +1,3 @@
--- What the transaction reads is of one moment, and it writes nothing. First statement of its transaction.
--- No index.
+-- Makes the transaction read one snapshot and write nothing. First statement of its transaction.
+-- Needs no index.
 SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY

@@ -1,4 +1,4 @@
--- The transition state of a subject in a stream as it is.
+-- The transition state of a subject in a stream.
 -- Uses pk_transition.
 SELECT last_type, last_occurred_at, updated_at
 FROM holdfast.transition

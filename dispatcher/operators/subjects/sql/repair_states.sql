@@ -1,5 +1,5 @@
--- The transition states of a subject beside what its stored entries say: the type of the newest entry, as that is what receivers
--- have applied; the latest time that is not beyond the limit; when the first entry beyond it was written.
+-- The transition states of a subject beside its stored entries: the type of the newest entry, which receivers have applied; the
+-- latest time up to the limit; when the first entry after the limit was written.
 -- Uses pk_transition, pk_entry of the subject, uq_batch_batch_no.
 SELECT t.stream, t.last_type, t.last_occurred_at, t.updated_at, t.last_occurred_at > given.latest AS ahead, given.latest,
        stored.last_type AS stored_type, stored.last_occurred_at AS stored_occurred_at,

@@ -1,6 +1,6 @@
--- Of the next so many subjects in the order of their names, those whose lanes are held up in one way, or in any; and how far
--- the names were looked through. Uses ix_subject_name, pk_lane of each endpoint.
-SELECT count(*) AS looked_at, max(s.name COLLATE "C") AS until,
+-- Among the next N subjects in the order of their names, those with lanes that wait for one reason, or any; and the last scanned
+-- name. Uses ix_subject_name, pk_lane of each endpoint.
+SELECT count(*) AS scanned, max(s.name COLLATE "C") AS until,
        coalesce((array_agg(s.id ORDER BY s.name COLLATE "C") FILTER (WHERE held.it))[1:%(limit)s], '{}') AS ids
 FROM (
     SELECT id, name
@@ -8,7 +8,7 @@ FROM (
     WHERE name COLLATE "C" > %(after)s::text AND name COLLATE "C" >= %(prefix)s::text
       AND (%(beyond)s::text IS NULL OR name COLLATE "C" < %(beyond)s::text)
     ORDER BY name COLLATE "C"
-    LIMIT %(look_at)s
+    LIMIT %(scan)s
 ) s
 CROSS JOIN LATERAL (
     SELECT EXISTS (

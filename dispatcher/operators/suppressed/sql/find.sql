@@ -1,4 +1,4 @@
--- The decision that a batch suppressed under a key, with its content; no row where it wrote it, or its day was dropped.
+-- The decision that a batch suppressed under a key, with its content; no row if it was written, or its partition was dropped.
 -- Uses pk_suppressed of the one partition that holds the batch's moment, pk_subject.
 SELECT x.subject_id, s.name AS subject, x.type, x.occurred_at, x.priority, x.traceparent, x.cause::text AS cause,
        x.suppressed_at, x.key_parts, x.data

@@ -1,4 +1,4 @@
--- The latest of a subject's suppressed decisions in the streams of one transition state that occurred after a moment, and how many did.
+-- The latest suppressed decision of a subject after a moment, in the streams of one transition state, and their count.
 -- Uses ix_suppressed_subject_id, uq_batch_batch_no, pk_stream.
 SELECT x.key, x.type, x.occurred_at, x.cause::text AS cause, count(*) OVER () AS count
 FROM holdfast.suppressed x

@@ -1,4 +1,4 @@
--- Suppressed decisions without their content, the newest batch first, before a place (batch, key) if given.
+-- Suppressed decisions without content, the newest batch first, before a position (batch, key) if given.
 -- Uses pk_suppressed backwards, or ix_suppressed_overtaken, of the days between the two times; uq_batch_batch_no, pk_subject.
 SELECT x.key, s.name AS subject, x.type, x.occurred_at, x.priority, x.cause::text AS cause, x.suppressed_at, x.batch_no,
        b.stream, b.query_id, b.batch_id

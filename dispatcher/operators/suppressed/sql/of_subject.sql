@@ -1,4 +1,4 @@
--- Suppressed decisions of one subject without their content, the newest batch first, before a place (batch, key) if given.
+-- Suppressed decisions of one subject without content, the newest batch first, before a position (batch, key) if given.
 -- Uses ix_suppressed_subject_id backwards, of the days between the two times, and uq_batch_batch_no.
 SELECT x.key, x.type, x.occurred_at, x.priority, x.cause::text AS cause, x.suppressed_at, x.batch_no,
        b.stream, b.query_id, b.batch_id

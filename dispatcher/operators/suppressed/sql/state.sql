@@ -1,4 +1,4 @@
--- The transition state that a stream's decisions about a subject are compared with; no row where there is none.
+-- The transition state that a stream's decisions about a subject are compared with; no row without one.
 -- Uses pk_stream, pk_transition.
 SELECT t.stream, t.last_type, t.last_occurred_at, t.updated_at
 FROM holdfast.stream s

@@ -1,5 +1,5 @@
--- The holder of a secret, while it and the token that it was made with may be used.
--- By uq_access_token_sha256, then by pk_access_token.
+-- The holder of a secret, while both it and the token of a login are valid.
+-- Uses uq_access_token_sha256, pk_access_token.
 SELECT t.id, coalesce(o.name, t.name) AS name, coalesce(o.role, t.role) AS role, coalesce(o.owner, t.owner) AS owner, t.expires_at,
     t.login_of IS NOT NULL AS is_login,
     t.last_used_at IS NULL OR t.last_used_at < now() - interval '1 minute' AS stale

@@ -1,4 +1,4 @@
--- Every token with its logins that last; revoked and expired ones too, for the audit trail names them.
+-- Every token with its valid logins; revoked and expired tokens too, because the audit trail names them.
 -- Reads the whole table, which is small.
 SELECT t.id, t.name, t.owner, t.role, t.created_at, t.created_by, t.expires_at, t.revoked_at,
     greatest(t.last_used_at, max(l.last_used_at)) AS last_used_at,

@@ -1,4 +1,4 @@
--- Who put an endpoint into its state last, among the newest 10,000 actions.
+-- Who changed an endpoint's state last, among the newest 10,000 actions.
 -- Uses pk_operator_action backwards.
 SELECT actor AS acted_by, acted_at
 FROM holdfast.operator_action

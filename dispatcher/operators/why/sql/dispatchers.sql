@@ -1,4 +1,4 @@
--- The dispatchers that gave a sign of life last, dead ones with them; alive within the last minute, as in `holdfast status`.
+-- The dispatchers with the newest heartbeats, crashed ones too; alive means a heartbeat within the last minute.
 -- Needs no index: a row per process.
 SELECT host, pid, version, started_at, heartbeat_at, in_flight, draining,
        heartbeat_at > clock_timestamp() - interval '1 minute' AS alive

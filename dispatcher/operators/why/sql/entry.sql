@@ -1,4 +1,4 @@
--- An entry by its subject and sequence, with its batch and what locks that, as of now.
+-- An entry by its subject and sequence, with its batch and the transaction that locks the batch.
 -- Uses pk_entry, uq_batch_batch_no, pk_subject.
 SELECT e.subject_id, s.name AS subject, e.sequence, e.created_at, e.key, e.type, e.occurred_at,
        b.stream, b.query_id, b.batch_id, b.batch_no, b.written_at, b.routed_at, b.xmax::text AS xmax

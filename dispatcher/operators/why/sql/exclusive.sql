@@ -1,4 +1,4 @@
--- Sessions that hold one of our tables so that nobody else can read it, the oldest transaction first.
+-- Sessions with an exclusive lock on one of our tables, the oldest transaction first.
 -- Needs no index: a row per lock.
 SELECT DISTINCT a.pid, a.application_name, a.state, a.backend_xid::text AS backend_xid, a.backend_xmin IS NOT NULL AS snapshot,
        extract(epoch FROM clock_timestamp() - a.xact_start)::double precision AS transaction_seconds,

@@ -1,7 +1,7 @@
--- What to explain of a subject at each endpoint: the head of its lane, else the first that a batch brings which is not routed,
--- else what was delivered last. Uses pk_lane, pk_entry, ix_batch_unrouted, uq_batch_batch_no, pk_attempt.
+-- What to explain of a subject at each endpoint: the head of its lane, else the first entry of an unrouted batch, else the last
+-- delivery. Uses pk_lane, pk_entry, ix_batch_unrouted, uq_batch_batch_no, pk_attempt.
 SELECT p.id AS endpoint_id, p.name AS endpoint,
-       -- Where all types are wanted, what is waited for and not there is missing.
+       -- With all types taken, a missing sequence is a gap.
        coalesce(l.delivered_sequence < l.last_sequence, false) AND p.types = '{}' AS waits,
        l.delivered_sequence AS lane_delivered_sequence,
        coalesce(head.sequence, coming.sequence) AS sequence,

@@ -1,3 +1,3 @@
--- How long this transaction waits for a table that somebody keeps from everybody.
+-- Limits how long this transaction waits for a locked table.
 -- Needs no index.
 SELECT set_config('lock_timeout', %(lock_timeout)s, true)

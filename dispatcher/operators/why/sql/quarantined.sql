@@ -1,4 +1,4 @@
--- Which of the newest 10,000 quarantined rows name a text, the newest first.
+-- The quarantined rows, among the newest 10,000, that contain a text, the newest first.
 -- Uses pk_quarantine backwards, uq_batch_batch_no.
 SELECT q.id, q.reason::text AS reason, q.quarantined_at, q.resolution::text AS resolution, b.stream, b.batch_id
 FROM holdfast.quarantine q

@@ -1,4 +1,4 @@
--- How a dead letter of an entry was resolved last, among the newest 10,000 letters.
+-- The last resolution of a dead letter of an entry, among the newest 10,000 letters.
 -- Uses pk_dead_letter backwards.
 SELECT id AS resolved_letter, resolution::text AS resolution, resolved_at, resolved_by
 FROM holdfast.dead_letter

@@ -1,4 +1,4 @@
--- Sessions of this database that are in a transaction or wait for one: who blocks them, what they hold.
+-- Sessions of this database in a transaction, or waiting for a lock: what blocks them, what they hold.
 -- Needs no index: a row per connection.
 SELECT pid, application_name, state, backend_xid::text AS backend_xid, backend_xmin IS NOT NULL AS snapshot,
        extract(epoch FROM clock_timestamp() - xact_start)::double precision AS transaction_seconds,

@@ -1,4 +1,4 @@
--- Where an entry stands at each endpoint, and everything that may keep it there: endpoint and pace, lane and head, dead letter,
+-- The state of an entry at each endpoint, and everything that may hold it: endpoint and pace, lane and head, dead letter,
 -- attempts. Uses pk_endpoint_pace, pk_lane, ix_lane_due, ix_lane_leased, uq_dead_letter_open, pk_attempt, pk_entry.
 SELECT p.id AS endpoint_id, p.name AS endpoint, p.state::text AS endpoint_state, p.state_reason, p.types, p.starts_at,
        %(batch_no)s <= p.starts_after AND NOT %(batch_no)s::bigint <@ p.starts_late AS before_start,
@@ -13,7 +13,7 @@ SELECT p.id AS endpoint_id, p.name AS endpoint, p.state::text AS endpoint_state,
        tried.status AS last_status, tried.error AS last_error, tried.finished_at AS last_tried_at,
        done.number AS delivered_number, done.status AS delivered_status, done.finished_at AS delivered_at, done.receipt,
        before.lanes AS due_before, leased.lanes AS leased_lanes,
-       -- Who locks or changes one of these rows right now.
+       -- The transactions that lock or change one of these rows now.
        array_remove(ARRAY[l.xmax::text, r.xmax::text, p.xmax::text], '0') AS transactions
 FROM holdfast.endpoint p
 JOIN holdfast.endpoint_pace r ON r.endpoint_id = p.id

@@ -1,4 +1,4 @@
--- A subject and how far its entries go; no row where none has this name.
+-- A subject and its last sequence; no row for an unknown name.
 -- Uses uq_subject_name.
 SELECT id AS subject_id, name AS subject, last_sequence
 FROM holdfast.subject

@@ -319,7 +319,7 @@ def test_text_names_the_row_its_meaning_and_how_many_more(
     assert "I4 body_changed 3: An entry's body is not the one" in done.stdout
     assert r"m\x1b[2J 1  test batch 1: its body" in done.stdout
     assert "\x1b" not in done.stdout
-    assert "of each rule 1 are shown" in done.stdout
+    assert "limited to 1 of each rule" in done.stdout
 
 
 def test_what_a_replay_or_a_person_did_with_its_audit_row_holds(
@@ -365,9 +365,9 @@ def test_endpoint_stream_and_time_choose_what_is_checked(
 
 def test_what_cannot_be_checked_is_said(ran: str) -> None:
     for options, code, words in (
-        (("--since", "2h", "--until", "1h"), ExitCode.NOTHING_MATCHED, "nothing was written"),
+        (("--since", "2h", "--until", "1h"), ExitCode.NOTHING_MATCHED, "no batch was written"),
         (("--since", "1h", "--until", "2h"), ExitCode.USAGE, "not before"),
-        (("--since", "soon"), ExitCode.USAGE, "not a time with a zone"),
+        (("--since", "soon"), ExitCode.USAGE, "neither a time with a zone"),
         (("--endpoint", "nope"), ExitCode.NOTHING_MATCHED, "no endpoint 'nope'"),
         (("--stream", "nope"), ExitCode.NOTHING_MATCHED, "no stream is called 'nope'"),
         (("--receiver", "host=x"), ExitCode.USAGE, "name it with --endpoint"),

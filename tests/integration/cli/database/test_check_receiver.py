@@ -62,7 +62,7 @@ def test_receiver_that_did_what_it_was_told_holds_and_a_lost_answer_violates_not
             environment={SECRET: secret_text(OTHER_KEY_BYTES)},
         )
         assert done.returncode == ExitCode.FAILED
-        assert "the receiver cannot be asked" in done.stderr
+        assert "the receiver cannot be queried" in done.stderr
         assert "Traceback" not in done.stderr
 
 

@@ -52,7 +52,7 @@ def test_second_endpoint_of_one_name_is_refused(dsn: str, db: psycopg.Connection
     [
         (["--url", "ftp://x/y", "--secret-ref", REF], "http"),
         (["--url", "https://u:p@x/y", "--secret-ref", REF], "password"),
-        (["--url", "https://x:notaport/", "--secret-ref", REF], "not a URL"),
+        (["--url", "https://x:notaport/", "--secret-ref", REF], "--url must be"),
         (["--url", "https://x/ y", "--secret-ref", REF], "spaces"),
         (["--url", "https://x/", "--secret-ref", "whsec_c2VjcmV0"], "env:VAR"),
         (["--url", "https://x/", "--secret-ref", REF, "--allow-cidr", "10.0.0.1/8"], "cidr"),
@@ -60,7 +60,7 @@ def test_second_endpoint_of_one_name_is_refused(dsn: str, db: psycopg.Connection
         (["--url", "https://x/", "--secret-ref", REF, "--total-timeout", "nan"], "seconds"),
         (["--url", "https://x/", "--secret-ref", REF, "--connect-timeout", "inf"], "seconds"),
         (["--url", "https://x/", "--secret-ref", REF, "--total-timeout", "9999"], "seconds"),
-        (["--url", "https://x/", "--secret-ref", REF, "--type", "a b"], "no type"),
+        (["--url", "https://x/", "--secret-ref", REF, "--type", "a b"], "is not a type"),
         (["--url", "https://127.0.0.1/", "--secret-ref", REF], "private"),
         (["--url", "http://x/", "--secret-ref", REF], "--allow-cidr"),
         (["--url", "https://\u00e9/", "--secret-ref", REF], "ASCII"),

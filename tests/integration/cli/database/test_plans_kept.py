@@ -1,12 +1,12 @@
 """A connection that lives long plans each statement for the filters that it is asked with."""
 
-from dispatcher.operators.attempts.store import Wanted, attempts
+from dispatcher.operators.attempts.store import Attempts, Wanted
 
 
 def test_plan_for_one_filter_is_not_kept_for_another(dsn: str) -> None:
-    with attempts(dsn) as store:
+    with Attempts.connect(dsn) as store:
         for _ in range(12):
-            store.of_everybody(Wanted(outcome="failed"), limit=1)
+            store.of_all_subjects(Wanted(outcome="failed"), limit=1)
         plans = store._connection.execute(
             "SELECT sum(generic_plans) AS kept, sum(custom_plans) AS made"
             " FROM pg_prepared_statements"

@@ -148,7 +148,7 @@ def test_range_and_subject_choose_what_is_compared(sides: Sides) -> None:
     found = compared(sides, "--subject", UNANSWERED, "--since", "2020-01-01T00:00:00Z")
     assert (found["delivered"], found["undelivered"]) == (0, 1)
     for options, words in (
-        (("--until", "1h"), "nothing was tried"),
+        (("--until", "1h"), "no attempt was made"),
         (("--subject", "m_9"), "'m_9'"),
         (("--endpoint", "other"), "no endpoint 'other'"),
     ):
@@ -166,7 +166,7 @@ def test_without_a_receiver_deliveries_are_counted_by_receipt(sides: Sides) -> N
     counted = {"no_receipt": 2, "stale_there": 0, "overtaken": 0}
     assert (found["undelivered"], found["findings"]) == (1, counted)
     assert [row["subject"] for row in found["differences"]] == ["m_1"]
-    assert "of each kind 1 are shown" in holdfast(*ALL, "--limit", "1", dsn=sides.dsn).stdout
+    assert "limited to 1 of each kind" in holdfast(*ALL, "--limit", "1", dsn=sides.dsn).stdout
 
 
 def test_decision_that_was_refused_as_stale_is_not_called_applied(sides: Sides) -> None:
@@ -200,10 +200,10 @@ def test_receiver_that_cannot_be_read_is_said_without_its_address(sides: Sides) 
     for receiver, options, code, words in (
         ("host=/nowhere password=canary", (), ExitCode.FAILED, "cannot be reached"),
         ("postgresql://u:canary@[", (), ExitCode.USAGE, "cannot be read"),
-        ("env:NO_SUCH_canary", (), ExitCode.USAGE, "holds no DSN"),
+        ("env:NO_SUCH_canary", (), ExitCode.USAGE, "is not set"),
         (sides.receiver_dsn, ("--schema", "nope"), ExitCode.FAILED, "no inbox in the schema"),
         (sides.receiver_dsn, ("--inquiry", "http://x"), ExitCode.USAGE, "exclude each other"),
-        (sides.receiver_dsn, ("--since", "soon"), ExitCode.USAGE, "is not a time with a zone"),
+        (sides.receiver_dsn, ("--since", "soon"), ExitCode.USAGE, "neither a time with a zone"),
         (sides.receiver_dsn, ("--since", "1h", "--until", "2h"), ExitCode.USAGE, "not before"),
     ):
         done = holdfast(*ALL, "--receiver", receiver, *options, dsn=sides.dsn)

@@ -7,10 +7,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from dispatcher.operators.endpoints.apply import endpoint_apply
-from dispatcher.operators.endpoints.file import parse
-from dispatcher.operators.endpoints.plan import plan
-from dispatcher.operators.endpoints.store import DEFAULTS
+from dispatcher.operators.endpoints.file import parse, plan
+from dispatcher.operators.endpoints.store import DEFAULTS, Endpoints
 from sink.contract.exits import CommandError, ExitCode
 from tests.support.command import holdfast
 
@@ -57,7 +55,7 @@ def test_file_is_planned_applied_and_changes_nothing_a_second_time(
     holdfast("endpoint", "add", "other", *other, dsn=dsn)
     planned = holdfast("endpoint", "apply", str(file), "--check", dsn=dsn)
     assert planned.returncode == ExitCode.DEGRADED
-    assert "endpoint eu: add, for what is decided from now on" in planned.stdout
+    assert "endpoint eu: add, for decisions from now on" in planned.stdout
     assert "  rate per second: 50" in planned.stdout
     assert "endpoint other: in no file, left alone" in planned.stdout
     assert len(audited(db)) == 1
@@ -92,7 +90,7 @@ def test_a_line_that_is_taken_out_of_the_file_is_taken_back(
     assert done.returncode == ExitCode.OK, done.stderr
     assert "endpoint eu: change\n  concurrency: 64 -> 3\n" in done.stdout
     assert "  rate per second: 50 -> -\n" in done.stdout
-    assert "endpoint us: nothing" in done.stdout
+    assert "endpoint us: unchanged" in done.stdout
     assert "1 endpoint applied" in done.stdout
     assert audited(db)[2:] == [("endpoint.set", "eu", "slower")]
     assert shown(dsn, "eu")["concurrency"] == 3
@@ -132,12 +130,12 @@ def test_what_cannot_be_applied_is_said_before_anything_is_changed(
     assert "hunter2" not in refused(FILE.replace("env:HOLDFAST_SECRET_EU", "whsec_hunter2"), *why)
     plain = refused(FILE.replace("https://us", "http://us"), *why)
     assert "[endpoint.us]: --url is plain http://" in plain
-    assert "no UTF-8" in refused(b"\xff", *why)
+    assert "not UTF-8" in refused(b"\xff", *why)
     assert "is missing" in refused(FILE)
     assert "--yes" in refused(FILE, "--reason", "x")
     second = tmp_path / "second.toml"
     second.write_text(FILE)
-    assert "in another of the files" in refused(FILE, str(second), *why)
+    assert "more than one of the files" in refused(FILE, str(second), *why)
     assert "cannot be read" in refused(FILE, str(tmp_path / "none.toml"), *why)
     assert (audited(db), db.execute("SELECT FROM holdfast.endpoint").fetchall()) == ([], [])
 
@@ -147,7 +145,7 @@ def test_a_change_in_between_is_not_overwritten(
 ) -> None:
     apply(dsn, file)
     wanted = parse(FILE.replace("us.example", "b.example"), DEFAULTS)
-    with endpoint_apply(dsn) as store:
+    with Endpoints.connect(dsn) as store:
         there, _ = store.there(tuple(wanted))
         db.execute("UPDATE holdfast.endpoint SET concurrency = 7 WHERE name = 'us'")
         with pytest.raises(CommandError, match="endpoint us was changed by somebody"):
@@ -164,7 +162,7 @@ def test_all_of_a_file_is_applied_or_none_of_it(
     wanted = parse(file.read_text(), DEFAULTS)
     wanted["us"]["concurrency"] = 5000
     with (
-        endpoint_apply(dsn) as store,
+        Endpoints.connect(dsn) as store,
         pytest.raises(CommandError, match="ck_endpoint_concurrency"),
     ):
         store.apply(plan(wanted, {}), wanted, {}, "x")

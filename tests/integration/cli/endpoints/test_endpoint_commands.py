@@ -243,7 +243,7 @@ def test_types_of_an_endpoint_that_is_sent_to_name_the_pause_as_it_is_typed(dsn:
     ("options", "words"),
     [
         (["--secret-ref", NEXT, "--secret-ref", NEXT], "two different"),
-        (["--type", "a.b", "--type", "a.b"], "--type 'a.b' is given twice"),
+        (["--type", "a.b", "--type", "a.b"], "--type has a.b twice"),
         (["--allow-cidr", "fe80::1%eth0/128"], "zone"),
     ],
 )

@@ -67,7 +67,7 @@ def test_attempts_are_listed_page_by_page_the_newest_sequence_first(
     assert _listed(dsn, second, "--since", moment) == [("b", 2, 2), ("a", 2, 2)]
     assert _listed(dsn, second, "--until", moment) == [("b", 2, 1), ("a", 2, 1)]
     text = holdfast("attempts", "list", second, "--limit", "1", dsn=dsn).stdout
-    assert "older ones: --before 2.2.2" in text
+    assert "older rows: --before 2.2.2" in text
     assert r"no answer\x1b[2J" in text
     assert "\x1b" not in text
 
@@ -75,7 +75,7 @@ def test_attempts_are_listed_page_by_page_the_newest_sequence_first(
 @pytest.mark.parametrize(
     ("code", "complaint", "arguments"),
     [
-        (ExitCode.USAGE, "say whose attempts", ["hf_1", "--subject", "m_1"]),
+        (ExitCode.USAGE, "exclude each other", ["hf_1", "--subject", "m_1"]),
         (ExitCode.USAGE, "--sequence needs --subject", [Key.of(["x"]).text, "--sequence", "1"]),
         (ExitCode.USAGE, "is not a key", ["hf_1"]),
         (ExitCode.USAGE, "next_before", ["--subject", "m_1", "--before", "1;2"]),

@@ -10,7 +10,7 @@ import pytest
 from psycopg import ClientCursor
 
 from dispatcher.operators.common.statements import statement
-from dispatcher.operators.entries.store import ENTRIES_AT_FIRST
+from dispatcher.operators.entries.store import SCAN_FIRST
 from sink.contract.exits import ExitCode
 from sink.contract.key import Key
 from tests.support.command import holdfast
@@ -80,7 +80,7 @@ def test_entry_is_shown_with_its_very_bytes_its_batch_and_its_trace(
     text = holdfast("entries", "show", key, dsn=dsn).stdout
     assert f"body, {len(body)} bytes:" in text
     assert r"m\x1b[2J\u202e" in text
-    assert "no endpoint wants it" in text
+    assert "no endpoint takes it" in text
     assert "\x1b" not in text
 
 
@@ -152,8 +152,8 @@ def test_entries_are_listed_by_what_is_known_of_them(
     assert _listed(dsn, "--since", at, "--subject", "m_1") == m_1[:3]
     assert _listed(dsn, "--since", at, "--stream", "payouts") == m_1[:3]
     text = holdfast("entries", "list", "--limit", "1", dsn=dsn).stdout
-    [line] = [line for line in text.splitlines() if line.startswith("older ones: ")]
-    assert _listed(dsn, *line.removeprefix("older ones: ").split())[0] == ("m_1", 8)
+    [line] = [line for line in text.splitlines() if line.startswith("older rows: ")]
+    assert _listed(dsn, *line.removeprefix("older rows: ").split())[0] == ("m_1", 8)
 
 
 def test_what_nothing_matches_is_exit_code_3_and_what_makes_no_sense_is_2(
@@ -199,7 +199,7 @@ INDEXES = {
 
 def _fill(db: psycopg.Connection) -> None:
     """Write more entries of one day than a page looks at first, a hundred in each batch."""
-    assert BATCHES * PER_BATCH > 2 * ENTRIES_AT_FIRST
+    assert BATCHES * PER_BATCH > 2 * SCAN_FIRST
     values = {"batches": BATCHES, "subjects": SUBJECTS, "each": PER_BATCH}
     db.execute("INSERT INTO holdfast.stream (name, query_id) VALUES ('s', gen_random_uuid())")
     db.execute(
@@ -255,7 +255,7 @@ def test_entries_are_found_by_index_among_many(dsn: str, db: psycopg.Connection)
         "sequence": sequence,
         "type": "a",
         "batches": 10_000,
-        "entries": ENTRIES_AT_FIRST,
+        "entries": SCAN_FIRST,
         "limit": 51,
     }
     for name, indexes in INDEXES.items():

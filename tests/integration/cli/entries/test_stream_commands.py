@@ -62,7 +62,7 @@ def test_stream_is_shown_with_its_checkpoints_and_totals(dsn: str, db: psycopg.C
     assert [each["batch_id"] for each in shown["newest_batches"]] == [0]
     text = holdfast("stream", "show", "payouts", dsn=dsn).stdout
     assert "3 batches with 4 entries to route" in text
-    assert "Undelivered: 4 entries to route; of what is routed: none" in text
+    assert "Undelivered: 4 entries to route; none of the routed ones" in text
 
 
 def test_stream_shows_what_waits_and_what_was_set_aside(dsn: str, db: psycopg.Connection) -> None:

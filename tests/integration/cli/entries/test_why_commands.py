@@ -111,7 +111,7 @@ def test_entry_is_followed_from_its_batch_to_its_receiver(
     }
     text = holdfast("why", "m_1", "--sequence", "2", dsn=dsn).stdout
     assert f"payouts: waits behind sequence 1 ({first}), the head of its lane" in text
-    assert "that one: dead letter 1 since" in text
+    assert "entry ahead: dead letter 1 since" in text
     assert f"-> holdfast redeliver {first} --endpoint payouts --reason TEXT" in text
 
 
@@ -194,10 +194,10 @@ def test_entry_that_was_tried_and_is_wanted_no_more_is_no_gap(
     assert (found["verdict"], found["command"]) == ("not_taken", None)
     assert f"the endpoint takes {RELEASE}, not {BLOCK}" in found["sentence"]
     shown = holdfast("entries", "show", key, dsn=dsn).stdout
-    assert "the endpoint takes its type no more" in shown
+    assert "the endpoint no longer takes its type" in shown
     again = holdfast("redeliver", key, "--reason", "asked", "--yes", dsn=dsn)
     assert again.returncode == ExitCode.NOTHING_MATCHED
-    assert "the endpoint takes its type no more" in again.stdout
+    assert "the endpoint no longer takes its type" in again.stdout
     assert "None" not in again.stdout
 
 
@@ -251,8 +251,8 @@ def test_what_is_no_entry_is_said_with_what_is_known_of_it(
     for code, complaint, *arguments in (
         (ExitCode.NOTHING_MATCHED, "is not stored", "m_1", "--sequence", "9"),
         (ExitCode.NOTHING_MATCHED, "no endpoint is called", "m_1", "--endpoint", "nobody"),
-        (ExitCode.USAGE, "begins like the parts of a key", "[1]"),
-        (ExitCode.USAGE, "begins like the parts of a key", "[" * 100_000),
+        (ExitCode.USAGE, "looks like the parts of a key", "[1]"),
+        (ExitCode.USAGE, "looks like the parts of a key", "[" * 100_000),
         (ExitCode.USAGE, "sequence", "m_1", "--sequence", "0"),
     ):
         done = holdfast("why", *map(str, arguments), dsn=dsn)

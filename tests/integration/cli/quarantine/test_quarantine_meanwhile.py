@@ -13,10 +13,10 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from dispatcher.cli.quarantine.requeue import put_lines
+from dispatcher.cli.quarantine.commands import put_lines
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.quarantine.actions import open_among, put_entries
-from dispatcher.operators.quarantine.store import quarantine
+from dispatcher.operators.quarantine.store import Quarantine
 from sink import BatchInput
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import QuarantineResolution
@@ -67,7 +67,7 @@ def _set_aside(
 
 def _put_back(dsn: str, ids: list[int], before: list[Row]) -> tuple[list[int], list[int]]:
     """Return the numbers that were put back, and those that were refused."""
-    with quarantine(dsn) as store:
+    with Quarantine.connect(dsn) as store:
         rows, _ = open_among(store, ids)
         texts = {row["id"]: row["row"] for row in rows}
         done, refused = put_entries(
@@ -77,7 +77,7 @@ def _put_back(dsn: str, ids: list[int], before: list[Row]) -> tuple[list[int], l
 
 
 def _dismiss(dsn: str, number: int) -> list[int]:
-    with quarantine(dsn) as store:
+    with Quarantine.connect(dsn) as store:
         return store.resolve([number], QuarantineResolution.DISMISSED, "never")
 
 
@@ -122,7 +122,7 @@ def test_rows_that_somebody_else_resolved_meanwhile_are_told_as_nothing_done(
     dsn: str, db: psycopg.Connection
 ) -> None:
     [number] = _set_aside(dsn, _entry(0))
-    with quarantine(dsn) as store:
+    with Quarantine.connect(dsn) as store:
         rows, _ = open_among(store, [number])
         _dismiss(dsn, number)
         with pytest.raises(CommandError, match="dismissed already, on") as raised:
@@ -140,7 +140,7 @@ def test_source_line_that_is_dismissed_meanwhile_does_not_go_to_the_job(
     before: list[Row] = []
 
     def work() -> dict[int, Path]:
-        with quarantine(dsn) as store:
+        with Quarantine.connect(dsn) as store:
             return put_lines(store, {first: "{", second: "["}, tmp_path, "mended", before)
 
     with _stopped_at(db, dsn, first, work) as future:
@@ -221,6 +221,6 @@ def test_batch_of_a_jobs_own_stream_is_not_taken_for_a_row_that_was_put_back(
     job = Driver(dsn, stream="payouts.requeue", query_id=own)
     job.batch(number, decision("m_9"))
     job.sink.close()
-    with quarantine(dsn) as store:
+    with Quarantine.connect(dsn) as store:
         [row], _ = open_among(store, [number])
     assert not row["put_back"]

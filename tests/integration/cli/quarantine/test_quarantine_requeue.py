@@ -93,7 +93,7 @@ def test_line_that_export_wrote_is_put_back_with_its_row_corrected(
     file = tmp_path / "rows.jsonl"
     file.write_text(f"{json.dumps(first)}\n\n{json.dumps(second)}\n")
     code, _, error = _requeue(dsn, *numbers, "--row", file)
-    assert (code, f"and not row {numbers[2]}" in error) == (ExitCode.USAGE, True)
+    assert (code, f"but not row {numbers[2]}" in error) == (ExitCode.USAGE, True)
     assert _requeue(dsn, numbers[0], "--row", file)[0] == ExitCode.OK
     assert _requeue(dsn, *numbers[:2], "--row", file)[0] == ExitCode.OK
 
@@ -240,7 +240,7 @@ def test_row_that_cannot_go_that_way_is_refused_before_anything_happens(
     before = contents(db)
     for arguments, complaint in (
         ((entry, line), "with --into"),
-        ((line, entry, "--into", tmp_path), "leave out --into"),
+        ((line, entry, "--into", tmp_path), "omit --into"),
         ((cut, entry), "too long to be kept whole"),
         ((line, "--into", tmp_path / "nowhere"), "is not a directory"),
     ):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from dispatcher.operators.common.session import acting_as
-from dispatcher.operators.quarantine.store import quarantine
+from dispatcher.operators.quarantine.store import Quarantine
 from sink import BatchInput
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
@@ -312,7 +312,7 @@ def test_store_writes_nothing_by_hand_without_a_proposal(
 
     [number] = _set_aside(dsn, ("bad_data", json.dumps(GOOD)))
     text = json.dumps(GOOD | change)
-    with quarantine(dsn) as store:
+    with Quarantine.connect(dsn) as store:
         rows, _ = open_among(store, [number])
         with pytest.raises(CommandError, match="second person"):
             put_entries(dsn, store, rows, {number: text}, "x", suppress_repeats=True)

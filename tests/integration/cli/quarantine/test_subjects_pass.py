@@ -83,7 +83,7 @@ def test_lane_goes_on_with_what_is_stored_once_a_person_gives_up_what_is_not(
     told = holdfast(
         "subjects", "pass", "m_2", "--endpoint", "payouts", "--reason", "dropped", dsn=dsn
     )
-    assert told.stdout == "m_2 at payouts: sequences 1 to 2 passed, it is idle\n"
+    assert told.stdout == "m_2 at payouts: skipped sequences 1 to 2; it is idle\n"
     drain(dsn)
     assert (receiver.sequences("m_1"), receiver.sequences("m_2")) == ([3, 5], [])
     decisions.write("m_2")

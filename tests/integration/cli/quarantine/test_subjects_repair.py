@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from dispatcher.operators.common.session import acting_as
-from dispatcher.operators.subjects.repair_store import repairs
+from dispatcher.operators.subjects.store import Repairs
 from sink.contract.canonical import rfc3339
 from sink.contract.exits import ExitCode
 from tests.support.command import holdfast
@@ -198,7 +198,7 @@ def test_batch_waits_for_a_repair_and_is_judged_by_the_state_that_it_made(
     silenced: Silenced,
 ) -> None:
     id_ = silenced.approved()
-    with ThreadPoolExecutor(1) as pool, repairs(silenced.dsn) as store:
+    with ThreadPoolExecutor(1) as pool, Repairs.connect(silenced.dsn) as store:
         with store._transaction():
             store.apply_repair("m_1", store.find_proposal(id_), "in time")
             written = pool.submit(silenced.spark.batch, 3, LATER)

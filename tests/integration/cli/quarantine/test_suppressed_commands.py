@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from dispatcher.operators.subjects.repair_store import repairs
+from dispatcher.operators.subjects.store import Repairs
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
 from tests.support.command import holdfast
@@ -176,10 +176,10 @@ def test_a_look_at_a_silenced_subject_says_what_its_state_would_be_and_what_it_c
     reports = Driver(dsn, stream="reports")
     reports.batch(0, decision("m_1", 9, "report.daily"))
     reports.sink.close()
-    with repairs(dsn) as store:
-        found = store.look("m_1")
+    with Repairs.connect(dsn) as store:
+        found = store.states("m_1")
         with pytest.raises(CommandError, match="no subject"):
-            store.look("m_9")
+            store.states("m_9")
     payouts, others = found["states"]
     # Receivers have applied the release: the next block is none of a blocked subject.
     assert (payouts["stream"], payouts["ahead"], payouts["stored_type"]) == (

@@ -10,8 +10,8 @@ import pytest
 
 from dispatcher.operators.common.session import acting_as
 from dispatcher.operators.suppressed import actions as operation
-from dispatcher.operators.suppressed.overtaken import new_key_of
-from dispatcher.operators.suppressed.overtaken_store import OvertakenDecisions
+from dispatcher.operators.suppressed.rules import new_key_of
+from dispatcher.operators.suppressed.store import OvertakenDecisions
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
 from tests.support.command import holdfast

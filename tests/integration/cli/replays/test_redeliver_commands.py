@@ -50,7 +50,11 @@ def test_named_entries_are_sent_again_and_it_is_said_where_nothing_happens_and_w
         done = holdfast(*asked, "--yes", dsn=dsn)
         assert done.returncode == ExitCode.OK, done.stderr
         for words in (
-            *("same key and bytes", "the lane goes on with it", f"about {behind} at payouts"),
+            *(
+                "same key and bytes",
+                "the lane goes on with it",
+                f"nothing to do for {behind} at payouts",
+            ),
             *("behind sequence 1", "holdfast replay status"),
         ):
             assert words in done.stdout, done.stdout
@@ -139,7 +143,7 @@ def test_person_at_a_terminal_who_says_no_leaves_everything_as_it_was(
         os.close(ours)
         os.close(theirs)
     assert (done.returncode, "not confirmed" in done.stderr) == (ExitCode.FAILED, True)
-    assert "1 delivery under the old keys?" in done.stdout
+    assert "Send 1 delivery again under the original keys?" in done.stdout
     assert db.execute(STATES).fetchall() == [("cancelled",)]
     drain(dsn)
     assert len(receiver.seen) == 1

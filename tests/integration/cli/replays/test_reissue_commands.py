@@ -9,7 +9,7 @@ import pytest
 
 from dispatcher.operators.common.session import acting_as
 from dispatcher.operators.reissue.rules import parts_of
-from dispatcher.operators.reissue.store import Reissues, reissues
+from dispatcher.operators.reissue.store import Reissues
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
 from tests.support.command import holdfast
@@ -64,7 +64,7 @@ def test_action_is_repeated_under_a_new_key_each_time_that_somebody_says_so(
 
     done = holdfast("reissue", key, *WHY, "--yes", dsn=dsn)
     assert done.returncode == ExitCode.OK, done.stderr
-    for words in ("repeats the business action", "m_1", "8500000", "got it at", "for payouts"):
+    for words in ("repeats the business action", "m_1", "8500000", "delivered at", "for payouts"):
         assert words in done.stdout, done.stdout
     first = Key.of(["reissue/v1", key, "1"])
     assert db.execute(LINKS).fetchall() == [("applied", Key.parse(key).digest, first.digest, True)]
@@ -92,7 +92,7 @@ def test_dead_one_is_given_up_its_lane_goes_on_and_the_new_one_comes_last(
 
     done = holdfast("reissue", dead, *WHY, "--yes", dsn=dsn)
     assert done.returncode == ExitCode.OK, done.stderr
-    for words in ("given up, and its lane goes on", "2 later", RELEASE, "resolved"):
+    for words in ("will be dismissed, and its lane continues", "2 later", RELEASE, "resolved"):
         assert words in done.stdout, done.stdout
     assert db.execute("SELECT resolution::text FROM holdfast.dead_letter").fetchall() == [
         ("reissued",)
@@ -221,8 +221,8 @@ def test_each_key_is_looked_at_again_right_before_it_is_written_and_nobody_repla
     dsn: str, db: psycopg.Connection, decisions: Decisions
 ) -> None:
     keys = [Key.parse(each) for each in _written(decisions, dsn, "m_1", "m_2", "m_3")]
-    with reissues(dsn) as store:
-        plan = store.plan([store.look(each) for each in keys], "a test", needs_approval=False)
+    with Reissues.connect(dsn) as store:
+        plan = store.plan([store.preview(each) for each in keys], "a test", needs_approval=False)
         first, second, third = store.left(plan)
         with store.alone(plan, first) as mine:
             free = db.execute("SELECT pg_try_advisory_xact_lock(hashtext('holdfast.replay'))")

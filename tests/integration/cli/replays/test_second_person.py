@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from dispatcher.operators.common.session import acting_as
-from dispatcher.operators.reissue.store import reissues
+from dispatcher.operators.reissue.store import Reissues
 from sink.contract.exits import ExitCode
 from sink.contract.key import Key
 from tests.support.command import holdfast
@@ -182,8 +182,8 @@ def test_plan_that_was_cancelled_before_anything_of_it_was_written_is_not_counte
     dsn: str, decisions: Decisions
 ) -> None:
     keys = _written(decisions, dsn, 2)
-    with reissues(dsn) as store:
-        plan = store.plan([store.look(Key.parse(keys[0]))], "a test", limit=1)
+    with Reissues.connect(dsn) as store:
+        plan = store.plan([store.preview(Key.parse(keys[0]))], "a test", limit=1)
     assert holdfast("replay", "cancel", plan.hex, *WHY, dsn=dsn).returncode == ExitCode.OK
     assert _reissue(dsn, keys[1:], "--limit", "1")["approve"] is None
 

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from dispatcher.operators.streams.operator import operator_store
+from dispatcher.operators.overview.store import Overview
 from dispatcher.shared.states import LaneState
 from sink.contract.canonical import rfc3339
 from tests.support.dispatch import webhooks
@@ -231,7 +231,7 @@ def test_endpoint_that_is_gone_is_disabled_and_loses_nothing(
     decisions.write("m_1", "m_2")
     drain(dsn)
     assert receiver.sequences("m_1") == [1]
-    with operator_store(dsn) as store:
+    with Overview.connect(dsn) as store:
         totals = store.totals()
         assert (totals["due_lanes"], totals["oldest_waiting_seconds"]) == (0, None)
         store.set_endpoint_state("payouts", "active", "it is back")

@@ -7,8 +7,8 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from dispatcher.operators.replays.filter import ReplayFilter
-from dispatcher.operators.replays.store import replays
+from dispatcher.operators.replays.rules import ReplayFilter
+from dispatcher.operators.replays.store import Replays
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import ReplayKind
 from tests.support.dispatch.dispatching import add_endpoint, drain
@@ -25,7 +25,7 @@ def test_plan_says_of_each_entry_what_a_replay_would_do(
     receiver.script = lambda seen: answer(said[seen.subject])
     decisions.write("m_ok", "m_dead", "m_dead", "m_retry", "m_retry")
     drain(dsn)
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         plan = store.plan(ALL, reason="plan")
         items = store.items(plan["id"], limit=10)
         again = store.plan(ALL, reason="plan", id_=plan["id"])
@@ -55,7 +55,7 @@ def test_plan_that_finds_nothing_and_an_empty_filter_are_refused(
 ) -> None:
     add_endpoint(db, "http://127.0.0.1:1/")
     decisions.write("m_1")
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         with pytest.raises(CommandError, match="empty filter") as empty:
             store.plan(ReplayFilter(), reason="x")
         with pytest.raises(CommandError, match="no entry matches") as nothing:
@@ -90,7 +90,7 @@ def test_every_part_of_a_filter_narrows_a_plan(
         ReplayFilter(endpoint="payouts", keys=(keys[0][0],), subject="m_1", stream="test"): 1,
         DELIVERED: 3,
     }
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         found = {each: store.plan(each, reason="x")["item_count"] for each in filters}
         limited = store.plan(DELIVERED, reason="x", limit=2)
     assert found == filters
@@ -104,7 +104,7 @@ def test_plan_that_no_longer_matches_is_refused_and_a_live_delivery_is_no_change
     receiver.script = lambda seen: answer(400 if seen.subject == "m_dead" else 200)
     decisions.write("m_ok")
     drain(dsn)
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         delivered = store.plan(DELIVERED, reason="x")
         everything = store.plan(ALL, reason="x")
         decisions.write("m_ok")
@@ -132,7 +132,7 @@ def test_what_another_replay_is_about_to_send_is_left_out_and_counted(
     decisions.write("m_2")
     drain(dsn)
     assert first_at is not None
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         one = store.plan(ReplayFilter(subject="m_1"), reason="x")
         both = store.plan(DELIVERED, reason="x")
         assert [(each["id"], each["entries"]) for each in both["counts"]["overlaps"]] == [
@@ -155,13 +155,13 @@ def test_two_operators_who_apply_the_same_entries_at_once_send_them_once(
     drain(dsn)
 
     def apply(id_: UUID) -> str:
-        with replays(dsn) as store:
+        with Replays.connect(dsn) as store:
             try:
                 return str(store.apply(id_)["state"])
             except CommandError as error:
                 return str(error)
 
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         plans = [store.plan(DELIVERED, reason="x")["id"] for _ in range(4)]
     with ThreadPoolExecutor(4) as operators:
         said = sorted(operators.map(apply, plans))
@@ -178,7 +178,7 @@ def test_keys_that_the_receiver_may_have_forgotten_are_counted_and_refused(
     decisions.write("m_1")
     drain(dsn)
     db.execute("UPDATE holdfast.endpoint_pace SET key_window_seconds=0, key_window_seen_at=now()")
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         plan = store.plan(DELIVERED, reason="x")
         with pytest.raises(CommandError, match="longer ago than their receiver keeps keys"):
             store.apply(plan["id"])
@@ -193,7 +193,7 @@ def test_replay_is_found_by_eight_digits_of_its_id(
     add_endpoint(db, receiver.url)
     decisions.write("m_1")
     drain(dsn)
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         plan = store.plan(DELIVERED, reason="x", rate=5)
         assert store.find(plan["id"].hex[:8]) == store.find(str(plan["id"])) == plan["id"]
         with pytest.raises(CommandError, match="no replay"):
@@ -229,7 +229,7 @@ def test_batches_by_their_numbers_are_those_alone_when_a_checkpoint_began_anew(
         replace(second, keys=tuple(sorted(every))),
         replace(second, first_batch=3, last_batch=None),
     )
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         plans = [store.plan(each, reason="x")["id"] for each in wanted]
         found = [{item["subject"] for item in store.items(each, limit=9)} for each in plans]
     assert found == [

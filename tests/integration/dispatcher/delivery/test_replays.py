@@ -7,8 +7,8 @@ from pathlib import Path
 import psycopg
 
 from dispatcher.delivery.store.replaying import REPLAYS
-from dispatcher.operators.replays.filter import ReplayFilter
-from dispatcher.operators.replays.store import replays
+from dispatcher.operators.replays.rules import ReplayFilter
+from dispatcher.operators.replays.store import Replays
 from tests.support.dispatch.delivery import AttemptRow, attempts, lanes
 from tests.support.dispatch.dispatching import add_endpoint, dispatching, drain
 from tests.support.dispatch.replaying import ALL, DEAD, DELIVERED, WAITING, applied, progress
@@ -85,7 +85,7 @@ def test_dead_letter_that_its_lane_passed_is_sent_next_to_the_lane_and_resolved(
     refused = applied(dsn, DEAD)
     drain(dsn)
     assert progress(dsn, refused)["failed"] == 1
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         (item,) = store.items(refused, limit=5)
     assert (item["outcome"], item["detail"]) == ("rejected", "answered 400")
     receiver.script = lambda _: answer(200)
@@ -130,7 +130,7 @@ def test_item_is_tried_by_the_schedule_and_then_settled_with_what_was_said(
     id_ = applied(dsn, DELIVERED)
     drain(dsn)
     assert [each.number for each in attempts(db)] == [1, 2, 3, 4]
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         (item,) = store.items(id_, limit=5)
     assert (item["outcome"], item["attempt"]) == ("failed", 3)
     assert item["detail"] == "answered 500: not today"
@@ -204,7 +204,7 @@ def test_cancelled_replay_begins_nothing_and_books_what_is_in_flight(
     id_ = applied(dsn, DELIVERED)
     with dispatching(dsn, tmp_path / "log", "--lease-seconds", "20") as process:
         process.until(lambda: len(receiver.seen) == 4)
-        with replays(dsn) as store:
+        with Replays.connect(dsn) as store:
             cancelled = store.cancel(id_, "a mistake")
         assert (cancelled["state"], cancelled["progress"]["in_flight"]) == ("cancelled", 1)
         gate.open()
@@ -252,7 +252,7 @@ def test_entry_that_is_no_longer_stored_is_settled_in_words(
     id_ = applied(dsn, DELIVERED)
     db.execute("DELETE FROM holdfast.entry")
     drain(dsn)
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         (item,) = store.items(id_, limit=5)
     assert (item["outcome"], item["detail"]) == (None, "not sent: its entry is no longer stored")
     assert progress(dsn, id_)["state"] == "applied"
@@ -269,7 +269,7 @@ def test_key_that_the_receiver_may_have_forgotten_is_sent_only_where_a_person_sa
     careful = applied(dsn, DELIVERED)
     db.execute("UPDATE holdfast.endpoint_pace SET key_window_seconds=0, key_window_seen_at=now()")
     drain(dsn)
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         (item,) = store.items(careful, limit=5)
     assert (item["outcome"], len(receiver.seen)) == ("refused", 2)
     assert "longer ago than the receiver keeps keys" in item["detail"]
@@ -339,7 +339,7 @@ def test_what_was_tried_for_a_cancelled_replay_is_settled_as_what_it_came_to(
     receiver.script = lambda _: answer(503)
     id_ = applied(dsn, DELIVERED)
     drain(dsn)
-    with replays(dsn) as store:
+    with Replays.connect(dsn) as store:
         store.cancel(id_, "enough")
     assert progress(dsn, id_) == {
         "state": "cancelled",

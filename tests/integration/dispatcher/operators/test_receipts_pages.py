@@ -11,7 +11,7 @@ from psycopg import ClientCursor
 from dispatcher.operators.common.statements import statement
 from dispatcher.operators.receipts import store as receipts
 from dispatcher.operators.receipts.rules import Here
-from dispatcher.operators.receipts.store import Sent, sent
+from dispatcher.operators.receipts.store import Sent
 from tests.support.dispatch.aging import _make
 from tests.support.dispatch.dispatching import add_endpoint
 
@@ -38,7 +38,7 @@ FILL = """
 def store(dsn: str, db: psycopg.Connection) -> Iterator[Sent]:
     """What was sent to the endpoint 1."""
     add_endpoint(db, "http://127.0.0.1:1/")
-    with sent(dsn) as store:
+    with Sent.connect(dsn) as store:
         yield store
 
 

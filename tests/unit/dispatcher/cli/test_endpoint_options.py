@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.cli.endpoints.checks import given, whole
+from dispatcher.cli.endpoints.settings import given, whole
 from dispatcher.operators.endpoints.store import DEFAULTS
 from sink.contract.exits import CommandError, ExitCode
 

@@ -4,12 +4,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from dispatcher.cli.common.help_text import shown, tell
+from dispatcher.cli.main import fill_help, help_of
 
 
 def test_paragraph_is_one_line_and_brackets_stay() -> None:
     text = "Make it,\n    all of it.\n\n    [endpoint.NAME] is\n    a table."
-    assert shown(text) == "Make it, all of it.\n\n\\[endpoint.NAME] is a table."
+    assert help_of(text) == "Make it, all of it.\n\n\\[endpoint.NAME] is a table."
 
 
 @pytest.mark.parametrize("depth", [0, 1])
@@ -31,7 +31,7 @@ def test_help_of_every_command_shows_its_docstring_as_written(depth: int) -> Non
         """Do something else."""
 
     app.add_typer(group, name="group")
-    tell(app)
+    fill_help(app)
     words = [*["group"] * depth, "made", "--help"]
     said = CliRunner().invoke(app, words).output
     assert "[endpoint.NAME] names one each." in said

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.cli.subjects import shown as subjects_shown
+from dispatcher.cli import subjects
 
 NOW = datetime(2026, 11, 2, 12, tzinfo=UTC)
 FOUND: dict[str, Any] = {
@@ -45,7 +45,7 @@ NAMES = [
 def test_next_page_begins_behind_the_name_to_the_letter(
     name: str, word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    subjects_shown.listed([], name)
+    subjects.print_list([], name)
     assert capsys.readouterr().out.splitlines()[-1].endswith(f"more: --after {word}")
 
 
@@ -53,5 +53,5 @@ def test_next_page_begins_behind_the_name_to_the_letter(
 def test_subject_that_waits_is_asked_about_to_the_letter(
     name: str, word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    subjects_shown.shown({**FOUND, "name": name, "lanes": [LANE]})
+    subjects.print_subject({**FOUND, "name": name, "lanes": [LANE]})
     assert f"what it waits for: holdfast why {word}\n" in capsys.readouterr().out

@@ -5,11 +5,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from jinja2 import UndefinedError
 
-from dispatcher.api.console.forms.forms import moment, whole
-from dispatcher.api.console.frame.navigation import SCREENS
-from dispatcher.api.console.frame.templates_setup import environment, link
+from dispatcher.api.console.forms.fields import moment, whole
+from dispatcher.api.console.frame.templating import SCREENS, environment, link
 from dispatcher.api.console.rendering.charts import Series, per_minute, percentiles
-from dispatcher.api.console.rendering.copies import copy_of
+from dispatcher.api.console.rendering.curl import copy_of
 from dispatcher.api.console.rendering.filters import (
     NOTHING,
     SHAPES,
@@ -20,7 +19,7 @@ from dispatcher.api.console.rendering.filters import (
     tone,
     visible,
 )
-from dispatcher.api.console.rendering.timeline import ways
+from dispatcher.api.console.rendering.timeline import timelines
 from sink.contract.exits import CommandError
 
 NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)
@@ -165,7 +164,7 @@ def test_way_of_an_entry_has_the_time_between_its_steps() -> None:
     found = _found(2)
     receipt = {"outcome": "applied", "applied_at": "2026-11-02T12:00:13Z"}
     found["endpoints"][0]["attempts"][1]["receipt"] = receipt  # type: ignore[index]
-    first, there = ways(found)
+    first, there = timelines(found)
     assert [(step.what, step.gap) for step in first.steps] == [
         ("decided", ""),
         ("written", "+5 min"),
@@ -179,10 +178,10 @@ def test_way_of_an_entry_has_the_time_between_its_steps() -> None:
 
 
 def test_way_of_many_attempts_shows_the_first_and_the_newest() -> None:
-    _, there = ways(_found(12))
+    _, there = timelines(_found(12))
     assert [step.what for step in there.steps] == [
         "attempt 1: failed",
-        "8 attempts between",
+        "8 further attempts",
         "attempt 10: failed",
         "attempt 11: failed",
         "attempt 12: failed",

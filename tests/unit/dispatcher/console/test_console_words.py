@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
-from dispatcher.api.console.forms.choosing import CHOSEN_MAX, numbers_of
-from dispatcher.api.console.rendering import plans
-from dispatcher.api.console.rendering.differing import differing
-from dispatcher.api.console.rendering.targets import detail_text, page_of
+from dispatcher.api.console.forms.confirm import CHOSEN_MAX, numbers_of
+from dispatcher.api.console.rendering import replays as plans
+from dispatcher.api.console.rendering.audit import detail_text, page_of
+from dispatcher.api.console.rendering.diff import line_diff
+from dispatcher.api.console.rendering.filters import clock
+from dispatcher.operators.replays.views import hold_reason
 from sink.contract.exits import CommandError
 
 NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)
@@ -47,10 +49,10 @@ def test_values_of_headers_are_left_out_of_the_trail_at_any_depth() -> None:
 
 def test_bodies_that_are_too_long_to_compare_are_shown_whole() -> None:
     many = "[" + ",".join(["1"] * 1_000) + "]"
-    lines = differing(many, many)
+    lines = line_diff(many, many)
     assert {line.side for line in lines} == {"then", "now"}
-    assert [line.side for line in differing(None, "{}")] == ["now"]
-    assert differing(None, None) == []
+    assert [line.side for line in line_diff(None, "{}")] == ["now"]
+    assert line_diff(None, None) == []
 
 
 def _plan(**counts: Any) -> dict[str, Any]:
@@ -67,14 +69,14 @@ def _plan(**counts: Any) -> dict[str, Any]:
 def test_plan_warns_of_what_a_person_must_know() -> None:
     other = {"id": ID, "state": "planned", "actor": "alice", "entries": 2}
     plan = _plan(taken=1, beyond_limit=3, outside_window=4) | {"obstacles": ["it is paused"]}
-    said = list(plans.warnings(plan, [other]))
+    said = plans.warnings(plan, [other])
     assert len(said) == 5
     assert said[0] == "It is paused."
     assert "2 entries are in replay 46dda797 too (planned, by alice)" in said[1]
-    assert "1 entry is left to a replay" in said[2]
-    assert "3 entries were left out" in said[3]
-    assert "This plan is refused" in said[4]
-    assert list(plans.warnings(_plan(), ())) == []
+    assert "1 entry is left to a running replay" in said[2]
+    assert "3 entries were omitted" in said[3]
+    assert "this plan is refused" in said[4]
+    assert plans.warnings(_plan(), ()) == []
 
 
 def test_plan_can_be_applied_unless_keys_may_be_forgotten_without_a_word() -> None:
@@ -96,7 +98,7 @@ def test_plan_can_be_applied_unless_keys_may_be_forgotten_without_a_word() -> No
 )
 def test_what_keeps_an_endpoint_is_said(changes: dict[str, Any], said: str | None) -> None:
     row = {"endpoint_state": "active", "breaker": "closed", "held_until": None, **changes}
-    assert plans.held_up(row) == said
+    assert hold_reason(row, clock) == said
 
 
 @pytest.mark.parametrize(

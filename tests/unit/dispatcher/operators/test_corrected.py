@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies
 
 from dispatcher.operators.common.person import needs_approval, person_of
-from dispatcher.operators.quarantine.corrected import differences, identity
+from dispatcher.operators.quarantine.rules import differences, identity
 from sink.contract.canonical import canonical_json
 
 ENTRY: dict[str, Any] = {

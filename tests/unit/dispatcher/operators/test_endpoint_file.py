@@ -1,12 +1,12 @@
-"""The file of `holdfast endpoint apply`: what it says, and what it may not say."""
+"""The file of `holdfast endpoint apply`: what it may hold, and what applying it changes."""
 
 from typing import Any
 
 import pytest
 
-from dispatcher.cli.endpoints import checks as endpoint_checks
-from dispatcher.operators.endpoints import values as endpoint_values
-from dispatcher.operators.endpoints.file import KEYS, EndpointFileError, parse
+from dispatcher.cli.endpoints.settings import ALL as OPTIONS
+from dispatcher.operators.endpoints.file import KEYS, Action, EndpointFileError, Step, parse, plan
+from dispatcher.operators.endpoints.rules import CHECKS
 from dispatcher.operators.endpoints.store import DEFAULTS
 
 HEAD = '[endpoint.payouts]\nurl = "https://payouts.example/"\nsecret_refs = ["env:S"]\n'
@@ -64,11 +64,8 @@ def test_every_setting_of_an_endpoint_can_stand_in_a_file() -> None:
     assert set(KEYS) == {*DEFAULTS, "url", "secret_refs"}
 
 
-def test_limits_are_those_of_the_options() -> None:
-    for limit in ("SCHEDULE_STEPS_MAX", "BUDGET_SECONDS_MIN", "BUDGET_SECONDS_MAX"):
-        assert getattr(endpoint_values, limit) == getattr(endpoint_checks, limit)
-    assert endpoint_values.SLOW_START_SECONDS_MAX == endpoint_checks.SLOW_START_SECONDS_MAX
-    assert endpoint_values.TIMEOUT_MS_MAX == endpoint_checks.TIMEOUT_SECONDS_MAX * 1000
+def test_every_setting_is_checked_in_one_place_whoever_gives_it() -> None:
+    assert set(KEYS) == set(CHECKS) == {option.column for option in OPTIONS.values()}
 
 
 @pytest.mark.parametrize(
@@ -76,10 +73,10 @@ def test_limits_are_those_of_the_options() -> None:
     [
         ("", "names no endpoint"),
         ("endpoint = 3", "names no endpoint"),
-        ("[endpoint]\npayouts = 3", "is no table"),
+        ("[endpoint]\npayouts = 3", "is not a table"),
         ("[endpoints.payouts]", "[endpoint.NAME]"),
-        ("[endpoint.payouts", "no TOML"),
-        ("[endpoint.Payouts]", "no name of an endpoint"),
+        ("[endpoint.payouts", "not valid TOML"),
+        ("[endpoint.Payouts]", "not a valid endpoint name"),
         ("[endpoint.payouts]", "has no url and no secret_refs"),
         (HEAD + "concurency = 1", "did you mean concurrency?"),
         (HEAD + "total_timeout = 1", "did you mean total_timeout_ms?"),
@@ -129,3 +126,49 @@ def test_what_no_endpoint_can_have_is_refused_in_words(text: str, words: str) ->
 )
 def test_a_secret_in_a_file_is_refused_and_not_repeated(text: str) -> None:
     assert "hunter2" not in complaint(text)
+
+
+WANTED = {**DEFAULTS, "name": "payouts", "url": "https://a.example/", "secret_refs": ["env:S"]}
+
+
+def one(wanted: dict[str, Any], row: dict[str, Any] | None = None, **state: Any) -> Step:
+    there = {} if row is None else {"payouts": {**row, "state": "active", "leased_lanes": 0}}
+    for each in there.values():
+        each.update(state)
+    [step] = plan({"payouts": wanted}, there)
+    return step
+
+
+def test_an_endpoint_that_is_not_there_is_added() -> None:
+    step = one(WANTED)
+    assert (step.action, step.before, step.blocked) == (Action.ADD, {}, None)
+    assert {**step.after, "name": "payouts"} == WANTED
+
+
+def test_one_that_is_like_this_already_is_left_as_it_is() -> None:
+    assert one(WANTED, WANTED).action is Action.NOTHING
+
+
+def test_a_change_has_both_values_of_what_differs_alone() -> None:
+    step = one({**WANTED, "rate_per_second": 5}, WANTED)
+    assert (step.action, step.before, step.after) == (
+        Action.CHANGE,
+        {"rate_per_second": None},
+        {"rate_per_second": 5},
+    )
+
+
+def test_the_same_networks_in_another_form_are_no_difference() -> None:
+    row = {**WANTED, "allow_cidrs": ["::ffff:10.0.0.0/104", "10.0.0.0/8"]}
+    assert one({**WANTED, "allow_cidrs": ["10.0.0.0/8", "::ffff:a00:0/104"]}, row).action is (
+        Action.NOTHING
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "leased", "words"),
+    [("active", 0, "endpoint pause payouts"), ("paused", 2, "2 subjects"), ("paused", 0, None)],
+)
+def test_other_types_wait_until_nothing_is_sent(state: str, leased: int, words: str | None) -> None:
+    step = one({**WANTED, "types": ["a"]}, WANTED, state=state, leased_lanes=leased)
+    assert step.blocked is None if words is None else words in str(step.blocked)

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import typer
 
-from dispatcher.cli.common.export import opened
-from dispatcher.cli.common.shown import shortened, visible
-from dispatcher.cli.quarantine.files import whole_file, write_lines
-from dispatcher.cli.quarantine.requeue import texts_of
+from dispatcher.cli.output import open_output, shortened, visible, whole_file
+from dispatcher.cli.quarantine.commands import texts_of
+from dispatcher.cli.quarantine.row_files import write_lines
 from dispatcher.operators.quarantine.rules import ENTRY_REASONS, what_helps, why_not_as_kept
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import QuarantineReason
@@ -26,8 +25,8 @@ def _row(reason: str, text: str, number: int = 1) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("reason", "text", "complaint"),
     [
-        ("bad_data", CUT, "too long to be kept whole"),
-        ("malformed", CUT, "too long to be kept whole"),
+        ("bad_data", CUT, "too long to be kept in full"),
+        ("malformed", CUT, "too long to be kept in full"),
         ("bad_subject", json.dumps({"subject": r"m\xff"}), "not UTF-8"),
         ("malformed", "a\nb", "line breaks"),
         ("malformed", "a\rb", "line breaks"),
@@ -84,9 +83,9 @@ def test_corrected_row_is_for_one_number(tmp_path: Path) -> None:
     [
         (b'{"a": "\xff"}', r"is not UTF-8 text \(byte 7\)"),
         ('{"a": 1}'.encode("utf-16"), "is not UTF-8 text"),
-        (b'%b\n{"id": 2', "line 2 is not as"),
-        (b'%b\n{"id": 2}', "line 2 is not as"),
-        (b"%b\n%b", "row 1 is there twice"),
+        (b'%b\n{"id": 2', "line 2 is not a JSON object"),
+        (b'%b\n{"id": 2}', "line 2 is not a JSON object"),
+        (b"%b\n%b", "row 1 is duplicate"),
     ],
 )
 def test_file_of_a_corrected_row_that_cannot_be_meant_is_named(
@@ -107,7 +106,7 @@ def test_exported_line_that_was_not_corrected_is_no_better_than_the_kept_row(
     row = _row("bad_data", CUT) | {"batch_no": 1, "quarantined_at": ""}
     file = tmp_path / "row.json"
     file.write_text(json.dumps(row))
-    with pytest.raises(CommandError, match="too long to be kept whole"):
+    with pytest.raises(CommandError, match="too long to be kept in full"):
         texts_of([row], file, lines=False)
     file.write_text(json.dumps(row | {"row": {"a": ["é"]}}))
     assert texts_of([row], file, lines=False) == {1: '{"a": ["é"]}'}
@@ -139,7 +138,7 @@ def test_lines_go_to_no_directory_that_could_not_take_them(tmp_path: Path) -> No
     with pytest.raises(CommandError, match="is not a directory"):
         write_lines(tmp_path / "nowhere", {1: "{}"})
     (tmp_path / "part-0.parquet").touch()
-    with pytest.raises(CommandError, match="holds Parquet files"):
+    with pytest.raises(CommandError, match="Parquet files"):
         write_lines(tmp_path, {1: "{}"})
 
 
@@ -210,7 +209,7 @@ def test_reader_of_a_pipe_may_leave_when_it_has_seen_enough() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     try:
-        with pytest.raises(typer.Exit) as left, opened(Path(f"/dev/fd/{writer}")) as file:
+        with pytest.raises(typer.Exit) as left, open_output(Path(f"/dev/fd/{writer}")) as file:
             file.write("row")
     finally:
         os.close(writer)
@@ -225,7 +224,7 @@ def test_name_may_be_as_long_as_the_file_system_allows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "words"), [(".", "is a directory"), ("gone/rows.jsonl", "is not there")]
+    ("path", "words"), [(".", "is a directory"), ("gone/rows.jsonl", "does not exist")]
 )
 def test_place_where_no_file_can_be_is_one_line(tmp_path: Path, path: str, words: str) -> None:
     with (

@@ -16,7 +16,7 @@ def test_key_follows_from_the_old_one_and_the_ordinal_alone() -> None:
     keys = [Key.of(parts_of(OLD, ordinal)).digest for ordinal in (1, 2, 3)]
     assert len(set(keys)) == 3
     assert [parts_behind(OLD, key)[-1] for key in keys] == ["1", "2", "3"]
-    with pytest.raises(ValueError, match="is no key of a reissue"):
+    with pytest.raises(ValueError, match="is not a key of a reissue"):
         parts_behind(OLD, OLD.digest)
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dispatcher.operators.common.spans import between
-from dispatcher.operators.entries.new_batches import PASSED_OVER_MAX, PATIENCE_SECONDS, Followed
+from dispatcher.operators.common.text import between
+from dispatcher.operators.entries.rules import PATIENCE_SECONDS, SKIPPED_MAX, BatchCursor
 from dispatcher.operators.why.lock_holders import row_holder, snapshot_holder
 from dispatcher.operators.why.rules import (
     AT_REST,
@@ -143,8 +143,8 @@ def _around(*sessions: dict[str, Any], dispatcher: dict[str, Any] | None = ALIVE
         (DELIVERED | {"receipt": None}, Verdict.DELIVERED, "without a receipt"),
         (DEAD, Verdict.DEAD, "dead letter 4 since 2026-11-02T12:00:00Z: rejected after 1 attempt"),
         (DEAD, Verdict.DEAD, "its lane waits behind it"),
-        (DEAD | {"lane_stopped": False, "order_policy": "skip"}, Verdict.DEAD, "lane went on"),
-        (RESOLVED, Verdict.GIVEN_UP, "ann set it down as dismissed"),
+        (DEAD | {"lane_stopped": False, "order_policy": "skip"}, Verdict.DEAD, "lane continued"),
+        (RESOLVED, Verdict.GIVEN_UP, "dismissed by ann"),
         ({"lane_delivered_sequence": 3}, Verdict.PASSED, "no delivery is on record"),
         (
             {"types": ["other"], "last_sequence": None, "lane_delivered_sequence": None},
@@ -167,7 +167,7 @@ def _around(*sessions: dict[str, Any], dispatcher: dict[str, Any] | None = ALIVE
         (
             TRIED | {"types": ["other"], "head_sequence": None},
             Verdict.NOT_TAKEN,
-            "tried 2 times, and not sent there any more: the endpoint takes other",
+            "tried 2 times, and no longer sent there: the endpoint takes other",
         ),
         (TRIED | {"types": ["other"], "head_sequence": 2}, Verdict.NOT_TAKEN, "takes other"),
         (TRIED | {"types": ["other"], "lane_delivered_sequence": 3}, Verdict.PASSED, "tried 2"),
@@ -218,11 +218,11 @@ def _around(*sessions: dict[str, Any], dispatcher: dict[str, Any] | None = ALIVE
             Verdict.NOT_CLAIMED,
             "lanes due before it): env:S is not allowed",
         ),
-        ({"due_at": NOW - 600 * SECOND, "leased_lanes": 1}, Verdict.DUE, "1 lane under way"),
+        ({"due_at": NOW - 600 * SECOND, "leased_lanes": 1}, Verdict.DUE, "1 lane in flight"),
         (
             {"due_at": NOW - 600 * SECOND, "rate_per_second": 5},
             Verdict.DUE,
-            "0 lanes due before it, and 0 lanes under way, at 5 a second",
+            "0 lanes due before it, and 0 lanes in flight, at 5 a second",
         ),
     ],
 )
@@ -275,7 +275,7 @@ def test_batch_that_is_not_routed_waits_for_somebody(
     [
         (_around(dispatcher=None), Verdict.NO_DISPATCHER, "no dispatcher runs"),
         (_around(dispatcher=GONE), Verdict.NO_DISPATCHER, "web-1 pid 41, 5 min ago"),
-        (_around(dispatcher=ALIVE | {"draining": True}), Verdict.NO_DISPATCHER, "winding down"),
+        (_around(dispatcher=ALIVE | {"draining": True}), Verdict.NO_DISPATCHER, "draining"),
         (_around(IDLE), Verdict.LOCKED, "pid 99"),
         (_around(IDLE | {"transaction_seconds": 1.0}), Verdict.DUE, "due since"),
         (_around(IDLE | {"backend_xid": None}), Verdict.DUE, "due since"),
@@ -364,7 +364,7 @@ def test_times_between_steps_have_a_sign() -> None:
 
 
 def test_batch_that_commits_after_a_later_one_is_looked_for_as_long_as_it_may_come() -> None:
-    followed = Followed(10)
+    followed = BatchCursor(10)
     followed.see([11, 14], 0.0)
     assert (followed.after, followed.missing) == (14, [12, 13])
     followed.see([13], 1.0)
@@ -372,5 +372,5 @@ def test_batch_that_commits_after_a_later_one_is_looked_for_as_long_as_it_may_co
     followed.see([], PATIENCE_SECONDS)
     assert followed.missing == []
     followed.see([1_000_000], 0.0)
-    assert len(followed.missing) < PASSED_OVER_MAX
+    assert len(followed.missing) < SKIPPED_MAX
     assert followed.missing[-1] == 999_999

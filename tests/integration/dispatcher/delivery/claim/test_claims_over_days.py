@@ -10,7 +10,7 @@ import pytest
 from dispatcher.delivery.store.postgres import PostgresStore
 from dispatcher.delivery.store.scan_plan import ScanPlan
 from dispatcher.delivery.store.scan_ranges import FAIR_EVERY
-from dispatcher.operators.streams.operator import operator_store
+from dispatcher.operators.overview.store import Overview
 from sink.contract.states import Outcome
 from tests.integration.dispatcher.delivery.claim.test_interleavings import claimed, numbers
 from tests.integration.dispatcher.delivery.store.test_store import judged, wanted
@@ -131,7 +131,7 @@ def test_subject_that_had_nothing_for_long_costs_no_look_at_all_days(
         decisions.write("m_1")
         await store.route(16)
         assert head_days(db, "m_1") < 1
-        with operator_store(dsn) as operator:
+        with Overview.connect(dsn) as operator:
             assert operator.totals()["oldest_waiting_seconds"] < 3600
         assert await all_of(store, endpoint_id) == {number_of(db, "m_1"): [(2, 1)]}
 

@@ -10,10 +10,10 @@ from dispatcher.delivery.rules.lifecycle import Move
 from dispatcher.delivery.rules.replays import ReplayWanted
 from dispatcher.delivery.rules.values import Lane, Wanted
 from dispatcher.delivery.store.postgres import PostgresStore
-from dispatcher.operators.dead_letters.store import Filter, dead_letters
-from dispatcher.operators.reissue.store import reissues
-from dispatcher.operators.replays.store import replays
-from dispatcher.operators.streams.operator import operator_store
+from dispatcher.operators.dead_letters.store import DeadLetters, Filter
+from dispatcher.operators.endpoints.store import Endpoints
+from dispatcher.operators.reissue.store import Reissues
+from dispatcher.operators.replays.store import Replays
 from dispatcher.shared.states import LaneState
 from sink.contract.exits import CommandError
 from sink.contract.key import Key
@@ -50,7 +50,7 @@ def numbers(lane: Lane) -> list[tuple[int, int]]:
 
 def retype(dsn: str, *types: str) -> None:
     """Change the types of an endpoint that is paused for it."""
-    with operator_store(dsn) as store:
+    with Endpoints.connect(dsn) as store:
         store.set_endpoint_state("payouts", "paused", "test")
         store.set_endpoint("payouts", lambda row: {**row, "types": [*types]}, "test")
         store.set_endpoint_state("payouts", "active", "test")
@@ -69,7 +69,7 @@ def test_entry_that_a_cancelled_replay_has_in_flight_is_no_other_replays_before_
         await store.settle([judged(lane, Outcome.DELIVERED)], repeated=False)
         first = applied(dsn, DELIVERED)
         (mine,) = await claimed_items(store, endpoint_id)
-        with replays(dsn) as operator:
+        with Replays.connect(dsn) as operator:
             operator.cancel(first, "test")
         second = applied(dsn, DELIVERED)
         assert await claimed_items(store, endpoint_id) == []
@@ -128,7 +128,7 @@ def test_dead_letter_that_is_still_wanted_or_stored_no_more_holds_its_lane(
         assert await claimed(store, endpoint_id) == []
         found = lanes(db)["m_1"]
         assert (found.delivered, found.last, found.state) == (1, 3, LaneState.STOPPED)
-        with dead_letters(dsn) as dead:
+        with DeadLetters.connect(dsn) as dead:
             (row,) = dead.newest(Filter(), limit=2)
             dead.dismiss([row["id"]], "test", skip=True)
         (lane,) = await claimed(store, endpoint_id)
@@ -185,8 +185,8 @@ def test_action_that_was_sent_again_after_its_reissue_was_planned_is_not_repeate
         await store.route(16)
         (lane,) = await claimed(store, endpoint_id)
         await store.settle([judged(lane, Outcome.REJECTED)], repeated=False)
-        with reissues(dsn) as operator:
-            id_ = operator.plan([operator.look(key)], "test", needs_approval=False)
+        with Reissues.connect(dsn) as operator:
+            id_ = operator.plan([operator.preview(key)], "test", needs_approval=False)
             assert len(operator.left(id_)) == 1
             applied(dsn, DEAD)
             with pytest.raises(CommandError, match="sent again under its own key by replay"):

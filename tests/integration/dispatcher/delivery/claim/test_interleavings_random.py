@@ -21,12 +21,11 @@ from dispatcher.delivery.rules.replays import ReplayWanted
 from dispatcher.delivery.rules.values import Attempt, Lane, Settlement, Wanted
 from dispatcher.delivery.store.postgres import PostgresStore
 from dispatcher.operators.check.actions import check
-from dispatcher.operators.check.report import Checked
-from dispatcher.operators.check.store import checks
-from dispatcher.operators.dead_letters.store import dead_letters
-from dispatcher.operators.endpoints.store import DEFAULTS
-from dispatcher.operators.replays.store import replays
-from dispatcher.operators.streams.operator import operator_store
+from dispatcher.operators.check.rules import Checked
+from dispatcher.operators.check.store import Checks
+from dispatcher.operators.dead_letters.store import DeadLetters
+from dispatcher.operators.endpoints.store import DEFAULTS, Endpoints
+from dispatcher.operators.replays.store import Replays
 from dispatcher.outbound.endpoint import Endpoint
 from dispatcher.shared.clock import seconds
 from dispatcher.shared.states import LaneState
@@ -94,7 +93,7 @@ class World:
             "slow_start_seconds": 1,
             "types": [] if name == "all" else self.chance.choice(TYPES),
         }
-        with operator_store(self.dsn) as operator:
+        with Endpoints.connect(self.dsn) as operator:
             operator.add_endpoint({**DEFAULTS, **row}, from_beginning=from_beginning, reason="test")
         (id_,) = self.db.execute(
             "SELECT id FROM holdfast.endpoint WHERE name = %s", [name]
@@ -221,13 +220,13 @@ async def _wait(world: World) -> None:
 
 async def _set_state(world: World) -> None:
     name = world.chance.choice([each.name for each in world.endpoints.values()])
-    with operator_store(world.dsn) as operator:
+    with Endpoints.connect(world.dsn) as operator:
         state = world.chance.choice(["paused", "disabled", "active", "active"])
         operator.set_endpoint_state(name, state, "test")
 
 
 async def _retype(world: World) -> None:
-    with operator_store(world.dsn) as operator:
+    with Endpoints.connect(world.dsn) as operator:
         operator.set_endpoint_state("some", "paused", "test")
         types = world.chance.choice(TYPES)
         try:
@@ -243,7 +242,7 @@ async def _retype(world: World) -> None:
 async def _dismiss(world: World) -> None:
     ids = [id_ for (id_,) in world.db.execute(OPEN_DEAD)]
     if ids:
-        with dead_letters(world.dsn) as dead:
+        with DeadLetters.connect(world.dsn) as dead:
             dead.dismiss(
                 world.chance.sample(ids, world.chance.randint(1, len(ids))), "x", skip=True
             )
@@ -251,7 +250,7 @@ async def _dismiss(world: World) -> None:
 
 async def _replay(world: World) -> None:
     """Plan and apply a replay; one that has nothing to do, or is another's, is refused."""
-    with replays(world.dsn) as store:
+    with Replays.connect(world.dsn) as store:
         try:
             wanted = replace(world.chance.choice([DEAD, ALL]), endpoint=None, subject="m_1")
             id_: UUID = store.plan(wanted, reason="test")["id"]
@@ -264,7 +263,7 @@ async def _replay(world: World) -> None:
 async def _cancel(world: World) -> None:
     """End every replay with what it has in flight; perhaps begin another of the same entries."""
     for (id_,) in world.db.execute(PLANNED).fetchall():
-        with replays(world.dsn) as store:
+        with Replays.connect(world.dsn) as store:
             store.cancel(id_, "test")
     if world.chance.random() < 0.7:
         await _replay(world)
@@ -272,7 +271,7 @@ async def _cancel(world: World) -> None:
 
 
 async def _backfill(world: World) -> None:
-    with operator_store(world.dsn) as operator:
+    with Endpoints.connect(world.dsn) as operator:
         operator.backfill("some")
 
 
@@ -308,7 +307,7 @@ async def _finish(world: World) -> None:
     """Heal everything and deliver what is left, with receivers that take everything."""
     world.holder.rollback()
     for endpoint in world.endpoints.values():
-        with operator_store(world.dsn) as operator:
+        with Endpoints.connect(world.dsn) as operator:
             operator.set_endpoint_state(endpoint.name, "active", "test")
     end = seconds() + 60
     while not _idle(world):
@@ -327,7 +326,7 @@ async def _finish(world: World) -> None:
             await _settle(world)
         world.db.execute("UPDATE holdfast.replay_item SET due_at = now() WHERE due_at IS NOT NULL")
         if world.db.execute(OPEN_DEAD).fetchall() and not world.db.execute(APPLYING).fetchall():
-            with replays(world.dsn) as operator:
+            with Replays.connect(world.dsn) as operator:
                 wanted = replace(DEAD, endpoint=None)
                 operator.apply(operator.plan(wanted, reason="test")["id"])
 
@@ -384,7 +383,7 @@ def test_whatever_the_order_nothing_fails_and_each_entry_arrives_in_its_order(
             error.add_note(f"seed {seed}: {' '.join(trail)}")
             raise
     checked = Checked(20)
-    with checks(dsn) as store, checks(dsn) as beside:
+    with Checks.connect(dsn) as store, Checks.connect(dsn) as beside:
         range_ = store.range(timedelta(days=1), timedelta(0), None, None)
         check((store, beside), range_, checked, lambda *_: None)
     assert checked.holds, checked.kept

@@ -14,7 +14,7 @@ from dispatcher.delivery.rules.values import Routed
 from dispatcher.delivery.store.postgres import PostgresStore
 from dispatcher.delivery.store.scan_ranges import END
 from dispatcher.operators.common.session import Row
-from dispatcher.operators.streams.operator import operator_store
+from dispatcher.operators.endpoints.store import Endpoints
 from dispatcher.shared.states import LaneState
 from migrations.upgrade import downgrade, upgrade
 from sink.contract.states import Outcome
@@ -158,7 +158,7 @@ def test_backfill_and_routing_at_once_wait_for_each_other_in_one_order(
     decisions.write("m_1")
     asyncio.run(stored(dsn, route_all))
     decisions.write("m_1", "m_2")
-    with operator_store(dsn) as operator, ThreadPoolExecutor(1) as pool:
+    with Endpoints.connect(dsn) as operator, ThreadPoolExecutor(1) as pool:
         run, routing = operator._run, []
 
         def watched(name: str, given: Row | None = None) -> psycopg.Cursor[Row]:

@@ -12,7 +12,7 @@ from psycopg.rows import dict_row
 
 from dispatcher.delivery.rules.values import Routed, Wanted
 from dispatcher.delivery.store.postgres import PostgresStore
-from dispatcher.operators.streams.operator import OperatorStore, operator_store
+from dispatcher.operators.endpoints.store import Endpoints
 from sink.contract.exits import CommandError
 from tests.support.dispatch.delivery import lanes, stored
 from tests.support.job.decisions import Decisions
@@ -93,7 +93,7 @@ def test_routing_waits_for_an_endpoint_that_is_being_added_and_sees_it(
     dsn: str, db: psycopg.Connection, decisions: Decisions, threads: ThreadPoolExecutor
 ) -> None:
     with psycopg.connect(dsn, row_factory=dict_row) as adding, adding.transaction():
-        OperatorStore(adding).add_endpoint(SETTINGS, from_beginning=False, reason="test")
+        Endpoints(adding).add_endpoint(SETTINGS, from_beginning=False, reason="test")
         decisions.write("m_1")
         routing = threads.submit(route, dsn)
         eventually(lambda: is_waiting(db, routing))
@@ -114,7 +114,7 @@ def test_endpoint_that_is_added_waits_for_routing_and_starts_behind_it(
     written = decisions.write("m_1")
 
     def add() -> Any:
-        with operator_store(dsn) as store:
+        with Endpoints.connect(dsn) as store:
             return store.add_endpoint(SETTINGS, from_beginning=from_beginning, reason="test")
 
     with psycopg.connect(dsn) as gate:
@@ -144,7 +144,7 @@ def test_batch_that_commits_after_an_endpoint_was_added_is_for_it_whenever_it_be
         # A later number is taken, and committed, before the earlier one.
         with Decisions(dsn, "free") as other:
             other.write("m_3")
-        with operator_store(dsn) as store:
+        with Endpoints.connect(dsn) as store:
             store.add_endpoint(SETTINGS, from_beginning=False, reason="test")
     assert writing.result().batch_no == 2
     route(dsn)
@@ -162,7 +162,7 @@ def test_backfill_adds_what_was_routed_before_an_older_batch(
     with psycopg.connect(dsn) as other:
         other.execute("SELECT FROM holdfast.batch WHERE batch_no = %s FOR UPDATE", [older.batch_no])
         assert route(dsn) == Routed(batches=1, lanes=0)
-    with operator_store(dsn) as store:
+    with Endpoints.connect(dsn) as store:
         store.add_endpoint(SETTINGS, from_beginning=True, reason="test")
         db.execute("DELETE FROM holdfast.lane")
         route(dsn)
@@ -177,13 +177,13 @@ def test_endpoint_that_was_added_without_all_of_its_lanes_says_how_to_make_them(
     decisions.write("m_1")
     db.execute("REVOKE INSERT ON holdfast.lane FROM holdfast_operator")
     with (
-        operator_store(dsn) as store,
+        Endpoints.connect(dsn) as store,
         pytest.raises(
             CommandError, match=r"was added, but.*Nothing is lost: run `holdfast endpoint"
         ),
     ):
         store.add_endpoint(SETTINGS, from_beginning=True, reason="test")
     db.execute("GRANT INSERT ON holdfast.lane TO holdfast_operator")
-    with operator_store(dsn) as store:
+    with Endpoints.connect(dsn) as store:
         assert store.backfill("payouts") == 1
     assert lanes(db)["m_1"][:2] == (0, 1)

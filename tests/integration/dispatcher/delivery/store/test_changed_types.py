@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from dispatcher.delivery.store.postgres import PostgresStore
-from dispatcher.operators.streams.operator import operator_store
+from dispatcher.operators.endpoints.store import Endpoints
 from sink.contract.exits import CommandError
 from tests.support.dispatch.delivery import attempts, lanes, stored
 from tests.support.dispatch.dispatching import add_endpoint, drain
@@ -29,7 +29,7 @@ WAITS = """
 
 def change(dsn: str, *types: str, state: str = "active") -> None:
     """Pause, change the types, go on."""
-    with operator_store(dsn) as store:
+    with Endpoints.connect(dsn) as store:
         store.set_endpoint_state("payouts", "paused", "test")
         store.set_endpoint("payouts", lambda row: {**row, "types": [*types]}, "test")
         store.set_endpoint_state("payouts", state, "test")
@@ -44,7 +44,7 @@ def alternate(decisions: Decisions, subject: str, pairs: int) -> None:
 
 def test_active_endpoint_keeps_its_types(dsn: str, db: psycopg.Connection) -> None:
     add_endpoint(db, "http://127.0.0.1:9/", types=[BLOCK])
-    with operator_store(dsn) as store, pytest.raises(CommandError, match="pause payouts"):
+    with Endpoints.connect(dsn) as store, pytest.raises(CommandError, match="pause payouts"):
         store.set_endpoint("payouts", lambda row: {**row, "types": []}, "test")
     assert db.execute("SELECT types FROM holdfast.endpoint").fetchone() == ([BLOCK],)
 
@@ -130,7 +130,7 @@ def test_endpoint_from_the_beginning_begins_where_retention_has_left_something(
     db.execute("UPDATE holdfast.batch SET routed_at = now()")
     db.execute("DELETE FROM holdfast.entry WHERE sequence < 4")
     add_endpoint(db, receiver.url)
-    with operator_store(dsn) as store:
+    with Endpoints.connect(dsn) as store:
         assert store.backfill("payouts") == 1
     report = drain(dsn)
     assert receiver.sequences("m_1") == [4, 5, 6]
@@ -144,7 +144,7 @@ def test_claim_that_ends_while_the_types_change_keeps_them(
     add_endpoint(db, "http://127.0.0.1:9/", types=[BLOCK])
     alternate(decisions, "m_1", 1)
     asyncio.run(stored(dsn, _route))
-    with operator_store(dsn) as store, ThreadPoolExecutor() as threads:
+    with Endpoints.connect(dsn) as store, ThreadPoolExecutor() as threads:
         store.set_endpoint_state("payouts", "paused", "test")
         with psycopg.connect(dsn) as claim:
             claim.execute(CLAIMED)

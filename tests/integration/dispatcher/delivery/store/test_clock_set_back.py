@@ -6,7 +6,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from dispatcher.operators.streams.operator import operator_store
+from dispatcher.operators.endpoints.store import Endpoints
 from sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch.delivery import lanes, make_due
@@ -125,7 +125,7 @@ def test_check_finds_what_no_lane_came_to_while_the_clock_was_behind(
     behind.write("m_1", "m_2")
     db.execute(ROUTED)
     assert _unreached(dsn) == 2
-    with operator_store(dsn) as store:
+    with Endpoints.connect(dsn) as store:
         assert (store.backfill("payouts"), store.backfill("payouts")) == (2, 0)
     assert _unreached(dsn) == 0
     drain(dsn)

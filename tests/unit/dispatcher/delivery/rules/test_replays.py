@@ -20,7 +20,7 @@ from dispatcher.delivery.rules.replays import (
     paid,
 )
 from dispatcher.delivery.rules.values import Attempt, Entry, Lane
-from dispatcher.operators.replays.counts import drain_seconds
+from dispatcher.operators.replays.rules import drain_seconds
 from dispatcher.outbound.endpoint import Endpoint
 from sink.contract.states import OrderPolicy, Outcome
 

@@ -1,0 +1,145 @@
+"""The confirmation page of a change, and parsing of its form."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeVar
+
+from fastapi import Request
+from fastapi.responses import Response
+
+from dispatcher.api.console.forms.fields import given
+from dispatcher.api.console.frame.pages import page
+from dispatcher.api.requests import TEXT
+from sink.contract.exits import CommandError, ExitCode
+from sink.contract.states import AccessRole
+
+if TYPE_CHECKING:
+    from dispatcher.api.console.frame.guard import Login, Posted
+
+REASON_CHARACTERS_MAX = 2000
+PRINTS = re.compile(TEXT)
+
+TYPED_ABOVE = 1000
+"""A change of more rows than this is made only if their number is typed."""
+
+CHOSEN_MAX = 200
+"""Maximum number of rows of a list that are changed at once."""
+
+NUMBER_DIGITS_MAX = 18
+
+Choice = TypeVar("Choice", bound=StrEnum)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A change to be confirmed."""
+
+    title: str
+    action: str
+    """The URL that the form is posted to."""
+
+    button: str
+    back: str
+    says: Sequence[str]
+    """What will happen: sentences with numbers."""
+
+    warns: Sequence[str] = ()
+    kept: Sequence[tuple[str, str]] = ()
+    """Hidden fields."""
+
+    agreed: tuple[str, str] | None = None
+    """Name and text of a box that must be ticked."""
+
+    option: tuple[str, str] | None = None
+    """Name and text of a box that may be ticked."""
+
+    rate: bool = False
+    reason: bool = True
+    danger: bool = False
+    count: int = 0
+    """Must be typed if it is above `TYPED_ABOVE`."""
+
+
+def ask(
+    request: Request,
+    person: "Login",
+    question: Question,
+    rows: Sequence[Sequence[str]] = (),
+    columns: Sequence[str] = (),
+) -> Response:
+    """Return the page of a question. `rows` are the affected rows, one text for each of
+    `columns`.
+    """
+    return page(
+        request,
+        person,
+        "frame/confirm.html",
+        question=question,
+        rows=rows,
+        columns=columns,
+        typed=question.count > TYPED_ABOVE,
+        acts=person.may(AccessRole.OPERATOR),
+    )
+
+
+def reason_of(form: "Posted") -> str:
+    """Return the reason; raises `CommandError` (usage) if it is missing or not printable."""
+    reason = form.get("reason", "").replace("\r\n", "\n").strip()
+    if not reason or len(reason) > REASON_CHARACTERS_MAX or not PRINTS.fullmatch(reason):
+        raise CommandError(
+            f"a change needs a reason of 1 to {REASON_CHARACTERS_MAX} printable characters, for"
+            " the audit trail. Nothing was changed; go back and give one.",
+            ExitCode.USAGE,
+        )
+    return reason
+
+
+def typed(form: "Posted", count: int) -> None:
+    """Raise `CommandError` (usage) if the number of a large change was not typed."""
+    if count > TYPED_ABOVE and form.get("typed", "").strip().replace(",", "") != str(count):
+        raise CommandError(
+            f"this changes {count:,} rows at once, and that number was not typed. Nothing was"
+            " changed; go back and type it.",
+            ExitCode.USAGE,
+        )
+
+
+def numbers_of(texts: Sequence[str]) -> list[int]:
+    """Return the selected ids without duplicates; raises `CommandError` (usage)."""
+    if not texts:
+        raise CommandError(
+            "nothing is selected. Nothing was changed; go back and tick at least one row.",
+            ExitCode.USAGE,
+        )
+    fine = [
+        each
+        for each in texts
+        if each.isascii() and each.isdigit() and len(each) <= NUMBER_DIGITS_MAX and int(each) > 0
+    ]
+    if len(fine) != len(texts) or len(texts) > CHOSEN_MAX:
+        raise CommandError(
+            f"the selection is not 1 to {CHOSEN_MAX} ids. Nothing was changed; go back to the"
+            " list.",
+            ExitCode.USAGE,
+        )
+    return list(dict.fromkeys(map(int, fine)))
+
+
+def one_of(name: str, text: str, choices: type[Choice]) -> Choice | None:
+    """Parse a choice; None if empty; raises `CommandError` (usage) for an unknown one."""
+    if given(text) is None:
+        return None
+    try:
+        return choices(text)
+    except ValueError:
+        raise CommandError(
+            f"{name} must be one of {', '.join(choices)}. Nothing was changed; correct the filter.",
+            ExitCode.USAGE,
+        ) from None
+
+
+def values(choices: type[StrEnum]) -> tuple[str, ...]:
+    """Return the choices."""
+    return tuple(each.value for each in choices)

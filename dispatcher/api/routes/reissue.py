@@ -1,0 +1,109 @@
+"""Reissues: business actions repeated under new keys."""
+
+from collections.abc import Sequence
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Path, Request
+from pydantic import Field
+
+from dispatcher.api.access import Admin, Operator
+from dispatcher.api.requests import Because, Keys, Reason, RequestBody
+from dispatcher.api.responses import ResponseModel
+from dispatcher.api.routes.replays import Replay
+from dispatcher.operators.common.person import lacks_approval
+from dispatcher.operators.common.session import Row
+from dispatcher.operators.reissue.actions import planned_before, write_all, written_before
+from dispatcher.operators.reissue.store import Reissues
+from dispatcher.operators.replays.rules import few_keys_of
+from dispatcher.operators.replays.store import Replays
+from sink.contract.key import Key
+
+router = APIRouter(prefix="/reissues", tags=["reissues"])
+
+PlanId = Annotated[UUID, Path(description="The plan's id: a random UUID chosen by the caller.")]
+
+
+class NewReissue(RequestBody):
+    """Entries to reissue. The plan itself writes nothing."""
+
+    keys: Keys
+    reason: Reason
+
+
+class ReissuedEntry(ResponseModel):
+    """A reissued entry."""
+
+    key: str
+    new_key: str
+    detail: str
+    dead_letters: list[int] = Field(
+        description="Dead letters of the original, which are dismissed."
+    )
+
+
+class ReissuePlan(ResponseModel):
+    """A plan of a reissue."""
+
+    replay: Replay
+    needs_approval: bool = Field(description="Another person, an administrator, has to approve it.")
+
+
+class ReissueAnswer(ResponseModel):
+    """A reissue, and what this request wrote."""
+
+    replay: Replay
+    reissued: list[ReissuedEntry]
+
+
+@router.put("/{replay_id}", summary="Plan to repeat business actions under new keys.")
+def plan_reissue(
+    request: Request, session: Operator, replay_id: PlanId, given: NewReissue
+) -> ReissuePlan:
+    """Store a plan of what would be repeated. Idempotent: the same request returns the same
+    plan.
+    """
+    wanted = few_keys_of(given.keys)
+    with session.open(Replays) as replays:
+        row = planned_before(replays, replay_id, wanted, given.reason)
+    if row is None:
+        limit = request.app.state.settings.reissue_limit
+        row = _plan(session, replay_id, wanted, given.reason, limit)
+    return ReissuePlan(replay=Replay.model_validate(row), needs_approval=lacks_approval(row))
+
+
+@router.post("/{replay_id}/approve", summary="Approve a reissue that another person planned.")
+def approve_reissue(session: Admin, replay_id: PlanId, given: Because) -> Replay:
+    """Approve as a second person. All tokens and logins of one owner count as one person."""
+    with session.open(Replays) as replays:
+        replays.show(replay_id)
+        replays.approve(replay_id, given.reason)
+    return _shown(session, replay_id)
+
+
+@router.post("/{replay_id}/apply", summary="Repeat the actions of a plan, under new keys.")
+def apply_reissue(
+    request: Request, session: Operator, replay_id: PlanId, given: Because
+) -> ReissueAnswer:
+    """Write what is not written yet. Nothing is written twice."""
+    del given  # Required so that nobody applies a plan by accident; the plan has its own reason.
+    with session.open(Replays) as replays:
+        done_before = written_before(replays, replay_id)
+    done: list[Row] = []
+    if not done_before:
+        with session.open(Reissues) as store:
+            done = write_all(request.app.state.settings.dsn, store, replay_id)
+    return ReissueAnswer.model_validate({"replay": _shown(session, replay_id), "reissued": done})
+
+
+def _plan(session: Operator, id_: UUID, wanted: Sequence[UUID], reason: str, limit: int) -> Row:
+    with session.open(Reissues) as store:
+        looks = [store.preview(Key(key)) for key in wanted]
+        store.plan(looks, reason, limit=limit, id_=id_)
+    with session.open(Replays) as replays:
+        return replays.show(id_)
+
+
+def _shown(session: Operator, id_: UUID) -> Replay:
+    with session.open(Replays) as replays:
+        return Replay.model_validate(replays.show(id_))

@@ -1,0 +1,214 @@
+"""`holdfast check`: prove that the outbox and its deliveries are consistent."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from dispatcher.cli.options import (
+    AsJson,
+    Dsn,
+    ReceiverSchema,
+    SinceSpan,
+    UntilSpan,
+    moment_or_span,
+    receiver_dsn,
+)
+from dispatcher.cli.output import display, print_json, visible
+from dispatcher.operators.check.actions import Watch, compare_receipts, judge_order
+from dispatcher.operators.check.actions import check as run_check
+from dispatcher.operators.check.rules import INVARIANT, MEANING, Checked, Violation
+from dispatcher.operators.check.store import Checks, Range
+from dispatcher.operators.check.views import as_rows, violated
+from dispatcher.operators.config.environment import reference_rule
+from dispatcher.operators.receipts.inbox import inbox_tables
+from dispatcher.operators.receipts.store import Sent, Wanted
+from dispatcher.outbound.endpoint import EndpointRow
+from sink.contract.exits import CommandError, ExitCode
+
+
+def check(
+    since: SinceSpan = "1d",
+    until: UntilSpan = "0s",
+    endpoint: Annotated[
+        str | None, typer.Option("--endpoint", help="Only checks that concern this endpoint.")
+    ] = None,
+    stream: Annotated[
+        str | None,
+        typer.Option("--stream", help="Only batches of this stream, and their entries."),
+    ] = None,
+    receiver: Annotated[
+        str | None,
+        typer.Option(
+            "--receiver",
+            help="Also compare with the endpoint's receiver: the DSN of its inbox, env:VAR that"
+            " holds it, or the URL (http...) that keys are appended to.",
+        ),
+    ] = None,
+    schema: ReceiverSchema = "payouts",
+    limit: Annotated[
+        int,
+        typer.Option(
+            "--limit",
+            min=1,
+            max=10_000,
+            help="Maximum number of rows shown for each violated rule.",
+        ),
+    ] = 20,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """Prove that the outbox and its deliveries are consistent, as far as the database can tell.
+
+    Read-only, in short transactions; safe to run next to live traffic. Exit code 1: a rule is
+    violated; the first rows, their meaning and the remedy are printed. Exit code 3: no batch was
+    written and no attempt made in the time range.
+    """
+    begin, end = moment_or_span("--since", since, _usage), moment_or_span("--until", until, _usage)
+    checked = Checked(limit)
+    with Checks.connect(dsn) as store, Checks.connect(dsn) as beside, _progress() as watch:
+        range_ = store.range(begin, end, endpoint, stream)
+        checked_endpoint = None if receiver is None else _receiver_endpoint(range_)
+        run_check((store, beside), range_, checked, watch)
+    if receiver is not None and checked_endpoint is not None:
+        with Sent.connect(dsn) as side:
+            _compare_receiver(side, range_, checked_endpoint, receiver, schema, checked)
+    if checked.empty and checked.holds:
+        raise CommandError(
+            "no batch was written and no attempt made in this time range; lanes and pending work"
+            " are consistent. Choose another range with --since and --until.",
+            ExitCode.NOTHING_MATCHED,
+        )
+    if as_json:
+        print_json(as_rows(range_, checked))
+    else:
+        _show(range_, checked)
+    if not checked.holds:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _receiver_endpoint(range_: Range) -> str:
+    """Return the one endpoint whose receiver is compared."""
+    names = [str(each["name"]) for each in range_.endpoints]
+    if len(names) != 1:
+        raise _usage("--receiver belongs to one endpoint: name it with --endpoint.")
+    return names[0]
+
+
+def _compare_receiver(
+    side: Sent, range_: Range, endpoint: str, receiver: str, schema: str, checked: Checked
+) -> None:
+    row = side.endpoint(endpoint)
+    wanted = side.wanted(row.endpoint.id, range_.since, range_.until, None, hashed=True)
+    if receiver.startswith(("http://", "https://")):
+        _compare_by_inquiry(side, row, receiver, wanted, checked)
+        return
+    with inbox_tables(receiver_dsn(receiver, _usage), schema) as inbox:
+        compare_receipts(side, inbox, wanted, endpoint, checked)
+        judge_order(inbox, wanted, endpoint, checked)
+
+
+def _compare_by_inquiry(
+    side: Sent, row: EndpointRow, url: str, wanted: Wanted, checked: Checked
+) -> None:
+    # Imported here because they load an HTTP client, which most runs of this module do not need.
+    from dispatcher.operators.receipts.key_inquiry import Inquirer  # noqa: PLC0415 - see above
+    from dispatcher.outbound.inquiry_answer import InquiryError  # noqa: PLC0415 - see above
+    from dispatcher.outbound.secrets import read_material  # noqa: PLC0415 - see above
+
+    material = read_material(row, reference_rule())
+    if material.fault:
+        raise CommandError(
+            f"the receiver cannot be queried: {material.fault}. Nothing was changed; an inquiry is"
+            " signed like a delivery, so run this where the endpoint's secrets are."
+        )
+    try:
+        with Inquirer(url, row, material) as receiver:
+            compare_receipts(side, receiver, wanted, row.endpoint.name, checked)
+    except InquiryError as error:
+        raise CommandError(
+            f"the receiver cannot be queried: {error}. The check is incomplete; nothing was changed"
+            " on either side. Correct --receiver, or omit it."
+        ) from None
+
+
+@contextmanager
+def _progress() -> Iterator[Watch]:
+    """Show progress bars for batches and subjects on a terminal."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _what, _done, _total: None
+        return
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(
+        TextColumn("{task.description}"), *columns, console=console, transient=True
+    ) as bar:
+        tasks = {what: bar.add_task(what, total=None) for what in ("batches", "subjects")}
+
+        def watch(what: str, done: int, total: int) -> None:
+            bar.update(tasks[what], completed=done, total=total)
+
+        yield watch
+
+
+def _usage(message: str) -> CommandError:
+    return CommandError(f"{message} Nothing was checked.", ExitCode.USAGE)
+
+
+_TOTALS = ("batches", "entries", "deliveries", "attempts", "lanes", "dead_letters")
+
+_NOTES = {
+    "unknown_outcomes": "receivers may have seen as many duplicates (I10)",
+    "lanes_due": "due now",
+    "leases_run_out": "a running dispatcher records them as unknown",
+    "batches_unrouted": "a running dispatcher routes them",
+}
+
+
+def _show(range_: Range, checked: Checked) -> None:
+    about = "".join(
+        f", {name} {visible(value)}"
+        for name, value in (("endpoint", range_.endpoint), ("stream", range_.stream))
+        if value is not None
+    )
+    typer.echo(f"{display(range_.since)} to {display(range_.until)}{about}")
+    if max(range_.entries_since, range_.attempts_since) > range_.since:
+        typer.echo(
+            "  older partitions are dropped: entries are kept since"
+            f" {display(range_.entries_since)}, attempts since {display(range_.attempts_since)}"
+        )
+    totals = [name for name in _TOTALS if name in checked.counted]
+    typer.echo(f"  checked {', '.join(_counted(checked, name) for name in totals)}")
+    for name, what in _NOTES.items():
+        if checked.counted[name]:
+            since = f", since {display(checked.oldest[name])}" if name in checked.oldest else ""
+            typer.echo(f"  {_counted(checked, name)}{since}: {what}")
+    for name in (each for each in checked.counted if each.startswith("receiver_")):
+        typer.echo(f"  {_counted(checked, name)}")
+    for rule in violated(checked):
+        count = checked.violated[rule]
+        typer.echo(f"\n{INVARIANT[rule]} {rule.value} {count}: {MEANING[rule]}")
+        for each in checked.kept[rule]:
+            typer.echo(_violation_line(each))
+    if any(checked.violated[rule] > checked.limit for rule in checked.violated):
+        typer.echo(f"\nlimited to {checked.limit} of each rule; more with --limit")
+    if checked.holds:
+        typer.echo("every rule holds")
+
+
+def _counted(checked: Checked, name: str) -> str:
+    return f"{checked.counted[name]:,} {name.replace('_', ' ')}"
+
+
+def _violation_line(violation: Violation) -> str:
+    """Return a violation as one line, unwrapped so that its key can be searched and copied."""
+    words = [violation.key, violation.endpoint]
+    if violation.subject is not None:
+        words.append(f"{violation.subject} {violation.sequence}")
+    if violation.stream is not None:
+        words.append(f"{violation.stream} batch {violation.batch_id}")
+    named = "  ".join(visible(each) for each in words if each)
+    return f"  {named}{': ' if named else ''}{visible(violation.detail)}"

@@ -1,1 +1,0 @@
-"""What the commands share: options, output, confirmation."""

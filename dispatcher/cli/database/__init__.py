@@ -1,1 +1,0 @@
-"""`holdfast database`, `check` and `config`."""

@@ -1,0 +1,211 @@
+"""`holdfast entries`: the decisions in the outbox and their delivery state."""
+
+import json
+import time
+from typing import IO, Annotated
+
+import typer
+
+from dispatcher.cli.options import (
+    NUMBER_MAX,
+    AsJson,
+    BeforeCursor,
+    Dsn,
+    KeyArgument,
+    Limit,
+    OfStream,
+    OfSubject,
+    key_of,
+    moment_of,
+    query_id_of,
+)
+from dispatcher.cli.output import (
+    counted,
+    display,
+    json_default,
+    open_output,
+    print_facts,
+    print_json,
+    print_rows,
+    visible,
+)
+from dispatcher.operators.common.session import Row
+from dispatcher.operators.entries.rules import Stage
+from dispatcher.operators.entries.store import SCAN_MAX, Entries, Place, Tail, Wanted
+from sink.contract.exits import CommandError, ExitCode
+
+app = typer.Typer(help="Entries: list the newest, show one, follow new ones.", no_args_is_help=True)
+
+_LIST = ("key", "subject", "sequence", "type", "occurred_at", "created_at", "stream", "batch_id")
+
+_FACTS = ("subject", "sequence", "type", "occurred_at", "created_at", "priority", "traceparent")
+
+_BATCH = ("stream", "batch_id", "query_id", "routed_at")
+
+_DELIVERY = ("endpoint", "state", "detail", "attempts", "last_outcome")
+
+
+@app.command("list")
+def list_(
+    subject: OfSubject = None,
+    stream: OfStream = None,
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            "--batch", min=0, max=NUMBER_MAX, help="Only entries of this batch of --stream."
+        ),
+    ] = None,
+    query_id: Annotated[
+        str | None,
+        typer.Option(
+            "--query-id", help="The query id of --batch's checkpoint. Default: the adopted one."
+        ),
+    ] = None,
+    type_: Annotated[str | None, typer.Option("--type", help="Only entries of this type.")] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", help="Only entries written at or after this time (RFC 3339)."),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option("--until", help="Only entries written before this time (RFC 3339)."),
+    ] = None,
+    limit: Limit = 50,
+    before: BeforeCursor = None,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """List entries, the newest first, without their bodies. Exit code 3: none match."""
+    if batch is not None and stream is None:
+        raise CommandError("--batch needs --stream. Nothing was changed.", ExitCode.USAGE)
+    if query_id is not None and batch is None:
+        raise CommandError("--query-id needs --batch. Nothing was changed.", ExitCode.USAGE)
+    wanted = Wanted(
+        subject=subject,
+        type=type_,
+        stream=stream,
+        batch_id=batch,
+        query_id=query_id_of(query_id),
+        since=moment_of("--since", since),
+        until=moment_of("--until", until),
+    )
+    place = None if before is None else Place.of(before)
+    with Entries.connect(dsn) as store:
+        rows, older = store.newest(wanted, limit=limit, before=place)
+    if not rows and older is None:
+        raise CommandError(
+            "no entry matches. Nothing was changed; types and subjects are compared exactly, and"
+            " rows that were set aside are in `holdfast quarantine list`.",
+            ExitCode.NOTHING_MATCHED,
+        )
+    if as_json:
+        print_json({"entries": rows, "next_before": None if older is None else str(older)})
+        return
+    if rows:
+        print_rows([{**row, "subject": visible(row["subject"])} for row in rows], _LIST, "Entries")
+    if older is not None:
+        if len(rows) < limit:
+            typer.echo(f"{SCAN_MAX} entries were scanned for this page")
+        typer.echo(f"older rows: --before {older}")
+
+
+@app.command()
+def show(
+    key: KeyArgument,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show an entry: its body, its batch, and its delivery state at each endpoint."""
+    wanted = key_of(key)
+    with Entries.connect(dsn) as store:
+        found = store.entry(wanted)
+    if as_json:
+        print_json(found)
+    else:
+        _show(found)
+
+
+def _show(found: Row) -> None:
+    typer.echo(f"entry {found['key']}")
+    print_facts({name: found[name] for name in _FACTS}, 11)
+    print_facts({name: found["batch"][name] for name in _BATCH}, 11)
+    typer.echo(f"body, {counted(len(found['body'].encode()), 'byte')}:\n{visible(found['body'])}")
+    if found["delivery"]:
+        rows = [{**each, "detail": _detail(each)} for each in found["delivery"]]
+        print_rows(rows, _DELIVERY, "Delivery")
+    else:
+        typer.echo("delivery: no endpoint takes it")
+
+
+def _detail(each: Row) -> str:
+    at = display(each["at"])
+    match Stage(each["state"]):
+        case Stage.DELIVERED | Stage.DUE:
+            said = at
+        case Stage.DEAD:
+            said = f"{at}, {each['dead_reason']}: {visible(each['dead_detail'])}"
+        case Stage.PASSED:
+            said = "the lane has passed it; no delivery is recorded"
+        case Stage.UNROUTED:
+            said = "its batch is not routed yet"
+        case Stage.SENDING:
+            said = f"leased until {at}"
+        case Stage.BEHIND if each["behind_sequence"] is None:
+            said = "will not be sent: the endpoint no longer takes its type"
+        case Stage.BEHIND:
+            said = f"waits behind sequence {each['behind_sequence']}"
+        case Stage.STOPPED:
+            said = "its lane waits for a person"
+    return said if each["held_up"] is None else f"{said}; {each['held_up']}"
+
+
+POLL_SECONDS = 0.5
+
+
+@app.command("tail")
+def follow(
+    subject: OfSubject = None,
+    stream: OfStream = None,
+    type_: Annotated[str | None, typer.Option("--type", help="Only entries of this type.")] = None,
+    lines: Annotated[
+        int,
+        typer.Option(
+            "--lines", "-n", min=0, max=1000, help="Number of newest entries to begin with."
+        ),
+    ] = 10,
+    follow_: Annotated[
+        bool,
+        typer.Option(
+            "--follow", "-f", help="Follow: print entries as batches commit, until Ctrl-C."
+        ),
+    ] = False,
+    dsn: Dsn = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per line.")
+    ] = False,
+) -> None:
+    """Print the newest entries without their bodies, one per line, the newest last."""
+    wanted = Wanted(subject=subject, type=type_, stream=stream)
+    with Tail.connect(dsn) as store, open_output(None) as out:
+        _print(store.begin(wanted, lines), out, as_json=as_json)
+        try:
+            while follow_:
+                for rows in store.more():
+                    _print(rows, out, as_json=as_json)
+                time.sleep(POLL_SECONDS)
+        except KeyboardInterrupt:
+            return
+
+
+def _print(rows: list[Row], out: IO[str], *, as_json: bool) -> None:
+    for row in rows:
+        line = json.dumps(row, default=json_default, ensure_ascii=False) if as_json else _line(row)
+        out.write(f"{line}\n")
+    out.flush()
+
+
+def _line(row: Row) -> str:
+    return (
+        f"{display(row['created_at'])}  {row['key']}  {visible(row['type'])}"
+        f"  {visible(row['subject'])} {row['sequence']}  {row['stream']} batch {row['batch_id']}"
+    )

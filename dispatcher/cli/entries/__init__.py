@@ -1,1 +1,0 @@
-"""`holdfast entries`, `attempts`, `trace` and `why`."""

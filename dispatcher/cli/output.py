@@ -1,0 +1,207 @@
+"""What commands print: JSON, tables, text of unknown origin, and export files."""
+
+import json
+import os
+import secrets
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import IO, Any
+
+import typer
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from rich.text import Text
+
+from dispatcher.operators.common.session import Row
+from dispatcher.operators.common.text import visible
+from sink.contract.canonical import rfc3339
+from sink.contract.exits import CommandError, ExitCode
+
+__all__ = [
+    "console",
+    "counted",
+    "display",
+    "export_rows",
+    "json_default",
+    "open_output",
+    "print_facts",
+    "print_json",
+    "print_needs",
+    "print_rows",
+    "shortened",
+    "visible",
+    "whole_file",
+]
+
+PIPE_COLUMNS = 400
+BODY_CHARACTERS_MAX = 2_000
+
+
+def print_json(value: Any) -> None:
+    """Print `value` as indented JSON; times in RFC 3339."""
+    json.dump(value, sys.stdout, indent=2, default=json_default)
+    sys.stdout.write("\n")
+
+
+def json_default(value: Any) -> str:
+    """Return a value that JSON has no type for as text; times in RFC 3339."""
+    return rfc3339(value) if isinstance(value, datetime) else str(value)
+
+
+def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], title: str) -> None:
+    """Print rows as a table; colours only on a terminal."""
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for column in columns:
+        table.add_column(column.replace("_", " "), overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(_cell(row[column])) for column in columns))
+    console().print(table)
+
+
+def print_facts(facts: Mapping[str, Any], width: int) -> None:
+    """Print one indented line for each fact, its name padded to `width`."""
+    for name, value in facts.items():
+        typer.echo(f"  {name.replace('_', ' '):<{width}} {display(value)}")
+
+
+def print_needs(needs: Sequence[Row]) -> None:
+    """Print what needs a person, each with its command."""
+    for need in needs:
+        typer.echo(f"{visible(need['sentence'])}\n    {visible(need['command'])}")
+
+
+def console() -> Console:
+    """Return a console on standard output: no colours when piped or when NO_COLOR is set.
+
+    A pipe gets wide lines, so that no value is wrapped.
+    """
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_COLUMNS
+    plain = True if os.environ.get("NO_COLOR") else None
+    return Console(no_color=plain, highlight=False, width=width)
+
+
+def shortened(text: str, most: int = BODY_CHARACTERS_MAX) -> str:
+    """Return `visible(text)`, cut after `most` characters."""
+    cut = f" ... ({len(text):,} characters; --json shows all)" if len(text) > most else ""
+    return visible(text[:most]) + cut
+
+
+def display(value: Any) -> str:
+    """Return a value as safe text for a terminal; `-` for None."""
+    match value:
+        case None:
+            return "-"
+        case datetime():
+            return rfc3339(value)
+        case _:
+            return visible(str(value))
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun, in the plural unless it is 1.
+
+    >>> counted(1, "entry"), counted(2, "entry"), counted(0, "batch"), counted(3, "replay")
+    ('1 entry', '2 entries', '0 batches', '3 replays')
+    """
+    if count == 1:
+        return f"1 {noun}"
+    if noun.endswith("ry"):
+        return f"{count} {noun[:-1]}ies"
+    return f"{count} {noun}{'es' if noun.endswith('ch') else 's'}"
+
+
+@contextmanager
+def open_output(output: Path | None) -> Iterator[IO[str]]:
+    """Yield the file, which is written whole or not at all; standard output without one."""
+    try:
+        if output is not None:
+            with whole_file(output) as file:
+                yield file
+        else:
+            yield sys.stdout
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has closed its end, as `head` does. That is not an error.
+        if output is None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        elif not output.is_fifo():
+            raise
+        raise typer.Exit(ExitCode.OK) from None
+
+
+def export_rows(rows: Iterable[Row], count: int, output: Path | None, noun: str) -> None:
+    """Write rows as JSON lines; with a file, show a progress bar and report the `count`."""
+    errors = Console(stderr=True)
+    if output is not None and errors.is_terminal:
+        rows = track(rows, "Exporting", count, console=errors, transient=True)
+    with open_output(output) as file:
+        for row in rows:
+            file.write(json.dumps(row, default=json_default, ensure_ascii=False) + "\n")
+    if output is not None:
+        typer.echo(f"{counted(count, noun)} written to {output}")
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[IO[str]]:
+    """Yield a file that is renamed to `path` when the block succeeds, and removed when it fails.
+
+    Until then it has a hidden name in the same directory, which Spark's file source ignores.
+    Symbolic links are followed. A pipe or a device is written to directly. Raises `CommandError`
+    (usage) where `path` is a directory or its directory does not exist.
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        # Before links are followed: /dev/fd/N resolves to a name that cannot be opened.
+        with path.open("w", encoding="utf-8") as stream:
+            yield stream
+        return
+    path = _destination(path)
+    # The file's own name may already have the maximum length, so it is not part of this one.
+    part = path.with_name(f".{secrets.token_hex(8)}.part")
+    try:
+        with part.open("x", encoding="utf-8") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+        _flush_directory(path.parent)
+    finally:
+        with suppress(FileNotFoundError):
+            part.unlink()
+
+
+def _cell(value: Any) -> str:
+    match value:
+        case None:
+            return "-"
+        case datetime():
+            return rfc3339(value.replace(microsecond=0))
+        case list():
+            return ", ".join(str(item) for item in value) or "-"
+        case _:
+            return str(value)
+
+
+def _destination(path: Path) -> Path:
+    real = path.resolve()
+    if real.is_dir():
+        raise CommandError(
+            f"{path} is a directory. Nothing was written; name a file.", ExitCode.USAGE
+        )
+    if not real.parent.is_dir():
+        raise CommandError(
+            f"the directory of {path} does not exist. Nothing was written; create it first.",
+            ExitCode.USAGE,
+        )
+    return real
+
+
+def _flush_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

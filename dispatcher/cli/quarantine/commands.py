@@ -1,0 +1,388 @@
+"""`holdfast quarantine`: rows that were set aside, and what a person can do about them."""
+
+import re
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, NamedTuple
+from uuid import UUID
+
+import typer
+
+from dispatcher.cli.options import (
+    NUMBER_MAX,
+    AsJson,
+    BeforeId,
+    Dsn,
+    Limit,
+    OfStream,
+    Output,
+    Reason,
+    reason_of,
+)
+from dispatcher.cli.output import (
+    export_rows,
+    print_facts,
+    print_json,
+    print_rows,
+    shortened,
+    visible,
+)
+from dispatcher.cli.quarantine.row_files import check_job_directory, corrected_texts, write_lines
+from dispatcher.operators.common.session import Row
+from dispatcher.operators.quarantine.actions import (
+    WHY,
+    Way,
+    all_resolved,
+    allowed,
+    can_go_back,
+    open_among,
+    planned,
+    proposed,
+    put_entries,
+    resolved_among,
+    resolved_text,
+)
+from dispatcher.operators.quarantine.rules import is_entry, what_helps
+from dispatcher.operators.quarantine.store import Filter, Quarantine
+from sink.contract.exits import CommandError, ExitCode
+from sink.contract.states import QuarantineReason, QuarantineResolution
+
+app = typer.Typer(
+    help="Quarantined rows: list, show, export, requeue, dismiss.", no_args_is_help=True
+)
+
+Ids = Annotated[
+    list[int], typer.Argument(min=1, max=NUMBER_MAX, help="Row ids, as `list` shows them.")
+]
+
+Why = Annotated[
+    QuarantineReason | None, typer.Option("--reason", help="Only rows set aside for this reason.")
+]
+
+Open = Annotated[bool, typer.Option("--open/--all", help="Only unresolved rows, or all.")]
+
+Resolved = Annotated[
+    bool, typer.Option("--resolved", help="Only resolved rows: who, when and why.")
+]
+
+_LIST = ("id", "stream", "batch_id", "reason", "detail", "quarantined_at", "resolution")
+
+_LIST_RESOLVED = (*_LIST[:-1], *WHY)
+
+_FACTS = (
+    *("stream", "query_id", "batch_id", "batch_no", "reason", "detail", "quarantined_at", *WHY),
+)
+
+ADVICE = (
+    "`holdfast quarantine export` writes rows as lines: correct `row` in the file, then put it"
+    " back with `holdfast quarantine requeue ID --row FILE --reason TEXT`"
+)
+"""Advice for a row that was refused again."""
+
+_LINE_BREAKS = re.compile(r"[\r\n]+")
+
+
+class PutBack(NamedTuple):
+    """The result of putting rows back."""
+
+    done: list[Row]
+    refused: list[Row]
+    proposed: list[Row]
+    """Rows that need the approval of a second person; nothing of them was written."""
+
+    before: list[Row]
+    """Rows that were already resolved."""
+
+
+@app.command("list")
+def list_(
+    stream: OfStream = None,
+    reason: Why = None,
+    open_: Open = True,
+    resolved: Resolved = False,
+    limit: Limit = 50,
+    before: BeforeId = None,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """List quarantined rows, the newest first, without their text."""
+    with Quarantine.connect(dsn) as store:
+        rows = store.newest(_filter(stream, reason, open_, resolved), limit=limit, before=before)
+    older = rows[-1]["id"] if len(rows) == limit else None
+    if as_json:
+        print_json({"rows": rows, "next_before": older})
+        return
+    columns = _LIST if open_ and not resolved else _LIST_RESOLVED
+    print_rows([_table_row(row) for row in rows], columns, "Quarantine")
+    if older is not None:
+        typer.echo(f"older ones: --before {older}")
+
+
+@app.command()
+def show(
+    number: Annotated[int, typer.Argument(metavar="ID", min=1, max=NUMBER_MAX)],
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a row with its text, and what can be done about it."""
+    with Quarantine.connect(dsn) as store:
+        [row] = store.take([number])
+    if as_json:
+        print_json(row)
+        return
+    typer.echo(f"row {row['id']}")
+    print_facts({name: row[name] for name in _FACTS}, 17)
+    typer.echo(f"\n{shortened(row['row'])}")
+    if row["resolution"] is None:
+        for each in what_helps(row):
+            typer.echo(f"{each.command}\n    {each.effect}")
+
+
+@app.command()
+def export(
+    stream: OfStream = None,
+    reason: Why = None,
+    open_: Open = True,
+    resolved: Resolved = False,
+    output: Output = None,
+    dsn: Dsn = None,
+) -> None:
+    """Write rows with their text as JSON lines, the oldest first. Exit code 3: none match."""
+    wanted = _filter(stream, reason, open_, resolved)
+    with Quarantine.connect(dsn) as store, store.export(wanted) as (count, rows):
+        if not count:
+            raise CommandError(
+                "no row of the quarantine matches; nothing was written.", ExitCode.NOTHING_MATCHED
+            )
+        export_rows(rows, count, output, "row")
+
+
+@app.command()
+def requeue(
+    ids: Ids,
+    reason: Reason,
+    row: Annotated[
+        Path | None,
+        typer.Option(
+            "--row",
+            exists=True,
+            dir_okay=False,
+            help="A file with the corrected row (JSON), or with corrected lines of `export`.",
+        ),
+    ] = None,
+    into: Annotated[
+        Path | None,
+        typer.Option("--into", help="The job's input directory, for rows that the job refused."),
+    ] = None,
+    suppress_repeats: Annotated[
+        bool,
+        typer.Option(
+            "--suppress-repeats/--keep-repeats",
+            help="Refuse an entry that is older than its subject's newest, or repeats its type.",
+        ),
+    ] = True,
+    proposal: Annotated[
+        str | None,
+        typer.Option("--proposal", help="Write what a second person approved, and nothing else."),
+    ] = None,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put rows back: entries into the outbox, source lines to the job that refused them.
+
+    A corrected row that is a different decision (subject, key, type, time, data, an event's
+    amount), or whose stored row cannot be read, is only proposed: a second person approves it, then
+    --proposal writes it. Corrections of non-canonical numbers, and of what the reason names, need
+    no approval. Idempotent: a row is put back once; one that is refused again stays open. Exit code
+    4: some rows were refused or need approval; 1: all were refused.
+    """
+    why = reason_of(reason)
+    way = Way(suppress_repeats=suppress_repeats, into=str(into.absolute()) if into else None)
+    if proposal is not None and (len(ids) != 1 or row is not None or way != Way()):
+        raise CommandError(
+            "--proposal takes exactly one row and no other option. Nothing was changed.",
+            ExitCode.USAGE,
+        )
+    with Quarantine.connect(dsn) as store:
+        if proposal is None:
+            result = put_back(dsn, store, ids, row, way, why)
+        else:
+            result = put_back_approved(dsn, store, ids[0], store.find_proposal(proposal), why)
+    if as_json:
+        names = {"requeued": result.done, "refused": result.refused, "proposed": result.proposed}
+        said = {**names, "resolved_before": result.before}
+        print_json({**said, "advice": ADVICE} if result.refused else said)
+    else:
+        _print_put_back(result)
+    if result.refused or result.proposed:
+        some = result.done or result.proposed
+        raise typer.Exit(ExitCode.DEGRADED if some else ExitCode.FAILED)
+
+
+def _print_put_back(result: PutBack) -> None:
+    _print_rows("put back", result.done)
+    _print_rows("refused again, still open", result.refused)
+    if result.refused:
+        typer.echo(ADVICE)
+    for each in result.proposed:
+        names = ", ".join(differing["member"] for differing in each["differs"])
+        typer.echo(
+            f"row {each['id']} is proposed: it is a different decision than the stored one"
+            f" ({names}), or the stored one cannot be read. Nothing of it was written. A second"
+            f" person approves it with\n  {each['approve']}\nThen apply it with\n "
+            f" {each['apply']}"
+        )
+    _print_rows(
+        "nothing done", [{"id": e["id"], "detail": resolved_text(e)} for e in result.before]
+    )
+
+
+@app.command()
+def dismiss(ids: Ids, reason: Reason, dsn: Dsn = None, as_json: AsJson = False) -> None:
+    """Dismiss rows that need no action. `list --all` still shows them."""
+    why = reason_of(reason)
+    with Quarantine.connect(dsn) as store:
+        rows, before = open_among(store, ids)
+        done = store.resolve([row["id"] for row in rows], QuarantineResolution.DISMISSED, why)
+    if as_json:
+        print_json({"dismissed": done, "resolved_before": before})
+    else:
+        _print_rows("dismissed", [{"id": each, "detail": why} for each in done])
+        _print_rows("nothing done", [{"id": e["id"], "detail": resolved_text(e)} for e in before])
+
+
+def _filter(
+    stream: str | None, reason: QuarantineReason | None, open_: bool, resolved: bool
+) -> Filter:
+    return Filter(stream, reason, open_ and not resolved, resolved)
+
+
+def _table_row(row: Row) -> Row:
+    why = row["resolution_reason"]
+    return {
+        **row,
+        "detail": visible(row["detail"]),
+        "resolution_reason": visible(why) if why else None,
+    }
+
+
+def _print_rows(heading: str, rows: list[Row]) -> None:
+    for row in rows:
+        typer.echo(f"row {row['id']} {heading}: {visible(row['detail'])}")
+
+
+def put_back(
+    dsn: str | None, store: Quarantine, ids: list[int], file: Path | None, way: Way, reason: str
+) -> PutBack:
+    """Put rows back as stored or as corrected in `file`; propose those that need approval."""
+    rows, before = open_among(store, ids)
+    texts = texts_of(rows, file, lines=way.into is not None)
+    if way.into is not None:
+        check_job_directory(Path(way.into))
+    waiting = proposed(store, rows, texts, reason, way)
+    names = {each["id"] for each in waiting}
+    left = [row for row in rows if row["id"] not in names]
+    done, refused = _written(dsn, store, left, texts, way, reason, before) if left else ([], [])
+    return PutBack(done, refused, waiting, before)
+
+
+def put_back_approved(
+    dsn: str | None, store: Quarantine, number: int, proposal: UUID, reason: str
+) -> PutBack:
+    """Put a row back with the text that a second person approved."""
+    rows, before = open_among(store, [number])
+    text, way = planned(store, proposal, number)
+    done, refused = _written(dsn, store, rows, {number: text}, way, reason, before, proposal)
+    return PutBack(done, refused, [], before)
+
+
+def _written(
+    dsn: str | None,
+    store: Quarantine,
+    rows: list[Row],
+    texts: Mapping[int, str],
+    way: Way,
+    reason: str,
+    before: list[Row],
+    proposal: UUID | None = None,
+) -> tuple[list[Row], list[Row]]:
+    if way.into is not None:
+        mine = {row["id"]: texts[row["id"]] for row in rows}
+        paths = put_lines(store, mine, Path(way.into), reason, before, proposal)
+        return [{"id": each, "detail": f"in {path}"} for each, path in paths.items()], []
+    return put_entries(
+        dsn or "",
+        store,
+        rows,
+        texts,
+        reason,
+        suppress_repeats=way.suppress_repeats,
+        before=before,
+        proposal=proposal,
+    )
+
+
+def texts_of(rows: list[Row], file: Path | None, *, lines: bool) -> dict[int, str]:
+    """Return the text to put back for each row, by its id: the corrected row, else the stored one.
+
+    `lines`: they go to the job, not into the outbox. Raises `CommandError` for a row that cannot go
+    that way.
+    """
+    wrong = [row for row in rows if is_entry(row) == lines]
+    if wrong:
+        raise CommandError(_wrong_way(wrong[0], lines=lines), ExitCode.USAGE)
+    kept = {row["id"]: row["row"] for row in rows}
+    texts = kept if file is None else corrected_texts(file, rows)
+    can_go_back(rows, texts)
+    if lines and file is not None:
+        # A line must not contain line breaks; between JSON tokens, a space is equivalent.
+        return {number: _LINE_BREAKS.sub(" ", text) for number, text in texts.items()}
+    return texts
+
+
+def put_lines(
+    store: Quarantine,
+    texts: Mapping[int, str],
+    directory: Path,
+    reason: str,
+    before: list[Row],
+    proposal: UUID | None = None,
+) -> dict[int, Path]:
+    """Write source lines for the job, one file each, and resolve their rows; return the files by
+    id.
+
+    A text that is a different event than the stored row is written only by an approved `proposal`
+    of exactly that text. A row that was resolved meanwhile is not written, and is added to
+    `before`. Raises `CommandError` if all were.
+    """
+    way = Way(into=str(directory.absolute()))
+    with store.alone(list(texts)) as rows:
+        left = [row for row in rows if row["resolution"] is None]
+        if not left:
+            raise all_resolved(rows)
+        ids = [row["id"] for row in left]
+        with ExitStack() as stack:
+            said = [
+                stack.enter_context(allowed(store, row, texts[row["id"]], way, proposal))
+                for row in left
+            ]
+            paths = write_lines(directory, {number: texts[number] for number in ids})
+            for number, path, each in zip(ids, paths, said, strict=True):
+                detail = {"files": [str(path.absolute())], **each}
+                store.resolve([number], QuarantineResolution.REQUEUED, reason, detail)
+    before += resolved_among(rows)
+    return dict(zip(ids, paths, strict=True))
+
+
+def _wrong_way(row: Row, *, lines: bool) -> str:
+    if lines:
+        return (
+            f"row {row['id']} was refused as an entry ({row['reason']}), so no job reads it."
+            " Nothing was changed; omit --into, and correct the row with --row FILE."
+        )
+    return (
+        f"row {row['id']} was refused before it became an entry ({row['reason']}). Nothing was"
+        " changed; give it back to the job with --into and the directory that the job reads,"
+        " corrected with --row FILE."
+    )

@@ -1,0 +1,343 @@
+"""`holdfast replay`: send entries again by a plan that is reviewed before it is applied."""
+
+import re
+from collections.abc import Sequence
+from typing import Annotated
+from uuid import UUID
+
+import typer
+
+from dispatcher.cli.options import (
+    NUMBER_MAX,
+    AsJson,
+    BeforeTime,
+    Dsn,
+    Limit,
+    OfEndpoint,
+    OfStream,
+    OfSubject,
+    Reason,
+    confirm,
+    moment_of,
+    reason_of,
+    require_terminal,
+)
+from dispatcher.cli.output import counted, print_json, print_rows, visible
+from dispatcher.cli.replays.redeliver import OutsideWindow, Rate, Wait
+from dispatcher.cli.replays.reissue import print_reissued
+from dispatcher.cli.replays.views import (
+    approval_command,
+    exit_code,
+    failures,
+    short,
+    show_list,
+    show_plan,
+    show_progress,
+    watch,
+)
+from dispatcher.operators.common.session import Row
+from dispatcher.operators.reissue.actions import write_all
+from dispatcher.operators.reissue.store import Reissues
+from dispatcher.operators.replays.rules import ReplayFilter, ReplayFilterError, ReplayScope, keys_of
+from dispatcher.operators.replays.store import Replays
+from dispatcher.operators.replays.views import item_row
+from sink.contract.exits import CommandError, ExitCode
+from sink.contract.states import ReplayVerb
+
+EXAMPLES = (
+    "holdfast replay plan --endpoint payouts --state dead --reason 'receiver was repaired'",
+    "holdfast replay plan --stream payouts --since 2026-11-02T06:00:00Z --reason 'database lost'",
+    "holdfast replay plan --stream payouts --batch 120..125 --reason 'asked by payouts'",
+)
+
+OfBatch = Annotated[
+    str | None, typer.Option("--batch", help="Only this batch of --stream, or a range N..M.")
+]
+
+Since = Annotated[
+    str | None,
+    typer.Option("--since", help="Only entries written at or after this time (RFC 3339)."),
+]
+
+Until = Annotated[
+    str | None, typer.Option("--until", help="Only entries written before this time (RFC 3339).")
+]
+
+States = Annotated[
+    list[ReplayScope] | None,
+    typer.Option("--state", help="Only entries in this state at their endpoint; repeatable."),
+]
+
+Types = Annotated[
+    list[str] | None, typer.Option("--type", help="Only entries of this type; repeatable.")
+]
+
+KeyOptions = Annotated[
+    list[str] | None, typer.Option("--key", help="Only the entry with this key; repeatable.")
+]
+
+
+ReplayId = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID", help="As `plan` and `list` show it; the first 8 hex digits are enough."
+    ),
+]
+
+
+_BATCHES = re.compile(r"(\d{1,18})(?:\.\.(\d{1,18}))?", re.ASCII)
+
+
+def filter_of(
+    *,
+    endpoint: str | None,
+    subject: str | None,
+    stream: str | None,
+    batch: str | None,
+    since: str | None,
+    until: str | None,
+    states: Sequence[ReplayScope] | None,
+    types: Sequence[str] | None,
+    keys: Sequence[str] | None,
+) -> ReplayFilter:
+    """Return the filter that the options describe; raises `CommandError` (usage) if it is not
+    valid.
+    """
+    first, last = _batches(batch)
+    wanted = ReplayFilter(
+        endpoint=endpoint,
+        subject=subject,
+        stream=stream,
+        first_batch=first,
+        last_batch=last,
+        since=moment_of("--since", since),
+        until=moment_of("--until", until),
+        states=tuple(dict.fromkeys(states or ())),
+        types=tuple(dict.fromkeys(types or ())),
+        keys=keys_of(keys or ()),
+    )
+    try:
+        wanted.check()
+    except ReplayFilterError as error:
+        examples = "".join(f"\n  {each}" for each in EXAMPLES)
+        raise CommandError(
+            f"{error}. Nothing was planned. Examples:{examples}", ExitCode.USAGE
+        ) from None
+    return wanted
+
+
+def _batches(text: str | None) -> tuple[int | None, int | None]:
+    if text is None:
+        return None, None
+    found = _BATCHES.fullmatch(text)
+    if found is None:
+        raise CommandError(
+            f"--batch {text!r} is neither a batch id nor a range such as 120..125. Nothing was"
+            " planned.",
+            ExitCode.USAGE,
+        )
+    first, last = found.groups()
+    return int(first), int(last or first)
+
+
+app = typer.Typer(
+    help="Replays, under the original keys: plan, show, apply, follow, cancel.",
+    no_args_is_help=True,
+)
+
+
+_ITEMS = ("place", "endpoint", "subject", "sequence", "key", "kind", "outcome", "settled_at")
+
+
+@app.command()
+def plan(
+    reason: Reason,
+    endpoint: OfEndpoint = None,
+    subject: OfSubject = None,
+    stream: OfStream = None,
+    batch: OfBatch = None,
+    since: Since = None,
+    until: Until = None,
+    states: States = None,
+    types: Types = None,
+    keys: KeyOptions = None,
+    rate: Rate = None,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", min=1, help="Maximum number of entries, the oldest first."),
+    ] = None,
+    outside_window: OutsideWindow = False,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find what would be sent again, and store it as a plan. Nothing is sent. Exit code 3: none
+    match.
+
+    Keys and bytes stay the same, so a receiver that honours keys does not act twice.
+    """
+    why = reason_of(reason)
+    wanted = filter_of(
+        endpoint=endpoint,
+        subject=subject,
+        stream=stream,
+        batch=batch,
+        since=since,
+        until=until,
+        states=states,
+        types=types,
+        keys=keys,
+    )
+    with Replays.connect(dsn) as store:
+        row = store.plan(wanted, reason=why, rate=rate, outside_window=outside_window, limit=limit)
+    if as_json:
+        apply_ = f"holdfast replay apply {short(row)}" if row["item_count"] else None
+        print_json({**row, "apply": apply_, "approve": approval_command(row)})
+    else:
+        show_plan(row)
+
+
+@app.command()
+def show(
+    replay: ReplayId,
+    items: Annotated[bool, typer.Option("--items", help="Include its items, in order.")] = False,
+    limit: Limit = 50,
+    after: Annotated[
+        int, typer.Option("--after", min=0, max=NUMBER_MAX, help="Only items after this place.")
+    ] = 0,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a replay as it was planned; with --items, also its items."""
+    with Replays.connect(dsn) as store:
+        id_ = store.find(replay)
+        row = store.show(id_)
+        found = list(store.items(id_, after=after, limit=limit)) if items else []
+    further = found[-1]["place"] if len(found) == limit else None
+    if as_json:
+        listed = {"items": [item_row(each) for each in found], "next_after": further}
+        print_json({**row, **listed} if items else row)
+        return
+    show_plan(row)
+    if items:
+        seen = [{**item_row(each), "subject": visible(each["subject"])} for each in found]
+        print_rows(seen, (*_ITEMS, "detail"), "Items")
+        if further is not None:
+            typer.echo(f"more rows: --after {further}")
+
+
+@app.command()
+def apply(
+    replay: ReplayId,
+    wait: Wait = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="For a reissue: do not ask for confirmation.")
+    ] = False,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """Apply a plan: the dispatchers send it. Refused if the plan is outdated.
+
+    It continues without this command, also across restarts. Idempotent. With --wait, exit code 4:
+    some items failed; 1: it was cancelled.
+    """
+    with Replays.connect(dsn) as store:
+        id_ = store.find(replay)
+        if store.show(id_)["verb"] == ReplayVerb.REISSUE:
+            _reissue(dsn, id_, yes=yes, as_json=as_json)
+            return
+        row = store.apply(id_)
+        if not wait:
+            _print_applying(row, as_json=as_json)
+            return
+        row = watch(store, id_, row["obstacles"])
+    _print_progress(row, as_json=as_json)
+    raise typer.Exit(exit_code(row))
+
+
+@app.command()
+def approve(replay: ReplayId, reason: Reason, dsn: Dsn = None, as_json: AsJson = False) -> None:
+    """Approve, as a second person, a plan that may repeat actions.
+
+    Needed for a reissue above the limit, or a replay planned with --outside-window. Review it first
+    with `show`.
+    """
+    why = reason_of(reason)
+    with Replays.connect(dsn) as store:
+        id_ = store.find(replay)
+        store.approve(id_, why)
+        row = store.show(id_)
+    apply_ = f"holdfast replay apply {id_.hex[:8]}"
+    if as_json:
+        print_json({**row, "apply": apply_})
+    else:
+        typer.echo(f"approved. To repeat the actions:\n  {apply_}")
+
+
+@app.command()
+def status(replay: ReplayId, wait: Wait = False, dsn: Dsn = None, as_json: AsJson = False) -> None:
+    """Show a replay's progress and what holds it up. Exit code 4: some items failed."""
+    with Replays.connect(dsn) as store:
+        id_ = store.find(replay)
+        row = watch(store, id_, store.show(id_)["obstacles"]) if wait else store.status(id_)
+    _print_progress(row, as_json=as_json)
+    raise typer.Exit(exit_code(row) if wait else failures(row))
+
+
+@app.command()
+def cancel(replay: ReplayId, reason: Reason, dsn: Dsn = None, as_json: AsJson = False) -> None:
+    """Cancel a replay: nothing more is sent. Requests in flight finish and are recorded."""
+    why = reason_of(reason)
+    with Replays.connect(dsn) as store:
+        row = store.cancel(store.find(replay), why)
+    _print_progress(row, as_json=as_json)
+
+
+@app.command("list")
+def list_(
+    limit: Limit = 50,
+    before: BeforeTime = None,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """List replays, the newest first."""
+    moment = moment_of("--before", before)
+    with Replays.connect(dsn) as store:
+        rows = list(store.list(limit=limit, before=moment))
+    older = rows[-1]["created_at"] if len(rows) == limit else None
+    if as_json:
+        print_json({"replays": rows, "next_before": older})
+        return
+    show_list(rows)
+    if older is not None:
+        typer.echo(f"older ones: --before {older.isoformat()}")
+
+
+def _reissue(dsn: str | None, id_: UUID, *, yes: bool, as_json: bool) -> None:
+    require_terminal(yes=yes)
+    with Reissues.connect(dsn) as store:
+        count = len(store.left(id_))
+        confirm(f"Repeat {counted(count, 'business action')} under new keys?", yes=yes)
+        done = write_all(dsn, store, id_)
+    if as_json:
+        print_json({"replay": id_, "reissued": done})
+    else:
+        print_reissued(done)
+
+
+def _print_applying(row: Row, *, as_json: bool) -> None:
+    if as_json:
+        print_json(row)
+        return
+    typer.echo(
+        f"replay {short(row)} is {row['state']}: {counted(row['item_count'], 'item')}, at lower"
+        f" priority than live traffic.\n  holdfast replay status {short(row)} --wait"
+    )
+    for obstacle in row["obstacles"]:
+        typer.echo(f"note: {obstacle}")
+
+
+def _print_progress(row: Row, *, as_json: bool) -> None:
+    if as_json:
+        print_json(row)
+    else:
+        show_progress(row)

@@ -1,1 +1,0 @@
-"""`holdfast subjects`, `suppressed` and `receipts`."""

@@ -1,0 +1,35 @@
+"""What lists and comparisons share: all time, spans of time, and the cursor of the next page."""
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from sink.contract.exits import CommandError, ExitCode
+
+ALWAYS = (datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC))
+"""Before and after every moment that is stored."""
+
+Moment = datetime | timedelta
+"""A time, or how long before now."""
+
+
+def cursor_numbers(form: re.Pattern[str], text: str) -> list[int]:
+    """Return the numbers of a cursor of this form; raises `CommandError` (usage) for another."""
+    found = form.fullmatch(text)
+    if found is None:
+        raise bad_cursor(text)
+    return [int(each) for each in found.groups()]
+
+
+def bad_cursor(text: str) -> CommandError:
+    """Return the error for a text that is not the cursor of a page."""
+    return CommandError(
+        f"--before {text!r} is not the cursor of a page. Nothing was changed; take `next_before` of"
+        " its --json, or its last line.",
+        ExitCode.USAGE,
+    )
+
+
+def moment_parameters(name: str, moment: Moment) -> dict[str, Moment | None]:
+    """Return the parameters of `common/receipts_range`: a time, or a span before now."""
+    span = moment if isinstance(moment, timedelta) else None
+    return {name: None if span is not None else moment, f"{name}_span": span}

@@ -1,0 +1,350 @@
+"""What needs a person, each with the command to begin with; and counts by minute. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from dispatcher.operators.common.text import span
+from dispatcher.operators.why.lock_holders import holders
+from dispatcher.shared.states import BARRED
+from sink.contract.states import Outcome
+
+SNAPSHOT_SECONDS = 300.0
+"""A snapshot or open transaction older than this needs a person."""
+
+BREAKER_SECONDS = 600.0
+"""A breaker open for longer needs a person: a restart of a receiver takes less."""
+
+ROUTING_SECONDS = 120.0
+"""A batch that waits longer for routing needs a person, although a dispatcher is alive."""
+
+CLOCK_SECONDS = 60.0
+"""A database clock further behind stored times than this needs a person."""
+
+DAYS_AHEAD_MIN = 2
+"""Same limit as `holdfast db doctor`."""
+
+NAMED_MAX = 5
+"""Maximum number of names in a sentence; the others are counted."""
+
+
+class NeedKind(StrEnum):
+    """The kinds of needs, a stable vocabulary for programs. The most urgent comes first."""
+
+    NO_DISPATCHER = "no_dispatcher"
+    NOT_ROUTED = "not_routed"
+    NOT_CLAIMED = "not_claimed"
+    CLOCK_BEHIND = "clock_behind"
+    SCHEMA = "schema"
+    PARTITIONS = "partitions"
+    STOPPED_LANES = "stopped_lanes"
+    DEAD_LETTERS = "dead_letters"
+    SILENCED_SUBJECTS = "silenced_subjects"
+    STALE_ANSWERS = "stale_answers"
+    ADDRESSES_REFUSED = "addresses_refused"
+    DISABLED_ENDPOINTS = "disabled_endpoints"
+    BREAKERS_OPEN = "breakers_open"
+    DIVERGED_REPLAYS = "diverged_replays"
+    QUARANTINE = "quarantine"
+    REPLAYS_WAITING = "replays_waiting"
+    PROPOSALS_WAITING = "proposals_waiting"
+    OLD_SNAPSHOT = "old_snapshot"
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One thing that does not resolve by itself."""
+
+    kind: NeedKind
+    count: int
+    sentence: str
+    command: str
+
+    def row(self) -> dict[str, Any]:
+        """Return it as JSON can hold it: `kind`, `count`, `sentence`, `command`."""
+        return {**asdict(self), "kind": self.kind.value}
+
+
+def overview_needs(found: Mapping[str, Any]) -> list[Need]:
+    """Return what needs a person, the most urgent first.
+
+    `found` has the columns of `overview/counts.sql`, `endpoints` (rows of `endpoints.sql`), `stale`
+    (the endpoint of each decision that it answered `stale` without an explanation) with
+    `stale_complete`, `days_ahead` (the minimum over entry, attempt and suppressed) and `snapshots`
+    (rows of `database/snapshots.sql`).
+    """
+    made = [*_delivery(found), *_clock(found), *_people(found)]
+    made += _partitions(found["days_ahead"])
+    made += _snapshots(found["snapshots"])
+    return _sorted(made)
+
+
+def database_needs(found: Mapping[str, Any]) -> list[Need]:
+    """Return what needs a person in the database; `found` is a result of `Database.report`."""
+    made = [*_partitions(min(each["days_ahead"] for each in found["partitions"]))]
+    made += _snapshots(found["snapshots"])
+    if found["revision"] != found["revision_needed"]:
+        said = (
+            f"the schema has revision {found['revision']}, this version needs"
+            f" {found['revision_needed']}"
+        )
+        made.append(Need(NeedKind.SCHEMA, 1, said, "holdfast db upgrade"))
+    return _sorted(made)
+
+
+def _delivery(found: Mapping[str, Any]) -> Iterator[Need]:
+    endpoints: Sequence[Mapping[str, Any]] = found["endpoints"]
+    due = sum(each["due_lanes"] for each in endpoints if each["state"] == "active")
+    waits = due + found["unrouted_batches"]
+    if waits and not found["dispatchers_alive"]:
+        said = f"no dispatcher is alive, and {_some(due, 'subject is due', 'subjects are due')}"
+        if found["unrouted_batches"]:
+            said += (
+                f", {_some(found['unrouted_batches'], 'batch waits', 'batches wait')} to be routed"
+            )
+        yield Need(NeedKind.NO_DISPATCHER, waits, said, "holdfast dispatch")
+    elif (found["unrouted_seconds"] or 0) > ROUTING_SECONDS:
+        batches = found["unrouted_batches"]
+        said = (
+            f"{_some(batches, 'batch waits', 'batches wait')} to be routed, the oldest for"
+            f" {span(found['unrouted_seconds'])}, although a dispatcher is alive: see its log, and"
+            " what blocks the database"
+        )
+        yield Need(NeedKind.NOT_ROUTED, batches, said, "holdfast database")
+    yield from _not_claimed(found)
+    if stopped := found["stopped_lanes"]:
+        more = "" if found["stopped_complete"] else "at least "
+        said = f"{more}{_some(stopped, 'lane waits', 'lanes wait')} behind a dead letter"
+        command = "holdfast subjects list --held stopped"
+        yield Need(NeedKind.STOPPED_LANES, stopped, said, command)
+    if dead := found["dead_letters"]:
+        said = f"{_some(dead, 'dead letter is', 'dead letters are')} open"
+        yield Need(NeedKind.DEAD_LETTERS, dead, said, "holdfast dead list")
+    yield from _stale(found)
+    yield from _endpoints(endpoints)
+
+
+def _endpoints(endpoints: Sequence[Mapping[str, Any]]) -> Iterator[Need]:
+    disabled = [each["name"] for each in endpoints if each["state"] == "disabled"]
+    if disabled:
+        said = (
+            f"{_some(len(disabled), 'endpoint is', 'endpoints are')} disabled: {_names(disabled)}"
+        )
+        command = f"holdfast endpoint show {disabled[0]}"
+        yield Need(NeedKind.DISABLED_ENDPOINTS, len(disabled), said, command)
+    stopped_at = [each for each in endpoints if each["state"] == "active" and _open(each)]
+    barred = [each["name"] for each in stopped_at if _barred(each)]
+    if barred:
+        said = (
+            f"Holdfast refuses the address of {_some(len(barred), 'endpoint', 'endpoints')}:"
+            f" {_names(barred)}. Nothing is sent there, and everything waits"
+        )
+        command = f"holdfast endpoint test {barred[0]}"
+        yield Need(NeedKind.ADDRESSES_REFUSED, len(barred), said, command)
+    tripped = [
+        each["name"]
+        for each in stopped_at
+        if each["breaker_open_seconds"] > BREAKER_SECONDS and not _barred(each)
+    ]
+    if tripped:
+        said = (
+            f"{_some(len(tripped), 'breaker has', 'breakers have')} been open for more than"
+            f" {span(BREAKER_SECONDS)}: {_names(tripped)}"
+        )
+        command = f"holdfast endpoint show {tripped[0]}"
+        yield Need(NeedKind.BREAKERS_OPEN, len(tripped), said, command)
+
+
+def _open(endpoint: Mapping[str, Any]) -> bool:
+    return endpoint["breaker_open_seconds"] is not None
+
+
+def _barred(endpoint: Mapping[str, Any]) -> bool:
+    return (endpoint["breaker_reason"] or "").startswith(BARRED)
+
+
+def _stale(found: Mapping[str, Any]) -> Iterator[Need]:
+    """Yield unexplained `stale` answers; the need ends 24 h after the last one."""
+    if stale := found["stale"]:
+        count, names = len(stale), sorted(set(stale))
+        more = "" if found["stale_complete"] else "at least "
+        said = (
+            f"{more}{_some(count, 'delivery', 'deliveries')} of the last 24 h did not apply the"
+            f" decision: {_names(names)} answered `stale`, and nothing sent from here"
+            " explains it. The receiver may have been restored, or another sender uses it"
+        )
+        command = f"holdfast receipts --endpoint {names[0]}"
+        yield Need(NeedKind.STALE_ANSWERS, count, said, command)
+
+
+def _not_claimed(found: Mapping[str, Any]) -> Iterator[Need]:
+    names = [each["name"] for each in found["endpoints"] if each["not_claimed"]]
+    if names and found["dispatchers_alive"]:
+        said = (
+            f"entries are due at {_some(len(names), 'endpoint', 'endpoints')} and no dispatcher"
+            f" claims them: {_names(names)}. A dispatcher that cannot use a secret, a certificate"
+            " or the URL logs `endpoint.waiting` with the reason"
+        )
+        yield Need(NeedKind.NOT_CLAIMED, len(names), said, "holdfast config check")
+
+
+def _clock(found: Mapping[str, Any]) -> Iterator[Need]:
+    behind = found["clock_behind_seconds"] or 0
+    if behind > CLOCK_SECONDS:
+        said = (
+            f"the database's clock is {span(behind)} behind stored times: it was set back. Entries"
+            " due or leased by the old clock wait until then; nothing is lost"
+        )
+        yield Need(NeedKind.CLOCK_BEHIND, 1, said, "holdfast database")
+
+
+def _people(found: Mapping[str, Any]) -> Iterator[Need]:
+    if diverged := found["diverged_replays"]:
+        said = (
+            f"{_some(diverged, 'replay of a batch', 'replays of batches')} diverged from the"
+            f" ledger: {_names(found['diverged_streams'])}"
+        )
+        command = f"holdfast stream show {found['diverged_streams'][0]}"
+        yield Need(NeedKind.DIVERGED_REPLAYS, diverged, said, command)
+    if silenced := found["silenced"]:
+        said = (
+            f"{_some(silenced, 'subject is', 'subjects are')} silenced by a decision dated more"
+            " than a day ahead: each later decision of its stream counts as overtaken until then"
+        )
+        command = "holdfast subjects list --silenced"
+        yield Need(NeedKind.SILENCED_SUBJECTS, silenced, said, command)
+    if rows := found["quarantined"]:
+        said = f"{_some(rows, 'quarantined row is', 'quarantined rows are')} open"
+        yield Need(NeedKind.QUARANTINE, rows, said, "holdfast quarantine list")
+    if waiting := found["replays_waiting"]:
+        said = f"{_some(len(waiting), 'reissue waits', 'reissues wait')} for a second person"
+        command = f"holdfast replay approve {str(waiting[0])[:8]} --reason TEXT"
+        yield Need(NeedKind.REPLAYS_WAITING, len(waiting), said, command)
+    yield from _proposals(found["proposals_planned"], found["proposals_approved"])
+
+
+def _proposals(planned: int, approved: int) -> Iterator[Need]:
+    said = []
+    if planned:
+        said.append(f"{_some(planned, 'proposal waits', 'proposals wait')} for a second person")
+    if approved:
+        said.append(f"{_some(approved, 'proposal is', 'proposals are')} approved and not applied")
+    if said:
+        command = "holdfast proposal list"
+        yield Need(NeedKind.PROPOSALS_WAITING, planned + approved, ", ".join(said), command)
+
+
+def _partitions(days_ahead: int) -> Iterator[Need]:
+    if days_ahead < DAYS_AHEAD_MIN:
+        said = (
+            "there is no partition for today: nothing can be written"
+            if days_ahead < 0
+            else f"partitions are there for {_some(days_ahead, 'day', 'days')} after today only"
+        )
+        yield Need(NeedKind.PARTITIONS, 1, said, "holdfast db upgrade")
+
+
+def _snapshots(snapshots: Sequence[Mapping[str, Any]]) -> Iterator[Need]:
+    old = [each for each in snapshots if each["age_seconds"] > SNAPSHOT_SECONDS]
+    if not old:
+        return
+    first = old[0]
+    what = (
+        f"the prepared transaction {first['application']!r}"
+        if first["kind"] == "prepared"
+        else f"pid {first['pid']} ({first['application'] or 'unnamed'}, {first['state']})"
+    )
+    said = (
+        f"{what} has held a snapshot for {span(first['age_seconds'])}: VACUUM removes no rows that"
+        " died since then"
+    )
+    yield Need(NeedKind.OLD_SNAPSHOT, len(old), said, _ending(first))
+
+
+def _ending(snapshot: Mapping[str, Any]) -> str:
+    if snapshot["kind"] == "prepared":
+        return "psql \"$HOLDFAST_DSN\" -c 'SELECT gid, prepared FROM pg_prepared_xacts'"
+    (holder,) = holders(
+        [
+            {
+                "pid": snapshot["pid"],
+                "application_name": snapshot["application"],
+                "state": snapshot["state"],
+                "transaction_seconds": snapshot["age_seconds"],
+                "query": snapshot["query"],
+            }
+        ]
+    )
+    return holder.command
+
+
+def _sorted(made: list[Need]) -> list[Need]:
+    order = list(NeedKind)
+    return sorted(made, key=lambda need: order.index(need.kind))
+
+
+def _some(count: int, one: str, many: str) -> str:
+    return f"{count:,} {one if count == 1 else many}"
+
+
+def _names(names: Sequence[str]) -> str:
+    more = len(names) - NAMED_MAX
+    return ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+class Minute(NamedTuple):
+    """Counts of one minute."""
+
+    minute: datetime
+    entries: int
+    attempts: int
+    deliveries: int
+    outcomes: dict[str, int]
+
+
+def series(
+    since: datetime,
+    at: datetime,
+    tried: Iterable[tuple[int, str, int]],
+    written: Iterable[tuple[int, int]],
+) -> tuple[list[Minute], dict[str, Any]]:
+    """Return each minute from `since`, a full minute, to that of `at`, and the sums over all.
+
+    `tried` has (minute since 1970, outcome, attempts), `written` (minute, entries). Counts after
+    `at`, which a clock that was set back leaves behind, are ignored.
+    """
+    first, last = _number(since), _number(at)
+    entries: Counter[int] = Counter()
+    outcomes: dict[int, Counter[str]] = {}
+    for minute, count in written:
+        entries[minute] += count
+    for minute, outcome, count in tried:
+        outcomes.setdefault(minute, Counter())[outcome] += count
+    rows = [
+        _row(number, entries[number], outcomes.get(number, Counter()))
+        for number in range(first, last + 1)
+    ]
+    total = sum((Counter(row.outcomes) for row in rows), Counter[str]())
+    return rows, {
+        "entries": sum(row.entries for row in rows),
+        "attempts": total.total(),
+        "deliveries": total[Outcome.DELIVERED.value],
+        "outcomes": _known(total),
+    }
+
+
+def _number(moment: datetime) -> int:
+    return int(moment.timestamp()) // 60
+
+
+def _row(number: int, entries: int, outcomes: Counter[str]) -> Minute:
+    minute = datetime.fromtimestamp(0, UTC) + timedelta(minutes=number)
+    deliveries = outcomes[Outcome.DELIVERED.value]
+    return Minute(minute, entries, outcomes.total(), deliveries, _known(outcomes))
+
+
+def _known(outcomes: Counter[str]) -> dict[str, int]:
+    return {each.value: outcomes[each.value] for each in Outcome if outcomes[each.value]}

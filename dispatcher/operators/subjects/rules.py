@@ -1,0 +1,103 @@
+"""Subjects: the repaired state of a silenced one, and the range of names with a prefix. Pure."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from dispatcher.shared.text import last_word
+from sink.contract.canonical import rfc3339
+from sink.contract.exits import CommandError, ExitCode
+
+_TYPE = re.compile(r"[a-zA-Z0-9_.]{1,128}", re.ASCII)
+"""The types that the sink accepts."""
+
+
+class State(NamedTuple):
+    """A transition state: the sink compares a stream's next decision about a subject with it."""
+
+    last_type: str
+    last_occurred_at: datetime
+
+    def said(self) -> dict[str, str]:
+        """Return it as JSON values."""
+        return {"last_type": self.last_type, "last_occurred_at": rfc3339(self.last_occurred_at)}
+
+
+@dataclass(frozen=True, slots=True)
+class By:
+    """The new state that a person gives; without any, the stored entries determine it."""
+
+    type: str | None = None
+    time: datetime | None = None
+    nothing: bool = False
+
+
+def repair_commands(subject: Mapping[str, Any]) -> list[str]:
+    """Return a command for each stream in which the subject is silenced."""
+    return [
+        f"holdfast subjects repair --stream {row['stream']} --reason TEXT"
+        f" {last_word(subject['name'])}"
+        for row in subject["transitions"]
+        if row["ahead"]
+    ]
+
+
+def state_after(state: Mapping[str, Any], by: By) -> State | None:
+    """Return the new state for a row of `repair_states.sql`; None removes the state.
+
+    Raises `CommandError` when the state is not ahead of the clock, when `by` contradicts itself or
+    the stored entries, and when `by` is empty although no entry is stored.
+    """
+    if not state["ahead"]:
+        raise CommandError(
+            f"its state in {state['stream']} is of {rfc3339(state['last_occurred_at'])}, which"
+            " silences nothing. Nothing was changed.",
+            ExitCode.NOTHING_MATCHED,
+        )
+    given = by.type is not None or by.time is not None
+    if (given and (by.nothing or by.type is None or by.time is None)) or (
+        by.type is not None and not _TYPE.fullmatch(by.type)
+    ):
+        raise _usage("the new state is a type and a time, or nothing")
+    if by.time is not None and by.time > state["latest"]:
+        raise _usage(f"a time after {rfc3339(state['latest'])} would silence the subject again")
+    stored = None
+    if state["stored_type"] is not None and state["stored_occurred_at"] is not None:
+        stored = State(state["stored_type"], state["stored_occurred_at"])
+    if stored is not None and (given or by.nothing):
+        raise _usage(
+            "its stored entries determine the new state"
+            f" ({stored.last_type} of {rfc3339(stored.last_occurred_at)}), so give none"
+        )
+    if stored is None and not given and not by.nothing:
+        raise CommandError(
+            "no stored entry determines the new state. Nothing was changed; give it with --to-type"
+            " and --to-time (to_type, to_time), or with --to-nothing (to_nothing), after which the"
+            " stream's next decision is written whatever it is."
+        )
+    if stored is not None:
+        return stored
+    return State(by.type, by.time) if by.type is not None and by.time is not None else None
+
+
+def _usage(why: str) -> CommandError:
+    return CommandError(f"{why}. Nothing was changed.", ExitCode.USAGE)
+
+
+_LAST = 0x10FFFF
+_SURROGATES = range(0xD800, 0xE000)
+
+
+def beyond(prefix: str) -> str | None:
+    """Return the first text after all that begin with `prefix`, in byte order; None without one.
+
+    >>> beyond("m_4"), beyond(""), beyond("a\\U0010ffff"), beyond("\\ud7ff") == "\\ue000"
+    ('m_5', None, 'b', True)
+    """
+    rest = prefix.rstrip(chr(_LAST))
+    if not rest:
+        return None
+    code = ord(rest[-1]) + 1
+    return rest[:-1] + chr(_SURROGATES.stop if code in _SURROGATES else code)

@@ -1,0 +1,79 @@
+"""An overtaken decision that is written after all: as which entry, and when not. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dispatcher.operators.reissue.rules import entry_text, parts_of
+from sink.contract.canonical import rfc3339
+from sink.contract.exits import CommandError
+from sink.contract.key import Key
+from sink.contract.states import SuppressedCause
+
+
+def new_key_of(key: Key) -> Key:
+    """Return the key under which a suppressed decision is written, derived from the old one."""
+    return Key.of(parts_of(key, 1))
+
+
+def text_of(found: Mapping[str, Any]) -> str:
+    """Return the entry of a suppressed decision, as JSON text for the sink."""
+    return entry_text({**found, "body": f'{{"data":{found["data"]}}}'}, parts_of(_key(found), 1))
+
+
+def write_command(key: str) -> str:
+    """Return the command that proposes to write a suppressed decision."""
+    return f"holdfast suppressed write --reason TEXT {key}"
+
+
+def state_said(state: Mapping[str, Any] | None) -> dict[str, str] | None:
+    """Return a transition state as in a proposal; `updated_at` reveals every change by the sink."""
+    if state is None:
+        return None
+    times = {name: rfc3339(state[name]) for name in ("last_occurred_at", "updated_at")}
+    return {"stream": state["stream"], "last_type": state["last_type"], **times}
+
+
+def require_writable(found: Mapping[str, Any]) -> None:
+    """Raise `CommandError` when a suppressed decision must not be written in the present state."""
+    key, state = found["key"], found["state"]
+    if found["cause"] != SuppressedCause.OVERTAKEN:
+        raise CommandError(
+            f"{key} repeats the decision before it (cause {found['cause']}): to write it would"
+            " change nothing at any receiver. Nothing was changed."
+        )
+    if found["written_as"] is not None:
+        raise CommandError(
+            f"{key} was written already, as {found['written_as']}. Nothing was changed; see"
+            f" `holdfast entries show {found['written_as']}`. If an approved proposal of it is"
+            " still open, apply it, which records the write: `holdfast proposal list`."
+        )
+    if state is None:
+        return
+    if state["last_occurred_at"] > found["occurred_at"]:
+        raise CommandError(
+            f"the transition state in {state['stream']} is of"
+            f" {rfc3339(state['last_occurred_at'])}, after this decision of"
+            f" {rfc3339(found['occurred_at'])}. Nothing was changed. If the state is ahead of the"
+            " clock, repair the subject first (`holdfast subjects repair`); otherwise a later"
+            " decision was written, and this one is obsolete."
+        )
+    if state["last_type"] == found["type"]:
+        raise CommandError(
+            f"the last decision in {state['stream']} is of type {found['type']} too: to write {key}"
+            " would change nothing at any receiver. Nothing was changed."
+        )
+
+
+def obsolete(found: Mapping[str, Any], seen: Mapping[str, Any]) -> CommandError:
+    """Return the error for a decision after which later ones of its subject were suppressed."""
+    last = seen["newest_later"]
+    return CommandError(
+        f"{found['key']} is not the newest: later decisions of its subject were suppressed too"
+        f" ({seen['later']}), the newest {last['type']} of {last['occurred_at']} ({last['key']},"
+        f" {last['cause']}), which is the subject's current decision. Nothing was changed; to write"
+        " this one all the same, propose it with --despite-later (despite_later)."
+    )
+
+
+def _key(found: Mapping[str, Any]) -> Key:
+    return Key.parse(found["key"])

@@ -1,0 +1,270 @@
+"""The console's lists and pages beside entries: what they show, to whom, and what they do not."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+
+from dispatcher.api.console.routes import audit, batches, dead_letters, quarantine
+from tests.support.console.admin_api import Api
+from tests.support.console.api_world import ANSWERED, DEAD, SET_ASIDE, key_text
+from tests.support.console.console import link_to, logged_in, text_of
+
+SCREENS = {
+    "/batches": "Batches",
+    "/batches?stream=payouts": "Batches",
+    "/batches/show?stream=payouts&batch_id=0": "Batch 0 of payouts",
+    "/batches/diff?stream=payouts&batch_id=0": "Diverged replay",
+    "/quarantine": "Quarantine",
+    "/quarantine/1": "Row 1",
+    "/suppressed": "Suppressed",
+    f"/suppressed/{key_text('j_1', 3)}": key_text("j_1", 3),
+    "/dead": "Dead letters",
+    "/dead/1": "Dead letter 1",
+    "/replays": "Replays",
+    "/replays/new": "Plan a replay",
+    "/endpoints": "Endpoints",
+    "/endpoints/payouts": "payouts",
+    "/dispatchers": "Dispatchers",
+    "/database": "Database",
+    "/audit": "Audit",
+}
+ROW_TEXT = "what was set aside"
+
+
+@pytest.fixture(scope="module")
+def viewer(reading: Api) -> Iterator[httpx.Client]:
+    """A viewer's browser."""
+    with logged_in(reading, "viewer") as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def operator(reading: Api) -> Iterator[httpx.Client]:
+    """An operator's browser."""
+    with logged_in(reading, "operator") as browser:
+        yield browser
+
+
+@pytest.mark.parametrize(("address", "heading"), SCREENS.items(), ids=[*SCREENS])
+def test_screen_is_drawn_for_a_viewer_without_a_form_that_changes(
+    viewer: httpx.Client, address: str, heading: str
+) -> None:
+    page = viewer.get(address)
+    assert page.status_code == 200, text_of(page)
+    assert f"<h1>{heading}</h1>" in page.text
+    assert page.text.count('method="post"') == 1, "logging out is all that a viewer may do"
+    assert "/selected?" not in page.text
+    assert 'type="checkbox"' not in page.text
+
+
+@pytest.mark.parametrize(
+    "address", ["/endpoints/payouts/pause", "/dead/selected?id=1&do=redeliver"]
+)
+def test_question_is_shown_to_a_viewer_without_its_button(
+    viewer: httpx.Client, operator: httpx.Client, address: str
+) -> None:
+    page = viewer.get(address)
+    assert page.status_code == 200, text_of(page)
+    assert "your role is viewer" in text_of(page)
+    assert page.text.count('method="post"') == 1
+    assert operator.get(address).text.count('method="post"') == 2
+
+
+def test_counts_of_a_batch_add_up_and_its_parts_are_linked(viewer: httpx.Client) -> None:
+    page = viewer.get("/batches/show?stream=payouts&batch_id=0")
+    said = text_of(page)
+    assert "5 rows = 2 entries + 0 duplicates + 0 suppressed + 3 quarantined" in said
+    assert "A replay diverged" in said
+    assert "/quarantine?stream=payouts&amp;reason=malformed" in page.text
+
+
+def test_diverged_replay_is_compared_line_by_line_for_an_operator_who_asks(
+    reading: Api, operator: httpx.Client, viewer: httpx.Client
+) -> None:
+    before = len(reading.audited())
+    first = operator.get("/batches/diff?stream=payouts&batch_id=0")
+    assert "<ins>" not in first.text
+    assert len(reading.audited()) == before, "nothing was read"
+    asked = link_to(first, "Show the bodies")
+    assert asked is not None
+    shown = operator.get(asked)
+    assert "2 keys differ" in text_of(shown)
+    assert "j_3" in shown.text[shown.text.index("<ins>") :]
+    assert [each[:3] for each in reading.audited()[before:]] == [
+        ("entry.read", "payouts batch 0", "token operator")
+    ]
+    assert viewer.get(asked).status_code == 403
+
+
+def test_row_of_the_quarantine_is_read_by_operators_and_that_is_kept(
+    reading: Api, operator: httpx.Client, viewer: httpx.Client
+) -> None:
+    before = len(reading.audited())
+    assert ROW_TEXT in SET_ASIDE
+    assert ROW_TEXT not in text_of(operator.get("/quarantine/1"))
+    assert ROW_TEXT in text_of(operator.get("/quarantine/1?text=shown"))
+    refused = viewer.get("/quarantine/1?text=shown")
+    assert (refused.status_code, ROW_TEXT in refused.text) == (403, False)
+    assert [each[:2] for each in reading.audited()[before:]] == [
+        ("quarantine.read", "quarantine 1")
+    ]
+
+
+def test_what_a_receiver_answered_is_shown_to_operators_who_ask(
+    operator: httpx.Client, viewer: httpx.Client
+) -> None:
+    for person in (operator, viewer):
+        for address in ("/dead", "/dead/1"):
+            page = person.get(address)
+            assert ANSWERED not in page.text
+            assert "answered 400" in text_of(page)
+    assert ANSWERED in text_of(operator.get("/dead/1?body=shown"))
+    assert viewer.get("/dead/1?body=shown").status_code == 403
+
+
+def test_dead_letter_says_why_what_waits_and_what_can_be_done(operator: httpx.Client) -> None:
+    said = text_of(operator.get("/dead/1?body=shown"))
+    for part in (
+        "needs a person",
+        "It holds its lane: 1 later entry of this subject waits",
+        f"holdfast redeliver {key_text(DEAD)} --endpoint payouts",
+        "the business action is REPEATED",
+        "holdfast dead dismiss 1 --skip",
+        '"exposure_minor": 8500000',
+    ):
+        assert part in said
+
+
+def test_plan_is_shown_with_its_kinds_its_no_ops_and_its_warnings(
+    reading: Api, viewer: httpx.Client
+) -> None:
+    [row] = reading.rows("SELECT id FROM holdfast.replay WHERE filter ? 'endpoint'")
+    page = viewer.get(f"/replays/{row['id'].hex[:8]}")
+    said = text_of(page)
+    for part in ("Nothing was sent yet", "release 1", "hasten 1", "according to signed receipts"):
+        assert part in said
+    assert "live traffic" in said
+    other = text_of(viewer.get(text_link(viewer.get("/replays"), "once more")))
+    assert "entries are in replay" in other
+    assert "5 per second" in other
+
+
+def text_link(page: httpx.Response, words: str) -> str:
+    """Return where the row of a list that says these words leads."""
+    [row] = [each for each in page.text.split("<tr data-row>") if words in each]
+    return row.split('href="')[1].split('"')[0]
+
+
+def test_endpoint_names_its_secrets_and_shows_none(viewer: httpx.Client) -> None:
+    said = text_of(viewer.get("/endpoints/payouts"))
+    assert "env:HOLDFAST_SECRET_TEST" in said
+    assert "whsec_" not in said
+    listed = text_of(viewer.get("/endpoints"))
+    assert "paused" in listed
+    assert viewer.get("/endpoints/nowhere").status_code == 404
+
+
+def test_dispatcher_that_died_is_told_from_none(viewer: httpx.Client) -> None:
+    said = text_of(viewer.get("/dispatchers"))
+    assert "no heartbeat" in said
+    assert "No dispatcher is alive" in said
+
+
+def test_query_of_another_session_is_shown_to_operators(
+    reading: Api, operator: httpx.Client, viewer: httpx.Client
+) -> None:
+    with psycopg.connect(reading.dsn) as other:
+        other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        other.execute("SELECT 'a name that is nobodys business'")
+        assert "nobodys business" in text_of(operator.get("/database"))
+        page = viewer.get("/database")
+        assert "nobodys business" not in page.text
+        assert str(other.info.backend_pid) in text_of(page)
+
+
+@pytest.mark.parametrize(
+    ("module", "address"),
+    [
+        (batches, "/batches?stream=test"),
+        (dead_letters, "/dead?which=all"),
+        (quarantine, "/quarantine?which=all&stream=payouts"),
+        (audit, "/audit"),
+    ],
+)
+def test_pages_have_every_row_once(
+    viewer: httpx.Client, monkeypatch: pytest.MonkeyPatch, module: Any, address: str
+) -> None:
+    whole = _places(viewer.get(address))
+    monkeypatch.setattr("dispatcher.api.console.frame.screens.ROWS", 2)
+    monkeypatch.setattr(module, "ROWS", 2)
+    seen: list[str] = []
+    further: str | None = address
+    while further is not None:
+        page = viewer.get(further)
+        seen += _places(page)
+        further = link_to(page, "Older")
+    assert seen == whole
+    assert seen
+
+
+def _places(page: httpx.Response) -> list[str]:
+    assert page.status_code == 200, text_of(page)
+    return [text_of(httpx.Response(200, text=row)) for row in _rows(page.text)]
+
+
+def _rows(text: str) -> list[str]:
+    return [each.split("</tr>")[0] for each in text.split("<tr data-row>")[1:]]
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("/dead?endpoint=nowhere", "there is no endpoint 'nowhere'"),
+        ("/dead?reason=exhausted", "No dead letter matches"),
+        ("/dead?which=resolved", "No dead letter is resolved yet"),
+        ("/quarantine?stream=nowhere", "no stream is called 'nowhere'"),
+        ("/audit?actor=nobody", "No action matches"),
+    ],
+)
+def test_nothing_that_matches_is_said(viewer: httpx.Client, address: str, said: str) -> None:
+    page = viewer.get(address)
+    assert page.status_code == 200
+    assert said in text_of(page)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/dead?reason=boredom",
+        "/dead?which=some",
+        "/dead?before=x",
+        "/dead?endpoint=a&endpoint=b",
+        "/dead/selected?do=dismiss",
+        "/dead/selected?do=dismiss&id=one",
+        "/dead/selected?do=sing&id=1",
+        "/dead/0",
+        "/quarantine?reason=boredom",
+        "/batches?stream=payouts&query_id=x",
+        "/batches/show?stream=payouts&batch_id=-1",
+        "/replays/xyz",
+        "/replays?before=yesterday",
+        "/audit?since=yesterday",
+        "/audit?colour=red",
+    ],
+)
+def test_address_that_cannot_be_read_is_an_error_page(viewer: httpx.Client, address: str) -> None:
+    page = viewer.get(address)
+    assert page.status_code == 422
+    assert page.headers["content-type"].startswith("text/html")
+    assert "Nothing was" in text_of(page)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["/batches?stream=nowhere", "/dead/999", "/quarantine/999", "/replays/00000000"],
+)
+def test_what_is_not_there_is_not_found(viewer: httpx.Client, address: str) -> None:
+    assert viewer.get(address).status_code == 404

@@ -1,0 +1,61 @@
+"""What takes long or asks often must not keep the database from everybody else."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+
+from dispatcher.api import long_reads
+from dispatcher.api.health import KEPT_SECONDS, Readiness
+from dispatcher.operators.common.pool import OperatorPool
+from tests.support.console.admin_api import Api
+from tests.support.waiting import eventually
+
+LOOK = "/check?endpoint=payouts"
+
+
+def test_one_check_runs_at_a_time(reading: Api) -> None:
+    with ThreadPoolExecutor(1) as worker, psycopg.connect(reading.dsn) as holder:
+        holder.execute("LOCK TABLE holdfast.lane IN ACCESS EXCLUSIVE MODE")
+        first = worker.submit(reading.ask, "GET", LOOK, "viewer")
+        waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        eventually(lambda: reading.rows(waiting)[0]["count"])
+        for path in (LOOK, "/receipts?endpoint=payouts"):
+            refused = reading.ask("GET", path, "viewer")
+            assert (refused.status_code, refused.headers["retry-after"]) == (429, "30")
+        holder.rollback()
+        assert first.result().status_code == 200
+    assert reading.ask("GET", LOOK, "viewer").status_code == 200
+
+
+def test_look_that_takes_too_long_is_ended(reading: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(long_reads, "SECONDS_MAX", -1.0)
+    for path in ("/check", "/receipts?endpoint=payouts"):
+        ended = reading.ask("GET", path, "viewer")
+        assert (ended.status_code, "retry-after" in ended.headers) == (503, True)
+    monkeypatch.undo()
+    assert reading.ask("GET", LOOK, "viewer").status_code == 200
+
+
+def test_settings_of_a_check_do_not_stay_with_what_serves_everybody(reading: Api) -> None:
+    assert reading.ask("GET", "/check", "viewer").status_code == 200
+    for _ in range(3):
+        answer = reading.ask("GET", "/quarantine/1?body=true", "operator")
+        assert answer.status_code == 200, "the audit row must be written"
+
+
+def test_another_schema_makes_it_unready_and_is_looked_for_once_a_second(
+    dsn: str, db: psycopg.Connection
+) -> None:
+    now = [0.0]
+    pool = OperatorPool(dsn, 1)
+    pool.open()
+    try:
+        readiness = Readiness(pool, lambda: now[0])
+        assert readiness.faults() == []
+        db.execute("UPDATE holdfast.alembic_version SET version_num = '0001'")
+        assert readiness.faults() == []
+        now[0] += KEPT_SECONDS
+        assert "revision 0001" in readiness.faults()[0]
+    finally:
+        pool.close()

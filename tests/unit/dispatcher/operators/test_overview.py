@@ -1,0 +1,233 @@
+"""What needs a person, each kind once; and counts by minute without gaps."""
+
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dispatcher.operators.overview.rules import (
+    BREAKER_SECONDS,
+    CLOCK_SECONDS,
+    ROUTING_SECONDS,
+    SNAPSHOT_SECONDS,
+    NeedKind,
+    database_needs,
+    overview_needs,
+    series,
+)
+from dispatcher.operators.subjects.rules import beyond
+from dispatcher.shared.states import BARRED
+
+
+def _endpoint(name: str, **facts: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "state": "active",
+        "due_lanes": 0,
+        "breaker_open_seconds": None,
+        "breaker_reason": None,
+        "not_claimed": False,
+        **facts,
+    }
+
+
+QUIET: dict[str, Any] = {
+    "endpoints": [_endpoint("payouts")],
+    "unrouted_batches": 0,
+    "unrouted_seconds": None,
+    "clock_behind_seconds": -5.0,
+    "dispatchers_alive": 1,
+    "dead_letters": 0,
+    "stopped_lanes": 0,
+    "stopped_complete": True,
+    "stale": [],
+    "stale_complete": True,
+    "quarantined": 0,
+    "silenced": 0,
+    "diverged_replays": 0,
+    "diverged_streams": [],
+    "replays_waiting": [],
+    "proposals_planned": 0,
+    "proposals_approved": 0,
+    "days_ahead": 7,
+    "snapshots": [],
+}
+SESSION = {
+    "kind": "session",
+    "pid": 41,
+    "application": "psql",
+    "state": "idle in transaction",
+    "age_seconds": SNAPSHOT_SECONDS + 1,
+    "query": "SELECT 1",
+}
+PREPARED = {**SESSION, "kind": "prepared", "pid": None, "application": "gid-7"}
+
+
+def _one(**facts: Any) -> dict[str, Any]:
+    [need] = overview_needs({**QUIET, **facts})
+    return need.row()
+
+
+def test_clock_that_is_behind_what_is_stored_is_named() -> None:
+    assert overview_needs({**QUIET, "clock_behind_seconds": CLOCK_SECONDS}) == []
+    assert overview_needs({**QUIET, "clock_behind_seconds": None}) == []
+    need = _one(clock_behind_seconds=3600.0)
+    assert (need["kind"], need["command"]) == ("clock_behind", "holdfast database")
+    assert "1 h behind" in need["sentence"]
+
+
+def test_nothing_needs_anybody_where_all_is_well() -> None:
+    assert overview_needs(QUIET) == []
+    nearly = _endpoint("a", breaker_open_seconds=BREAKER_SECONDS, due_lanes=9)
+    young = {**SESSION, "age_seconds": SNAPSHOT_SECONDS}
+    off = _endpoint("b", state="paused", due_lanes=9, breaker_open_seconds=1e9)
+    assert overview_needs({**QUIET, "endpoints": [nearly, off], "snapshots": [young]}) == []
+    assert overview_needs({**QUIET, "dispatchers_alive": 0}) == []
+    just_written = {"unrouted_batches": 1, "unrouted_seconds": ROUTING_SECONDS}
+    assert overview_needs({**QUIET, **just_written}) == []
+
+
+def test_each_kind_is_said_with_its_count_and_command() -> None:
+    nobody = _one(dispatchers_alive=0, unrouted_batches=2, endpoints=[_endpoint("a", due_lanes=1)])
+    assert (nobody["kind"], nobody["count"], nobody["command"]) == (
+        "no_dispatcher",
+        3,
+        "holdfast dispatch",
+    )
+    assert nobody["sentence"] == (
+        "no dispatcher is alive, and 1 subject is due, 2 batches wait to be routed"
+    )
+    unrouted = _one(unrouted_batches=2, unrouted_seconds=ROUTING_SECONDS + 1)
+    assert (unrouted["kind"], unrouted["count"]) == ("not_routed", 2)
+    assert unrouted["sentence"].startswith("2 batches wait to be routed, the oldest for 2 min")
+    idle = _one(endpoints=[_endpoint("a", due_lanes=1, not_claimed=True), _endpoint("b")])
+    assert (idle["kind"], idle["count"], idle["command"]) == (
+        "not_claimed",
+        1,
+        "holdfast config check",
+    )
+    assert "1 endpoint" in idle["sentence"]
+    assert ": a." in idle["sentence"]
+    assert _one(dead_letters=1)["sentence"] == "1 dead letter is open"
+    assert _one(stopped_lanes=1200)["sentence"] == "1,200 lanes wait behind a dead letter"
+    many = _one(stopped_lanes=5, stopped_complete=False)
+    assert many["sentence"] == "at least 5 lanes wait behind a dead letter"
+    silenced = _one(silenced=2)
+    assert (silenced["kind"], silenced["count"], silenced["command"]) == (
+        "silenced_subjects",
+        2,
+        "holdfast subjects list --silenced",
+    )
+    assert _one(quarantined=2)["command"] == "holdfast quarantine list"
+    diverged = _one(diverged_replays=1, diverged_streams=["payouts"])
+    assert diverged["command"] == "holdfast stream show payouts"
+    waiting = _one(replays_waiting=[UUID(int=1)])
+    assert (waiting["kind"], waiting["count"]) == ("replays_waiting", 1)
+    assert waiting["command"].startswith("holdfast replay approve 00000000 ")
+    names = [_endpoint(name, state="disabled") for name in "abcdefg"]
+    disabled = _one(endpoints=names)
+    assert (disabled["count"], disabled["command"]) == (7, "holdfast endpoint show a")
+    assert disabled["sentence"] == "7 endpoints are disabled: a, b, c, d, e and 2 more"
+    tripped = _one(endpoints=[_endpoint("a", breaker_open_seconds=BREAKER_SECONDS + 1)])
+    assert tripped["sentence"] == "1 breaker has been open for more than 10 min: a"
+
+
+def test_address_that_our_guard_refuses_is_said_at_once_and_not_as_a_receiver_that_fails() -> None:
+    facts = {"breaker_open_seconds": BREAKER_SECONDS + 1, "breaker_reason": f"{BARRED}: 10.0.0.1"}
+    found = _one(endpoints=[_endpoint("a", **facts)])
+    assert (found["kind"], found["count"]) == ("addresses_refused", 1)
+    assert found["command"] == "holdfast endpoint test a"
+    assert _one(endpoints=[_endpoint("a", **{**facts, "breaker_open_seconds": 0.1})]) == found
+    over = _endpoint("a", **{**facts, "breaker_open_seconds": None})
+    assert overview_needs({**QUIET, "endpoints": [over]}) == []
+
+
+def test_decisions_that_were_called_stale_without_a_reason_are_counted_by_endpoint() -> None:
+    found = _one(stale=["ledger", "a", "ledger"])
+    assert (found["kind"], found["count"]) == ("stale_answers", 3)
+    assert found["command"] == "holdfast receipts --endpoint a"
+    assert "a, ledger answered" in found["sentence"]
+    assert _one(stale=["a"], stale_complete=False)["sentence"].startswith("at least 1 delivery of")
+
+
+def test_partitions_are_said_before_they_run_out_and_after() -> None:
+    assert "1 day after today only" in _one(days_ahead=1)["sentence"]
+    assert "nothing can be written" in _one(days_ahead=-1)["sentence"]
+
+
+def test_old_snapshots_are_said_with_what_ends_the_oldest() -> None:
+    session = _one(snapshots=[SESSION, PREPARED])
+    assert (session["kind"], session["count"]) == ("old_snapshot", 2)
+    assert "pid 41 (psql, idle in transaction)" in session["sentence"]
+    assert "pg_terminate_backend(41)" in session["command"]
+    prepared = _one(snapshots=[PREPARED])
+    assert "'gid-7'" in prepared["sentence"]
+    assert "pg_prepared_xacts" in prepared["command"]
+
+
+def test_most_urgent_comes_first() -> None:
+    everything = {
+        **QUIET,
+        "endpoints": [_endpoint("a", due_lanes=1), _endpoint("b", state="disabled")],
+        "dispatchers_alive": 0,
+        "dead_letters": 1,
+        "quarantined": 1,
+        "snapshots": [SESSION],
+        "days_ahead": 0,
+    }
+    kinds = [need.kind for need in overview_needs(everything)]
+    assert kinds == sorted(kinds, key=list(NeedKind).index)
+    assert len(kinds) == 6
+
+
+def test_database_needs_its_schema_and_its_days() -> None:
+    found = {
+        "partitions": [{"days_ahead": 7}, {"days_ahead": 1}],
+        "snapshots": [],
+        "revision": "0001",
+        "revision_needed": "0002",
+    }
+    assert [need.kind for need in database_needs(found)] == [NeedKind.SCHEMA, NeedKind.PARTITIONS]
+    assert database_needs({**found, "partitions": [{"days_ahead": 2}], "revision": "0002"}) == []
+
+
+def test_proposals_are_named_until_they_are_applied_or_cancelled() -> None:
+    command = "holdfast proposal list"
+    for planned, approved in ((1, 0), (0, 1), (2, 3)):
+        need = _one(proposals_planned=planned, proposals_approved=approved)
+        assert (need["kind"], need["command"]) == ("proposals_waiting", command)
+        assert need["count"] == planned + approved
+
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+MINUTE = int(NOON.timestamp()) // 60
+
+texts = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+def test_series_has_every_minute_and_its_sums() -> None:
+    tried = [(MINUTE, "failed", 2), (MINUTE + 2, "delivered", 5), (MINUTE + 2, "failed", 1)]
+    written = [(MINUTE + 1, 7), (MINUTE - 1, 100), (MINUTE + 9, 100)]
+    rows, totals = series(NOON, NOON.replace(minute=2, second=59), tried, written)
+    assert [row.minute.minute for row in rows] == [0, 1, 2]
+    assert [row.entries for row in rows] == [0, 7, 0]
+    assert [row.attempts for row in rows] == [2, 0, 6]
+    assert [row.deliveries for row in rows] == [0, 0, 5]
+    assert rows[2].outcomes == {"delivered": 5, "failed": 1}
+    assert totals == {
+        "entries": 7,
+        "attempts": 8,
+        "deliveries": 5,
+        "outcomes": {"delivered": 5, "failed": 3},
+    }
+
+
+@given(texts, texts)
+def test_everything_that_begins_with_a_prefix_is_before_what_is_beyond(
+    prefix: str, text: str
+) -> None:
+    end = beyond(prefix)
+    inside = prefix.encode() <= text.encode() and (end is None or text.encode() < end.encode())
+    assert inside == text.startswith(prefix)
