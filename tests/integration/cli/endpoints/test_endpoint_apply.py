@@ -57,7 +57,7 @@ def test_file_is_planned_applied_and_changes_nothing_a_second_time(
     assert planned.returncode == ExitCode.DEGRADED
     assert "endpoint eu: add, for decisions from now on" in planned.stdout
     assert "  rate per second: 50" in planned.stdout
-    assert "endpoint other: in no file, left alone" in planned.stdout
+    assert "endpoint other: in no file, not changed" in planned.stdout
     assert len(audited(db)) == 1
 
     done = apply(dsn, file, "--json")
