@@ -236,9 +236,9 @@ def test_token_commands_do_what_the_api_does(api: Api) -> None:
     ]
     for code, complaint, *arguments in (
         (1, "already", "add", "night", "--role", "viewer"),
-        (2, "no name for a token", "add", "Night Shift", "--role", "viewer"),
+        (2, "not a valid token name", "add", "Night Shift", "--role", "viewer"),
         (2, "--reason", "add", "other", "--role", "viewer", "--reason", " "),
-        (3, "no living token", "revoke", "nobody"),
+        (3, "no valid token", "revoke", "nobody"),
     ):
         done = holdfast("token", *arguments, dsn=api.dsn)
         assert (done.returncode, complaint in done.stderr) == (code, True), done.stderr

@@ -110,7 +110,7 @@ def test_overview_shows_what_needs_a_person(reading: Api) -> None:
     with logged_in(reading, "viewer") as browser:
         page = browser.get("/")
     said = text_of(page)
-    assert "entry was given up" in said
+    assert "dead letter is open" in said
     assert "holdfast dead list" in said
     assert page.text.count("<svg") >= 4
     assert "there · 2" in said

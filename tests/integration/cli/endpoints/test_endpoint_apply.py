@@ -103,9 +103,8 @@ def test_other_types_need_a_pause_and_nothing_of_the_file_is_applied_before(
     file.write_text(FILE.replace('["payout_hold.block"]', "[]").replace("us.example", "b.example"))
     done = apply(dsn, file)
     assert done.returncode == ExitCode.FAILED
-    assert "first: its types are changed while it is paused: holdfast endpoint pause eu" in (
-        done.stdout
-    )
+    assert "first: its types" in done.stdout
+    assert "holdfast endpoint pause eu" in done.stdout
     assert "1 endpoint cannot be changed yet. Nothing was changed." in done.stderr
     assert shown(dsn, "us")["url"] == "https://us.example/webhooks"
     holdfast("endpoint", "pause", "eu", "--reason", "new types", dsn=dsn)

@@ -241,7 +241,7 @@ def test_row_that_cannot_go_that_way_is_refused_before_anything_happens(
     for arguments, complaint in (
         ((entry, line), "with --into"),
         ((line, entry, "--into", tmp_path), "omit --into"),
-        ((cut, entry), "too long to be kept whole"),
+        ((cut, entry), "too long to be kept in full"),
         ((line, "--into", tmp_path / "nowhere"), "is not a directory"),
     ):
         code, _, error = _requeue(dsn, *arguments)

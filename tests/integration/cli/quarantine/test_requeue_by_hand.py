@@ -208,7 +208,7 @@ def test_text_is_compared_again_where_it_is_written(
         "UPDATE holdfast.proposal SET detail = jsonb_set(detail, '{text}', %s::jsonb)", [forged]
     )
     code, _, error = _requeue(dsn, number, "--proposal", id_)
-    assert (code, "is not what was approved" in error) == (ExitCode.FAILED, True), error
+    assert (code, "SHA-256 differs" in error) == (ExitCode.FAILED, True), error
     assert contents(db)["entry"] == []
 
 

@@ -159,7 +159,7 @@ def test_what_nothing_matches_is_exit_code_3_and_what_makes_no_sense_is_2(dsn: s
     unwanted, unknown = Key.of(row["key"]).text, Key.of(["x"]).text
     for code, complaint, *arguments in (
         (ExitCode.NOTHING_MATCHED, "none ever had", unknown, *WHY, "--yes"),
-        (ExitCode.NOTHING_MATCHED, "no endpoint wants", unwanted, *WHY, "--yes"),
+        (ExitCode.NOTHING_MATCHED, "no endpoint takes", unwanted, *WHY, "--yes"),
         (ExitCode.USAGE, "is not a key", "hf_1", *WHY, "--yes"),
         (ExitCode.USAGE, "reason", unknown),
     ):

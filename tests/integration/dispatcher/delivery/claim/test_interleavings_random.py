@@ -232,7 +232,7 @@ async def _retype(world: World) -> None:
         try:
             operator.set_endpoint("some", lambda row: {**row, "types": types}, "test")
         except CommandError as error:
-            if "under way" not in str(error):
+            if "in flight" not in str(error):
                 raise
         else:
             world.forget_unsettled("some")

@@ -153,7 +153,7 @@ def test_claim_that_ends_while_the_types_change_keeps_them(
             )
             eventually(lambda: db.execute(WAITS).fetchone() == (1,))
             assert not changed.done()
-        with pytest.raises(CommandError, match="of 1 subjects are still under way"):
+        with pytest.raises(CommandError, match="of 1 subjects are still in flight"):
             changed.result()
     assert db.execute("SELECT types FROM holdfast.endpoint").fetchone() == ([BLOCK],)
 
