@@ -16,8 +16,8 @@ from psycopg.rows import DictRow
 from sink.contract.key import Key
 from sink.contract.states import DivergenceSide
 from sink.errors import Divergence, KeyDifference, ReplayDiverged, SinkError
-from sink.rows.array_literals import array_literal
-from sink.transaction import future
+from sink.rows.postgres_text import array_literal
+from sink.transaction import future_dated
 from sink.transaction.content import Content
 from sink.transaction.database import execute, fitting, statement
 
@@ -75,7 +75,7 @@ def compare(
     `limit_then` is the latest time that an entry might be dated then.
     """
     arrived = batch.arrive(connection)
-    entries, places, beyond = future.split(arrived.entries, limit_then)
+    entries, places, beyond = future_dated.split(arrived.entries, limit_then)
     counts: dict[DivergenceSide, int] = {}
     found = execute(
         connection,

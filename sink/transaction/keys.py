@@ -10,9 +10,9 @@ import numpy as np
 import psycopg
 import pyarrow as pa
 
-from sink.rows.array_literals import array_literal
 from sink.rows.copy_binary import HEADER, TRAILER, one_chunk, rows, uuids
 from sink.rows.numbering import Mask
+from sink.rows.postgres_text import array_literal
 from sink.transaction.database import execute, fitting, statement
 
 

@@ -18,7 +18,7 @@ from tenacity import (
     wait_random,
 )
 
-from sink.errors import NotPrimary
+from sink.errors import NotPrimary, SinkUnavailable
 from sink.transaction.database import said
 
 _log = logging.getLogger(__name__)
@@ -73,6 +73,24 @@ def is_of_session(error: BaseException) -> bool:
     if not isinstance(error, psycopg.Error) or error.sqlstate is None:
         return is_transient(error)
     return error.sqlstate in _OF_SESSION or error.sqlstate[:2] == _CONNECTION
+
+
+def persist(
+    work: Callable[[], _Result], stream: str, deadline_seconds: float, fate: Callable[[], str]
+) -> _Result:
+    """As `until_done`; raises `SinkUnavailable` after the last transient error.
+
+    `fate` completes the message: what became of the work, and what to do.
+    """
+    try:
+        return until_done(work, deadline_seconds)
+    except psycopg.Error as error:
+        if not is_transient(error):
+            raise
+        raise SinkUnavailable(
+            f"stream {stream!r}: the database was not available for {deadline_seconds:g} s"
+            f" ({said(error)}): {fate()}"
+        ) from error
 
 
 def until_done(work: Callable[[], _Result], deadline_seconds: float) -> _Result:

@@ -11,9 +11,8 @@ import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sink.rows.array_literals import array_literal
-from sink.rows.copy_format import read_csv
 from sink.rows.numbering import SUBJECTS
+from sink.rows.postgres_text import array_literal, read_csv
 from sink.transaction.content import Stamp
 from sink.transaction.database import execute, one_row
 

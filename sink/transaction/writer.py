@@ -1,4 +1,4 @@
-"""The writer: runs THE transaction (`sink.transaction.transaction`) until its fate is known.
+"""The writer: runs THE transaction (`sink.transaction.write_batch`) until its fate is known.
 
 A COMMIT whose answer was lost is neither "written" nor "failed". The next attempt locks the stream
 and reads the ledger, which knows; only then is anything written again.
@@ -19,8 +19,8 @@ from psycopg.conninfo import conninfo_to_dict
 from sink.contract.failpoints import failpoint
 from sink.contract.requeue import ENDINGS
 from sink.errors import NotPrimary, ReplayDiverged, SinkError, SinkUnavailable
-from sink.limits import QuarantineLimit
-from sink.transaction import database, future, ledger, lineage, transaction
+from sink.rows.quarantine_limit import QuarantineLimit
+from sink.transaction import database, future_dated, ledger, lineage, write_batch
 from sink.transaction.companion import Also
 from sink.transaction.content import Content
 from sink.transaction.database import (
@@ -33,10 +33,8 @@ from sink.transaction.database import (
     said,
 )
 from sink.transaction.divergence import keep
-from sink.transaction.ledger import Counts, Replayed, Run, Written
-from sink.transaction.retry import is_transient, until_done
-
-__all__ = ["Also", "Counts", "QuarantineLimit", "Replayed", "Timeouts", "Writer", "Written"]
+from sink.transaction.ledger import Replayed, Run, Written
+from sink.transaction.retry import persist
 
 _log = logging.getLogger(__name__)
 
@@ -65,7 +63,7 @@ class Writer:
         quarantine_limit: QuarantineLimit | None = None,
         timeouts: Timeouts | None = None,
         doorbell: bool = False,
-        future_tolerance: timedelta = future.TOLERANCE,
+        future_tolerance: timedelta = future_dated.TOLERANCE,
     ) -> None:
         """Raises `ValueError` for a setting that cannot be right; nothing connects yet.
 
@@ -76,7 +74,7 @@ class Writer:
                 f"{stream!r} is not a stream name: expected 1 to 63 of a-z 0-9 _ . - , the first a"
                 " letter or a digit"
             )
-        future.check_tolerance(future_tolerance)
+        future_dated.check_tolerance(future_tolerance)
         if not dsn:
             raise ValueError(
                 "there is no DSN: expected postgresql://user@host/database, often from the variable"
@@ -94,7 +92,7 @@ class Writer:
         self._dsn = dsn
         self._checkpoint = checkpoint
         self._write = partial(
-            transaction.write,
+            write_batch.write,
             suppress_repeats=suppress_repeats,
             future_tolerance=future_tolerance,
             quarantine_limit=quarantine_limit or QuarantineLimit(),
@@ -123,7 +121,7 @@ class Writer:
                 " and that the server runs."
             ) from error
         if self.stream.endswith(ENDINGS) and not self.read(self._streams):
-            raise transaction.reserved(self.stream)
+            raise write_batch.reserved(self.stream)
 
     def read(self, work: Callable[[psycopg.Connection], _Result]) -> _Result:
         """Return what `work` finds in one read-only transaction, all of it as of one moment.
@@ -138,8 +136,8 @@ class Writer:
 
         return self._persist(attempt, lambda: "nothing was read. Start again when it is there.")
 
-    def begin_run(self, query_id: UUID, run_id: UUID, *, acts_for: str | None = None) -> int:
-        """Take the stream for a run and return its epoch; every older run is fenced from here on.
+    def begin_run(self, query_id: UUID, run_id: UUID, *, acts_for: str | None = None) -> Run:
+        """Take the stream for a run; from here on every older run is fenced.
 
         A new stream acts for the stream `acts_for`, where one is given: they share their transition
         states. Only such a stream may be called as those that are written by hand (`ValueError`);
@@ -150,9 +148,9 @@ class Writer:
         `SinkUnavailable`.
         """
 
-        def begin(connection: psycopg.Connection) -> int:
+        def begin(connection: psycopg.Connection) -> Run:
             with self._transaction(connection):
-                transaction.take(
+                write_batch.take(
                     connection,
                     self.stream,
                     query_id,
@@ -168,13 +166,12 @@ class Writer:
                     run_id=run_id,
                     checkpoint=self._checkpoint,
                 )
-            return int(started["epoch"])
+            return Run(self.stream, query_id, run_id, int(started["epoch"]))
 
         self._partitions_of = None
         self._newest = None
-        epoch = self._persist(begin, lambda: f"run {run_id} did not start; restart the query.")
-        self._run = Run(self.stream, query_id, run_id, epoch)
-        return epoch
+        self._run = self._persist(begin, lambda: f"run {run_id} did not start; restart the query.")
+        return self._run
 
     def write(
         self,
@@ -202,7 +199,7 @@ class Writer:
             nonlocal commit_unknown
             with self._transaction(connection):
                 failpoint("S2")
-                acts_for = transaction.lock(connection, run, batch_id)
+                acts_for = write_batch.lock(connection, run, batch_id)
                 recorded = ledger.read(connection, run, batch_id)
                 if recorded is not None:
                     return self._accept(
@@ -255,17 +252,13 @@ class Writer:
     def _persist(
         self, work: Callable[[psycopg.Connection], _Result], fate: Callable[[], str]
     ) -> _Result:
-        seconds = self._timeouts.deadline_seconds
         try:
-            return until_done(lambda: self._attempt(work), seconds)
-        except psycopg.Error as error:
-            if not is_transient(error):
-                raise
+            return persist(
+                lambda: self._attempt(work), self.stream, self._timeouts.deadline_seconds, fate
+            )
+        except SinkUnavailable:
             self.close()
-            raise SinkUnavailable(
-                f"stream {self.stream!r}: the database was not there for {seconds:g} s"
-                f" ({said(error)}): {fate()}"
-            ) from error
+            raise
 
     def _attempt(self, work: Callable[[psycopg.Connection], _Result]) -> _Result:
         connection = self._session()

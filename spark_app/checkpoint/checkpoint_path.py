@@ -19,7 +19,7 @@ _OPERATOR: Final = "state/0/_metadata/v2"
 _SCHEMA: Final = "/state/0/_stateSchema/"
 
 
-def require_place(files: CheckpointFiles, kept: Mapping[str, Any]) -> None:
+def require_same_path(files: CheckpointFiles, kept: Mapping[str, Any]) -> None:
     """Compare where a checkpoint was begun with where it is; raises CommandError in words.
 
     Links are not followed: Spark does not either. `kept` is what `shape.FILE` holds.

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql import GroupedData, SparkSession
 
 from sink.foreach_batch import OutboxSink
-from sink.transaction.transaction import unadopted
+from sink.transaction.write_batch import unadopted
 from spark_app.exposure.codec import encode_part
 from spark_app.exposure.schema import STATE_MERCHANTS, TIMESTAMP
 from spark_app.operator.groups import key_group

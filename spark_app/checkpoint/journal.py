@@ -19,7 +19,7 @@ from sink.contract.exits import CommandError
 from sink.foreach_batch import OutboxSink
 from sink.transaction.lineage import require_recorded
 from spark_app.checkpoint import initial, policy_history, shape
-from spark_app.checkpoint.checkpoint_path import require_place
+from spark_app.checkpoint.checkpoint_path import require_same_path
 from spark_app.checkpoint.files import CheckpointFiles, Planned
 from spark_app.checkpoint.initial import Past, newest_batch, read_past
 from spark_app.checkpoint.policy_history import PolicyHistory
@@ -89,7 +89,7 @@ def _claim_shape(files: CheckpointFiles, wanted: Shape, planned: Planned | None)
             f" {shape.FILE}). Nothing was read or written; name another directory with"
             " --checkpoint."
         )
-    require_place(files, kept)
+    require_same_path(files, kept)
     wanted.require(kept, files.checkpoint)
 
 

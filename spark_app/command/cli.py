@@ -10,10 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from sink.contract.exits import CommandError, ExitCode
-from sink.limits import REFUSED_ROWS
-from spark_app.command.durations import milliseconds
-from spark_app.command.named import require_named
-from spark_app.command.sizes import mebibytes
+from sink.rows.quarantine_limit import REFUSED_ROWS
+from spark_app.command.values import mebibytes, milliseconds, require_checkpoint
 from spark_app.exposure.settings import MILLISECOND_US, Settings
 from spark_app.input.formats import Format
 from spark_app.inspection.cli import inspect
@@ -142,7 +140,7 @@ def run_job(
 
 
 def _run_files(*, trigger: dict[str, Any], running: dict[str, Any], **job: Any) -> None:
-    require_named(job["checkpoint"], "started")
+    require_checkpoint(job["checkpoint"], "started")
     try:
         from spark_app.lifecycle.run import Running, Trigger, run_files  # noqa: PLC0415 - takes a second
     except ModuleNotFoundError as error:

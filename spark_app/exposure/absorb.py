@@ -2,8 +2,8 @@
 
 A row is, the first that is true,
     future_dated   flagged so before the step
-    settled        its window was published before this checkpoint began (`resume`), and the cutoff
-                   after its end is after the watermark
+    settled        its window was published before this checkpoint began (`state.resumed`), and the
+                   cutoff after its end is after the watermark
     duplicate      its merchant absorbed its event id before: in any window still held in state, or
                    from an earlier row of this batch
     late           the cutoff after its window's end is not after the watermark

@@ -13,6 +13,7 @@ as soon as one line is not plain. `_read_one` reads one line and knows every fau
 import json
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -20,9 +21,8 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from sink.contract.states import QuarantineReason as Reason
-from spark_app.exposure.schema import one_chunk
+from spark_app.exposure.schema import TIMESTAMP, one_chunk
 from spark_app.input.events import EVENT, Fault, Parsed
-from spark_app.input.times import parse_column
 
 NESTING_MAX = 64
 """Brackets in a line up to which it is left to Arrow; Python's reader has a limit of its own."""
@@ -40,6 +40,17 @@ _TEXT_FAULTS = {
     "currency": Reason.WRONG_CURRENCY,
     "occurred_at": Reason.BAD_TIME,
 }
+
+# What Arrow reads by itself and means the same by: years from 1000, at most six digits of a second.
+_ARROW_TIME = (
+    r"^[1-9]\d{3}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])[T ]([01]\d|2[0-3]):[0-5]\d:[0-5]\d"
+    r"(\.\d{1,6})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$"
+)
+_RFC3339 = re.compile(
+    r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d+))?(?:[Zz]|([+-])([01]\d|2[0-3]):([0-5]\d))",
+    re.ASCII,
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # As in EVENT, but with the time still a text.
 _LINE = pa.schema(
@@ -229,7 +240,7 @@ def _kind(item: Any) -> str:
 def _with_times(table: pa.Table, faults: dict[int, Fault]) -> pa.RecordBatch:
     """Replace the texts of occurred_at by times; a text that is none is added to `faults`."""
     texts = one_chunk(table["occurred_at"])
-    times = parse_column(texts)
+    times = parse_times(texts)
     if times.null_count > texts.null_count:
         unread = pc.and_(texts.is_valid(), times.is_null())
         for position in pc.indices_nonzero(unread).to_pylist():
@@ -238,3 +249,39 @@ def _with_times(table: pa.Table, faults: dict[int, Fault]) -> pa.RecordBatch:
             faults.setdefault(position, Fault(Reason.BAD_TIME, detail))
     columns = [times if name == "occurred_at" else one_chunk(table[name]) for name in EVENT.names]
     return pa.RecordBatch.from_arrays(columns, schema=EVENT)
+
+
+def parse_times(texts: pa.Array) -> pa.Array:
+    """Read a column of texts; null where the text is null or is not an RFC 3339 time.
+
+    The accepted form is RFC 3339 section 5.6 with `T`, `t` or a space, and `Z`, `z` or a numeric
+    offset: a time without a zone is ambiguous. Digits beyond the microsecond are cut off. A leap
+    second is refused, as Spark and Arrow refuse it.
+    """
+    if pc.all(pc.match_substring_regex(texts, _ARROW_TIME)).as_py() is not False:
+        try:
+            return texts.cast(TIMESTAMP)
+        except pa.ArrowInvalid:
+            pass  # a day such as 30 February: the texts are read one by one to find it
+    return pa.array(
+        [None if text is None else parse_time(text) for text in texts.to_pylist()], TIMESTAMP
+    )
+
+
+def parse_time(text: str) -> int | None:
+    """Read one text; microseconds since 1970-01-01 UTC, or None when it is not an RFC 3339 time."""
+    match = _RFC3339.fullmatch(text)
+    if match is None:
+        return None
+    day, clock, fraction, sign, hours, minutes = match.groups()
+    try:
+        local = datetime.fromisoformat(f"{day}T{clock}+00:00")
+    except ValueError:
+        return None
+    # Integers all the way: an offset may lead out of the years that datetime can hold.
+    elapsed = local - _EPOCH
+    seconds = elapsed.days * 86_400 + elapsed.seconds
+    if sign:
+        offset = int(hours) * 3600 + int(minutes) * 60
+        seconds -= offset if sign == "+" else -offset
+    return seconds * 1_000_000 + int((fraction or "")[:6].ljust(6, "0"))

@@ -20,7 +20,7 @@ from sink.rows.evidence import detail_text, storable
 from spark_app.exposure.policy import Policy
 from spark_app.exposure.settings import Settings
 from spark_app.input.events import REFUSED, Fault, Parsed
-from spark_app.input.texts import all_visible_ascii
+from spark_app.input.text_bytes import all_visible_ascii
 
 ID_CHARACTERS_MAX: Final = 256
 TYPE_CHARACTERS_MAX: Final = 128

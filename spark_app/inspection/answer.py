@@ -18,15 +18,15 @@ from sink.contract.exits import CommandError, ExitCode
 from spark_app.checkpoint.shape import FILE
 from spark_app.input.source import absolute
 from spark_app.input.validate import ID_CHARACTERS_MAX
-from spark_app.inspection import document, quiet, render
+from spark_app.inspection import document, render
 from spark_app.inspection.diff import difference
-from spark_app.inspection.document import Place
-from spark_app.inspection.journal import Journal, no_checkpoint
-from spark_app.inspection.reader import Operator, StateReader
+from spark_app.inspection.document import StateLocation
+from spark_app.inspection.reader import CheckpointInfo, Operator, StateReader, no_checkpoint
 from spark_app.inspection.view import Snapshot, view
 from spark_app.lifecycle.failure import diagnose
 from spark_app.operator.groups import key_group
 from spark_app.runtime import session
+from spark_app.runtime.engine import start_quietly
 from spark_app.runtime.java import require_java
 
 
@@ -61,7 +61,7 @@ def run(question: Question, *, as_json: bool) -> None:
         raise no_checkpoint(checkpoint)
     if not session.launched_by_spark_submit():
         require_java()
-    spark = quiet.start("holdfast inspect")
+    spark = start_quietly("holdfast inspect")
     try:
         answer = ask(spark, question)
     finally:
@@ -88,11 +88,11 @@ def ask(spark: SparkSession, question: Question) -> Answer:
 
 
 def _answer(spark: SparkSession, question: Question, checkpoint: str) -> Answer:
-    journal, reader = Journal(spark, checkpoint), StateReader(spark, checkpoint)
-    begun = journal.begun()
+    info, reader = CheckpointInfo(spark, checkpoint), StateReader(spark, checkpoint)
+    begun = info.settings()
     group = key_group(question.merchant_id, begun.key_groups)
     operator = reader.operator()
-    place = Place(
+    location = StateLocation(
         merchant_id=question.merchant_id,
         stream=begun.stream,
         key_group=group,
@@ -101,13 +101,13 @@ def _answer(spark: SparkSession, question: Question, checkpoint: str) -> Answer:
     )
     if operator is None:
         return Answer(
-            document.unbegun(place),
+            document.unbegun(location),
             [],
             f"{checkpoint} has no committed batch yet: ask again later.",
         )
     batches = question.diff or (question.batch if question.batch is not None else operator.newest,)
     _require(operator, batches)
-    judged_us = {batch: journal.watermark_us(batch) for batch in batches}
+    judged_us = {batch: info.watermark_us(batch) for batch in batches}
     remembered = reader.key_group(operator, group, batches)
     snapshots = [
         Snapshot(
@@ -119,28 +119,30 @@ def _answer(spark: SparkSession, question: Question, checkpoint: str) -> Answer:
         )
         for batch in batches
     ]
-    return _inspected(place, *snapshots) if len(snapshots) == 1 else _compared(place, *snapshots)
+    return (
+        _inspected(location, *snapshots) if len(snapshots) == 1 else _compared(location, *snapshots)
+    )
 
 
-def _inspected(place: Place, snapshot: Snapshot) -> Answer:
-    found = document.inspected(place, snapshot)
+def _inspected(location: StateLocation, snapshot: Snapshot) -> Answer:
+    found = document.inspected(location, snapshot)
     if snapshot.merchant is None:
-        return Answer(found, [], _nothing(place, f"after batch {snapshot.batch}"))
-    return Answer(found, list(render.inspected(place, snapshot, snapshot.merchant)))
+        return Answer(found, [], _nothing(location, f"after batch {snapshot.batch}"))
+    return Answer(found, list(render.inspected(location, snapshot, snapshot.merchant)))
 
 
-def _compared(place: Place, before: Snapshot, after: Snapshot) -> Answer:
+def _compared(location: StateLocation, before: Snapshot, after: Snapshot) -> Answer:
     found = difference(before, after)
-    answer = document.compared(place, found)
+    answer = document.compared(location, found)
     if not found.known:
         where = f"after batch {before.batch} nor after batch {after.batch}"
-        return Answer(answer, [], _nothing(place, where))
-    return Answer(answer, list(render.compared(place, found)))
+        return Answer(answer, [], _nothing(location, where))
+    return Answer(answer, list(render.compared(location, found)))
 
 
-def _nothing(place: Place, where: str) -> str:
+def _nothing(location: StateLocation, where: str) -> str:
     return (
-        f"nothing is remembered of the merchant {place.merchant_id} {where}: it is not held and"
+        f"nothing is remembered of the merchant {location.merchant_id} {where}: it is not held and"
         " has no window that is open or can be revised. Its published windows are in"
         " exposure_window."
     )

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from sink.contract.exits import CommandError, ExitCode
-from spark_app.command.named import require_named
+from spark_app.command.values import require_checkpoint
 
 
 def inspect(
@@ -28,7 +28,7 @@ def inspect(
 
     Only reads; the job may be running.
     """
-    require_named(checkpoint, "read")
+    require_checkpoint(checkpoint, "read")
     if batch is not None and diff is not None:
         raise CommandError(
             "--batch asks for one batch and --diff for two. Nothing was read; name one of them.",

@@ -15,15 +15,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sink.contract.exits import CommandError
 from sink.foreach_batch import OutboxSink
 from spark_app.checkpoint.journal import claim, require_ledger
-from spark_app.checkpoint.missing import require_files
+from spark_app.input.missing_files import require_files
 from spark_app.lifecycle.batches import Batches
 from spark_app.lifecycle.failure import QueryFailed, diagnose
-from spark_app.lifecycle.stream_ownership import Turn
+from spark_app.lifecycle.stream_ownership import StreamOwnership
 from spark_app.operator.job import Job, start
-from spark_app.reporting.batch_counts import Accounts
+from spark_app.reporting.batch_counts import BatchCounter
 from spark_app.reporting.metrics import Metrics, State
 from spark_app.reporting.progress import Progress
-from spark_app.reporting.reported import is_recorded
+from spark_app.reporting.query_progress import is_recorded
 
 POLL_SECONDS = 0.25
 
@@ -48,8 +48,8 @@ def attempt(
     trigger: Trigger,
     stop: Event,
     *,
-    turn: Turn | None = None,
-    accounts: Accounts | None = None,
+    ownership: StreamOwnership | None = None,
+    counter: BatchCounter | None = None,
     metrics: Metrics | None = None,
     jvm_gone: Callable[[], bool] = lambda: False,
 ) -> None:
@@ -58,12 +58,12 @@ def attempt(
     When it returns or raises, no batch of it is written any more. Raises QueryFailed when it ended
     with an error, and CommandError where a restart is out of the question.
     """
-    batches = Batches(sink, (accounts or Accounts()).close)
+    batches = Batches(sink, (counter or BatchCounter()).close)
     metrics = metrics or Metrics()
-    turn = turn or Turn(job.stream)
+    ownership = ownership or StreamOwnership(job.stream)
     query: StreamingQuery | None = None
     try:
-        turn.check(sink)
+        ownership.require(sink)
         job = claim(spark, job, sink)
         require_ledger(spark, job, sink)
         query = start(
@@ -75,9 +75,9 @@ def attempt(
         )
         # As soon as the run has its id: a run that started before is fenced by it.
         run_id = UUID(query.runId)
-        turn.try_with(run_id)
+        ownership.claim_with(run_id)
         batches.begin(UUID(query.id), run_id, partial(require_files, query))
-        turn.taken()
+        ownership.confirm()
         metrics.enter(State.RUNNING)
         watch(query, batches, stop, metrics)
     except CommandError:

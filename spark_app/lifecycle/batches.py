@@ -8,8 +8,8 @@ from uuid import UUID
 
 from pyspark.sql import DataFrame
 
-from sink.transaction.writer import Replayed, Written
-from spark_app.reporting.batch_counts import Accounts, Done
+from sink.transaction.ledger import Replayed, Written
+from spark_app.reporting.batch_counts import BatchCounter, FinishedBatch
 
 
 class Sink(Protocol):
@@ -35,18 +35,18 @@ class Batches:
     def __init__(
         self,
         sink: Sink,
-        account: Callable[[Written | Replayed], Done] | None = None,
+        account: Callable[[Written | Replayed], FinishedBatch] | None = None,
     ) -> None:
         """`account` tells what is known of the batch that the sink has just taken."""
         self._sink = sink
-        self._account = account or Accounts().close
+        self._account = account or BatchCounter().close
         self._require: Callable[[int], None] = _nothing
         self._changed = Condition()
         self._begun = False
         self._open = True
         self._running = False
         self._finished = -1
-        self._done: dict[int, Done] = {}
+        self._done: dict[int, FinishedBatch] = {}
         self.wrote = False
         """Whether a batch was written, and not only replayed."""
         self.failure: BaseException | None = None
@@ -111,7 +111,7 @@ class Batches:
     def closed(self) -> bool:
         return not self._open
 
-    def take(self, batch_id: int) -> Done | None:
+    def take(self, batch_id: int) -> FinishedBatch | None:
         """Return what came of a batch, once."""
         return self._done.pop(batch_id, None)
 

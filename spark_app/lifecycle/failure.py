@@ -21,8 +21,8 @@ from pyspark.errors import (
 
 from sink.contract.dsn import redact
 from sink.errors import Permanent, SinkError
-from spark_app.checkpoint.missing import FileGone
 from spark_app.exposure.errors import ExposureError
+from spark_app.input.missing_files import FileGone
 from spark_app.runtime.session import launched_by_spark_submit
 
 DETAILS = "HOLDFAST_SPARK_LOG=info shows all that Spark has to say"

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from spark_app.exposure.policy import Policy
 from spark_app.exposure.schema import ROWS, TIMESTAMP
 from spark_app.input.events import Parsed
-from spark_app.input.texts import crc32
+from spark_app.input.text_bytes import crc32
 from spark_app.input.validate import validate
 from spark_app.operator.blobs import to_blob
 

@@ -25,14 +25,13 @@ from pyspark.sql.streaming.stateful_processor import (
 
 from spark_app.exposure.codec import decode_part
 from spark_app.exposure.policy import Policy
-from spark_app.exposure.resume import resumed
 from spark_app.exposure.schema import ROWS, STATE_MERCHANTS
 from spark_app.exposure.settings import MILLISECOND_US, Settings
-from spark_app.exposure.state import GroupState
+from spark_app.exposure.state import GroupState, resumed
 from spark_app.exposure.step import StepOutput, next_timer_us, step
 from spark_app.operator import stored
 from spark_app.operator.blobs import Kind, from_blob, to_blob
-from spark_app.operator.stored import GroupValue, Piece, PieceKey
+from spark_app.operator.stored import GroupValue, Segment, SegmentKey
 
 _DRIVER_WORKER = "pyspark.sql.streaming.transform_with_state_driver_worker"
 
@@ -112,7 +111,7 @@ class KeyGroupProcessor(StatefulProcessor):
             group.settled_until,
             group.merchants,
             windows,
-            {key: piece.content for key, piece in (ids or {}).items()},
+            {key: segment.content for key, segment in (ids or {}).items()},
         )
 
         state, output = step(before, rows, watermark_us, self._policy, self._settings)
@@ -124,8 +123,8 @@ class KeyGroupProcessor(StatefulProcessor):
         self._arm(group.armed_ms, due_ms, fired_ms)
         yield from _blobs(output)
 
-    def _read_ids(self) -> dict[PieceKey, Piece]:
-        return {PieceKey(*key): Piece(*piece) for key, piece in self._ids.iterator()}
+    def _read_ids(self) -> dict[SegmentKey, Segment]:
+        return {SegmentKey(*key): Segment(*segment) for key, segment in self._ids.iterator()}
 
     def _keep_group(self, before: GroupValue, state: GroupState, due_ms: int | None) -> None:
         after = stored.group_value(state, due_ms)
@@ -145,14 +144,14 @@ class KeyGroupProcessor(StatefulProcessor):
         return forgotten
 
     def _keep_ids(
-        self, before: dict[PieceKey, Piece] | None, absorbed: pa.Table, forgotten: list[int]
+        self, before: dict[SegmentKey, Segment] | None, absorbed: pa.Table, forgotten: list[int]
     ) -> None:
         written, removed = stored.changed_ids(before or {}, absorbed)
         if forgotten:
             keys = self._ids.keys() if before is None else before
             removed += stored.forgotten_ids(keys, forgotten)
-        for key, piece in written.items():
-            self._ids.updateValue(tuple(key), tuple(piece))
+        for key, segment in written.items():
+            self._ids.updateValue(tuple(key), tuple(segment))
         for key in removed:
             self._ids.removeKey(tuple(key))
 

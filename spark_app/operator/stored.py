@@ -2,11 +2,11 @@
 
     group    one value            armed timer, settled moment, merchants (a frame of `codec`)
     windows  window end           -> the windows of that end (a frame)
-    ids      window end, piece    -> level, some of the event ids absorbed in it (a frame)
+    ids      window end, segment    -> level, some of the event ids absorbed in it (a frame)
 
 A frame is kept as text, in base64: Spark hands binary values to Python byte by byte and a text at
 once, which a batch with much state feels. It is written only when it changed. Ids are appended as
-pieces (`pieces`) and leave with their window; they have to be read only where rows may repeat one
+segments (`id_segments`) and leave with their window. They are read only where rows may repeat one
 of them.
 """
 
@@ -27,7 +27,7 @@ from spark_app.exposure.schema import (
     integers,
 )
 from spark_app.exposure.state import GroupState
-from spark_app.operator.id_segments import plan
+from spark_app.operator.id_segments import plan_segment
 
 GROUP: Final = "group"
 GROUP_DDL: Final = "armed_ms bigint, settled_until bigint, merchants string"
@@ -37,7 +37,7 @@ WINDOWS_KEY_DDL: Final = "window_end bigint"
 WINDOWS_DDL: Final = "content string"
 
 IDS: Final = "ids"
-IDS_KEY_DDL: Final = "window_end bigint, piece int"
+IDS_KEY_DDL: Final = "window_end bigint, piece int"  # `piece`: the number of a segment
 IDS_DDL: Final = "level int, content string"
 
 
@@ -49,14 +49,14 @@ class GroupValue(NamedTuple):
     merchants: str | None = None
 
 
-class PieceKey(NamedTuple):
+class SegmentKey(NamedTuple):
     """The key of `ids`: a window end in microseconds, and a number that tells their age."""
 
     window_end: int
-    piece: int
+    segment: int
 
 
-class Piece(NamedTuple):
+class Segment(NamedTuple):
     """The value of `ids`."""
 
     level: int
@@ -103,25 +103,27 @@ def changed_windows(before: GroupState, after: GroupState) -> tuple[dict[int, st
 
 
 def changed_ids(
-    stored: Mapping[PieceKey, Piece], absorbed: pa.Table
-) -> tuple[dict[PieceKey, Piece], list[PieceKey]]:
-    """The pieces to write for newly absorbed ids (`STATE_ABSORBED`), and the pieces to remove."""
-    written: dict[PieceKey, Piece] = {}
-    removed: list[PieceKey] = []
+    stored: Mapping[SegmentKey, Segment], absorbed: pa.Table
+) -> tuple[dict[SegmentKey, Segment], list[SegmentKey]]:
+    """The segments to write for newly absorbed ids (`STATE_ABSORBED`), and those to remove."""
+    written: dict[SegmentKey, Segment] = {}
+    removed: list[SegmentKey] = []
     for end, new in _ids_by_end(absorbed):
-        mine = {piece: value for (of, piece), value in stored.items() if of == end}
-        where = plan({piece: value.level for piece, value in mine.items()})
-        parts = [_table("absorbed", mine[piece].content) for piece in where.merged]
+        mine = {segment: value for (of, segment), value in stored.items() if of == end}
+        where = plan_segment({segment: value.level for segment, value in mine.items()})
+        parts = [_table("absorbed", mine[segment].content) for segment in where.merged]
         frame = _text("absorbed", pa.concat_tables([*parts, new]))
-        written[PieceKey(end, where.piece)] = Piece(where.level, frame)
-        removed += [PieceKey(end, piece) for piece in where.merged if piece != where.piece]
+        written[SegmentKey(end, where.segment)] = Segment(where.level, frame)
+        removed += [
+            SegmentKey(end, segment) for segment in where.merged if segment != where.segment
+        ]
     return written, removed
 
 
-def forgotten_ids(keys: Iterable[tuple[int, int]], ends: Iterable[int]) -> list[PieceKey]:
-    """Which pieces leave when the windows of these ends do."""
+def forgotten_ids(keys: Iterable[tuple[int, int]], ends: Iterable[int]) -> list[SegmentKey]:
+    """Which segments leave when the windows of these ends do."""
     gone = frozenset(ends)
-    return [PieceKey(*key) for key in keys if key[0] in gone]
+    return [SegmentKey(*key) for key in keys if key[0] in gone]
 
 
 def _windows_by_end(state: GroupState) -> dict[int, pa.Table]:

@@ -9,10 +9,10 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import QuarantineReason
-from sink.transaction.writer import Replayed, Written
+from sink.transaction.ledger import Replayed, Written
 from spark_app.lifecycle.failure import Cause
-from spark_app.reporting.batch_counts import LATE_REASONS, Done
-from spark_app.reporting.reported import dropped_rows, started_at, watermark
+from spark_app.reporting.batch_counts import LATE_REASONS, FinishedBatch
+from spark_app.reporting.query_progress import dropped_rows, started_at, watermark
 
 _BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 """A batch without rows takes a few tenths of a second; one of 300 s is beyond every plan."""
@@ -105,19 +105,19 @@ class Metrics:
         self._restarts.labels(self._stream, cause.value).inc()
         self.enter(State.WAITING)
 
-    def done(self, done: Done) -> None:
+    def done(self, done: FinishedBatch) -> None:
         """Count a batch that the sink has; what was in it only when it was written just now."""
-        outcome, tally = done.outcome, done.tally
+        outcome, counts = done.outcome, done.counts
         self._batches.labels(self._stream, type(outcome).__name__.lower()).inc()
         if not isinstance(outcome, Written):
             return
         self._entries.labels(self._stream).inc(outcome.counts.entries)
         self._suppressed.labels(self._stream).inc(outcome.counts.suppressed)
         self._duplicates.labels(self._stream).inc(outcome.counts.duplicates)
-        self._windows.labels(self._stream).inc(tally.windows)
-        self._by_reason(self._late, tally.late)
-        self._by_reason(self._quarantined, tally.quarantined)
-        by_sink = outcome.counts.quarantined - tally.quarantined.total()
+        self._windows.labels(self._stream).inc(counts.windows)
+        self._by_reason(self._late, counts.late)
+        self._by_reason(self._quarantined, counts.quarantined)
+        by_sink = outcome.counts.quarantined - counts.quarantined.total()
         self._by_reason(self._quarantined, {BY_SINK: by_sink} if by_sink else {})
 
     def _by_reason(self, counter: Counter, counts: Mapping[str, int]) -> None:

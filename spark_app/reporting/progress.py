@@ -7,9 +7,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sink.contract.exits import CommandError
 from spark_app.lifecycle.batches import Batches
-from spark_app.reporting.batch_counts import Done
+from spark_app.reporting.batch_counts import FinishedBatch
 from spark_app.reporting.metrics import Metrics
-from spark_app.reporting.reported import batches_after, dropped_rows, watermark
+from spark_app.reporting.query_progress import batches_after, dropped_rows, watermark
 
 
 class Progress:
@@ -52,9 +52,9 @@ def refuse_dropped_rows(progress: StreamingQueryProgress) -> None:
         )
 
 
-def line(progress: StreamingQueryProgress, done: Done) -> str:
+def line(progress: StreamingQueryProgress, done: FinishedBatch) -> str:
     """Describe one batch as `name=value` pairs."""
-    counts, tally = done.outcome.counts, done.tally
+    counts, before_sink = done.outcome.counts, done.counts
     values = {
         "batch": progress.batchId,
         "outcome": type(done.outcome).__name__.lower(),
@@ -63,11 +63,11 @@ def line(progress: StreamingQueryProgress, done: Done) -> str:
         "suppressed": counts.suppressed,
         "duplicates": counts.duplicates,
         "quarantined": counts.quarantined,
-        "windows": tally.windows,
-        "late": tally.late["late"],
-        "future_dated": tally.late["future_dated"],
-        "repeated": tally.late["duplicate"],
-        "settled": tally.late["settled"],
+        "windows": before_sink.windows,
+        "late": before_sink.late["late"],
+        "future_dated": before_sink.late["future_dated"],
+        "repeated": before_sink.late["duplicate"],
+        "settled": before_sink.late["settled"],
         "watermark": "none" if watermark(progress) is None else progress.eventTime["watermark"],
         "ms": progress.durationMs.get("triggerExecution", 0),
     }

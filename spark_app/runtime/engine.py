@@ -4,9 +4,12 @@ PySpark keeps one JVM per process, in class attributes, and has no call to let g
 it is let go of here. A JVM of `spark-submit` is not ours: when that is gone, the job ends.
 """
 
+import os
 import subprocess
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from tempfile import TemporaryFile
+from textwrap import shorten
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -14,6 +17,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 from pyspark.sql.context import SQLContext
+from rich.console import Console
 
 from sink.contract.exits import CommandError
 from spark_app.lifecycle.failure import Cause, Failure, QueryFailed, one_line
@@ -24,6 +28,9 @@ _GONE = (Py4JError, OSError)
 """What a call raises when no JVM answers."""
 
 _END_SECONDS = 10
+
+_STDERR = 2
+_CHARACTERS_SHOWN = 300
 
 
 class Engine:
@@ -133,3 +140,52 @@ def _end(process: "subprocess.Popen[bytes] | None") -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def start_quietly(name: str) -> SparkSession:
+    """Start Spark for one answer: a hint on a terminal, nothing else on stderr.
+
+    Raises CommandError in one line when it does not start.
+    """
+    with _hint(), TemporaryFile() as said:
+        try:
+            with _stderr_to(said.fileno()):
+                return session.create(name)
+        except (PySparkRuntimeError, Py4JError) as error:
+            said.seek(0)
+            words = _complaint(said.read().decode(errors="replace")) or str(error)
+            raise CommandError(f"Spark did not start: {one_line(words)}. {WAY_OUT}") from error
+
+
+def _complaint(said: str) -> str:
+    lines = (line for line in said.splitlines() if not line.startswith("WARNING:"))
+    return shorten(" ".join(lines), _CHARACTERS_SHOWN, placeholder=" ...")
+
+
+@contextmanager
+def _hint() -> Iterator[None]:
+    with os.fdopen(os.dup(_STDERR), "w") as stderr:
+        console = Console(file=stderr)
+        if not console.is_terminal:
+            yield
+            return
+        with console.status("Spark starts; this takes some seconds"):
+            yield
+
+
+@contextmanager
+def _stderr_to(file: int) -> Iterator[None]:
+    """Give processes that start inside the block another stderr: Java reports its options there.
+
+    Later errors of Spark arrive as exceptions.
+    """
+    if os.environ.get("HOLDFAST_SPARK_LOG"):
+        yield
+        return
+    own = os.dup(_STDERR)
+    try:
+        os.dup2(file, _STDERR)
+        yield
+    finally:
+        os.dup2(own, _STDERR)
+        os.close(own)

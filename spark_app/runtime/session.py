@@ -1,5 +1,6 @@
 """The Spark session of the job, and the settings that are part of its guarantees."""
 
+import logging
 import os
 import sys
 from importlib.resources import files
@@ -61,6 +62,9 @@ _OWN_JVM: dict[str, bool | float | int | str | None] = {
 }
 
 
+_OWN_PACKAGES = ("sink", "spark_app")
+
+
 def launched_by_spark_submit() -> bool:
     """Whether the JVM is there already, with the settings that were given to `spark-submit`."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
@@ -92,3 +96,20 @@ def bound(spark: SparkSession, state_memory_mb: int) -> SparkSession:
     spark.conf.set(f"{_ROCKSDB}.boundedMemoryUsage", "true")
     spark.conf.set(f"{_ROCKSDB}.maxMemoryUsageMB", str(state_memory_mb))
     return spark
+
+
+def quiet_logs() -> None:
+    """Log to stderr what our own packages warn of; with `HOLDFAST_SPARK_LOG`, everything.
+
+    When a JVM dies, Py4J logs each broken call with its stack, from several threads; the job
+    reports that in one line.
+    """
+    handler = logging.StreamHandler()
+    if "HOLDFAST_SPARK_LOG" not in os.environ:
+        handler.addFilter(_is_ours)
+    # Without a handler at the root, the bridge would put its own there.
+    logging.getLogger().addHandler(handler)
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    return record.name.partition(".")[0] in _OWN_PACKAGES

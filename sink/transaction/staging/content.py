@@ -9,14 +9,13 @@ import pyarrow as pa
 from psycopg.rows import dict_row
 
 from sink.contract.failpoints import failpoint
-from sink.rows.array_literals import array_literal
-from sink.rows.copy_format import COPY_ROWS, csv, read_csv
 from sink.rows.digest import digest_of_parts, header
 from sink.rows.evidence import BEFORE_DATA_LENGTH
 from sink.rows.numbering import Numbered, Suppressed
 from sink.rows.order import conflict
+from sink.rows.postgres_text import COPY_ROWS, array_literal, csv, read_csv
 from sink.rows.prepared import ARRIVED, ENTRIES, QuarantinedRow, quarantine_table
-from sink.transaction import transaction
+from sink.transaction import write_batch
 from sink.transaction.content import Arrived, Stamp
 from sink.transaction.database import execute, statement
 from sink.transaction.driver_path import add_quarantined
@@ -169,7 +168,7 @@ def take_over(
             parts = {"entries": (header("entries", schema, rows), stage.work(combined))}
         except StageLost:
             # A newer run drops the stages of older ones; then this is not a loss but a fence.
-            stage.work(lambda connection: transaction.lock(connection, run, batch_id))
+            stage.work(lambda connection: write_batch.lock(connection, run, batch_id))
             raise
     return StagedContent(stage, promised, digest_of_parts(parts))
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.rows import DictRow, dict_row
 
-from sink.errors import SinkError, SinkUnavailable, Transient
+from sink.errors import SinkError, Transient
 from sink.transaction.database import (
     Timeouts,
     cut_after,
@@ -21,11 +21,16 @@ from sink.transaction.database import (
     transaction,
 )
 from sink.transaction.ledger import Run
-from sink.transaction.retry import is_transient, until_done
+from sink.transaction.retry import persist
 
 _log = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
+
+_UNSTAGED = (
+    "the batch was staged in part at most, and nothing of it was written. Spark replays it when the"
+    " query restarts."
+)
 
 
 class StageLost(Transient):
@@ -103,17 +108,7 @@ class Stage:
             return task(connection)
 
     def _persist(self, work: Callable[[], _Result]) -> _Result:
-        seconds = self.timeouts.deadline_seconds
-        try:
-            return until_done(work, seconds)
-        except psycopg.Error as error:
-            if not is_transient(error):
-                raise
-            raise SinkUnavailable(
-                f"stream {self.stream!r}: the database was not there for {seconds:g} s"
-                f" ({said(error)}): the batch was staged in part at most, and nothing of it was"
-                " written. Spark replays it when the query restarts."
-            ) from error
+        return persist(work, self.stream, self.timeouts.deadline_seconds, lambda: _UNSTAGED)
 
 
 def open_stage(stage: Stage, run: Run, batch_id: int) -> Stage:

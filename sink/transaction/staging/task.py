@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from sink.contract.failpoints import failpoint
 from sink.errors import SinkUnavailable
-from sink.rows.copy_format import csv
 from sink.rows.digest import row_hashes
 from sink.rows.hashes import contents
+from sink.rows.postgres_text import csv
 from sink.rows.prepared import ENTRIES, QUARANTINED, quarantine_table
-from sink.rows.rows import read_rows
+from sink.rows.read_rows import read_rows
 from sink.transaction.database import cut_after, said, transaction
 from sink.transaction.retry import is_transient
 from sink.transaction.staging.stage import Stage

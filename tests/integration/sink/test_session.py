@@ -129,7 +129,7 @@ def test_nobody_at_the_address_ends_in_one_line_without_the_password(
         words = str(raised.value)
         assert "canary" not in words
         assert "\n" not in words
-    with pytest.raises(SinkUnavailable, match=r"was not there for 0\.5 s .*restart the query"):
+    with pytest.raises(SinkUnavailable, match=r"for 0\.5 s .*restart the query"):
         spark.batch(0)
 
 

@@ -6,7 +6,7 @@ from pyspark.errors import PySparkException
 
 from sink import errors as sink_errors
 from spark_app.command.cli import run_job
-from spark_app.command.sizes import mebibytes
+from spark_app.command.values import mebibytes
 from spark_app.exposure import errors as exposure_errors
 from spark_app.lifecycle.failure import _PERMANENT_NAMES, Cause, _python, diagnose
 from spark_app.lifecycle.supervisor import MAX_RESTARTS

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 
 from sink.contract.canonical import rfc3339
 from sink.contract.states import QuarantineReason
-from sink.rows.copy_format import COPY_ROWS
 from sink.rows.evidence import detail_text, entry_text
 from sink.rows.numbering import Integers
+from sink.rows.postgres_text import COPY_ROWS
 from sink.rows.prepared import QuarantinedRow, quarantine_table
 from sink.transaction.content import Content
 from sink.transaction.database import one_row

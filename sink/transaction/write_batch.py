@@ -17,9 +17,9 @@ import psycopg
 from sink.contract.failpoints import failpoint
 from sink.contract.requeue import ENDINGS
 from sink.errors import Fenced, UnadoptedCheckpoint
-from sink.limits import QuarantineLimit
 from sink.rows.numbering import Numbered, number
-from sink.transaction import future
+from sink.rows.quarantine_limit import QuarantineLimit
+from sink.transaction import future_dated
 from sink.transaction.companion import Also, accompany
 from sink.transaction.content import Content, Stamp
 from sink.transaction.database import execute, one_row
@@ -125,8 +125,8 @@ def write(
     Raises `TooManyRefused`, `CompanionFailed` and whatever `also` raises.
     """
     arrived = batch.arrive(connection)
-    limit = future.latest(connection, future_tolerance)
-    entries, places, beyond = future.split(arrived.entries, limit)
+    limit = future_dated.latest(connection, future_tolerance)
+    entries, places, beyond = future_dated.split(arrived.entries, limit)
     quarantined = arrived.quarantined + len(beyond)
     quarantine_limit.check(f"stream {run.stream!r}: batch {batch_id}", quarantined, batch.row_count)
     locked = lock_subjects(connection, entries["subject"].unique())
@@ -153,7 +153,7 @@ def write(
     advance_subjects(connection, numbered.moved, acts_for, stamp)
     batch.add_suppressed(connection, numbered.suppressed, stamp)
     batch.add_quarantined(connection, stamp)
-    for rows in future.quarantined(connection, batch, beyond, limit):
+    for rows in future_dated.quarantined(connection, batch, beyond, limit):
         add_quarantined(connection, rows, stamp)
     failpoint("S6")
     if also is not None:
