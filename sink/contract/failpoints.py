@@ -3,8 +3,8 @@
 A point does nothing unless `HOLDFAST_FAILPOINTS` names it when the process starts: `S8=kill`,
 `D10=pause:/path`, `D8=stop` or `S4=raise`, several separated by `;`, each with an optional `@n` for
 the nth pass (`S8=kill@3`). `pause` creates the file and waits for ever, so that another process can
-send the signal; `stop` sends SIGSTOP, and SIGCONT lets the process continue. The
-names are those of the failure table in ARCHITECTURE.md.
+send the signal; `stop` sends SIGSTOP, and SIGCONT lets the process continue. The names are those of
+the failure table in ARCHITECTURE.md.
 """
 
 import os

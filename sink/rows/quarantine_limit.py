@@ -46,7 +46,7 @@ class QuarantineLimit:
         raise TooManyRefused(
             f"{batch}: {quarantined:,} of its {row_count:,} rows were refused, and the limit"
             f" is {self.rows:,} rows or {self.share:.0%} of a batch of {self.share_from:,} or more."
-            " Nothing of the batch was written and nothing is lost: it is in the checkpoint. Correct"
-            " what made the rows and restart; or, to quarantine them, start once with a larger"
-            " `quarantine_limit` (`holdfast job run --refused-rows`)."
+            " Nothing of the batch was written and nothing is lost: it is in the checkpoint."
+            " Correct what made the rows and restart; or, to quarantine them, start once with a"
+            " larger `quarantine_limit` (`holdfast job run --refused-rows`)."
         )

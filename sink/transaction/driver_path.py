@@ -1,4 +1,4 @@
-"""The driver path: the rows are in this process, and are streamed into the transaction."""
+"""The driver path: the rows are in this process and are streamed into the transaction."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -39,7 +39,7 @@ class InDriver:
     def digest(self) -> bytes:
         return self.batch.digest
 
-    def arrive(self, connection: psycopg.Connection) -> Arrived:  # noqa: ARG002 - it is all here
+    def arrive(self, connection: psycopg.Connection) -> Arrived:  # noqa: ARG002 - the rows are in memory
         return Arrived(
             self.batch.arrived,
             self.batch.duplicate_count,
@@ -48,7 +48,7 @@ class InDriver:
 
     def rows_at(
         self,
-        connection: psycopg.Connection,  # noqa: ARG002 - it is all here
+        connection: psycopg.Connection,  # noqa: ARG002 - the rows are in memory
         positions: Sequence[int],
     ) -> pa.Table:
         return self.batch.entries.take(pa.array(positions, pa.int64()))
@@ -58,8 +58,8 @@ class InDriver:
         pieces = chain(_pieces(numbered, 0, middle), _pieces(numbered, middle, len(numbered.rows)))
         made = _ahead((first, _entries(self.batch.entries, rows, stamp)) for first, rows in pieces)
         for first, piece in made:
-            # Each in a COPY of its own: Postgres lets one have 16 MB of its buffers at a time, and
-            # one that goes on has to write them out itself, its log before them, to go on.
+            # Each in a COPY of its own: one COPY has 16 MB of shared buffers. Beyond that it has to
+            # flush WAL and write out those pages itself before it continues.
             with fitting(), connection.cursor().copy(statement("rows/copy_entries")) as copy:
                 copy.write(HEADER)
                 if first == middle:
@@ -96,7 +96,7 @@ def add_quarantined(connection: psycopg.Connection, rows: pa.Table, stamp: Stamp
 
 
 def _pieces(numbered: Numbered, start: int, stop: int) -> Iterator[tuple[int, pa.Table]]:
-    """Return rows `start` to `stop` in pieces, each after the number of its first row."""
+    """Return rows `start` to `stop` in chunks, each with the number of its first row."""
     for first in range(start, stop, COPY_ROWS):
         piece = slice(first, min(first + COPY_ROWS, stop))
         rows = pa.table(
@@ -162,7 +162,7 @@ def _suppressed(entries: pa.Table, piece: Suppressed, stamp: Stamp) -> memoryvie
 
 
 def _columns(entries: pa.Table, places: pa.Array, stamp: Stamp) -> dict[str, pa.Array]:
-    """Return ENTRIES at some places, by column; one without a traceparent has the batch's."""
+    """Return ENTRIES at some positions, by column; a null traceparent becomes the batch's."""
     found = entries.take(places).combine_chunks()
     column = {name: one_chunk(found[name]) for name in found.column_names}
     if stamp.traceparent is not None:

@@ -1,4 +1,4 @@
-"""THE transaction, in order. Every function here runs inside it, on the caller's connection.
+"""The batch transaction, in order. Every function here runs inside it, on the caller's connection.
 
     lock the stream -> fence -> ledger -> lock subjects -> record keys -> number -> ledger row
     -> entries -> subjects -> suppressed -> quarantine -> `also` -> (the caller commits)
@@ -39,7 +39,7 @@ def take(
     acts_for: str | None,
     checkpoint: str | None,
 ) -> None:
-    """Lock the stream for a run that begins, made where there is none; see `Writer.begin_run`."""
+    """Lock the stream for a new run, and create it where there is none; see `Writer.begin_run`."""
     made = execute(connection, "batch/add_stream", stream=stream, acts_for=acts_for).rowcount
     if made and acts_for is None and stream.endswith(ENDINGS):
         raise reserved(stream)
@@ -61,7 +61,7 @@ def take(
 
 
 def reserved(stream: str) -> ValueError:
-    """Say why a job's new stream may not have this name."""
+    """Return the error of a job's new stream with a reserved name."""
     return ValueError(
         f"{stream!r} cannot be the name of a new stream: what ends with {' or '.join(ENDINGS)} is"
         " for entries that people write by hand. Nothing was written; give the sink another name"
@@ -72,7 +72,7 @@ def reserved(stream: str) -> ValueError:
 def lock(connection: psycopg.Connection, run: Run, batch_id: int) -> str:
     """Lock the stream; raises `Fenced` or `UnadoptedCheckpoint` where this run may not write.
 
-    Returns the stream whose transition states count: itself, or the one that it acts for.
+    Returns the stream whose transition states it uses: its own, or the one that it acts for.
     """
     found = execute(connection, "batch/lock_stream", stream=run.stream).fetchone()
     if found is None or found["epoch"] != run.epoch:
@@ -92,7 +92,7 @@ def lock(connection: psycopg.Connection, run: Run, batch_id: int) -> str:
 def unadopted(
     stream: str, query_id: UUID, adopted: UUID, checkpoint: str | None = None
 ) -> UnadoptedCheckpoint:
-    """Say why a query id is refused, and how a person may allow it."""
+    """Return the error of a query id that is not adopted, and how to adopt it."""
     where = "" if checkpoint is None else f" --checkpoint {quote(checkpoint)}"
     return UnadoptedCheckpoint(
         f"stream {stream!r} has adopted query {adopted}, but this checkpoint is query {query_id}."
@@ -121,7 +121,7 @@ def write(
 ) -> Written:
     """Write a batch that the ledger does not have. The stream is locked; `acts_for` is `lock`'s.
 
-    `expect_known` is a hint, which costs time where it is wrong: that keys are known already.
+    `expect_known` is a hint that keys are known already; a wrong hint only costs time.
     Raises `TooManyRefused`, `CompanionFailed` and whatever `also` raises.
     """
     arrived = batch.arrive(connection)

@@ -1,4 +1,4 @@
-"""What the exposure step remembers of one key group between two batches."""
+"""The state of one key group between two batches, and the one with which a checkpoint begins."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -21,7 +21,7 @@ from spark_app.exposure.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """Three tables, the columns of which are in `schema`, and a moment; immutable.
+    """Three tables, with the columns of `schema`, and a time; immutable.
 
     `absorbed` is by far the largest, and a step changes it in two ways only: it appends rows at the
     end, and rows of forgotten windows leave. So ids are stored in segments, of which
@@ -36,14 +36,14 @@ class GroupState:
 
     @classmethod
     def empty(cls) -> Self:
-        """The state of a group that never saw a row, or has forgotten all of them."""
+        """Return the state of a group without rows, or after all of them are forgotten."""
         return cls(
             STATE_WINDOWS.empty_table(), STATE_MERCHANTS.empty_table(), STATE_ABSORBED.empty_table()
         )
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to remember."""
+        """Whether there is nothing to store."""
         return not self.merchants.num_rows and self.settled_until_us is None
 
 
@@ -55,9 +55,10 @@ def resumed(settled_until_us: int | None, merchants: pa.Table, settings: Setting
     ids absorbed in them were lost with the checkpoint, so a row added to one of them could be
     counted twice. Windows after the frontier are computed anew from the source, with exact ids.
 
-    `merchants` has the columns of `STATE_MERCHANTS`, in any order; who is not held is left out. A
-    hold goes on from its `latest_end`, and from the frontier where that is later, because no
-    window up to the frontier is emitted again. Raises StateError for a hold without a moment.
+    `merchants` has the columns of `STATE_MERCHANTS`, in any order; merchants without a hold are
+    ignored. A hold continues from its `latest_end`, or from the frontier where that is later,
+    because no window up to the frontier is emitted again. Raises StateError for a hold without
+    either.
     """
     held = merchants.filter(merchants["held"]).sort_by("merchant_id").combine_chunks()
     latest = integers(held["latest_end"].cast(pa.int64()).fill_null(NEVER))
@@ -65,10 +66,10 @@ def resumed(settled_until_us: int | None, merchants: pa.Table, settings: Setting
     if (latest == NEVER).any():
         merchant = held["merchant_id"][int((latest == NEVER).argmax())]
         raise StateError(
-            f"Merchant {merchant} is held, and nothing says since which window. Nothing was "
+            f"Merchant {merchant} is held, and its latest window is not recorded. Nothing was "
             "written; release the hold or correct the record of it, and start again."
         )
-    # A hold that another producer set may be of any moment; windows end at their boundaries.
+    # A hold that another producer set may have any time; windows end at their boundaries.
     latest = latest // settings.window_us * settings.window_us
     columns = [held["merchant_id"], held["held"], pc.cast(pa.array(latest), TIMESTAMP)]
     return GroupState(

@@ -1,4 +1,4 @@
-"""From a question about a merchant to its answer on stdout."""
+"""`job inspect`: read a merchant's state and print it."""
 
 import json
 import sys
@@ -32,31 +32,31 @@ from spark_app.runtime.java import require_java
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked of a checkpoint."""
+    """The merchant and the batches to show."""
 
     checkpoint: str
     merchant_id: str
     batch: int | None = None
-    """None: the newest committed one."""
+    """None for the newest committed one."""
     diff: tuple[int, int] | None = None
-    """Ask what changed between two batches, instead."""
+    """Show instead what changed between two batches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What to say: as JSON, as text, and whether there was anything to tell."""
+    """The output as JSON and as text."""
 
     document: dict[str, Any]
     text: list[Text]
     nothing: str | None = None
-    """Why there is nothing to tell, in words."""
+    """Why nothing was found, as a message."""
 
 
 def run(question: Question, *, as_json: bool) -> None:
-    """Answer on stdout; raises CommandError in one line, of exit code 3 for an unknown merchant."""
+    """Print the answer on stdout; raises CommandError, with exit code 3 for an unknown merchant."""
     _require_id(question.merchant_id)
     checkpoint = absolute(question.checkpoint)
-    # A wrong word is told at once and not after the start of Spark.
+    # Before the start of Spark, so that a wrong path fails at once.
     if checkpoint.startswith("/") and not Path(checkpoint, FILE).is_file():
         raise no_checkpoint(checkpoint)
     if not session.launched_by_spark_submit():
@@ -65,7 +65,7 @@ def run(question: Question, *, as_json: bool) -> None:
     try:
         answer = ask(spark, question)
     finally:
-        # A JVM that is gone has said so already.
+        # A JVM that has died was reported already.
         with suppress(Py4JError, OSError):
             spark.stop()
     if as_json:
@@ -78,7 +78,7 @@ def run(question: Question, *, as_json: bool) -> None:
 
 
 def ask(spark: SparkSession, question: Question) -> Answer:
-    """Find the answer; raises CommandError in words for what is not there or cannot be read."""
+    """Return the answer; raises CommandError for what does not exist or cannot be read."""
     try:
         return _answer(spark, question, absolute(question.checkpoint))
     except (PySparkException, Py4JError, ConnectionError) as error:
@@ -103,7 +103,7 @@ def _answer(spark: SparkSession, question: Question, checkpoint: str) -> Answer:
         return Answer(
             document.unbegun(location),
             [],
-            f"{checkpoint} has no committed batch yet: ask again later.",
+            f"{checkpoint} has no committed batch yet: try again later.",
         )
     batches = question.diff or (question.batch if question.batch is not None else operator.newest,)
     _require(operator, batches)
@@ -142,9 +142,8 @@ def _compared(location: StateLocation, before: Snapshot, after: Snapshot) -> Ans
 
 def _nothing(location: StateLocation, where: str) -> str:
     return (
-        f"nothing is remembered of the merchant {location.merchant_id} {where}: it is not held and"
-        " has no window that is open or can be revised. Its published windows are in"
-        " exposure_window."
+        f"there is no state of the merchant {location.merchant_id} {where}: it is not held and has"
+        " no window that is open or can be revised. Its published windows are in exposure_window."
     )
 
 
@@ -160,7 +159,7 @@ def _require_id(merchant_id: str) -> None:
 def _require(operator: Operator, batches: Iterable[int]) -> None:
     for batch in batches:
         if not operator.oldest <= batch <= operator.newest:
-            when = "is not committed yet" if batch > operator.newest else "is not there any more"
+            when = "is not committed yet" if batch > operator.newest else "is no longer available"
             raise CommandError(
                 f"batch {batch} {when}: the state can be read after the batches"
                 f" {operator.oldest} to {operator.newest}.",

@@ -8,23 +8,23 @@ from spark_app.inspection.view import Snapshot, Timer, Window
 
 
 class StateLocation(NamedTuple):
-    """Where a merchant's state was looked for."""
+    """Where a merchant's state was searched."""
 
     merchant_id: str
     stream: str
     key_group: int
     key_groups: int
     batches: tuple[int, int] | None
-    """The oldest and the newest batch after which the state can be read; None: there is none."""
+    """The oldest and the newest batch after which the state can be read; None without one."""
 
 
 def unbegun(location: StateLocation) -> dict[str, Any]:
-    """Return what is known of a merchant before the first batch."""
+    """Return the answer before the first batch."""
     return _location(location) | {"found": False}
 
 
 def inspected(location: StateLocation, snapshot: Snapshot) -> dict[str, Any]:
-    """Return what is remembered after a batch; without `held` and so on when it is nothing."""
+    """Return the state after a batch; without `held` and the rest where there is none."""
     merchant = snapshot.merchant
     answer = _location(location) | _batch(snapshot) | {"found": merchant is not None}
     if merchant is not None:

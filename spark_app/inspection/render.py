@@ -1,4 +1,4 @@
-"""The answer as text, as a person would draw it: one line a window, what is due at its end."""
+"""The answer as text: one line per window, with what is due at the end of the line."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -22,11 +22,11 @@ _INDENT = "  "
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _AMOUNT = 2
-"""The cell that is aligned on the right."""
+"""The cell that is right-aligned."""
 
 
 class _Line(NamedTuple):
-    """One line about a window: cells that are aligned with those of the other lines."""
+    """One line for a window; its cells are aligned with those of the other lines."""
 
     start_us: int
     cells: Sequence[str]
@@ -34,7 +34,7 @@ class _Line(NamedTuple):
 
 
 def inspected(location: StateLocation, snapshot: Snapshot, merchant: Merchant) -> Iterator[Text]:
-    """Tell what is remembered of a merchant after a batch."""
+    """Yield the lines of a merchant's state after a batch."""
     today = _today(snapshot, merchant)
     yield Text.assemble(
         (_safe(location.merchant_id), "bold"),
@@ -54,7 +54,7 @@ def inspected(location: StateLocation, snapshot: Snapshot, merchant: Merchant) -
 
 
 def compared(location: StateLocation, found: Difference) -> Iterator[Text]:
-    """Tell what changed for a merchant between two batches."""
+    """Yield the lines of what changed for a merchant between two batches."""
     before, after = found.before, found.after
     today = None if after.judged_us is None else day(after.judged_us)
     yield Text.assemble(
@@ -95,7 +95,7 @@ def _emitted(latest_end_us: int | None, today: date | None) -> str:
 
 
 def _today(snapshot: Snapshot, merchant: Merchant) -> date | None:
-    """Return the date that the heading has already told."""
+    """Return the date that the heading shows, which the lines omit."""
     if snapshot.judged_us is not None:
         return day(snapshot.judged_us)
     return day(merchant.windows[0].start_us) if merchant.windows else None
@@ -198,7 +198,7 @@ def _footer(location: StateLocation, snapshot: Snapshot) -> Iterator[Text]:
 
 
 def _by_day(lines: Iterable[_Line]) -> Iterator[Text]:
-    """Align the lines, the date above those of one day."""
+    """Align the lines, with a date line before those of each day."""
     lines = list(lines)
     columns = list(zip(*(line.cells for line in lines), strict=True))
     widths = [max(map(len, column)) for column in columns]
@@ -218,7 +218,7 @@ def _arrow(before: str, after: str) -> str:
 
 
 def _safe(text: str) -> str:
-    """Return text without anything that a terminal would obey."""
+    """Return text without control characters."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 

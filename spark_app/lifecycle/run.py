@@ -1,4 +1,4 @@
-"""A job from start to end: check everything, start Spark, restart what fails, stop when asked."""
+"""A job from start to end: check everything, start Spark, restart on failure, stop on request."""
 
 import sys
 from collections.abc import Iterator
@@ -38,15 +38,15 @@ class Running:
     """How the process runs the job; none of it changes what the job decides."""
 
     max_restarts: int = MAX_RESTARTS
-    """In a row, without a batch written in between; 0 never restarts."""
+    """Consecutive restarts without a written batch in between; 0 disables restarts."""
     state_memory_mb: int = session.STATE_MEMORY_MB
     metrics_host: str = "127.0.0.1"
     metrics_port: int = 0
-    """0 serves no metrics."""
+    """0 disables metrics."""
     refused_rows: int = REFUSED_ROWS
-    """Of one batch, above which it is refused whole."""
+    """Maximum of one batch; above it the whole batch is refused."""
     doorbell: bool = False
-    """Tell dispatchers that listen of each batch."""
+    """Notify listening dispatchers of each batch."""
 
 
 def run_files(
@@ -59,21 +59,21 @@ def run_files(
     running: Running | None = None,
     **described: Any,
 ) -> None:
-    """Run the job that reads files, as the command line describes it; the rest as in `Job`."""
+    """Run the job that reads files, as the command line describes it; `described` is for `Job`."""
     try:
         rules = Policy.load(policy)
     except PolicyError as error:
         raise CommandError(f"{error} Nothing was started.", ExitCode.USAGE) from error
-    # It is kept with the stream in the database, where nobody knows our working directory.
+    # The database stores it with the stream, and does not know our working directory.
     checkpoint = absolute(checkpoint)
     job = Job(policy=rules, path=absolute(path), checkpoint=checkpoint, **described)
     run(job, dsn, trigger, running or Running())
 
 
 def run(job: Job, dsn: str, trigger: Trigger, running: Running) -> None:
-    """Run a job until it is done, cannot go on, or is asked to stop by SIGTERM or SIGINT.
+    """Run a job until it is done, cannot continue, or gets SIGTERM or SIGINT.
 
-    Raises CommandError in one line. What can be known without Spark is checked before it starts.
+    Raises CommandError in one line. Whatever needs no Spark is checked before it starts.
     """
     session.quiet_logs()
     require_directory(job.path, job.checkpoint)
@@ -123,7 +123,7 @@ def run(job: Job, dsn: str, trigger: Trigger, running: Running) -> None:
 
 @contextmanager
 def _starting(stop: Event) -> Iterator[None]:
-    """While Spark starts. A stop that reaches what it starts as well ends that: no failure."""
+    """While Spark starts: a stop signal that also ends the starting process is not a failure."""
     try:
         yield
     except (CommandError, QueryFailed):

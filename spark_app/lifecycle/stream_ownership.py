@@ -1,8 +1,8 @@
-"""A restart goes on where this process was, and never takes the stream back from a newer driver.
+"""A restart continues this process's run, and never takes the stream back from a newer driver.
 
-A run that starts fences the one before, whichever of the two is right. A person starts a driver in
-the place of another on purpose; a restart happens by itself. So it looks first whether the stream
-still has the run that failed.
+A run that starts fences the one before, whichever of the two is right. A person replaces a driver
+on purpose; a restart is automatic. So a restart first checks whether the stream still has the run
+that failed.
 """
 
 from functools import cache
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class StreamOwnership:
-    """The run with which this process has taken its stream."""
+    """The runs with which this process has taken its stream."""
 
     def __init__(self, stream: str) -> None:
         self._stream = stream
@@ -26,17 +26,18 @@ class StreamOwnership:
         self._confirmed = False
 
     def claim_with(self, run_id: UUID) -> None:
-        """Remember a run that is about to take the stream: it may have, though no answer came."""
+        """Record a run that is about to take the stream: it may succeed without an answer."""
         self._own_runs.append(run_id)
 
     def confirm(self) -> None:
-        """Remember that the latest run has taken the stream."""
+        """Record that the latest run has taken the stream."""
         self._confirmed = True
 
     def require(self, sink: OutboxSink) -> None:
-        """Return when nobody else took the stream since; always until a run has taken it.
+        """Raise `Fenced` when another driver has taken the stream since.
 
-        Raises `Fenced` when somebody did, and what `OutboxSink.read` raises.
+        Until a run of this process has taken it, this never raises `Fenced`. Also raises what
+        `OutboxSink.read` raises.
         """
         if not self._own_runs:
             return

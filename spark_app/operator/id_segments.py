@@ -12,20 +12,20 @@ BASE: Final = 8
 
 
 class SegmentPlan(NamedTuple):
-    """Where the new ids go."""
+    """The segment for the new ids."""
 
     segment: int
-    """The number under which they are stored."""
+    """Its number."""
     level: int
     merged: tuple[int, ...]
-    """Segments whose ids go before them into the same segment, oldest first; then they are gone,
-    apart from the one whose number is taken over."""
+    """Segments, oldest first, whose ids precede the new ones in it. They are removed, except the
+    one whose number it takes."""
 
 
 def plan_segment(levels: Mapping[int, int]) -> SegmentPlan:
-    """Plan one more segment beside those of a window, which are given as number and level.
+    """Plan one more segment of a window; `levels` has the level of each segment by its number.
 
-    Numbers ascend with age, the oldest first, and levels descend.
+    Numbers ascend from the oldest segment on, and levels descend.
     """
     numbers = sorted(levels)
     level, kept = 0, len(numbers)

@@ -1,4 +1,4 @@
-"""What a batch held that the sink's own counts do not tell, taken while its blobs are unpacked."""
+"""Counts of a batch that the sink does not have, taken while its blobs are unpacked."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class BatchCounts:
 
 @dataclass(frozen=True, slots=True)
 class FinishedBatch:
-    """A batch that the sink has."""
+    """A batch that the sink has, written or replayed."""
 
     outcome: Written | Replayed
     counts: BatchCounts
@@ -56,7 +56,7 @@ class BatchCounter:
         return batch
 
     def close(self, outcome: Written | Replayed) -> FinishedBatch:
-        """Put together what became of the batch that was selected last, and tell `on_done`."""
+        """Return the outcome and counts of the batch that was selected last, after `on_done`."""
         done, self._open = FinishedBatch(outcome, self._open), BatchCounts()
         self._on_done(done)
         return done

@@ -13,7 +13,7 @@ from spark_app.reporting.query_progress import batches_after, dropped_rows, wate
 
 
 class Progress:
-    """Prints and measures the batches that Spark has recorded since it was asked last."""
+    """Prints and measures the batches that Spark has recorded since the last call."""
 
     def __init__(self, query: StreamingQuery, batches: Batches, metrics: Metrics) -> None:
         self._query = query
@@ -41,14 +41,15 @@ class Progress:
 
 
 def refuse_dropped_rows(progress: StreamingQueryProgress) -> None:
-    """Raise CommandError when Spark's own late filter took rows away from the step."""
+    """Raise CommandError when Spark's own late filter dropped rows before the step."""
     dropped = dropped_rows(progress)
     if dropped:
         raise CommandError(
             f"Spark dropped {dropped} rows of batch {progress.batchId} behind its watermark, before"
             " the exposure step could judge and record them. The events are still in their files;"
-            " the batch is written without them. The job stops so that no more are dropped: it was"
-            " changed so that the watermark column reaches the operator. Run the version before."
+            " the batch is written without them. The job stops so that no more are dropped: a"
+            " change of the job lets the watermark column reach the operator. Run the previous"
+            " version."
         )
 
 

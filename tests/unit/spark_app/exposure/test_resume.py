@@ -178,7 +178,7 @@ def test_a_hold_without_published_windows_is_kept_too() -> None:
 
 
 def test_a_hold_without_a_moment_is_refused() -> None:
-    with pytest.raises(StateError, match="Merchant m is held, and nothing says since"):
+    with pytest.raises(StateError, match="Merchant m is held"):
         resumed(None, _holds(("m", None)), SETTINGS)
 
 
