@@ -142,8 +142,8 @@ def test_a_job_survives_its_workers_and_its_java(
         assert job.driver.wait(SECONDS) == 0, job.said
         assert "Traceback" not in job.said
     reasons = [line for line in job.said.splitlines() if line.startswith("restart=")]
-    assert "a Python process of Spark is gone" in reasons[0]
-    assert all("Java process is gone" in reason for reason in reasons[1:])
+    assert "a Python process of Spark has died" in reasons[0]
+    assert all("Java process has died" in reason for reason in reasons[1:])
     (play.folder / "checkpoint").rename(play.folder / "checkpoint of the attacked")
     play.run()
     assert _left(attacked) == _left(dsn)
