@@ -97,13 +97,13 @@ def number(entries: pa.Table, subjects: pa.Table, fresh: Mask, *, suppress: bool
     sequence = _integers(subjects["last_sequence"])[of] + rank + 1
     written = np.zeros(len(fresh), bool)
     written[kept] = True
-    set_aside = np.flatnonzero(fresh & ~written)
+    suppressed = np.flatnonzero(fresh & ~written)
     order = np.lexsort((sequence, identity[of]))
     return Numbered(
         rows=kept[order],
         subject_id=identity[of][order],
         sequence=sequence[order],
-        suppressed=Suppressed(set_aside, identity[subject[set_aside]], late[set_aside]),
+        suppressed=Suppressed(suppressed, identity[subject[suppressed]], late[suppressed]),
         moved=_moved(entries, subjects, kept, of, sequence),
     )
 

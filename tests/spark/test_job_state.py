@@ -100,7 +100,9 @@ class Reader:
             kept.windows[row["user_map_key"]["window_end"]] = row["user_map_value"]["content"]
         for row in self.rows(stateVarName="ids"):
             kept = found.setdefault(row["key"]["key_group"], Kept())
-            kept.ids[SegmentKey(**row["user_map_key"])] = Segment(**row["user_map_value"])
+            key = row["user_map_key"]
+            segment = SegmentKey(key["window_end"], key["piece"])
+            kept.ids[segment] = Segment(**row["user_map_value"])
         return found
 
     def timers(self) -> dict[int, int]:
