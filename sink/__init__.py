@@ -1,7 +1,7 @@
 """The sink library: `df.writeStream.foreachBatch(OutboxSink(dsn, stream=...))`.
 
 The public names load on first use, so that importing the contract (`sink.contract`), as the
-dispatcher and the receiver do, never imports psycopg's writer, pyarrow or pyspark.
+dispatcher and the receiver do, never imports psycopg, pyarrow or pyspark.
 """
 
 from importlib import import_module
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
         UnadoptedCheckpoint,
     )
     from sink.foreach_batch import OutboxSink
-    from sink.limits import QuarantineLimit
     from sink.rows.batch import BatchInput
+    from sink.rows.quarantine_limit import QuarantineLimit
     from sink.transaction.database import Timeouts
     from sink.transaction.ledger import Counts, Replayed, Written
     from sink.transaction.staging.stage import StageLost
@@ -46,7 +46,7 @@ _HOME = {
     "NotStreaming": "sink.errors",
     "OutboxSink": "sink.foreach_batch",
     "Permanent": "sink.errors",
-    "QuarantineLimit": "sink.limits",
+    "QuarantineLimit": "sink.rows.quarantine_limit",
     "ReplayDiverged": "sink.errors",
     "Replayed": "sink.transaction.ledger",
     "SchemaMismatch": "sink.errors",

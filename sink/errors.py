@@ -1,24 +1,24 @@
 """What can go wrong in the sink, named for what the caller does next.
 
     SinkError
-      Permanent            a restart meets the same error: stop and look
+      Permanent            a restart fails in the same way: a person must act
         Fenced               a newer run owns the stream
         UnadoptedCheckpoint  the query id is not the one the stream has adopted
-        ReplayDiverged       a batch id came back with other content
+        ReplayDiverged       a batch id was replayed with different content
         CheckpointBehind     an older copy of the checkpoint was restored
-        LedgerBehind         the database was restored to an older moment
-        SchemaMismatch       the DataFrame or the database is not what this code was written for
-          NotPrimary           the server has been read-only until the deadline
-        BatchTooLarge        the batch is beyond what the driver path may hold
+        LedgerBehind         the database was restored to an older state
+        SchemaMismatch       the DataFrame or the database does not fit this version
+          NotPrimary           the server stayed read-only until the deadline
+        BatchTooLarge        the batch exceeds the limits of the driver path
         TooManyRefused       more of the batch's rows were refused than the limit allows
-        CompanionFailed      `also` did not leave the transaction as it was
+        CompanionFailed      `also` ended the transaction or hid an error
         NotStreaming         the sink was called outside a streaming query
         AccessDenied         the server refused the DSN's user, password or database
-      Transient            a restart may heal it: the database was not reachable or not ready
+      Transient            a restart may succeed: the database was not reachable or not ready
         SinkUnavailable
 
 Each message says what happened, what was not lost, and what to do. The examples are run by
-`tests/integration/sink/test_examples.py`, which says what their names stand for.
+`tests/integration/sink/test_examples.py`, which defines their names.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from uuid import UUID
 
 @dataclass(frozen=True, slots=True)
 class KeyDifference:
-    """How many keys differ in one way, and the first 20 of them in the order of their digits."""
+    """How many keys differ in one way, and the first 20 of them in ascending order."""
 
     count: int = 0
     first: tuple[UUID, ...] = ()
@@ -35,7 +35,7 @@ class KeyDifference:
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """What a replay brought, compared with what the ledger keeps."""
+    """What a replay holds, compared with what the ledger recorded."""
 
     rows_then: int
     rows_now: int
@@ -44,22 +44,22 @@ class Divergence:
     only_in_ledger: KeyDifference
     only_in_replay: KeyDifference
     changed: KeyDifference
-    """Keys that are in both, with other content."""
+    """Keys that are in both, with different content."""
 
 
 class SinkError(Exception):
-    """Base of every error that the sink raises on purpose.
+    """Base class of the errors that the sink raises.
 
     >>> try:
     ...     OutboxSink("host=/nowhere dbname=outbox", stream="payouts").check()
     ... except SinkError as error:
-    ...     print("again later" if isinstance(error, Transient) else "stop and look")
-    again later
+    ...     print("retry" if isinstance(error, Transient) else "stop")
+    retry
     """
 
 
 class Permanent(SinkError):
-    """A restart meets the same error.
+    """A restart fails in the same way.
 
     >>> issubclass(Fenced, Permanent), issubclass(SinkUnavailable, Permanent)
     (True, False)
@@ -67,7 +67,7 @@ class Permanent(SinkError):
 
 
 class Transient(SinkError):
-    """A restart may heal it.
+    """A restart may succeed.
 
     >>> issubclass(SinkUnavailable, Transient)
     True
@@ -75,7 +75,7 @@ class Transient(SinkError):
 
 
 class Fenced(Permanent):
-    """A newer run of the stream started; this one may not write any more.
+    """A newer run of the stream started; this one may no longer write.
 
     >>> older = OutboxSink(dsn, stream="payouts")
     >>> older.start(query_id, first_run)
@@ -98,7 +98,7 @@ class UnadoptedCheckpoint(Permanent):
 
 
 class ReplayDiverged(Permanent):
-    """A batch that is already written came back with other content.
+    """A batch that is already written was replayed with different content.
 
     >>> sink = OutboxSink(dsn, stream="payouts")
     >>> batch = Identity(query_id, first_run, 0)
@@ -125,7 +125,7 @@ class SchemaMismatch(Permanent):
 
 
 class AccessDenied(Permanent):
-    """The server is there and refused the DSN's user, password or database.
+    """The server answered and refused the DSN's user, password or database.
 
     >>> OutboxSink(f"{dsn} dbname=nowhere", stream="payouts").check()
     Traceback (most recent call last):
@@ -134,7 +134,7 @@ class AccessDenied(Permanent):
 
 
 class NotPrimary(SchemaMismatch):
-    """The server is read-only or a standby: for a moment, as in a failover, or for good.
+    """The server is read-only or a standby: temporarily, as in a failover, or permanently.
 
     >>> OutboxSink(read_only_dsn, stream="payouts").check()
     Traceback (most recent call last):
@@ -178,9 +178,9 @@ class TooManyRefused(Permanent):
 
 
 class CompanionFailed(Permanent):
-    """`also` hid an error, ended the transaction, or failed at a connection of its own.
+    """`also` hid an error, ended the transaction, or failed on a connection of its own.
 
-    Nothing of the batch is written, unless `also` committed it: then the message says so.
+    Nothing of the batch is written, unless `also` committed it; the message reports that.
 
     >>> sink = OutboxSink(
     ...     dsn, stream="payouts", also=lambda connection, table: connection.execute("ROLLBACK")

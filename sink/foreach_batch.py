@@ -1,8 +1,8 @@
 """`OutboxSink`: what `df.writeStream.foreachBatch(...)` calls for each micro-batch.
 
-There is exactly one action on the DataFrame: `toArrow()` on the driver path, a `mapInArrow` that
-stages every partition on the staged path. A second one, or one that reads only a part, would run
-the stateful stage again, or fail the batch.
+It runs exactly one action on the DataFrame: `toArrow()` on the driver path, a `mapInArrow` that
+stages every partition on the staged path. A second action, or one that reads only a part, would run
+the stateful stage again or fail the batch.
 """
 
 import logging
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args
 from uuid import UUID
 
 import pyarrow as pa
@@ -19,21 +19,21 @@ import pyarrow as pa
 from sink.contract.dsn import redact
 from sink.contract.failpoints import failpoint
 from sink.errors import BatchTooLarge, NotStreaming
-from sink.limits import QuarantineLimit
 from sink.rows.batch import BatchInput, prepare
 from sink.rows.columns import check_entries
+from sink.rows.quarantine_limit import QuarantineLimit
 from sink.trace import BatchSpan, batch_span
+from sink.transaction.companion import Also
 from sink.transaction.content import Content
+from sink.transaction.database import Timeouts
 from sink.transaction.driver_path import InDriver
-from sink.transaction.future import TOLERANCE
-from sink.transaction.ledger import Run
+from sink.transaction.future_dated import TOLERANCE
+from sink.transaction.ledger import Replayed, Run, Written
 from sink.transaction.lineage import location, source_offsets
-from sink.transaction.path import Path as WritePath
-from sink.transaction.path import PathChoice, plan_bytes
 from sink.transaction.staging.content import take_over
 from sink.transaction.staging.stage import Stage, drop_stages, open_stage
 from sink.transaction.staging.task import Summary, arrow_schema, run_tasks
-from sink.transaction.writer import Also, Replayed, Timeouts, Writer, Written
+from sink.transaction.writer import Writer
 
 if TYPE_CHECKING:
     import psycopg
@@ -48,40 +48,83 @@ _RUN_ID = ("sql.streaming.runId", "spark.jobGroup.id")
 _BATCH_ID = "streaming.sql.batchId"
 _RESULT_LIMIT = "spark.driver.maxResultSize"
 
+WritePath = Literal["auto", "driver", "staged"]
+"""How the rows of a batch reach Postgres: through the driver, or directly from the tasks.
+
+Both leave the same rows in the same tables. The driver path is one connection and one COPY; the
+staged path costs a table, and a connection for each task, and the driver holds no rows.
+"""
+
+STAGED_BYTES = 64 << 20
+"""`auto` stages batches of at least this size."""
+
+UNKNOWN_BYTES = 1 << 50
+"""A plan whose source has no size estimate reports 2^63, scaled by row widths."""
+
 
 class Identity(NamedTuple):
-    """Which micro-batch this is: the query id is the checkpoint's, the run id that of one start."""
+    """The ids of a micro-batch: the query id is the checkpoint's, the run id that of one start."""
 
     query_id: UUID
     run_id: UUID
     batch_id: int
 
 
+class PathChoice:
+    """Chooses the path of each batch. The choice affects cost only, never content."""
+
+    def __init__(self, path: WritePath, *, rows_in_driver: bool) -> None:
+        """With `rows_in_driver`, `select` or `also` reads the rows there. Raises `ValueError`."""
+        if path not in get_args(WritePath):
+            raise ValueError(
+                f"path {path!r} is not known: use one of {', '.join(get_args(WritePath))}"
+            )
+        if path == "staged" and rows_in_driver:
+            raise ValueError(
+                "path='staged' keeps the rows out of the driver, where `select` and `also` need"
+                " them: shape the DataFrame in Spark and leave both out, or use path='driver'"
+            )
+        self._path: WritePath = "driver" if rows_in_driver else path
+        self._last_bytes = 0
+
+    def is_staged(self, estimated: Callable[[], int]) -> bool:
+        """Choose for the next batch; `estimated` returns the plan's size estimate in bytes."""
+        if self._path != "auto":
+            return self._path == "staged"
+        size = estimated()
+        return (self._last_bytes if size >= UNKNOWN_BYTES else size) >= STAGED_BYTES
+
+    def record(self, size: int) -> None:
+        """Record the Arrow bytes of a batch, as the estimate for a next one of unknown size."""
+        self._last_bytes = size
+
+
 class OutboxSink:
     """Writes each micro-batch of one streaming query to the outbox, once.
 
-    `select` makes the batch's tables of the DataFrame's rows; without it the whole DataFrame is
-    `BatchInput.entries`. `also(connection, table)` writes whatever else must commit with the batch;
-    it runs inside the transaction, and again when the transaction is tried again, so it should do
-    nothing but use that connection. `checkpoint` is the query's checkpointLocation, exactly; where
-    it is a local path, the source's offsets are kept with the batch, and the first batch refuses
-    an older copy of the checkpoint or of the database (`CheckpointBehind`, `LedgerBehind`).
+    `select` makes the batch's tables from the DataFrame's rows; without it the whole DataFrame is
+    `BatchInput.entries`. `also(connection, table)` writes whatever else must commit with the batch.
+    It runs inside the transaction, and again when the transaction is retried, so it must use that
+    connection only. `checkpoint` is exactly the query's checkpointLocation. Where it is a local
+    path, the source's offsets are stored with the batch, and the first batch refuses an older copy
+    of the checkpoint or of the database (`CheckpointBehind`, `LedgerBehind`).
 
-    `path` says which way the rows take. "driver": through the driver. "staged": Spark's tasks copy
-    them to Postgres, so the DSN must be one that the executors can use. "auto": staged from 64 MiB
-    on, by the plan's estimate or else by the size of the batch before; with `select` or `also`,
-    which see the rows in the driver, always the driver. All leave the same tables.
+    `path` sets how the rows reach Postgres. "driver": through the driver. "staged": Spark's tasks
+    copy them, so the executors must be able to use the DSN. "auto": staged from 64 MiB on, by the
+    plan's estimate or else by the size of the previous batch; with `select` or `also`, which read
+    the rows in the driver, always "driver". All write the same rows to the same tables.
 
     With `suppress_repeats` an entry is a transition of its subject: it is counted and *not written*
-    when its subject has its type already (it changes nothing) or has an entry that occurred later
-    (it was overtaken). Only the stream's own entries count, and those written by hand for it. Its
-    key counts as used, and `holdfast suppressed` shows it.
+    when its subject already has its type (a repeat) or has an entry that occurred later (it was
+    overtaken). Only the stream's own entries count, and those written by hand for it. Its key
+    counts as used, and `holdfast suppressed` shows it.
 
-    A row dated later than the database's clock and `future_tolerance` is quarantined
-    (`future_dated`): as an entry it would overtake all that its subject does until then.
+    A row dated later than the database's clock plus `future_tolerance` is quarantined
+    (`future_dated`): as an entry it would overtake every entry of its subject until then.
 
-    With `doorbell`, dispatchers that listen (`holdfast dispatch --doorbell`) are told of each batch
-    after its COMMIT; where that fails it is a warning, and they find the batch by looking.
+    With `doorbell`, dispatchers that listen (`holdfast dispatch --doorbell`) are notified of each
+    batch after its COMMIT. A failed notification is logged as a warning; they find the batch at
+    their next scan.
 
     >>> sink = OutboxSink(dsn, stream="payouts", checkpoint=checkpoint)
     >>> writer = decisions.writeStream.option("checkpointLocation", checkpoint)
@@ -107,7 +150,7 @@ class OutboxSink:
         doorbell: bool = False,
         future_tolerance: timedelta = TOLERANCE,
     ) -> None:
-        """Raises `ValueError` for a setting that cannot be right."""
+        """Raises `ValueError` for an invalid setting."""
         where = location(checkpoint)
         self._settings: dict[str, Any] = {
             "stream": stream,
@@ -139,10 +182,10 @@ class OutboxSink:
         )
         self._run: Run | None = None
         self.last: Written | Replayed | None = None
-        """What happened to the latest batch."""
+        """The outcome of the latest batch."""
         self.failure: Exception | None = None
-        """What ended the latest batch: `query.awaitTermination()` raises it as Spark's own error,
-        with its text alone."""
+        """The error of the latest batch: `query.awaitTermination()` raises Spark's own error, which
+        holds only its text."""
 
     def __call__(self, df: "DataFrame", batch_id: int) -> None:
         """Write one micro-batch. Raises the errors of `sink.errors` and whatever `also` raises."""
@@ -162,17 +205,17 @@ class OutboxSink:
             self.apply(_collected(df), identity)
 
     def start(self, query_id: UUID, run_id: UUID) -> None:
-        """Take the stream for a run, which fences every run that started before; once per run id.
+        """Take the stream for a run and fence every earlier run; once per run id.
 
         Without this call the run's first batch does it. Call it as soon as the query has started
-        (`query.id`, `query.runId`) and before its first batch is let in: not while one is written.
+        (`query.id`, `query.runId`) and before its first batch runs, not while one is written.
         Raises `UnadoptedCheckpoint`, `SchemaMismatch` and `SinkUnavailable`; `ValueError` as
         `check`.
         """
         self._take(query_id, run_id)
 
     def apply(self, table: pa.Table, identity: Identity) -> Written | Replayed:
-        """Write the rows of one micro-batch: what `__call__` does once Spark has given them."""
+        """Write the rows of one micro-batch: `__call__` on the driver path, after `toArrow()`."""
         failpoint("S1")
         started = time.monotonic()
         self._path.record(table.nbytes)
@@ -194,10 +237,10 @@ class OutboxSink:
         run_all: Callable[[Stage], Sequence[Summary]],
         identity: Identity,
     ) -> Written | Replayed:
-        """Write one micro-batch that tasks stage: what `__call__` does on the staged path.
+        """Write one micro-batch that tasks stage: `__call__` on the staged path.
 
-        `run_all` runs them, and returns a summary of each partition; `schema` is that of the rows.
-        Raises as `__call__`, and `StageLost` where the server lost what they staged.
+        `run_all` runs the tasks and returns a summary of each partition; `schema` is that of the
+        rows. Raises as `__call__`, and `StageLost` where the server lost staged rows.
         """
         started = time.monotonic()
         check_entries(schema.empty_table())
@@ -211,20 +254,20 @@ class OutboxSink:
                 content = take_over(stage, summaries, schema, run, identity.batch_id)
                 return self._write(content, identity, started, span, None)
         finally:
-            # Also of a batch that failed: when it comes again, it is staged again.
+            # Also after a failure: the replayed batch is staged again.
             drop_stages(stage, run)
 
     def check(self) -> None:
-        """Reach the database now; raises `SinkUnavailable` or `SchemaMismatch` at once.
+        """Connect once; raises `SinkUnavailable` or `SchemaMismatch` without a retry.
 
-        Raises `ValueError` for a new stream that is called as those that are written by hand.
+        Raises `ValueError` for a new stream with a name reserved for entries written by hand.
         """
         self._writer.check()
 
     def read(self, work: "Callable[[psycopg.Connection], _Result]") -> _Result:
-        """Return what `work` finds in one read-only transaction, all of it as of one moment.
+        """Return the result of `work`, which runs in one read-only transaction with one snapshot.
 
-        `work` acts as the sink's role, and is called again when the transaction is tried again.
+        `work` acts as the sink's role, and is called again when the transaction is retried.
         Raises `SchemaMismatch`, `SinkUnavailable` and whatever `work` raises.
         """
         return self._writer.read(work)
@@ -236,9 +279,8 @@ class OutboxSink:
     def _take(self, query_id: UUID, run_id: UUID) -> Run:
         run = self._run
         if run is None or (run.query_id, run.run_id) != (query_id, run_id):
-            epoch = self._writer.begin_run(query_id, run_id)
-            run = self._run = Run(self._writer.stream, query_id, run_id, epoch)
-            _log.info("stream=%s run=%s epoch=%d started", run.stream, run_id, epoch)
+            run = self._run = self._writer.begin_run(query_id, run_id)
+            _log.info("stream=%s run=%s epoch=%d started", run.stream, run_id, run.epoch)
         return run
 
     def _write(
@@ -262,7 +304,7 @@ class OutboxSink:
         return self.last
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A connection never travels; a copy opens its own, and begins a run of its own.
+        # A connection cannot be pickled: a copy opens its own and begins its own run.
         return partial(OutboxSink, self._dsn, **self._settings), ()
 
     def __repr__(self) -> str:
@@ -333,8 +375,8 @@ def _collected(df: "DataFrame") -> pa.Table:
 
 def _report(outcome: Written | Replayed, seconds: float) -> None:
     counts = outcome.counts
-    # An alarm where somebody has to look: a key that came back with other content is not written,
-    # and a row that was set aside waits for a person.
+    # A warning where a person must act: a known key with different content is not written, and a
+    # quarantined row waits for a decision.
     level = logging.WARNING if counts.differing or counts.quarantined else logging.INFO
     _log.log(
         level,
@@ -351,3 +393,12 @@ def _report(outcome: Written | Replayed, seconds: float) -> None:
         counts.quarantined,
         round(seconds * 1000),
     )
+
+
+def plan_bytes(df: "DataFrame") -> int:
+    """Return the optimizer's size estimate of a DataFrame in bytes; runs nothing.
+
+    For a file source it is the size of the files, scaled by row widths: filters do not count.
+    """
+    plan = df._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - PySpark has no public way
+    return int(str(plan.stats().sizeInBytes()))

@@ -1,10 +1,10 @@
-"""Single entries that a person has written, through the sink's own transaction.
+"""Single entries that a person writes, through the sink's own transaction.
 
-They are written in a stream of their own, because the stream that they come from belongs to its
-query: rows of the quarantine in `<stream>.requeue`, what is decided anew in `<stream>.reissue`. Its
-query id follows from the stream's name and the batch id is the entry's number, for a row that in
-the quarantine, so the ledger knows what was written before. It acts for the stream that they come
-from and shares its transition states: a block put back makes the job's next block a repeat.
+They go to a stream of their own, because the original stream belongs to its query: quarantined rows
+to `<stream>.requeue`, reissued entries to `<stream>.reissue`. The query id is derived from the
+stream's name and the batch id is the entry's number (for a quarantined row, its quarantine id), so
+the ledger knows what was written before. The stream acts for the original one and shares its
+transition states: a requeued block makes the job's next block a repeat.
 """
 
 import hashlib
@@ -21,16 +21,16 @@ from sink.contract.exits import CommandError
 from sink.contract.requeue import REQUEUED, Requeued
 from sink.contract.states import QuarantineReason
 from sink.errors import BatchTooLarge, Fenced, ReplayDiverged, SchemaMismatch, SinkError
-from sink.rows.array_literals import array_literal
 from sink.rows.batch import BatchInput, prepare
 from sink.rows.numbering import SUBJECTS, number
+from sink.rows.postgres_text import array_literal
 from sink.rows.prepared import PreparedBatch
 from sink.rows.row_text import Unfit, table_of
-from sink.transaction import future, ledger
-from sink.transaction.database import execute
+from sink.transaction import future_dated, ledger
+from sink.transaction.database import Timeouts, execute
 from sink.transaction.driver_path import InDriver
-from sink.transaction.ledger import Run
-from sink.transaction.writer import Replayed, Timeouts, Writer, Written
+from sink.transaction.ledger import Replayed, Run, Written
+from sink.transaction.writer import Writer
 
 if TYPE_CHECKING:
     import psycopg
@@ -42,13 +42,13 @@ TIMEOUTS = Timeouts(deadline_seconds=30)
 
 FENCED_ATTEMPTS = 20
 FENCED_WAIT_SECONDS = 0.25
-"""Several times what it takes to begin a run and write a row, so that each gets its turn."""
+"""Several times what it takes to begin a run and write a row, so that each process succeeds."""
 
 _NAMESPACE = UUID("5e4b7f1c-9a0d-5c36-8b1e-2f7d60a3c948")
 
 
 class _NothingNew(Exception):
-    """Rolls back a batch that would have written no entry."""
+    """Rolls back a batch that would write no entry."""
 
 
 @dataclass(slots=True)
@@ -57,17 +57,16 @@ class _Target:
 
     writer: Writer
     run: Run
-    """Epoch 0 as long as it has not begun."""
+    """Epoch 0 until the run has begun."""
 
     suppress_repeats: bool
     acts_for: str
 
     def begin(self) -> None:
-        """Take the stream, which makes it where it is new: only for a row that can be written."""
+        """Take the stream and create it where it is new: only for a row that can be written."""
         if not self.run.epoch:
             run = self.run
-            epoch = self.writer.begin_run(run.query_id, run.run_id, acts_for=self.acts_for)
-            self.run = replace(self.run, epoch=epoch)
+            self.run = self.writer.begin_run(run.query_id, run.run_id, acts_for=self.acts_for)
 
     def begin_anew(self) -> None:
         """Let the next `begin` take the stream back from a newer run."""
@@ -96,8 +95,8 @@ def requeue(
             yield _requeue(target, number, text)
     except SinkError as error:
         raise CommandError(
-            "an entry could not be written; what was written before it stays, and trying again"
-            f" writes nothing twice: {error}"
+            "an entry could not be written; entries written before it stay, and a retry writes"
+            f" nothing twice: {error}"
         ) from None
     finally:
         writer.close()
@@ -118,13 +117,13 @@ def stream_of(stream: str, suffix: str = REQUEUED) -> str:
 def query_id_of(stream: str, suffix: str = REQUEUED) -> UUID:
     """Return the query id of the stream in which entries of `stream` are written by hand.
 
-    Revision 0024 knows such streams by it, so it stays as it is.
+    Revision 0024 recognises such streams by it, so it never changes.
     """
     return uuid5(_NAMESPACE, stream if suffix == REQUEUED else stream_of(stream, suffix))
 
 
 def _acts_for(connection: "psycopg.Connection", stream: str) -> str:
-    """Return whose transition states count for what was written in `stream`."""
+    """Return the stream whose transition states entries of `stream` use."""
     found = execute(connection, "batch/acts_for", stream=stream).fetchone()
     return stream if found is None else found["acts_for"]
 
@@ -138,7 +137,7 @@ def _requeue(target: _Target, quarantine_id: int, text: str) -> Requeued:
         return Requeued(quarantine_id, written=False, detail=str(why))
     except ReplayDiverged:
         detail = (
-            f"another row was put back for it before: see `holdfast batch show {target.run.stream}"
+            f"another row was requeued for it before: see `holdfast batch show {target.run.stream}"
             f" {quarantine_id}`"
         )
         return Requeued(quarantine_id, written=False, detail=detail)
@@ -147,9 +146,9 @@ def _requeue(target: _Target, quarantine_id: int, text: str) -> Requeued:
 
 
 def _write(target: _Target, quarantine_id: int, batch: PreparedBatch) -> Written | Replayed:
-    """Write in the stream's newest run, even if somebody else who writes by hand takes turns.
+    """Write in the stream's newest run, even if another process writes by hand at the same time.
 
-    The ledger makes that safe: whoever comes second finds the row's batch, or writes it.
+    The ledger makes that safe: the second process finds the row's batch, or writes it.
     """
 
     def attempt() -> Written | Replayed:
@@ -182,18 +181,18 @@ def _prepared(text: str) -> PreparedBatch:
 def _foresee(
     connection: "psycopg.Connection", target: _Target, quarantine_id: int, batch: PreparedBatch
 ) -> None:
-    """Raise `_NothingNew` where the row would not be written as things are, and nothing is locked.
+    """Raise `_NothingNew` where the row would not be written now; takes no lock.
 
-    What changes until the row is written is left to `_insist`.
+    `_insist` covers what changes before the row is written.
     """
     if ledger.read(connection, target.run, quarantine_id) is not None:
         return
     arrived = batch.arrived
-    limit = future.latest(connection, future.TOLERANCE)
+    limit = future_dated.latest(connection, future_dated.TOLERANCE)
     for occurred_at in arrived["occurred_at"].to_pylist():
         if occurred_at > limit:
             raise _NothingNew(
-                f"{QuarantineReason.FUTURE_DATED}: {future.detail(occurred_at, limit)}"
+                f"{QuarantineReason.FUTURE_DATED}: {future_dated.detail(occurred_at, limit)}"
             )
     known = execute(
         connection,
@@ -214,12 +213,12 @@ def _foresee(
 
 
 def _insist(connection: "psycopg.Connection", run: Run, quarantine_id: int) -> None:
-    """Let the batch commit only if it holds the entry: a row is put back, or stays as it was."""
+    """Let the batch commit only if it holds the entry: a row is requeued, or stays unchanged."""
     recorded = ledger.read(connection, run, quarantine_id)
     if recorded is None or not recorded.counts.entries:
         counts = recorded.counts if recorded else None
         if counts is not None and counts.quarantined:
-            raise _NothingNew(f"{QuarantineReason.FUTURE_DATED}: it is dated beyond what is taken")
+            raise _NothingNew(f"{QuarantineReason.FUTURE_DATED}: it is dated too far ahead")
         raise _NothingNew(
             _why(
                 suppressed=counts is not None and counts.suppressed > 0,
@@ -231,9 +230,9 @@ def _insist(connection: "psycopg.Connection", run: Run, quarantine_id: int) -> N
 def _why(*, suppressed: bool, differing: bool) -> str:
     if suppressed:
         return (
-            "its subject has a newer entry, or has this type already: as an entry it would change"
-            " nothing (--keep-repeats writes it all the same)"
+            "its subject has a newer entry, or already has this type: as an entry it would change"
+            " nothing (--keep-repeats writes it anyway)"
         )
     if differing:
-        return "its key is recorded with other content, and what was written first stands"
+        return "its key is recorded with different content, and the first entry stands"
     return "its key is recorded with the same content: it is in the outbox, so dismiss the row"

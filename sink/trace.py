@@ -1,8 +1,8 @@
-"""A span for each batch where the program has set up OpenTelemetry; elsewhere nothing, at no cost.
+"""A span for each batch where the program has set up OpenTelemetry; otherwise a no-op.
 
 Attributes are named as in OpenTelemetry's conventions for messaging and databases where these have
 a name, and `holdfast.*` elsewhere. A span never holds a row, a key, a statement or a DSN: of an
-error it tells its class and the database's code, because messages may quote what they are about.
+error it records the class and the SQLSTATE only, because messages may quote rows.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ _NAME = "holdfast.sink"
 
 
 class BatchSpan:
-    """The span of one batch; without OpenTelemetry it has no traceparent and takes note of nothing.
+    """The span of one batch; without OpenTelemetry it has no traceparent and records nothing.
 
     >>> BatchSpan(None).traceparent is None
     True
@@ -32,7 +32,7 @@ class BatchSpan:
 
     @property
     def traceparent(self) -> str | None:
-        """The W3C header of this span, for entries that have none; None where nothing is traced."""
+        """The W3C header of this span, for entries without one; None without tracing."""
         if self._span is None:
             return None
         api, propagation = _api(), import_module("opentelemetry.trace.propagation.tracecontext")
@@ -43,7 +43,7 @@ class BatchSpan:
         return carrier.get("traceparent")
 
     def written(self, outcome: "Written | Replayed") -> None:
-        """Note what became of the batch: the counts of its row in the ledger."""
+        """Record the outcome of the batch: the counts of its ledger row."""
         if self._span is None:
             return
         counts = outcome.counts
@@ -62,9 +62,9 @@ class BatchSpan:
 
 @contextmanager
 def batch_span(stream: str, query_id: UUID, batch_id: int) -> Iterator[BatchSpan]:
-    """Let the block be a span, the current one of this thread, that ends with it.
+    """Run the block in a span that is current in this thread and ends with the block.
 
-    What the block raises is raised. Without opentelemetry-api, or without an SDK, this is nothing:
+    Errors of the block propagate. Without opentelemetry-api, or without an SDK, this is a no-op:
 
     >>> with batch_span("payouts", UUID(int=1), 0) as span:
     ...     print(span.traceparent)
@@ -87,7 +87,7 @@ def batch_span(stream: str, query_id: UUID, batch_id: int) -> Iterator[BatchSpan
         f"send {stream}",
         kind=_api().SpanKind.PRODUCER,
         attributes=attributes,
-        # Both would take the message of an error, which may quote rows.
+        # Both would record the message of an error, which may quote rows.
         record_exception=False,
         set_status_on_exception=False,
     ) as span:

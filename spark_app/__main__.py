@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 
 if not __package__:
-    # Started as a file, as spark-submit does: then this folder is where modules are looked for, and
-    # not the one that has `spark_app` and `sink` in it.
+    # Started as a file, as spark-submit does: then sys.path has this folder, and not the one that
+    # contains `spark_app` and `sink`.
     here = Path(__file__).resolve().parent
     sys.path[:] = [str(here.parent), *(entry for entry in sys.path if Path(entry) != here)]
 

@@ -1,4 +1,4 @@
-"""The contract: the words that the sink, the dispatcher and the receiver share.
+"""The contract: what the sink, the dispatcher and the receiver share.
 
 An *entry* is one decision to deliver. It belongs to a *subject* (its ordering key), has a gapless
 *sequence* within that subject, and a *key* that names the business action for ever. Its body is

@@ -1,7 +1,7 @@
 """Canonical JSON: one value, one sequence of bytes.
 
 A subset of RFC 8785 (JSON Canonicalization Scheme): object members sorted by UTF-16 code units, no
-white space, UTF-8, minimal escapes. What JSON parsers disagree about is refused, not guessed:
+white space, UTF-8, minimal escapes. Values that JSON parsers read differently are refused:
 floats, integers that a double cannot hold, NUL, lone surrogates, keys that are not strings.
 """
 
@@ -16,19 +16,19 @@ DEPTH_MAX = 32
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-# json.dumps would build an encoder anew for every call with these settings
+# json.dumps would build a new encoder for every call with these settings
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 class NotCanonical(ValueError):
-    """The value has no canonical form; the message names the place and the reason."""
+    """The value has no canonical form; the message names the path and the reason."""
 
 
 def canonical_json(value: Any, *, depth_max: int = DEPTH_MAX) -> bytes:
     """Return the canonical bytes of a dict, list, tuple, str, int, bool, None or aware datetime.
 
-    Raises `NotCanonical` for anything else, and for what stands within more than `depth_max`
-    objects and arrays. A datetime becomes its RFC 3339 text in UTC.
+    Raises `NotCanonical` for anything else, and for values nested in more than `depth_max` objects
+    and arrays. A datetime becomes its RFC 3339 text in UTC.
 
     >>> canonical_json({"b": 1, "a": ["\\u20ac", None, True]})
     b'{"a":["\\xe2\\x82\\xac",null,true],"b":1}'
@@ -58,7 +58,7 @@ def rfc3339_from_micros(micros: int) -> str:
 
 
 def _plain(value: Any, path: str, levels: int) -> Any:
-    """`levels` is how many objects and arrays may still be opened around something."""
+    """Return `value` with sorted members; `levels` is how many levels may still be nested."""
     if levels < 0:
         raise NotCanonical(f"{path}: nested too deeply")
     match value:

@@ -1,4 +1,4 @@
-"""Where a checkpoint lies, read as Spark reads it: nothing in its location is decoded."""
+"""The location of a checkpoint, read as Spark reads it: nothing in it is decoded."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from pathlib import Path
 def local_folder(location: str | None) -> Path | None:
     """Return the folder of a checkpoint, None where it is not on a local path.
 
-    As Hadoop's `Path`, to which `%20`, `?` and `#` are characters of a name like others.
+    As Hadoop's `Path`, which treats `%20`, `?` and `#` as ordinary characters of a name.
 
     >>> local_folder("file:///checkpoints/a%20b")
     PosixPath('/checkpoints/a%20b')

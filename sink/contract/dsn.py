@@ -1,4 +1,4 @@
-"""A DSN that may be shown."""
+"""DSNs without their passwords, for messages and logs."""
 
 import re
 

@@ -41,5 +41,5 @@ class Envelope:
 
     @property
     def content(self) -> UUID:
-        """128-bit hash of everything but the sequence: tells one key with two contents apart."""
+        """128-bit hash of everything but the sequence: detects one key with two contents."""
         return UUID(bytes=hashlib.sha256(self.head + self.tail).digest()[:16])

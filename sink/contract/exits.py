@@ -1,4 +1,4 @@
-"""How every Holdfast command ends."""
+"""Exit codes of the `holdfast` command, and its error."""
 
 from enum import IntEnum
 
@@ -14,9 +14,9 @@ class ExitCode(IntEnum):
 
 
 class CommandError(Exception):
-    """An error for a person: the message is one clear line, shown without a stack trace.
+    """An error for a person: the message is one line, printed without a stack trace.
 
-    It says what happened, what was not lost, and what to do.
+    It states what happened, what was not lost, and what to do.
     """
 
     def __init__(self, message: str, exit_code: ExitCode = ExitCode.FAILED) -> None:

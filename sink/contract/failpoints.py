@@ -1,10 +1,10 @@
-"""Named points at which a test, or the demo, may stop a real process.
+"""Named points at which a test, or the demo, can stop a real process.
 
 A point does nothing unless `HOLDFAST_FAILPOINTS` names it when the process starts: `S8=kill`,
 `D10=pause:/path`, `D8=stop` or `S4=raise`, several separated by `;`, each with an optional `@n` for
-the nth time the point is passed (`S8=kill@3`). `pause` creates the file and waits for ever, so that
-somebody else can send the signal; `stop` sends SIGSTOP, so that SIGCONT lets the process go on from
-there. The names are those of the table in docs/failures.md.
+the nth pass (`S8=kill@3`). `pause` creates the file and waits for ever, so that another process can
+send the signal; `stop` sends SIGSTOP, and SIGCONT lets the process continue. The names are those of
+the table in docs/failures.md.
 """
 
 import os
@@ -20,7 +20,7 @@ class FailpointHit(RuntimeError):
 
 
 _armed = os.environ.get(ENVIRONMENT)
-"""Read once: points lie on paths that are taken thousands of times a second."""
+"""Read once: code passes points thousands of times a second."""
 
 _passed: dict[str, int] = {}
 _lock = Lock()
@@ -37,17 +37,17 @@ def failpoint(name: str) -> None:
 
 
 def _act(name: str, action: str) -> None:
-    action, _, turn = action.partition("@")
+    action, _, nth = action.partition("@")
     with _lock:
         _passed[name] = _passed.get(name, 0) + 1
-        if _passed[name] != int(turn or 1):
+        if _passed[name] != int(nth or 1):
             return
     verb, _, argument = action.partition(":")
     match verb:
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         case "stop":
-            # To this very thread: one sent to the process may let it run on for a moment.
+            # To this thread: a signal to the process may let this thread run on for a moment.
             signal.pthread_kill(get_ident(), signal.SIGSTOP)
         case "pause":
             Path(argument).touch()

@@ -2,7 +2,7 @@
 
 A key is a list of strings, most significant first, such as
 `["payout-hold/v1", "m_482", "2026-11-02T12:15:00Z", "block", "1"]`. It never holds a batch id, a
-query id, a revision, an attempt or a wall clock, so recomputing a stream meets the same keys.
+query id, a revision, an attempt or a wall clock, so a recomputed stream has the same keys.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ PART_BYTES_MAX = 1024
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One business key, in the two forms in which it travels."""
+    """One business key, as UUID and as text."""
 
     digest: UUID
     """First 128 bits of the SHA-256 of the canonical parts: the unique key in the tables."""

@@ -1,4 +1,4 @@
-"""Minor units as people write them."""
+"""Amounts in minor units, formatted for people."""
 
 _DIGITS = {
     0: "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF",
@@ -10,7 +10,7 @@ DIGITS_USUAL = 2
 
 
 def money(amount_minor: int, currency: str) -> str:
-    """Return an amount in the currency's major unit (ISO 4217 says how many digits follow).
+    """Return an amount in the currency's major unit (decimal digits as in ISO 4217).
 
     >>> money(-8500000, "USD"), money(8500000, "JPY")
     ('-85,000.00 USD', '8,500,000 JPY')

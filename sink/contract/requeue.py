@@ -1,9 +1,9 @@
-"""Writing single entries by hand: what operators' commands ask of whoever can write entries.
+"""Writing single entries by hand: the interface between operators' commands and the sink.
 
-`quarantine requeue` puts back what was refused, `reissue` decides anew. The commands belong to the
-dispatcher's package, which knows nothing of the sink but this contract; the sink offers the
+`quarantine requeue` writes quarantined rows again, `reissue` writes an entry under a new key. The
+commands belong to the dispatcher, which knows only this contract of the sink; the sink provides the
 function under the entry point group `GROUP`. So the commands work without the sink's packages, and
-say what is missing only when somebody wants an entry written.
+report what is missing only when an entry is to be written.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,25 +19,25 @@ GROUP = "holdfast.requeue"
 REQUEUED = ".requeue"
 REISSUED = ".reissue"
 ENDINGS = (REQUEUED, REISSUED)
-"""What the names of the streams end with in which entries are written by hand."""
+"""Name endings of the streams that hold entries written by hand."""
 
 
 @dataclass(frozen=True, slots=True)
 class Requeued:
-    """What became of one row."""
+    """The outcome of one row."""
 
     quarantine_id: int
-    """Its number in the quarantine; of what was never there, the number that it was given."""
+    """Its number in the quarantine; for a reissued entry, the number given to it."""
 
     written: bool
-    """An entry of it is in the outbox, from now or from an earlier try."""
+    """Its entry is in the outbox, from this call or an earlier one."""
 
     detail: str
     """One line for a person: what was written, or why nothing was."""
 
 
 class Requeue(Protocol):
-    """Writes refused rows again, each as a batch of its own, once however often it is asked."""
+    """Writes refused rows again, each as a batch of its own; repeated calls write nothing twice."""
 
     def __call__(
         self,
@@ -48,7 +48,7 @@ class Requeue(Protocol):
         suppress_repeats: bool,
         suffix: str = REQUEUED,
     ) -> Iterator[Requeued]:
-        """Yield what became of each row as soon as it is known.
+        """Yield the outcome of each row as soon as it is known.
 
         `rows` are JSON texts of entries by their number, which is their batch's in the stream
         `<stream><suffix>`; `stream` is the one that they were refused, or first written, in. Raises
@@ -57,7 +57,7 @@ class Requeue(Protocol):
 
 
 def writer() -> Requeue:
-    """Return what writes entries; raises `CommandError` (usage) where it is not installed."""
+    """Return the installed `Requeue`; raises `CommandError` (usage) where there is none."""
     for point in entry_points(group=GROUP):
         try:
             found: Requeue = point.load()
@@ -69,7 +69,7 @@ def writer() -> Requeue:
             ) from None
         return found
     raise CommandError(
-        "this installation has nothing that writes entries: install Holdfast again with"
+        "this installation cannot write entries: install Holdfast again with"
         " pip install '/path/to/holdfast[sink]'. Nothing was changed.",
         ExitCode.USAGE,
     )

@@ -1,4 +1,4 @@
-"""Database roles. They cannot log in: every process takes on its own right after it connects."""
+"""Database roles. They cannot log in: every process sets its role right after it connects."""
 
 OWNER = "holdfast_owner"
 SINK = "holdfast_sink"
@@ -8,9 +8,9 @@ READER = "holdfast_reader"
 JANITOR = "holdfast_janitor"
 
 STREAM_PREFIX = "holdfast_sink_"
-"""Of a role that writes one stream; behind it stands the stream's name."""
+"""Of the role that writes one stream; the stream's name follows."""
 
 SEARCH_PATH = "pg_catalog, pg_temp"
-"""Where every session of ours finds names: what stands in another schema is never called."""
+"""Of every session: names in other schemas are always qualified."""
 
 ALL = (OWNER, SINK, DISPATCHER, OPERATOR, READER, JANITOR)

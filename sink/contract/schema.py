@@ -1,3 +1,3 @@
-"""The schema revision that this code was written for; a test compares it with the migrations."""
+"""The schema revision that this version needs; a test compares it with the migrations."""
 
 SCHEMA_REVISION = "0030"

@@ -1,4 +1,4 @@
-"""Every enum of the database, once. A test compares each with its Postgres type."""
+"""Every enum of the database. A test compares each with its Postgres type."""
 
 from enum import StrEnum
 
@@ -22,7 +22,7 @@ class EndpointState(StrEnum):
 
 
 class OrderPolicy(StrEnum):
-    """What a lane does when its head is dead: wait for a person, or go on."""
+    """What a lane does when its head is a dead letter: wait for a person, or continue."""
 
     STOP = "stop"
     SKIP = "skip"
@@ -55,7 +55,7 @@ class DeadResolution(StrEnum):
 
 
 class QuarantineReason(StrEnum):
-    """Why a row was set aside: first the faults of a source row, then those of a decision."""
+    """Why a row was quarantined: first the faults of a source row, then those of a decision."""
 
     MALFORMED = "malformed"
     MISSING_EVENT_ID = "missing_event_id"
@@ -77,11 +77,11 @@ class QuarantineReason(StrEnum):
     KEY_CONFLICT = "key_conflict"
     BODY_TOO_LARGE = "body_too_large"
     FUTURE_DATED = "future_dated"
-    """Dated beyond the database's now and the sink's tolerance."""
+    """Dated later than the database's clock plus the sink's tolerance."""
 
 
 class QuarantineResolution(StrEnum):
-    """What became of a row that was set aside."""
+    """How a quarantined row was resolved."""
 
     REQUEUED = "requeued"
     DISMISSED = "dismissed"
@@ -91,14 +91,14 @@ class SuppressedCause(StrEnum):
     """Why a decision was recorded and not written."""
 
     REPEATED = "repeated"
-    """Its subject had this type already."""
+    """Its subject already had this type."""
 
     OVERTAKEN = "overtaken"
     """It occurred before the newest decision of its subject."""
 
 
 class DivergenceSide(StrEnum):
-    """How a key of a diverged replay differs from what the batch wrote."""
+    """How a key of a diverged replay differs from the batch."""
 
     ONLY_IN_LEDGER = "only_in_ledger"
     ONLY_IN_REPLAY = "only_in_replay"
@@ -106,13 +106,13 @@ class DivergenceSide(StrEnum):
 
 
 class LateReason(StrEnum):
-    """Why an event that is valid was not applied."""
+    """Why a valid event was not applied."""
 
     LATE = "late"
     FUTURE_DATED = "future_dated"
     DUPLICATE = "duplicate"
     SETTLED = "settled"
-    """Its window was published before this checkpoint began, which has no ids of it."""
+    """Its window was published before this checkpoint began, which has no event ids of it."""
 
 
 class ReplayVerb(StrEnum):
@@ -130,32 +130,32 @@ class ReplayState(StrEnum):
 
 
 class ReplayKind(StrEnum):
-    """What a replay does to an entry at an endpoint, by where the entry stands there."""
+    """What a replay does to an entry at an endpoint, depending on the entry's state there."""
 
     RELEASE = "release"
-    """A dead letter holds its lane: it is resolved, and the lane goes on with a full schedule."""
+    """A dead letter blocks its lane: it is resolved, and the lane goes on with a full schedule."""
 
     HASTEN = "hasten"
-    """The head of a lane waits for a retry: it is due now."""
+    """The head of a lane waits for a retry: it becomes due now."""
 
     RESEND = "resend"
-    """The lane is beyond it: it is sent again outside of the lane, same key, same bytes."""
+    """The lane has passed it: it is sent again outside the lane, same key, same bytes."""
 
     NOTHING = "nothing"
-    """It is sent in any case; a plan counts it and has no item for it."""
+    """It is sent anyway; a plan counts it and has no item for it."""
 
     REISSUE = "reissue"
     """A new entry with a new key: the business action is repeated."""
 
 
 class AccessRole(StrEnum):
-    """What the holder of a token may do; each may do what the one before may."""
+    """What the holder of a token may do; each role includes the one before."""
 
     VIEWER = "viewer"
-    """Look, but at no body and at nothing that a receiver answered."""
+    """Read, except bodies and receivers' answers."""
 
     OPERATOR = "operator"
     """Read bodies, pause, resume, redeliver, replay, dismiss."""
 
     ADMIN = "admin"
-    """Change endpoints, adopt checkpoints, repeat business actions, give out tokens."""
+    """Change endpoints, adopt checkpoints, repeat business actions, issue tokens."""

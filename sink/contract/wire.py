@@ -1,4 +1,4 @@
-"""Header names and answers on the wire, as both halves of a delivery use them.
+"""Header names and statuses on the wire, for the dispatcher and the receiver.
 
 Standard Webhooks 1.0.0 for `webhook-*`; draft-ietf-httpapi-idempotency-key-header for the key (a
 structured-field string, RFC 9651, so the quotes belong to the value).
@@ -14,10 +14,10 @@ TRACEPARENT = "traceparent"
 CONTENT_TYPE = "application/json"
 
 TOLERANCE_SECONDS = 300
-"""How far a delivery's timestamp may be from the receiver's clock, both ways."""
+"""How far a delivery's timestamp may be from the receiver's clock, in either direction."""
 
 SIGNATURES_MAX = 16
-"""How many signatures of one header a receiver looks at."""
+"""Maximum number of signatures in one header that a receiver checks."""
 
 KEY_WINDOW = "holdfast-key-window"
 """The answer's header: seconds for which the receiver keeps a key, or `KEY_WINDOW_FOREVER`."""
@@ -25,7 +25,7 @@ KEY_WINDOW = "holdfast-key-window"
 KEY_WINDOW_FOREVER = "forever"
 
 INQUIRY_PATH = "/holdfast/keys/"
-"""What comes before the key in the path of an inquiry, where nothing else was agreed."""
+"""Default prefix of the path of a key inquiry; the key follows."""
 
 
 class ReceiptOutcome(StrEnum):

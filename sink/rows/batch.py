@@ -1,7 +1,7 @@
 """From the rows of a micro-batch to entries that can be written; no I/O, no clock.
 
-A row that cannot become an entry is quarantined with its reason and never stops the batch; a table
-that cannot be right (a column is missing, a type has no canonical form) stops it before any row.
+A row that cannot become an entry is quarantined with its reason and never stops the batch. An
+invalid table (a column is missing, a type has no canonical form) stops it before any row.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,18 +18,18 @@ from sink.rows.evidence import detail_text, readable, storable
 from sink.rows.hashes import contents
 from sink.rows.order import settle
 from sink.rows.prepared import PreparedBatch, QuarantinedRow, quarantine_table
-from sink.rows.rows import read_rows
+from sink.rows.read_rows import read_rows
 
 ROWS_MAX = 1_000_000
-"""Most rows of one batch, as entries or refused: each passes through the driver's Python."""
+"""Maximum rows of one batch, entries and refused rows: each passes through the driver's Python."""
 
 BYTES_MAX = 1 << 30
-"""Most bytes of one batch in Arrow, over all of its tables."""
+"""Maximum Arrow bytes of one batch, over all of its tables."""
 
 
 @dataclass(frozen=True)
 class BatchInput:
-    """The tables of one micro-batch, as `select` makes them of the DataFrame's rows.
+    """The tables of one micro-batch, as `select` makes them from the DataFrame's rows.
 
     >>> def select(rows: pa.Table) -> BatchInput:
     ...     return BatchInput(rows.drop_columns(["score"]), companions={"scores": rows})
@@ -40,10 +40,10 @@ class BatchInput:
     optional priority (an integer; 0, the default, is the most urgent) and traceparent string."""
 
     refused: pa.Table | None = None
-    """Rows that were refused before: reason (a `QuarantineReason`), detail, row (its JSON text)."""
+    """Rows refused before the sink: reason (a `QuarantineReason`), detail, row (its JSON text)."""
 
     companions: Mapping[str, pa.Table] = field(default_factory=dict)
-    """Further flat tables that belong to the batch: a replay must bring them again, unchanged."""
+    """Further flat tables that belong to the batch: a replay must hold them unchanged."""
 
 
 def prepare(batch: BatchInput) -> PreparedBatch:
@@ -61,14 +61,14 @@ def prepare(batch: BatchInput) -> PreparedBatch:
         check_companion(name, table)
 
     rows = read_rows(batch.entries)
-    # One after another, beside what this thread and then the server do meanwhile.
+    # Hashes one after another, in parallel with this thread and then with the server.
     pool = ThreadPoolExecutor(1, "holdfast-hash")
     content = pool.submit(contents, rows.entries)
     settled = settle(rows.entries)
     ordered = pool.submit(lambda: content.result().take(settled.places))
     hashing = pool.submit(digest, tables)
     pool.shutdown(wait=False)
-    quarantined = [*rows.refused, *settled.conflicting, *_handed_in(batch.refused)]
+    quarantined = [*rows.refused, *settled.conflicting, *_refused_before(batch.refused)]
     return PreparedBatch(
         entries=settled.entries,
         quarantined=quarantine_table(quarantined),
@@ -93,12 +93,12 @@ def _check_size(rows: int, size: int) -> None:
             f"the batch has {rows:,} rows and {size:,} bytes; at most {ROWS_MAX:,} rows and"
             f" {BYTES_MAX:,} bytes pass through the driver. Nothing was written, and the batch is"
             " still in the checkpoint; set path='staged', so that its rows go from the tasks to"
-            " Postgres, and restart. Or let the source give less at a time (maxFilesPerTrigger,"
+            " Postgres, and restart. Or limit what the source reads at a time (maxFilesPerTrigger,"
             " maxOffsetsPerTrigger) and start from the checkpoint as it was before this batch."
         )
 
 
-def _handed_in(refused: pa.Table | None) -> Iterator[QuarantinedRow]:
+def _refused_before(refused: pa.Table | None) -> Iterator[QuarantinedRow]:
     if refused is None:
         return
     columns = ([readable(value) for value in refused.column(name)] for name in REFUSED)

@@ -1,4 +1,4 @@
-"""Which columns a batch must have: checked before any row, and reported all at once."""
+"""The columns that a batch must have: checked before any row, all problems in one error."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -62,7 +62,7 @@ REFUSED: Mapping[str, _Column] = {
 
 
 def check_entries(table: pa.Table) -> None:
-    """Raise one `SchemaMismatch` that names every wrong column of `table` and how to mend it."""
+    """Raise one `SchemaMismatch` that names every wrong column of `table` and its correction."""
     problems = list(_problems(table.schema, ENTRY, "put it into 'data', or drop it"))
     names = table.column_names
     if names.count("data") == 1 and pa.types.is_struct(table.schema.field("data").type):
@@ -71,7 +71,7 @@ def check_entries(table: pa.Table) -> None:
 
 
 def check_refused(table: pa.Table) -> None:
-    """As `check_entries`, for rows that come refused; a reason must be a `QuarantineReason`."""
+    """As `check_entries`, for rows refused before; a reason must be a `QuarantineReason`."""
     problems = list(_problems(table.schema, REFUSED, "put it into 'row', or drop it"))
     if not problems:
         known = {reason.value for reason in QuarantineReason}
@@ -85,7 +85,7 @@ def check_refused(table: pa.Table) -> None:
 
 def check_companion(name: str, table: pa.Table) -> None:
     """Raise `SchemaMismatch` unless `table` is flat and each of its columns has one text form."""
-    problems = list(_twins(table.column_names))
+    problems = list(_duplicate_names(table.column_names))
     for field in table.schema:
         if pa.types.is_nested(field.type):
             problems.append(f"column {field.name!r} is {field.type}: a companion table is flat")
@@ -97,13 +97,13 @@ def check_companion(name: str, table: pa.Table) -> None:
 def _refuse(table: str, problems: list[str]) -> None:
     if problems:
         raise SchemaMismatch(
-            f"{table}: {'; '.join(problems)}. No row was looked at and nothing was written; the"
-            " batch comes again when the query restarts."
+            f"{table}: {'; '.join(problems)}. No row was read and nothing was written; the"
+            " batch is replayed when the query restarts."
         )
 
 
 def _problems(schema: pa.Schema, columns: Mapping[str, _Column], elsewhere: str) -> Iterator[str]:
-    yield from _twins(schema.names)
+    yield from _duplicate_names(schema.names)
     by_case = {name.lower(): name for name in schema.names}
     for name, column in columns.items():
         if name in schema.names:
@@ -119,7 +119,7 @@ def _problems(schema: pa.Schema, columns: Mapping[str, _Column], elsewhere: str)
             yield f"column {name!r} is not known here: {elsewhere}"
 
 
-def _twins(names: list[str]) -> Iterator[str]:
+def _duplicate_names(names: list[str]) -> Iterator[str]:
     seen: set[str] = set()
     for name in names:
         if name.lower() in seen:
@@ -148,7 +148,7 @@ def _repeated(names: list[str]) -> list[str]:
 
 
 def _fix(type_: pa.DataType) -> str | None:
-    """Return how to mend a type that has no canonical form; None for one that has."""
+    """Return the correction for a type without a canonical form; None for one that has it."""
     types = pa.types
     known = (_is_text, types.is_integer, types.is_boolean, types.is_null, _is_instant)
     if any(test(type_) for test in known):

@@ -1,8 +1,8 @@
-"""Arrow and NumPy columns as COPY's binary format, by column: the server parses nothing.
+"""Arrow and NumPy columns in COPY's binary format, by column: the server parses no text.
 
 A row is the number of its fields, then each field as its length and its bytes; all integers are
 big-endian (PostgreSQL documentation, "COPY", Binary Format). Between two fields of variable length
-everything has a fixed place, so those stretches are written as one structured array.
+all offsets are fixed, so each such run of fields is written as one structured array.
 """
 
 from collections.abc import Sequence
@@ -24,17 +24,17 @@ _LENGTH = np.dtype(">i4")
 _EPOCH_2000_US = 946_684_800_000_000
 _BYTE_OF_DIGITS = np.zeros(1 << 16, np.uint8)
 _BYTE_OF_DIGITS[np.frombuffer(bytes(range(256)).hex().encode(), np.uint16)] = np.arange(256)
-"""By two hex digits, side by side in memory."""
+"""The byte for two hex digits, read as one uint16."""
 
 
 Column: TypeAlias = "Fixed | pa.Array | list[pa.Array]"
 
 
 def rows(columns: "Sequence[Column]") -> memoryview:
-    """Return rows, at least one, of columns of one length; the first one is a NumPy column.
+    """Return at least one row, from columns of equal length; the first one is a NumPy column.
 
-    A NumPy column has big-endian values of one size, an Arrow one has texts or bytes, or null. A
-    list of Arrow columns is one column: each value is those of the list side by side.
+    A NumPy column has big-endian values of one size, an Arrow one has texts, bytes or null. A list
+    of Arrow columns is one column: each value is the concatenation of theirs.
     """
     parts: list[pa.Array | pa.Scalar] = []
     fixed: list[Fixed] = [np.full(len(columns[0]), len(columns), ">i2")]
@@ -45,12 +45,12 @@ def rows(columns: "Sequence[Column]") -> memoryview:
         texts = [part.cast(_BYTES) for part in (column if isinstance(column, list) else [column])]
         lengths = reduce(pc.add, map(pc.binary_length, texts))
         fixed.append(np.asarray(pc.fill_null(lengths, _NULL)).astype(_LENGTH))
-        parts += [_stretch(fixed), *(pc.fill_null(text, b"") for text in texts)]
+        parts += [_fixed_run(fixed), *(pc.fill_null(text, b"") for text in texts)]
         fixed = []
     if not parts:
         return memoryview(_packed(fixed).tobytes())
     if fixed:
-        parts.append(_stretch(fixed))
+        parts.append(_fixed_run(fixed))
     joined = pc.binary_join_element_wise(*parts, pa.scalar(b"", _BYTES))
     return memoryview(joined.buffers()[2])
 
@@ -73,15 +73,15 @@ def one_chunk(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _packed(fixed: list[Fixed]) -> Fixed:
-    """Return fixed fields side by side."""
+    """Return fixed fields concatenated by row."""
     packed = np.empty(len(fixed[0]), [(f"f{n}", each.dtype) for n, each in enumerate(fixed)])
     for n, each in enumerate(fixed):
         packed[f"f{n}"] = each
     return packed
 
 
-def _stretch(fixed: list[Fixed]) -> pa.Array:
-    """Return fixed fields side by side, as bytes."""
+def _fixed_run(fixed: list[Fixed]) -> pa.Array:
+    """Return fixed fields concatenated by row, as bytes."""
     packed = _packed(fixed)
     size = packed.dtype.itemsize
     offsets = pa.py_buffer(np.arange(0, (len(packed) + 1) * size, size, dtype=np.int64))

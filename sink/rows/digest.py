@@ -1,13 +1,13 @@
 """The digest of a batch: equal for the same rows in any order, different for any other rows.
 
-Every value becomes bytes that delimit themselves (`N` for null, `<length>:<bytes>` for a scalar,
-`{` and the fields for a struct, `[<count>:` and the elements for a list), a row the bytes of its
-columns in the order of their names, and those their SHA-256. The sorted hashes of a table's rows
+Every value is encoded as self-delimiting bytes: `N` for null, `<length>:<bytes>` for a scalar, `{`
+and the fields for a struct, `[<count>:` and the elements for a list. A row is the bytes of its
+columns in the order of their names, and is hashed with SHA-256. The sorted hashes of a table's rows
 are hashed once more, and the result under a header that names the table, its columns, their types
-and the number of rows. So rows that never come together in one process have a digest as well.
+and the number of rows. So the digest does not need all rows in one process.
 
 A stored digest is compared for as long as a checkpoint may replay its batch, so a change of this
-encoding would be a new `VERSION`; `tests/contract/vectors/digest.json` freezes it.
+encoding needs a new `VERSION`; `tests/contract/vectors/digest.json` freezes it.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ _NULL = pa.scalar(b"N", _BYTES)
 def digest(tables: Mapping[str, pa.Table]) -> bytes:
     """Return 32 bytes for the named tables of one batch; a table without rows counts as absent.
 
-    Raises `SchemaMismatch` for a column type that has no one text form, such as a float.
+    Raises `SchemaMismatch` for a column type without one text form, such as a float.
     """
     return digest_of_parts(
         {
@@ -46,7 +46,7 @@ def digest(tables: Mapping[str, pa.Table]) -> bytes:
 
 
 def digest_of_parts(parts: Mapping[str, tuple[bytes, bytes]]) -> bytes:
-    """Return the digest of tables of which only `header` and `combined` hashes are known."""
+    """Return the digest of tables, each given by its `header` and `combined` hash."""
     total = hashlib.sha256(VERSION)
     for name in sorted(parts):
         for part in parts[name]:
@@ -55,7 +55,7 @@ def digest_of_parts(parts: Mapping[str, tuple[bytes, bytes]]) -> bytes:
 
 
 def header(name: str, schema: pa.Schema, rows: int) -> bytes:
-    """Return what is hashed in front of a table. Raises `SchemaMismatch`."""
+    """Return the header that is hashed before a table. Raises `SchemaMismatch`."""
     columns = [(column, kind(schema.field(column).type)) for column in sorted(schema.names)]
     return json.dumps([name, rows, columns], separators=(",", ":")).encode() + b"\n"
 
@@ -66,7 +66,7 @@ def row_hashes(table: pa.Table) -> list[bytes]:
     empty, found = hashlib.sha256(), []
     for batch in columns.to_batches(max_chunksize=ROWS_AT_A_TIME):
         for row in _joined([part for each in batch.columns for part in _pieces(each)]).to_pylist():
-            # A copy of a hash that was begun costs less than a new one.
+            # Copying a hash object costs less than creating one.
             hashed = empty.copy()
             hashed.update(row)
             found.append(hashed.digest())
@@ -74,9 +74,9 @@ def row_hashes(table: pa.Table) -> list[bytes]:
 
 
 def combined(hashes: Sequence[bytes]) -> bytes:
-    """Return the hash of row hashes; their order does not count."""
+    """Return the hash of row hashes, independent of their order."""
     found = np.frombuffer(b"".join(hashes), np.uint8).reshape(-1, _HASH_BYTES)
-    # By the first of four numbers alone: a tie is a row that is there twice, or next to impossible.
+    # Sorts by the first 64 bits: a tie is a duplicate row, or next to impossible.
     first = found.view(">u8")[:, 0].astype(np.uint64)
     order = np.argsort(first)
     if (np.diff(first[order]) == 0).any():
@@ -85,7 +85,7 @@ def combined(hashes: Sequence[bytes]) -> bytes:
 
 
 def kind(type_: pa.DataType) -> str:
-    """Return the name under which a type is hashed: widths and storage forms do not count.
+    """Return the name under which a type is hashed, independent of width and storage form.
 
     >>> kind(pa.struct([("b", pa.int16()), ("a", pa.list_(pa.large_string()))]))
     '{a:[string],b:int}'
@@ -113,12 +113,12 @@ def kind(type_: pa.DataType) -> str:
 
 
 def _texts(values: pa.Array) -> pa.Array:
-    """Return each value as bytes that delimit themselves."""
+    """Return each value as self-delimiting bytes."""
     return _joined(_pieces(values))
 
 
 def _pieces(values: pa.Array) -> list[pa.Array | pa.Scalar]:
-    """As `_texts`, in pieces that `_joined` puts side by side: what is copied once is cheap."""
+    """As `_texts`, in parts that `_joined` concatenates, so that each byte is copied once."""
     type_ = values.type
     if pa.types.is_null(type_):
         return [_fill(_NULL, len(values))]
@@ -136,7 +136,7 @@ def _pieces(values: pa.Array) -> list[pa.Array | pa.Scalar]:
 def _scalar_pieces(values: pa.Array) -> list[pa.Array | pa.Scalar]:
     match kind(values.type):
         case "string":
-            # As bytes: a string that is not UTF-8 is a fault of its row, not of the batch.
+            # As bytes: invalid UTF-8 is a fault of its row, not of the batch.
             text = values.cast(_BYTES)
         case "time":
             text = _decimal(values.cast(pa.int64()))
@@ -163,7 +163,7 @@ def _list_pieces(values: pa.Array) -> list[pa.Array | pa.Scalar]:
 
 
 def _joined(pieces: list[pa.Array | pa.Scalar]) -> pa.Array:
-    """Return pieces side by side; one of them is an array."""
+    """Return the concatenation of parts, of which at least one is an array."""
     return pc.binary_join_element_wise(*pieces, _NOTHING)
 
 

@@ -1,4 +1,4 @@
-"""One row becomes one entry, or is refused with its reason; no I/O, no clock."""
+"""One row as one entry, or refused with its reason; no I/O, no clock."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -40,7 +40,7 @@ class Refused(Exception):
 
 
 class Unreadable(NamedTuple):
-    """Stands for a value that Python cannot hold: bytes that are not UTF-8, the year 20000."""
+    """A value that Python cannot represent: bytes that are not UTF-8, the year 20000."""
 
     why: str
 
@@ -117,7 +117,7 @@ def _urgency(priority: int | None) -> int:
 
 
 def _trace(value: Any) -> str | None:
-    # W3C Trace Context: a malformed traceparent is as good as none. It never stops a decision.
+    # W3C Trace Context: a malformed traceparent is ignored. It never stops a decision.
     return value if isinstance(value, str) and TRACEPARENT.fullmatch(value) else None
 
 

@@ -10,23 +10,23 @@ import pyarrow as pa
 from sink.contract.canonical import rfc3339, rfc3339_from_micros
 
 ROW_BYTES_MAX = 64 * 1024
-"""Longest row text; of a longer one the beginning is kept, with its length."""
+"""Longest row text; a longer one is cut, and its length is kept."""
 
 DETAIL_LENGTH_MAX = 1000
 
 _BEFORE_DATA = ',"key":"hf_{}","data":'
 BEFORE_DATA_LENGTH = len(_BEFORE_DATA.format(32 * "0"))
-"""Of a tail, so many characters come before `data`, and one behind it."""
+"""Number of characters of a tail before `data`; one more follows it."""
 
 
 def row_text(row: Mapping[str, pa.Scalar]) -> str:
-    """Return the row as one JSON object. Bytes that are not UTF-8 are shown as `\\xNN`."""
+    """Return the row as one JSON object. Bytes that are not UTF-8 become `\\xNN`."""
     values = {name: readable(value) for name, value in row.items()}
     return storable(json.dumps(values, ensure_ascii=False, default=str))
 
 
 def entry_text(entry: Mapping[str, Any]) -> str:
-    """Return an entry (a row of `prepared.ENTRIES`) as the JSON object that it was made of."""
+    """Return an entry (a row of `prepared.ENTRIES`) as the JSON object of its source row."""
     at = entry["occurred_at"]
     members = (
         ("subject", json.dumps(entry["subject"], ensure_ascii=False)),
@@ -42,7 +42,7 @@ def entry_text(entry: Mapping[str, Any]) -> str:
 
 
 def storable(text: str | None) -> str:
-    """Return `text` as Postgres takes it: no NUL, no lone surrogate, not beyond the maximum."""
+    """Return `text` as Postgres accepts it: no NUL, no lone surrogate, at most `ROW_BYTES_MAX`."""
     if text is None:
         return "null"
     clean = _clean(text)
@@ -54,7 +54,7 @@ def storable(text: str | None) -> str:
 
 
 def detail_text(text: str | None) -> str:
-    """Return one bounded line for a person."""
+    """Return the text as one line of at most `DETAIL_LENGTH_MAX` characters."""
     return _clean(" ".join((text or "").split()))[:DETAIL_LENGTH_MAX]
 
 
@@ -64,7 +64,7 @@ def _clean(text: str) -> str:
 
 
 def readable(value: pa.Scalar) -> Any:
-    """Return a plain value even where `as_py` refuses: bad UTF-8, times beyond Python's years."""
+    """Return a Python value even where `as_py` fails: bad UTF-8, times beyond Python's years."""
     if not value.is_valid:
         return None
     match value:

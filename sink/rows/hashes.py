@@ -1,4 +1,4 @@
-"""The hashes of texts by which keys, and contents under one key, are told apart; by column."""
+"""Hashes of text columns: keys, and contents under one key."""
 
 import hashlib
 from collections.abc import Iterable
@@ -17,15 +17,15 @@ _DIGITS = np.frombuffer(bytes(range(256)).hex().encode(), np.uint16)
 def hashes(texts: pa.Array, heads: pa.Array | None = None) -> pa.Array:
     """Return the first 128 bits of each text's SHA-256 in hex digits; null is read as empty.
 
-    Of a text with what stands in front of it, where `heads` are given.
+    Where `heads` are given, each text is hashed after its head.
 
     >>> hashes(pa.array(["", None]))[1].as_py()
     'e3b0c44298fc1c149afbf4c8996fb924'
     """
     count, size = len(texts), 2 * _HASH_BYTES
     found = []
-    # A copy of a hash that was begun costs less than a new one, and few heads differ.
-    for begun, text in zip(_begun(heads, count), _plain_bytes(texts), strict=True):
+    # Copying a hash object costs less than creating one, and few heads differ.
+    for begun, text in zip(_head_hashes(heads, count), _plain_bytes(texts), strict=True):
         hashed = begun.copy()
         hashed.update(text)
         found.append(hashed.digest())
@@ -36,7 +36,7 @@ def hashes(texts: pa.Array, heads: pa.Array | None = None) -> pa.Array:
 
 
 def contents(entries: pa.Table) -> pa.ChunkedArray:
-    """Return what tells apart what `prepared.ENTRIES` say: the hash of head and tail, in hex."""
+    """Return the content hash of `prepared.ENTRIES`, of head and tail, in hex."""
     found = [
         hashes(batch.column("tail"), batch.column("head"))
         for batch in entries.select(["head", "tail"]).to_batches()
@@ -44,7 +44,7 @@ def contents(entries: pa.Table) -> pa.ChunkedArray:
     return pa.chunked_array(found, _TEXT).cast(pa.string())
 
 
-def _begun(heads: pa.Array | None, count: int) -> "Iterable[hashlib._Hash]":
+def _head_hashes(heads: pa.Array | None, count: int) -> "Iterable[hashlib._Hash]":
     if heads is None:
         return repeat(hashlib.sha256(), count)
     coded = pc.fill_null(heads, "").dictionary_encode()

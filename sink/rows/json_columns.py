@@ -1,8 +1,8 @@
-"""Columns of values as columns of canonical JSON, in Arrow's kernels: no value becomes an object.
+"""Columns of values as columns of canonical JSON, with Arrow's kernels: no Python object per value.
 
-The result is what `sink.contract.canonical` writes, byte for byte, for every value that is plain.
-What is not plain (a control character, an integer beyond 2^53-1, a year beyond 9999) is only marked
-`odd`, and left to the code that reads one row and knows every fault.
+The result equals the output of `sink.contract.canonical`, byte for byte, for every value that these
+kernels support. Other values (a control character, an integer beyond 2^53-1, a year beyond 9999)
+are only marked `odd`; `entry.entry_of` reads their rows one by one.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -12,11 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sink.contract.canonical import (
-    DEPTH_MAX,
-    INTEGER_MAX,
-    canonical_json,
-)
+from sink.contract.canonical import DEPTH_MAX, INTEGER_MAX, canonical_json
 
 Mask: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.bool_]]"
 Bytes: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint8]]"
@@ -30,14 +26,14 @@ _ESCAPES = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\t", "\\t"), ("\r", "
 
 
 class Texts(NamedTuple):
-    """One text for each value, and which values are odd (their texts mean nothing)."""
+    """One text for each value, and which values are odd (their texts are undefined)."""
 
     texts: pa.Array
     odd: Mask
 
 
-class Pieces(NamedTuple):
-    """As `Texts`, in pieces that `joined` puts side by side: what is copied once is cheap."""
+class Parts(NamedTuple):
+    """As `Texts`, in parts that `joined` concatenates, so that each byte is copied once."""
 
     parts: list["pa.Array | str"]
     odd: Mask
@@ -53,21 +49,21 @@ def json_of(values: pa.Array, depth: int = 0) -> Texts:
     >>> json_of(pa.array(["a", None])).texts.to_pylist()
     ['"a"', 'null']
     """
-    parts, odd = pieces_of(values, depth)
+    parts, odd = parts_of(values, depth)
     return Texts(joined(*parts, count=len(values)), odd)
 
 
-def pieces_of(values: pa.Array, depth: int = 0) -> Pieces:
-    """Return values as canonical JSON in pieces; raises `Malformed`."""
+def parts_of(values: pa.Array, depth: int = 0) -> Parts:
+    """Return values as canonical JSON in parts; raises `Malformed`."""
     kind = _writer(values.type)
     if kind is None or depth > DEPTH_MAX:
-        # Also the nulls: the row has to be looked at as a whole.
-        return Pieces([pa.nulls(len(values), _TEXT)], np.ones(len(values), bool))
+        # Nulls too: the whole row is read singly.
+        return Parts([pa.nulls(len(values), _TEXT)], np.ones(len(values), bool))
     parts, odd = kind(values, depth)
     if not values.null_count:
-        return Pieces(parts, odd)
+        return Parts(parts, odd)
     texts = pc.if_else(values.is_valid(), joined(*parts, count=len(values)), None)
-    return Pieces([pc.coalesce(texts, _scalar("null"))], odd)
+    return Parts([pc.coalesce(texts, _scalar("null"))], odd)
 
 
 def text_of(values: pa.Array) -> tuple[pa.Array, Mask]:
@@ -93,7 +89,7 @@ def times_of(values: pa.Array) -> Texts:
 
 
 def joined(*parts: "pa.Array | str", count: int) -> pa.Array:
-    """Return texts side by side, `count` of them; null where one of them is null."""
+    """Return `count` concatenated texts; null where one of the parts is null."""
     merged: list[pa.Array | pa.Scalar] = [
         _scalar(part) if isinstance(part, str) else part for part in _merged(parts)
     ]
@@ -117,11 +113,11 @@ def _merged(parts: "Iterable[pa.Array | str]") -> "Iterator[pa.Array | str]":
         yield text
 
 
-def _writer(type_: pa.DataType) -> Callable[[pa.Array, int], Pieces] | None:
+def _writer(type_: pa.DataType) -> Callable[[pa.Array, int], Parts] | None:
     types = pa.types
     for holds, writer in (
         (types.is_string(type_) or types.is_large_string(type_), _strings),
-        (types.is_boolean(type_) or types.is_null(type_), _plainly),
+        (types.is_boolean(type_) or types.is_null(type_), _as_text),
         (types.is_integer(type_), _integers),
         (types.is_timestamp(type_), _instants),
         (types.is_struct(type_), _structs),
@@ -132,43 +128,43 @@ def _writer(type_: pa.DataType) -> Callable[[pa.Array, int], Pieces] | None:
     return None
 
 
-def _strings(values: pa.Array, _depth: int) -> Pieces:
+def _strings(values: pa.Array, _depth: int) -> Parts:
     texts, special = text_of(values)
     odd = np.zeros(len(values), bool)
     if special.any():
         for character, escaped in _ESCAPES:
             texts = pc.replace_substring(texts, character, escaped)
         odd = _rows_with(texts, _data(texts) < 0x20)
-    return Pieces(['"', texts, '"'], odd)
+    return Parts(['"', texts, '"'], odd)
 
 
-def _plainly(values: pa.Array, _depth: int) -> Pieces:
-    return Pieces([values.cast(_TEXT)], np.zeros(len(values), bool))
+def _as_text(values: pa.Array, _depth: int) -> Parts:
+    return Parts([values.cast(_TEXT)], np.zeros(len(values), bool))
 
 
-def _integers(values: pa.Array, _depth: int) -> Pieces:
+def _integers(values: pa.Array, _depth: int) -> Parts:
     odd = np.zeros(len(values), bool)
     if values.type.bit_width == 64:
         odd |= true(pc.greater(values, pa.scalar(INTEGER_MAX, values.type)))
         if pa.types.is_signed_integer(values.type):
             odd |= true(pc.less(values, pa.scalar(-INTEGER_MAX, values.type)))
-    return Pieces([values.cast(_TEXT)], odd)
+    return Parts([values.cast(_TEXT)], odd)
 
 
-def _instants(values: pa.Array, _depth: int) -> Pieces:
+def _instants(values: pa.Array, _depth: int) -> Parts:
     texts, odd = times_of(values)
-    return Pieces(['"', texts, '"'], odd)
+    return Parts(['"', texts, '"'], odd)
 
 
-def _structs(values: pa.Array, depth: int) -> Pieces:
+def _structs(values: pa.Array, depth: int) -> Parts:
     fields = dict(zip((field.name for field in values.type), values.flatten(), strict=True))
     odd = np.zeros(len(values), bool)
     parts: list[pa.Array | str] = []
     for name, label in _labels(list(fields)):
-        inner = pieces_of(fields[name], depth + 1)
+        inner = parts_of(fields[name], depth + 1)
         odd |= inner.odd
         parts += [label, *inner.parts]
-    return Pieces([*parts, "}"] if parts else ["{}"], odd)
+    return Parts([*parts, "}"] if parts else ["{}"], odd)
 
 
 def _labels(names: list[str]) -> Iterator[tuple[str, str]]:
@@ -178,24 +174,24 @@ def _labels(names: list[str]) -> Iterator[tuple[str, str]]:
         before = ","
 
 
-def _lists(values: pa.Array, depth: int) -> Pieces:
-    items = pieces_of(values.flatten(), depth + 1)
+def _lists(values: pa.Array, depth: int) -> Parts:
+    items = parts_of(values.flatten(), depth + 1)
     counts = np.asarray(pc.fill_null(pc.list_value_length(values), 0).cast(pa.int64()))
     ends = np.cumsum(counts)
     odd = np.zeros(len(values), bool)
     odd[np.searchsorted(ends, np.flatnonzero(items.odd), side="right")] = True
     before, texts, after = _framed(items.parts, int(ends[-1]) if len(ends) else 0)
     if before and not counts.all():
-        # No item, no frame.
+        # An empty list has no frame.
         before, texts, after = "", joined(before, texts, after, count=len(texts)), ""
     offsets = pa.array(np.concatenate([[0], ends]), pa.int64())
     lists = pa.LargeListArray.from_arrays(offsets, texts)
     inner = pc.binary_join(lists, _scalar(f"{after},{before}"))
-    return Pieces([f"[{before}", inner, f"{after}]"], odd)
+    return Parts([f"[{before}", inner, f"{after}]"], odd)
 
 
 def _framed(parts: "list[pa.Array | str]", count: int) -> tuple[str, pa.Array, str]:
-    """Return the pieces as one column between two constants; either there are both, or none."""
+    """Return the parts as one column between two constants; both are there, or both are empty."""
     match parts:
         case [str(before), pa.Array() as texts, str(after)]:
             return before, texts, after
@@ -214,7 +210,7 @@ def _moments(micros: pa.Array) -> pa.Array:
 
 
 def _data(texts: pa.Array) -> Bytes:
-    """Return the bytes of all texts, one after another."""
+    """Return the concatenated bytes of all texts."""
     offsets, values = _offsets(texts), texts.buffers()[2]
     if values is None:
         return np.empty(0, np.uint8)
@@ -228,7 +224,7 @@ def _offsets(texts: pa.Array) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
 
 
 def _rows_with(texts: pa.Array, marked: Mask) -> Mask:
-    """Return which texts hold a marked byte."""
+    """Return the mask of texts that hold a marked byte."""
     rows = np.zeros(len(texts), bool)
     if marked.any():
         offsets = _offsets(texts)
@@ -238,7 +234,7 @@ def _rows_with(texts: pa.Array, marked: Mask) -> Mask:
 
 
 def true(values: pa.Array) -> Mask:
-    """Return where values are true; null is not."""
+    """Return the mask of true values; null counts as false."""
     mask: Mask = np.asarray(pc.fill_null(values, fill_value=False))
     return mask
 

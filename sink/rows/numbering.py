@@ -1,8 +1,8 @@
-"""Which entries are written, and with which sequence numbers. Pure; the rows are locked.
+"""Which entries are written, and with which sequence numbers. Pure; the caller holds the locks.
 
-An entry whose key is known is a duplicate. With `suppress`, one that occurred before its subject's
-newest entry was overtaken, and one whose type is that of the entry before it changes nothing: both
-are suppressed. The others take their subject's next numbers, in the order of the batch.
+An entry whose key is known is a duplicate. With `suppress`, an entry that occurred before its
+subject's newest entry was overtaken, and one with the type of the entry before it is a repeat: both
+are suppressed. The others get their subject's next numbers, in the order of the batch.
 """
 
 from typing import NamedTuple, TypeAlias
@@ -22,46 +22,48 @@ SUBJECTS = pa.schema(
         "last_occurred_at": pa.timestamp("us", "UTC"),
     }
 )
-"""What is known of the batch's subjects before it, in the order of their names."""
+"""The state of the batch's subjects before it, in the order of their names."""
 
 _NEVER = np.iinfo(np.int64).min
 _NO_TYPE = -1
 
 
 class Suppressed(NamedTuple):
-    """What is recorded of a batch and not written."""
+    """The entries of a batch that are recorded and not written."""
 
     rows: Integers
     """Positions in the batch's entries, in their order."""
 
     subject_id: Integers
     overtaken: Mask
-    """As long as `rows`: whether an entry is older than its subject's newest one; the others repeat
+    """For each of `rows`, whether it is older than its subject's newest entry; the others repeat
     their subject's type."""
 
-    def piece(self, first: int, count: int) -> "Suppressed":
-        """Return `count` of them from `first` on, or as many as there are."""
-        some = slice(first, first + count)
-        return Suppressed(self.rows[some], self.subject_id[some], self.overtaken[some])
+    def slice(self, first: int, count: int) -> "Suppressed":
+        """Return at most `count` of them from `first` on."""
+        end = first + count
+        return Suppressed(
+            self.rows[first:end], self.subject_id[first:end], self.overtaken[first:end]
+        )
 
 
 class Numbered(NamedTuple):
-    """What is written of a batch."""
+    """The entries of a batch that are written."""
 
     rows: Integers
     """Positions in the batch's entries, by subject id and sequence."""
 
     subject_id: Integers
     sequence: Integers
-    """As long as `rows`."""
+    """For each of `rows`."""
 
     suppressed: Suppressed
 
     moved: pa.Table
-    """SUBJECTS after the batch, of those that have new entries."""
+    """SUBJECTS after the batch, for those with new entries."""
 
     def at(self, places: Integers) -> "Numbered":
-        """Return it with positions in a larger table, where the batch's entries have `places`."""
+        """Return it with positions in a larger table, in which the entries are at `places`."""
         suppressed = self.suppressed._replace(rows=places[self.suppressed.rows])
         return self._replace(rows=places[self.rows], suppressed=suppressed)
 
@@ -70,7 +72,7 @@ def number(entries: pa.Table, subjects: pa.Table, fresh: Mask, *, suppress: bool
     """Number a batch.
 
     `entries` has subject, type and occurred_at in the batch's order, which is by subject and time;
-    `subjects` is SUBJECTS for each distinct subject; `fresh` says whose key nobody had before.
+    `subjects` is SUBJECTS for each distinct subject; `fresh` marks entries with a new key.
     """
     subject = _codes(entries["subject"])
     types = entries["type"].combine_chunks().dictionary_encode()
@@ -95,13 +97,13 @@ def number(entries: pa.Table, subjects: pa.Table, fresh: Mask, *, suppress: bool
     sequence = _integers(subjects["last_sequence"])[of] + rank + 1
     written = np.zeros(len(fresh), bool)
     written[kept] = True
-    set_aside = np.flatnonzero(fresh & ~written)
+    suppressed = np.flatnonzero(fresh & ~written)
     order = np.lexsort((sequence, identity[of]))
     return Numbered(
         rows=kept[order],
         subject_id=identity[of][order],
         sequence=sequence[order],
-        suppressed=Suppressed(set_aside, identity[subject[set_aside]], late[set_aside]),
+        suppressed=Suppressed(suppressed, identity[subject[suppressed]], late[suppressed]),
         moved=_moved(entries, subjects, kept, of, sequence),
     )
 
@@ -112,14 +114,14 @@ def _moved(
     last = np.flatnonzero(_first(of[::-1])[::-1])
     before = subjects.take(pa.array(of[last]))
     newest = entries.select(["type", "occurred_at"]).take(pa.array(kept[last]))
-    # Without suppression an entry may be older than its subject's newest: the time never goes back.
+    # Without suppression an entry may be older than its subject's newest: the time never decreases.
     at = np.maximum(_micros(newest["occurred_at"]), _micros(before["last_occurred_at"]))
     moments = pa.array(at).cast(SUBJECTS.field("last_occurred_at").type)
     return pa.table([before["id"], sequence[last], newest["type"], moments], schema=SUBJECTS)
 
 
 def _first(of: Integers) -> Mask:
-    """Return which elements differ from the one before them."""
+    """Return the mask of elements that differ from the one before."""
     first: Mask = np.ones(len(of), bool)
     first[1:] = of[1:] != of[:-1]
     return first

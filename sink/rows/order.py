@@ -1,4 +1,4 @@
-"""In which order entries are numbered, and which of those with one key is written."""
+"""The order in which entries are numbered, and which of several with one key is written."""
 
 from typing import NamedTuple
 
@@ -12,18 +12,18 @@ from sink.rows.evidence import detail_text, entry_text
 from sink.rows.hashes import contents
 from sink.rows.prepared import QuarantinedRow
 
-# What follows the key settles what is left between entries of one key: input order never counts.
+# The columns after the key order entries of one key: input order never counts.
 _ORDER = ("subject", "occurred_at", "key_text", "type", "tail", "priority", "traceparent")
 
 
 class Settled(NamedTuple):
-    """What became of entries of which several may have one key."""
+    """Entries in order, duplicates and conflicts removed."""
 
     entries: pa.Table
     """ENTRIES in the order in which they are numbered. Keys differ."""
 
     places: pa.Array
-    """Where each of them was in the input, from 0."""
+    """The position of each in the input, from 0."""
 
     conflicting: list[QuarantinedRow]
     duplicate_count: int
@@ -55,13 +55,13 @@ def settle(entries: pa.Table) -> Settled:
 
 
 def conflict(entry: dict[str, object]) -> QuarantinedRow:
-    """Set aside an entry (a row of ENTRIES) whose key another entry of the batch has taken."""
+    """Quarantine an entry (a row of ENTRIES) whose key another entry of the batch has."""
     detail = f"key hf_{entry['key']} is in this batch before, with other content"
     return QuarantinedRow(QuarantineReason.KEY_CONFLICT, detail_text(detail), entry_text(entry))
 
 
 def _differ(keys: pa.ChunkedArray) -> bool:
-    """Return whether no two keys have one first half; keys are hashes, so hardly ever by chance."""
+    """Return whether the first halves of all keys differ; keys are hashes, so a tie is rare."""
     halves = np.sort(uuids(one_chunk(keys)).view("u8")[::2])
     return bool((halves[1:] != halves[:-1]).all())
 

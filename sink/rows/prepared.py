@@ -1,4 +1,4 @@
-"""What a batch is when it is ready for the transaction: tables in the transaction's own columns."""
+"""A batch that is ready for the transaction: tables in the transaction's own columns."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -35,14 +35,14 @@ ARRIVED = pa.schema(
         "occurred_at": pa.timestamp("us", "UTC"),
     }
 )
-"""What decides what is written of an entry; `content` is `hashes.contents`, 32 hex digits."""
+"""The columns by which entries are numbered; `content` is `hashes.contents`, 32 hex digits."""
 
 QUARANTINED = pa.schema({"reason": pa.string(), "detail": pa.string(), "row": pa.large_string()})
-"""A row that was set aside: a `QuarantineReason`, one line for a person, the row as JSON text."""
+"""A quarantined row: a `QuarantineReason`, one line for a person, the row as JSON text."""
 
 
 class QuarantinedRow(NamedTuple):
-    """A row that was set aside."""
+    """A quarantined row."""
 
     reason: QuarantineReason
     detail: str
@@ -57,7 +57,7 @@ def quarantine_table(rows: Sequence[QuarantinedRow]) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class PreparedBatch:
-    """A batch as the transaction takes it.
+    """A batch as the transaction reads it.
 
     `row_count` is `entries.num_rows + duplicate_count + quarantined.num_rows`.
     """
@@ -74,10 +74,10 @@ class PreparedBatch:
     row_count: int
 
     content: Future[pa.ChunkedArray]
-    """ARRIVED's, in the order of `entries`: hashed while they are put in order."""
+    """The column `content` of ARRIVED, in the order of `entries`; hashed while they are sorted."""
 
     hashing: Future[bytes]
-    """The digest, which most transactions need last."""
+    """The digest; the transaction waits for it as late as possible."""
 
     @property
     def arrived(self) -> pa.Table:

@@ -1,4 +1,4 @@
-"""One entry as a JSON text that a person wrote: read, or refused in words. Pure."""
+"""One entry as JSON text that a person wrote: read, or refused with a message. Pure."""
 
 import json
 import re
@@ -52,7 +52,7 @@ def table_of(text: str) -> pa.Table:
 
 
 def _typed(row: dict[str, Any]) -> None:
-    """Refuse what Arrow would refuse in its own words, or make fit: a text as a list of letters."""
+    """Refuse what Arrow would refuse, or convert: a text into a list of letters."""
     for name in _STRINGS:
         if not isinstance(row.get(name), str | None):
             raise Unfit(f"{name} is not a string")
@@ -76,10 +76,10 @@ def _object(text: str) -> dict[str, Any]:
     except RecursionError:
         raise Unfit("the row is nested too deeply") from None
     except UnicodeEncodeError:
-        raise Unfit("a text of the row holds a lone surrogate, which is no character") from None
+        raise Unfit("a text of the row holds a lone surrogate, which is not a character") from None
     except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
-        raise Unfit(f"the row is not JSON: it cannot be read from {place} on") from None
+        position = f"line {error.lineno}, column {error.colno}"
+        raise Unfit(f"the row is not JSON: it cannot be read from {position} on") from None
     if not isinstance(row, dict):
         raise Unfit("the row is not a JSON object")
     return row

@@ -1,7 +1,7 @@
-"""`also`: what the caller writes in the transaction of a batch, and whether it left that one whole.
+"""`also`: the caller's own statements in the transaction of a batch, and a check of it afterwards.
 
-The server says which transaction is open and what became of another; no answer of psycopg would
-tell a transaction that was ended and begun anew from the sink's own.
+The server reports which transaction is open and the outcome of another one. psycopg alone could not
+distinguish the sink's transaction from a new one after a COMMIT or ROLLBACK of `also`.
 """
 
 import re
@@ -24,36 +24,36 @@ _ENDS_IT = re.compile(
 
 _ROLLED_BACK = (
     "`also` hid an error of the database, or ended the transaction of batch {batch_id} itself."
-    " Nothing of the batch was written; it is in the checkpoint and comes again. Let `also` raise"
-    " what it meets (or use connection.transaction() around what may fail), and leave COMMIT and"
+    " Nothing of the batch was written; it is in the checkpoint and is replayed. Let `also` raise"
+    " its errors (or use connection.transaction() around what may fail), and leave COMMIT and"
     " ROLLBACK to the sink, then restart."
 )
 _COMMITTED = (
     "`also` committed the transaction of batch {batch_id} itself: the batch is written, with what"
-    " `also` wrote before its COMMIT. The ledger knows it, so when the batch comes again it is a"
+    " `also` wrote before its COMMIT. The ledger knows it, so the next run treats the batch as a"
     " replay: nothing is written twice, and `also` is not called for it, so add by hand what it"
-    " had still to write. Leave COMMIT and ROLLBACK to the sink, then restart."
+    " had not written yet. Leave COMMIT and ROLLBACK to the sink, then restart."
 )
 _UNKNOWN = (
     "`also` closed the sink's connection, left it in the middle of a statement, or gave its"
     " transaction away: batch {batch_id} is written as a whole or not at all. The ledger knows"
-    " which, and the batch comes again: what is written is not written twice (and `also` is not"
+    " which, and the batch is replayed: what is written is not written twice (and `also` is not"
     " called for it). Leave the connection, COMMIT and ROLLBACK to the sink, then restart."
 )
 _ELSEWHERE = (
-    "`also` failed at another connection, while the sink's own stands ({cause}). Nothing of batch"
-    " {batch_id} was written; it is in the checkpoint and comes again. Let `also` use nothing but"
-    " the connection that it is given, or mend that other one, then restart."
+    "`also` failed on another connection, while the sink's own is open ({cause}). Nothing of batch"
+    " {batch_id} was written; it is in the checkpoint and is replayed. Let `also` use only the"
+    " connection that it is given, or repair the other one, then restart."
 )
 
 
 def accompany(
     connection: psycopg.Connection, run: Run, batch_id: int, transaction_id: str, also: Also
 ) -> None:
-    """Call `also` in the open transaction, which is `transaction_id` to the server.
+    """Call `also` in the open transaction, whose id on the server is `transaction_id`.
 
-    Raises `CompanionFailed` where it did not leave that transaction as it was or failed at a
-    connection of its own, and else whatever it raises.
+    Raises `CompanionFailed` where `also` ended that transaction, hid an error or failed on a
+    connection of its own, and otherwise whatever it raises.
     """
     try:
         also(connection)
@@ -75,7 +75,7 @@ def _failed(run: Run, batch_id: int, fault: str, error: Exception | None) -> Com
 def _fault(
     connection: psycopg.Connection, transaction_id: str, error: Exception | None
 ) -> str | None:
-    """Return what `also`, which raised `error`, did wrong; None where the error says it all."""
+    """Return the fault of `also`, which raised `error`; None where there is no other fault."""
     if connection.broken:
         if error is None:
             raise psycopg.OperationalError("the connection was lost while `also` ran")
@@ -106,14 +106,14 @@ def _fault(
 
 def _fate(connection: psycopg.Connection, transaction_id: str) -> object:
     if connection.info.transaction_status is _STATUS.INERROR:
-        # A failed transaction answers nothing, and can only be rolled back.
+        # A failed transaction accepts nothing but a rollback.
         connection.execute("ROLLBACK")
     return one_row(connection, "connection/transaction_fate", transaction_id=transaction_id)["fate"]
 
 
 def _is_refusal(error: Exception) -> bool:
     """Return whether psycopg itself refused to end the transaction."""
-    # It gives no SQLSTATE then, so the words have to do.
+    # It gives no SQLSTATE then: the text is all there is.
     return (
         isinstance(error, psycopg.ProgrammingError)
         and error.sqlstate is None

@@ -1,4 +1,4 @@
-"""The rows of one batch as the transaction meets them, wherever they are."""
+"""The rows of one batch as the transaction reads them: from the driver, or from a stage."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from sink.rows.numbering import Numbered, Suppressed
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """What came; with `duplicates` and `quarantined`, all rows of the batch."""
+    """The entries that arrived; with `duplicates` and `quarantined`, all rows of the batch."""
 
     entries: pa.Table
     """`prepared.ARRIVED`, in the order in which entries are numbered. Keys differ."""
@@ -26,16 +26,16 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What every row that a batch writes has in common."""
+    """The columns that all rows written by a batch share."""
 
     batch_no: int
     written_at: datetime
     traceparent: str | None = None
-    """Of an entry that has none of its own."""
+    """For entries without one."""
 
 
 class Content(Protocol):
-    """The rows of one batch. Its methods run inside the transaction, again in each attempt."""
+    """The rows of one batch. Its methods run inside the transaction, once in each attempt."""
 
     @property
     def row_count(self) -> int:
@@ -43,13 +43,13 @@ class Content(Protocol):
 
     @property
     def digest(self) -> bytes:
-        """As `sink.rows.digest.digest` of the rows, wherever they are."""
+        """As `sink.rows.digest.digest` of the rows."""
 
     def arrive(self, connection: psycopg.Connection) -> Arrived:
-        """Return what decides; nothing of the outbox is locked or changed yet."""
+        """Return the columns by which entries are numbered; locks and changes nothing."""
 
     def rows_at(self, connection: psycopg.Connection, positions: Sequence[int]) -> pa.Table:
-        """Return some of the entries as `prepared.ENTRIES`, by their positions in what arrived."""
+        """Return some entries as `prepared.ENTRIES`, by their positions among the arrived."""
 
     def add_entries(self, connection: psycopg.Connection, numbered: Numbered, stamp: Stamp) -> None:
         """Write the numbered entries with their final bodies. Failpoint S4 is in its middle."""
@@ -57,7 +57,7 @@ class Content(Protocol):
     def add_suppressed(
         self, connection: psycopg.Connection, suppressed: Suppressed, stamp: Stamp
     ) -> None:
-        """Keep what is recorded and not written."""
+        """Record the suppressed entries."""
 
     def add_quarantined(self, connection: psycopg.Connection, stamp: Stamp) -> None:
-        """Write the rows that were set aside."""
+        """Write the quarantined rows."""

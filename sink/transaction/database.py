@@ -1,7 +1,7 @@
-"""The sink's connections and transactions: bounded in time, in its role, on a server to be trusted.
+"""The sink's connections and transactions: bounded in time, in its role, on a checked server.
 
-Nothing is kept in the session between two transactions, so a pooler in transaction mode may give
-each of them another one.
+No session state lives longer than a transaction, so each transaction may get another session of a
+pooler in transaction mode.
 """
 
 import os
@@ -24,7 +24,7 @@ from sink.contract.roles import SINK
 from sink.contract.schema import SCHEMA_REVISION
 from sink.errors import AccessDenied, NotPrimary, SchemaMismatch
 
-# libpq keeps no SQLSTATE of a connection that was refused, so the words have to do.
+# libpq keeps no SQLSTATE of a refused connection: the text is all there is.
 _DENIED = re.compile(
     r"FATAL: +(?:password authentication failed|no pg_hba\.conf entry"
     r'|(?:database|role) ".*" does not exist|permission denied for database)'
@@ -32,15 +32,15 @@ _DENIED = re.compile(
 
 
 SECONDS_MAX = 2_147_483
-"""Postgres keeps a timeout as milliseconds in 31 bits."""
+"""Postgres stores a timeout as milliseconds in 31 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long the sink waits for what, in seconds from 0 to 2,147,483, the most Postgres takes.
+    """The sink's timeouts in seconds, from 0 to 2,147,483, the maximum of Postgres.
 
-    0 is no limit, but for `connect_seconds` (psycopg's own) and `deadline_seconds` (no second try).
-    Raises `ValueError` for anything else.
+    0 means no limit, except for `connect_seconds` (psycopg's own) and `deadline_seconds` (no second
+    attempt). Raises `ValueError` for anything else.
 
     >>> sink = OutboxSink(dsn, stream="payouts", timeouts=Timeouts(deadline_seconds=60))
     """
@@ -49,13 +49,13 @@ class Timeouts:
     lock_seconds: float = 20
     statement_seconds: float = 60
     idle_seconds: float = 60
-    """After which the server ends a transaction whose driver stands still, and frees its locks."""
+    """After which the server ends a transaction whose driver is idle, and frees its locks."""
 
     transaction_seconds: float = 120
-    """After which the sink cuts the line of a server that does not answer."""
+    """After which the sink closes the connection to a server that does not answer."""
 
     deadline_seconds: float = 300
-    """After which the sink stops trying and raises `SinkUnavailable`."""
+    """After which the sink stops retrying and raises `SinkUnavailable`."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -104,32 +104,32 @@ def one_row(connection: psycopg.Connection, name: str, **values: Any) -> DictRow
 
 @contextmanager
 def fitting() -> Iterator[None]:
-    """Turn an error that says the schema or a right is missing into `SchemaMismatch`."""
+    """Turn an error about a missing object or privilege into `SchemaMismatch`."""
     try:
         yield
     except _MISFITS as error:
         raise SchemaMismatch(
-            f"the database is not as this version needs it: {said(error)}. Nothing of this batch"
+            f"the database does not fit this version: {said(error)}. Nothing of this batch"
             " was written; run `holdfast db doctor`, then `holdfast db upgrade`."
         ) from error
 
 
 def said(error: BaseException) -> str:
-    """Return what an error says on one line, without a password."""
+    """Return the text of an error on one line, without a password."""
     return redact(" ".join(str(error).split())).rstrip(".")
 
 
 class Session(psycopg.Connection[tuple[Any, ...]]):
-    """A connection that knows which role its transactions take on: the stream's, if it has one."""
+    """A connection with the role of its transactions: the stream's own, where there is one."""
 
     role = SINK
 
 
 def open_session(dsn: str, stream: str, timeouts: Timeouts) -> Session:
-    """Connect and check server and schema; work is done in `transaction(connection, timeouts)`.
+    """Connect and check server and schema; statements run in `transaction(connection, timeouts)`.
 
-    Raises `psycopg.OperationalError` when nobody answers, `AccessDenied` when the server says no,
-    `SchemaMismatch` when the wrong one answers and `NotPrimary` when it may be the right one later.
+    Raises `psycopg.OperationalError` when no server answers, `AccessDenied` when it refuses,
+    `SchemaMismatch` when it does not fit, and `NotPrimary` when it may fit later.
     """
     try:
         connection = _connect(dsn, stream, timeouts)
@@ -164,8 +164,8 @@ def _connect(dsn: str, stream: str, timeouts: Timeouts) -> Session:
         connect_timeout=timeouts.connect_seconds,
         application_name=f"holdfast sink {stream}"[:63],
         client_encoding="UTF8",
-        # A plan kept from a small batch would be a bad one for the next large batch, and a pooler
-        # would not know it.
+        # A plan cached for a small batch would be bad for the next large one, and a pooler would
+        # not have it.
         prepare_threshold=None,
         keepalives=1,
         keepalives_idle=10,
@@ -178,10 +178,10 @@ def _connect(dsn: str, stream: str, timeouts: Timeouts) -> Session:
 def transaction(
     connection: psycopg.Connection, timeouts: Timeouts, *, read_only: bool = False
 ) -> Iterator[date]:
-    """Run a block in one transaction, in the sink's role and limits; they end with it.
+    """Run a block in one transaction, with the sink's role and timeouts, which end with it.
 
-    Yields the day on the database's clock, in UTC. A read-only one sees the database as of one
-    moment. Raises `NotPrimary`, and `SchemaMismatch` where the user may not act as the sink.
+    Yields the date of the database's clock, in UTC. A read-only transaction has one snapshot.
+    Raises `NotPrimary`, and `SchemaMismatch` where the user may not act as the sink.
     """
     with connection.transaction():
         if read_only:
@@ -195,15 +195,15 @@ def transaction(
 
 @contextmanager
 def cut_after(connection: psycopg.Connection, seconds: float) -> Iterator[None]:
-    """Cut the connection's line when the block takes longer: a silent server cannot hold us.
+    """Shut down the connection's socket when the block takes longer than `seconds`.
 
-    The server's own timeouts end what the server knows of; this ends a wait for a server, or a
-    network, that does not speak any more. 0 seconds are no limit.
+    The server's own timeouts end its statements; this ends the wait for a server or a network that
+    no longer answers. 0 means no limit.
     """
     if not seconds:
         yield
         return
-    # A descriptor of our own: libpq may close its own, and the number then names another file.
+    # A duplicate: libpq may close its descriptor, and the number would then be another file.
     line = socket.socket(fileno=os.dup(connection.fileno()))
     timer = Timer(seconds, _cut, [line])
     timer.daemon = True
@@ -225,9 +225,7 @@ def _refuse_unfit(server: DictRow) -> None:
     if server["read_only"]:
         raise _not_primary()
     if not server["durable"]:
-        fault = (
-            "fsync or full_page_writes is off, so that it may forget what it committed; set both on"
-        )
+        fault = "fsync or full_page_writes is off, so it may lose committed data; set both on"
     elif server["encoding"] != "UTF8":
         fault = f"its encoding is {server['encoding']}; make a database with encoding UTF8"
     elif not server["installed"]:
@@ -281,5 +279,5 @@ def _refuse_other_revision(connection: psycopg.Connection) -> None:
 
 
 def _milliseconds(seconds: float) -> str:
-    # To Postgres 0 is no limit.
+    # To Postgres 0 means no limit.
     return f"{max(round(seconds * 1000), 1) if seconds else 0}ms"

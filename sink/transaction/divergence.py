@@ -1,7 +1,7 @@
-"""How a replay differs from what its batch wrote, and a record of it that a person can look at.
+"""How a replay differs from what its batch wrote, and a record of it for `holdfast batch diff`.
 
-The comparison is made inside the batch's transaction, which the error then rolls back; so the rows
-travel in the error, and `keep` writes them in another transaction.
+The comparison runs inside the batch's transaction, which the error then rolls back. So the error
+carries the rows, and `keep` writes them in another transaction.
 """
 
 import logging
@@ -16,8 +16,8 @@ from psycopg.rows import DictRow
 from sink.contract.key import Key
 from sink.contract.states import DivergenceSide
 from sink.errors import Divergence, KeyDifference, ReplayDiverged, SinkError
-from sink.rows.array_literals import array_literal
-from sink.transaction import future
+from sink.rows.postgres_text import array_literal
+from sink.transaction import future_dated
 from sink.transaction.content import Content
 from sink.transaction.database import execute, fitting, statement
 
@@ -25,16 +25,16 @@ FIRST_KEYS = 20
 """Keys of each side that an error names."""
 
 BODIES_MAX = 32 << 20
-"""Characters of bodies that are kept of one replay, beyond those of the first keys."""
+"""Maximum characters of bodies stored for one replay, beyond those of the first keys."""
 
 _log = logging.getLogger(__name__)
 
 
 class DivergedRow(NamedTuple):
-    """A key in which a replay and the ledger differ. All but key and side are the replay's.
+    """A key in which a replay and the ledger differ. All columns but key and side are the replay's.
 
-    They are None where only the ledger has the key. `body` is the one that would have been sent,
-    with the sequence `null`: a replay is not numbered.
+    They are None where only the ledger has the key. `body` is the one that would be sent, with the
+    sequence `null`: a replay is not numbered.
     """
 
     key: UUID
@@ -47,17 +47,17 @@ class DivergedRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Comparison(Divergence):
-    """A divergence with what is kept of it."""
+    """A divergence with the rows that are stored of it."""
 
     batch_no: int
     run_id: UUID
-    """The run that brought the replay."""
+    """The run of the replay."""
 
     digest: bytes
-    """Of the replay."""
+    """The digest of the replay."""
 
     rows: tuple[DivergedRow, ...]
-    """The first of each side by key: at most 10,000, and BODIES_MAX."""
+    """The first rows of each side by key: at most 10,000 rows and BODIES_MAX characters."""
 
 
 def compare(
@@ -72,10 +72,10 @@ def compare(
 ) -> Comparison:
     """Compare a replay with what batch `batch_no` recorded.
 
-    `limit_then` is the latest time that an entry might be dated then.
+    `limit_then` is the latest `occurred_at` that was accepted then.
     """
     arrived = batch.arrive(connection)
-    entries, places, beyond = future.split(arrived.entries, limit_then)
+    entries, places, beyond = future_dated.split(arrived.entries, limit_then)
     counts: dict[DivergenceSide, int] = {}
     found = execute(
         connection,
@@ -112,7 +112,7 @@ def compare(
 def _rows(
     connection: psycopg.Connection, batch: Content, found: list[DictRow]
 ) -> list[DivergedRow]:
-    """Put what the replay brought to the keys that differ, the first of each side first."""
+    """Join the differing keys with the replay's entries, the first keys of each side first."""
     found = sorted(found, key=lambda row: (row["place"], row["side"]))
     positions = [row["position"] for row in found if row["position"] is not None]
     brought = dict(zip(positions, batch.rows_at(connection, positions).to_pylist(), strict=True))
@@ -120,7 +120,7 @@ def _rows(
     size = 0
     for row in found:
         entry = brought.get(row["position"])
-        # The replay was not numbered, so that its body has no sequence.
+        # The replay was not numbered, so its body has no sequence.
         body = None if entry is None else f"{entry['head']}null{entry['tail']}"
         size += len(body or "")
         if size > BODIES_MAX and row["place"] > FIRST_KEYS:
@@ -138,7 +138,7 @@ def _rows(
 
 
 def in_words(difference: Divergence) -> str:
-    """Say a divergence on one line, with the first keys of each side."""
+    """Describe a divergence on one line, with the first keys of each side."""
     words = [
         f"rows {difference.rows_then} then, {difference.rows_now} now",
         f"quarantined {difference.quarantined_then} then, {difference.quarantined_now} now",
@@ -155,11 +155,11 @@ def in_words(difference: Divergence) -> str:
 
 
 def keep(connection: psycopg.Connection, error: ReplayDiverged) -> bool:
-    """Record what a replay brought, for `holdfast batch diff`; changes nothing else.
+    """Record a diverged replay for `holdfast batch diff`; changes nothing else.
 
-    Opens a transaction of its own, or a savepoint in the caller's. A replay that comes again, with
-    the same digest, is recorded once. Returns whether it is on record; never raises what the
-    database says, because whoever calls this has an error to raise that matters more.
+    Opens a transaction of its own, or a savepoint in the caller's. A repeated replay with the same
+    digest is recorded once. Returns whether it is recorded; never raises a database error, because
+    the caller raises a more important one.
     """
     difference = error.divergence
     if not isinstance(difference, Comparison):
@@ -169,8 +169,8 @@ def keep(connection: psycopg.Connection, error: ReplayDiverged) -> bool:
             _record(connection, difference)
     except (psycopg.Error, SinkError) as why:
         _log.warning(
-            "batch_no=%d: what the replay brought could not be kept (%s); `holdfast batch diff`"
-            " will not know it",
+            "batch_no=%d: the diverged replay could not be recorded (%s); `holdfast batch diff`"
+            " does not have it",
             difference.batch_no,
             " ".join(str(why).split()),
         )

@@ -1,8 +1,10 @@
-"""The driver path: the rows are in this process, and are streamed into the transaction."""
+"""The driver path: the rows are in this process and are streamed into the transaction."""
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 import psycopg
@@ -13,12 +15,14 @@ from sink.contract.canonical import rfc3339
 from sink.contract.failpoints import failpoint
 from sink.contract.states import SuppressedCause
 from sink.rows.copy_binary import HEADER, TRAILER, Fixed, moments, one_chunk, rows, uuids
-from sink.rows.copy_format import COPY_ROWS, ahead, csv
 from sink.rows.evidence import BEFORE_DATA_LENGTH
 from sink.rows.numbering import Numbered, Suppressed
+from sink.rows.postgres_text import COPY_ROWS, csv
 from sink.rows.prepared import PreparedBatch
 from sink.transaction.content import Arrived, Stamp
 from sink.transaction.database import fitting, statement
+
+_Piece = TypeVar("_Piece")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,7 @@ class InDriver:
     def digest(self) -> bytes:
         return self.batch.digest
 
-    def arrive(self, connection: psycopg.Connection) -> Arrived:  # noqa: ARG002 - it is all here
+    def arrive(self, connection: psycopg.Connection) -> Arrived:  # noqa: ARG002 - the rows are in memory
         return Arrived(
             self.batch.arrived,
             self.batch.duplicate_count,
@@ -44,7 +48,7 @@ class InDriver:
 
     def rows_at(
         self,
-        connection: psycopg.Connection,  # noqa: ARG002 - it is all here
+        connection: psycopg.Connection,  # noqa: ARG002 - the rows are in memory
         positions: Sequence[int],
     ) -> pa.Table:
         return self.batch.entries.take(pa.array(positions, pa.int64()))
@@ -52,10 +56,10 @@ class InDriver:
     def add_entries(self, connection: psycopg.Connection, numbered: Numbered, stamp: Stamp) -> None:
         middle = len(numbered.rows) // 2
         pieces = chain(_pieces(numbered, 0, middle), _pieces(numbered, middle, len(numbered.rows)))
-        made = ahead((first, _entries(self.batch.entries, rows, stamp)) for first, rows in pieces)
+        made = _ahead((first, _entries(self.batch.entries, rows, stamp)) for first, rows in pieces)
         for first, piece in made:
-            # Each in a COPY of its own: Postgres lets one have 16 MB of its buffers at a time, and
-            # one that goes on has to write them out itself, its log before them, to go on.
+            # Each in a COPY of its own: one COPY has 16 MB of shared buffers. Beyond that it has to
+            # flush WAL and write out those pages itself before it continues.
             with fitting(), connection.cursor().copy(statement("rows/copy_entries")) as copy:
                 copy.write(HEADER)
                 if first == middle:
@@ -71,7 +75,7 @@ class InDriver:
         with fitting(), connection.cursor().copy(statement("rows/copy_suppressed")) as copy:
             copy.write(HEADER)
             for first in range(0, len(suppressed.rows), COPY_ROWS):
-                piece = suppressed.piece(first, COPY_ROWS)
+                piece = suppressed.slice(first, COPY_ROWS)
                 copy.write(_suppressed(self.batch.entries, piece, stamp))
             copy.write(TRAILER)
 
@@ -92,7 +96,7 @@ def add_quarantined(connection: psycopg.Connection, rows: pa.Table, stamp: Stamp
 
 
 def _pieces(numbered: Numbered, start: int, stop: int) -> Iterator[tuple[int, pa.Table]]:
-    """Return rows `start` to `stop` in pieces, each after the number of its first row."""
+    """Return rows `start` to `stop` in chunks, each with the number of its first row."""
     for first in range(start, stop, COPY_ROWS):
         piece = slice(first, min(first + COPY_ROWS, stop))
         rows = pa.table(
@@ -103,6 +107,15 @@ def _pieces(numbered: Numbered, start: int, stop: int) -> Iterator[tuple[int, pa
             }
         )
         yield first, rows
+
+
+def _ahead(pieces: Iterator[_Piece]) -> Iterator[_Piece]:
+    """Yield the pieces, and prepare the next one in a thread while the caller sends this one."""
+    with ThreadPoolExecutor(1, "holdfast-ahead") as pool:
+        coming = pool.submit(next, pieces, None)
+        while (piece := coming.result()) is not None:
+            coming = pool.submit(next, pieces, None)
+            yield piece
 
 
 def _entries(entries: pa.Table, piece: pa.Table, stamp: Stamp) -> memoryview:
@@ -149,7 +162,7 @@ def _suppressed(entries: pa.Table, piece: Suppressed, stamp: Stamp) -> memoryvie
 
 
 def _columns(entries: pa.Table, places: pa.Array, stamp: Stamp) -> dict[str, pa.Array]:
-    """Return ENTRIES at some places, by column; one without a traceparent has the batch's."""
+    """Return ENTRIES at some positions, by column; a null traceparent becomes the batch's."""
     found = entries.take(places).combine_chunks()
     column = {name: one_chunk(found[name]) for name in found.column_names}
     if stamp.traceparent is not None:

@@ -1,7 +1,7 @@
-"""The business keys of a batch: recorded once and for ever, and which of them somebody had before.
+"""The business keys of a batch: recorded for ever, and which of them were known before.
 
-Almost always nobody had, and then COPY records them at half the cost of an INSERT that asks about
-each. So that is tried first, in a savepoint, unless the caller expects otherwise.
+Usually none was, and then COPY records them at half the cost of an INSERT that checks each. So COPY
+is tried first, in a savepoint, unless the caller expects known keys.
 """
 
 from typing import NamedTuple
@@ -10,20 +10,20 @@ import numpy as np
 import psycopg
 import pyarrow as pa
 
-from sink.rows.array_literals import array_literal
 from sink.rows.copy_binary import HEADER, TRAILER, one_chunk, rows, uuids
 from sink.rows.numbering import Mask
+from sink.rows.postgres_text import array_literal
 from sink.transaction.database import execute, fitting, statement
 
 
 class Keys(NamedTuple):
-    """What became of the keys of a batch."""
+    """The keys of a batch, after they are recorded."""
 
     fresh: Mask
-    """For each entry, whether nobody had its key before."""
+    """For each entry, whether its key is new."""
 
     differing: int
-    """Keys that somebody had before, with other content."""
+    """Number of known keys with different content."""
 
 
 def add_keys(
@@ -48,7 +48,7 @@ def add_keys(
 def _all_fresh(connection: psycopg.Connection, entries: pa.Table, batch_no: int) -> bool:
     """Record all keys, or none where one is known."""
     key, content = (uuids(one_chunk(entries[name])) for name in ("key", "content"))
-    # By the first half alone: where two are the same, their order does not count.
+    # Sorted by the first half only: a tie is harmless.
     order = np.argsort(key.view(">u8")[::2].astype(np.uint64))
     stamped = [key[order], content[order], np.full(len(key), batch_no, ">i8")]
     try:

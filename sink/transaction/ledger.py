@@ -1,6 +1,6 @@
-"""What the ledger says of a batch, and what happens when the batch comes again.
+"""The ledger's row of a batch, and what happens when the batch is replayed.
 
-The caller holds the stream's lock, so an answer stays true until its COMMIT.
+The caller holds the stream's lock, so a result stays valid until its COMMIT.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from sink.transaction.divergence import compare, in_words
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a stream: who writes. `epoch` grows with each run and fences the older ones."""
+    """One run of a stream. `epoch` grows with each run and fences the older ones."""
 
     stream: str
     query_id: UUID
@@ -30,7 +30,7 @@ class Run:
 class Counts:
     """`rows = entries + duplicates + suppressed + quarantined`; `differing` are duplicates too.
 
-    A suppressed entry changes nothing, or was overtaken by a newer entry of its subject.
+    A suppressed entry repeats its subject's type, or was overtaken by a newer entry.
 
     >>> sink = OutboxSink(dsn, stream="payouts")
     >>> twice = pa.concat_tables([decisions, decisions])
@@ -57,7 +57,7 @@ class _Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Written(_Outcome):
-    """The batch is in the outbox, and this call put it there.
+    """The batch is in the outbox, written by this call.
 
     >>> sink = OutboxSink(dsn, stream="payouts")
     >>> isinstance(sink.apply(decisions, Identity(query_id, first_run, 0)), Written)
@@ -67,7 +67,7 @@ class Written(_Outcome):
 
 @dataclass(frozen=True, slots=True)
 class Replayed(_Outcome):
-    """The batch was in the outbox already, with the same content; nothing was written.
+    """The batch was already in the outbox, with the same content; nothing was written.
 
     >>> sink = OutboxSink(dsn, stream="payouts")
     >>> first = sink.apply(decisions, Identity(query_id, first_run, 0))
@@ -123,9 +123,10 @@ def accept(
     commit_unknown: bool,
     future_tolerance: timedelta,
 ) -> Written | Replayed:
-    """Answer a batch that the ledger has: with `commit_unknown` this run's own row is `Written`.
+    """Return the outcome of a batch that the ledger has.
 
-    Raises `ReplayDiverged` when the content is not the recorded one.
+    With `commit_unknown` this run's own row is `Written`. Raises `ReplayDiverged` when the content
+    is not the recorded one.
     """
     if recorded.digest != batch.digest:
         raise _diverged(connection, run, batch_id, batch, recorded, future_tolerance)

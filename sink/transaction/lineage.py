@@ -1,4 +1,4 @@
-"""The checkpoint beside the ledger: whether one of the two was put back to an older moment.
+"""The checkpoint compared with the ledger: whether one of the two was restored to an older state.
 
 Spark writes `offsets/N` before it runs batch N and `commits/N` after the sink has returned, so the
 ledger's newest batch is never beyond the first and never behind the second.
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What a checkpoint says of its batches; None where it has had none."""
+    """The newest batch ids of a checkpoint; None where there are none."""
 
     folder: Path
     planned: int | None
@@ -27,7 +27,7 @@ class Checkpoint:
 
 
 def location(checkpoint: str | PathLike[str] | None) -> str | None:
-    """Return the location of a checkpoint as text; raises `ValueError` for what cannot be one."""
+    """Return the location of a checkpoint as text; raises `ValueError` for an invalid one."""
     if checkpoint is None:
         return None
     text = fspath(checkpoint) if isinstance(checkpoint, PathLike) else checkpoint
@@ -47,9 +47,9 @@ def location(checkpoint: str | PathLike[str] | None) -> str | None:
 
 
 def source_offsets(checkpoint: str | None, batch_id: int) -> str | None:
-    """Return what Spark wrote of the batch's source positions, before it ran the batch.
+    """Return the source offsets that Spark wrote before it ran the batch.
 
-    None where that is not on a local path or cannot be kept: no batch waits for it.
+    None where they are not on a local path or cannot be stored: they never stop a batch.
     """
     folder = local_folder(checkpoint)
     if folder is None:
@@ -64,14 +64,14 @@ def source_offsets(checkpoint: str | None, batch_id: int) -> str | None:
         if "\x00" not in text:
             return text
         why = "they hold a NUL character"
-    _log.warning("the source's offsets of batch %d are not kept: %s", batch_id, why)
+    _log.warning("the source's offsets of batch %d are not stored: %s", batch_id, why)
     return None
 
 
 def read_checkpoint(checkpoint: str | None, query_id: UUID) -> Checkpoint | None:
-    """Return what the checkpoint of `query_id` says; None where it cannot be read from here.
+    """Return the checkpoint of `query_id`; None where it cannot be read from this machine.
 
-    That is: no local path, or a folder of another query (a path without a scheme may be meant for
+    That is: no local path, or the folder of another query (a path without a scheme may belong to
     another file system).
     """
     folder = local_folder(checkpoint)
@@ -80,8 +80,8 @@ def read_checkpoint(checkpoint: str | None, query_id: UUID) -> Checkpoint | None
     try:
         if _query_id(folder) != query_id:
             _log.warning(
-                "%s is not the checkpoint of query %s as seen from here, so nobody notices when an"
-                " older copy of it is restored: give the sink the query's checkpointLocation",
+                "%s is not the checkpoint of query %s on this machine, so the restore of an older"
+                " copy goes unnoticed: give the sink the query's checkpointLocation",
                 folder,
                 query_id,
             )
@@ -95,8 +95,8 @@ def read_checkpoint(checkpoint: str | None, query_id: UUID) -> Checkpoint | None
 def compare(stream: str, checkpoint: Checkpoint, recorded: int | None) -> None:
     """Compare a checkpoint with the ledger's newest batch of its query (None: it knows none).
 
-    Raises `CheckpointBehind` and `LedgerBehind`. A query that the ledger does not know may have
-    run before it got this sink.
+    Raises `CheckpointBehind` and `LedgerBehind`. A query that the ledger does not know may have run
+    without this sink before.
     """
     if recorded is None:
         return
@@ -109,7 +109,7 @@ def compare(stream: str, checkpoint: Checkpoint, recorded: int | None) -> None:
             f"stream {stream!r}: the ledger has batch {recorded} of this query, but in the"
             f" checkpoint {checkpoint.folder} {newest}: it is an older copy, and its state does not"
             " have what the ledger has. Nothing was written, and what the ledger has stands."
-            f" Restore the newest copy of the checkpoint; or {_way_out(stream)}: keys that are"
+            f" Restore the newest copy of the checkpoint; or {_remedy(stream)}: keys that are"
             " recorded repeat nothing."
         )
     require_recorded(stream, checkpoint.folder, checkpoint.committed, recorded)
@@ -118,10 +118,10 @@ def compare(stream: str, checkpoint: Checkpoint, recorded: int | None) -> None:
 def require_recorded(
     stream: str, folder: Path | str, committed: int | None, recorded: int | None
 ) -> None:
-    """Compare the newest batch that a checkpoint has finished with the ledger's of its query.
+    """Compare the newest committed batch of a checkpoint with the ledger's newest of its query.
 
-    For a query that had the sink from its first batch on, where None of the ledger says that the
-    database knows nothing of it. Raises `LedgerBehind`.
+    For a query that used the sink from its first batch on: there, None means that the ledger has
+    lost it. Raises `LedgerBehind`.
     """
     if committed is None or (recorded is not None and recorded >= committed):
         return
@@ -134,25 +134,25 @@ def require_recorded(
         f"stream {stream!r}: the checkpoint {folder} has finished batch {committed},"
         f" but {newest}: the database was put back to an older moment (or the sink was not called"
         " for each batch, which it has to be), and Spark does not run the batches between again."
-        f" Nothing was written. Restore the newest copy of the database; or {_way_out(stream)}:"
+        f" Nothing was written. Restore the newest copy of the database; or {_remedy(stream)}:"
         " what is missing is decided again under the same keys, and keys that are recorded repeat"
         " nothing."
     )
 
 
 def forgotten(stream: str, batch_id: int, next_id: int) -> LedgerBehind:
-    """Return the error of a run that wrote a batch which the ledger does not have any more."""
+    """Return the error of a run whose batch the ledger no longer has."""
     return LedgerBehind(
         f"stream {stream!r}: this run has written batch {batch_id}, and the ledger does not have it"
         " any more: the database was put back to an older moment, as by a failover to a standby"
         f" that was behind. Batch {next_id} was not written, because what was decided before it"
-        f" would be missing. Restore the newest copy of the database; or {_way_out(stream)}: what"
+        f" would be missing. Restore the newest copy of the database; or {_remedy(stream)}: what"
         " is missing is decided again under the same keys, and keys that are recorded repeat"
         " nothing."
     )
 
 
-def _way_out(stream: str) -> str:
+def _remedy(stream: str) -> str:
     return (
         f"begin a new checkpoint and run `holdfast stream adopt {stream} --query-id ID --reason"
         " TEXT` (the id is in its file `metadata`)"
@@ -165,7 +165,7 @@ def _query_id(folder: Path) -> UUID | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError):
-        # Spark itself refuses such a checkpoint, and says so.
+        # Spark itself refuses such a checkpoint.
         return None
 
 

@@ -1,7 +1,7 @@
-"""When the sink tries again: only where the database said "not now", and only until a deadline.
+"""When the sink retries: only after a transient database error, and only until a deadline.
 
-A retry repeats a whole transaction, which begins by reading the ledger under the stream's lock; so
-even a COMMIT whose answer was lost is never done twice.
+A retry repeats the whole transaction, which first reads the ledger under the stream's lock. So even
+a COMMIT whose answer was lost is never applied twice.
 """
 
 import logging
@@ -18,7 +18,7 @@ from tenacity import (
     wait_random,
 )
 
-from sink.errors import NotPrimary
+from sink.errors import NotPrimary, SinkUnavailable
 from sink.transaction.database import said
 
 _log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ _RESOURCES = "53"
 
 _OF_SESSION = frozenset(
     {
-        "25P03",  # idle_in_transaction_session_timeout: this process stood still
+        "25P03",  # idle_in_transaction_session_timeout: this process was paused
         "25P04",  # transaction_timeout, which an administrator may have set
         "53300",  # too_many_connections
         "57P01",  # admin_shutdown
@@ -42,7 +42,7 @@ _OF_SESSION = frozenset(
         "57P05",  # idle_session_timeout
     }
 )
-"""After these there is no session."""
+"""These end the session."""
 
 _TRANSIENT = _OF_SESSION | {
     "40001",  # serialization_failure
@@ -53,26 +53,44 @@ _TRANSIENT = _OF_SESSION | {
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether the same work may succeed later without anybody's help."""
+    """Return whether the same work may succeed later without intervention."""
     if isinstance(error, NotPrimary):
         # In a failover the address may name a standby that is not promoted yet.
         return True
     if not isinstance(error, psycopg.Error):
         return False
     if error.sqlstate is None:
-        # libpq lost the connection, or got none: nobody said why.
+        # libpq lost the connection or got none, for an unknown reason.
         return isinstance(error, psycopg.OperationalError)
     if isinstance(error, psycopg.errors.UniqueViolation):
-        # Somebody wrote the batch in spite of the lock; the next attempt reads it in the ledger.
+        # Another process wrote the batch in spite of the lock; the next attempt reads it.
         return error.diag.constraint_name == "pk_batch"
     return error.sqlstate in _TRANSIENT or error.sqlstate[:2] in (_CONNECTION, _RESOURCES)
 
 
 def is_of_session(error: BaseException) -> bool:
-    """Return whether an error leaves no session that works: where ours does, it was another's."""
+    """Return whether an error ends its session; where ours still works, it was another's."""
     if not isinstance(error, psycopg.Error) or error.sqlstate is None:
         return is_transient(error)
     return error.sqlstate in _OF_SESSION or error.sqlstate[:2] == _CONNECTION
+
+
+def persist(
+    work: Callable[[], _Result], stream: str, deadline_seconds: float, fate: Callable[[], str]
+) -> _Result:
+    """As `until_done`; raises `SinkUnavailable` after the last transient error.
+
+    `fate` completes the message: what became of the work, and what to do.
+    """
+    try:
+        return until_done(work, deadline_seconds)
+    except psycopg.Error as error:
+        if not is_transient(error):
+            raise
+        raise SinkUnavailable(
+            f"stream {stream!r}: the database was not available for {deadline_seconds:g} s"
+            f" ({said(error)}): {fate()}"
+        ) from error
 
 
 def until_done(work: Callable[[], _Result], deadline_seconds: float) -> _Result:

@@ -1,7 +1,7 @@
-"""The subjects of a batch: locked before their entries are numbered, moved on after it.
+"""The subjects of a batch: locked before their entries are numbered, advanced afterwards.
 
-What orders delivery is the subject's own. Its transition state, by which repeats are suppressed, is
-kept for each stream that writes it. Whoever holds the subject's row may change both.
+The sequence belongs to the subject. The transition state, by which repeats are suppressed, is kept
+for each stream that writes the subject. The holder of the subject's row lock may change both.
 """
 
 from datetime import datetime
@@ -11,9 +11,8 @@ import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sink.rows.array_literals import array_literal
-from sink.rows.copy_format import read_csv
 from sink.rows.numbering import SUBJECTS
+from sink.rows.postgres_text import array_literal, read_csv
 from sink.transaction.content import Stamp
 from sink.transaction.database import execute, one_row
 
@@ -36,11 +35,11 @@ class Locked(NamedTuple):
     """`numbering.SUBJECTS`, without transition states: see `with_transitions`."""
 
     newest: datetime | None
-    """When the newest entry of any of them was created."""
+    """`created_at` of the newest entry of any of them."""
 
 
 def lock_subjects(connection: psycopg.Connection, names: pa.Array) -> Locked:
-    """Lock subjects, new ones made first. `names` differ and are in the order of their bytes."""
+    """Create missing subjects and lock all. `names` differ and are in the order of their bytes."""
     literal = array_literal(pa.chunked_array([names]))
     execute(connection, "subjects/add_subjects", names=literal)
     text = one_row(connection, "subjects/lock_subjects", names=literal)["found"] or ""
@@ -69,9 +68,9 @@ def _with_states(subjects: pa.Table, found: pa.Table) -> pa.Table:
 def advance_subjects(
     connection: psycopg.Connection, moved: pa.Table, stream: str, stamp: Stamp
 ) -> None:
-    """Move locked subjects to where `numbering.Numbered.moved` says they are.
+    """Advance locked subjects to `numbering.Numbered.moved`.
 
-    `stream` is the one whose transition states are moved.
+    `stream` is the one whose transition states are advanced.
     """
     ids = array_literal(moved["id"])
     execute(

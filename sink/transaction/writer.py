@@ -1,7 +1,7 @@
-"""The writer: runs THE transaction (`sink.transaction.transaction`) until its fate is known.
+"""The writer: runs the batch transaction (`write_batch`) until its outcome is known.
 
 A COMMIT whose answer was lost is neither "written" nor "failed". The next attempt locks the stream
-and reads the ledger, which knows; only then is anything written again.
+and reads the ledger, which knows the outcome; only then is anything written again.
 """
 
 import logging
@@ -19,8 +19,8 @@ from psycopg.conninfo import conninfo_to_dict
 from sink.contract.failpoints import failpoint
 from sink.contract.requeue import ENDINGS
 from sink.errors import NotPrimary, ReplayDiverged, SinkError, SinkUnavailable
-from sink.limits import QuarantineLimit
-from sink.transaction import database, future, ledger, lineage, transaction
+from sink.rows.quarantine_limit import QuarantineLimit
+from sink.transaction import database, future_dated, ledger, lineage, write_batch
 from sink.transaction.companion import Also
 from sink.transaction.content import Content
 from sink.transaction.database import (
@@ -33,10 +33,8 @@ from sink.transaction.database import (
     said,
 )
 from sink.transaction.divergence import keep
-from sink.transaction.ledger import Counts, Replayed, Run, Written
-from sink.transaction.retry import is_transient, until_done
-
-__all__ = ["Also", "Counts", "QuarantineLimit", "Replayed", "Timeouts", "Writer", "Written"]
+from sink.transaction.ledger import Replayed, Run, Written
+from sink.transaction.retry import persist
 
 _log = logging.getLogger(__name__)
 
@@ -44,15 +42,15 @@ _STREAM = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}", re.ASCII)
 """As ck_stream_name."""
 
 _DOORBELL_SECONDS = 2.0
-"""How long a batch may wait for a doorbell that nobody needs."""
+"""How long a batch may wait for the optional doorbell."""
 
 _Result = TypeVar("_Result")
 
 
 class Writer:
-    """Writes the batches of one stream. Not for two threads at once.
+    """Writes the batches of one stream. Not thread-safe.
 
-    The connection is kept between batches and opened again when it breaks.
+    The connection stays open between batches and is reopened when it breaks.
     """
 
     def __init__(
@@ -65,18 +63,18 @@ class Writer:
         quarantine_limit: QuarantineLimit | None = None,
         timeouts: Timeouts | None = None,
         doorbell: bool = False,
-        future_tolerance: timedelta = future.TOLERANCE,
+        future_tolerance: timedelta = future_dated.TOLERANCE,
     ) -> None:
-        """Raises `ValueError` for a setting that cannot be right; nothing connects yet.
+        """Raises `ValueError` for an invalid setting; does not connect.
 
-        With `doorbell`, dispatchers that listen hear of each batch that is written.
+        With `doorbell`, dispatchers that listen are notified of each written batch.
         """
         if not _STREAM.fullmatch(stream):
             raise ValueError(
                 f"{stream!r} is not a stream name: expected 1 to 63 of a-z 0-9 _ . - , the first a"
                 " letter or a digit"
             )
-        future.check_tolerance(future_tolerance)
+        future_dated.check_tolerance(future_tolerance)
         if not dsn:
             raise ValueError(
                 "there is no DSN: expected postgresql://user@host/database, often from the variable"
@@ -85,7 +83,7 @@ class Writer:
         try:
             conninfo_to_dict(dsn)
         except psycopg.ProgrammingError:
-            # libpq quotes what it could not read, which may be a piece of the password.
+            # libpq quotes what it could not parse, which may be a part of the password.
             raise ValueError(
                 "the DSN cannot be read: expected postgresql://user@host/database or"
                 " 'host=... dbname=...', with special characters of a password as %XX"
@@ -94,7 +92,7 @@ class Writer:
         self._dsn = dsn
         self._checkpoint = checkpoint
         self._write = partial(
-            transaction.write,
+            write_batch.write,
             suppress_repeats=suppress_repeats,
             future_tolerance=future_tolerance,
             quarantine_limit=quarantine_limit or QuarantineLimit(),
@@ -107,10 +105,10 @@ class Writer:
         self._partitions_of: date | None = None
         self._expect_known = False
         self._newest: int | None = None
-        """The batch of this run that the ledger had last."""
+        """The newest batch of this run that the ledger had."""
 
     def check(self) -> None:
-        """Connect once, without a second try, so that a wrong DSN is known before any batch.
+        """Connect once, without a retry, so that a wrong DSN is known before any batch.
 
         Raises `SinkUnavailable`, `AccessDenied` and `SchemaMismatch`, and `ValueError` for the name
         of a new stream that `begin_run` refuses.
@@ -123,12 +121,12 @@ class Writer:
                 " and that the server runs."
             ) from error
         if self.stream.endswith(ENDINGS) and not self.read(self._streams):
-            raise transaction.reserved(self.stream)
+            raise write_batch.reserved(self.stream)
 
     def read(self, work: Callable[[psycopg.Connection], _Result]) -> _Result:
-        """Return what `work` finds in one read-only transaction, all of it as of one moment.
+        """Return the result of `work`, which runs in one read-only transaction with one snapshot.
 
-        `work` acts as the sink's role, and is called again when the transaction is tried again.
+        `work` acts as the sink's role, and is called again when the transaction is retried.
         Raises `SchemaMismatch`, `SinkUnavailable` and whatever `work` raises.
         """
 
@@ -136,23 +134,23 @@ class Writer:
             with database.transaction(connection, self._timeouts, read_only=True), fitting():
                 return work(connection)
 
-        return self._persist(attempt, lambda: "nothing was read. Start again when it is there.")
+        return self._persist(attempt, lambda: "nothing was read. Retry when it is available.")
 
-    def begin_run(self, query_id: UUID, run_id: UUID, *, acts_for: str | None = None) -> int:
-        """Take the stream for a run and return its epoch; every older run is fenced from here on.
+    def begin_run(self, query_id: UUID, run_id: UUID, *, acts_for: str | None = None) -> Run:
+        """Take the stream for a run; from here on every older run is fenced.
 
         A new stream acts for the stream `acts_for`, where one is given: they share their transition
-        states. Only such a stream may be called as those that are written by hand (`ValueError`);
-        one that a job has already goes on.
+        states. Only such a stream may have a name reserved for entries written by hand
+        (`ValueError`); an existing stream of a job continues.
         The first query id of a new stream is adopted. Raises before the epoch moves:
         `UnadoptedCheckpoint` for another one, and `CheckpointBehind` or `LedgerBehind` where a
-        local checkpoint and the ledger are not of one moment; also `SchemaMismatch` and
+        local checkpoint and the ledger do not match; also `SchemaMismatch` and
         `SinkUnavailable`.
         """
 
-        def begin(connection: psycopg.Connection) -> int:
+        def begin(connection: psycopg.Connection) -> Run:
             with self._transaction(connection):
-                transaction.take(
+                write_batch.take(
                     connection,
                     self.stream,
                     query_id,
@@ -168,13 +166,12 @@ class Writer:
                     run_id=run_id,
                     checkpoint=self._checkpoint,
                 )
-            return int(started["epoch"])
+            return Run(self.stream, query_id, run_id, int(started["epoch"]))
 
         self._partitions_of = None
         self._newest = None
-        epoch = self._persist(begin, lambda: f"run {run_id} did not start; restart the query.")
-        self._run = Run(self.stream, query_id, run_id, epoch)
-        return epoch
+        self._run = self._persist(begin, lambda: f"run {run_id} did not start; restart the query.")
+        return self._run
 
     def write(
         self,
@@ -185,13 +182,13 @@ class Writer:
         traceparent: str | None = None,
         also: Also | None = None,
     ) -> Written | Replayed:
-        """Write the batch with everything that belongs to it, or find that it is written.
+        """Write the batch with everything that belongs to it, or find it in the ledger.
 
-        `traceparent` is for entries that have none of their own.
-        `also` runs inside the transaction, again in each attempt, and not for a replay. Raises
-        `Fenced`, `UnadoptedCheckpoint`, `ReplayDiverged`, `LedgerBehind` (a batch that this run has
-        written is gone), `TooManyRefused`, `CompanionFailed`, `SchemaMismatch`, `SinkUnavailable`,
-        and whatever `also` raises; nothing of the batch is written then, unless `also` committed.
+        `traceparent` is for entries without one. `also` runs inside the transaction, once in each
+        attempt, and not for a replay. Raises `Fenced`, `UnadoptedCheckpoint`, `ReplayDiverged`,
+        `LedgerBehind` (a batch of this run is missing), `TooManyRefused`, `CompanionFailed`,
+        `SchemaMismatch`, `SinkUnavailable`, and whatever `also` raises; then nothing of the batch
+        is written, unless `also` committed.
         """
         if self._run is None:
             raise RuntimeError("begin_run comes before write")
@@ -202,7 +199,7 @@ class Writer:
             nonlocal commit_unknown
             with self._transaction(connection):
                 failpoint("S2")
-                acts_for = transaction.lock(connection, run, batch_id)
+                acts_for = write_batch.lock(connection, run, batch_id)
                 recorded = ledger.read(connection, run, batch_id)
                 if recorded is not None:
                     return self._accept(
@@ -224,7 +221,7 @@ class Writer:
                 failpoint("S7")
                 commit_unknown = True
             failpoint("S8")
-            # A recomputed stream meets its keys again for many batches, any other one never.
+            # A recomputed stream repeats its keys for many batches, any other one never.
             self._expect_known = written.counts.duplicates > 0
             return written
 
@@ -255,17 +252,13 @@ class Writer:
     def _persist(
         self, work: Callable[[psycopg.Connection], _Result], fate: Callable[[], str]
     ) -> _Result:
-        seconds = self._timeouts.deadline_seconds
         try:
-            return until_done(lambda: self._attempt(work), seconds)
-        except psycopg.Error as error:
-            if not is_transient(error):
-                raise
+            return persist(
+                lambda: self._attempt(work), self.stream, self._timeouts.deadline_seconds, fate
+            )
+        except SinkUnavailable:
             self.close()
-            raise SinkUnavailable(
-                f"stream {self.stream!r}: the database was not there for {seconds:g} s"
-                f" ({said(error)}): {fate()}"
-            ) from error
+            raise
 
     def _attempt(self, work: Callable[[psycopg.Connection], _Result]) -> _Result:
         connection = self._session()
@@ -273,7 +266,7 @@ class Writer:
             with cut_after(connection, self._timeouts.transaction_seconds):
                 return work(connection)
         except NotPrimary:
-            # The next attempt connects anew: the address may name another server by then.
+            # The next attempt reconnects: the address may resolve to another server by then.
             self.close()
             raise
         finally:
@@ -287,7 +280,7 @@ class Writer:
 
     @contextmanager
     def _transaction(self, connection: psycopg.Connection) -> Iterator[None]:
-        """Run a block in a transaction that finds the partitions of the coming days."""
+        """Run a block in a transaction in which the partitions of the coming days exist."""
         with ExitStack() as stack:
             today = stack.enter_context(database.transaction(connection, self._timeouts))
             if today != self._partitions_of:
@@ -301,7 +294,7 @@ class Writer:
         return execute(connection, "batch/acts_for", stream=self.stream).fetchall()
 
     def _compare(self, connection: psycopg.Connection, query_id: UUID) -> None:
-        # The ledger first, under the stream's lock: what Spark plans meanwhile is not in it.
+        # The ledger first, under the stream's lock: it has no batch that Spark plans afterwards.
         newest = one_row(connection, "batch/newest_batch", stream=self.stream, query_id=query_id)
         checkpoint = lineage.read_checkpoint(self._checkpoint, query_id)
         if checkpoint is not None:
@@ -313,7 +306,7 @@ class Writer:
             raise lineage.forgotten(run.stream, newest, batch_id)
 
     def _ring(self) -> None:
-        """Tell dispatchers of what is committed; without it they find it by looking."""
+        """Notify dispatchers of the committed batch; without it they find it at their next scan."""
         try:
             connection = self._session()
             with cut_after(connection, _DOORBELL_SECONDS):
@@ -327,7 +320,7 @@ class Writer:
             )
 
     def _keep(self, error: ReplayDiverged) -> None:
-        """Record what the replay brought; once, because the error itself is what matters."""
+        """Record the diverged replay, in one attempt: the error itself matters more."""
 
         def attempt(connection: psycopg.Connection) -> None:
             with database.transaction(connection, self._timeouts):

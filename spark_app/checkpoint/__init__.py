@@ -1,1 +1,1 @@
-"""What the job keeps inside a checkpoint, beside Spark's own files."""
+"""The job's own files in a checkpoint, and what it reads of Spark's."""

@@ -1,7 +1,7 @@
-"""A checkpoint belongs to the place where it was begun.
+"""A checkpoint must stay at the path where it was begun.
 
-Spark writes that path into the state and looks for a part of it there, wherever the rest has gone
-since. A start in another place would fail, and leave a new folder in the old one.
+Spark writes that path into the state and reads a part of the state from it, wherever the rest was
+moved. A start at another path would fail, and leave a new folder at the old one.
 """
 
 import json
@@ -14,30 +14,30 @@ from spark_app.checkpoint.files import CheckpointFiles
 from spark_app.checkpoint.shape import LOCATION
 
 _OPERATOR: Final = "state/0/_metadata/v2"
-"""What Spark keeps of the stateful operator: a file for each batch in which it was written anew."""
+"""Spark's metadata of the stateful operator: a file for each batch that rewrote it."""
 
 _SCHEMA: Final = "/state/0/_stateSchema/"
 
 
-def require_place(files: CheckpointFiles, kept: Mapping[str, Any]) -> None:
-    """Compare where a checkpoint was begun with where it is; raises CommandError in words.
+def require_same_path(files: CheckpointFiles, kept: Mapping[str, Any]) -> None:
+    """Raise CommandError unless a checkpoint is at the path where it was begun.
 
-    Links are not followed: Spark does not either. `kept` is what `shape.FILE` holds.
+    Links are not resolved, as in Spark. `kept` is the content of `shape.FILE`.
     """
-    # An older Holdfast did not write it down.
+    # Older versions did not record it.
     begun_at = kept.get(LOCATION) or _of_spark(files)
     if begun_at in (None, files.location):
         return
     there = str(begun_at).removeprefix("file:")
     raise CommandError(
-        f"{files.checkpoint} was begun in another place, {there}, and Spark looks for a part of its"
-        " state there. Nothing was read or written; bring it back there, unless it still is, and"
-        f" start with --checkpoint {shlex.quote(there)}."
+        f"{files.checkpoint} was begun in another place, {there}, and Spark reads a part of its"
+        " state from there. Nothing was read or written; move it back there, unless it still is,"
+        f" and start with --checkpoint {shlex.quote(there)}."
     )
 
 
 def _of_spark(files: CheckpointFiles) -> str | None:
-    """Where Spark looks for the schema of the state; None as long as there is no state."""
+    """Return the path from which Spark reads the state's schema; None where there is no state."""
     newest = max(files.batches(_OPERATOR), default=None)
     if newest is None:
         return None

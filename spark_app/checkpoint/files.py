@@ -1,6 +1,6 @@
-"""A checkpoint's files: Holdfast's own beside those of Spark, and what Spark's own say.
+"""A checkpoint's files: Holdfast's own, and those of Spark that the job reads.
 
-Through Hadoop, because a checkpoint may lie on any file system that Spark knows.
+Read through Hadoop, because a checkpoint may be on any file system that Spark supports.
 """
 
 import json
@@ -17,13 +17,13 @@ RESTORE = "Nothing was read or written; restore the checkpoint from a copy"
 
 
 class Planned(NamedTuple):
-    """A batch as Spark wrote it down before it ran."""
+    """A batch as Spark recorded it before it ran."""
 
     batch_id: int
     watermark_us: int
-    """0 as long as there is none."""
+    """0 before the first watermark."""
     source: str
-    """Up to where it reads, in the words of its source."""
+    """The end of its input, as JSON of its source."""
 
 
 class CheckpointFiles:
@@ -39,13 +39,13 @@ class CheckpointFiles:
 
     @property
     def location(self) -> str:
-        """The checkpoint as Spark names it: absolute, with its scheme, links not followed."""
+        """The checkpoint's path in Spark: absolute, with its scheme, links not resolved."""
         return str(self._system.makeQualified(self._root).toString())
 
     def read(self, name: str) -> str | None:
         """Return the text of a file, None where there is none.
 
-        Raises CommandError when it is not what its checksum says.
+        Raises CommandError when its checksum does not match.
         """
         path = self._path(name)
         if not self._system.exists(path):
@@ -61,7 +61,7 @@ class CheckpointFiles:
             stream.close()
 
     def write(self, name: str, text: str) -> None:
-        """Write a file that is there as a whole or not at all."""
+        """Write a file atomically, through a temporary one."""
         part = self._path(_part(name))
         stream = self._system.create(part, True)
         try:
@@ -72,22 +72,22 @@ class CheckpointFiles:
         self._system.rename(part, self._path(name))
 
     def read_json(self, name: str, version: int) -> dict[str, Any] | None:
-        """Return what one of Holdfast's own files holds; None where there is none.
+        """Return the content of one of Holdfast's own files; None where there is none.
 
         Raises CommandError when it is damaged or of a newer version.
         """
         text = self.read(name)
         if text is None:
-            # The process ended between the two steps of `write`.
+            # The process ended between the last two steps of `write`.
             text = self.read(_part(name))
         return None if text is None else parse(text, name, version, self.checkpoint)
 
     def query_id(self) -> UUID:
-        """The checkpoint's query id, which a new one gets here.
+        """Return the checkpoint's query id; a new checkpoint gets one here.
 
-        Spark would give it one as well, but only as the query starts: too late to ask first
-        whether the stream has adopted it. Raises CommandError when Spark has planned or recorded
-        a batch, and so had given it one.
+        Spark would create one too, but only when the query starts: too late to check first whether
+        the stream has adopted it. Raises CommandError when it is missing and Spark has planned or
+        recorded a batch.
         """
         text = self.read("metadata")
         if text is None and (self.batches("offsets") or self.batches("commits")):
@@ -101,7 +101,7 @@ class CheckpointFiles:
             raise self.damaged("metadata") from error
 
     def planned(self) -> Planned | None:
-        """The newest batch that Spark planned, whether or not it ran."""
+        """Return the newest batch that Spark planned, whether or not it ran."""
         newest = max(self.batches("offsets"), default=None)
         if newest is None:
             return None
@@ -114,15 +114,15 @@ class CheckpointFiles:
             raise self.damaged(name) from error
 
     def committed(self) -> int | None:
-        """The newest batch that Spark has recorded as done."""
+        """Return the newest batch that Spark has recorded as done."""
         newest = max(self.batches("commits"), default=None)
         if newest is not None:
-            # Spark does so at its start, and knows no better than to try again.
+            # Spark reads it at its start, and would retry for ever when it is damaged.
             self.read(f"commits/{newest}")
         return newest
 
     def names(self, folder: str) -> list[str]:
-        """The names of the files in a folder; none where there is no folder."""
+        """Return the names of the files in a folder; none where the folder does not exist."""
         path = self._path(folder)
         if not self._system.exists(path):
             return []
@@ -133,17 +133,17 @@ class CheckpointFiles:
         self._system.delete(self._path(name), False)
 
     def batches(self, folder: str) -> list[int]:
-        """The numbers of the batches of which a folder has a file."""
+        """Return the batch ids for which a folder has a file."""
         return [int(name) for name in self.names(folder) if name.isascii() and name.isdigit()]
 
     def damaged(self, name: str) -> CommandError:
-        """Make the error of a file that is there and not as it was written."""
+        """Return the error of a damaged file."""
         return CommandError(
             f"{name} in the checkpoint {self.checkpoint} cannot be read. {RESTORE}."
         )
 
     def missing(self, name: str) -> CommandError:
-        """Make the error of a file that every checkpoint with a batch has."""
+        """Return the error of a missing file that every checkpoint with a batch has."""
         return CommandError(
             f"the checkpoint {self.checkpoint} has written batches, but {name} is missing in it."
             f" {RESTORE}."
@@ -158,7 +158,7 @@ def _part(name: str) -> str:
 
 
 def parse(text: str, name: str, version: int, checkpoint: str) -> dict[str, Any]:
-    """Return what one of Holdfast's files holds, of `version` or older.
+    """Return the content of one of Holdfast's files, of `version` or older.
 
     Raises CommandError when it is damaged or newer.
     """

@@ -1,8 +1,8 @@
-"""What a new checkpoint of a stream with a past begins from, taken from what was published.
+"""The initial state of a new checkpoint of a stream with a published past.
 
-Read from Postgres as long as the checkpoint has written nothing, and kept in it from then on, so
-that its first batch sees the same however often it runs. What is read is final: a query that has
-not been adopted is refused before any batch, and after the adoption no other one can write.
+Read from Postgres until the checkpoint has written a batch, and stored in it from then on, so that
+its first batch sees the same state in every attempt. The state is final: a query that is not
+adopted is refused before any batch, and after the adoption no other query can write.
 """
 
 import json
@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql import GroupedData, SparkSession
 
 from sink.foreach_batch import OutboxSink
-from sink.transaction.transaction import unadopted
+from sink.transaction.write_batch import unadopted
 from spark_app.exposure.codec import encode_part
 from spark_app.exposure.schema import STATE_MERCHANTS, TIMESTAMP
 from spark_app.operator.groups import key_group
@@ -32,20 +32,20 @@ VERSION: Final = 1
 COLUMNS: Final = pa.schema(
     {"key_group": pa.int32(), "settled_until": pa.int64(), "merchants": pa.binary()}
 )
-"""What the operator is given, a row for each key group; `merchants` is a frame of `codec`."""
+"""The operator's initial state, a row for each key group; `merchants` is a frame of `codec`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Initial:
-    """What was published; moments in microseconds since 1970."""
+    """The published state; times in microseconds since 1970."""
 
     settled_until_us: int
-    """The newest window end that was published: every window up to it was emitted."""
+    """The newest published window end: every window up to it was emitted."""
     held: Mapping[str, int]
-    """The merchants that are held, each with the end of its newest published window."""
+    """The held merchants, each with the end of its newest published window."""
 
     def groups(self, spark: SparkSession, numbers: tuple[int, ...]) -> GroupedData:
-        """Return it as `transformWithState` takes it: `COLUMNS`, grouped by key group."""
+        """Return the argument of `transformWithState`: `COLUMNS`, grouped by key group."""
         members: dict[int, list[str]] = {number: [] for number in numbers}
         for merchant in sorted(self.held):
             members[key_group(merchant, numbers)].append(merchant)
@@ -69,16 +69,16 @@ class Initial:
 
 
 class Past(NamedTuple):
-    """What the database says of a stream to one query of it."""
+    """The recorded past of a stream, for one query of it."""
 
     recorded: bool
-    """Whether the query has written a batch: what it began from is settled then."""
+    """Whether the query has written a batch: then its initial state is fixed."""
     initial: Initial | None
     """None where nothing was published."""
 
 
 def read_past(sink: OutboxSink, stream: str, query_id: UUID) -> Past:
-    """Read what a stream has behind it, for the query of a checkpoint.
+    """Read the past of a stream, for the query of a checkpoint.
 
     Raises UnadoptedCheckpoint for another query than the one that the stream has adopted, and what
     `OutboxSink.read` raises.
@@ -90,20 +90,20 @@ def newest_batch(sink: OutboxSink, stream: str, query_id: UUID) -> int | None:
     """Return the newest batch of a query in the ledger; raises what `OutboxSink.read` does."""
 
     def read(connection: "psycopg.Connection") -> int | None:
-        asked = {"stream": stream, "query_id": query_id}
-        found = connection.execute(_statement("read_newest_batch"), asked).fetchone()
+        values = {"stream": stream, "query_id": query_id}
+        found = connection.execute(_statement("read_newest_batch"), values).fetchone()
         return None if found is None else found[0]
 
     return sink.read(read)
 
 
 def _read(stream: str, query_id: UUID, connection: "psycopg.Connection") -> Past:
-    asked: dict[str, Any] = {"stream": stream, "query_id": query_id}
-    found = connection.execute(_statement("read_past"), asked).fetchone()
+    values: dict[str, Any] = {"stream": stream, "query_id": query_id}
+    found = connection.execute(_statement("read_past"), values).fetchone()
     adopted, recorded, frontier_us = found or (None, False, None)
     if adopted not in (None, query_id):
-        # Not left to the run's first statement: the adoption could come in between, and with it
-        # batches of the other query that were not there when this was read.
+        # Not left to the run's first statement: after an adoption in between, this read would miss
+        # batches of the other query.
         raise unadopted(stream, query_id, adopted)
     if frontier_us is None:
         return Past(recorded, initial=None)
@@ -113,7 +113,7 @@ def _read(stream: str, query_id: UUID, connection: "psycopg.Connection") -> Past
 
 
 def to_json(initial: Initial | None) -> str:
-    """Return the text that a checkpoint keeps."""
+    """Return the text of `FILE`."""
     return (
         json.dumps(
             {

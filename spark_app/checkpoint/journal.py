@@ -1,12 +1,12 @@
-"""What a checkpoint was begun with, kept inside it: settings, policies, and what was known before.
+"""What a checkpoint was begun with, stored in it: settings, policies, and initial state.
 
-    holdfast.json          the job's settings (`shape`) and the place (`place`); another start is
-                           refused
+    holdfast.json          the job's settings (`shape`) and the path (`checkpoint_path`); a start
+                           with others is refused
     holdfast-policy.json   the policies it ran with (`policy_history`)
     holdfast-initial.json  what the stream had published before (`initial`)
 
-As long as the checkpoint has written nothing, each start writes the last two anew; so a crash
-between them and the first batch leaves nothing to repair.
+Until the checkpoint has written a batch, each start rewrites the last two, so a crash between them
+and the first batch leaves nothing to repair.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ from sink.contract.exits import CommandError
 from sink.foreach_batch import OutboxSink
 from sink.transaction.lineage import require_recorded
 from spark_app.checkpoint import initial, policy_history, shape
-from spark_app.checkpoint.checkpoint_path import require_place
+from spark_app.checkpoint.checkpoint_path import require_same_path
 from spark_app.checkpoint.files import CheckpointFiles, Planned
 from spark_app.checkpoint.initial import Past, newest_batch, read_past
 from spark_app.checkpoint.policy_history import PolicyHistory
@@ -34,12 +34,12 @@ _DONE = Past(recorded=True, initial=None)
 
 
 def claim(spark: SparkSession, job: Job, sink: OutboxSink) -> Job:
-    """Write down what a new checkpoint begins with, or compare it with what is there.
+    """Record what a new checkpoint begins with, or compare it with the record.
 
-    Returns the job as it has to be started: its policy knows those before it, and `initial` is
-    what its first batch begins from. Raises CommandError for a job that does not fit the
-    checkpoint, UnadoptedCheckpoint for a checkpoint that does not fit the stream, and what
-    `OutboxSink.read` raises; then nothing was started.
+    Returns the job to start: its policy has its history, and `initial` is the initial state of its
+    first batch. Raises CommandError for a job that does not fit the checkpoint, UnadoptedCheckpoint
+    for a checkpoint that does not fit the stream, and what `OutboxSink.read` raises; then nothing
+    was started.
     """
     files = CheckpointFiles(spark, job.checkpoint)
     planned = files.planned()
@@ -47,7 +47,7 @@ def claim(spark: SparkSession, job: Job, sink: OutboxSink) -> Job:
     query_id = files.query_id()
     committed = files.committed()
     forget_unplanned(files)
-    # A second batch is planned when the first one is recorded.
+    # Spark plans a second batch only after it has recorded the first.
     done = committed is not None or (planned is not None and planned.batch_id > 0)
     past = _DONE if done else read_past(sink, job.stream, query_id)
     if not past.recorded:
@@ -58,20 +58,20 @@ def claim(spark: SparkSession, job: Job, sink: OutboxSink) -> Job:
     return replace(
         job,
         policy=_policy(files, job.policy, planned),
-        # Spark takes it in the first batch alone, and may go on with or without it.
+        # Spark reads it in the first batch only.
         initial=None if done else _kept(files, initial.FILE, initial.VERSION, initial.from_json),
     )
 
 
 def require_ledger(spark: SparkSession, job: Job, sink: OutboxSink) -> None:
-    """Return where the ledger has every batch that the checkpoint has finished.
+    """Raise `LedgerBehind` unless the ledger has every batch that the checkpoint has committed.
 
-    The sink itself can ask this only of a checkpoint on a local path, and of a query that the
-    ledger knows: another query may have run before it got a sink, the job never does. Raises
-    `LedgerBehind` and what `OutboxSink.read` raises.
+    The sink itself can check this only for a checkpoint on a local path, and for a query that the
+    ledger knows: another query may have run without the sink before, the job never does. Also
+    raises what `OutboxSink.read` raises.
     """
     files = CheckpointFiles(spark, job.checkpoint)
-    # The checkpoint first: what another driver finishes meanwhile, the ledger has before.
+    # The checkpoint first: a batch of another driver is in the ledger before it is committed there.
     committed = files.committed()
     if committed is not None:
         recorded = newest_batch(sink, job.stream, files.query_id())
@@ -89,7 +89,7 @@ def _claim_shape(files: CheckpointFiles, wanted: Shape, planned: Planned | None)
             f" {shape.FILE}). Nothing was read or written; name another directory with"
             " --checkpoint."
         )
-    require_place(files, kept)
+    require_same_path(files, kept)
     wanted.require(kept, files.checkpoint)
 
 
@@ -104,7 +104,7 @@ def _policy(files: CheckpointFiles, policy: Policy, planned: Planned | None) -> 
 def _kept(
     files: CheckpointFiles, name: str, version: int, parse: Callable[[Mapping[str, Any]], _Kept]
 ) -> _Kept:
-    """Return what a checkpoint that has written a batch keeps in one of the job's files."""
+    """Return one of the job's files in a checkpoint that has written a batch."""
     kept = files.read_json(name, version)
     if kept is None:
         raise files.missing(name)

@@ -1,8 +1,8 @@
-"""The policies that a checkpoint ran with, kept inside it: what was decided stays decided.
+"""The policies that a checkpoint ran with, stored in it, so that no decision changes afterwards.
 
-A batch that Spark runs again after the policy was changed gives what it gave before: up to the
-moment at which the new policy came the limits are the same, and a window keeps the version that was
-in force when its end was reached.
+A batch that Spark replays after a policy change gives the same result: up to the watermark at the
+change the limits are the same, and a window keeps the version that was in force when the watermark
+reached its end.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 
 from sink.contract.exits import CommandError
 from spark_app.exposure.errors import PolicyError
-from spark_app.exposure.policy import Policy, Reign
+from spark_app.exposure.policy import Policy, VersionPeriod
 from spark_app.exposure.policy_change import require_unchanged, same
 from spark_app.exposure.schema import NEVER
 
@@ -22,22 +22,22 @@ VERSION: Final = 1
 
 @dataclass(frozen=True)
 class PolicyHistory:
-    """Policies in the order in which they came, each with its moment; the last is in force."""
+    """Policies in their order, each with its first watermark; the last is in force."""
 
     policies: tuple[Policy, ...]
     since_us: tuple[int | None, ...]
-    """The watermark (microseconds) that was planned when each came; None for the first."""
+    """The planned watermark (microseconds) when each became the policy; None for the first."""
 
     @classmethod
     def begin(cls, policy: Policy) -> Self:
-        """Return the history of a checkpoint that has written nothing."""
+        """Return the history of a checkpoint without a batch."""
         return cls((policy,), (None,))
 
     def followed_by(self, policy: Policy, watermark_us: int) -> Self:
         """Return the history with the policy of this start; itself where that is the last one.
 
         `watermark_us` is that of the newest planned batch, 0 without one. Raises CommandError for
-        a policy that changes what was decided, or that has the version of another one.
+        a policy that changes a past decision, or that has the version of another one.
         """
         last = self.policies[-1]
         if same(last.file, policy.file):
@@ -51,13 +51,13 @@ class PolicyHistory:
 
     @property
     def policy(self) -> Policy:
-        """The policy in force, which knows those before it."""
+        """The policy in force, with its predecessors."""
         moments = (NEVER if since is None else since for since in self.since_us)
         versions = (policy.version for policy in self.policies)
-        return self.policies[-1].after([*map(Reign, moments, versions)])
+        return self.policies[-1].after([*map(VersionPeriod, moments, versions)])
 
     def to_json(self) -> str:
-        """Return the text that a checkpoint keeps."""
+        """Return the text of `FILE`."""
         kept = [
             {"version": policy.version, "since_us": since, "toml": policy.text}
             for policy, since in zip(self.policies, self.since_us, strict=True)

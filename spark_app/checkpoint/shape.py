@@ -1,8 +1,8 @@
-"""What must not change between two runs on one checkpoint.
+"""The settings that must not change between two runs on one checkpoint.
 
-A merchant's state lies in the key group that the number of groups gave it, what is in state was
-opened under the durations of its day, and its bytes are as Spark's settings made them. With other
-ones nothing would fail: merchants would silently start from nothing.
+A merchant's key group depends on the number of groups, the windows in state depend on the
+durations, and the format of the state depends on Spark's settings. A start with others would not
+fail: merchants would silently start from nothing.
 """
 
 import json
@@ -19,11 +19,11 @@ VERSION: Final = 2
 """Version 1 named neither the layout of the state nor Spark's settings."""
 
 LOCATION: Final = "location"
-"""Its name in the file: where the checkpoint was begun, which `place` compares."""
+"""Its name in the file: the path where the checkpoint was begun, see `checkpoint_path`."""
 
 LAYOUT: Final = 2
-"""Of the operator's state, as `stored` lays it out. Raise it with every change that Spark would
-take for an empty state; 1 was one value for each key group."""
+"""Version of the layout of the operator's state (`stored`). Raise it with every change after which
+Spark would find an empty state; 1 was one value for each key group."""
 
 PINNED: Final = (
     "spark.sql.session.timeZone",
@@ -32,7 +32,7 @@ PINNED: Final = (
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled",
     "spark.sql.streaming.stateStore.encodingFormat",
 )
-"""Those of `session.FIXED` by which a checkpoint's files and times are written and read."""
+"""The settings of `session.FIXED` that affect a checkpoint's files and times."""
 
 _OPTIONS = {
     "stream": "--stream",
@@ -72,20 +72,20 @@ class Shape:
         )
 
     def to_json(self, location: str) -> str:
-        """Return the text that is kept, with the place where the checkpoint is begun."""
+        """Return the text of `FILE`, with the path where the checkpoint is begun."""
         kept = {"version": VERSION, LOCATION: location, **asdict(self)}
         return json.dumps(kept, indent=2) + "\n"
 
     def require(self, kept: Mapping[str, Any], checkpoint: str) -> None:
-        """Compare with what the checkpoint keeps; raises CommandError in words."""
+        """Raise CommandError unless the checkpoint was begun with this shape."""
         foreign = self.foreign(kept)
         if foreign:
             raise CommandError(
                 f"the checkpoint {checkpoint} was written by another version of Holdfast"
                 f" ({'; '.join(foreign)}), and this one would not find its state. Nothing was read"
                 " or written; run the version that wrote it, or start with a new checkpoint, which"
-                " the stream then has to adopt (`holdfast stream adopt`): it goes on from the"
-                " windows and holds that were published."
+                " the stream then has to adopt (`holdfast stream adopt`): it continues from the"
+                " published windows and holds."
             )
         differences = self.differences(kept)
         if differences:
@@ -97,7 +97,7 @@ class Shape:
             )
 
     def differences(self, kept: Mapping[str, Any]) -> list[str]:
-        """Name every setting of the job that is not the one kept, in words."""
+        """Describe every setting of the job that differs from the stored one."""
         return [
             f"{_OPTIONS.get(name, name)} was {_shown(name, kept.get(name))},"
             f" is {_shown(name, value)}"
@@ -106,7 +106,7 @@ class Shape:
         ]
 
     def foreign(self, kept: Mapping[str, Any]) -> list[str]:
-        """Name everything that only another version of Holdfast can have chosen."""
+        """Describe every difference that only another version of Holdfast can cause."""
         then = {"layout of the state": kept.get("layout", 1), **kept.get("spark", self.spark)}
         now = {"layout of the state": self.layout, **self.spark}
         return [

@@ -1,10 +1,10 @@
-"""Spark's own list of the files that each batch has, put back to where the batches are.
+"""Spark's log of the files of each batch, cut back to the planned batches.
 
-Spark's file source first writes down which files the next batch has (`sources/0/N`), and then Spark
-plans the batch (`offsets/N`). A JVM that dies between the two has files on the list that no batch
-has; the next start would give its first batch these and as many again. Nothing would be lost, but
-the batches would be others than those of a stream that nothing happened to, and with them which
-events are late. So a start takes such files off the list; Spark finds them in the directory again.
+Spark's file source first logs the files of the next batch (`sources/0/N`), and then Spark plans the
+batch (`offsets/N`). If a JVM dies between the two, the log has files that belong to no batch; the
+next start would give its first batch these and a full batch more. Nothing would be lost, but the
+batches would differ from those of an uninterrupted run, and with them which events are late. So a
+start removes such files from the log; Spark finds them in the directory again.
 """
 
 import json
@@ -18,7 +18,7 @@ _ENTRY = re.compile(r"([0-9]+)(\.compact)?")
 
 
 def forget_unplanned(files: CheckpointFiles) -> None:
-    """Remove what is on the list for batches that were never planned; before the query starts."""
+    """Remove the log entries of batches that were never planned; call before the query starts."""
     position = _position(files)
     if position is None:
         return
@@ -29,7 +29,7 @@ def forget_unplanned(files: CheckpointFiles) -> None:
 
 
 def _position(files: CheckpointFiles) -> int | None:
-    """The last entry of the list that a planned batch has; None where Spark says it otherwise."""
+    """Return the last log entry of a planned batch; None where the format is unknown."""
     planned = files.planned()
     if planned is None:
         return -1

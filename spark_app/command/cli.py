@@ -1,6 +1,6 @@
 """`holdfast job run`: the exposure job from the command line.
 
-Spark and Arrow are imported only when the job runs, so that every other command starts at once.
+Spark and Arrow are imported only when the job runs, so that every other command starts fast.
 """
 
 from enum import StrEnum
@@ -10,10 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from sink.contract.exits import CommandError, ExitCode
-from sink.limits import REFUSED_ROWS
-from spark_app.command.durations import milliseconds
-from spark_app.command.named import require_named
-from spark_app.command.sizes import mebibytes
+from sink.rows.quarantine_limit import REFUSED_ROWS
+from spark_app.command.values import mebibytes, milliseconds, require_checkpoint
 from spark_app.exposure.settings import MILLISECOND_US, Settings
 from spark_app.input.formats import Format
 from spark_app.inspection.cli import inspect
@@ -28,61 +26,72 @@ class Source(StrEnum):
     FILES = "files"
 
 
-# What a checkpoint keeps.
+# A checkpoint keeps these.
 KeyGroups = Annotated[
-    int, typer.Option(min=1, max=4096, help="Parts of the state; a checkpoint keeps its number.")
+    int,
+    typer.Option(
+        min=1, max=4096, help="Number of key groups of the state; fixed for a checkpoint."
+    ),
 ]
 Partitions = Annotated[
-    int, typer.Option(min=1, help="Tasks that share the state; a checkpoint keeps its number.")
+    int, typer.Option(min=1, help="Number of tasks that share the state; fixed for a checkpoint.")
 ]
 WatermarkDelay = Annotated[
-    str, typer.Option(help="How far the watermark stays behind the newest event.")
+    str, typer.Option(help="Delay of the watermark behind the newest event.")
 ]
-LateCutoff = Annotated[str, typer.Option(help="How long after its end a window takes corrections.")]
+LateCutoff = Annotated[
+    str, typer.Option(help="Time after its end in which a window accepts corrections.")
+]
 FutureTolerance = Annotated[
-    str, typer.Option(help="How far ahead an event may be dated and still be believed.")
+    str, typer.Option(help="How far ahead of its batch an event may be dated.")
 ]
 
-# What another start may change.
-TriggerInterval = Annotated[str, typer.Option(help="A batch begins at most once in this time.")]
+# Another start may change these.
+TriggerInterval = Annotated[
+    str, typer.Option(help="Minimum time between the starts of two batches.")
+]
 StateMemory = Annotated[
-    str, typer.Option(help="Memory of the state in each process, outside the Java heap.")
+    str, typer.Option(help="Memory for the state in each process, outside the Java heap.")
 ]
 MaxRestarts = Annotated[
-    int, typer.Option(min=0, help="Restarts in a row without a batch; 0 ends at the first failure.")
+    int,
+    typer.Option(min=0, help="Consecutive restarts without a written batch; 0 disables restarts."),
 ]
 MetricsPort = Annotated[
-    int, typer.Option(min=0, max=65535, help="Serve Prometheus metrics here; 0 serves none.")
+    int, typer.Option(min=0, max=65535, help="Port of the Prometheus metrics; 0 disables.")
 ]
 RefusedRows = Annotated[
-    int, typer.Option(min=0, help="Refused rows above which a batch is refused whole.")
+    int,
+    typer.Option(
+        min=0, help="Maximum refused rows of a batch; above it the whole batch is refused."
+    ),
 ]
 Doorbell = Annotated[
-    bool, typer.Option("--doorbell", help="Ring for dispatchers that listen, after each batch.")
+    bool, typer.Option("--doorbell", help="Notify listening dispatchers after each batch.")
 ]
-MetricsHost = Annotated[str, typer.Option(help="The address on which metrics are served.")]
+MetricsHost = Annotated[str, typer.Option(help="Address of the Prometheus metrics.")]
 
 
 @app.callback()
 def group() -> None:
-    """Keep `run` a word of the command line, also where this is the whole command."""
+    """Keep `run` a subcommand where this app is the whole command."""
 
 
 @app.command("run")
 def run_job(
-    path: Annotated[
-        str, typer.Option(help="The directory into which event files are put, at any depth.")
+    path: Annotated[str, typer.Option(help="The directory of the event files, read recursively.")],
+    checkpoint: Annotated[
+        str, typer.Option(help="The directory in which Spark keeps its position and state.")
     ],
-    checkpoint: Annotated[str, typer.Option(help="Where Spark keeps its position and state.")],
     stream: Annotated[str, typer.Option(help="The sink stream that the job writes.")],
     policy: Annotated[Path, typer.Option(help="The policy file (TOML).")],
     source: Annotated[Source, typer.Option(help="Where events come from.")] = Source.FILES,
-    format_: Annotated[Format, typer.Option("--format", help="What the files hold.")] = Format.JSON,
+    format_: Annotated[Format, typer.Option("--format", help="Format of the files.")] = Format.JSON,
     available_now: Annotated[
-        bool, typer.Option("--available-now", help="End when what is there now is done.")
+        bool, typer.Option("--available-now", help="Process what is available now, then exit.")
     ] = False,
     max_files_per_trigger: Annotated[
-        int | None, typer.Option(min=1, help="Files in one batch at most.")
+        int | None, typer.Option(min=1, help="Maximum number of files in one batch.")
     ] = None,
     trigger_interval: TriggerInterval = "1s",
     dsn: Annotated[
@@ -142,7 +151,7 @@ def run_job(
 
 
 def _run_files(*, trigger: dict[str, Any], running: dict[str, Any], **job: Any) -> None:
-    require_named(job["checkpoint"], "started")
+    require_checkpoint(job["checkpoint"], "started")
     try:
         from spark_app.lifecycle.run import Running, Trigger, run_files  # noqa: PLC0415 - takes a second
     except ModuleNotFoundError as error:

@@ -1,9 +1,9 @@
-"""Which rows count and what they add: rules 1 to 3 of a batch.
+"""Which rows are applied and what they add: rules 1 to 3 of a batch.
 
-A row is, the first that is true,
+A row has the first fate that applies:
     future_dated   flagged so before the step
-    settled        its window was published before this checkpoint began (`resume`), and the cutoff
-                   after its end is after the watermark
+    settled        its window was published before this checkpoint began (`state.resumed`), and the
+                   cutoff after its end is after the watermark
     duplicate      its merchant absorbed its event id before: in any window still held in state, or
                    from an earlier row of this batch
     late           the cutoff after its window's end is not after the watermark
@@ -28,7 +28,7 @@ _ADDED = ["merchant_id", "event_id", "amount_minor"]
 
 
 class Fate(IntEnum):
-    """What becomes of a row; the names in lower case are the reasons of `schema.LATE`."""
+    """The fate of a row; the names in lower case are the reasons of `schema.LATE`."""
 
     APPLIED = 0
     LATE = 1
@@ -41,9 +41,9 @@ Fates = npt.NDArray[np.int8]
 
 
 def fates(batch: Batch, ends: Int64s, absorbed: pa.Table, closed_us: int, settled_us: int) -> Fates:
-    """The `Fate` of each row, in row order.
+    """Return the `Fate` of each row, in row order.
 
-    Windows that end by `closed_us` take no more rows, those that end by `settled_us` none at all.
+    Windows that end by `closed_us` accept no more rows, those that end by `settled_us` never did.
     """
     ids = one_chunk(batch.table["event_id"])
     future = batch.table["future_dated"].to_numpy()[batch.order]
@@ -72,7 +72,7 @@ def fates(batch: Batch, ends: Int64s, absorbed: pa.Table, closed_us: int, settle
 def absorb(book: Book, batch: Batch, ends: Int64s, fate: Fates) -> tuple[Bools, pa.Table]:
     """Add the applied rows to the windows of the book.
 
-    Returns which windows of the book have another exposure than before, and the ids absorbed
+    Returns which windows of the book have a changed exposure, and the absorbed ids
     (`STATE_ABSORBED`, in row order).
     """
     applied = np.flatnonzero(fate == Fate.APPLIED)
@@ -86,32 +86,32 @@ def absorb(book: Book, batch: Batch, ends: Int64s, fate: Fates) -> tuple[Bools, 
 
 
 def _absorbed_before(absorbed: pa.Table, table: pa.Table) -> Bools:
-    """Which rows carry an id that their own merchant has absorbed, in the table's order."""
+    """Return which rows have an id that their merchant has absorbed, in the table's order."""
     known = np.zeros(table.num_rows, np.bool_)
     ids = one_chunk(table["event_id"])
-    # Ids are nearly always new: one pass over the ids alone spares the rest.
+    # Ids are nearly always new: then one pass over the ids is enough.
     held = pc.is_in(absorbed["event_id"], value_set=ids)
     if not pc.any(held).as_py():
         return known
     held = absorbed.filter(held)
-    asked = np.flatnonzero(pc.is_in(ids, value_set=one_chunk(held["event_id"])))
-    rows = table.take(pa.array(asked))
+    candidates = np.flatnonzero(pc.is_in(ids, value_set=one_chunk(held["event_id"])))
+    rows = table.take(pa.array(candidates))
     pair = _codes(held["merchant_id"].cast(pa.string()), rows["merchant_id"])
     event = _codes(held["event_id"], rows["event_id"])
     pair = pair * (event.max() + 1) + event
-    known[asked] = np.isin(pair[held.num_rows :], pair[: held.num_rows])
+    known[candidates] = np.isin(pair[held.num_rows :], pair[: held.num_rows])
     return known
 
 
 def _codes(first: pa.ChunkedArray, second: pa.ChunkedArray) -> Int64s:
-    """Numbers that are equal where the strings of the two columns are, one after the other."""
+    """Return codes of the two columns, concatenated: equal where the strings are equal."""
     both = pa.concat_arrays([one_chunk(first), one_chunk(second)]).dictionary_encode()
     codes: Int64s = both.indices.to_numpy().astype(np.int64)
     return codes
 
 
 def _add(book: Book, owner: Int64s, end: Int64s, amount: Int64s) -> Bools:
-    """Add amounts to the windows of the book, opening new ones; returns which of them changed."""
+    """Add amounts to the windows of the book, opening new ones; return which of them changed."""
     old = book.windows
     nothing = np.zeros(len(owner), np.int64)
     owner, end = np.concatenate([old.owner, owner]), np.concatenate([old.end, end])
@@ -122,7 +122,7 @@ def _add(book: Book, owner: Int64s, end: Int64s, amount: Int64s) -> Bools:
     def total(column: Int64s, added: Int64s) -> Int64s:
         return np.add.reduceat(np.concatenate([column, added])[order], starts)
 
-    # High and low halves are summed apart: neither can wrap, and together they are the exact sum.
+    # High and low halves are summed separately: neither can overflow, and the sum is exact.
     high = total(old.exposure >> 32, amount >> 32)
     low = total(old.exposure & _LOW_BITS, amount & _LOW_BITS)
     high += low >> 32
@@ -133,7 +133,7 @@ def _add(book: Book, owner: Int64s, end: Int64s, amount: Int64s) -> Bools:
         raise ExposureOverflow(
             f"The exposure of merchant {book.names[owner[place]]} in the window that ends at "
             f"{rfc3339_from_micros(int(end[place]))} is beyond 64 bits. "
-            "Nothing of the batch was written; look at this merchant's amounts."
+            "Nothing of the batch was written; check this merchant's amounts."
         )
     exposure = (high << 32) | low
     book.windows = Windows(

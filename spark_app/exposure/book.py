@@ -1,7 +1,7 @@
-"""The state of a key group in the form in which a step works on it: numpy columns.
+"""The state of a key group in the form for a step: numpy columns.
 
-A merchant is numbered by its place in `Book.names`, which is sorted: sorting by number is sorting
-by id, and every output comes out in its promised order.
+A merchant's number is its position in `Book.names`, which is sorted: sorting by number is sorting
+by id, and every output has its documented order.
 """
 
 from dataclasses import dataclass
@@ -35,13 +35,13 @@ class Windows(NamedTuple):
     releases: Int64s
 
     def where(self, chosen: Bools | Int64s) -> "Windows":
-        """The chosen windows, in the order of the choice."""
+        """Return the chosen windows, in the order of `chosen`."""
         return Windows(*(column[chosen] for column in self))
 
 
 @dataclass(slots=True)
 class Book:
-    """The merchants of a key group and the windows held for them."""
+    """The merchants of a key group and their windows in state."""
 
     names: pa.Array
     held: Bools
@@ -51,7 +51,7 @@ class Book:
 
     @classmethod
     def open(cls, state: GroupState, batch_names: pa.Array) -> tuple[Self, Int64s]:
-        """The state with room for a batch's merchants, and the number of each of those."""
+        """Return the state extended by a batch's merchants, and the number of each of those."""
         known = one_chunk(state.merchants["merchant_id"])
         names = pc.unique(pa.concat_arrays([known, batch_names]))
         place = np.arange(len(names))
@@ -75,8 +75,8 @@ class Book:
         return cls(names, held, latest, windows), _numbers(batch_names, names)
 
     def close(self, absorbed: pa.Table, settled_until_us: int | None) -> GroupState:
-        """The book as state; merchants without hold and without windows are left out."""
-        # The windows of one end are stored together; among those the merchants stay in order.
+        """Return the book as state, without merchants that have neither hold nor windows."""
+        # The windows of one end are stored together; within an end, merchants stay in order.
         windows = self.windows.where(np.argsort(self.windows.end, kind="stable"))
         stays = self.held.copy()
         stays[windows.owner] = True
@@ -101,7 +101,7 @@ class Book:
 
 
 def by_owner(owner: Int64s, moment: Int64s) -> Int64s:
-    """Positions in ascending (owner, moment); the order of equals is not promised.
+    """Return positions in ascending (owner, moment); the order of equals is undefined.
 
     One packed key sorts ten times faster than two keys; it is used whenever it fits 64 bits.
     """

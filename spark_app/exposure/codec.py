@@ -4,10 +4,10 @@
     stream  = Arrow IPC; its schema metadata names the part and the version of its columns
 
 Arrow reads a stream that was cut between two messages as a shorter table, and a flipped bit as
-another amount; the frame turns both into errors. Parts are framed one by one, so that they are
-stored apart and only the changed ones are written again.
+another amount; the frame turns both into errors. Each part has its own frame, so that parts are
+stored separately and only changed ones are rewritten.
 
-Frames of windows and of absorbed ids are without window end: it is the key of the frame.
+Frames of windows and of absorbed ids have no window end: it is the key of the frame.
 """
 
 import struct
@@ -21,8 +21,8 @@ from spark_app.exposure.errors import StateError, StateTooNew
 from spark_app.exposure.schema import STATE_ABSORBED, STATE_MERCHANTS, STATE_WINDOWS
 
 VERSION: Final = 2
-"""Of the columns. Raise it with every change of a schema in `PARTS`, and `shape.LAYOUT` with
-it: a checkpoint of another layout is refused before its state is read."""
+"""Version of the columns. Raise it with every change of a schema in `PARTS`, together with
+`shape.LAYOUT`: a checkpoint with another layout is refused before its state is read."""
 
 WINDOW_END: Final = "window_end"
 
@@ -31,7 +31,7 @@ _HEADER: Final = struct.Struct("<4sIQ")
 _PART: Final = b"holdfast.exposure.part"
 _VERSION: Final = b"holdfast.exposure.version"
 
-# The JVM pickles bytes for Python one at a time, which costs many times what decompressing does.
+# The JVM pickles bytes for Python one by one, which costs far more than decompression.
 # Random ids are hexadecimal digits: zstd halves them, lz4 does not.
 _PLAIN: Final = pa.ipc.IpcWriteOptions()
 _COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1))
@@ -55,7 +55,7 @@ PARTS: Final[Mapping[str, pa.Schema]] = {
 
 
 def encode_part(name: str, table: pa.Table) -> bytes:
-    """A part of the state (columns of `PARTS`) as one frame."""
+    """Return a part of the state (columns of `PARTS`) as one frame."""
     schema = PARTS[name].with_metadata({_PART: name, _VERSION: str(VERSION)})
     options = _PLAIN if table.nbytes < _WORTH_COMPRESSING else _COMPRESSED
     sink = pa.BufferOutputStream()
@@ -66,7 +66,7 @@ def encode_part(name: str, table: pa.Table) -> bytes:
 
 
 def decode_part(name: str, frame: bytes) -> pa.Table:
-    """Read what `encode_part` wrote, in this version; the table lies in `frame`.
+    """Read the output of `encode_part` in this version; the table shares the memory of `frame`.
 
     Raises StateTooNew when a newer version wrote it, StateError when it is not one whole frame of
     this part.

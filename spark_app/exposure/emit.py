@@ -13,7 +13,7 @@ from spark_app.exposure.settings import Settings
 
 
 class Emissions(NamedTuple):
-    """The windows emitted in a batch, in order and already counted, and the action of each."""
+    """The windows emitted in a batch, in order, their counters updated, and the action of each."""
 
     windows: Windows
     action: Actions
@@ -22,10 +22,10 @@ class Emissions(NamedTuple):
 def emit(
     book: Book, changed: Bools, watermark_us: int, policy: Policy, settings: Settings
 ) -> Emissions:
-    """Emit, in ascending end per merchant, what is due; the book is brought up to date.
+    """Emit what is due, in ascending end per merchant, and update the book.
 
-    Due are an open window whose end is reached, an emitted one that changed, and the empty window
-    that follows the latest one of a held merchant.
+    Due are an open window whose end is reached, an emitted window that changed, and the empty
+    window that follows the latest one of a held merchant.
     """
     windows = book.windows
     due = np.where(windows.revision == 0, windows.end <= watermark_us, changed)
@@ -52,7 +52,7 @@ def emit(
 
 
 def forget(book: Book, ids: pa.Table, closed_us: int) -> pa.Table:
-    """Forget the windows that end at `closed_us` or before; returns the ids that stay."""
+    """Forget the windows that end at `closed_us` or before; return the ids that stay."""
     stays = book.windows.end > closed_us
     if stays.all():
         return ids

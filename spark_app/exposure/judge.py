@@ -1,6 +1,6 @@
-"""The hold of every merchant, through all emissions of a batch at once: the decision rule.
+"""The decision rule: the holds of all merchants, through all emissions of a batch at once.
 
-A merchant's hold is a latch. Walk along its judged emissions, ascending in window end:
+A merchant's hold is a latch. Its judged emissions act on it in ascending window end:
 
     exposure > limit           sets the latch    (a block, when it was not set)
     exposure <= release level  clears it         (a release, when it was set)
@@ -8,8 +8,8 @@ A merchant's hold is a latch. Walk along its judged emissions, ascending in wind
     a gap                      clears it: if a hold reaches a window end at which nothing is
                                emitted, the empty window there is, and 0 <= release level always
 
-So the latch after an emission is what the last setting or clearing one before it says, for any
-number of windows and merchants: one running maximum, no loop. An empty window never has to be
+So the latch after an emission is the result of the last emission that set or cleared it: one
+running maximum for any number of windows and merchants, no loop. An empty window never has to be
 judged again, because the release level is validated to be at least 0.
 """
 
@@ -30,12 +30,12 @@ Actions = npt.NDArray[np.int8]
 
 
 class Judgement(NamedTuple):
-    """What the emissions of a batch lead to."""
+    """The result of the emissions of a batch."""
 
     action: Actions
     """Per emission: NOTHING, BLOCK or RELEASE."""
     empty_owner: Int64s
-    """Empty windows that a hold closes: emitted too, and each of them is a RELEASE."""
+    """Empty windows that a hold closes: they are emitted too, and each is a RELEASE."""
     empty_end: Int64s
     held: Bools
     """Per merchant, afterwards."""
@@ -43,7 +43,7 @@ class Judgement(NamedTuple):
 
 
 class _Line(NamedTuple):
-    """Judged emissions in order; each held merchant begins with its latest window as it was."""
+    """Judged emissions in order; each held merchant begins with its previous latest window."""
 
     owner: Int64s
     end: Int64s
@@ -90,7 +90,7 @@ def judge(
 
 def _line_up(book: Book, emitted: Windows, policy: Policy) -> _Line:
     # A window older than the latest emitted one is published and not judged. Emissions ascend, so
-    # it is enough to compare with the latest before the batch.
+    # comparing with the latest one before the batch is enough.
     judged = np.flatnonzero(emitted.end >= book.latest[emitted.owner])
     before = np.flatnonzero(book.held)
     chosen = emitted.where(judged)
@@ -100,6 +100,6 @@ def _line_up(book: Book, emitted: Windows, policy: Policy) -> _Line:
     emission = np.concatenate([np.full(len(before), -1), judged])
     sets = np.concatenate([np.ones(len(before), np.bool_), chosen.exposure > limit])
     clears = np.concatenate([np.zeros(len(before), np.bool_), chosen.exposure <= release_level])
-    # The hold that was there stands before a new emission of the same window.
+    # The previous hold sorts before a new emission of the same window.
     order = by_owner(owner, 2 * end + (emission >= 0))
     return _Line(owner[order], end[order], emission[order], sets[order], clears[order])

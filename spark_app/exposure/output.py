@@ -1,4 +1,4 @@
-"""The tables that come out of a step."""
+"""The output tables of a step."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -27,7 +27,7 @@ _ACTIONS = pa.array(["release", "block"])
 
 @dataclass(frozen=True, slots=True)
 class StepOutput:
-    """What one step publishes (`schema.WINDOWS`, `DECISIONS` and `LATE`), and what it took in."""
+    """The tables that a step publishes (`schema.WINDOWS`, `DECISIONS`, `LATE`), and its new ids."""
 
     windows: pa.Table
     decisions: pa.Table
@@ -37,7 +37,7 @@ class StepOutput:
 
     @classmethod
     def empty(cls) -> Self:
-        """Nothing at all."""
+        """Return output without rows."""
         return cls(
             windows=WINDOWS.empty_table(),
             decisions=DECISIONS.empty_table(),
@@ -47,7 +47,7 @@ class StepOutput:
 
 
 def window_table(names: pa.Array, emissions: Emissions, policy: Policy, window_us: int) -> pa.Table:
-    """Every emission, as `schema.WINDOWS`."""
+    """Return every emission, as `schema.WINDOWS`."""
     windows = emissions.windows
     if not len(windows.end):
         return WINDOWS.empty_table()
@@ -67,7 +67,7 @@ def window_table(names: pa.Array, emissions: Emissions, policy: Policy, window_u
 def decision_table(
     names: pa.Array, emissions: Emissions, policy: Policy, window_us: int
 ) -> pa.Table:
-    """The emissions that block or release, as `schema.DECISIONS`."""
+    """Return the emissions that block or release, as `schema.DECISIONS`."""
     decided = np.flatnonzero(emissions.action != NOTHING)
     if not len(decided):
         return DECISIONS.empty_table()
@@ -92,7 +92,7 @@ def decision_table(
 
 
 def late_table(batch: Batch, fate: Fates, watermark_us: int) -> pa.Table:
-    """The rows that were refused, as `schema.LATE`."""
+    """Return the rows that were not applied, as `schema.LATE`."""
     refused = np.flatnonzero(fate != Fate.APPLIED)
     if not len(refused):
         return LATE.empty_table()

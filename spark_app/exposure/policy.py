@@ -1,12 +1,11 @@
-"""Which limits and which currency hold for a merchant at a window's end.
+"""The limits and the currency of a merchant at a window's end.
 
 The newest entry whose `effective_from` is not after the window's end is in force; a merchant's own
 entries come before the default. A decision depends on the window's end and never on the time at
-which it is computed, so a replay meets the same limits.
+which it is computed, so a replay has the same limits.
 
-A stream may go on under another policy, as long as that changes nothing that was decided
-(`policy_change`). The version that a window records is then the one that was in force when its end
-was reached.
+A stream may continue under another policy, as long as no past decision changes (`policy_change`).
+The version that a window records is the one that was in force when its end was reached.
 """
 
 from collections.abc import Sequence
@@ -26,27 +25,27 @@ from spark_app.exposure.policy_file import Limits, PolicyFile
 from spark_app.exposure.schema import NEVER, Bools, Int64s
 
 
-class Reign(NamedTuple):
-    """From when on a version of the policy is the one that windows record."""
+class VersionPeriod(NamedTuple):
+    """The period in which windows record a version of the policy."""
 
     since_us: int
-    """Windows that end after this moment; NEVER for the first."""
+    """Windows that end after this time; NEVER for the first version."""
     version: str
 
 
 @dataclass(frozen=True)
 class Policy:
-    """A checked policy. Plain values only, so that it travels to Spark's workers by pickle."""
+    """A checked policy. Holds plain values only, so that Spark can pickle it for its workers."""
 
     file: PolicyFile
     text: str = field(default="", repr=False)
     """The TOML that it was read from."""
-    reigns: tuple[Reign, ...] = ()
-    """Ascending, this version the last; empty where it was the only one."""
+    periods: tuple[VersionPeriod, ...] = ()
+    """Ascending, this version last; empty where it is the only one."""
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
-        """Read a policy file; raises PolicyError in words, naming the path."""
+        """Read a policy file; raises PolicyError, naming the path."""
         try:
             return cls.parse(Path(path).read_text(encoding="utf-8"))
         except PolicyError as error:
@@ -56,12 +55,12 @@ class Policy:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a policy from TOML; raises PolicyError in words."""
+        """Read a policy from TOML; raises PolicyError."""
         return cls(policy_file.read(text), text)
 
-    def after(self, reigns: Sequence[Reign]) -> Self:
-        """Return this policy as the successor of others; `reigns` ascends, its own is the last."""
-        return replace(self, reigns=tuple(reigns))
+    def after(self, periods: Sequence[VersionPeriod]) -> Self:
+        """Return this policy as the successor of others; `periods` ascends, its own is the last."""
+        return replace(self, periods=tuple(periods))
 
     @property
     def version(self) -> str:
@@ -69,29 +68,29 @@ class Policy:
 
     @property
     def first_version(self) -> str:
-        """The version that set what no later one may change: currencies, and the first moment."""
-        return self.reigns[0].version if self.reigns else self.version
+        """The version that set what later ones may not change: currencies, and the first start."""
+        return self.periods[0].version if self.periods else self.version
 
     def versions_at(self, window_ends: Int64s) -> pa.Array:
-        """The version that windows record which end at these moments (microseconds)."""
-        reigns = self.reigns or (Reign(NEVER, self.version),)
-        since = np.array([reign.since_us for reign in reigns], np.int64)
+        """Return the version that windows with these ends (microseconds) record."""
+        periods = self.periods or (VersionPeriod(NEVER, self.version),)
+        since = np.array([period.since_us for period in periods], np.int64)
         place = np.maximum(np.searchsorted(since, window_ends, side="left") - 1, 0)
-        return pa.array([reign.version for reign in reigns], pa.string()).take(pa.array(place))
+        return pa.array([period.version for period in periods], pa.string()).take(pa.array(place))
 
     def currency(self, merchant_id: str) -> str:
-        """The one currency in which a merchant settles."""
+        """Return the currency in which a merchant settles."""
         return self.file.currencies.get(merchant_id, self.file.currency)
 
     def in_force(self, merchant_id: str, window_end_us: int) -> Limits:
-        """Limits of one merchant at one window's end (microseconds); see `limits`."""
+        """Return the limits of one merchant at one window's end (microseconds); see `limits`."""
         limit, release_level = self.limits(
             pa.array([merchant_id], pa.string()), np.array([window_end_us], np.int64)
         )
         return Limits(int(limit[0]), int(release_level[0]))
 
     def limits(self, merchant_ids: pa.Array, window_ends: Int64s) -> tuple[Int64s, Int64s]:
-        """`limit_minor` and `release_level_minor` for arrays of merchants and window ends.
+        """Return `limit_minor` and `release_level_minor` for arrays of merchants and window ends.
 
         Raises PolicyError when a window ends before the first default is in force.
         """
@@ -106,11 +105,11 @@ class Policy:
         return self._table.limit[entry], self._table.release_level[entry]
 
     def covers(self, merchant_ids: pa.Array, window_ends: Int64s) -> Bools:
-        """Whether limits are in force; once they are for a merchant, they are ever after."""
+        """Return whether limits are in force; once in force for a merchant, they always are."""
         return self._entries(merchant_ids, window_ends) >= 0
 
     def currencies(self, merchant_ids: pa.Array) -> pa.Array:
-        """The settlement currency of each merchant of an array."""
+        """Return the settlement currency of each merchant of an array."""
         named = self.file.currencies
         if not named:
             return pa.repeat(self.file.currency, len(merchant_ids))
@@ -119,7 +118,7 @@ class Policy:
         return pc.fill_null(found, self.file.currency)
 
     def _entries(self, merchant_ids: pa.Array, window_ends: Int64s) -> Int64s:
-        """Position of the entry in force, a merchant's own before the default; -1 without one."""
+        """Return the position of the entry in force, a merchant's own first; -1 for none."""
         table = self._table
         own = table.find(_places(merchant_ids, table.merchants), window_ends)
         if not (own < 0).any():
@@ -164,7 +163,7 @@ class _Table:
         )
 
     def find(self, owner: Int64s, moment: Int64s) -> Int64s:
-        """Position of the owner's newest entry that is in force at a moment, or -1."""
+        """Return the position of the owner's newest entry in force at a time, or -1."""
         wanted = owner * (len(self.starts) + 1) + np.searchsorted(self.starts, moment, "right")
         position = np.searchsorted(self.key, wanted, side="right") - 1
         mine = (position >= 0) & (self.owner[position] == owner)
@@ -172,7 +171,7 @@ class _Table:
 
 
 def _places(merchant_ids: pa.Array, merchants: pa.Array) -> Int64s:
-    """Where each id stands in a list of ids; -1 when it does not."""
+    """Return the position of each id in a list of ids; -1 for a missing one."""
     found = pc.fill_null(pc.index_in(merchant_ids, value_set=merchants), -1)
     places: Int64s = found.to_numpy().astype(np.int64)
     return places

@@ -1,8 +1,8 @@
-"""Whether a stream may go on under another policy: nothing that was decided may change by it.
+"""Whether a stream may continue under another policy: no past decision may change.
 
-Windows that end up to the newest planned watermark are decided, or are about to be by a batch that
-comes again. Their limits have to be the same under both policies. Currencies, and the first moment
-at which any limit is in force, may never change: every event was checked by them when it arrived.
+Windows that end up to the newest planned watermark are decided, or a replayed batch will decide
+them. Their limits must be the same under both policies. Currencies, and the first time at which any
+limit is in force, may never change: every event was checked against them when it arrived.
 """
 
 import json
@@ -15,7 +15,7 @@ from spark_app.exposure.policy_file import Limits, PolicyFile
 from spark_app.exposure.schema import NEVER
 
 Steps = list[tuple[int, Limits]]
-"""What is in force from each moment on, ascending."""
+"""The limits in force from each time on, ascending."""
 
 _NEW_CHECKPOINT = "start with a new checkpoint, which the stream then has to adopt"
 
@@ -39,7 +39,7 @@ class _Rules:
         return {owner for owner in self.steps if owner is not None} | self.file.currencies.keys()
 
     def of_owner(self, owner: str | None) -> Iterator[Steps]:
-        """An owner's own entries, and then the default's, which hold where no own one does."""
+        """Yield an owner's entries, then the default's, which apply where none of its own does."""
         yield self.steps.get(owner, [])
         yield self.steps[None]
 
@@ -62,7 +62,7 @@ class _Rules:
 
 
 def same(before: PolicyFile, after: PolicyFile) -> bool:
-    """Whether two files say the same, in whatever order and layout."""
+    """Return whether two files have the same content, in any order and layout."""
     return (
         (before.version, before.currency) == (after.version, after.currency)
         and set(before.entries) == set(after.entries)
@@ -73,7 +73,7 @@ def same(before: PolicyFile, after: PolicyFile) -> bool:
 def require_unchanged(before: PolicyFile, after: PolicyFile, decided_us: int | None) -> None:
     """Compare a policy with the one before it; `decided_us` is None where nothing is decided yet.
 
-    Raises PolicyError in words: who, from when on, what was decided, and the way out.
+    Raises PolicyError with the merchant, the time, the past decision, and the remedy.
     """
     then, now = _Rules.of(before), _Rules.of(after)
     for owner in (None, *sorted(then.merchants | now.merchants)):
@@ -98,7 +98,7 @@ def _same_beginning(then: _Rules, now: _Rules, owner: str | None) -> None:
     if before != after:
         raise PolicyError(
             f"Policy {now.file.version} has limits for {_shown(owner)} {_from(after)}, but policy"
-            f" {then.file.version} had them {_from(before)}, and events were taken or set aside by"
+            f" {then.file.version} had them {_from(before)}, and events were accepted or refused by"
             f" that. Let the first effective_from be as it was, or {_NEW_CHECKPOINT}."
         )
 

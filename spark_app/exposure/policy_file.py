@@ -1,4 +1,4 @@
-"""Reading a policy file: TOML in, entries out, and each mistake said in words.
+"""Reading a policy file: TOML in, entries out, a message for each mistake.
 
 version = "2026-11-01"
 currency = "USD"                        # optional; of every merchant that names none
@@ -31,7 +31,7 @@ AMOUNT_MAX: Final = 10**15
 DEFAULT_CURRENCY: Final = "USD"
 
 VERSION_CHARACTERS_MAX: Final = 256
-"""The body of every decision carries the version, and has to fit."""
+"""The body of every decision contains the version, and has a maximum size."""
 
 _CURRENCY = re.compile(r"[A-Z]{3}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -56,23 +56,23 @@ class Entry:
 
     merchant_id: str | None
     effective_from_us: int
-    """First window end it holds for; NEVER when it always does."""
+    """First window end for which it is in force; NEVER for always."""
     limits: Limits
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyFile:
-    """What a policy file says, after every check."""
+    """The content of a valid policy file."""
 
     version: str
     currency: str
     entries: tuple[Entry, ...]
     currencies: Mapping[str, str]
-    """Of the merchants that name one."""
+    """Of the merchants with their own."""
 
 
 def read(text: str) -> PolicyFile:
-    """Parse and check a policy; raises PolicyError at the first thing that cannot be meant."""
+    """Parse and check a policy; raises PolicyError at the first mistake."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -84,7 +84,7 @@ def read(text: str) -> PolicyFile:
     if len(version) > VERSION_CHARACTERS_MAX or "\x00" in version:
         raise PolicyError(
             f"The policy's version has at most {VERSION_CHARACTERS_MAX} characters and no NUL:"
-            " every decision carries it, and would be set aside."
+            " every decision contains it, and would be quarantined."
         )
     currency = _currency(document.get("currency", DEFAULT_CURRENCY), "the policy")
     entries = [
@@ -135,7 +135,7 @@ def _entry(table: dict[str, Any], merchant: str | None, keys: set[str], where: s
 
 def _amount(table: dict[str, Any], name: str, where: str) -> int:
     value = table.get(name)
-    # TOML's true is an int to Python, and a float or a quoted number would be a guess about money.
+    # In Python, true is an int; and a float or a quoted number would be ambiguous about money.
     if isinstance(value, bool) or not isinstance(value, int):
         raise PolicyError(
             f"In {where}, {name} must be a whole number of minor units, not {_shown(value)}."

@@ -1,4 +1,4 @@
-"""The rows of a batch in the one order that counts, whatever order they arrived in.
+"""The rows of a batch in canonical order, whatever order they arrived in.
 
 Row order is (merchant, occurred_at, event_id, type, amount_minor, currency): rows that are equal in
 all of these are the same row.
@@ -18,7 +18,7 @@ _TIE_BREAKERS = ("event_id", "type", "amount_minor", "currency", "future_dated")
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """`table` as it came; `owner` and `occurred` follow `order`, which is row order."""
+    """`table` in its original order; `owner` and `occurred` follow `order`, which is row order."""
 
     table: pa.Table
     order: Int64s
@@ -38,7 +38,7 @@ def in_row_order(table: pa.Table, owner: Int64s) -> Batch:
 
 
 def _break_ties(table: pa.Table, order: Int64s, same: Bools) -> Int64s:
-    """Sort the runs of rows that share merchant and time by the remaining columns."""
+    """Sort runs of rows with the same merchant and time by the remaining columns."""
     tied = np.flatnonzero(np.append(same, False) | np.insert(same, 0, False))
     run = np.cumsum(~np.insert(same, 0, False))[tied]
     rows = table.select(list(_TIE_BREAKERS)).take(pa.array(order[tied]))

@@ -1,6 +1,7 @@
-"""The columns of everything that goes into the exposure step, stays in it, or comes out.
+"""The columns of the exposure step's input, state and output.
 
-Money is int64 in minor units; times are microseconds in UTC; a column that may be null says so.
+Money is int64 in minor units; times are microseconds in UTC; a comment marks columns that may be
+null.
 """
 
 from typing import Final
@@ -17,7 +18,7 @@ Bools = npt.NDArray[np.bool_]
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
 NEVER: Final = -(2**63)
-"""A moment before all others: of an absent watermark, and of what was never emitted."""
+"""A time before all others: for an absent watermark, and for windows never emitted."""
 
 
 def _columns(**types: pa.DataType) -> pa.Schema:
@@ -35,7 +36,7 @@ ROWS: Final = pa.schema(
         "future_dated": pa.bool_(),
     }
 )
-"""What the step takes: validated events in any order, without nulls."""
+"""The input of the step: validated events in any order, without nulls."""
 
 STATE_WINDOWS: Final = _columns(
     merchant_id=pa.string(),
@@ -61,7 +62,7 @@ STATE_ABSORBED: Final = _columns(
     window_end=TIMESTAMP,
     event_id=pa.string(),
 )
-"""The exact ids inside the windows held in state; of one window, oldest batch first."""
+"""The exact ids in the windows in state; within one window, oldest batch first."""
 
 WINDOWS: Final = _columns(
     merchant_id=pa.string(),
@@ -121,12 +122,12 @@ def check_rows(rows: pa.Table) -> pa.Table:
 
 
 def one_chunk(column: pa.ChunkedArray) -> pa.Array:
-    """A column as one array; free when it already is one."""
+    """Return a column as one array; free when it already is one."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def integers(column: pa.ChunkedArray) -> Int64s:
-    """A column of integers or times without nulls as int64 (times: microseconds since 1970)."""
+    """Return a column of integers or times without nulls as int64 (microseconds since 1970)."""
     array = one_chunk(column)
     if pa.types.is_timestamp(array.type):
         array = array.view(pa.int64())
@@ -135,5 +136,5 @@ def integers(column: pa.ChunkedArray) -> Int64s:
 
 
 def moments(values: Int64s) -> pa.Array:
-    """Microseconds since 1970 as a column of times."""
+    """Return microseconds since 1970 as a column of times."""
     return pa.array(values).view(TIMESTAMP)

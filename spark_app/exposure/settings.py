@@ -1,4 +1,4 @@
-"""The times of the exposure job; every operator and test takes them from one object."""
+"""The durations of the exposure job, in one object for operators and tests."""
 
 from dataclasses import dataclass
 
@@ -9,23 +9,23 @@ MINUTE_US = 60 * SECOND_US
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Durations in microseconds. Raises ValueError for one that no stream could run with.
+    """Durations in microseconds. Raises ValueError for an invalid one.
 
-    Every boundary is a whole millisecond, because Spark counts its watermark and its timers in
-    milliseconds: cutting a watermark down to them then never moves it across a boundary.
+    Every boundary is a whole millisecond, because Spark's watermark and timers are in milliseconds:
+    truncating a watermark then never moves it across a boundary.
     """
 
     window_us: int = 15 * MINUTE_US
     """Length of a window; windows tumble from 1970-01-01 UTC."""
 
     watermark_delay_us: int = 30 * SECOND_US
-    """How far the watermark stays behind the newest plausible event of earlier batches."""
+    """Delay of the watermark behind the newest plausible event of earlier batches."""
 
     late_cutoff_us: int = 2 * MINUTE_US
-    """How long after its end a window is kept for corrections."""
+    """Time after its end in which a window accepts corrections."""
 
     future_tolerance_us: int = 5 * MINUTE_US
-    """How far ahead of its batch an event may be dated and still be believed."""
+    """How far ahead of its batch an event may be dated."""
 
     def __post_init__(self) -> None:
         for name, shortest in (

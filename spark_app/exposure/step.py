@@ -1,7 +1,7 @@
 """One batch of one key group: `(state, rows, watermark) -> (state, output)`.
 
 Pure: equal arguments give equal results on every machine and in every run, whatever the order and
-chunking of the rows. Nothing in here knows about Spark, files or clocks.
+chunking of the rows. It uses no Spark, files or clocks.
 """
 
 import numpy as np
@@ -30,11 +30,11 @@ def step(
     """Absorb rows, emit and judge what is due at the watermark, forget what is past its cutoff.
 
     `rows` has the columns of `schema.ROWS`, for any number of merchants; none at a timer. Without
-    rows, `state.absorbed` is not looked at: it may be left empty.
-    `watermark_us` is in microseconds since 1970, never less than in the call before; None as long
-    as there is no watermark. The state given stays as it is.
+    rows, `state.absorbed` is not read: it may be empty.
+    `watermark_us` is in microseconds since 1970, never less than in the call before; None before
+    the first watermark. The given state is not modified.
 
-    Raises RowsError, PolicyError (no default in force) or ExposureOverflow; then nothing happened.
+    Raises RowsError, PolicyError (no default in force) or ExposureOverflow.
     """
     watermark, closed = NEVER, NEVER
     if watermark_us is not None:
@@ -60,15 +60,15 @@ def step(
         late=late_table(batch, fate, watermark),
         absorbed=absorbed,
     )
-    # Once settled windows are late by the ordinary rule, nothing has to be known of them.
+    # Once settled windows are late by the ordinary rule, `settled` is no longer needed.
     return book.close(ids, settled if settled > closed else None), output
 
 
 def next_timer_us(state: GroupState, watermark_us: int | None, settings: Settings) -> int | None:
-    """The earliest moment after the watermark at which there is something to emit or to forget.
+    """Return the earliest time after the watermark at which something is emitted or forgotten.
 
-    To be asked of the state that `step` returned for this watermark: until that moment, a step
-    without rows changes nothing. None when the group waits for nothing but rows.
+    For the state that `step` returned at this watermark: until then, a step without rows changes
+    nothing. None when the group waits for rows only.
     """
     alarms = _alarms(state, settings)
     if watermark_us is not None:
@@ -77,8 +77,8 @@ def next_timer_us(state: GroupState, watermark_us: int | None, settings: Setting
 
 
 def _alarms(state: GroupState, settings: Settings) -> Int64s:
-    """Every moment at which a window is emitted or forgotten, a hold closes an empty window, or
-    nothing is settled any more."""
+    """Return every time at which a window is emitted or forgotten, a hold closes an empty window,
+    or the settled windows are late."""
     end = integers(state.windows["window_end"])
     is_open = integers(state.windows["revision"]) == 0
     latest = integers(state.merchants["latest_end"].filter(state.merchants["held"]))

@@ -1,1 +1,1 @@
-"""Event files, their formats, and which rows are events."""
+"""Sources of events, their formats, and the validation of rows."""

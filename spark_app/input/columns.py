@@ -8,7 +8,7 @@ from spark_app.input.events import EVENT, Fault, Parsed
 
 
 def parse_columns(batch: pa.RecordBatch) -> Parsed:
-    """Take the columns of EVENT from a batch; text that is not UTF-8 becomes null and a fault."""
+    """Return the columns of EVENT of a batch; text that is not UTF-8 becomes null and a fault."""
     faults: dict[int, Fault] = {}
     columns = []
     for field in EVENT:
@@ -26,7 +26,7 @@ def parse_columns(batch: pa.RecordBatch) -> Parsed:
 
 def _utf8(name: str, column: pa.Array, faults: dict[int, Fault]) -> pa.Array:
     try:
-        # Spark hands over the bytes of the file; nobody has looked at them yet.
+        # Spark passes the bytes of the file unchecked.
         column.validate(full=True)
     except pa.ArrowInvalid:
         values: list[str | None] = []

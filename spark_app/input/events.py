@@ -1,4 +1,4 @@
-"""Rows of a source on their way to the step: typed as far as they could be, with what is wrong."""
+"""Rows of a source: typed where possible, with their faults."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,15 +18,15 @@ EVENT = pa.schema(
         "occurred_at": TIMESTAMP,
     }
 )
-"""The columns of an event, whatever file it came from. Any of them may be null here."""
+"""The columns of an event, whatever its source. Any of them may be null here."""
 
 REFUSED = pa.schema({"reason": pa.string(), "detail": pa.string(), "row": pa.string()})
-"""A row that was set aside: a QuarantineReason, the reason in words, the row as it came."""
+"""A refused row: a QuarantineReason, one line for a person, the row as it arrived."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why a row cannot be an event."""
+    """Why a row is not an event."""
 
     reason: QuarantineReason
     detail: str
@@ -34,9 +34,9 @@ class Fault:
 
 @dataclass(frozen=True)
 class Parsed:
-    """`events` has the columns of EVENT; `faults` names rows (by position) that are no event.
+    """`events` has the columns of EVENT; `faults` has the rows (by position) that are not events.
 
-    `text` gives one row as it came, for a person to read.
+    `text` returns one row as it arrived, for a person to read.
     """
 
     events: pa.RecordBatch

@@ -1,18 +1,19 @@
 """JSON lines as events.
 
-Every line stands for itself: a line that is wrong never takes another one with it, and gets a
-reason of its own. Spark's JSON reader is not used because it is forgiving where money is concerned:
-it takes `{...}{...}` for its first object, an array for its elements and 5 for "5", and it replaces
-bytes that are not UTF-8.
+Lines are independent: a bad line never affects another one, and has a reason of its own. Spark's
+JSON reader is not used because it is too lenient for money: it reads `{...}{...}` as its first
+object, an array as its elements and "5" as 5, and it replaces bytes that are not UTF-8.
 
 There are two readers. `_read_all` lets Arrow read all lines at once. It accepts a subset of what
-`_read_one` accepts, with the same result (a property test compares them), and gives up on the whole
-as soon as one line is not plain. `_read_one` reads one line and knows every fault.
+`_read_one` accepts, with the same result (a property test compares them), and returns None as soon
+as one line is unusual. `_read_one` reads one line and detects every fault. The texts of faults are
+part of the batch's digest: they must not change.
 """
 
 import json
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -20,15 +21,14 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from sink.contract.states import QuarantineReason as Reason
-from spark_app.exposure.schema import one_chunk
+from spark_app.exposure.schema import TIMESTAMP, one_chunk
 from spark_app.input.events import EVENT, Fault, Parsed
-from spark_app.input.times import parse_column
 
 NESTING_MAX = 64
-"""Brackets in a line up to which it is left to Arrow; Python's reader has a limit of its own."""
+"""Maximum brackets in a line that Arrow reads; Python's reader has its own limit."""
 
 LINES_READ_SINGLY = 256
-"""Lines that are read one by one when one of them is not plain."""
+"""Lines that are read one by one when one of them is unusual."""
 
 _INT64_MAX = 2**63 - 1
 _BLANK = b" \t\r\n"
@@ -41,14 +41,25 @@ _TEXT_FAULTS = {
     "occurred_at": Reason.BAD_TIME,
 }
 
-# As in EVENT, but with the time still a text.
+# Texts that Arrow reads in the same way: years from 1000, at most six digits of a second.
+_ARROW_TIME = (
+    r"^[1-9]\d{3}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])[T ]([01]\d|2[0-3]):[0-5]\d:[0-5]\d"
+    r"(\.\d{1,6})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$"
+)
+_RFC3339 = re.compile(
+    r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d+))?(?:[Zz]|([+-])([01]\d|2[0-3]):([0-5]\d))",
+    re.ASCII,
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+# As EVENT, but with the time as text.
 _LINE = pa.schema(
     [field.with_type(pa.string()) if field.name == "occurred_at" else field for field in EVENT]
 )
 
 
 def parse_lines(lines: pa.Array) -> Parsed:
-    """Read a binary array of lines; blank ones are left out, white space around one is ignored."""
+    """Read a binary array of lines; blank lines and surrounding white space are ignored."""
     parts = _read(lines)
     faults: dict[int, Fault] = {}
     read = 0
@@ -63,7 +74,7 @@ def parse_lines(lines: pa.Array) -> Parsed:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Lines that are not blank (binary), their columns (those of _LINE), and what is wrong."""
+    """Lines that are not blank (binary), their columns (those of _LINE), and their faults."""
 
     lines: pa.Array
     table: pa.RecordBatch
@@ -81,7 +92,7 @@ def _read(lines: pa.Array) -> list[_Part]:
 
 
 def _read_all(lines: pa.Array) -> _Part | None:
-    """Read all lines at once, or return None when one of them is not plain."""
+    """Read all lines at once, or return None when one of them is unusual."""
     try:
         texts = pc.ascii_trim(lines.cast(pa.string()), characters=_BLANK.decode())
     except pa.ArrowInvalid:
@@ -92,7 +103,7 @@ def _read_all(lines: pa.Array) -> _Part | None:
         return _Part(kept, pa.RecordBatch.from_pylist([], schema=_LINE), {})
     lists = pa.ListArray.from_arrays([0, len(texts)], texts)
     joined = pc.binary_join(lists, "\n")[0].as_buffer().to_pybytes()
-    if not _plain(texts, joined):
+    if not _is_simple(texts, joined):
         return None
     try:
         table = pyarrow.json.read_json(
@@ -109,10 +120,10 @@ def _read_all(lines: pa.Array) -> _Part | None:
     return _Part(kept, table.select(_LINE.names).combine_chunks().to_batches()[0], {})
 
 
-def _plain(texts: pa.Array, joined: bytes) -> bool:
-    """Whether Arrow and Python surely mean the same by these lines."""
-    # No value goes on from a } at the end of a line to a { at the start of the next one, so as many
-    # rows as lines will mean one row from each line.
+def _is_simple(texts: pa.Array, joined: bytes) -> bool:
+    """Return whether Arrow and Python certainly read these lines alike."""
+    # No value continues from a } at the end of a line to a { at the start of the next one, so an
+    # equal number of rows and lines means one row from each line.
     if not (joined.startswith(b"{") and joined.endswith(b"}")):
         return False
     if joined.count(b"}\n{") != len(texts) - 1:
@@ -140,7 +151,7 @@ def _read_each(lines: pa.Array) -> _Part:
 
 
 def _read_one(line: bytes) -> tuple[dict[str, Any], Fault | None]:
-    """Return the fields of a line that are of their type, and what is wrong with it."""
+    """Return the fields of a line with the right type, and its fault."""
     try:
         value = _json(line.decode())
     except UnicodeDecodeError as error:
@@ -161,14 +172,14 @@ def _read_one(line: bytes) -> tuple[dict[str, Any], Fault | None]:
 
 
 def _json(text: str) -> Any:
-    # Objects as pairs, not as a dict: a field that comes twice has two meanings, so it has none.
+    # Objects as pairs, not as a dict, so that a repeated field is detected.
     try:
         return json.loads(text, object_pairs_hook=tuple)
     except json.JSONDecodeError:
         raise
     except ValueError:
-        # An integer of thousands of digits, which Python does not read. Some of them are enough to
-        # know that it fits nothing.
+        # An integer with more digits than Python reads. Some of the digits suffice to know that it
+        # is out of range.
         return json.loads(text, object_pairs_hook=tuple, parse_int=lambda digits: int(digits[:99]))
 
 
@@ -227,9 +238,9 @@ def _kind(item: Any) -> str:
 
 
 def _with_times(table: pa.Table, faults: dict[int, Fault]) -> pa.RecordBatch:
-    """Replace the texts of occurred_at by times; a text that is none is added to `faults`."""
+    """Replace the texts of occurred_at by times; an invalid text is added to `faults`."""
     texts = one_chunk(table["occurred_at"])
-    times = parse_column(texts)
+    times = parse_times(texts)
     if times.null_count > texts.null_count:
         unread = pc.and_(texts.is_valid(), times.is_null())
         for position in pc.indices_nonzero(unread).to_pylist():
@@ -238,3 +249,39 @@ def _with_times(table: pa.Table, faults: dict[int, Fault]) -> pa.RecordBatch:
             faults.setdefault(position, Fault(Reason.BAD_TIME, detail))
     columns = [times if name == "occurred_at" else one_chunk(table[name]) for name in EVENT.names]
     return pa.RecordBatch.from_arrays(columns, schema=EVENT)
+
+
+def parse_times(texts: pa.Array) -> pa.Array:
+    """Read a column of texts; null where the text is null or is not an RFC 3339 time.
+
+    The accepted form is RFC 3339 section 5.6 with `T`, `t` or a space, and `Z`, `z` or a numeric
+    offset: a time without a zone is ambiguous. Digits beyond the microsecond are cut off. A leap
+    second is refused, as Spark and Arrow refuse it.
+    """
+    if pc.all(pc.match_substring_regex(texts, _ARROW_TIME)).as_py() is not False:
+        try:
+            return texts.cast(TIMESTAMP)
+        except pa.ArrowInvalid:
+            pass  # a day such as 30 February: the texts are read one by one to find it
+    return pa.array(
+        [None if text is None else parse_time(text) for text in texts.to_pylist()], TIMESTAMP
+    )
+
+
+def parse_time(text: str) -> int | None:
+    """Read one text; microseconds since 1970-01-01 UTC, or None when it is not an RFC 3339 time."""
+    match = _RFC3339.fullmatch(text)
+    if match is None:
+        return None
+    day, clock, fraction, sign, hours, minutes = match.groups()
+    try:
+        local = datetime.fromisoformat(f"{day}T{clock}+00:00")
+    except ValueError:
+        return None
+    # Integers only: with its offset a time may be outside the years of datetime.
+    elapsed = local - _EPOCH
+    seconds = elapsed.days * 86_400 + elapsed.seconds
+    if sign:
+        offset = int(hours) * 3600 + int(minutes) * 60
+        seconds -= offset if sign == "+" else -offset
+    return seconds * 1_000_000 + int((fraction or "")[:6].ljust(6, "0"))

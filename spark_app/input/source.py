@@ -1,8 +1,8 @@
 """The files that hold events, read as a stream: one immutable file after another, oldest first.
 
-A file has to appear whole (written elsewhere, then renamed into the directory) and never change.
-Sub-directories are read as well. A file or directory whose name begins with `.` or `_` is not
-read, except that Spark reads `_name=value`.
+A file must appear atomically (written elsewhere, then renamed into the directory) and never change.
+Sub-directories are read too. A file or directory whose name begins with `.` or `_` is not read,
+except that Spark reads `_name=value`.
 """
 
 import re
@@ -24,31 +24,31 @@ PARQUET_DDL = (
     "event_id string, merchant_id string, type string, amount_minor decimal(20,0), currency string,"
     " occurred_at timestamp"
 )
-"""How Parquet files are read. As a bigint Spark would take every integer of a file for the amount,
-whatever the file says it means: the hundredths of a decimal(18,2), a date, a time. As a decimal
-without a scale it takes whole numbers, and refuses a file of anything else."""
+"""The schema for Parquet files. As bigint, Spark would accept every integer as the amount, of
+whatever logical type: the hundredths of a decimal(18,2), a date, a time. As decimal without a scale
+it accepts whole numbers only, and refuses a file with anything else."""
 
 _AGE_MAX = "1000000d"
-"""Spark leaves out a file that is older than the newest one by more than this, without a word; its
-own default is a week. A file that was copied with its time must not be lost, and the time in an
-archive is often that of 1980: so this is more than any two times differ by."""
+"""Spark silently ignores a file that is older than the newest one by more than this; its default is
+a week. A file copied with its timestamp must not be lost, and a timestamp of an archive may be
+1980: so this is more than any two timestamps differ by."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _PATTERN = re.compile(r"[\[\]{}*?\\]")
-"""What Hadoop takes for a pattern. Spark matches it against names, and a name that holds such a
-character itself is then not found, without a word."""
+"""The characters of Hadoop's patterns. Spark reads a path with one as a pattern, and then silently
+does not find a name that contains the character itself."""
 
 
 def absolute(location: str) -> str:
-    """Return a plain path as one that holds in any working directory, a URI as it is."""
+    """Return a path without a scheme as an absolute path, a URI unchanged."""
     return location if not location or _SCHEME.match(location) else str(Path(location).absolute())
 
 
 def require_directory(path: str, checkpoint: str) -> None:
-    """Check what can be known of the event files' directory without Spark.
+    """Check the directory of the event files without Spark.
 
-    Raises CommandError when it is not there, when Spark would take its name for a pattern, and when
-    the checkpoint lies in it: its files would be read as events.
+    Raises CommandError when it does not exist, when Spark would read its name as a pattern, and
+    when the checkpoint is inside it: its files would be read as events.
     """
     folder = _local(path)
     if folder is not None and not (path and folder.is_dir()):
@@ -59,7 +59,7 @@ def require_directory(path: str, checkpoint: str) -> None:
         )
     if folder is not None and (found := _PATTERN.search(str(folder))):
         raise CommandError(
-            f"{folder} holds {found[0]!r}, and Spark takes a path with one of []{{}}*?\\ for a"
+            f"{folder} holds {found[0]!r}, and Spark reads a path with one of []{{}}*?\\ as a"
             " pattern. Nothing was started; rename the directory, or link to it under another"
             " name.",
             ExitCode.USAGE,
@@ -74,7 +74,7 @@ def require_directory(path: str, checkpoint: str) -> None:
 
 
 def _local(location: str) -> Path | None:
-    """Return a path on this machine letter by letter, as Hadoop does; None for other systems."""
+    """Return a local path without decoding it, as Hadoop does; None for other file systems."""
     scheme = _SCHEME.match(location)
     if scheme is None:
         return Path(location).absolute()
@@ -82,12 +82,12 @@ def _local(location: str) -> Path | None:
 
 
 def _hidden(name: str) -> bool:
-    # Spark takes `_day=1` for a column and its value.
+    # Spark reads `_day=1` as a partition column and its value.
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
 def _between(path: str, checkpoint: str) -> tuple[str, ...] | None:
-    """Return the names that lead from the one to the other; None where they do not."""
+    """Return the path of the checkpoint relative to the files; None where it is outside."""
     folder, inside = (
         PurePosixPath(normpath(location)) if local is None else local.resolve()
         for location, local in ((path, _local(path)), (checkpoint, _local(checkpoint)))
@@ -100,14 +100,14 @@ def read(
 ) -> DataFrame:
     """Return a streaming DataFrame of rows that `parser(format_)` reads, with their `batch_time`.
 
-    `batch_time` is the timestamp that Spark keeps with the batch, so a replay meets it again.
+    `batch_time` is the timestamp that Spark stores with the batch, so a replay has the same one.
     """
     reader = spark.readStream.option("maxFileAge", _AGE_MAX).option("recursiveFileLookup", True)
     if max_files_per_trigger is not None:
         reader = reader.option("maxFilesPerTrigger", max_files_per_trigger)
     match format_:
         case Format.JSON:
-            # As bytes: a line that is not UTF-8 must arrive as it is.
+            # As bytes: a line that is not UTF-8 must arrive unchanged.
             lines = reader.format("text").load(path)
             rows = lines.select(F.col("value").cast("binary").alias("line"))
         case Format.PARQUET:
@@ -126,7 +126,7 @@ def parquet_amounts(rows: DataFrame) -> DataFrame:
 
 
 def parser(format_: Format) -> Callable[[pa.RecordBatch], Parsed]:
-    """Return what reads the batches of `read`."""
+    """Return the function that parses the batches of `read`."""
     match format_:
         case Format.JSON:
             return _parse_lines

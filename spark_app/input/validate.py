@@ -1,9 +1,9 @@
-"""Which rows are events, and what is wrong with the others.
+"""Which rows are events, and the faults of the others.
 
-The rules are those of the wire and of the tables behind it: an id fits a subject and a key, an
-amount is far from the end of 64 bits, a time is one that a payments company can mean. The sum of a
-window is checked where it is made: beyond 64 bits the step raises ExposureOverflow. A row is
-refused for one reason, the first that applies in the order of `_checks`.
+The rules are those of the wire format and of the tables: an id fits a subject and a key, an amount
+is far below 64 bits, a time is plausible for a payment. The sum of a window is checked by the step,
+which raises ExposureOverflow beyond 64 bits. A row is refused for one reason, the first in the
+order of `_checks`. A reason and its text are part of the batch's digest: they must not change.
 """
 
 from collections.abc import Iterator
@@ -20,12 +20,12 @@ from sink.rows.evidence import detail_text, storable
 from spark_app.exposure.policy import Policy
 from spark_app.exposure.settings import Settings
 from spark_app.input.events import REFUSED, Fault, Parsed
-from spark_app.input.texts import all_visible_ascii
+from spark_app.input.text_bytes import all_visible_ascii
 
 ID_CHARACTERS_MAX: Final = 256
 TYPE_CHARACTERS_MAX: Final = 128
 AMOUNT_MAX: Final = 10**15
-"""Of minor units, either way: ten thousand billion dollars."""
+"""In minor units, positive or negative: ten thousand billion dollars."""
 TIME_MIN: Final = datetime(2000, 1, 1, tzinfo=UTC)
 TIME_END: Final = datetime(2100, 1, 1, tzinfo=UTC)
 
@@ -76,7 +76,7 @@ def _checks(events: pa.RecordBatch, policy: Policy) -> Found:
 
 def _text(name: str, texts: pa.Array, missing: Reason, longest: int) -> Found:
     if all_visible_ascii(texts, longest):
-        return  # as nearly every column is: the searches below cost more than all other checks
+        return  # as nearly every column: the searches below cost more than all other checks
     for position in _where(texts.is_null()):
         yield position, Fault(missing, f"{name} is missing")
     for position in _where(pc.equal(pc.utf8_length(pc.utf8_trim_whitespace(texts)), 0)):
@@ -122,7 +122,7 @@ def _time(times: pa.Array) -> Found:
 
 
 def _policy(events: pa.RecordBatch, policy: Policy) -> Found:
-    """An event from before the first policy can never be judged: it must not stop those after."""
+    """Refuse events from before the first policy: they can never be judged."""
     merchants, times = events.column("merchant_id"), events.column("occurred_at").cast(pa.int64())
     micros = pc.fill_null(times, 0).to_numpy()
     ends = micros - micros % WINDOW_US + WINDOW_US
@@ -135,7 +135,7 @@ def _policy(events: pa.RecordBatch, policy: Policy) -> Found:
 
 
 def _where(mask: pa.Array) -> list[int]:
-    """Positions at which a mask is true; null is not."""
+    """Return the positions at which a mask is true; null counts as false."""
     found: list[int] = pc.indices_nonzero(pc.fill_null(mask, fill_value=False)).to_pylist()
     return found
 

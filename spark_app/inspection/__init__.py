@@ -1,1 +1,1 @@
-"""What the job remembers of one merchant, read from its checkpoint: `holdfast job inspect`."""
+"""The job's state of one merchant, read from a checkpoint: `holdfast job inspect`."""

@@ -1,4 +1,4 @@
-"""From a question about a merchant to its answer on stdout."""
+"""`job inspect`: read a merchant's state and print it."""
 
 import json
 import sys
@@ -18,54 +18,54 @@ from sink.contract.exits import CommandError, ExitCode
 from spark_app.checkpoint.shape import FILE
 from spark_app.input.source import absolute
 from spark_app.input.validate import ID_CHARACTERS_MAX
-from spark_app.inspection import document, quiet, render
+from spark_app.inspection import document, render
 from spark_app.inspection.diff import difference
-from spark_app.inspection.document import Place
-from spark_app.inspection.journal import Journal, no_checkpoint
-from spark_app.inspection.reader import Operator, StateReader
+from spark_app.inspection.document import StateLocation
+from spark_app.inspection.reader import CheckpointInfo, Operator, StateReader, no_checkpoint
 from spark_app.inspection.view import Snapshot, view
 from spark_app.lifecycle.failure import diagnose
 from spark_app.operator.groups import key_group
 from spark_app.runtime import session
+from spark_app.runtime.engine import start_quietly
 from spark_app.runtime.java import require_java
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked of a checkpoint."""
+    """The merchant and the batches to show."""
 
     checkpoint: str
     merchant_id: str
     batch: int | None = None
-    """None: the newest committed one."""
+    """None for the newest committed one."""
     diff: tuple[int, int] | None = None
-    """Ask what changed between two batches, instead."""
+    """Show instead what changed between two batches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What to say: as JSON, as text, and whether there was anything to tell."""
+    """The output as JSON and as text."""
 
     document: dict[str, Any]
     text: list[Text]
     nothing: str | None = None
-    """Why there is nothing to tell, in words."""
+    """Why nothing was found, as a message."""
 
 
 def run(question: Question, *, as_json: bool) -> None:
-    """Answer on stdout; raises CommandError in one line, of exit code 3 for an unknown merchant."""
+    """Print the answer on stdout; raises CommandError, with exit code 3 for an unknown merchant."""
     _require_id(question.merchant_id)
     checkpoint = absolute(question.checkpoint)
-    # A wrong word is told at once and not after the start of Spark.
+    # Before the start of Spark, so that a wrong path fails at once.
     if checkpoint.startswith("/") and not Path(checkpoint, FILE).is_file():
         raise no_checkpoint(checkpoint)
     if not session.launched_by_spark_submit():
         require_java()
-    spark = quiet.start("holdfast inspect")
+    spark = start_quietly("holdfast inspect")
     try:
         answer = ask(spark, question)
     finally:
-        # A JVM that is gone has said so already.
+        # A JVM that has died was reported already.
         with suppress(Py4JError, OSError):
             spark.stop()
     if as_json:
@@ -78,7 +78,7 @@ def run(question: Question, *, as_json: bool) -> None:
 
 
 def ask(spark: SparkSession, question: Question) -> Answer:
-    """Find the answer; raises CommandError in words for what is not there or cannot be read."""
+    """Return the answer; raises CommandError for what does not exist or cannot be read."""
     try:
         return _answer(spark, question, absolute(question.checkpoint))
     except (PySparkException, Py4JError, ConnectionError) as error:
@@ -88,11 +88,11 @@ def ask(spark: SparkSession, question: Question) -> Answer:
 
 
 def _answer(spark: SparkSession, question: Question, checkpoint: str) -> Answer:
-    journal, reader = Journal(spark, checkpoint), StateReader(spark, checkpoint)
-    begun = journal.begun()
+    info, reader = CheckpointInfo(spark, checkpoint), StateReader(spark, checkpoint)
+    begun = info.settings()
     group = key_group(question.merchant_id, begun.key_groups)
     operator = reader.operator()
-    place = Place(
+    location = StateLocation(
         merchant_id=question.merchant_id,
         stream=begun.stream,
         key_group=group,
@@ -101,13 +101,13 @@ def _answer(spark: SparkSession, question: Question, checkpoint: str) -> Answer:
     )
     if operator is None:
         return Answer(
-            document.unbegun(place),
+            document.unbegun(location),
             [],
-            f"{checkpoint} has no committed batch yet: ask again later.",
+            f"{checkpoint} has no committed batch yet: try again later.",
         )
     batches = question.diff or (question.batch if question.batch is not None else operator.newest,)
     _require(operator, batches)
-    judged_us = {batch: journal.watermark_us(batch) for batch in batches}
+    judged_us = {batch: info.watermark_us(batch) for batch in batches}
     remembered = reader.key_group(operator, group, batches)
     snapshots = [
         Snapshot(
@@ -119,30 +119,31 @@ def _answer(spark: SparkSession, question: Question, checkpoint: str) -> Answer:
         )
         for batch in batches
     ]
-    return _inspected(place, *snapshots) if len(snapshots) == 1 else _compared(place, *snapshots)
+    return (
+        _inspected(location, *snapshots) if len(snapshots) == 1 else _compared(location, *snapshots)
+    )
 
 
-def _inspected(place: Place, snapshot: Snapshot) -> Answer:
-    found = document.inspected(place, snapshot)
+def _inspected(location: StateLocation, snapshot: Snapshot) -> Answer:
+    found = document.inspected(location, snapshot)
     if snapshot.merchant is None:
-        return Answer(found, [], _nothing(place, f"after batch {snapshot.batch}"))
-    return Answer(found, list(render.inspected(place, snapshot, snapshot.merchant)))
+        return Answer(found, [], _nothing(location, f"after batch {snapshot.batch}"))
+    return Answer(found, list(render.inspected(location, snapshot, snapshot.merchant)))
 
 
-def _compared(place: Place, before: Snapshot, after: Snapshot) -> Answer:
+def _compared(location: StateLocation, before: Snapshot, after: Snapshot) -> Answer:
     found = difference(before, after)
-    answer = document.compared(place, found)
+    answer = document.compared(location, found)
     if not found.known:
         where = f"after batch {before.batch} nor after batch {after.batch}"
-        return Answer(answer, [], _nothing(place, where))
-    return Answer(answer, list(render.compared(place, found)))
+        return Answer(answer, [], _nothing(location, where))
+    return Answer(answer, list(render.compared(location, found)))
 
 
-def _nothing(place: Place, where: str) -> str:
+def _nothing(location: StateLocation, where: str) -> str:
     return (
-        f"nothing is remembered of the merchant {place.merchant_id} {where}: it is not held and"
-        " has no window that is open or can be revised. Its published windows are in"
-        " exposure_window."
+        f"there is no state of the merchant {location.merchant_id} {where}: it is not held and has"
+        " no window that is open or can be revised. Its published windows are in exposure_window."
     )
 
 
@@ -158,7 +159,7 @@ def _require_id(merchant_id: str) -> None:
 def _require(operator: Operator, batches: Iterable[int]) -> None:
     for batch in batches:
         if not operator.oldest <= batch <= operator.newest:
-            when = "is not committed yet" if batch > operator.newest else "is not there any more"
+            when = "is not committed yet" if batch > operator.newest else "is no longer available"
             raise CommandError(
                 f"batch {batch} {when}: the state can be read after the batches"
                 f" {operator.oldest} to {operator.newest}.",

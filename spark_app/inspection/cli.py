@@ -1,6 +1,6 @@
-"""`holdfast job inspect`: what the job remembers of a merchant.
+"""`holdfast job inspect`: the job's state of a merchant.
 
-Spark and Arrow are imported only when the question is sound, so that `--help` answers at once.
+Spark and Arrow are imported only after the options are checked, so that `--help` is fast.
 """
 
 from typing import Annotated
@@ -8,30 +8,32 @@ from typing import Annotated
 import typer
 
 from sink.contract.exits import CommandError, ExitCode
-from spark_app.command.named import require_named
+from spark_app.command.values import require_checkpoint
 
 
 def inspect(
-    checkpoint: Annotated[str, typer.Option(help="The checkpoint that `job run` was given.")],
+    checkpoint: Annotated[str, typer.Option(help="The checkpoint of `job run`.")],
     merchant: Annotated[str, typer.Option(help="The merchant's id.")],
     batch: Annotated[
         int | None,
-        typer.Option(help="As it was after this batch.", show_default="the newest committed one"),
+        typer.Option(
+            help="Show the state after this batch.", show_default="the newest committed one"
+        ),
     ] = None,
     diff: Annotated[
         tuple[int, int] | None,
-        typer.Option(metavar="N M", help="What changed between after batch N and after batch M."),
+        typer.Option(metavar="N M", help="Show what changed from after batch N to after batch M."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Show what the job remembers of a merchant: windows, event ids, hold, and what is due when.
+    """Show the job's state of a merchant: windows, event ids, hold, and what is due when.
 
     Only reads; the job may be running.
     """
-    require_named(checkpoint, "read")
+    require_checkpoint(checkpoint, "read")
     if batch is not None and diff is not None:
         raise CommandError(
-            "--batch asks for one batch and --diff for two. Nothing was read; name one of them.",
+            "--batch shows one batch and --diff compares two. Nothing was read; use one of them.",
             ExitCode.USAGE,
         )
     if diff is not None and diff[0] > diff[1]:

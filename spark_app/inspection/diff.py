@@ -7,7 +7,7 @@ from spark_app.inspection.view import Merchant, Snapshot, Timer, Window
 
 
 class Change(StrEnum):
-    """What became of a window."""
+    """How a window changed."""
 
     APPEARED = "appeared"
     CHANGED = "changed"
@@ -16,39 +16,39 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WindowChange:
-    """A window that is not the same after both batches; None on the side where it is not there."""
+    """A window that differs between both batches; None on the side where it does not exist."""
 
     before: Window | None
     after: Window | None
 
     @property
     def change(self) -> Change:
-        """What became of it."""
+        """How it changed."""
         if self.before is None:
             return Change.APPEARED
         return Change.GONE if self.after is None else Change.CHANGED
 
     @property
     def window(self) -> Window:
-        """The newer side that there is."""
+        """The newer side that exists."""
         window = self.after or self.before
-        assert window is not None  # noqa: S101 - one side is always there
+        assert window is not None  # noqa: S101 - one side always exists
         return window
 
     @property
     def absorbed(self) -> tuple[str, ...]:
-        """The event ids that came, as absorbed."""
+        """The new event ids, in the order in which they were absorbed."""
         return _without(self.after, self.before)
 
     @property
     def forgotten(self) -> tuple[str, ...]:
-        """The event ids that left."""
+        """The forgotten event ids."""
         return _without(self.before, self.after)
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A merchant after one batch and after another one; the windows that are not the same."""
+    """A merchant after two batches, and the windows that differ."""
 
     before: Snapshot
     after: Snapshot
@@ -59,22 +59,22 @@ class Difference:
 
     @property
     def known(self) -> bool:
-        """Whether anything is remembered of the merchant after either batch."""
+        """Whether there is state of the merchant after either batch."""
         return self.before.merchant is not None or self.after.merchant is not None
 
     @property
     def held(self) -> tuple[bool, bool]:
-        """Whether the merchant was held, before and after; one that is not remembered is not."""
+        """Whether the merchant was held, before and after; False without state."""
         return _held(self.before.merchant), _held(self.after.merchant)
 
     @property
     def latest_end_us(self) -> tuple[int | None, int | None]:
-        """The end of the latest emitted window, as far as it is remembered."""
+        """The end of the latest emitted window, before and after; None without state."""
         return _latest(self.before.merchant), _latest(self.after.merchant)
 
     @property
     def changed(self) -> bool:
-        """Whether the merchant is remembered differently."""
+        """Whether the merchant's state differs."""
         return self.before.merchant != self.after.merchant
 
 

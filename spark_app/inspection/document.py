@@ -7,26 +7,26 @@ from spark_app.inspection.diff import Difference, WindowChange
 from spark_app.inspection.view import Snapshot, Timer, Window
 
 
-class Place(NamedTuple):
-    """Where a merchant's state was looked for."""
+class StateLocation(NamedTuple):
+    """Where a merchant's state was searched."""
 
     merchant_id: str
     stream: str
     key_group: int
     key_groups: int
     batches: tuple[int, int] | None
-    """The oldest and the newest batch after which the state can be read; None: there is none."""
+    """The oldest and the newest batch after which the state can be read; None without one."""
 
 
-def unbegun(place: Place) -> dict[str, Any]:
-    """Return what is known of a merchant before the first batch."""
-    return _place(place) | {"found": False}
+def unbegun(location: StateLocation) -> dict[str, Any]:
+    """Return the answer before the first batch."""
+    return _location(location) | {"found": False}
 
 
-def inspected(place: Place, snapshot: Snapshot) -> dict[str, Any]:
-    """Return what is remembered after a batch; without `held` and so on when it is nothing."""
+def inspected(location: StateLocation, snapshot: Snapshot) -> dict[str, Any]:
+    """Return the state after a batch; without `held` and the rest where there is none."""
     merchant = snapshot.merchant
-    answer = _place(place) | _batch(snapshot) | {"found": merchant is not None}
+    answer = _location(location) | _batch(snapshot) | {"found": merchant is not None}
     if merchant is not None:
         answer |= {
             "held": merchant.held,
@@ -37,11 +37,11 @@ def inspected(place: Place, snapshot: Snapshot) -> dict[str, Any]:
     return answer
 
 
-def compared(place: Place, found: Difference) -> dict[str, Any]:
+def compared(location: StateLocation, found: Difference) -> dict[str, Any]:
     """Return what changed between two batches."""
     was_held, is_held = found.held
     was_latest, is_latest = found.latest_end_us
-    return _place(place) | {
+    return _location(location) | {
         "from": _batch(found.before),
         "to": _batch(found.after),
         "found": found.known,
@@ -56,13 +56,14 @@ def compared(place: Place, found: Difference) -> dict[str, Any]:
     }
 
 
-def _place(place: Place) -> dict[str, Any]:
+def _location(location: StateLocation) -> dict[str, Any]:
+    batches = location.batches
     return {
-        "merchant_id": place.merchant_id,
-        "stream": place.stream,
-        "key_group": place.key_group,
-        "key_groups": place.key_groups,
-        "batches": place.batches and dict(zip(("oldest", "newest"), place.batches, strict=True)),
+        "merchant_id": location.merchant_id,
+        "stream": location.stream,
+        "key_group": location.key_group,
+        "key_groups": location.key_groups,
+        "batches": batches and dict(zip(("oldest", "newest"), batches, strict=True)),
     }
 
 

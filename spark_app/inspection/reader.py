@@ -1,4 +1,4 @@
-"""The state of a key group, as Spark's own state reader finds it in a checkpoint.
+"""What a checkpoint holds: the job's files, and the state, read by Spark's own state reader.
 
 Only committed files are read and none is written, so a job may run on the checkpoint meanwhile.
 """
@@ -18,12 +18,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
-from sink.contract.exits import CommandError
+from sink.contract.exits import CommandError, ExitCode
+from spark_app.checkpoint.files import CheckpointFiles
+from spark_app.checkpoint.shape import FILE, VERSION
 from spark_app.exposure.errors import StateError
-from spark_app.exposure.settings import MILLISECOND_US
+from spark_app.exposure.settings import MILLISECOND_US, Settings
 from spark_app.exposure.state import GroupState
 from spark_app.lifecycle.failure import diagnose
 from spark_app.operator import stored
+from spark_app.operator.groups import group_numbers
 
 _TIMERS = "timers"
 
@@ -37,7 +40,7 @@ _VALUES = {
     },
     _TIMERS: {"moment": "expiration_timestamp_ms"},
 }
-"""What is taken of each kind of value. All of them are read as rows of one shape, in one job."""
+"""The columns read of each kind of value. All are read as rows of one schema, in one job."""
 
 _COLUMNS = {"window_end": "bigint", "piece": "int", "moment": "bigint", "content": "string"}
 
@@ -60,14 +63,14 @@ class Remembered:
 
 
 class StateReader:
-    """Reads a checkpoint; raises CommandError in words for what cannot be read."""
+    """Reads a checkpoint; raises CommandError for what cannot be read."""
 
     def __init__(self, spark: SparkSession, checkpoint: str) -> None:
         self._spark = spark
         self._checkpoint = checkpoint
 
     def operator(self) -> Operator | None:
-        """Find the exposure job's operator; None as long as no batch is committed."""
+        """Find the exposure job's operator; None before the first committed batch."""
         with self._reading() as location:
             rows = self._spark.read.format("state-metadata").load(location).collect()
         for row in rows:
@@ -77,7 +80,7 @@ class StateReader:
         if not rows:
             return None
         raise CommandError(
-            f"the state in {self._checkpoint} was laid out by another version of the exposure job."
+            f"the state in {self._checkpoint} was written by another version of the job."
             " Nothing was changed; use `job inspect` of the version that runs on it."
         )
 
@@ -89,7 +92,7 @@ class StateReader:
         with self._reading() as location:
             values = [
                 self._values(location, operator, batch, part)
-                # Spark's reader takes no filter itself: here the rows of other groups end.
+                # Spark's reader supports no filter: rows of other groups are dropped here.
                 .where(F.col("key.key_group") == number)
                 .select(F.lit(batch).alias("batch"), F.lit(part).alias("part"), *_shape(part))
                 for batch in wanted
@@ -107,11 +110,11 @@ class StateReader:
 
     @contextmanager
     def _reading(self) -> Iterator[str]:
-        """Give the location under which Spark's reader finds the checkpoint."""
+        """Yield a location under which Spark's reader finds the checkpoint."""
         with TemporaryDirectory(prefix="holdfast-inspect-") as folder:
             location = self._checkpoint
             if location.startswith("/") and quote(location) != location:
-                # The reader takes a path's URI for the path: with a blank in it, it finds nothing.
+                # The reader uses a path's URI as the path: with a blank in it, it finds nothing.
                 link = Path(folder, "checkpoint")
                 link.symlink_to(location)
                 location = str(link)
@@ -126,13 +129,14 @@ class StateReader:
         said = diagnose(error).said
         if "/_stateSchema/" in said:
             return (
-                f"{self._checkpoint} was begun in another place, and Spark looks for a part of its"
-                " state there. Nothing was changed; bring it back there, or make that path a link"
-                f" to it: {said}."
+                f"{self._checkpoint} was begun in another place, and Spark reads a part of its"
+                " state from there. Nothing was changed; move it back there, or make that path a"
+                f" link to it: {said}."
             )
         return (
             f"the state in {self._checkpoint} cannot be read: {said}. Nothing was"
-            " changed; if the job is running, the batch may just have left: ask for a newer one."
+            " changed; if the job is running, the batch may just have been removed: try a newer"
+            " one."
         )
 
 
@@ -160,4 +164,59 @@ def _assemble(rows: list[Row]) -> Remembered:
             windows={r.window_end: r.content for r in rows if r.part == stored.WINDOWS},
             ids={(r.window_end, r.piece): r.content for r in rows if r.part == stored.IDS},
         ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSettings:
+    """The settings with which the checkpoint was begun."""
+
+    stream: str
+    key_groups: tuple[int, ...]
+    """The grouping keys of the key groups."""
+    settings: Settings
+
+
+class CheckpointInfo:
+    """The job's settings and Spark's offsets in a checkpoint."""
+
+    def __init__(self, spark: SparkSession, checkpoint: str) -> None:
+        self._checkpoint = checkpoint
+        self._files = CheckpointFiles(spark, checkpoint)
+
+    def settings(self) -> CheckpointSettings:
+        """Read the job's settings; raises CommandError where there are none."""
+        kept = self._files.read_json(FILE, VERSION)
+        if kept is None:
+            raise no_checkpoint(self._checkpoint)
+        try:
+            settings = Settings(**{name: kept[name] for name in Settings.__dataclass_fields__})
+            groups = group_numbers(kept["key_groups"], kept["partitions"])
+            return CheckpointSettings(kept["stream"], groups, settings)
+        except (KeyError, TypeError, ValueError) as error:
+            raise CommandError(
+                f"{FILE} in {self._checkpoint} is incomplete ({error}). Nothing was changed;"
+                " restore the file."
+            ) from error
+
+    def watermark_us(self, batch: int) -> int | None:
+        """Return the watermark of a batch, in microseconds; None before the first one."""
+        text = self._files.read(f"offsets/{batch}")
+        try:
+            planned = json.loads((text or "").splitlines()[1])
+            return int(planned["batchWatermarkMs"]) * MILLISECOND_US or None
+        except (IndexError, KeyError, TypeError, ValueError) as error:
+            raise CommandError(
+                f"the plan of batch {batch} (offsets/{batch}) is not in {self._checkpoint}, or"
+                " cannot be read. Nothing was changed; if the job is running, the batch may just"
+                " have been removed: try a newer one."
+            ) from error
+
+
+def no_checkpoint(checkpoint: str) -> CommandError:
+    """Return the error of a directory that is not a checkpoint of the exposure job."""
+    return CommandError(
+        f"{checkpoint} is not a checkpoint of the exposure job: there is no {FILE} in it. Nothing"
+        " was read; pass the --checkpoint of `job run`.",
+        ExitCode.USAGE,
     )

@@ -1,15 +1,14 @@
-"""The answer as text, as a person would draw it: one line a window, what is due at its end."""
+"""The answer as text: one line per window, with what is due at the end of the line."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
 from typing import NamedTuple
 
 from rich.text import Text
 
-from spark_app.inspection.clock import clock, day, instant, span
 from spark_app.inspection.diff import Change, Difference, WindowChange
-from spark_app.inspection.document import Place
+from spark_app.inspection.document import StateLocation
 from spark_app.inspection.view import Due, Merchant, Snapshot, Timer, Window
 
 IDS_SHOWN = 5
@@ -20,23 +19,25 @@ _DUE = {Due.EMIT: "emit", Due.EXPIRE: "expire", Due.CLOSE_EMPTY: "close"}
 
 _INDENT = "  "
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
 _AMOUNT = 2
-"""The cell that is aligned on the right."""
+"""The cell that is right-aligned."""
 
 
 class _Line(NamedTuple):
-    """One line about a window: cells that are aligned with those of the other lines."""
+    """One line for a window; its cells are aligned with those of the other lines."""
 
     start_us: int
     cells: Sequence[str]
     style: str = ""
 
 
-def inspected(place: Place, snapshot: Snapshot, merchant: Merchant) -> Iterator[Text]:
-    """Tell what is remembered of a merchant after a batch."""
+def inspected(location: StateLocation, snapshot: Snapshot, merchant: Merchant) -> Iterator[Text]:
+    """Yield the lines of a merchant's state after a batch."""
     today = _today(snapshot, merchant)
     yield Text.assemble(
-        (_safe(place.merchant_id), "bold"),
+        (_safe(location.merchant_id), "bold"),
         _INDENT,
         ("held", "bold red") if merchant.held else "not held",
         f" · {_emitted(merchant.latest_end_us, today)}",
@@ -49,15 +50,15 @@ def inspected(place: Place, snapshot: Snapshot, merchant: Merchant) -> Iterator[
     yield from _by_day(lines)
     if not lines:
         yield Text(f"{_INDENT}no window that is open or can be revised")
-    yield from _footer(place, snapshot)
+    yield from _footer(location, snapshot)
 
 
-def compared(place: Place, found: Difference) -> Iterator[Text]:
-    """Tell what changed for a merchant between two batches."""
+def compared(location: StateLocation, found: Difference) -> Iterator[Text]:
+    """Yield the lines of what changed for a merchant between two batches."""
     before, after = found.before, found.after
     today = None if after.judged_us is None else day(after.judged_us)
     yield Text.assemble(
-        (_safe(place.merchant_id), "bold"),
+        (_safe(location.merchant_id), "bold"),
         f"{_INDENT}after batch {before.batch} ({_watermark(before)})"
         f" -> after batch {after.batch} ({_watermark(after)})",
     )
@@ -94,7 +95,7 @@ def _emitted(latest_end_us: int | None, today: date | None) -> str:
 
 
 def _today(snapshot: Snapshot, merchant: Merchant) -> date | None:
-    """Return the date that the heading has already told."""
+    """Return the date that the heading shows, which the lines omit."""
     if snapshot.judged_us is not None:
         return day(snapshot.judged_us)
     return day(merchant.windows[0].start_us) if merchant.windows else None
@@ -182,7 +183,7 @@ def _timer_changes(words: str, timers: Sequence[Timer], today: date | None) -> I
         yield Text(f"{_INDENT}{words}: {shown}")
 
 
-def _footer(place: Place, snapshot: Snapshot) -> Iterator[Text]:
+def _footer(location: StateLocation, snapshot: Snapshot) -> Iterator[Text]:
     if snapshot.settled_until_us is not None:
         yield Text(
             f"windows up to {instant(snapshot.settled_until_us)} were settled before this"
@@ -193,11 +194,11 @@ def _footer(place: Place, snapshot: Snapshot) -> Iterator[Text]:
         if snapshot.group_timer_us is None
         else f"has its timer at {instant(snapshot.group_timer_us)}"
     )
-    yield Text(f"key group {place.key_group}, one of {place.key_groups}, {due}", "dim")
+    yield Text(f"key group {location.key_group}, one of {location.key_groups}, {due}", "dim")
 
 
 def _by_day(lines: Iterable[_Line]) -> Iterator[Text]:
-    """Align the lines, the date above those of one day."""
+    """Align the lines, with a date line before those of each day."""
     lines = list(lines)
     columns = list(zip(*(line.cells for line in lines), strict=True))
     widths = [max(map(len, column)) for column in columns]
@@ -217,5 +218,54 @@ def _arrow(before: str, after: str) -> str:
 
 
 def _safe(text: str) -> str:
-    """Return text without anything that a terminal would obey."""
+    """Return text without control characters."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def day(moment_us: int) -> date:
+    """Return the UTC date of a moment."""
+    return _moment(moment_us).date()
+
+
+def clock(moment_us: int, today: date | None = None) -> str:
+    """Return a moment's UTC clock time, after its date when that is not `today`.
+
+    Seconds and their fraction are shown only where they are not zero.
+
+    >>> clock(1_730_723_400_000_000, date(2024, 11, 4))
+    '12:30'
+    >>> clock(1_730_723_370_500_000)
+    '2024-11-04 12:29:30.5'
+    """
+    moment = _moment(moment_us)
+    text = f"{moment:%H:%M}"
+    if moment.second or moment.microsecond:
+        text = f"{moment:%H:%M:%S}"
+    if moment.microsecond:
+        text += f".{moment.microsecond:06}".rstrip("0")
+    return text if moment.date() == today else f"{moment.date().isoformat()} {text}"
+
+
+def instant(moment_us: int) -> str:
+    """Return a moment in full.
+
+    >>> instant(1_730_723_370_000_000)
+    '2024-11-04 12:29:30Z'
+    """
+    moment = _moment(moment_us)
+    seconds = f"{moment:%H:%M:%S}"
+    fraction = f".{moment.microsecond:06}".rstrip("0") if moment.microsecond else ""
+    return f"{moment.date().isoformat()} {seconds}{fraction}Z"
+
+
+def span(start_us: int, end_us: int) -> str:
+    """Return a window's clock times, without its date.
+
+    >>> span(1_730_722_500_000_000, 1_730_723_400_000_000)
+    '12:15-12:30'
+    """
+    return f"{clock(start_us, day(start_us))}-{clock(end_us, day(end_us))}"
+
+
+def _moment(moment_us: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=moment_us)

@@ -1,6 +1,6 @@
-"""What is shown of one merchant: its hold, its windows, its event ids, and what is due when.
+"""The state of one merchant: its hold, its windows, its event ids, and what is due when.
 
-Pure: from the state of the merchant's key group, as the step left it after one batch.
+Pure: derived from the state of the merchant's key group after one batch.
 """
 
 from dataclasses import dataclass
@@ -46,12 +46,12 @@ class Window:
     blocks: int
     releases: int
     event_ids: tuple[str, ...]
-    """As absorbed."""
+    """In the order in which they were absorbed."""
     expire_us: int
 
     @property
     def is_open(self) -> bool:
-        """Whether the window was never emitted; if it was, it can still be revised."""
+        """Whether the window was never emitted; an emitted window can still be revised."""
         return self.revision == 0
 
     @property
@@ -62,7 +62,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Merchant:
-    """What is remembered of a merchant; windows in ascending end."""
+    """The state of a merchant; windows in ascending end."""
 
     held: bool
     latest_end_us: int | None
@@ -73,7 +73,7 @@ class Merchant:
 
     @property
     def timers(self) -> tuple[Timer, ...]:
-        """All that is due, the soonest first."""
+        """Everything that is due, in ascending time."""
         timers = [Timer(w.expire_us, Due.EXPIRE, w.end_us) for w in self.windows]
         timers += [Timer(w.end_us, Due.EMIT, w.end_us) for w in self.windows if w.is_open]
         if self.next_empty_us is not None:
@@ -89,15 +89,15 @@ class Snapshot:
     judged_us: int | None
     """The watermark with which the batch ran; None when there was none yet."""
     group_timer_us: int | None
-    """When Spark calls the key group next, if no event comes before."""
+    """When Spark calls the key group next, if no event arrives before."""
     settled_until_us: int | None
-    """Windows that end here or before were settled before this checkpoint; None: no such end."""
+    """Windows that end here or before were settled before this checkpoint; None without any."""
     merchant: Merchant | None
-    """None when nothing is remembered of it."""
+    """None without state."""
 
 
 def view(state: GroupState, merchant_id: str, settings: Settings) -> Merchant | None:
-    """Pick one merchant out of the state of its key group; None when it is not in there."""
+    """Return one merchant from the state of its key group; None where it is missing."""
     known = state.merchants.filter(_of(state.merchants, merchant_id))
     if not known.num_rows:
         return None

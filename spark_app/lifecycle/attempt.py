@@ -1,4 +1,4 @@
-"""One start of the query: from the look at its checkpoint until it ends, fails or is stopped."""
+"""One run of the query: from the check of its checkpoint until it ends, fails or is stopped."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,29 +15,29 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sink.contract.exits import CommandError
 from sink.foreach_batch import OutboxSink
 from spark_app.checkpoint.journal import claim, require_ledger
-from spark_app.checkpoint.missing import require_files
+from spark_app.input.missing_files import require_files
 from spark_app.lifecycle.batches import Batches
 from spark_app.lifecycle.failure import QueryFailed, diagnose
-from spark_app.lifecycle.stream_ownership import Turn
+from spark_app.lifecycle.stream_ownership import StreamOwnership
 from spark_app.operator.job import Job, start
-from spark_app.reporting.batch_counts import Accounts
+from spark_app.reporting.batch_counts import BatchCounter
 from spark_app.reporting.metrics import Metrics, State
 from spark_app.reporting.progress import Progress
-from spark_app.reporting.reported import is_recorded
+from spark_app.reporting.query_progress import is_recorded
 
 POLL_SECONDS = 0.25
 
 COMMIT_SECONDS = 10
 """How long a stop waits for Spark to record the batch that the sink has just written. After that,
-the batch comes again at the next start and writes nothing."""
+the next start replays the batch, which writes nothing."""
 
 
 @dataclass(frozen=True)
 class Trigger:
-    """When a batch begins: at most one per interval, when there is something to do."""
+    """When a batch begins: at most one per interval, when there is data."""
 
     available_now: bool = False
-    """End when everything that is there at the start is done."""
+    """End when everything that is available at the start is processed."""
     interval_ms: int = 1000
 
 
@@ -48,22 +48,22 @@ def attempt(
     trigger: Trigger,
     stop: Event,
     *,
-    turn: Turn | None = None,
-    accounts: Accounts | None = None,
+    ownership: StreamOwnership | None = None,
+    counter: BatchCounter | None = None,
     metrics: Metrics | None = None,
     jvm_gone: Callable[[], bool] = lambda: False,
 ) -> None:
     """Run the query until it is done or `stop` is set.
 
-    When it returns or raises, no batch of it is written any more. Raises QueryFailed when it ended
-    with an error, and CommandError where a restart is out of the question.
+    After it returns or raises, it writes no batch. Raises QueryFailed when the query ended with an
+    error, and CommandError where a restart cannot succeed.
     """
-    batches = Batches(sink, (accounts or Accounts()).close)
+    batches = Batches(sink, (counter or BatchCounter()).close)
     metrics = metrics or Metrics()
-    turn = turn or Turn(job.stream)
+    ownership = ownership or StreamOwnership(job.stream)
     query: StreamingQuery | None = None
     try:
-        turn.check(sink)
+        ownership.require(sink)
         job = claim(spark, job, sink)
         require_ledger(spark, job, sink)
         query = start(
@@ -73,17 +73,17 @@ def attempt(
             available_now=trigger.available_now,
             interval_ms=trigger.interval_ms,
         )
-        # As soon as the run has its id: a run that started before is fenced by it.
+        # As early as possible: it fences a run that started before.
         run_id = UUID(query.runId)
-        turn.try_with(run_id)
+        ownership.claim_with(run_id)
         batches.begin(UUID(query.id), run_id, partial(require_files, query))
-        turn.taken()
+        ownership.confirm()
         metrics.enter(State.RUNNING)
         watch(query, batches, stop, metrics)
     except CommandError:
         raise
-    except Exception as error:  # an error of the database's own, too, may heal
-        # The sink is not for two threads at once: the next run needs it to itself.
+    except Exception as error:  # also psycopg's errors: a restart may succeed
+        # The sink is not thread-safe: the next run needs it exclusively.
         batches.close()
         failure = diagnose(batches.failure or error, jvm_gone=jvm_gone())
         raise QueryFailed(failure, wrote=batches.wrote) from error
@@ -95,7 +95,7 @@ def attempt(
 def watch(
     query: StreamingQuery, batches: Batches, stop: Event, metrics: Metrics | None = None
 ) -> None:
-    """Report each batch until the query ends; raises what ended it, unless that was `stop`."""
+    """Report each batch until the query ends; raises its error, unless `stop` ended it."""
     progress = Progress(query, batches, metrics or Metrics())
     try:
         while not _ended(query):
@@ -104,7 +104,7 @@ def watch(
                 _stop_between_batches(query, batches)
     except StreamingQueryException:
         progress.show()
-        # A batch that came to the closed gate was turned away, which Spark takes for a failure.
+        # The closed gate rejects a batch, which Spark reports as a failure.
         if not batches.closed or batches.failure is not None:
             raise
     progress.show()
@@ -121,13 +121,13 @@ def _stop_between_batches(query: StreamingQuery, batches: Batches) -> None:
 
 
 def _ended(query: StreamingQuery) -> bool:
-    """Wait a moment; whether the query has ended. Raises what it ended with."""
+    """Wait up to `POLL_SECONDS`; return whether the query has ended. Raises its error."""
     ended = query.awaitTermination(POLL_SECONDS)  # type: ignore[arg-type] # takes a float as well
     return bool(ended)
 
 
 def _end(query: StreamingQuery | None) -> None:
     if query is not None:
-        # A JVM that is gone has ended it.
+        # A JVM that has died has ended it.
         with suppress(Py4JError, OSError):
             query.stop()

@@ -1,4 +1,4 @@
-"""The gate between Spark and the sink: which batch runs, what came of it, and when to stop."""
+"""The gate between Spark and the sink: which batch runs, its outcome, and when to stop."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,12 +8,12 @@ from uuid import UUID
 
 from pyspark.sql import DataFrame
 
-from sink.transaction.writer import Replayed, Written
-from spark_app.reporting.batch_counts import Accounts, Done
+from sink.transaction.ledger import Replayed, Written
+from spark_app.reporting.batch_counts import BatchCounter, FinishedBatch
 
 
 class Sink(Protocol):
-    """What is called when the run begins, and for each batch."""
+    """The sink: called when the run begins, and for each batch."""
 
     last: Written | Replayed | None
 
@@ -27,38 +27,38 @@ class Stopped(Exception):
 
 
 class Batches:
-    """What foreachBatch calls; runs on Spark's thread, and is asked from the main one.
+    """The function for foreachBatch; runs on Spark's thread, and the main thread reads it.
 
-    Spark may be at the first batch before the main thread knows the run: it waits for `begin`.
+    Spark may reach the first batch before the main thread knows the run: it waits for `begin`.
     """
 
     def __init__(
         self,
         sink: Sink,
-        account: Callable[[Written | Replayed], Done] | None = None,
+        account: Callable[[Written | Replayed], FinishedBatch] | None = None,
     ) -> None:
-        """`account` tells what is known of the batch that the sink has just taken."""
+        """`account` returns the counts of the batch that the sink has just written."""
         self._sink = sink
-        self._account = account or Accounts().close
+        self._account = account or BatchCounter().close
         self._require: Callable[[int], None] = _nothing
         self._changed = Condition()
         self._begun = False
         self._open = True
         self._running = False
         self._finished = -1
-        self._done: dict[int, Done] = {}
+        self._done: dict[int, FinishedBatch] = {}
         self.wrote = False
         """Whether a batch was written, and not only replayed."""
         self.failure: BaseException | None = None
-        """The error that ended the query, as it was before Spark wrapped it."""
+        """The error that ended the query, before Spark wrapped it."""
 
     def begin(
         self, query_id: UUID, run_id: UUID, require: Callable[[int], None] | None = None
     ) -> None:
-        """Begin the run and let its batches in; raises what the sink raises, and lets none in.
+        """Begin the run and open the gate; an error of the sink is raised and closes it.
 
-        `require` is called with the id of each batch before the sink, and raises for one that must
-        not be written.
+        `require` is called with the id of each batch before the sink, and raises for a batch that
+        must not be written.
         """
         self._require = require or _nothing
         try:
@@ -100,7 +100,7 @@ class Batches:
                 self._changed.notify_all()
 
     def close(self) -> int:
-        """Let no batch in any more and wait for the running one; the id of the last one, or -1."""
+        """Close the gate and wait for the running batch; return the id of the last batch, or -1."""
         with self._changed:
             self._open = False
             self._changed.notify_all()
@@ -111,10 +111,10 @@ class Batches:
     def closed(self) -> bool:
         return not self._open
 
-    def take(self, batch_id: int) -> Done | None:
-        """Return what came of a batch, once."""
+    def take(self, batch_id: int) -> FinishedBatch | None:
+        """Return and remove the outcome of a batch."""
         return self._done.pop(batch_id, None)
 
 
 def _nothing(batch_id: int) -> None:
-    """Let every batch pass."""
+    """Accept every batch."""

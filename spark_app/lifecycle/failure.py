@@ -1,8 +1,8 @@
-"""Why the query ended, in one line for a person, and whether a restart may heal it.
+"""Why the query ended, in one line for a person, and whether a restart may succeed.
 
-Spark wraps what happened in the error of a stage, that in the error of foreachBatch, and that in
-the error of the query. What is worth reading is at the bottom: an error of the sink, the sentence
-with which Spark names a broken file, the last line of a Python worker's traceback.
+Spark wraps the cause in the error of a stage, that in the error of foreachBatch, and that in the
+error of the query. The useful text is at the bottom: an error of the sink, the message in which
+Spark names a corrupt file, the last line of a Python worker's traceback.
 """
 
 import re
@@ -21,11 +21,11 @@ from pyspark.errors import (
 
 from sink.contract.dsn import redact
 from sink.errors import Permanent, SinkError
-from spark_app.checkpoint.missing import FileGone
 from spark_app.exposure.errors import ExposureError
+from spark_app.input.missing_files import FileGone
 from spark_app.runtime.session import launched_by_spark_submit
 
-DETAILS = "HOLDFAST_SPARK_LOG=info shows all that Spark has to say"
+DETAILS = "HOLDFAST_SPARK_LOG=info shows Spark's own log"
 
 _CAUSES_MAX = 20
 _NAMED = re.compile(r"^\[([A-Z0-9_.]+)\] ")
@@ -33,24 +33,24 @@ _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+\s*$")
 _PYTHON_ERROR = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.*))?$")
 
 _PLANNING = (AnalysisException, IllegalArgumentException, ParseException)
-"""Raised before a query runs: the next start plans the same."""
+"""Raised before a query runs: the next start fails in the same way."""
 
 _PLANNING_CLASSES = ("AnalysisException", "ParseException", "UnsupportedOperationException")
 _HOPELESS = re.compile(r"^(STATE_STORE_\w*SCHEMA|STATE_STORE_UNSUPPORTED|STREAMING_STATEFUL)")
-"""Error conditions of Spark: state of another layout. Not that somebody else recorded a batch: the
-JVM of a killed driver may do so once more, and whoever was replaced is fenced at its restart."""
+"""Error conditions of Spark: state of another layout. Not a batch that another driver recorded: the
+JVM of a killed driver may do so once more, and a replaced driver is fenced at its restart."""
 
 _FILES = re.compile(r"^(FAILED_READ_FILE|CANNOT_READ_FILE|PATH_NOT_FOUND)")
 _PLAN = "=== Streaming Query ==="
-"""What follows it in a message is the whole query, for the eyes of Spark's own developers."""
+"""The rest of a message after it is the whole query, for Spark's own developers."""
 
 _WORKER_DIED = re.compile(r"Python worker (exited unexpectedly|process terminated)")
 _WORKER_LATE = re.compile(r"Python worker to connect back|Python worker failed to connect back")
 _CUT_OFF = ("EOFException", "SocketException")
 _PYTHON_SIDE = re.compile(r"^org\.apache\.spark\.(\w+\.)*python\.")
 
-_JAVA_GONE = "Spark's Java process is gone, killed or out of memory"
-_WORKER_GONE = "a Python process of Spark is gone, killed or out of memory"
+_JAVA_GONE = "Spark's Java process has died: killed, or out of memory"
+_WORKER_GONE = "a Python process of Spark has died: killed, or out of memory"
 _WORKER_SLOW = (
     "a Python process of Spark did not start within 10 s: it failed, or the machine is too busy"
 )
@@ -58,18 +58,18 @@ _WORKER_SLOW = (
 
 
 class Cause(StrEnum):
-    """What kind of thing ended a query."""
+    """The kind of failure that ended a query."""
 
     DATABASE = "database"
-    """The sink gave up waiting for it."""
+    """The sink's deadline passed."""
     JAVA = "java"
-    """The JVM is gone."""
+    """The JVM died."""
     WORKER = "python_worker"
     """A Python process of Spark died."""
     FILE = "file"
-    """A file could not be read: broken, gone, or the file system was away."""
+    """A file could not be read: corrupt, missing, or the file system was not available."""
     QUERY = "query"
-    """Anything else that Spark, or the code in it, complained of."""
+    """Any other error of Spark or of code that it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,25 +78,25 @@ class Failure:
 
     cause: Cause
     said: str
-    """What happened, in one line without a full stop."""
+    """The cause, in one line without a full stop."""
     permanent: bool = False
-    """Whether a restart would meet it again for certain."""
+    """Whether a restart certainly fails in the same way."""
     guided: bool = False
-    """Whether `said` has its own word on what was not lost and what to do."""
+    """Whether `said` already states what was not lost and what to do."""
 
     @property
     def message(self) -> str:
-        """Say what happened, what was not lost, and what to do."""
+        """What happened, what was not lost, and what to do."""
         if self.guided:
             return self.said
         return (
-            f"{self.said}. Nothing is lost: the batch is in the checkpoint and comes again. Mend"
+            f"{self.said}. Nothing is lost: the batch is in the checkpoint and is replayed. Correct"
             f" the cause and start again; {DETAILS}."
         )
 
 
 class QueryFailed(Exception):
-    """A query that was started has ended with an error."""
+    """A started query has ended with an error."""
 
     def __init__(self, failure: Failure, *, wrote: bool) -> None:
         """`wrote`: whether a batch was written between its start and its end."""
@@ -106,12 +106,12 @@ class QueryFailed(Exception):
 
 
 def explain(error: BaseException) -> str:
-    """Say what happened, what was not lost, and what to do."""
+    """Return what happened, what was not lost, and what to do."""
     return diagnose(error).message
 
 
 def diagnose(error: BaseException, *, jvm_gone: bool = False) -> Failure:
-    """Tell what ended a query. When the JVM is gone, all else that was said follows from it."""
+    """Return why a query ended. When the JVM has died, every other error follows from that."""
     match error:
         case SinkError():
             said = f"{type(error).__name__}: {error}"
@@ -146,7 +146,7 @@ class _Thrown:
     kind: str
     message: str
     cut_off: bool
-    """Whether the line to a Python process broke in it."""
+    """Whether the connection to a Python process broke in it."""
 
     @property
     def condition(self) -> str:
@@ -197,10 +197,10 @@ def _is_hopeless(error: BaseException, chain: list[_Thrown]) -> bool:
 
 
 def _python(traceback: str) -> tuple[str, str]:
-    """Return the name of a traceback's last error, and what it says after that name, if anything.
+    """Return the name of a traceback's last error, and its text: the name with the message, if any.
 
-    The last error stands where the text is no longer indented, behind the last frame. Its message
-    may have more lines; the errors before it in a chain have frames behind them.
+    The last error is the first line after the last frame that is not indented. Its message may have
+    more lines; earlier errors of a chain have frames after them.
     """
     lines = traceback.splitlines()
     frames = [number for number, line in enumerate(lines) if line.startswith("  File ")]
@@ -219,4 +219,4 @@ def _names(base: type[Exception]) -> Iterator[str]:
 
 
 _PERMANENT_NAMES = frozenset([*_names(Permanent), *_names(ExposureError)])
-"""Out of a worker an error comes as text: its name is what is left of its class."""
+"""An error of a worker arrives as text: only the name of its class is left."""

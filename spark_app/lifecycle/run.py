@@ -1,4 +1,4 @@
-"""A job from start to end: check everything, start Spark, restart what fails, stop when asked."""
+"""A job from start to end: check everything, start Spark, restart on failure, stop on request."""
 
 import sys
 from collections.abc import Iterator
@@ -12,21 +12,21 @@ from typing import Any
 from sink.contract.exits import CommandError, ExitCode
 from sink.errors import SinkError
 from sink.foreach_batch import OutboxSink
-from sink.limits import REFUSED_ROWS, QuarantineLimit
-from sink.transaction.future import TOLERANCE, TOLERANCE_MAX
+from sink.rows.quarantine_limit import REFUSED_ROWS, QuarantineLimit
+from sink.transaction.future_dated import TOLERANCE, TOLERANCE_MAX
 from spark_app.exposure.errors import PolicyError
 from spark_app.exposure.policy import Policy
 from spark_app.input.source import absolute, require_directory
 from spark_app.lifecycle.attempt import Trigger, attempt
 from spark_app.lifecycle.failure import Failure, QueryFailed, explain
 from spark_app.lifecycle.stopping import StopSignals
-from spark_app.lifecycle.stream_ownership import Turn
+from spark_app.lifecycle.stream_ownership import StreamOwnership
 from spark_app.lifecycle.supervisor import MAX_RESTARTS, supervise
 from spark_app.operator import companions
 from spark_app.operator.job import Job
-from spark_app.reporting.batch_counts import Accounts
+from spark_app.reporting.batch_counts import BatchCounter
 from spark_app.reporting.metrics import Metrics, State, served
-from spark_app.runtime import logs, session
+from spark_app.runtime import session
 from spark_app.runtime.engine import Engine
 from spark_app.runtime.java import require_java
 
@@ -38,15 +38,15 @@ class Running:
     """How the process runs the job; none of it changes what the job decides."""
 
     max_restarts: int = MAX_RESTARTS
-    """In a row, without a batch written in between; 0 never restarts."""
+    """Consecutive restarts without a written batch in between; 0 disables restarts."""
     state_memory_mb: int = session.STATE_MEMORY_MB
     metrics_host: str = "127.0.0.1"
     metrics_port: int = 0
-    """0 serves no metrics."""
+    """0 disables metrics."""
     refused_rows: int = REFUSED_ROWS
-    """Of one batch, above which it is refused whole."""
+    """Maximum of one batch; above it the whole batch is refused."""
     doorbell: bool = False
-    """Tell dispatchers that listen of each batch."""
+    """Notify listening dispatchers of each batch."""
 
 
 def run_files(
@@ -59,28 +59,28 @@ def run_files(
     running: Running | None = None,
     **described: Any,
 ) -> None:
-    """Run the job that reads files, as the command line describes it; the rest as in `Job`."""
+    """Run the job that reads files, as the command line describes it; `described` is for `Job`."""
     try:
         rules = Policy.load(policy)
     except PolicyError as error:
         raise CommandError(f"{error} Nothing was started.", ExitCode.USAGE) from error
-    # It is kept with the stream in the database, where nobody knows our working directory.
+    # The database stores it with the stream, and does not know our working directory.
     checkpoint = absolute(checkpoint)
     job = Job(policy=rules, path=absolute(path), checkpoint=checkpoint, **described)
     run(job, dsn, trigger, running or Running())
 
 
 def run(job: Job, dsn: str, trigger: Trigger, running: Running) -> None:
-    """Run a job until it is done, cannot go on, or is asked to stop by SIGTERM or SIGINT.
+    """Run a job until it is done, cannot continue, or gets SIGTERM or SIGINT.
 
-    Raises CommandError in one line. What can be known without Spark is checked before it starts.
+    Raises CommandError in one line. Whatever needs no Spark is checked before it starts.
     """
-    logs.quiet()
+    session.quiet_logs()
     require_directory(job.path, job.checkpoint)
     metrics = Metrics(job.stream)
-    accounts = Accounts(metrics.done)
+    counter = BatchCounter(metrics.done)
     with (
-        closing(_sink(job, dsn, accounts, running)) as sink,
+        closing(_sink(job, dsn, counter, running)) as sink,
         served(metrics, running.metrics_host, running.metrics_port),
         StopSignals() as signals,
     ):
@@ -88,7 +88,7 @@ def run(job: Job, dsn: str, trigger: Trigger, running: Running) -> None:
             with _starting(signals.requested):
                 require_java()
         engine = Engine(f"holdfast {job.stream}", running.state_memory_mb, signals.install)
-        turn = Turn(job.stream)
+        ownership = StreamOwnership(job.stream)
 
         def once() -> None:
             metrics.enter(State.STARTING)
@@ -101,8 +101,8 @@ def run(job: Job, dsn: str, trigger: Trigger, running: Running) -> None:
                     sink,
                     trigger,
                     signals.requested,
-                    turn=turn,
-                    accounts=accounts,
+                    ownership=ownership,
+                    counter=counter,
                     metrics=metrics,
                     jvm_gone=engine.jvm_gone,
                 )
@@ -123,7 +123,7 @@ def run(job: Job, dsn: str, trigger: Trigger, running: Running) -> None:
 
 @contextmanager
 def _starting(stop: Event) -> Iterator[None]:
-    """While Spark starts. A stop that reaches what it starts as well ends that: no failure."""
+    """While Spark starts: a stop signal that also ends the starting process is not a failure."""
     try:
         yield
     except (CommandError, QueryFailed):
@@ -134,13 +134,13 @@ def _starting(stop: Event) -> Iterator[None]:
         )
 
 
-def _sink(job: Job, dsn: str, accounts: Accounts, running: Running) -> OutboxSink:
+def _sink(job: Job, dsn: str, counter: BatchCounter, running: Running) -> OutboxSink:
     try:
         sink = OutboxSink(
             dsn,
             stream=job.stream,
             checkpoint=job.checkpoint,
-            select=accounts.select,
+            select=counter.select,
             also=companions.writer(job.stream),
             suppress_repeats=True,
             # No share: what the sink counts are decisions and refused lines, not all lines.

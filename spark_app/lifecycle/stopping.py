@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as a wish: the running batch is finished, then the query stops."""
+"""SIGTERM and SIGINT: the running batch is finished, then the query stops."""
 
 import signal
 import sys
@@ -12,7 +12,7 @@ _NUMBERS = (signal.SIGTERM, signal.SIGINT)
 class StopSignals:
     """While entered, the first signal sets `requested`; a second one ends the process at once.
 
-    `install` takes the signals, again where somebody else has put a handler of their own in place.
+    `install` sets the handlers, and again after other code has replaced them.
     """
 
     def __init__(self) -> None:

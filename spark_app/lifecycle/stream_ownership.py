@@ -1,8 +1,8 @@
-"""A restart goes on where this process was, and never takes the stream back from a newer driver.
+"""A restart continues this process's run, and never takes the stream back from a newer driver.
 
-A run that starts fences the one before, whichever of the two is right. A person starts a driver in
-the place of another on purpose; a restart happens by itself. So it looks first whether the stream
-still has the run that failed.
+A run that starts fences the one before, whichever of the two is right. A person replaces a driver
+on purpose; a restart is automatic. So a restart first checks whether the stream still has the run
+that failed.
 """
 
 from functools import cache
@@ -17,38 +17,39 @@ if TYPE_CHECKING:
     import psycopg
 
 
-class Turn:
-    """The run with which this process has taken its stream."""
+class StreamOwnership:
+    """The runs with which this process has taken its stream."""
 
     def __init__(self, stream: str) -> None:
         self._stream = stream
-        self._mine: list[UUID] = []
-        self._taken = False
+        self._own_runs: list[UUID] = []
+        self._confirmed = False
 
-    def try_with(self, run_id: UUID) -> None:
-        """Remember a run that is about to take the stream: it may have, though no answer came."""
-        self._mine.append(run_id)
+    def claim_with(self, run_id: UUID) -> None:
+        """Record a run that is about to take the stream: it may succeed without an answer."""
+        self._own_runs.append(run_id)
 
-    def taken(self) -> None:
-        """Remember that the latest run has taken the stream."""
-        self._taken = True
+    def confirm(self) -> None:
+        """Record that the latest run has taken the stream."""
+        self._confirmed = True
 
-    def check(self, sink: OutboxSink) -> None:
-        """Return when nobody else took the stream since; always until a run has taken it.
+    def require(self, sink: OutboxSink) -> None:
+        """Raise `Fenced` when another driver has taken the stream since.
 
-        Raises `Fenced` when somebody did, and what `OutboxSink.read` raises.
+        Until a run of this process has taken it, this never raises `Fenced`. Also raises what
+        `OutboxSink.read` raises.
         """
-        if not self._mine:
+        if not self._own_runs:
             return
         current = sink.read(self._current)
-        if current in self._mine:
-            self._taken = True
-        elif self._taken:
+        if current in self._own_runs:
+            self._confirmed = True
+        elif self._confirmed:
             raise Fenced(
-                f"stream {self._stream!r}: run {current} took the stream while run {self._mine[-1]}"
-                " of this driver was down. Nothing is lost: the newer run replays what is left from"
-                " the checkpoint. This driver stops; if it is the right one, stop the other and"
-                " start this one again."
+                f"stream {self._stream!r}: run {current} took the stream while run"
+                f" {self._own_runs[-1]} of this driver was down. Nothing is lost: the newer run"
+                " replays the rest from the checkpoint. This driver stops; if it is the right one,"
+                " stop the other and start this one again."
             )
 
     def _current(self, connection: "psycopg.Connection") -> UUID | None:

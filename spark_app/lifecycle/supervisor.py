@@ -1,7 +1,7 @@
-"""Starts a query again after a failure that may heal by itself, ever later, but not for ever.
+"""Restarts a query after a failure that is not permanent, with growing pauses and a limit.
 
-Each restart is a run of its own: it takes a new epoch and replays from the checkpoint,
-and the ledger tells what was written. Nothing that a replay recomputes depends on these pauses.
+Each restart is a run of its own: it takes a new epoch and replays from the checkpoint, and the
+ledger knows what was written. Nothing that a replay recomputes depends on these pauses.
 """
 
 import sys
@@ -15,14 +15,14 @@ from sink.contract.exits import CommandError
 from spark_app.lifecycle.failure import Cause, Failure, QueryFailed
 
 MAX_RESTARTS = 8
-"""Unless the job says otherwise; with the pauses, an outage of about three minutes."""
+"""Default; with the pauses, it covers an outage of about three minutes."""
 
 FILE_RESTARTS = 3
-"""For a file that cannot be read: enough for a file system that was away for a moment, and a broken
-file is soon reported."""
+"""For a file that cannot be read: enough for a short outage of the file system, and a corrupt file
+is reported soon."""
 
 PAUSES = wait_exponential_jitter(initial=1, max=60, jitter=1)
-"""About 1, 2, 4 ... 60 s; the jitter keeps jobs that fell together from coming back together."""
+"""About 1, 2, 4 ... 60 s; the jitter keeps jobs that failed together from restarting together."""
 
 
 def supervise(
@@ -36,8 +36,8 @@ def supervise(
     """Call `attempt` until it returns, or `stop` is set during a pause.
 
     It is called again where it raises a `QueryFailed` that is not permanent. Raises CommandError
-    for one that is, and after `max_restarts` restarts in a row of which none wrote a batch. Any
-    other error of `attempt` is raised as it is.
+    for one that is, and after `max_restarts` consecutive restarts without a written batch. Any
+    other error of `attempt` is raised unchanged.
     """
 
     def unless_stopped() -> None:
@@ -49,7 +49,7 @@ def supervise(
     def give_up(state: RetryCallState) -> bool:
         nonlocal of_files
         failed = _failed(state)
-        # Of files only those in a row count against their own, lower number.
+        # Consecutive failures of files count against their own, lower limit.
         if failed.failure.cause is not Cause.FILE:
             of_files = 0
         else:
@@ -62,12 +62,12 @@ def supervise(
 
     def announce(state: RetryCallState) -> None:
         failure = _failed(state).failure
-        _say(state.attempt_number, state.upcoming_sleep, failure)
+        _report_restart(state.attempt_number, state.upcoming_sleep, failure)
         on_restart(failure)
 
     try:
         Retrying(
-            retry=_may_heal,
+            retry=_may_succeed,
             wait=pause,
             stop=give_up,
             sleep=sleep_using_event(stop),
@@ -81,12 +81,12 @@ def supervise(
         raise CommandError(f"{failed}{tried}") from failed
 
 
-def _may_heal(state: RetryCallState) -> bool:
+def _may_succeed(state: RetryCallState) -> bool:
     error = state.outcome.exception() if state.outcome else None
     if not isinstance(error, QueryFailed):
         return False
     if error.wrote:
-        # It got on: the count of failures in a row begins anew.
+        # It made progress: the count of consecutive failures restarts.
         state.attempt_number = 1
     return not error.failure.permanent
 
@@ -94,7 +94,7 @@ def _may_heal(state: RetryCallState) -> bool:
 def _failed(state: RetryCallState) -> QueryFailed:
     error = state.outcome.exception() if state.outcome else None
     if not isinstance(error, QueryFailed):
-        raise TypeError("asked about an attempt that did not fail")
+        raise TypeError("the attempt did not fail")
     return error
 
 
@@ -102,7 +102,7 @@ def _restarts(failed: QueryFailed, most: int) -> int:
     return min(most, FILE_RESTARTS) if failed.failure.cause is Cause.FILE else most
 
 
-def _say(number: int, seconds: float, failure: Failure) -> None:
+def _report_restart(number: int, seconds: float, failure: Failure) -> None:
     print(  # noqa: T201 - the command's own report
         f"restart={number} in={seconds:.1f}s reason={failure.said}", file=sys.stderr, flush=True
     )

@@ -1,4 +1,4 @@
-"""Rows as one binary value: how they cross Spark from the map side to the sink."""
+"""Rows as one binary value, in which they pass through Spark from the map side to the sink."""
 
 from enum import StrEnum
 
@@ -9,7 +9,7 @@ from spark_app.input.events import REFUSED
 
 
 class Kind(StrEnum):
-    """What a blob that leaves the operator holds."""
+    """The kind of rows in a blob of the operator's output."""
 
     WINDOWS = "windows"
     DECISIONS = "decisions"
@@ -25,16 +25,16 @@ SCHEMAS = {
 }
 
 OUTPUT_DDL = "kind string, blob binary"
-"""The columns of the DataFrame that reaches the sink: any number of blobs of each kind."""
+"""The columns of the DataFrame for the sink: any number of blobs of each kind."""
 
 
 def to_blob(rows: pa.Table) -> bytes:
-    """Return the rows (at least one) of a table whose schema both ends know."""
+    """Return the rows (at least one) of a table as bytes, without its schema."""
     batches = rows.combine_chunks().to_batches()
     blob: bytes = batches[0].serialize().to_pybytes()
     return blob
 
 
 def from_blob(blob: bytes, schema: pa.Schema) -> pa.RecordBatch:
-    """Return what `to_blob` packed."""
+    """Return the rows of `to_blob`."""
     return pa.ipc.read_record_batch(pa.py_buffer(blob), schema)

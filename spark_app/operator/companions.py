@@ -1,4 +1,4 @@
-"""What else commits with a batch: the emitted windows, and the events that were not applied."""
+"""Companion tables of a batch: emitted windows, and events that were not applied."""
 
 from collections.abc import Callable
 from functools import cache
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def writer(stream: str) -> Callable[["psycopg.Connection", pa.Table], None]:
-    """Return what the sink's `also` is for this job, writing for `stream`.
+    """Return the sink's `also` for this job, which writes the companion tables of `stream`.
 
-    It runs inside the sink's transaction, as the sink's role, and not on a replay.
+    It runs inside the sink's transaction, as the sink's role, and not for a replay.
     """
 
     def write(connection: "psycopg.Connection", blobs: pa.Table) -> None:
@@ -36,7 +36,7 @@ def writer(stream: str) -> Callable[["psycopg.Connection", pa.Table], None]:
 
 def _copy(connection: "psycopg.Connection", name: str, table: pa.Table) -> None:
     csv = pa.BufferOutputStream()
-    # Arrow quotes every text and leaves null empty, which is how Postgres tells "" from null.
+    # Arrow quotes every text and leaves null empty, so Postgres distinguishes "" from null.
     pyarrow.csv.write_csv(table, csv, pyarrow.csv.WriteOptions(include_header=False))
     with connection.cursor().copy(_statement(name)) as copy:
         copy.write(csv.getvalue())

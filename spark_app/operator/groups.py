@@ -1,4 +1,4 @@
-"""Key groups: merchants spread over a fixed number of parts of the state."""
+"""Key groups: merchants are hashed into a fixed number of groups."""
 
 import zlib
 from collections.abc import Sequence
@@ -6,11 +6,11 @@ from functools import cache
 from itertools import count
 
 KEY_GROUPS = 32
-"""Unless the job says otherwise. Each group with rows costs a batch one step and a few calls into
-the JVM; more groups make each of them smaller, and let more tasks share them."""
+"""Default. Each group with rows costs a batch one step and a few calls into the JVM; with more
+groups each is smaller, and more tasks can share them."""
 
 STATE_PARTITIONS = 2
-"""Unless the job says otherwise: tasks among which the groups are shared, one per core is best."""
+"""Default number of tasks that share the groups; one per core is best."""
 
 _SPARK_SEED = 42
 _WORD = 0xFFFF_FFFF
@@ -18,10 +18,10 @@ _WORD = 0xFFFF_FFFF
 
 @cache
 def group_numbers(groups: int, partitions: int) -> tuple[int, ...]:
-    """Return the numbers by which Spark knows the groups: the same for ever for equal arguments.
+    """Return the grouping keys of the groups in Spark: always the same for equal arguments.
 
-    Spark assigns a number to a partition by its hash. Of the numbers 0 to 31, two partitions would
-    get 12 and 20, and every batch would wait for the larger; these are spread evenly.
+    Spark assigns a key to a partition by its hash. Of the numbers 0 to 31, two partitions would get
+    12 and 20, and every batch would wait for the larger one; these are distributed evenly.
     """
     numbers: list[int] = []
     free: dict[int, list[int]] = {partition: [] for partition in range(partitions)}

@@ -1,8 +1,8 @@
-"""Which stored pieces of a window's ids become one when another piece is added.
+"""Which stored segments of a window's event ids are merged when another segment is added.
 
-Every batch that absorbs something into a window adds one piece. Pieces are merged like the digits
-of a counter: when eight of one level are there, they become one of the next level. So a window of a
-thousand batches is read in at most 28 pieces, and an id is rewritten three times.
+Every batch that absorbs ids into a window adds one segment. Segments are merged like the digits of
+a counter: eight of one level become one of the next level. So a window of a thousand batches is
+read in at most 28 segments, and an id is rewritten three times.
 """
 
 from collections.abc import Mapping
@@ -11,21 +11,21 @@ from typing import Final, NamedTuple
 BASE: Final = 8
 
 
-class Plan(NamedTuple):
-    """Where the new ids go."""
+class SegmentPlan(NamedTuple):
+    """The segment for the new ids."""
 
-    piece: int
-    """The number under which they are stored."""
+    segment: int
+    """Its number."""
     level: int
     merged: tuple[int, ...]
-    """Pieces whose ids go before them into the same piece, oldest first; then they are gone,
-    apart from the one whose number is taken over."""
+    """Segments, oldest first, whose ids precede the new ones in it. They are removed, except the
+    one whose number it takes."""
 
 
-def plan(levels: Mapping[int, int]) -> Plan:
-    """Plan one more piece beside those of a window, which are given as number and level.
+def plan_segment(levels: Mapping[int, int]) -> SegmentPlan:
+    """Plan one more segment of a window; `levels` has the level of each segment by its number.
 
-    Numbers ascend with age, the oldest first, and levels descend.
+    Numbers ascend from the oldest segment on, and levels descend.
     """
     numbers = sorted(levels)
     level, kept = 0, len(numbers)
@@ -33,5 +33,5 @@ def plan(levels: Mapping[int, int]) -> Plan:
         kept -= BASE - 1
         level += 1
     merged = tuple(numbers[kept:])
-    piece = merged[0] if merged else (numbers[-1] + 1 if numbers else 0)
-    return Plan(piece, level, merged)
+    segment = merged[0] if merged else (numbers[-1] + 1 if numbers else 0)
+    return SegmentPlan(segment, level, merged)

@@ -2,10 +2,9 @@
 
     files -> rows -> validate and pack by key group -> watermark -> exposure step per group -> sink
 
-The watermark column is made on the map side, after validation: a row that is refused, and an event
-that is dated ahead, can never move it. It is gone before the stateful operator, because Spark drops
-rows behind the watermark in front of an operator that can see it; here the step decides what is
-late, and records it.
+The watermark column is computed on the map side, after validation: a refused row or a future-dated
+event never advances it. It is dropped before the stateful operator, because Spark drops late rows
+before an operator whose input has it; here the step decides what is late, and records it.
 """
 
 from collections.abc import Callable
@@ -29,7 +28,7 @@ _MODE = "Update"
 
 @dataclass(frozen=True)
 class Job:
-    """What the query reads, and by which rules."""
+    """What the query reads, and its settings."""
 
     path: str
     format: Format
@@ -41,7 +40,7 @@ class Job:
     partitions: int = STATE_PARTITIONS
     max_files_per_trigger: int | None = None
     initial: Initial | None = None
-    """What a new checkpoint begins from; Spark takes it in the first batch alone."""
+    """The initial state of a new checkpoint; Spark reads it in the first batch only."""
 
     @property
     def groups(self) -> tuple[int, ...]:
@@ -50,7 +49,7 @@ class Job:
 
 
 def exposure(spark: SparkSession, job: Job) -> DataFrame:
-    """Return the streaming DataFrame whose rows `output` and `companions` read."""
+    """Return the streaming DataFrame that `output` and `companions` read."""
     packer = Packer(
         parse=parser(job.format),
         policy=job.policy,
@@ -82,8 +81,8 @@ def start(
     available_now: bool = False,
     interval_ms: int = 1000,
 ) -> StreamingQuery:
-    """Start the query: until what is there now is done, or for ever, a batch per interval."""
-    # Spark keeps the number with which a checkpoint begins, and ignores another one.
+    """Start the query: for what is available now, or endlessly, at most one batch per interval."""
+    # Spark keeps the number with which a checkpoint began, and ignores another one.
     spark.conf.set("spark.sql.shuffle.partitions", str(job.partitions))
     writer = (
         exposure(spark, job)

@@ -52,9 +52,9 @@ def unpack(blobs: pa.Table) -> Output:
 
 
 def select(blobs: pa.Table) -> BatchInput:
-    """What the sink's `select` is for this job.
+    """Return the sink's tables for a batch: the sink's `select` for this job.
 
-    Emitted windows and late events are companions: a replay has to bring them again, unchanged.
+    Emitted windows and late events are companion tables: a replay must hold them unchanged.
     """
     output = unpack(blobs)
     return BatchInput(
@@ -65,11 +65,11 @@ def select(blobs: pa.Table) -> BatchInput:
 
 
 def entries(decisions: pa.Table) -> pa.Table:
-    """Make one entry of each decision (the columns of `schema.DECISIONS`).
+    """Return one entry for each decision (the columns of `schema.DECISIONS`).
 
-    The wire carries an `exposure_minor` of at most 2^53-1 either way, because JSON readers round
-    beyond: there it means "at least this much", and the decision goes out all the same. The exact
-    figure is in `exposure_window`.
+    The body has an `exposure_minor` of at most 2^53-1, positive or negative, because JSON readers
+    round beyond. At that limit it means "at least this much", and the decision is still sent. The
+    exact amount is in `exposure_window`.
     """
     action = decisions["action"]
     return pa.table(
@@ -78,7 +78,7 @@ def entries(decisions: pa.Table) -> pa.Table:
             "type": pc.binary_join_element_wise(TYPE_PREFIX, action, ""),
             "key": _keys(decisions),
             "occurred_at": decisions["window_end"],
-            # A block stops money on its way out: it goes before the releases that are due.
+            # A block stops outgoing money: it is sent before releases that are due.
             "priority": pc.if_else(pc.equal(action, BLOCK), 0, 1).cast(pa.int16()),
             "data": _data(decisions).to_struct_array(),
         }
@@ -95,7 +95,7 @@ def _data(decisions: pa.Table) -> pa.Table:
 def _keys(decisions: pa.Table) -> pa.Array:
     """Return the business keys: merchant, window end, action and ordinal, nothing of the batch."""
     count = decisions.num_rows
-    # A window ends at a whole second, so that this is RFC 3339 without a fraction.
+    # A window ends at a whole second: this is RFC 3339 without a fraction.
     ends = decisions["window_end"].cast(pa.timestamp("s", tz="UTC"))
     parts = [
         pa.repeat(KEY_SCHEME, count),

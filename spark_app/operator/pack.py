@@ -1,8 +1,8 @@
 """The map side: parse and validate rows, and pack them by key group for the one shuffle.
 
 Merchants are spread over a fixed number of key groups. Each task sends one row per group instead of
-one per event: the group's events as an Arrow blob, so that no text becomes an object on its way.
-Refused rows travel to group 0, so that everything a batch holds reaches the sink on one path.
+one per event: the group's events as an Arrow blob, so that no text becomes an object on the way.
+Refused rows go to the first group, so that all rows of a batch reach the sink on one path.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from spark_app.exposure.policy import Policy
 from spark_app.exposure.schema import ROWS, TIMESTAMP
 from spark_app.input.events import Parsed
-from spark_app.input.texts import crc32
+from spark_app.input.text_bytes import crc32
 from spark_app.input.validate import validate
 from spark_app.operator.blobs import to_blob
 
@@ -28,7 +28,7 @@ PACKED = pa.schema(
         "refused": pa.binary(),
     }
 )
-"""`plausible_at`: the newest time in these rows that may move the watermark; null when none may."""
+"""`plausible_at`: the newest time in these rows that may advance the watermark; null for none."""
 
 PACKED_DDL = "key_group int, plausible_at timestamp, events binary, refused binary"
 
@@ -38,10 +38,10 @@ BYTES_PER_PACK = 64 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Packer:
-    """What `mapInArrow` runs: batches of source rows in, batches of PACKED out.
+    """The function for `mapInArrow`: batches of source rows in, batches of PACKED out.
 
-    Every input batch holds the columns that `parse` reads, and `batch_time`, the batch's own
-    timestamp, which a replay meets again.
+    Every input batch has the columns that `parse` reads, and `batch_time`, the batch's own
+    timestamp, which is the same in a replay.
     """
 
     parse: Callable[[pa.RecordBatch], Parsed]
@@ -66,7 +66,7 @@ class Packer:
 
 
 def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join small batches, so that each kernel runs over many rows and few blobs are made."""
+    """Join small batches, for fewer kernel calls and fewer blobs."""
     held: list[pa.RecordBatch] = []
     for batch in batches:
         held += [batch] if batch.num_rows else []
@@ -83,7 +83,7 @@ def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def pack(
     events: pa.RecordBatch, refused: pa.RecordBatch, groups: tuple[int, ...]
 ) -> pa.RecordBatch:
-    """One row of PACKED per key group that has events, and one for all refused rows."""
+    """Return one row of PACKED per key group with events, and one for all refused rows."""
     packed: list[tuple[int, bytes | None, bytes | None]] = []
     if events.num_rows:
         packed += [(group, to_blob(part), None) for group, part in _by_group(events, groups)]

@@ -1,9 +1,8 @@
 """The stateful operator: the exposure step, one key group at a time.
 
-What a group remembers is laid out in `stored`. A group with rows costs three reads, and a write for
-each frame that changed; one that is called by its timer two reads, because without rows no id can
-repeat. What is due is decided by the step alone; a timer only makes Spark call a group that has no
-rows.
+`stored` defines the layout of a group's state. A group with rows costs three reads, and a write for
+each changed frame; a group called by its timer two reads, because without rows no id can repeat.
+Only the step decides what is due; a timer only makes Spark call a group without rows.
 """
 
 import os
@@ -25,20 +24,19 @@ from pyspark.sql.streaming.stateful_processor import (
 
 from spark_app.exposure.codec import decode_part
 from spark_app.exposure.policy import Policy
-from spark_app.exposure.resume import resumed
 from spark_app.exposure.schema import ROWS, STATE_MERCHANTS
 from spark_app.exposure.settings import MILLISECOND_US, Settings
-from spark_app.exposure.state import GroupState
+from spark_app.exposure.state import GroupState, resumed
 from spark_app.exposure.step import StepOutput, next_timer_us, step
 from spark_app.operator import stored
 from spark_app.operator.blobs import Kind, from_blob, to_blob
-from spark_app.operator.stored import GroupValue, Piece, PieceKey
+from spark_app.operator.stored import GroupValue, Segment, SegmentKey
 
 _DRIVER_WORKER = "pyspark.sql.streaming.transform_with_state_driver_worker"
 
 
 class KeyGroupProcessor(StatefulProcessor):
-    """The step as Spark calls it."""
+    """The step as a processor of Spark."""
 
     def __init__(self, policy: Policy, settings: Settings) -> None:
         self._policy = policy
@@ -62,7 +60,7 @@ class KeyGroupProcessor(StatefulProcessor):
         initialState: Row,  # noqa: N803 - Spark's name
         timerValues: TimerValues,  # noqa: N803 - Spark's name
     ) -> None:
-        """Begin with what the stream published before: one row, `settled_until` and `merchants`."""
+        """Begin with the stream's published state: one row, `settled_until` and `merchants`."""
         content = initialState.merchants
         merchants = (
             STATE_MERCHANTS.empty_table()
@@ -100,7 +98,7 @@ class KeyGroupProcessor(StatefulProcessor):
         yield from self._advance(ROWS.empty_table(), _watermark_us(timerValues), fired_ms)
 
     def close(self) -> None:
-        """Nothing to give back: the state belongs to Spark."""
+        """Nothing to release: the state belongs to Spark."""
 
     def _advance(
         self, rows: pa.Table, watermark_us: int | None, fired_ms: int | None
@@ -112,7 +110,7 @@ class KeyGroupProcessor(StatefulProcessor):
             group.settled_until,
             group.merchants,
             windows,
-            {key: piece.content for key, piece in (ids or {}).items()},
+            {key: segment.content for key, segment in (ids or {}).items()},
         )
 
         state, output = step(before, rows, watermark_us, self._policy, self._settings)
@@ -124,8 +122,8 @@ class KeyGroupProcessor(StatefulProcessor):
         self._arm(group.armed_ms, due_ms, fired_ms)
         yield from _blobs(output)
 
-    def _read_ids(self) -> dict[PieceKey, Piece]:
-        return {PieceKey(*key): Piece(*piece) for key, piece in self._ids.iterator()}
+    def _read_ids(self) -> dict[SegmentKey, Segment]:
+        return {SegmentKey(*key): Segment(*segment) for key, segment in self._ids.iterator()}
 
     def _keep_group(self, before: GroupValue, state: GroupState, due_ms: int | None) -> None:
         after = stored.group_value(state, due_ms)
@@ -136,7 +134,7 @@ class KeyGroupProcessor(StatefulProcessor):
             self._group.update(tuple(after))
 
     def _keep_windows(self, before: GroupState, state: GroupState) -> list[int]:
-        """Write the windows that changed; returns the window ends that were forgotten."""
+        """Write the changed windows; return the ends of the forgotten ones."""
         written, forgotten = stored.changed_windows(before, state)
         for end, content in written.items():
             self._windows.updateValue((end,), (content,))
@@ -145,14 +143,14 @@ class KeyGroupProcessor(StatefulProcessor):
         return forgotten
 
     def _keep_ids(
-        self, before: dict[PieceKey, Piece] | None, absorbed: pa.Table, forgotten: list[int]
+        self, before: dict[SegmentKey, Segment] | None, absorbed: pa.Table, forgotten: list[int]
     ) -> None:
         written, removed = stored.changed_ids(before or {}, absorbed)
         if forgotten:
             keys = self._ids.keys() if before is None else before
             removed += stored.forgotten_ids(keys, forgotten)
-        for key, piece in written.items():
-            self._ids.updateValue(tuple(key), tuple(piece))
+        for key, segment in written.items():
+            self._ids.updateValue(tuple(key), tuple(segment))
         for key in removed:
             self._ids.removeKey(tuple(key))
 
@@ -161,7 +159,7 @@ class KeyGroupProcessor(StatefulProcessor):
         return None if due_us is None else -(-due_us // MILLISECOND_US)
 
     def _arm(self, armed_ms: int | None, due_ms: int | None, fired_ms: int | None) -> None:
-        """Keep one timer; Spark itself takes away the one that fired, after we return."""
+        """Keep one timer registered; Spark itself removes the one that fired, after this call."""
         if armed_ms == due_ms:
             return
         if armed_ms is not None and armed_ms != fired_ms:
@@ -171,15 +169,15 @@ class KeyGroupProcessor(StatefulProcessor):
 
 
 def _watermark_us(timer_values: TimerValues) -> int | None:
-    """Before the first row with a plausible time, Spark's watermark is 1970: there is none."""
+    """Return the watermark; None while Spark reports 1970, before the first plausible time."""
     watermark_ms = timer_values.getCurrentWatermarkInMs()
     return watermark_ms * MILLISECOND_US if watermark_ms > 0 else None
 
 
 def _silence_driver_worker() -> None:
-    """Drop the stdout of the process in which Spark, once a start, asks for the state's schema.
+    """Discard the stdout of the process in which Spark reads the state's schema at each start.
 
-    PySpark narrates its steps there, and the driver's stderr would show them to a person.
+    PySpark prints its steps there, and the driver's stderr would show them.
     """
     main = getattr(sys.modules["__main__"], "__spec__", None)
     if main is not None and main.name == _DRIVER_WORKER:

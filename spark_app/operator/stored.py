@@ -1,12 +1,12 @@
-"""A key group's state as the values that Spark keeps for it, and back; no Spark in here.
+"""A key group's state as the values that Spark stores, and back; does not import Spark.
 
-    group    one value            armed timer, settled moment, merchants (a frame of `codec`)
+    group    one value            armed timer, settled end, merchants (a frame of `codec`)
     windows  window end           -> the windows of that end (a frame)
-    ids      window end, piece    -> level, some of the event ids absorbed in it (a frame)
+    ids      window end, segment  -> level, some of the event ids absorbed in it (a frame)
 
-A frame is kept as text, in base64: Spark hands binary values to Python byte by byte and a text at
-once, which a batch with much state feels. It is written only when it changed. Ids are appended as
-pieces (`pieces`) and leave with their window; they have to be read only where rows may repeat one
+A frame is stored as text, in base64: Spark passes binary values to Python byte by byte and a text
+at once, which matters with much state. A frame is written only when it changed. Ids are appended as
+segments (`id_segments`) and leave with their window. They are read only where rows may repeat one
 of them.
 """
 
@@ -27,7 +27,7 @@ from spark_app.exposure.schema import (
     integers,
 )
 from spark_app.exposure.state import GroupState
-from spark_app.operator.id_segments import plan
+from spark_app.operator.id_segments import plan_segment
 
 GROUP: Final = "group"
 GROUP_DDL: Final = "armed_ms bigint, settled_until bigint, merchants string"
@@ -37,7 +37,7 @@ WINDOWS_KEY_DDL: Final = "window_end bigint"
 WINDOWS_DDL: Final = "content string"
 
 IDS: Final = "ids"
-IDS_KEY_DDL: Final = "window_end bigint, piece int"
+IDS_KEY_DDL: Final = "window_end bigint, piece int"  # `piece`: the number of a segment
 IDS_DDL: Final = "level int, content string"
 
 
@@ -49,14 +49,14 @@ class GroupValue(NamedTuple):
     merchants: str | None = None
 
 
-class PieceKey(NamedTuple):
-    """The key of `ids`: a window end in microseconds, and a number that tells their age."""
+class SegmentKey(NamedTuple):
+    """The key of `ids`: a window end in microseconds, and a number that ascends with time."""
 
     window_end: int
-    piece: int
+    segment: int
 
 
-class Piece(NamedTuple):
+class Segment(NamedTuple):
     """The value of `ids`."""
 
     level: int
@@ -69,9 +69,9 @@ def decode_group(
     windows: Mapping[int, str],
     ids: Mapping[tuple[int, int], str],
 ) -> GroupState:
-    """The state that the stored values hold; `ids` may be left empty where no rows come.
+    """Return the state of the stored values; `ids` may be empty for a step without rows.
 
-    Raises StateTooNew or StateError in words.
+    Raises StateTooNew or StateError.
     """
     return GroupState(
         windows=_with_ends("windows", STATE_WINDOWS, ((e, windows[e]) for e in sorted(windows))),
@@ -84,7 +84,7 @@ def decode_group(
 
 
 def group_value(state: GroupState, armed_ms: int | None) -> GroupValue | None:
-    """What `group` has to hold; None: nothing, the group is forgotten."""
+    """Return the value of `group`; None for an empty group, which is forgotten."""
     if state.is_empty:
         return None
     merchants = _text("merchants", state.merchants) if state.merchants.num_rows else None
@@ -92,7 +92,7 @@ def group_value(state: GroupState, armed_ms: int | None) -> GroupValue | None:
 
 
 def changed_windows(before: GroupState, after: GroupState) -> tuple[dict[int, str], list[int]]:
-    """The frames of `windows` to write, and the window ends to remove."""
+    """Return the frames of `windows` to write, and the window ends to remove."""
     old, new = _windows_by_end(before), _windows_by_end(after)
     written = {
         end: _text("windows", table)
@@ -103,25 +103,27 @@ def changed_windows(before: GroupState, after: GroupState) -> tuple[dict[int, st
 
 
 def changed_ids(
-    stored: Mapping[PieceKey, Piece], absorbed: pa.Table
-) -> tuple[dict[PieceKey, Piece], list[PieceKey]]:
-    """The pieces to write for newly absorbed ids (`STATE_ABSORBED`), and the pieces to remove."""
-    written: dict[PieceKey, Piece] = {}
-    removed: list[PieceKey] = []
+    stored: Mapping[SegmentKey, Segment], absorbed: pa.Table
+) -> tuple[dict[SegmentKey, Segment], list[SegmentKey]]:
+    """Return the segments to write for new ids (`STATE_ABSORBED`), and those to remove."""
+    written: dict[SegmentKey, Segment] = {}
+    removed: list[SegmentKey] = []
     for end, new in _ids_by_end(absorbed):
-        mine = {piece: value for (of, piece), value in stored.items() if of == end}
-        where = plan({piece: value.level for piece, value in mine.items()})
-        parts = [_table("absorbed", mine[piece].content) for piece in where.merged]
+        mine = {segment: value for (of, segment), value in stored.items() if of == end}
+        where = plan_segment({segment: value.level for segment, value in mine.items()})
+        parts = [_table("absorbed", mine[segment].content) for segment in where.merged]
         frame = _text("absorbed", pa.concat_tables([*parts, new]))
-        written[PieceKey(end, where.piece)] = Piece(where.level, frame)
-        removed += [PieceKey(end, piece) for piece in where.merged if piece != where.piece]
+        written[SegmentKey(end, where.segment)] = Segment(where.level, frame)
+        removed += [
+            SegmentKey(end, segment) for segment in where.merged if segment != where.segment
+        ]
     return written, removed
 
 
-def forgotten_ids(keys: Iterable[tuple[int, int]], ends: Iterable[int]) -> list[PieceKey]:
-    """Which pieces leave when the windows of these ends do."""
+def forgotten_ids(keys: Iterable[tuple[int, int]], ends: Iterable[int]) -> list[SegmentKey]:
+    """Return the segments of the windows with these ends."""
     gone = frozenset(ends)
-    return [PieceKey(*key) for key in keys if key[0] in gone]
+    return [SegmentKey(*key) for key in keys if key[0] in gone]
 
 
 def _windows_by_end(state: GroupState) -> dict[int, pa.Table]:
@@ -142,7 +144,7 @@ def _ids_by_end(absorbed: pa.Table) -> Iterator[tuple[int, pa.Table]]:
 
 
 def _with_ends(name: str, schema: pa.Schema, frames: Iterable[tuple[int, str]]) -> pa.Table:
-    """One table of many frames, with the window end of each as a column again."""
+    """Return one table of many frames, with the window end of each as a column again."""
     place = schema.get_field_index(WINDOW_END)
     field = schema.field(place)
     tables = []
@@ -161,6 +163,6 @@ def _table(name: str, text: str) -> pa.Table:
     try:
         frame = b64decode(text, validate=True)
     except ValueError:
-        # No frame either: it is refused with the words of the codec.
+        # Not a frame either: the codec refuses it.
         frame = text.encode()
     return decode_part(name, frame)

@@ -1,4 +1,4 @@
-"""What a batch held that the sink's own counts do not tell, taken while its blobs are unpacked."""
+"""Counts of a batch that the sink does not have, taken while its blobs are unpacked."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from sink.contract.states import LateReason
 from sink.rows.batch import BatchInput
-from sink.transaction.writer import Replayed, Written
+from sink.transaction.ledger import Replayed, Written
 from spark_app.operator import output
 from spark_app.operator.blobs import Kind
 
@@ -18,7 +18,7 @@ LATE_REASONS = tuple(reason.value for reason in LateReason)
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class BatchCounts:
     """Numbers of rows of one batch."""
 
     windows: int = 0
@@ -30,34 +30,34 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """A batch that the sink has."""
+class FinishedBatch:
+    """A batch that the sink has, written or replayed."""
 
     outcome: Written | Replayed
-    tally: Tally
+    counts: BatchCounts
 
 
-class Accounts:
+class BatchCounter:
     """The sink's `select` for the job, which counts what it sees.
 
     `select` and `close` run on Spark's thread, one batch after another.
     """
 
-    def __init__(self, on_done: Callable[[Done], None] = lambda _: None) -> None:
+    def __init__(self, on_done: Callable[[FinishedBatch], None] = lambda _: None) -> None:
         self._on_done = on_done
-        self._open = Tally()
+        self._open = BatchCounts()
 
     def select(self, blobs: pa.Table) -> BatchInput:
         """Return what the sink writes of the operator's blobs."""
         batch = output.select(blobs)
         late = _by_reason(batch.companions[Kind.LATE.value])
         windows = batch.companions[Kind.WINDOWS.value].num_rows
-        self._open = Tally(windows, late, _by_reason(batch.refused))
+        self._open = BatchCounts(windows, late, _by_reason(batch.refused))
         return batch
 
-    def close(self, outcome: Written | Replayed) -> Done:
-        """Put together what became of the batch that was selected last, and tell `on_done`."""
-        done, self._open = Done(outcome, self._open), Tally()
+    def close(self, outcome: Written | Replayed) -> FinishedBatch:
+        """Return the outcome and counts of the batch that was selected last, after `on_done`."""
+        done, self._open = FinishedBatch(outcome, self._open), BatchCounts()
         self._on_done(done)
         return done
 

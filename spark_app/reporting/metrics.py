@@ -1,4 +1,4 @@
-"""What the job measures, for Prometheus. docs/reference/metrics.md has each; a test compares."""
+"""The job's Prometheus metrics. docs/reference/metrics.md describes each; a test compares."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -9,28 +9,28 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import QuarantineReason
-from sink.transaction.writer import Replayed, Written
+from sink.transaction.ledger import Replayed, Written
 from spark_app.lifecycle.failure import Cause
-from spark_app.reporting.batch_counts import LATE_REASONS, Done
-from spark_app.reporting.reported import dropped_rows, started_at, watermark
+from spark_app.reporting.batch_counts import LATE_REASONS, FinishedBatch
+from spark_app.reporting.query_progress import dropped_rows, started_at, watermark
 
 _BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
-"""A batch without rows takes a few tenths of a second; one of 300 s is beyond every plan."""
+"""A batch without rows takes a few tenths of a second; 300 s is far beyond normal."""
 
 
 BY_SINK = "decision"
-"""The reason of a decision that the sink refused: the job makes none that it would."""
+"""The reason of a decision that the sink refused; a correct job makes none."""
 
 
 class State(StrEnum):
-    """What the job is doing."""
+    """The state of the job."""
 
     STARTING = "starting"
-    """Spark, or the query, is being started."""
+    """Spark, or the query, is starting."""
     RUNNING = "running"
     """The query runs."""
     WAITING = "waiting"
-    """It failed, and is started again after a pause."""
+    """It failed, and restarts after a pause."""
 
 
 class Metrics:
@@ -45,28 +45,32 @@ class Metrics:
         self.enter(State.STARTING)
 
     def _make_counts(self) -> None:
-        self._batches = self._counter("batches", "Batches that the sink has", "outcome")
+        self._batches = self._counter("batches", "Batches written or replayed", "outcome")
         self._rows = self._counter("rows", "Rows read, of batches that Spark recorded")
         self._entries = self._counter("entries", "Decisions written to the outbox")
         self._suppressed = self._counter(
-            "suppressed", "Decisions that changed nothing or were overtaken"
+            "suppressed", "Decisions suppressed as repeated or overtaken"
         )
         self._duplicates = self._counter(
-            "duplicate_keys", "Decisions whose business key was known already"
+            "duplicate_keys", "Decisions whose business key was already known"
         )
         self._quarantined = self._counter("quarantined_rows", "Rows that were refused", "reason")
         self._late = self._counter("late_rows", "Events that were not applied", "reason")
-        self._windows = self._counter("windows", "Windows emitted, corrections too")
+        self._windows = self._counter("windows", "Windows emitted, corrections included")
         self._restarts = self._counter("restarts", "Restarts after a failure", "cause")
 
     def _make_gauges(self) -> None:
-        self._state = self._gauge("state", "1 for what the job is doing", "state")
-        self._watermark = self._gauge("watermark_timestamp_seconds", "W of the latest batch")
-        self._lag = self._gauge("watermark_lag_seconds", "Start of the latest batch less its W")
+        self._state = self._gauge("state", "1 for the current state of the job", "state")
+        self._watermark = self._gauge(
+            "watermark_timestamp_seconds", "Watermark of the latest batch"
+        )
+        self._lag = self._gauge(
+            "watermark_lag_seconds", "Start of the latest batch minus its watermark"
+        )
         self._last = self._gauge("last_batch_timestamp_seconds", "Start of the latest batch")
         self._bytes = self._gauge("state_memory_bytes", "Memory that RocksDB holds for the state")
         self._files = self._gauge("state_file_bytes", "Size of RocksDB's own files of the state")
-        self._dropped = self._gauge("spark_dropped_rows", "Rows that Spark dropped: must stay 0")
+        self._dropped = self._gauge("spark_dropped_rows", "Rows that Spark dropped; must stay 0")
         self._duration = Histogram(
             "holdfast_job_batch_duration_seconds",
             "Time of a batch, by phase",
@@ -76,7 +80,7 @@ class Metrics:
         )
 
     def _begin_at_zero(self) -> None:
-        """Show every counter from the start: an increase from nothing is none to Prometheus."""
+        """Export every counter from the start: Prometheus sees no increase in a new series."""
         plain = (self._rows, self._entries, self._suppressed, self._duplicates, self._windows)
         for counter in plain:
             counter.labels(self._stream)
@@ -89,14 +93,14 @@ class Metrics:
             for value in values:
                 counter.labels(self._stream, str(value))
 
-    def _counter(self, name: str, told: str, *labels: str) -> Counter:
-        return Counter(f"holdfast_job_{name}", told, ["stream", *labels], registry=self.registry)
+    def _counter(self, name: str, help_: str, *labels: str) -> Counter:
+        return Counter(f"holdfast_job_{name}", help_, ["stream", *labels], registry=self.registry)
 
-    def _gauge(self, name: str, told: str, *labels: str) -> Gauge:
-        return Gauge(f"holdfast_job_{name}", told, ["stream", *labels], registry=self.registry)
+    def _gauge(self, name: str, help_: str, *labels: str) -> Gauge:
+        return Gauge(f"holdfast_job_{name}", help_, ["stream", *labels], registry=self.registry)
 
     def enter(self, state: State) -> None:
-        """Tell what the job does from now on."""
+        """Set the state of the job."""
         for each in State:
             self._state.labels(self._stream, each.value).set(each is state)
 
@@ -105,19 +109,19 @@ class Metrics:
         self._restarts.labels(self._stream, cause.value).inc()
         self.enter(State.WAITING)
 
-    def done(self, done: Done) -> None:
-        """Count a batch that the sink has; what was in it only when it was written just now."""
-        outcome, tally = done.outcome, done.tally
+    def done(self, done: FinishedBatch) -> None:
+        """Count a batch that the sink has; its contents only when this run wrote it."""
+        outcome, counts = done.outcome, done.counts
         self._batches.labels(self._stream, type(outcome).__name__.lower()).inc()
         if not isinstance(outcome, Written):
             return
         self._entries.labels(self._stream).inc(outcome.counts.entries)
         self._suppressed.labels(self._stream).inc(outcome.counts.suppressed)
         self._duplicates.labels(self._stream).inc(outcome.counts.duplicates)
-        self._windows.labels(self._stream).inc(tally.windows)
-        self._by_reason(self._late, tally.late)
-        self._by_reason(self._quarantined, tally.quarantined)
-        by_sink = outcome.counts.quarantined - tally.quarantined.total()
+        self._windows.labels(self._stream).inc(counts.windows)
+        self._by_reason(self._late, counts.late)
+        self._by_reason(self._quarantined, counts.quarantined)
+        by_sink = outcome.counts.quarantined - counts.quarantined.total()
         self._by_reason(self._quarantined, {BY_SINK: by_sink} if by_sink else {})
 
     def _by_reason(self, counter: Counter, counts: Mapping[str, int]) -> None:
@@ -125,7 +129,7 @@ class Metrics:
             counter.labels(self._stream, reason).inc(count)
 
     def recorded(self, progress: StreamingQueryProgress) -> None:
-        """Take what Spark reports of a batch that it has recorded."""
+        """Record Spark's progress report of a batch that it has recorded."""
         self._rows.labels(self._stream).inc(progress.numInputRows)
         started = started_at(progress)
         self._last.labels(self._stream).set(started.timestamp())
@@ -145,9 +149,9 @@ class Metrics:
 
 @contextmanager
 def served(metrics: Metrics, host: str, port: int) -> Iterator[None]:
-    """Serve the metrics over HTTP while the block runs; port 0 serves none.
+    """Serve the metrics over HTTP while the block runs; port 0 disables it.
 
-    Raises CommandError when nobody can listen there.
+    Raises CommandError when the address is not available.
     """
     if not port:
         yield

@@ -7,13 +7,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sink.contract.exits import CommandError
 from spark_app.lifecycle.batches import Batches
-from spark_app.reporting.batch_counts import Done
+from spark_app.reporting.batch_counts import FinishedBatch
 from spark_app.reporting.metrics import Metrics
-from spark_app.reporting.reported import batches_after, dropped_rows, watermark
+from spark_app.reporting.query_progress import batches_after, dropped_rows, watermark
 
 
 class Progress:
-    """Prints and measures the batches that Spark has recorded since it was asked last."""
+    """Prints and measures the batches that Spark has recorded since the last call."""
 
     def __init__(self, query: StreamingQuery, batches: Batches, metrics: Metrics) -> None:
         self._query = query
@@ -41,20 +41,21 @@ class Progress:
 
 
 def refuse_dropped_rows(progress: StreamingQueryProgress) -> None:
-    """Raise CommandError when Spark's own late filter took rows away from the step."""
+    """Raise CommandError when Spark's own late filter dropped rows before the step."""
     dropped = dropped_rows(progress)
     if dropped:
         raise CommandError(
             f"Spark dropped {dropped} rows of batch {progress.batchId} behind its watermark, before"
             " the exposure step could judge and record them. The events are still in their files;"
-            " the batch is written without them. The job stops so that no more are dropped: it was"
-            " changed so that the watermark column reaches the operator. Run the version before."
+            " the batch is written without them. The job stops so that no more are dropped: a"
+            " change of the job lets the watermark column reach the operator. Run the previous"
+            " version."
         )
 
 
-def line(progress: StreamingQueryProgress, done: Done) -> str:
+def line(progress: StreamingQueryProgress, done: FinishedBatch) -> str:
     """Describe one batch as `name=value` pairs."""
-    counts, tally = done.outcome.counts, done.tally
+    counts, before_sink = done.outcome.counts, done.counts
     values = {
         "batch": progress.batchId,
         "outcome": type(done.outcome).__name__.lower(),
@@ -63,11 +64,11 @@ def line(progress: StreamingQueryProgress, done: Done) -> str:
         "suppressed": counts.suppressed,
         "duplicates": counts.duplicates,
         "quarantined": counts.quarantined,
-        "windows": tally.windows,
-        "late": tally.late["late"],
-        "future_dated": tally.late["future_dated"],
-        "repeated": tally.late["duplicate"],
-        "settled": tally.late["settled"],
+        "windows": before_sink.windows,
+        "late": before_sink.late["late"],
+        "future_dated": before_sink.late["future_dated"],
+        "repeated": before_sink.late["duplicate"],
+        "settled": before_sink.late["settled"],
         "watermark": "none" if watermark(progress) is None else progress.eventTime["watermark"],
         "ms": progress.durationMs.get("triggerExecution", 0),
     }

@@ -1,12 +1,15 @@
-"""The Spark under the job: started when it is needed, and again when its JVM has died.
+"""The Spark session of the job: started when needed, and again when its JVM has died.
 
-PySpark keeps one JVM per process, in class attributes, and has no call to let go of a dead one. So
-it is let go of here. A JVM of `spark-submit` is not ours: when that is gone, the job ends.
+PySpark keeps one JVM per process, in class attributes, and has no call to release a dead one. So
+this module resets them. The JVM of `spark-submit` is not ours: when it dies, the job ends.
 """
 
+import os
 import subprocess
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from tempfile import TemporaryFile
+from textwrap import shorten
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -14,6 +17,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 from pyspark.sql.context import SQLContext
+from rich.console import Console
 
 from sink.contract.exits import CommandError
 from spark_app.lifecycle.failure import Cause, Failure, QueryFailed, one_line
@@ -21,16 +25,19 @@ from spark_app.runtime import session
 from spark_app.runtime.java import WAY_OUT
 
 _GONE = (Py4JError, OSError)
-"""What a call raises when no JVM answers."""
+"""What a call raises when the JVM does not answer."""
 
 _END_SECONDS = 10
 
+_STDERR = 2
+_CHARACTERS_SHOWN = 300
+
 
 class Engine:
-    """One Spark session at a time. Not for two threads at once."""
+    """One Spark session at a time. Not thread-safe."""
 
     def __init__(self, name: str, state_memory_mb: int, on_start: Callable[[], object]) -> None:
-        """`on_start` is called after each start: Spark's context takes SIGINT for itself."""
+        """`on_start` is called after each start: Spark's context installs a SIGINT handler."""
         self._name = name
         self._state_memory_mb = state_memory_mb
         self._on_start = on_start
@@ -38,10 +45,9 @@ class Engine:
         self._starts = 0
 
     def spark(self) -> SparkSession:
-        """Return a session that works.
+        """Return a working session.
 
-        Raises CommandError when Spark does not start at all, and QueryFailed when it does not start
-        again.
+        Raises CommandError when the first start fails, and QueryFailed when a later one does.
         """
         if self._spark is not None and not self._works():
             self.stop()
@@ -56,7 +62,7 @@ class Engine:
         return self._spark is not None and not _answers(self._spark)
 
     def stop(self) -> None:
-        """End Spark, or what is left of it."""
+        """Stop Spark, or release a JVM that has died."""
         spark, self._spark = self._spark, None
         if spark is not None:
             if _answers(spark):
@@ -94,13 +100,13 @@ def _answers(spark: SparkSession) -> bool:
 
 
 def _silence_accumulators(spark: SparkSession) -> None:
-    """Keep the thread that counts for Spark from printing a stack when the JVM dies."""
+    """Keep the accumulator server's thread from printing a stack trace when the JVM dies."""
     context: Any = spark.sparkContext
     context._accumulatorServer.handle_error = lambda *_: None  # noqa: SLF001 - as above
 
 
 def forget_jvm() -> None:
-    """Let PySpark forget a JVM that does not answer, so that it starts another one."""
+    """Reset PySpark after a JVM that does not answer, so that it starts another one."""
     context: Any = SparkContext._active_spark_context  # noqa: SLF001 - PySpark has no public way
     gateway: Any = SparkContext._gateway  # noqa: SLF001 - as above
     if context is not None:
@@ -122,14 +128,63 @@ def forget_jvm() -> None:
 
 
 def _end(process: "subprocess.Popen[bytes] | None") -> None:
-    """Wait for a JVM of ours to be gone; one that lives and does not answer is of no use."""
+    """Wait until our JVM has ended; kill it where it does not."""
     if process is None:
         return
     if process.stdin is not None:
-        # Its end tells a JVM to exit, if it still listens.
+        # A JVM that still works exits when its stdin closes.
         process.stdin.close()
     try:
         process.wait(_END_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def start_quietly(name: str) -> SparkSession:
+    """Start Spark for one answer: a hint on a terminal, nothing else on stderr.
+
+    Raises CommandError in one line when it does not start.
+    """
+    with _hint(), TemporaryFile() as said:
+        try:
+            with _stderr_to(said.fileno()):
+                return session.create(name)
+        except (PySparkRuntimeError, Py4JError) as error:
+            said.seek(0)
+            words = _complaint(said.read().decode(errors="replace")) or str(error)
+            raise CommandError(f"Spark did not start: {one_line(words)}. {WAY_OUT}") from error
+
+
+def _complaint(said: str) -> str:
+    lines = (line for line in said.splitlines() if not line.startswith("WARNING:"))
+    return shorten(" ".join(lines), _CHARACTERS_SHOWN, placeholder=" ...")
+
+
+@contextmanager
+def _hint() -> Iterator[None]:
+    with os.fdopen(os.dup(_STDERR), "w") as stderr:
+        console = Console(file=stderr)
+        if not console.is_terminal:
+            yield
+            return
+        with console.status("Spark starts; this takes some seconds"):
+            yield
+
+
+@contextmanager
+def _stderr_to(file: int) -> Iterator[None]:
+    """Give processes that start inside the block another stderr: Java reports its options there.
+
+    Later errors of Spark arrive as exceptions.
+    """
+    if os.environ.get("HOLDFAST_SPARK_LOG"):
+        yield
+        return
+    own = os.dup(_STDERR)
+    try:
+        os.dup2(file, _STDERR)
+        yield
+    finally:
+        os.dup2(own, _STDERR)
+        os.close(own)

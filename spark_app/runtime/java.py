@@ -1,7 +1,7 @@
-"""Is there a Java that Spark 4 runs on?
+"""Finds a Java that Spark 4 supports.
 
-Looked for where Spark looks: `JAVA_HOME`, then `PATH`. 17 and 21 are fine; 25 is from 25.0.3 on
-(before, its default garbage collector can corrupt data, JDK-8377811); nothing older starts.
+Searched where Spark searches: `JAVA_HOME`, then `PATH`. 17 and 21 work, and 25 from 25.0.3 on
+(before, its default garbage collector can corrupt data, JDK-8377811); older versions do not start.
 """
 
 import os
@@ -19,7 +19,7 @@ _GOOD_25 = (25, 0, 3)
 
 
 def require_java() -> None:
-    """Return when Spark can be started; raises CommandError in one line when it cannot."""
+    """Raise CommandError, in one line, unless Spark can be started."""
     java = _find()
     try:
         said = subprocess.run(
@@ -38,7 +38,7 @@ def require_java() -> None:
 
 
 def parse_version(said: str) -> tuple[int, ...]:
-    """Return the numbers of what `java -version` prints; empty when there are none.
+    """Return the version numbers that `java -version` prints; empty when there are none.
 
     >>> parse_version('openjdk version "17.0.15" 2025-04-15')
     (17, 0, 15)
@@ -48,7 +48,7 @@ def parse_version(said: str) -> tuple[int, ...]:
 
 
 def suits(version: tuple[int, ...]) -> bool:
-    """Whether Spark 4 runs on this version, and keeps its data."""
+    """Return whether Spark 4 runs on this version without losing data."""
     if not version:
         return False
     return version[0] in {17, 21} or version >= _GOOD_25

@@ -1,5 +1,6 @@
-"""The Spark session of the job, and the settings that are part of its guarantees."""
+"""The Spark session of the job: settings that are part of its guarantees, and logging."""
 
+import logging
 import os
 import sys
 from importlib.resources import files
@@ -27,33 +28,35 @@ FIXED = {
     f"{_STREAMING}.stateStore.commitValidation.enabled": "true",
     # Parquet's other reader takes a column of another type for what the job expects.
     "spark.sql.parquet.enableVectorizedReader": "true",
-    # What goes to Python at a time is bounded by rows alone: for the bound by bytes the JVM adds up
-    # all buffers of a batch after each of its rows. `pack` joins what arrives in small batches, and
-    # behind it a row is a key group's share of some 200,000 events.
+    # Arrow batches to Python are bounded by rows only: for a bound by bytes the JVM sums all
+    # buffers of a batch after each row. `pack` joins small batches, and after it a row is a key
+    # group's share of about 200,000 events.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
 }
-"""Not for operators: another value breaks a guarantee, or an existing checkpoint."""
+"""Not configurable: another value breaks a guarantee, or an existing checkpoint."""
 
 STATE_MEMORY_MB = 512
-"""Unless the job says otherwise: what RocksDB may hold for all partitions of the state in one
-process, write buffers and blocks. Unbounded, each partition may fill two write buffers of 64 MB and
-the cache of its own, outside the heap, where nobody but the system's memory killer would stop it.
-The bound is for the process because that is what a machine or a container limits; 512 MB leave the
-two partitions of a default job the buffers that they would take anyway."""
+"""Default memory of RocksDB for all partitions of the state in one process.
+
+Unbounded, each partition may fill two write buffers of 64 MB and a cache of its own, outside the
+heap, where only the OOM killer would stop it. The bound is per process, as the limits of a machine
+or a container are; 512 MB give the two partitions of a default job the buffers that they would use
+anyway.
+"""
 
 _JAVA_OPTIONS = "HOLDFAST_SPARK_JAVA_OPTIONS"
-"""Put behind our own options, so that they win. Not the heap: that is Spark's `driver.memory`."""
+"""Appended to our own options, so that they win. The heap is set by Spark's `driver.memory`."""
 
 _OWN_JVM: dict[str, bool | float | int | str | None] = {
     "spark.master": "local[*]",
-    # Nobody else talks to a driver that is its own cluster.
+    # No other host connects to a driver with a local master.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Out of memory, a JVM limps on without the threads that died of it: it has to go, and be
-    # replaced.
+    # After an OutOfMemoryError a JVM continues without the threads that died: it has to exit and
+    # be replaced.
     "spark.driver.extraJavaOptions": (
         "-XX:+ExitOnOutOfMemoryError"
         f" -Dlog4j2.configurationFile={files('spark_app.runtime') / 'log4j2.properties'}"
@@ -61,14 +64,17 @@ _OWN_JVM: dict[str, bool | float | int | str | None] = {
 }
 
 
+_OWN_PACKAGES = ("sink", "spark_app")
+
+
 def launched_by_spark_submit() -> bool:
-    """Whether the JVM is there already, with the settings that were given to `spark-submit`."""
+    """Return whether `spark-submit` has started the JVM, with its own settings."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def create(name: str, state_memory_mb: int = STATE_MEMORY_MB) -> SparkSession:
     """Start Spark, or take the JVM of `spark-submit`; the session has the `FIXED` settings."""
-    # Workers would otherwise run whatever `python3` is on the PATH, without these packages.
+    # Workers would otherwise run the `python3` of the PATH, without these packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
     if not launched_by_spark_submit():
@@ -78,17 +84,34 @@ def create(name: str, state_memory_mb: int = STATE_MEMORY_MB) -> SparkSession:
 
 
 def fix(spark: SparkSession) -> SparkSession:
-    """Give a session the settings that the job relies on, and return it."""
+    """Apply the `FIXED` settings to a session, and return it."""
     for key, value in FIXED.items():
         spark.conf.set(key, value)
     return spark
 
 
 def bound(spark: SparkSession, state_memory_mb: int) -> SparkSession:
-    """Bound the memory of the state, in mebibytes, and return the session.
+    """Limit the memory of the state, in mebibytes, and return the session.
 
-    All partitions in a JVM share it. The first query of the JVM decides: Spark keeps what it found.
+    All partitions in a JVM share it. Spark reads it once, at the first query of the JVM.
     """
     spark.conf.set(f"{_ROCKSDB}.boundedMemoryUsage", "true")
     spark.conf.set(f"{_ROCKSDB}.maxMemoryUsageMB", str(state_memory_mb))
     return spark
+
+
+def quiet_logs() -> None:
+    """Log to stderr what our own packages warn of; with `HOLDFAST_SPARK_LOG`, everything.
+
+    When a JVM dies, Py4J logs each broken call with its stack, from several threads; the job
+    reports that in one line.
+    """
+    handler = logging.StreamHandler()
+    if "HOLDFAST_SPARK_LOG" not in os.environ:
+        handler.addFilter(_is_ours)
+    # Without a handler at the root, Py4J would install its own.
+    logging.getLogger().addHandler(handler)
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    return record.name.partition(".")[0] in _OWN_PACKAGES

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 import sink.transaction.driver_path
-import sink.transaction.transaction
+import sink.transaction.write_batch
 import sink.transaction.writer
 from sink import Fenced, Written
 from sink.contract.failpoints import ENVIRONMENT
@@ -106,7 +106,7 @@ def _at(monkeypatch: pytest.MonkeyPatch, point: str, strike: Callable[[], object
 
     for module in (
         sink.transaction.driver_path,
-        sink.transaction.transaction,
+        sink.transaction.write_batch,
         sink.transaction.writer,
     ):
         monkeypatch.setattr(module, "failpoint", pass_by)
@@ -136,7 +136,7 @@ def test_backend_killed_at_a_point_costs_one_more_attempt(
             assert found == (1,)
 
     monkeypatch.setattr(sink.transaction.driver_path, "failpoint", strike)
-    monkeypatch.setattr(sink.transaction.transaction, "failpoint", strike)
+    monkeypatch.setattr(sink.transaction.write_batch, "failpoint", strike)
     monkeypatch.setattr(sink.transaction.writer, "failpoint", strike)
     assert drive(dsn, tmp_path, QUERY_ID) == ["Written"] * BATCHES
     assert passed == BATCHES + 1
@@ -215,7 +215,7 @@ def test_driver_that_stands_still_loses_its_locks_and_is_fenced(
                 monkeypatch.undo()
                 assert isinstance(newer.batch(1, decision("m_2")), Written)
 
-        monkeypatch.setattr(sink.transaction.transaction, "failpoint", stand)
+        monkeypatch.setattr(sink.transaction.write_batch, "failpoint", stand)
         with pytest.raises(Fenced):
             standing.batch(1, decision("m_2"))
     finally:

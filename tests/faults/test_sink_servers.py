@@ -14,7 +14,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 import sink.transaction.driver_path
-import sink.transaction.transaction
+import sink.transaction.write_batch
 import sink.transaction.writer
 from deploy.local.account import account_for
 from sink import Written
@@ -57,7 +57,7 @@ def _at(monkeypatch: pytest.MonkeyPatch, point: str, strike: Callable[[], object
 
     for module in (
         sink.transaction.driver_path,
-        sink.transaction.transaction,
+        sink.transaction.write_batch,
         sink.transaction.writer,
     ):
         monkeypatch.setattr(module, "failpoint", pass_by)

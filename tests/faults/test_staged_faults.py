@@ -19,7 +19,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 import sink.transaction.staging.content
-import sink.transaction.transaction
+import sink.transaction.write_batch
 import sink.transaction.writer
 from deploy.local.postgres import EmbeddedPostgres
 from migrations.upgrade import upgrade
@@ -84,7 +84,7 @@ def _struck(monkeypatch: pytest.MonkeyPatch, point: str, strike: Callable[[], No
 
     for module in (
         sink.transaction.staging.content,
-        sink.transaction.transaction,
+        sink.transaction.write_batch,
         sink.transaction.writer,
     ):
         monkeypatch.setattr(module, "failpoint", pass_point)

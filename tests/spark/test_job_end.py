@@ -151,7 +151,7 @@ def test_a_parquet_file_of_other_types_is_named_with_its_column(play: Play) -> N
     broken = _failure(play, format=Format.PARQUET)
     assert "texts.parquet" in broken.said
     assert "[amount_minor]" in broken.said
-    assert "comes again" in broken.message
+    assert "Nothing is lost" in broken.message
     assert (broken.cause, broken.permanent) == ("file", False)
 
 

@@ -53,17 +53,17 @@ def _measured(play: Play) -> Samples:
     """Run the job once as the command does, and scrape it before the process would end."""
     from spark_app.lifecycle.attempt import Trigger, attempt
     from spark_app.operator import companions
-    from spark_app.reporting.batch_counts import Accounts
+    from spark_app.reporting.batch_counts import BatchCounter
     from spark_app.reporting.metrics import Metrics, served
     from spark_app.runtime import session
 
     metrics, port = Metrics("payouts"), _free_port()
-    accounts = Accounts(metrics.done)
+    counter = BatchCounter(metrics.done)
     sink = OutboxSink(
         play.dsn,
         stream="payouts",
         checkpoint=str(play.folder / "checkpoint"),
-        select=accounts.select,
+        select=counter.select,
         also=companions.writer("payouts"),
         suppress_repeats=True,
         timeouts=PATIENT,
@@ -71,7 +71,7 @@ def _measured(play: Play) -> Samples:
     spark = session.bound(session.fix(play.spark.newSession()), 77)
     with closing(sink), served(metrics, "127.0.0.1", port):
         run = partial(attempt, spark, play.job(), sink, Trigger(available_now=True), Event())
-        patiently(partial(run, accounts=accounts, metrics=metrics))
+        patiently(partial(run, counter=counter, metrics=metrics))
         return _scrape(port)
 
 

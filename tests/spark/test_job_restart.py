@@ -21,7 +21,7 @@ from sink.contract.exits import CommandError
 from sink.errors import Fenced
 from sink.rows.batch import BatchInput
 from sink.transaction.database import Timeouts
-from spark_app.lifecycle.stream_ownership import Turn
+from spark_app.lifecycle.stream_ownership import StreamOwnership
 from tests.support.job.job_family import family, in_the_step, kill_if
 from tests.support.job.job_process import QUICK, SECONDS
 from tests.support.job.jobs import Play, event, put
@@ -98,9 +98,11 @@ def _supervised(
     from spark_app.lifecycle.supervisor import supervise
     from spark_app.runtime import session
 
-    spark, turn = session.fix(play.spark.newSession()), Turn("payouts")
+    spark, ownership = session.fix(play.spark.newSession()), StreamOwnership("payouts")
     supervise(
-        lambda: attempt(spark, play.job(), sink, Trigger(available_now=True), Event(), turn=turn),
+        lambda: attempt(
+            spark, play.job(), sink, Trigger(available_now=True), Event(), ownership=ownership
+        ),
         stop=Event(),
         pause=wait_none(),
         on_restart=on_restart,
@@ -140,8 +142,8 @@ def test_a_job_survives_its_workers_and_its_java(
         assert job.driver.wait(SECONDS) == 0, job.said
         assert "Traceback" not in job.said
     reasons = [line for line in job.said.splitlines() if line.startswith("restart=")]
-    assert "a Python process of Spark is gone" in reasons[0]
-    assert all("Java process is gone" in reason for reason in reasons[1:])
+    assert "a Python process of Spark has died" in reasons[0]
+    assert all("Java process has died" in reason for reason in reasons[1:])
     (play.folder / "checkpoint").rename(play.folder / "checkpoint of the attacked")
     play.run()
     assert _left(attacked) == _left(dsn)
@@ -239,28 +241,28 @@ def test_a_replay_that_differs_ends_the_job_at_once(
 
 def test_a_run_that_took_the_stream_without_an_answer_is_known_as_ours(dsn: str) -> None:
     query_id, first, second = uuid4(), uuid4(), uuid4()
-    turn = Turn("payouts")
+    ownership = StreamOwnership("payouts")
     with closing(OutboxSink(dsn, stream="payouts")) as sink:
         for run_id in (first, second):
-            turn.try_with(run_id)
+            ownership.claim_with(run_id)
             sink.start(query_id, run_id)
-            turn.check(sink)
-        turn.try_with(uuid4())
-        turn.check(sink)
+            ownership.require(sink)
+        ownership.claim_with(uuid4())
+        ownership.require(sink)
 
 
 def test_a_restart_does_not_take_the_stream_back_from_a_newer_driver(dsn: str) -> None:
     query_id, ours, theirs = uuid4(), uuid4(), uuid4()
-    turn = Turn("payouts")
+    ownership = StreamOwnership("payouts")
     with (
         closing(OutboxSink(dsn, stream="payouts")) as sink,
         closing(OutboxSink(dsn, stream="payouts")) as other,
     ):
-        turn.check(sink)
-        turn.try_with(ours)
-        turn.check(sink)
+        ownership.require(sink)
+        ownership.claim_with(ours)
+        ownership.require(sink)
         sink.start(query_id, ours)
-        turn.check(sink)
+        ownership.require(sink)
         other.start(query_id, theirs)
         with pytest.raises(Fenced, match=f"run {theirs} took the stream"):
-            turn.check(sink)
+            ownership.require(sink)

@@ -12,7 +12,7 @@ from spark_app.exposure.policy import Policy
 from spark_app.exposure.settings import Settings
 from spark_app.exposure.state import GroupState
 from spark_app.operator.groups import group_numbers, key_group, spark_hash
-from spark_app.operator.stored import GroupValue, Piece, PieceKey
+from spark_app.operator.stored import GroupValue, Segment, SegmentKey
 from tests.support.dispatch.kept import Kept, content
 from tests.support.job.exposure_runs import Batch, apply
 from tests.support.job.jobs import POLICY, Play, at, event, micros, put
@@ -100,7 +100,9 @@ class Reader:
             kept.windows[row["user_map_key"]["window_end"]] = row["user_map_value"]["content"]
         for row in self.rows(stateVarName="ids"):
             kept = found.setdefault(row["key"]["key_group"], Kept())
-            kept.ids[PieceKey(**row["user_map_key"])] = Piece(**row["user_map_value"])
+            key = row["user_map_key"]
+            segment = SegmentKey(key["window_end"], key["piece"])
+            kept.ids[segment] = Segment(**row["user_map_value"])
         return found
 
     def timers(self) -> dict[int, int]:

@@ -13,9 +13,7 @@ import pytest
 
 from sink import OutboxSink, Replayed, Written
 from sink.errors import NotStreaming, UnadoptedCheckpoint
-from sink.foreach_batch import Identity
-from sink.transaction.path import UNKNOWN_BYTES, plan_bytes
-from sink.transaction.path import Path as WritePath
+from sink.foreach_batch import UNKNOWN_BYTES, Identity, WritePath, plan_bytes
 from tests.support.dispatch.entries import BLOCK, RELEASE
 from tests.support.job.outbox import contents, sequences
 
@@ -199,7 +197,7 @@ def test_auto_stages_a_batch_whose_files_are_large(
 ) -> None:
     _file(tmp_path, 0, ("m_482", "block", "2026-11-02T12:15:00Z", 1))
     _file(tmp_path, 1, *((f"m_{n}", "block", "2026-11-02T12:30:00Z", n) for n in range(100)))
-    monkeypatch.setattr("sink.transaction.path.STAGED_BYTES", 5_000)
+    monkeypatch.setattr("sink.foreach_batch.STAGED_BYTES", 5_000)
     sink = OutboxSink(dsn, stream="payouts")
     staged: list[int] = []
     really = sink.apply_staged

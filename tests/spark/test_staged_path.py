@@ -82,7 +82,7 @@ def _write(sink: OutboxSink, df: "DataFrame", batch_id: int, *, staged: bool) ->
 def test_both_paths_leave_the_same_tables(
     spark: "SparkSession", sinks: Sinks, monkeypatch: pytest.MonkeyPatch, zone: str
 ) -> None:
-    monkeypatch.setattr("sink.transaction.staging.task.PIECE_ROWS", 10)
+    monkeypatch.setattr("sink.transaction.staging.task.CHUNK_ROWS", 10)
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", zone)
     batches = [_frame(spark, ROWS, 3), _frame(spark, [], 2)]

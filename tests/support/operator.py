@@ -10,7 +10,7 @@ from spark_app.exposure.policy import Policy
 from spark_app.exposure.settings import MILLISECOND_US, Settings
 from spark_app.exposure.state import GroupState
 from spark_app.operator.blobs import SCHEMAS, Kind, from_blob, to_blob
-from spark_app.operator.stored import GroupValue, Piece, PieceKey
+from spark_app.operator.stored import GroupValue, Segment, SegmentKey
 from tests.support.dispatch.kept import Kept
 from tests.support.job.exposure import FIFTY_THOUSAND
 
@@ -99,7 +99,7 @@ class Operator:
         return Kept(
             GroupValue(*(group or ())),
             {end: frame for (end,), (frame,) in windows.items()},
-            {PieceKey(*key): Piece(*piece) for key, piece in ids.items()},
+            {SegmentKey(*key): Segment(*segment) for key, segment in ids.items()},
         )
 
 

@@ -1,8 +1,8 @@
 """The database of the newest revision, as SQLAlchemy metadata: the schema to compare with.
 
-The revisions in `migrations/versions` make the database; a test compares it with these tables, down
-to the text of each constraint and index. No service imports this package. Left to the revisions
-alone: storage parameters, partitions, functions and grants.
+The revisions in `migrations/versions` create the database; a test compares it with these tables,
+down to the text of each constraint and index. No service imports this package. Only the revisions
+define storage parameters, partitions, functions and grants.
 """
 
 from sink.contract.tables import delivery, exposure, operators, outbox

@@ -1,4 +1,4 @@
-"""What the tables are built of: metadata, enum types, and columns as the revisions write them."""
+"""Building blocks of the tables: metadata, enum types, and columns as the revisions write them."""
 
 from enum import StrEnum
 from typing import Any

@@ -1,6 +1,6 @@
-"""The staged path: Spark's tasks vote, and the driver's one transaction takes over their rows.
+"""The staged path: Spark's tasks stage the rows, and the driver's one transaction moves them.
 
-Each task copies its partition into a table of the batch, under the id of its attempt, and votes by
-returning how many rows it put there (`task`). Spark hands the driver one vote a partition; those
-attempts, and no other, are moved into the outbox by the one transaction (`content`).
+Each task copies its partition into a table of the batch, under the id of its attempt, and returns a
+summary with the number of its rows (`task`). Spark gives the driver one summary per partition. The
+transaction moves the rows of exactly those attempts into the outbox (`content`).
 """

@@ -1,4 +1,4 @@
-"""A staged batch as the transaction meets it: `Content` whose rows are in Postgres."""
+"""A staged batch: `Content` whose rows are in Postgres."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -9,14 +9,13 @@ import pyarrow as pa
 from psycopg.rows import dict_row
 
 from sink.contract.failpoints import failpoint
-from sink.rows.array_literals import array_literal
-from sink.rows.copy_format import COPY_ROWS, csv, read_csv
 from sink.rows.digest import digest_of_parts, header
 from sink.rows.evidence import BEFORE_DATA_LENGTH
 from sink.rows.numbering import Numbered, Suppressed
 from sink.rows.order import conflict
+from sink.rows.postgres_text import COPY_ROWS, array_literal, csv, read_csv
 from sink.rows.prepared import ARRIVED, ENTRIES, QuarantinedRow, quarantine_table
-from sink.transaction import transaction
+from sink.transaction import write_batch
 from sink.transaction.content import Arrived, Stamp
 from sink.transaction.database import execute, statement
 from sink.transaction.driver_path import add_quarantined
@@ -29,12 +28,12 @@ from sink.transaction.staging.task import Summary
 class StagedContent:
     """The rows that the winning attempts staged.
 
-    Its methods raise `StageLost` where they are not all there any more.
+    Its methods raise `StageLost` where rows are missing.
     """
 
     stage: Stage
     promised: dict[int, tuple[int, int]]
-    """Rows and refused rows of each attempt that won its partition, and has rows."""
+    """Rows and refused rows of each winning attempt that has rows."""
 
     digest: bytes
 
@@ -128,7 +127,7 @@ class StagedContent:
             add_quarantined(connection, quarantine_table(conflicts), stamp)
 
     def _conflicts(self, connection: psycopg.Connection) -> Iterator[list[QuarantinedRow]]:
-        # A cursor of the server: a batch may be nothing but conflicts.
+        # A server-side cursor: a batch may consist of conflicts only.
         with connection.cursor("holdfast_conflicts", row_factory=dict_row) as cursor:
             cursor.execute(
                 self.stage.statement("staging/read_stage_conflicts"), {"attempts": self.attempts}
@@ -140,9 +139,9 @@ class StagedContent:
 def take_over(
     stage: Stage, summaries: Sequence[Summary], schema: pa.Schema, run: Run, batch_id: int
 ) -> StagedContent:
-    """Return the batch that the summaries vote for, with its digest.
+    """Return the batch of the summaries' attempts, with its digest.
 
-    Raises `StageLost`, and `Fenced` where that is because a newer run owns the stream.
+    Raises `StageLost`, and `Fenced` where the cause is a newer run that owns the stream.
     """
     promised = {
         summary.attempt: (summary.row_count, summary.refused_count)
@@ -156,7 +155,7 @@ def take_over(
         stage.execute(connection, "staging/analyze_stage", number=stage.number)
         hashed = hashlib.sha256()
         cursor = connection.cursor()
-        # A few hundred groups, one at a time: all hashes together may be large.
+        # At most 256 groups, one at a time: all hashes together may be large.
         for (hashes,) in cursor.stream(
             stage.statement("staging/hash_stage"), {"attempts": list(promised)}, binary=True
         ):
@@ -168,8 +167,8 @@ def take_over(
         try:
             parts = {"entries": (header("entries", schema, rows), stage.work(combined))}
         except StageLost:
-            # A newer run drops the stages of older ones; then this is not a loss but a fence.
-            stage.work(lambda connection: transaction.lock(connection, run, batch_id))
+            # A newer run drops the stages of older ones: then the error is `Fenced`.
+            stage.work(lambda connection: write_batch.lock(connection, run, batch_id))
             raise
     return StagedContent(stage, promised, digest_of_parts(parts))
 
@@ -177,7 +176,7 @@ def take_over(
 def check_promises(
     connection: psycopg.Connection, stage: Stage, promised: dict[int, tuple[int, int]]
 ) -> None:
-    """Raise `StageLost` unless each attempt's rows are all in the stage."""
+    """Raise `StageLost` unless all rows of each attempt are in the stage."""
     if not promised:
         return
     found = {

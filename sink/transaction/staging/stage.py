@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.rows import DictRow, dict_row
 
-from sink.errors import SinkError, SinkUnavailable, Transient
+from sink.errors import SinkError, Transient
 from sink.transaction.database import (
     Timeouts,
     cut_after,
@@ -21,15 +21,20 @@ from sink.transaction.database import (
     transaction,
 )
 from sink.transaction.ledger import Run
-from sink.transaction.retry import is_transient, until_done
+from sink.transaction.retry import persist
 
 _log = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
 
+_UNSTAGED = (
+    "the batch was staged in part at most, and nothing of it was written. Spark replays it when the"
+    " query restarts."
+)
+
 
 class StageLost(Transient):
-    """The rows that the tasks staged are not all there any more; the batch comes again.
+    """Rows that the tasks staged are missing; the batch is replayed.
 
     >>> issubclass(StageLost, Transient)
     True
@@ -38,9 +43,9 @@ class StageLost(Transient):
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Which table, and how to reach it. It travels to the tasks with the DSN, which it never shows.
+    """The table and how to reach it. It is sent to the tasks with the DSN, which its repr omits.
 
-    The table has the number that `open_stage` gave; 0 is none.
+    The table has the number that `open_stage` gave; 0 means none.
     """
 
     dsn: str = field(repr=False)
@@ -49,34 +54,34 @@ class Stage:
     number: int = 0
 
     def statement(self, name: str) -> bytes:
-        """Return the text of `sink/sql/{name}.sql` for this table."""
+        """Return the text of `sink/transaction/sql/{name}.sql` for this table."""
         return statement(name).replace(b"{stage}", b"holdfast.stage_%d" % self.number)
 
     def execute(
         self, connection: psycopg.Connection, name: str, **values: Any
     ) -> psycopg.Cursor[DictRow]:
-        """Execute a statement on this table. Raises `StageLost` where the table is gone."""
+        """Execute a statement on this table. Raises `StageLost` where the table is missing."""
         return self.reached(
             lambda: connection.cursor(row_factory=dict_row).execute(self.statement(name), values)
         )
 
     def reached(self, work: Callable[[], _Result]) -> _Result:
-        """Return what `work` returns, which uses this table.
+        """Return the result of `work`, which uses this table.
 
         Raises `StageLost` and, where the database lacks something else, `SchemaMismatch`.
         """
         try:
             return work()
         except psycopg.errors.UndefinedTable as error:
-            raise self.lost("its table is gone") from error
+            raise self.lost("its table is missing") from error
         except psycopg.Error:
             with fitting():
                 raise
 
     def lost(self, why: str) -> StageLost:
-        """Return the error that says so."""
+        """Return the error, with its cause `why`."""
         return StageLost(
-            f"stream {self.stream!r}: what the tasks staged is not all there any more ({why}): the"
+            f"stream {self.stream!r}: rows that the tasks staged are missing ({why}): the"
             " server crashed, or another run took the stream. Nothing of the batch was written and"
             " nothing is lost: Spark replays it when the query restarts."
         )
@@ -86,15 +91,15 @@ class Stage:
         return self._persist(lambda: open_session(self.dsn, self.stream, self.timeouts))
 
     def work(self, task: Callable[[psycopg.Connection], _Result]) -> _Result:
-        """Return what `task` returns, in a transaction of a session of its own.
+        """Return the result of `task`, in a transaction of a session of its own.
 
-        `task` is called again when the transaction is tried again. Raises as `connect`.
+        `task` is called again when the transaction is retried. Raises as `connect`.
         """
 
         return self._persist(lambda: self.work_once(task))
 
     def work_once(self, task: Callable[[psycopg.Connection], _Result]) -> _Result:
-        """As `work`, and raises what the database says the first time."""
+        """As `work`, without a retry."""
         with (
             open_session(self.dsn, self.stream, self.timeouts) as connection,
             cut_after(connection, self.timeouts.transaction_seconds),
@@ -103,21 +108,11 @@ class Stage:
             return task(connection)
 
     def _persist(self, work: Callable[[], _Result]) -> _Result:
-        seconds = self.timeouts.deadline_seconds
-        try:
-            return until_done(work, seconds)
-        except psycopg.Error as error:
-            if not is_transient(error):
-                raise
-            raise SinkUnavailable(
-                f"stream {self.stream!r}: the database was not there for {seconds:g} s"
-                f" ({said(error)}): the batch was staged in part at most, and nothing of it was"
-                " written. Spark replays it when the query restarts."
-            ) from error
+        return persist(work, self.stream, self.timeouts.deadline_seconds, lambda: _UNSTAGED)
 
 
 def open_stage(stage: Stage, run: Run, batch_id: int) -> Stage:
-    """Make the table for a batch, and drop what earlier batches of the stream left.
+    """Create the table for a batch, and drop those of earlier batches of the stream.
 
     Raises as `Stage.connect`.
     """
@@ -133,9 +128,9 @@ def open_stage(stage: Stage, run: Run, batch_id: int) -> Stage:
 
 
 def drop_stages(stage: Stage, run: Run) -> None:
-    """Drop the stream's tables, of which none is needed any more; tries once and never fails.
+    """Drop the stream's tables, of which none is needed any more; tries once and never raises.
 
-    What is left, as a table in which a late task still writes, is left to the next call.
+    A table in which a late task still writes is left to the next call.
     """
     try:
         stage.work_once(
@@ -144,4 +139,4 @@ def drop_stages(stage: Stage, run: Run) -> None:
             )
         )
     except (SinkError, psycopg.Error) as error:
-        _log.warning("stream=%s its stages were not dropped: %s", run.stream, said(error))
+        _log.warning("stream=%s: its stages were not dropped: %s", run.stream, said(error))

@@ -1,7 +1,7 @@
-"""What Spark's tasks do: read the rows of a partition, copy them into the stage, and vote.
+"""What Spark's tasks do: read the rows of a partition, copy them into the stage, return a summary.
 
-A task commits a piece at a time, so that no transaction stands open while Spark computes the next
-rows. What an attempt leaves that fails, is killed or comes late is nobody's: its vote is missing.
+A task commits one chunk at a time, so that no transaction is open while Spark computes the next
+rows. Rows of an attempt that fails, is killed or ends late are ignored: its summary is missing.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from sink.contract.failpoints import failpoint
 from sink.errors import SinkUnavailable
-from sink.rows.copy_format import csv
 from sink.rows.digest import row_hashes
 from sink.rows.hashes import contents
+from sink.rows.postgres_text import csv
 from sink.rows.prepared import ENTRIES, QUARANTINED, quarantine_table
-from sink.rows.rows import read_rows
+from sink.rows.read_rows import read_rows
 from sink.transaction.database import cut_after, said, transaction
 from sink.transaction.retry import is_transient
 from sink.transaction.staging.stage import Stage
@@ -25,9 +25,9 @@ from sink.transaction.staging.stage import Stage
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-PIECE_ROWS = 20_000
-PIECE_BYTES = 8 << 20
-"""Most of a partition that is held as entries at once; as text they are several times as large."""
+CHUNK_ROWS = 20_000
+CHUNK_BYTES = 8 << 20
+"""Maximum of a partition that is held as entries at once; as text it is several times as large."""
 
 _ENTRY = [*(name for name in ENTRIES.names if name != "key_text"), "key_text", "content"]
 _SUMMARY = "attempt long, row_count long, refused_count long, byte_count long"
@@ -37,7 +37,7 @@ _SUMMARY_ARROW = pa.schema(
 
 
 class Summary(NamedTuple):
-    """The vote of a task: what its attempt has committed to the stage."""
+    """What the attempt of a task has committed to the stage."""
 
     attempt: int
     row_count: int
@@ -45,7 +45,7 @@ class Summary(NamedTuple):
 
     refused_count: int
     byte_count: int
-    """Of the rows in Arrow, as they came."""
+    """Arrow bytes of the source rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class StageRows:
 
     stage: Stage
     schema: pa.Schema
-    """That the rows are read in: it has passed `check_entries`, and its times are in UTC."""
+    """The schema of the rows: it has passed `check_entries`, and its times are in UTC."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext  # noqa: PLC0415 - the sink is read without Spark, too
@@ -89,19 +89,19 @@ def stage_rows(
 ) -> Summary:
     """Copy rows into the stage, and return once all are committed.
 
-    `place` is the partition and which try this is; failpoint T1 is passed after the first piece and
-    T2 at the end, as `T1/0/0`. Raises `SinkUnavailable`, `StageLost` and `SchemaMismatch`.
+    `place` is the partition and the attempt number. Failpoint T1 is passed after the first chunk
+    and T2 at the end, as `T1/0/0`. Raises `SinkUnavailable`, `StageLost` and `SchemaMismatch`.
     """
     rows = refused = size = 0
     connection: psycopg.Connection | None = None
     try:
         for table in tables:
-            for piece in _pieces(table):
+            for chunk in _chunks(table):
                 connection = connection or stage.connect()
-                refused += _copy(connection, stage, attempt, piece)
+                refused += _copy(connection, stage, attempt, chunk)
                 if not rows:
                     failpoint(f"T1/{place}")
-                rows += piece.num_rows
+                rows += chunk.num_rows
             size += table.nbytes
     except psycopg.Error as error:
         if not is_transient(error):
@@ -117,20 +117,20 @@ def stage_rows(
     return Summary(attempt, rows, refused, size)
 
 
-def _pieces(table: pa.Table) -> Iterator[pa.Table]:
+def _chunks(table: pa.Table) -> Iterator[pa.Table]:
     count = table.num_rows
     if not count:
         return
-    step = max(1, min(PIECE_ROWS, count * PIECE_BYTES // max(table.nbytes, 1)))
+    step = max(1, min(CHUNK_ROWS, count * CHUNK_BYTES // max(table.nbytes, 1)))
     for first in range(0, count, step):
         yield table.slice(first, step)
 
 
-def _copy(connection: psycopg.Connection, stage: Stage, attempt: int, piece: pa.Table) -> int:
-    """Commit a piece to the stage; return how many of its rows are refused."""
-    rows = read_rows(piece)
-    # Which row has which hash does not matter: what is compared are all of a batch, sorted.
-    hashes = [rf"\x{found.hex()}" for found in row_hashes(piece)]
+def _copy(connection: psycopg.Connection, stage: Stage, attempt: int, chunk: pa.Table) -> int:
+    """Commit a chunk to the stage; return how many of its rows are refused."""
+    rows = read_rows(chunk)
+    # Which row has which hash does not matter: the digest combines all hashes of a batch, sorted.
+    hashes = [rf"\x{found.hex()}" for found in row_hashes(chunk)]
     count = rows.entries.num_rows
     entries = rows.entries.append_column("content", contents(rows.entries))
     entries = _tagged(entries.select(_ENTRY), attempt, hashes[:count])

@@ -1,5 +1,5 @@
--- The merchants that the stream holds, each with the newest window it has published of them. A block commits with
--- its window. Index: pk_exposure_window, pk_subject; transition is read as a whole.
+-- The merchants that the stream holds, each with its newest published window. A block commits with its window.
+-- Index: pk_exposure_window, pk_subject; scans all of transition.
 SELECT subject.name, (extract(epoch FROM newest.window_end) * 1000000)::bigint
 FROM holdfast.transition
 JOIN holdfast.subject ON subject.id = transition.subject_id

@@ -1,5 +1,5 @@
--- What a stream has behind it: the query it has adopted, whether the given one has written a batch, and the
--- newest window it has published. Index: pk_stream, pk_batch, ix_exposure_window_end.
+-- The published past of a stream: the query it has adopted, whether the given query has written a batch, and its newest
+-- published window. Index: pk_stream, pk_batch, ix_exposure_window_end.
 SELECT
     (SELECT query_id FROM holdfast.stream WHERE name = %(stream)s) AS adopted,
     EXISTS (

@@ -1,3 +1,3 @@
--- Which run has the stream now: the one that started last.
+-- The run that took the stream last.
 -- Index: pk_stream.
 SELECT run_id FROM holdfast.stream WHERE name = %(stream)s

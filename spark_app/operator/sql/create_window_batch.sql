@@ -1,4 +1,4 @@
--- Where a batch's emitted windows arrive; gone with the transaction, as a pooled session needs it.
+-- The table for a batch's emitted windows; dropped at COMMIT, as a pooled session requires.
 -- No index: the upsert reads all of it once.
 CREATE TEMPORARY TABLE IF NOT EXISTS exposure_window_batch (
     merchant_id    text        NOT NULL,

@@ -1,5 +1,5 @@
--- Keeps the newest emission of each window. A window that was published never goes back: an adopted checkpoint does not
--- emit it again, and one that computes the stream anew, in other batches, has no say. Index: pk_exposure_window.
+-- Stores the newest emission of each window. A published revision never decreases: an adopted checkpoint does not emit it
+-- again, and one that recomputes the stream in other batches does not replace it. Index: pk_exposure_window.
 INSERT INTO holdfast.exposure_window AS kept
     (stream, merchant_id, window_end, window_start, revision, exposure_minor, currency, policy_version)
 SELECT DISTINCT ON (merchant_id, window_end)

@@ -130,5 +130,5 @@ def test_record_that_cannot_be_kept_hides_nothing(
     spark.batch(0, decision("m_1"))
     db.execute(f"REVOKE INSERT ON holdfast.{table} FROM holdfast_sink".encode())
     _diverged(spark, 0, decision("m_2"))
-    assert "`holdfast batch diff` will not know it" in caplog.text
+    assert "`holdfast batch diff`" in caplog.text
     assert db.execute("SELECT count(*) FROM holdfast.divergence").fetchone() == (0,)

@@ -8,7 +8,7 @@ import pytest
 
 from sink import Written
 from sink.errors import CompanionFailed, TooManyRefused
-from sink.limits import QuarantineLimit
+from sink.rows.quarantine_limit import QuarantineLimit
 from tests.support.dispatch.entries import decision
 from tests.support.job.driver import Driver
 from tests.support.job.outbox import contents

@@ -8,7 +8,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-import sink.transaction.transaction
+import sink.transaction.write_batch
 import sink.transaction.writer
 from sink import ReplayDiverged, Replayed, Written
 from sink.contract.roles import SINK
@@ -87,7 +87,7 @@ def test_a_batch_leaves_nothing_in_the_session_that_the_next_owner_meets(
     def fail(_name: str) -> None:
         raise RuntimeError("the driver's own fault")
 
-    monkeypatch.setattr(sink.transaction.transaction, "failpoint", fail)
+    monkeypatch.setattr(sink.transaction.write_batch, "failpoint", fail)
     with pytest.raises(RuntimeError):
         spark.batch(1, decision("m_2"))
     assert _settings(pooler.dsn) == before
@@ -146,7 +146,7 @@ def test_pooler_killed_in_the_middle_of_a_batch_costs_one_more_attempt(
             pooler.kill()
             pooler.start()
 
-    monkeypatch.setattr(sink.transaction.transaction, "failpoint", strike)
+    monkeypatch.setattr(sink.transaction.write_batch, "failpoint", strike)
     monkeypatch.setattr(sink.transaction.writer, "failpoint", strike)
     assert isinstance(spark.batch(1, *alternating("m_1", [1, 2])), Written)
     assert killed

@@ -184,7 +184,7 @@ def test_runs_that_start_at_once_get_one_stream_and_different_epochs(
     drivers = [driver(query_id=query_id) for _ in range(4)]
 
     def start(spark: Driver) -> int:
-        return spark.sink._writer.begin_run(spark.query_id, spark.run_id)
+        return spark.sink._writer.begin_run(spark.query_id, spark.run_id).epoch
 
     with ThreadPoolExecutor(len(drivers)) as threads:
         epochs = list(threads.map(start, drivers))

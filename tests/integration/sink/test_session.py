@@ -99,7 +99,7 @@ def test_server_that_is_read_only_for_a_moment_is_waited_for(
 
 def test_server_that_may_forget_a_commit_is_refused() -> None:
     server = {"read_only": False, "durable": False, "encoding": "UTF8", "installed": True}
-    with pytest.raises(SchemaMismatch, match="may forget what it committed"):
+    with pytest.raises(SchemaMismatch, match="fsync or full_page_writes is off"):
         _refuse_unfit(server)
     with pytest.raises(SchemaMismatch, match="encoding is LATIN1"):
         _refuse_unfit(server | {"durable": True, "encoding": "LATIN1"})
@@ -129,7 +129,7 @@ def test_nobody_at_the_address_ends_in_one_line_without_the_password(
         words = str(raised.value)
         assert "canary" not in words
         assert "\n" not in words
-    with pytest.raises(SinkUnavailable, match=r"was not there for 0\.5 s .*restart the query"):
+    with pytest.raises(SinkUnavailable, match=r"for 0\.5 s .*restart the query"):
         spark.batch(0)
 
 

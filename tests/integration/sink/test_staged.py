@@ -173,7 +173,7 @@ def test_attempt_that_comes_after_the_batch_finds_no_stage(
 
     spark.sink.apply_staged(rows.schema, run_all, Identity(spark.query_id, spark.run_id, 0))
     before = contents(db)
-    with pytest.raises(StageLost, match="table is gone"):
+    with pytest.raises(StageLost, match="its table"):
         stage_rows(stages[0], 2, [rows])
     assert contents(db) == before
 

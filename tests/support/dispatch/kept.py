@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from spark_app.exposure.state import GroupState
 from spark_app.operator import stored
-from spark_app.operator.stored import GroupValue, Piece, PieceKey
+from spark_app.operator.stored import GroupValue, Segment, SegmentKey
 
 
 @dataclass
@@ -16,30 +16,30 @@ class Kept:
 
     group: GroupValue = field(default_factory=GroupValue)
     windows: dict[int, str] = field(default_factory=dict)
-    ids: dict[PieceKey, Piece] = field(default_factory=dict)
+    ids: dict[SegmentKey, Segment] = field(default_factory=dict)
 
     def load(self, *, ids: bool = True) -> GroupState:
         """The state; without ids, as it is read for a step without rows."""
-        pieces = {key: piece.content for key, piece in self.ids.items()} if ids else {}
+        segments = {key: segment.content for key, segment in self.ids.items()} if ids else {}
         return stored.decode_group(
-            self.group.settled_until, self.group.merchants, self.windows, pieces
+            self.group.settled_until, self.group.merchants, self.windows, segments
         )
 
     def save(
         self, state: GroupState, absorbed: pa.Table, armed_ms: int | None = None
-    ) -> tuple[set[int], set[PieceKey]]:
-        """Store a state; returns the keys of the windows and of the pieces that were written."""
+    ) -> tuple[set[int], set[SegmentKey]]:
+        """Store a state; returns the keys of the windows and of the segments that were written."""
         self.group = stored.group_value(state, armed_ms) or GroupValue()
         windows, forgotten = stored.changed_windows(self.load(ids=False), state)
-        pieces, removed = stored.changed_ids(self.ids, absorbed)
+        segments, removed = stored.changed_ids(self.ids, absorbed)
         removed += stored.forgotten_ids(self.ids, forgotten)
         self.windows |= windows
-        self.ids |= pieces
+        self.ids |= segments
         for end in forgotten:
             del self.windows[end]
         for key in removed:
             del self.ids[key]
-        return set(windows), set(pieces)
+        return set(windows), set(segments)
 
     @property
     def is_empty(self) -> bool:

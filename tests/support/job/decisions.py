@@ -7,7 +7,8 @@ from uuid import uuid4
 
 from sink.rows.batch import BatchInput, prepare
 from sink.transaction.driver_path import InDriver
-from sink.transaction.writer import Writer, Written
+from sink.transaction.ledger import Written
+from sink.transaction.writer import Writer
 from tests.support.dispatch.entries import BLOCK, decision, table
 
 

@@ -11,7 +11,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sink import OutboxSink, QuarantineLimit
-from sink.limits import REFUSED_ROWS
+from sink.rows.quarantine_limit import REFUSED_ROWS
 from spark_app.exposure.policy import Policy
 from spark_app.input.formats import Format
 from tests.support.job.driver import PATIENT

@@ -1,4 +1,4 @@
-"""What `OutboxSink` is before it meets Spark or a database."""
+"""What `OutboxSink` is before it meets Spark or a database, and which path it chooses."""
 
 import pickle
 from typing import Any
@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from sink import BatchInput, OutboxSink
-from sink.foreach_batch import Identity
+from sink.foreach_batch import STAGED_BYTES, UNKNOWN_BYTES, Identity, PathChoice
 from tests.support.dispatch.entries import decision, table
 
 DSN = "postgresql://app:s3cret@db/holdfast"
@@ -59,3 +59,42 @@ def test_select_that_makes_no_batch_is_told_what_it_has_to_make(select: Any) -> 
     identity = Identity(UUID(int=1), UUID(int=2), 0)
     with pytest.raises(TypeError, match=r"`select` .*BatchInput.*nothing was written"):
         sink.apply(table(decision()), identity)
+
+
+@pytest.mark.parametrize(
+    ("estimated", "before", "staged"),
+    [
+        (0, 0, False),
+        (STAGED_BYTES - 1, STAGED_BYTES, False),
+        (STAGED_BYTES, 0, True),
+        (UNKNOWN_BYTES, 0, False),
+        (UNKNOWN_BYTES, STAGED_BYTES - 1, False),
+        (2**63 - 1, STAGED_BYTES, True),
+    ],
+)
+def test_auto_goes_by_the_plan_and_else_by_the_batch_before(
+    estimated: int, before: int, *, staged: bool
+) -> None:
+    choice = PathChoice("auto", rows_in_driver=False)
+    choice.record(before)
+    assert choice.is_staged(lambda: estimated) is staged
+
+
+def test_path_that_is_set_asks_for_no_estimate() -> None:
+    def never() -> int:
+        raise AssertionError
+
+    assert PathChoice("staged", rows_in_driver=False).is_staged(never)
+    assert not PathChoice("driver", rows_in_driver=False).is_staged(never)
+    assert not PathChoice("auto", rows_in_driver=True).is_staged(never)
+
+
+def test_staged_path_is_refused_where_somebody_wants_the_rows_in_the_driver() -> None:
+    for wish in ({"select": lambda table: table}, {"also": lambda *_: None}):
+        with pytest.raises(ValueError, match="leave both out, or use path='driver'"):
+            OutboxSink(DSN, stream="payouts", path="staged", **wish)
+
+
+def test_path_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(ValueError, match="use one of auto, driver, staged"):
+        OutboxSink(DSN, stream="payouts", path="fast")  # type: ignore[arg-type]

@@ -12,11 +12,13 @@ from prometheus_client import CollectorRegistry, Metric
 from sink.contract.exits import CommandError, ExitCode
 from sink.transaction.ledger import Counts, Replayed, Written
 from spark_app.lifecycle.failure import Cause
-from spark_app.reporting.batch_counts import Done, Tally
+from spark_app.reporting.batch_counts import BatchCounts, FinishedBatch
 from spark_app.reporting.metrics import Metrics, State, served
 from tests.support.pages import ROOT
 
-TALLY = Tally(windows=7, late=Counter(late=2, duplicate=1), quarantined=Counter(malformed=3))
+BEFORE_SINK = BatchCounts(
+    windows=7, late=Counter(late=2, duplicate=1), quarantined=Counter(malformed=3)
+)
 COUNTS = Counts(rows=11, entries=4, duplicates=2, differing=0, suppressed=1, quarantined=4)
 _TABLE = re.compile(r"^\| `(holdfast_job_\w+)` \| (\w+) \| (.*?) \|", re.MULTILINE)
 
@@ -54,8 +56,8 @@ def test_every_metric_is_told_and_every_metric_that_is_told_exists() -> None:
 
 def test_a_written_batch_is_counted_and_a_replayed_one_only_as_such() -> None:
     metrics = Metrics("payouts")
-    metrics.done(Done(_outcome(Written), TALLY))
-    metrics.done(Done(_outcome(Replayed), TALLY))
+    metrics.done(FinishedBatch(_outcome(Written), BEFORE_SINK))
+    metrics.done(FinishedBatch(_outcome(Replayed), BEFORE_SINK))
     assert _value(metrics, "batches_total", outcome="written") == 1
     assert _value(metrics, "batches_total", outcome="replayed") == 1
     assert _value(metrics, "entries_total") == 4

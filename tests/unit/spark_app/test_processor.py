@@ -157,10 +157,10 @@ def test_a_timer_reads_no_ids_and_lists_them_only_to_forget_them(operator: Opera
 
 def test_eight_pieces_of_ids_become_one(operator: Operator) -> None:
     for number in range(8):
-        assert [piece for _, piece in operator.kept.ids] == list(range(number))
+        assert [segment for _, segment in operator.kept.ids] == list(range(number))
         operator.rows(table(row(f"e{number}", "12:01", 1)))
-    ((key, piece),) = operator.kept.ids.items()
-    assert (key, piece.level) == ((at("12:15"), 0), 1)
+    ((key, segment),) = operator.kept.ids.items()
+    assert (key, segment.level) == ((at("12:15"), 0), 1)
     duplicates = dict(operator.rows(table(*(row(f"e{n}", "12:01", 1) for n in range(8)))))
     assert len(duplicates["late"]) == 8
 

@@ -61,7 +61,7 @@ def test_a_file_of_version_1_is_read_and_its_state_is_not_taken_for_an_empty_one
     assert _kept(json.dumps(kept)) == kept
     assert SHAPE.differences(kept) == []
     assert SHAPE.foreign(kept) == ["layout of the state was 1, is 2"]
-    with pytest.raises(CommandError, match="goes on from the windows and holds"):
+    with pytest.raises(CommandError, match="another version of Holdfast"):
         SHAPE.require(kept, "/checkpoint")
 
 

@@ -11,8 +11,8 @@ from spark_app.exposure.policy import Policy
 from spark_app.exposure.schema import STATE_ABSORBED
 from spark_app.exposure.state import GroupState
 from spark_app.operator import stored
-from spark_app.operator.id_segments import BASE, plan
-from spark_app.operator.stored import GroupValue, PieceKey
+from spark_app.operator.id_segments import BASE, plan_segment
+from spark_app.operator.stored import GroupValue, SegmentKey
 from tests.support.dispatch.kept import Kept, content
 from tests.support.job.exposure import Group, at, row
 from tests.support.job.exposure_runs import Run, apply, runs
@@ -20,7 +20,7 @@ from tests.support.job.exposure_runs import Run, apply, runs
 NOTHING = STATE_ABSORBED.empty_table()
 
 
-def _keep(kept: Kept, group: Group) -> tuple[set[int], set[PieceKey]]:
+def _keep(kept: Kept, group: Group) -> tuple[set[int], set[SegmentKey]]:
     return kept.save(group.state, group.output.absorbed)
 
 
@@ -47,10 +47,10 @@ def test_windows_are_written_only_at_the_ends_that_changed() -> None:
     group = Group().batch(None, row("a", "12:00", 1), row("b", "12:20", 1, "other"))
     assert _keep(kept, group) == (
         {at("12:15"), at("12:30")},
-        {PieceKey(at("12:15"), 0), PieceKey(at("12:30"), 0)},
+        {SegmentKey(at("12:15"), 0), SegmentKey(at("12:30"), 0)},
     )
     group.batch("12:01", row("c", "12:21", 1))
-    assert _keep(kept, group) == ({at("12:30")}, {PieceKey(at("12:30"), 1)})
+    assert _keep(kept, group) == ({at("12:30")}, {SegmentKey(at("12:30"), 1)})
     group.batch("12:01", row("c", "12:21", 1))
     assert _keep(kept, group) == (set(), set())
 
@@ -60,7 +60,7 @@ def test_an_id_whose_amount_is_nothing_is_kept_too() -> None:
     group = Group().batch(None, row("a", "12:00", 1))
     _keep(kept, group)
     group.batch("12:01", row("b", "12:00", 0))
-    assert _keep(kept, group) == (set(), {PieceKey(at("12:15"), 1)})
+    assert _keep(kept, group) == (set(), {SegmentKey(at("12:15"), 1)})
 
 
 def test_windows_and_ids_leave_together_without_the_ids_being_read() -> None:
@@ -71,7 +71,7 @@ def test_windows_and_ids_leave_together_without_the_ids_being_read() -> None:
     group.batch("12:17")
     _keep(kept, group)
     assert set(kept.windows) == {at("12:30")}
-    assert set(kept.ids) == {PieceKey(at("12:30"), 0)}
+    assert set(kept.ids) == {SegmentKey(at("12:30"), 0)}
 
 
 def test_a_settled_moment_alone_is_kept() -> None:
@@ -101,18 +101,18 @@ def test_pieces_are_as_few_as_the_digits_of_their_count_allow(count: int) -> Non
     levels: dict[int, int] = {}
     held: dict[int, list[int]] = {}
     for batch in range(count):
-        where = plan(levels)
-        merged = [number for piece in where.merged for number in held[piece]]
-        for piece in where.merged:
-            del levels[piece], held[piece]
-        levels[where.piece] = where.level
-        held[where.piece] = [*merged, batch]
+        where = plan_segment(levels)
+        merged = [number for segment in where.merged for number in held[segment]]
+        for segment in where.merged:
+            del levels[segment], held[segment]
+        levels[where.segment] = where.level
+        held[where.segment] = [*merged, batch]
 
-    # In order of their numbers the pieces hold all batches, the oldest first, ...
-    assert [n for piece in sorted(held) for n in held[piece]] == list(range(count))
+    # In order of their numbers the segments hold all batches, the oldest first, ...
+    assert [n for segment in sorted(held) for n in held[segment]] == list(range(count))
     # ... and there are as many of each level as the digit says, of BASE to the power of the level.
     digits = [0] * (max(levels.values(), default=-1) + 1)
-    for piece, level in levels.items():
+    for segment, level in levels.items():
         digits[level] += 1
-        assert len(held[piece]) == BASE**level
+        assert len(held[segment]) == BASE**level
     assert all(digit < BASE for digit in digits)

@@ -1,5 +1,5 @@
--- The ledger's row: from COMMIT on, this batch is written. pk_batch refuses a second one of the
--- same ids even if the lock on the stream had failed us. Index: pk_batch.
+-- The ledger's row: from COMMIT on, this batch is written. pk_batch refuses a second row with the
+-- same ids, even if the lock on the stream failed. Index: pk_batch.
 INSERT INTO holdfast.batch (
     stream, query_id, batch_id, batch_no, run_id, epoch, row_count, entry_count, duplicate_count,
     differing_count, suppressed_count, quarantined_count, digest, source_offsets, written_at

@@ -1,4 +1,4 @@
--- The newest batch of a query that the ledger has; none where it does not know the query. True until
+-- The newest batch of a query in the ledger; null where the ledger does not know the query. Valid until
 -- COMMIT, because the stream is locked. Index: pk_batch.
 SELECT max(batch_id) AS batch_id
 FROM holdfast.batch

@@ -1,4 +1,4 @@
--- The ledger's row of a batch, if it was written. True until COMMIT, because the stream is locked.
+-- The ledger's row of a batch, if it is written. Valid until COMMIT, because the stream is locked.
 -- Index: pk_batch.
 SELECT
     batch_no, run_id, epoch, digest, written_at, row_count, entry_count, duplicate_count,

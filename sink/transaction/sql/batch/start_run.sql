@@ -1,5 +1,5 @@
--- Gives the run the next epoch; every older run is fenced by it. Adopts the query id, which the
--- caller has compared. Index: pk_stream.
+-- Gives the run the next epoch, which fences every older run. Adopts the query id, which the caller
+-- has compared. Index: pk_stream.
 UPDATE holdfast.stream
 SET epoch = epoch + 1,
     query_id = %(query_id)s,

@@ -1,5 +1,5 @@
--- What the sink must know of a server before it trusts its COMMIT; needs no right on the schema,
--- and finds its own names whatever the session's search_path is. No index.
+-- The properties of a server that the sink checks before it relies on its COMMIT. Needs no privilege on
+-- the schema; every name is qualified, whatever the session's search_path is. No index.
 SELECT
     pg_catalog.pg_is_in_recovery()
         OR pg_catalog.current_setting('default_transaction_read_only')::boolean AS read_only,
@@ -13,7 +13,7 @@ SELECT
         WHERE namespace.nspname OPERATOR(pg_catalog.=) 'holdfast'
             AND class.relname OPERATOR(pg_catalog.=) 'alembic_version'
     ) AS installed,
-    -- The role that writes the stream: its own, where there is one. As text: a name is cut off.
+    -- The role that writes the stream: its own, where there is one. As text: type name truncates.
     coalesce(
         (
             SELECT pg_catalog.max(roles.rolname::pg_catalog.text) FROM pg_catalog.pg_roles AS roles

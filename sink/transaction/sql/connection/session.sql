@@ -1,7 +1,7 @@
--- Takes on the sink's role and bounds every wait, of this transaction only: a session may be a
--- pooler's, and the next transaction somebody else's. Names are found in pg_catalog alone, which
--- is why each is written out here; a server that does not flush by default is made to flush for us.
--- What a driver's lost host leaves waiting is found by the keepalives. No index.
+-- Sets the sink's role and bounds every wait, for this transaction only: the session may be a
+-- pooler's, and the next transaction another client's. search_path is pg_catalog alone, so every name
+-- is qualified. Turns synchronous_commit on where it is off by default. The keepalives detect a lost
+-- driver host. No index.
 SELECT
     pg_catalog.pg_is_in_recovery()
         OR pg_catalog.current_setting('default_transaction_read_only')::boolean AS read_only,

@@ -1,5 +1,5 @@
--- What became of the transaction in which `also` was called: 'open' where this still is that one. `also` may have set another
--- search_path, so each name is written out. No index.
+-- The outcome of the transaction in which `also` was called: 'open' where it is still the current one. `also` may have set
+-- another search_path, so every name is qualified. No index.
 SELECT
     CASE
         WHEN pg_catalog.pg_current_xact_id_if_assigned()

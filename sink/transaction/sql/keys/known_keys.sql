@@ -1,5 +1,5 @@
--- Which of the batch's keys an older batch recorded, by position from 0, and whether with other
--- content. Index: pk_entry_key.
+-- Which of the batch's keys an older batch recorded, by position from 0, and whether their content
+-- differs. Index: pk_entry_key.
 SELECT given.position - 1 AS position, known.content <> given.content AS differs
 FROM unnest(%(keys)s::uuid[], %(contents)s::uuid[]) WITH ORDINALITY
     AS given (key, content, position)

@@ -1,4 +1,4 @@
--- Records that a replay diverged, once for each batch and digest however often the driver starts again: no row comes back then.
+-- Records a diverged replay, once for each batch and digest however often the driver restarts: then no row is returned.
 -- Index: uq_divergence_batch_no.
 INSERT INTO holdfast.divergence (
     batch_no, digest, run_id, row_count, quarantined_count, differing_count

@@ -1,6 +1,6 @@
--- How a replay's keys differ from those the batch wrote: of each side the count and the first rows,
--- at most 10,000 in all, by position from 0 in the replay. A key that an older batch recorded was
--- the batch's then too. Index: ix_entry_key_batch_no, pk_entry_key.
+-- How a replay's keys differ from those the batch wrote: for each side the count and the first rows,
+-- at most 10,000 in all, by position from 0 in the replay. A key that an older batch recorded was a
+-- duplicate in the batch too. Index: ix_entry_key_batch_no, pk_entry_key.
 WITH ledger AS (
     SELECT key, content FROM holdfast.entry_key WHERE batch_no = %(batch_no)s
 ),

@@ -1,3 +1,3 @@
--- The latest time that an entry may be dated, by the database's clock.
+-- The latest occurred_at that is accepted, by the database's clock.
 -- No index.
 SELECT clock_timestamp() + %(tolerance)s::interval AS latest

@@ -1,5 +1,5 @@
--- Writes the numbered entries with their final bodies, all with the batch's one moment; one without
--- a traceparent gets the batch's. Index: pk_entry (of the day's partition).
+-- Writes the numbered entries with their final bodies, all with the batch's timestamp; a null
+-- traceparent becomes the batch's. Index: pk_entry (of the day's partition).
 INSERT INTO holdfast.entry (
     subject_id, sequence, created_at, key, type, occurred_at, priority, batch_no, traceparent, body
 )

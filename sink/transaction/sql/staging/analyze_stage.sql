@@ -1,3 +1,3 @@
--- Lets the planner know a stage, which was made a moment ago; runs as the schema's owner.
+-- Gives the planner statistics of a new stage; runs as the schema's owner.
 -- No index: it reads a sample.
 SELECT holdfast.analyze_stage(%(number)s)

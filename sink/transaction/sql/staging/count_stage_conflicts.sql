@@ -1,4 +1,4 @@
--- How many entries of the winning attempts have the key, and not the content, of a promoted one.
+-- How many entries of the winning attempts share the key, but not the content, of a promoted entry.
 -- No index: it reads all of the stage.
 SELECT count(*) AS count
 FROM {stage} AS later

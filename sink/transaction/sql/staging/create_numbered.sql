@@ -1,4 +1,4 @@
--- Which staged entries are written, with their subjects and sequences; gone with the transaction.
+-- The written ones of the staged entries, with subjects and sequences; dropped at COMMIT.
 -- No index: each statement reads all of it.
 CREATE TEMPORARY TABLE holdfast_numbered (
     ordinal    integer NOT NULL,

@@ -1,5 +1,5 @@
--- Where a batch's entries arrive: made in its transaction and gone with it, so that the next owner
--- of a pooled session meets nothing. No index: each statement reads all of it.
+-- The table for a batch's entries: created in its transaction and dropped with it, so that the next
+-- client of a pooled session does not find it. No index: each statement reads all of it.
 CREATE TEMPORARY TABLE holdfast_staged (
     ordinal     integer     NOT NULL,
     subject     text        NOT NULL,

@@ -1,4 +1,4 @@
--- The hashes of the winning rows in order, one after another, in 256 pieces: a value has an end.
+-- The hashes of the winning rows in order, concatenated in up to 256 parts: a value is limited to 1 GB.
 -- No index: it reads all of the stage.
 SELECT string_agg(row_hash, ''::bytea ORDER BY row_hash) AS hashes
 FROM {stage}

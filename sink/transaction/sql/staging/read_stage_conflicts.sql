@@ -1,4 +1,4 @@
--- The entries that count_stage_conflicts counts, as rows of `prepared.ENTRIES`, in their order.
+-- The entries that count_stage_conflicts counts, as rows of `prepared.ENTRIES`, in the order of entries.
 -- No index: it reads all of the stage.
 SELECT
     later.subject, later.type, later.key_text, later.key, later.occurred_at, later.priority,

@@ -1,4 +1,4 @@
--- The columns of the staged entries that decide what is written, in their order; a key as 32 digits.
+-- The columns by which staged entries are numbered, in order; a key as 32 hex digits.
 -- No index: it reads all of the table.
 COPY (
     SELECT

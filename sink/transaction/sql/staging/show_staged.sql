@@ -1,4 +1,4 @@
--- Some staged entries as rows of `prepared.ENTRIES`, in the order asked for.
+-- Some staged entries as rows of `prepared.ENTRIES`, in the order of the given ordinals.
 -- No index: it reads all of both tables.
 WITH wanted AS (
     SELECT staged.*, given.place

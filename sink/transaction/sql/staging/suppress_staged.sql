@@ -1,4 +1,4 @@
--- Keeps the staged decisions that are suppressed. A tail is the key as a member, whose length is given, the data, and a brace.
+-- Records the suppressed entries. A tail is the key member, whose length is given, the data, and a closing brace.
 -- No index: it reads all of both tables.
 WITH chosen AS (
     SELECT staged.*, given.subject_id, given.overtaken

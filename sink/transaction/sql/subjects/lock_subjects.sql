@@ -1,7 +1,6 @@
--- Locks every subject of the batch until COMMIT, in name order as add_subjects: whoever holds the
--- row numbers the subject's entries, so sequences have no gap. Names come in that order, and their
--- positions are sorted sooner. One CSV text for all of them, by position from 1.
--- Index: uq_subject_name.
+-- Locks every subject of the batch until COMMIT, in name order as add_subjects: the holder of the row
+-- lock numbers the subject's entries, so sequences have no gap. Names come in that order, and sorting
+-- by position is cheaper. Returns one CSV text, by position from 1. Index: uq_subject_name.
 SELECT string_agg(
     concat_ws(',', position, id, last_sequence, coalesce(last_created_at::text, '')), E'\n'
 ) AS found

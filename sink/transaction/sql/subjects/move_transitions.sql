@@ -1,5 +1,5 @@
--- Moves the transition states of locked subjects in one stream to their last entries of the batch; a time never goes back.
--- Nobody else makes a row of a locked subject. Index: pk_transition.
+-- Advances the transition states of locked subjects in one stream to their last entries of the batch; a time never decreases.
+-- The subject's row lock excludes other writers of its rows. Index: pk_transition.
 MERGE INTO holdfast.transition AS known
 USING unnest(%(ids)s::bigint[], %(types)s::text[], %(times)s::timestamptz[])
     AS moved (subject_id, last_type, last_occurred_at)

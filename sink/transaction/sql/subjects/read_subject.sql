@@ -1,4 +1,4 @@
--- What is known of a subject before a batch of one stream, as numbering.SUBJECTS; no row where it is new. Locks nothing.
+-- The state of a subject before a batch of one stream, as numbering.SUBJECTS; no row for a new subject. Takes no lock.
 -- Index: uq_subject_name, pk_transition.
 SELECT id, last_sequence, last_type, last_occurred_at
 FROM holdfast.subject

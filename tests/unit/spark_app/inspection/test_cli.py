@@ -13,7 +13,7 @@ MISTAKES = {
     "no checkpoint": (["--checkpoint", ""], "--checkpoint '' names no directory"),
     "no merchant": (["--merchant", ""], "--merchant is not the id of a merchant"),
     "a merchant with a line break": (["--merchant", "m\n1"], "none below U+0020"),
-    "a batch and two": (["--batch", "1", "--diff", "1", "2"], "name one of them"),
+    "a batch and two": (["--batch", "1", "--diff", "1", "2"], "--batch shows one"),
     "the later batch first": (["--diff", "3", "2"], "try --diff 2 3"),
 }
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from spark_app.inspection import document, render
 from spark_app.inspection.diff import difference
-from spark_app.inspection.document import Place
+from spark_app.inspection.document import StateLocation
 from spark_app.inspection.view import Snapshot, view
 from tests.support.job.exposure import FIFTY_THOUSAND, Group, at, row
 
-PLACE = Place("m", "payouts", key_group=3, key_groups=32, batches=(0, 9))
+LOCATION = StateLocation("m", "payouts", key_group=3, key_groups=32, batches=(0, 9))
 
 
 def _snapshot(group: Group, batch: int) -> Snapshot:
@@ -19,7 +19,7 @@ def _snapshot(group: Group, batch: int) -> Snapshot:
 def _text(group: Group, batch: int = 7, **other: int) -> list[str]:
     snapshot = replace(_snapshot(group, batch), **other)
     assert snapshot.merchant is not None
-    return [line.plain for line in render.inspected(PLACE, snapshot, snapshot.merchant)]
+    return [line.plain for line in render.inspected(LOCATION, snapshot, snapshot.merchant)]
 
 
 def test_a_held_merchant_with_an_open_and_an_emitted_window() -> None:
@@ -98,7 +98,7 @@ def test_a_change_of_revision_decision_and_ids() -> None:
     before = _snapshot(group, 7)
     group.batch("12:16", row("e3", "12:14", -8_000_000), row("e4", "12:31", 1))
     found = difference(before, _snapshot(group, 8))
-    told = [line.plain for line in render.compared(PLACE, found)]
+    told = [line.plain for line in render.compared(LOCATION, found)]
     assert [" ".join(line.split()) for line in told] == [
         (
             "m after batch 7 (watermark 2026-11-02 12:15:00Z)"
@@ -114,14 +114,14 @@ def test_a_change_of_revision_decision_and_ids() -> None:
         "due now: emit@12:45 expire@12:47",
     ]
     same = difference(before, replace(before, batch=8))
-    assert [line.plain for line in render.compared(PLACE, same)][1:] == ["  nothing changed"]
+    assert [line.plain for line in render.compared(LOCATION, same)][1:] == ["  nothing changed"]
 
 
 def test_a_window_that_is_gone_was_emitted_before() -> None:
     group = Group().batch("12:00", *(row(f"e{n}", "12:14", 1) for n in range(7)))
     before = _snapshot(group, 7)
     found = difference(before, _snapshot(group.batch("12:30"), 8))
-    assert [line.plain for line in render.compared(PLACE, found)][2:] == [
+    assert [line.plain for line in render.compared(LOCATION, found)][2:] == [
         "  - 12:00-12:15  open  7  -e0 -e1 -e2 -e3 -e4 and 2 more  emitted, then forgotten",
         "  no longer due: emit@12:15  expire@12:17",
     ]
@@ -130,7 +130,7 @@ def test_a_window_that_is_gone_was_emitted_before() -> None:
 def test_an_amount_beyond_what_a_double_holds_is_an_integer_in_json() -> None:
     group = Group().batch("12:00", *(row(f"e{n}", "12:01", 10**15) for n in range(10)))
     snapshot = replace(_snapshot(group, 7), group_timer_us=None)
-    answer = document.inspected(PLACE, snapshot)
+    answer = document.inspected(LOCATION, snapshot)
     assert answer["windows"][0]["exposure_minor"] == 10**16
     assert answer["key_group_timer"] is None
     assert answer["timers"][0] == {

@@ -1,4 +1,4 @@
-from spark_app.checkpoint.missing import FileGone, describe
+from spark_app.input.missing_files import FileGone, describe
 from spark_app.lifecycle.failure import Cause, diagnose
 
 

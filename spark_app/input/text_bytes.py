@@ -1,4 +1,4 @@
-"""A column of texts as the bytes it is made of: what can be said of all rows at once."""
+"""Operations on the bytes of a text column, for all rows at once."""
 
 from typing import Final
 
@@ -12,19 +12,19 @@ _LAST: Final = 0x7E
 
 
 def all_visible_ascii(texts: pa.Array, longest: int) -> bool:
-    """Whether every text has 1 to `longest` characters, each of them visible ASCII; no nulls."""
+    """Return whether every text is 1 to `longest` visible ASCII characters, and none is null."""
     if texts.null_count:
         return False
     data, bounds = _raw(texts)
     lengths = np.diff(bounds)
     if not len(lengths) or lengths.min() < 1 or lengths.max() > longest:
         return False
-    # Unsigned: what lies below the first character wraps to far above the last one.
+    # Unsigned: values below the first character wrap to far above the last one.
     return bool(((data - np.uint8(_FIRST)) <= _LAST - _FIRST).all())
 
 
 def crc32(texts: pa.Array) -> npt.NDArray[np.uint32]:
-    """The CRC-32 of each text's UTF-8 bytes, as `zlib.crc32`; the texts are without nulls."""
+    """Return the CRC-32 of each text's UTF-8 bytes, as `zlib.crc32`; there are no nulls."""
     data, bounds = _raw(texts)
     starts, lengths = bounds[:-1], np.diff(bounds)
     crc = np.full(len(lengths), 0xFFFF_FFFF, np.uint32)
@@ -37,7 +37,7 @@ def crc32(texts: pa.Array) -> npt.NDArray[np.uint32]:
 
 
 def _raw(texts: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
-    """The bytes of all texts, and where each begins; one bound more than there are texts."""
+    """Return the bytes of all texts, and their bounds: one more than there are texts."""
     if not len(texts):
         return np.zeros(0, np.uint8), np.zeros(1, np.int32)
     _, offsets, values = texts.buffers()

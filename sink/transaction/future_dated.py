@@ -1,7 +1,7 @@
-"""Rows dated beyond the database's clock: each would overtake what its subject does until then.
+"""Rows dated later than the database's clock: each would overtake its subject's entries until then.
 
-The moment is the database's, read in the transaction. A replay of a batch that is written finds its
-ledger row, so it never asks again, and the digest knows nothing of it.
+The clock is the database's, read in the transaction. A replay of a written batch finds its ledger
+row and skips this check; the digest does not depend on it.
 """
 
 from collections.abc import Iterator
@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 
 from sink.contract.canonical import rfc3339
 from sink.contract.states import QuarantineReason
-from sink.rows.copy_format import COPY_ROWS
 from sink.rows.evidence import detail_text, entry_text
 from sink.rows.numbering import Integers
+from sink.rows.postgres_text import COPY_ROWS
 from sink.rows.prepared import QuarantinedRow, quarantine_table
 from sink.transaction.content import Content
 from sink.transaction.database import one_row
@@ -29,20 +29,20 @@ TOLERANCE_MAX = timedelta(days=36_500)
 
 
 class Split(NamedTuple):
-    """The rows that arrived, by whether they are dated beyond a moment."""
+    """The rows that arrived, split by whether they are dated after a limit."""
 
     entries: pa.Table
-    """Those that are not."""
+    """Those dated up to the limit."""
 
     places: Integers
-    """Where each of them is among all that arrived."""
+    """Their positions among all that arrived."""
 
     future: Integers
-    """Where the others are."""
+    """The positions of the others."""
 
 
 def check_tolerance(tolerance: timedelta) -> None:
-    """Raise `ValueError` for a tolerance that cannot be."""
+    """Raise `ValueError` for an invalid tolerance."""
     given: object = tolerance
     if not isinstance(given, timedelta) or not timedelta(0) <= given <= TOLERANCE_MAX:
         raise ValueError(
@@ -52,13 +52,13 @@ def check_tolerance(tolerance: timedelta) -> None:
 
 
 def latest(connection: "psycopg.Connection", tolerance: timedelta) -> datetime:
-    """Return the latest time that an entry may be dated now."""
+    """Return the latest `occurred_at` that is accepted now."""
     found: datetime = one_row(connection, "rows/future_limit", tolerance=tolerance)["latest"]
     return found
 
 
 def split(entries: pa.Table, limit: datetime) -> Split:
-    """Split rows of `prepared.ARRIVED` by a moment."""
+    """Split rows of `prepared.ARRIVED` by a limit."""
     beyond = np.asarray(pc.greater(entries["occurred_at"], pa.scalar(limit, _TIME)))
     places = np.flatnonzero(~beyond)
     if len(places) < entries.num_rows:
@@ -69,7 +69,7 @@ def split(entries: pa.Table, limit: datetime) -> Split:
 def quarantined(
     connection: "psycopg.Connection", batch: Content, places: Integers, limit: datetime
 ) -> Iterator[pa.Table]:
-    """Return the rows of a batch at these places as QUARANTINED, some at a time."""
+    """Yield the rows of a batch at these positions as QUARANTINED, in chunks."""
     for first in range(0, len(places), COPY_ROWS):
         rows = batch.rows_at(connection, places[first : first + COPY_ROWS].tolist())
         yield quarantine_table(
@@ -85,7 +85,7 @@ def quarantined(
 
 
 def detail(occurred_at: datetime, limit: datetime) -> str:
-    """Say what is wrong with a row, for a person."""
+    """Return the reason in one line for a person."""
     return (
         f"occurred_at {rfc3339(occurred_at)} is beyond {rfc3339(limit)}, the database's clock and"
         " the tolerance of this stream"

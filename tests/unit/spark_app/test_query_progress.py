@@ -1,7 +1,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from spark_app.reporting.reported import is_recorded
+from spark_app.reporting.query_progress import is_recorded
 
 
 def _query(*reports: tuple[int, dict[str, int]]) -> Any:

@@ -1,8 +1,8 @@
-"""The rows of a table as entries; a row that cannot become one is set aside with its reason.
+"""The rows of a table as entries; a row that cannot become one is refused with its reason.
 
-Plain rows are read by column. A row with anything unusual in it is read alone by `entry_of`, which
-is the definition; a property test compares the two. A column that cannot be read as a whole is
-halved until the culprit is found, so that one bad row costs its neighbours little.
+Most rows are read by column. A row with an unusual value is read alone by `entry_of`, which is the
+definition; a property test compares the two. A column that cannot be read as a whole is halved
+until the bad row is found, so that it slows down few others.
 """
 
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ from sink.rows.json_columns import (
     Mask,
     joined,
     json_of,
-    pieces_of,
+    parts_of,
     text_of,
     times_of,
     true,
@@ -45,14 +45,14 @@ from sink.rows.prepared import ENTRIES, QuarantinedRow
 ROWS_AT_A_TIME = 25_000
 ROWS_READ_SINGLY = 256
 THREADS = 2
-"""More would wait for each other: half of the work holds the interpreter."""
+"""More would wait for each other: half of the work holds the GIL."""
 
 _TEXT = pa.large_string()
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What the rows of a table are; each is in one of the two."""
+    """The rows of a table; each is in one of the two."""
 
     entries: pa.Table
     """ENTRIES, in no particular order; several may have one key."""
@@ -74,7 +74,7 @@ def read_rows(table: pa.Table) -> Rows:
 
 
 def _in_utc(schema: pa.Schema) -> pa.Schema:
-    """Return a schema without other zones: at the ends of time they are in another year."""
+    """Return the schema with all zones UTC: near year 1 and 9999 another zone changes the year."""
     return pa.schema([field.with_type(_type_in_utc(field.type)) for field in schema])
 
 
@@ -95,7 +95,7 @@ def _read(batch: pa.RecordBatch) -> list[Rows]:
     if not batch.num_rows:
         return []
     try:
-        entries, odd = _plain(batch)
+        entries, odd = _read_by_column(batch)
     except Malformed:
         if batch.num_rows <= ROWS_READ_SINGLY:
             return [read_singly(batch)]
@@ -107,14 +107,14 @@ def _read(batch: pa.RecordBatch) -> list[Rows]:
     return [Rows(entries.filter(pa.array(~odd)), []), read_singly(odd_rows)]
 
 
-def _plain(batch: pa.RecordBatch) -> tuple[pa.Table, Mask]:
-    """Return ENTRIES for all rows, and which of them must be read alone."""
+def _read_by_column(batch: pa.RecordBatch) -> tuple[pa.Table, Mask]:
+    """Return ENTRIES for all rows, and the mask of rows that must be read alone."""
     subject, odd = text_of(batch.column("subject"))
     odd |= _not_within(subject, 1, SUBJECT_BYTES_MAX)
     types = _types(batch.column("type"))
     key_text, odd_key = _key_texts(batch.column("key"))
     time, odd_time = times_of(batch.column("occurred_at"))
-    data, odd_data = pieces_of(batch.column("data"))
+    data, odd_data = parts_of(batch.column("data"))
     priority, odd_priority = _priorities(batch)
     for other in (types, time, batch.column("data")):
         odd |= np.asarray(other.is_null())
@@ -141,7 +141,7 @@ def _plain(batch: pa.RecordBatch) -> tuple[pa.Table, Mask]:
 
 
 def _types(values: pa.Array) -> pa.Array:
-    """Return the types; null where one is not allowed."""
+    """Return the types; null where a type is not valid."""
     texts, _ = text_of(values)
     coded = texts.dictionary_encode()
     good = [
@@ -200,7 +200,7 @@ def _values(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
         if name not in batch.schema.names:
             columns.append([None] * batch.num_rows)
         elif name == "occurred_at":
-            # As microseconds: Python's years end at 9999, those of a bad clock do not.
+            # As microseconds: Python's years end at 9999, a bad clock's do not.
             columns.append(batch.column(name).cast(pa.int64()).to_pylist())
         else:
             columns.append([_or_unreadable(value) for value in batch.column(name)])

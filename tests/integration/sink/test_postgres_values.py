@@ -1,4 +1,4 @@
-"""What is written in COPY's binary format is what Postgres reads."""
+"""What is written in the formats of Postgres is what Postgres reads."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -7,10 +7,12 @@ from uuid import UUID
 import numpy as np
 import psycopg
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sink.rows.copy_binary import HEADER, TRAILER, moments, rows, uuids
+from sink.rows.postgres_text import array_literal
 
 TABLE = """
     CREATE TEMPORARY TABLE IF NOT EXISTS copied (
@@ -63,3 +65,33 @@ def test_rows_arrive_as_they_are(
         found = db.execute("SELECT * FROM copied").fetchall()
         db.execute("DROP TABLE copied")
     assert found == given_rows
+
+
+_any_text = st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\x00"))
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.none() | _any_text | st.sampled_from(["NULL", "{}", ",", '"', "\\", " x "])))
+def test_any_texts(db: psycopg.Connection, texts: list[str | None]) -> None:
+    literal = array_literal(pa.chunked_array([pa.array(texts, pa.large_string())]))
+    assert db.execute("SELECT %s::text[]", [literal]).fetchone() == (texts,)
+
+
+@pytest.mark.parametrize(
+    ("values", "type_", "array"),
+    [
+        ([1, None, -(2**62)], pa.int64(), "bigint[]"),
+        ([datetime(1, 1, 1, tzinfo=UTC), None], pa.timestamp("us", "UTC"), "timestamptz[]"),
+        (
+            [datetime(9999, 12, 31, 23, 59, 59, 999999, UTC)],
+            pa.timestamp("us", "UTC"),
+            "timestamptz[]",
+        ),
+    ],
+)
+def test_numbers_and_moments(
+    db: psycopg.Connection, values: list[object], type_: pa.DataType, array: str
+) -> None:
+    db.execute("SET timezone = 'UTC'")
+    literal = array_literal(pa.chunked_array([pa.array(values, type_)]))
+    assert db.execute(f"SELECT %s::{array}".encode(), [literal]).fetchone() == (values,)

