@@ -11,7 +11,7 @@ import pytest
 from dispatcher.receiver import Secret
 from dispatcher.workbench.conform.plan import plan_of, probe_of
 from dispatcher.workbench.conform.report import Report
-from dispatcher.workbench.conform.rule import Grade
+from dispatcher.workbench.conform.rules import Grade
 from dispatcher.workbench.conform.run import Unreachable, conform_to
 from tests.support.dispatch.payouts import empty_database, payouts
 from tests.support.dispatch.sender import OTHER_KEY_BYTES, secret_text
