@@ -33,7 +33,7 @@ public final class Verify {
      * Returns webhook-id; compare it with the `key` of the parsed body.
      *
      * @param headers every value of every header, names in any case
-     * @param body the bytes as they came
+     * @param body the raw bytes
      * @param secrets "whsec_..." texts: two during a rotation
      */
     public static String verify(
