@@ -44,9 +44,9 @@ def test_success_is_reported_in_one_sentence() -> None:
         ({"actions_repeated": 1}, "1 repeated"),
         ({"out_of_order": 3}, "3 out of order"),
         ({"actions_altered": 4}, "4 altered"),
-        ({"quarantined": 8}, "2 wrongly quarantined or not"),
-        ({"spark_kills": 0}, "Spark was not killed where it should have been"),
-        ({"dispatcher_kills": 0}, "the dispatcher was not killed where it should have been"),
+        ({"quarantined": 8}, "2 quarantined or accepted by mistake"),
+        ({"spark_kills": 0}, "Spark was not killed at the planned point"),
+        ({"dispatcher_kills": 0}, "the dispatcher was not killed at the planned point"),
     ],
 )
 def test_each_breach_is_named_and_fails_the_run(change: dict[str, int], said: str) -> None:
