@@ -11,7 +11,7 @@ from typing import IO
 
 from sink.contract.exits import CommandError
 
-STAND_INS = ("postgres", "nobody")
+FALLBACKS = ("postgres", "nobody")
 """Accounts that root uses to run Postgres: the first that exists. None is ever created."""
 
 
@@ -97,7 +97,7 @@ def account_for(data: Path | None) -> Account:
         return Account(os.geteuid(), os.getegid(), switch=False)
     if owner and owner.st_uid != 0:
         return Account(owner.st_uid, owner.st_gid, switch=True)
-    for name in STAND_INS:
+    for name in FALLBACKS:
         try:
             entry = pwd.getpwnam(name)
         except KeyError:
@@ -105,6 +105,6 @@ def account_for(data: Path | None) -> Account:
         return Account(entry.pw_uid, entry.pw_gid, switch=True)
     raise CommandError(
         "Postgres refuses to run as root, and this machine has no account"
-        f" {' or '.join(STAND_INS)}. Nothing was changed. Run as an ordinary user, or set"
+        f" {' or '.join(FALLBACKS)}. Nothing was changed. Run as an ordinary user, or set"
         " HOLDFAST_DSN."
     )
