@@ -1,1 +1,1 @@
-"""The database schema: alembic revisions, least-privilege roles, `holdfast db upgrade|doctor`."""
+"""The database schema: Alembic revisions, least-privilege roles, and the `holdfast db` commands."""

@@ -40,16 +40,14 @@ _COLOURS = {
 def upgrade(
     dsn: Dsn = None,
     as_json: AsJson = False,
-    sql: Annotated[
-        bool, typer.Option("--sql", help="Print what would run, and change nothing.")
-    ] = False,
+    sql: Annotated[bool, typer.Option("--sql", help="Print the SQL and change nothing.")] = False,
 ) -> None:
-    """Bring the database to the newest revision; does nothing where it has it already.
+    """Upgrade the database to the newest revision. Safe to repeat.
 
-    --sql starts from the revision of the database, or from an empty one where none is given.
+    --sql starts from the revision of the database, or from an empty database if none is given.
     """
     if sql and as_json:
-        raise CommandError("--sql prints SQL: leave out --json.", ExitCode.USAGE)
+        raise CommandError("--sql and --json cannot be combined.", ExitCode.USAGE)
     if sql:
         sys.stdout.write(script(dsn))
         return
@@ -59,12 +57,12 @@ def upgrade(
     elif done.changed:
         _print(f"Upgraded the schema from revision {done.before or 'none'} to {done.after}.")
     else:
-        _print(f"The schema has revision {done.after} already; nothing was changed.")
+        _print(f"The schema already has revision {done.after}; nothing was changed.")
 
 
 @app.command()
 def doctor(dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Check server, schema and roles. Exit 0: good; 4: warnings only; 1: something failed."""
+    """Check server, schema and roles. Exit code 0: good; 4: warnings only; 1: a check failed."""
     checks = _examine(dsn)
     if as_json:
         _print_json(
@@ -88,28 +86,29 @@ def doctor(dsn: Dsn = None, as_json: AsJson = False) -> None:
 @app.command()
 def prune(
     older_than: Annotated[
-        str, typer.Option("--older-than", help="Drop days of which every row is older: 90d.")
+        str,
+        typer.Option("--older-than", help="Drop days on which all rows are older than this: 90d."),
     ],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be dropped, and drop nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be dropped and drop nothing.")
     ] = False,
     reason: Annotated[
-        str, typer.Option("--reason", help="Why; kept in the audit trail.")
+        str, typer.Option("--reason", help="The reason, for the audit trail.")
     ] = "retention",
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Drop whole days of entries and attempts, none with something undelivered in it.
+    """Drop whole days of entries and attempts, if everything in them is delivered.
 
-    Keys, batches and subjects stay for ever, so that nothing is ever decided twice.
-    Exit 0: dropped; 3: no day is old enough; 4: a day was refused, or in use.
+    Keys, batches and subjects are kept forever, so that no decision is made twice. Exit code 0:
+    dropped; 3: no day is old enough; 4: a day was refused, or in use.
     """
     try:
         days = whole_days(older_than)
     except ValueError as error:
         raise CommandError(f"--older-than: {error}. Nothing was dropped.", ExitCode.USAGE) from None
     if not reason.strip():
-        raise CommandError("--reason: say why. Nothing was dropped.", ExitCode.USAGE)
+        raise CommandError("--reason must not be empty. Nothing was dropped.", ExitCode.USAGE)
     pruned = retention.prune(dsn, days=days, dry_run=dry_run, reason=reason)
     if as_json:
         _print_json(
@@ -129,16 +128,16 @@ def prune(
 
 @app.command("stream-role")
 def stream_role(stream: str, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Give a stream a role of its own, which alone writes it from then on.
+    """Create a role for a stream; from then on only its members can write the stream.
 
-    First stop the stream's job, then grant the role to its login as printed, and start it again.
+    Stop the stream's job first, grant the role to its login as printed, and restart the job.
     """
     with connection(dsn) as session:
         made = roles.make_stream_role(session, stream)
     if as_json:
         _print_json(asdict(made))
         return
-    _print(escape(f"role {made.role}: {'made' if made.made else 'is there already'}. Next:"))
+    _print(escape(f"role {made.role}: {'created' if made.made else 'already exists'}. Next:"))
     for grant in made.grants:
         _print(escape(f"  {grant};"))
 
@@ -177,14 +176,14 @@ def _print_pruned(pruned: Sequence[retention.Day], days: int) -> None:
             case retention.Outcome.REFUSED:
                 told = f"[yellow]refused[/]: {escape(because)}"
             case retention.Outcome.BUSY:
-                told = "[yellow]in use[/], or endpoints were being changed: run it again"
+                told = "[yellow]in use[/], or endpoints are being changed: run it again"
             case _:
                 told = f"[green]{one.outcome}[/]: {size}{f' ({escape(because)})' * bool(because)}"
         _print(f"{one.table:<7}  {one.day}  {told}")
     if any(one.outcome is retention.Outcome.REFUSED for one in pruned):
         _print(
             "Nothing undelivered was dropped. Let a dispatcher deliver it, resolve the dead"
-            " letters, or disable an endpoint that is not to get it; then run it again."
+            " letters, or disable an endpoint that does not need it; then run this again."
         )
 
 

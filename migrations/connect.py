@@ -1,6 +1,6 @@
-"""One connection for the commands that look at, or change, the schema.
+"""The connection of the commands that inspect or change the schema.
 
-Everything that goes wrong on it ends as a `CommandError`: one line, without the password.
+Every failure to connect is a `CommandError`: one line, without the password.
 """
 
 import re
@@ -21,16 +21,16 @@ DEFAULTS: dict[str, str | int] = {
     "keepalives_interval": 10,
     "keepalives_count": 3,
 }
-"""Connection parameters, in seconds where they are times; the DSN's own come before them."""
+"""Default connection parameters; times in seconds. Those of the DSN take precedence."""
 
 PIECE_LENGTH_MAX = 2
-"""A password this short protects nothing, and hiding it would garble the message."""
+"""A password this short protects nothing, and redacting it would garble the message."""
 
 _USERINFO_PASSWORD = re.compile(r"://[^:/?#]*:([^?#]*)@")
 
 
 class NoAnswerError(CommandError):
-    """The server could not be reached, or turned the user away."""
+    """The server could not be reached, or rejected the user."""
 
 
 def statement(name: str) -> bytes:
@@ -42,8 +42,8 @@ def statement(name: str) -> bytes:
 def connection(dsn: str | None) -> Iterator[psycopg.Connection]:
     """Yield a connection to `dsn` (URI or keyword form); at the end it is committed and closed.
 
-    Raises `CommandError` when there is no DSN or it cannot be read, `NoAnswerError` when nobody
-    answers.
+    Raises `CommandError` if the DSN is missing or malformed, `NoAnswerError` if the server does not
+    answer.
     """
     if not dsn:
         raise CommandError(
@@ -55,7 +55,7 @@ def connection(dsn: str | None) -> Iterator[psycopg.Connection]:
         unset = {name: value for name, value in DEFAULTS.items() if name not in given}
         opened = psycopg.connect(make_conninfo(dsn, **unset), prepare_threshold=None)
     except psycopg.ProgrammingError:
-        # libpq quotes the part that it could not read, which may be a piece of the password.
+        # libpq quotes the part that it cannot parse, which may be part of the password.
         raise CommandError(
             "the DSN cannot be read: expected postgresql://user@host/database or"
             " 'host=... dbname=...', with special characters of a password as %XX."
@@ -69,7 +69,7 @@ def connection(dsn: str | None) -> Iterator[psycopg.Connection]:
         ) from None
     with opened:
         try:
-            # By itself: a ROLLBACK of the first transaction would take it back.
+            # In autocommit, because a ROLLBACK of the first transaction would undo the SET.
             opened.autocommit = True
             opened.execute(f"SET search_path = {SEARCH_PATH}".encode())
             opened.autocommit = False
@@ -81,7 +81,7 @@ def connection(dsn: str | None) -> Iterator[psycopg.Connection]:
 
 
 def one_line(error: BaseException, dsn: str) -> str:
-    """Return the error's text on one line, without any piece of the DSN's password."""
+    """Return the error's text on one line, with all parts of the DSN's password redacted."""
     text = str(error)
     for secret in sorted(_secrets(dsn), key=len, reverse=True):
         text = text.replace(secret, "***")
@@ -92,8 +92,8 @@ def one_line(error: BaseException, dsn: str) -> str:
 def _secrets(dsn: str) -> set[str]:
     given = conninfo_to_dict(dsn)
     found = {str(given[word]) for word in ("password", "sslpassword") if given.get(word)}
-    # An unescaped @ in a password moves its rest into the host name, which error texts quote.
+    # After an unescaped @ the rest of a password becomes the host name, which errors quote.
     if match := _USERINFO_PASSWORD.search(dsn):
         found.update({match[1], *match[1].split("@")})
-    # A piece of one or two letters stands in half the words of an error.
+    # A part of one or two letters occurs in many words of an error.
     return {piece for piece in found if len(piece) > PIECE_LENGTH_MAX}

@@ -1,7 +1,7 @@
-"""What `holdfast db doctor` thinks of a database: facts in, named checks out, no I/O.
+"""The checks of `holdfast db doctor`: facts in, named checks out, no I/O.
 
-A check fails when Holdfast cannot keep a promise on this database, and warns when it still can but
-somebody should act.
+A check fails if Holdfast cannot keep a guarantee on this database, and warns if it can but an
+administrator should act.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ DAYS_AHEAD_MIN = 2
 
 CLOCK_WARN_SECONDS = 5.0
 CLOCK_FAIL_SECONDS = 60.0
-"""A fifth of what a receiver tolerates in a signature's timestamp."""
+"""A fifth of a receiver's tolerance for the timestamp of a signature."""
 
 
 class Level(StrEnum):
@@ -28,7 +28,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of the report; `advice` is empty where nothing is to be done."""
+    """One line of the report; `advice` is empty if no action is needed."""
 
     name: str
     level: Level
@@ -37,7 +37,7 @@ class Check:
 
 
 def judge(facts: Facts, head: str) -> list[Check]:
-    """Return every check of a database that answered; `head` is the revision this code needs."""
+    """Return the checks of a reachable database; `head` is the revision that this code needs."""
     return [
         Check("reachable", Level.OK, f"connected as {facts.user}"),
         _version(facts),
@@ -56,7 +56,7 @@ def judge(facts: Facts, head: str) -> list[Check]:
 
 
 def exit_code(checks: Sequence[Check]) -> ExitCode:
-    """Return 1 when a check failed, else 4 when one warned, else 0."""
+    """Return 1 if a check failed, else 4 if one warned, else 0."""
     levels = {check.level for check in checks}
     if Level.FAIL in levels:
         return ExitCode.FAILED
@@ -95,7 +95,7 @@ def _setting(name: str, value: str, needed: str) -> Check:
         name,
         value != needed,
         value,
-        f"set {name} = {needed}: a power failure may lose or tear what was committed",
+        f"set {name} = {needed}: a power failure may lose or corrupt committed data",
     )
 
 
@@ -104,7 +104,7 @@ def _synchronous_commit(facts: Facts) -> Check:
         "synchronous_commit",
         facts.synchronous_commit == "off",
         facts.synchronous_commit,
-        "set synchronous_commit = on: Spark forgets a batch once it is committed, so a commit must"
+        "set synchronous_commit = on: Spark does not replay a committed batch, so a commit must"
         " survive a crash",
     )
 
@@ -114,7 +114,7 @@ def _encoding(facts: Facts) -> Check:
         "encoding",
         facts.encoding != "UTF8",
         facts.encoding,
-        "make a database with ENCODING 'UTF8' and upgrade that",
+        "create a database with ENCODING 'UTF8' and upgrade it",
     )
 
 
@@ -126,7 +126,7 @@ def _revision(facts: Facts, head: str) -> Check:
         return Check(name, Level.FAIL, f"none, {head} is needed", "run `holdfast db upgrade`")
     if facts.revision == head:
         return Check(name, Level.OK, head)
-    # Revisions are numbered in order, so the text tells old from new.
+    # Revisions are numbered in order, so their texts can be compared.
     older = facts.revision < head
     return Check(
         name,
@@ -151,11 +151,10 @@ def _memberships(facts: Facts) -> Check:
     return _check(
         "memberships",
         bool(lacking),
-        f"{facts.user} may not take on {', '.join(lacking)}"
+        f"{facts.user} cannot SET ROLE {', '.join(lacking)}"
         if lacking
-        else f"{facts.user} may take on every role",
-        f'a process that needs one of them: GRANT ... TO "{facts.user}"'
-        " (docs/operators/database.md)",
+        else f"{facts.user} can SET ROLE to every role",
+        f'for a process that needs one: GRANT ... TO "{facts.user}" (docs/operators/database.md)',
         Level.FAIL if len(lacking) == len(facts.roles) else Level.WARN,
     )
 
@@ -170,7 +169,7 @@ def _partitions(facts: Facts) -> Check:
         "partitions",
         fewest < DAYS_AHEAD_MIN,
         detail,
-        "run `holdfast db upgrade`, which makes them, and see why no service did",
+        "run `holdfast db upgrade`, which creates them, and check why no service did",
         Level.FAIL if fewest < 0 else Level.WARN,
     )
 
@@ -182,7 +181,7 @@ def _clock(facts: Facts) -> Check:
         "clock",
         difference > CLOCK_WARN_SECONDS,
         f"{difference:.1f} s {side} this host",
-        "synchronise both clocks (NTP): receivers refuse signatures from another time",
+        "synchronize both clocks (NTP): receivers refuse signatures with a wrong time",
         Level.FAIL if difference > CLOCK_FAIL_SECONDS else Level.WARN,
     )
 
@@ -196,6 +195,6 @@ def _idle(facts: Facts) -> Check:
         "open transactions",
         bool(facts.idle),
         named or f"none idle for more than {IDLE_SECONDS // 60} minutes",
-        "end the session, or SELECT pg_terminate_backend(pid): it holds locks and stops vacuum",
+        "end the session, or SELECT pg_terminate_backend(pid): it holds locks and blocks vacuum",
         Level.WARN,
     )

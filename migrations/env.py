@@ -1,4 +1,4 @@
-"""What alembic runs for every command; `migrations.upgrade` hands over the open connection."""
+"""Alembic's environment script; `migrations.upgrade` passes the open connection."""
 
 import re
 from typing import Any
@@ -12,7 +12,7 @@ _PARTITION = re.compile(r"(entry|attempt|suppressed)_\d{8}|stage_\d+")
 
 
 def _ours(name: str | None, kind: str, _parents: Any) -> bool:
-    """Leave other schemas, and what ensure_partitions() makes, out of comparisons."""
+    """Exclude other schemas and the partitions of ensure_partitions() from comparisons."""
     match kind:
         case "schema":
             return name == SCHEMA
@@ -25,7 +25,7 @@ def _ours(name: str | None, kind: str, _parents: Any) -> bool:
 if context.is_offline_mode():
     context.configure(
         dialect_name="postgresql",
-        # The driver's own style would print every percent sign twice.
+        # The driver's own style would double every percent sign.
         dialect_opts={"paramstyle": "named"},
         target_metadata=metadata,
         version_table_schema=SCHEMA,
@@ -33,7 +33,7 @@ if context.is_offline_mode():
 else:
     connection = context.config.attributes.get("connection")
     if connection is None:
-        raise CommandError("the schema is upgraded by `holdfast db upgrade`: roles and locks first")
+        raise CommandError("use `holdfast db upgrade`, which prepares roles and locks first")
     context.configure(
         connection=connection,
         target_metadata=metadata,

@@ -1,4 +1,4 @@
-"""What `holdfast db doctor` looks at: one read-only pass over the server, without a judgement."""
+"""The facts for `holdfast db doctor`, from one read-only pass over the server."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from migrations.upgrade import current
 from sink.contract.exits import CommandError
 
 IDLE_SECONDS = 300
-"""How old an open, idle transaction must be to be named."""
+"""Minimum age of an open, idle transaction to report."""
 
 STATEMENT_TIMEOUT = "10s"
 
 
 @dataclass(frozen=True, slots=True)
 class IdleTransaction:
-    """A session that left a transaction open, and for how long nothing came."""
+    """A session with an open transaction, and how long it has been idle."""
 
     pid: int
     application: str
@@ -29,7 +29,7 @@ class IdleTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The state of one database, as one user sees it."""
+    """The state of a database, as visible to the user."""
 
     version: int
     """`server_version_num`: 150000 is Postgres 15.0."""
@@ -42,18 +42,18 @@ class Facts:
     user: str
     revision: str | None
     unreadable: str | None
-    """Why the revision could not be read; None when it could."""
+    """Why the revision could not be read; None if it could."""
     roles: Mapping[str, bool]
-    """Each role that exists, with whether the user may take it on."""
+    """Each existing role, with whether the user can SET ROLE to it."""
     days_ahead: Mapping[str, int]
-    """For each partitioned table, days after today with a partition; -1 is not even today."""
+    """For each partitioned table, days after today with a partition; -1: today has none."""
     clock_difference_seconds: float
-    """Database minus this host, taken at the middle of the round trip."""
+    """Database minus this host, at the middle of the round trip."""
     idle: tuple[IdleTransaction, ...]
 
 
 def gather(connection: psycopg.Connection, idle_seconds: int = IDLE_SECONDS) -> Facts:
-    """Look at the database; changes nothing."""
+    """Read the facts; changes nothing."""
     connection.autocommit = True
     connection.execute(f"SET statement_timeout = '{STATEMENT_TIMEOUT}'".encode())
     with connection.cursor(row_factory=dict_row) as cursor:

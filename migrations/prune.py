@@ -1,7 +1,7 @@
-"""Dropping old days of entries and attempts, one transaction a day.
+"""Drops old days of entries and attempts, one transaction per day.
 
-The database decides what may go (`holdfast.prune_day`, which runs as its owner) and writes the
-audit row; here a day that is in use is tried again, and what happened is put into words.
+The database decides what may be dropped (`holdfast.prune_day`, which runs as its owner) and writes
+the audit row. This module retries days that are in use and reports the results.
 """
 
 import getpass
@@ -22,14 +22,14 @@ from sink.contract.exits import CommandError, ExitCode
 from sink.contract.roles import JANITOR
 
 STATEMENT_TIMEOUT = "30min"
-"""How long one day may be looked through; nobody waits for it meanwhile."""
+"""Time limit to scan one day; the scan blocks nobody."""
 
 TRIES = 8
-"""Each stops writers for two seconds at most; with the pauses between them about half a minute."""
+"""Each try blocks writers for at most two seconds; all tries take about half a minute."""
 
 
 class Outcome(StrEnum):
-    """What became of a day."""
+    """The outcome of a day."""
 
     DROPPED = "dropped"
     DROPPABLE = "droppable"
@@ -40,23 +40,23 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One row of `prune_day.sql`; counts are None for a day that could not be looked at."""
+    """One row of `prune_day.sql`; counts are None for a day that could not be scanned."""
 
     outcome: str
     row_count: int | None
     bytes: int | None
     waiting: int | None
-    """Entries that wait for an endpoint, once for each endpoint; in `attempt`, their attempts."""
+    """Entries that wait for an endpoint, counted per endpoint; in `attempt`, their attempts."""
     unrouted: int | None
     dead_letters: int | None
     abandoned: int | None
-    """As `waiting`, for endpoints that are disabled: they keep nothing."""
+    """Like `waiting`, for disabled endpoints, which do not keep a day from being dropped."""
     endpoints: list[str] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """A day (UTC) of one table, and what became of it."""
+    """A day (UTC) of one table, with its outcome."""
 
     table: str
     day: date
@@ -68,10 +68,10 @@ class Day:
 
 
 def prune(dsn: str | None, *, days: int, dry_run: bool, reason: str) -> list[Day]:
-    """Drop the days of which every row is more than `days` days old; returns all of them.
+    """Drop the days whose rows are all more than `days` days old; returns all such days.
 
-    With `dry_run` nothing is changed. Raises `CommandError`, in one line; days that were dropped
-    before it stay dropped, and nothing undelivered ever is.
+    `dry_run` changes nothing. Raises `CommandError`; days dropped before it stay dropped. Nothing
+    undelivered is ever dropped.
     """
     with _janitor(dsn) as session:
         old = session.execute(statement("days_older_than"), {"days": days}).fetchall()
@@ -84,7 +84,7 @@ def prune(dsn: str | None, *, days: int, dry_run: bool, reason: str) -> list[Day
 
 
 def exit_code(pruned: Sequence[Day]) -> ExitCode:
-    """Return 3 when there was nothing to drop, 4 when a day was refused or in use, else 0."""
+    """Return 3 if no day is old enough, 4 if a day was refused or in use, else 0."""
     if not pruned:
         return ExitCode.NOTHING_MATCHED
     kept = any(day.outcome in (Outcome.REFUSED, Outcome.BUSY) for day in pruned)
@@ -92,7 +92,7 @@ def exit_code(pruned: Sequence[Day]) -> ExitCode:
 
 
 def why(found: Found) -> str:
-    """Say what a refused day is kept for, or what a dropped one took with it."""
+    """Return why a day was refused, or what was dropped with it."""
     names = ", ".join(found.endpoints or ())
     parts = (
         (found.waiting, f"undelivered for {names}"),
@@ -128,7 +128,7 @@ def _persistently(
 
 
 def _once(session: psycopg.Connection, parameters: dict[str, object]) -> Found:
-    # A transaction of its own, which has the session's isolation level.
+    # A separate transaction, with the session's isolation level.
     with session.transaction(), session.cursor(row_factory=class_row(Found)) as cursor:
         found = cursor.execute(statement("prune_day"), parameters).fetchone()
     if found is None:
@@ -138,7 +138,7 @@ def _once(session: psycopg.Connection, parameters: dict[str, object]) -> Found:
 
 @contextmanager
 def _janitor(dsn: str | None) -> Iterator[psycopg.Connection]:
-    """Yield a session in the janitor's role, each statement a transaction of its own."""
+    """Yield an autocommit session in the janitor's role."""
     with connection(dsn) as session:
         session.autocommit = True
         session.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
@@ -155,19 +155,19 @@ def _janitor(dsn: str | None) -> Iterator[psycopg.Connection]:
             yield session
         except psycopg.errors.InsufficientPrivilege as error:
             raise CommandError(
-                f"the user {session.info.user} may not act as {JANITOR}"
-                f" ({one_line(error, dsn or '')}). Nothing was dropped; grant it:"
-                f" GRANT {JANITOR} TO <user>."
+                f"the user {session.info.user} cannot SET ROLE {JANITOR}"
+                f" ({one_line(error, dsn or '')}). Nothing was dropped; run GRANT {JANITOR} TO"
+                " <user>."
             ) from None
         except psycopg.Error as error:
             raise CommandError(
-                f"the database gave up: {one_line(error, dsn or '')}. What was dropped before stays"
-                " dropped, each day as a whole, and nothing undelivered is among it; run it again."
+                f"the database failed: {one_line(error, dsn or '')}. Days dropped before it stay"
+                " dropped, each completely, and nothing undelivered was dropped; run it again."
             ) from None
 
 
 def _actor() -> str:
-    """Who acts, for the audit trail: the login name, or the number of a user without one."""
+    """Return the actor for the audit trail: the login name, or the uid if there is none."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -1,8 +1,8 @@
-"""What must exist before the first revision: the roles, the memberships, the schema.
+"""Creates the roles, memberships and schema that the first revision requires.
 
-Roles belong to the whole cluster and the revisions to one database, so this is not a revision. It
-runs before every upgrade and does nothing where everything is there. Each step is one `DO` block,
-so that `holdfast db upgrade --sql` prints exactly what an upgrade runs.
+Roles belong to the cluster and revisions to one database, so this is not a revision. It runs before
+every upgrade and does nothing if everything exists. Each step is one `DO` block, so that `holdfast
+db upgrade --sql` prints exactly what an upgrade runs.
 """
 
 import re
@@ -21,8 +21,8 @@ _STREAM_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 
 _EACH_ROLE = "ARRAY[" + ", ".join(f"'{role}'" for role in ALL) + "]"
 
-# Another database of the cluster may be upgraded at the same moment, and an advisory lock ends at
-# the database: whoever comes second waits for the first to commit and finds the role made.
+# Another database of the cluster may be upgraded at the same time, and advisory locks are per
+# database: the second upgrade waits for the first to commit and finds that the role exists.
 _CREATE_ROLES = f"""DO $$
 DECLARE
     role text;
@@ -38,8 +38,8 @@ BEGIN
     END LOOP;
 END $$"""
 
-# From Postgres 16 a membership can be for SET ROLE alone, so that a session has no right at all
-# until it takes on a role. Before, the user's own INHERIT attribute decides.
+# From Postgres 16 on, a membership can allow only SET ROLE, so that a session has no privileges
+# until it sets a role. Before, the user's INHERIT attribute decides.
 _JOIN_ROLES = f"""DO $$
 DECLARE
     role   text;
@@ -57,7 +57,7 @@ BEGIN
     END LOOP;
 END $$"""
 
-# Only this step needs CREATE on the database, so a later upgrade does without.
+# Only this step needs CREATE on the database; later upgrades do not.
 _CREATE_SCHEMA = f"""DO $$
 BEGIN
     IF to_regnamespace('holdfast') IS NULL THEN
@@ -65,8 +65,8 @@ BEGIN
     END IF;
 END $$"""
 
-# The sink stages a batch in a temporary table. PUBLIC may make one by default; a hardened database
-# has revoked that. GRANT without the right to grant is only a warning, hence the second look.
+# The sink stages a batch in a temporary table. PUBLIC may create one by default; hardened databases
+# revoke that. GRANT without the privilege to grant is only a warning, hence the second check.
 _GRANT_TEMPORARY = f"""DO $$
 BEGIN
     IF NOT has_database_privilege('{SINK}', current_database(), 'TEMPORARY') THEN
@@ -83,13 +83,13 @@ STEPS = {
     _CREATE_SCHEMA: "GRANT CREATE ON DATABASE {database} TO {user}",
     _GRANT_TEMPORARY: f"GRANT TEMPORARY ON DATABASE {{database}} TO {SINK}",
 }
-"""Each idempotent step, in order, and what an administrator runs for a user who may not take it."""
+"""The idempotent steps, in order, each with the statement for an administrator if it is denied."""
 
 
 def prepare(connection: psycopg.Connection) -> None:
-    """Make what is missing, in the caller's transaction.
+    """Create what is missing, in the caller's transaction.
 
-    Raises `CommandError` with the statement for an administrator when the user may not.
+    If it is denied, raises `CommandError` with the statement for an administrator.
     """
     for step, cure in STEPS.items():
         try:
@@ -98,14 +98,14 @@ def prepare(connection: psycopg.Connection) -> None:
         except psycopg.errors.InsufficientPrivilege as error:
             reason = error.diag.message_primary or "permission denied"
             raise CommandError(
-                f"the database was not prepared: {reason}. Nothing was changed; let an"
-                f" administrator run `{_filled(connection, cure)}`, then upgrade again."
+                f"the database was not prepared: {reason}. Nothing was changed. Ask an"
+                f" administrator to run `{_filled(connection, cure)}`, then upgrade again."
             ) from None
 
 
 @dataclass(frozen=True, slots=True)
 class StreamRole:
-    """The role of a stream, and what an administrator runs next for the login of its job."""
+    """The role of a stream, and the next statements of an administrator for its job's login."""
 
     stream: str
     role: str
@@ -114,17 +114,17 @@ class StreamRole:
 
 
 def make_stream_role(connection: psycopg.Connection, stream: str) -> StreamRole:
-    """Make the role that alone writes a stream, with the rights of holdfast_sink; once.
+    """Create the role of a stream, with the privileges of holdfast_sink, if it does not exist.
 
-    From then on nobody else writes it: see `grants`. Raises `CommandError` for a name that no
-    stream has, or that is too long for a role, and where the user may not make roles.
+    From then on only its members can write the stream: see `grants`. Raises `CommandError` for an
+    invalid stream name, one that is too long for a role, or without the privilege to create roles.
     """
     role = STREAM_PREFIX + stream
     if not _STREAM_NAME.fullmatch(stream) or len(role) > ROLE_NAME_BYTES_MAX:
         raise CommandError(
-            f"{stream!r} is not the name of a stream, or too long for a role: expected at most"
-            f" {ROLE_NAME_BYTES_MAX - len(STREAM_PREFIX)} of a-z, 0-9, '_', '.' and '-', the first"
-            " one a letter or a digit. Nothing was changed.",
+            f"{stream!r} is not a valid stream name, or is too long for a role: expected at most"
+            f" {ROLE_NAME_BYTES_MAX - len(STREAM_PREFIX)} characters a-z, 0-9, '_', '.' and '-',"
+            " beginning with a letter or a digit. Nothing was changed.",
             ExitCode.USAGE,
         )
     name, modern = sql.Identifier(role), connection.info.server_version >= 16_00_00
@@ -141,7 +141,7 @@ def make_stream_role(connection: psycopg.Connection, stream: str) -> StreamRole:
     except psycopg.errors.InsufficientPrivilege as error:
         reason = error.diag.message_primary or "permission denied"
         raise CommandError(
-            f"the role was not made: {reason}. Nothing was changed; let an administrator run"
+            f"the role was not created: {reason}. Nothing was changed. Ask an administrator to run"
             f' `CREATE ROLE "{role}" NOLOGIN; GRANT {SINK} TO "{role}"`.'
         ) from None
     grants = (f'GRANT "{role}" TO my_login{member}', f"REVOKE {SINK} FROM my_login")
@@ -149,7 +149,7 @@ def make_stream_role(connection: psycopg.Connection, stream: str) -> StreamRole:
 
 
 def reachable(connection: psycopg.Connection) -> dict[str, bool]:
-    """Return the roles that exist, each with whether the current user may take it on."""
+    """Return the existing roles, each with whether the current user can SET ROLE to it."""
     modern = connection.info.server_version >= 16_00_00
     rows = connection.execute(
         statement("memberships"),

@@ -1,9 +1,9 @@
-"""Bring a database to the newest revision, all of it or nothing.
+"""Upgrades a database to the newest revision, completely or not at all.
 
-One connection, two transactions: the first makes roles and schema (`migrations.roles`), the second
-runs every missing revision as `holdfast_owner`, which so comes to own every object. An advisory
-lock lets one upgrade of a database run at a time. A lock that a service holds on a table is waited
-for briefly only, because everybody else queues behind a waiting ALTER TABLE.
+It uses one connection and two transactions: the first creates roles and schema
+(`migrations.roles`), the second runs all missing revisions as `holdfast_owner`, which owns every
+object. An advisory lock serializes upgrades of a database. An upgrade waits only briefly for a
+table lock of a service, because all other sessions queue behind a waiting ALTER TABLE.
 """
 
 import io
@@ -30,23 +30,23 @@ from sink.contract.roles import ALL, OWNER, SEARCH_PATH
 from sink.contract.tables import SCHEMA
 
 SERVER_VERSION_MIN = 15
-"""The oldest major version of Postgres that is supported; tested with 15, 16 and 18."""
+"""The oldest supported major version of Postgres; tested with 15, 16 and 18."""
 
 TURN_TIMEOUT_MS = 300_000
-"""How long an upgrade waits for another one of the same database."""
+"""How long an upgrade waits for another upgrade of the same database."""
 
 LOCK_TIMEOUT_MS = 5_000
-"""How long a revision waits for a table that somebody uses."""
+"""How long a revision waits for a table lock."""
 
 STATEMENT_TIMEOUT_MS = 600_000
 
-# `op` and `context` of alembic are globals: two threads would run each other's revisions.
+# Alembic's `op` and `context` are globals, so only one thread at a time may use them.
 _alembic = Lock()
 
 
 @dataclass(frozen=True, slots=True)
 class Upgraded:
-    """What an upgrade did; a revision is None where the database has none."""
+    """The revisions before and after an upgrade; None: the database has none."""
 
     before: str | None
     after: str | None
@@ -57,9 +57,9 @@ class Upgraded:
 
 
 def upgrade(dsn: str) -> Upgraded:
-    """Migrate the database of `dsn` to the newest revision; does nothing where it has it already.
+    """Upgrade the database of `dsn` to the newest revision; safe to repeat.
 
-    Raises `CommandError`, in one line, when it cannot; then no table was changed.
+    Raises `CommandError` if it cannot; then no table was changed.
     """
     with _migrating(dsn) as (migrating, config):
         before = _revision(migrating)
@@ -70,9 +70,9 @@ def upgrade(dsn: str) -> Upgraded:
 
 
 def downgrade(dsn: str, revision: str) -> Upgraded:
-    """Take the database back to `revision`; after "base" no table is left, and no row.
+    """Downgrade the database to `revision`; "base" drops all tables with their rows.
 
-    Raises `CommandError`, in one line, when it cannot; then no table was changed.
+    Raises `CommandError` if it cannot; then no table was changed.
     """
     with _migrating(dsn) as (migrating, config):
         before = _revision(migrating)
@@ -82,9 +82,9 @@ def downgrade(dsn: str, revision: str) -> Upgraded:
 
 
 def script(dsn: str | None) -> str:
-    """Return the SQL that `upgrade` would run, for an administrator to read, or to run with psql.
+    """Return the SQL that `upgrade` would run, for an administrator to review or run with psql.
 
-    It starts from the revision of `dsn`'s database, or from an empty one where `dsn` is None.
+    It starts from the revision of the database, or from an empty database if `dsn` is None.
     """
     start = None
     if dsn:
@@ -103,9 +103,9 @@ def script(dsn: str | None) -> str:
 
 
 def current(raw: psycopg.Connection) -> str | None:
-    """Return the revision that the database has, None without one.
+    """Return the revision of the database, or None without one.
 
-    Raises `CommandError` when the user may take on none of the roles that can read it.
+    Raises `CommandError` if the user cannot SET ROLE to a role that can read it.
     """
     row = raw.execute(statement("installed")).fetchone()
     if not row or not row[0]:
@@ -114,9 +114,8 @@ def current(raw: psycopg.Connection) -> str | None:
     role = next((role for role in ALL if mine.get(role)), None)
     if role is None:
         raise CommandError(
-            f"the user {raw.info.user} may take on none of Holdfast's roles, so it cannot read the"
-            " schema revision. Nothing was changed; docs/operators/database.md says who needs which"
-            " role."
+            f"the user {raw.info.user} is not a member of any Holdfast role, so it cannot read the"
+            " schema revision. Nothing was changed; see docs/operators/database.md for the roles."
         )
     with raw.transaction():
         raw.execute(f"SET LOCAL ROLE {role}".encode())
@@ -130,13 +129,13 @@ def head() -> str:
 
 
 def refuse_unknown(revision: str | None) -> None:
-    """Raise `CommandError` for a revision of a newer version of Holdfast than this one."""
+    """Raise `CommandError` for a revision of a newer Holdfast version."""
     script_directory = ScriptDirectory.from_config(_config())
     known = {found.revision for found in script_directory.walk_revisions()}
     if revision is not None and revision not in known:
         raise CommandError(
             f"the database has schema revision {revision}, which this version of Holdfast does not"
-            f" know (its newest is {head()}). Nothing was changed: use the version of Holdfast that"
+            f" know (its newest is {head()}). Nothing was changed. Use the Holdfast version that"
             " upgraded the database."
         )
 
@@ -201,9 +200,9 @@ def _explain(error: psycopg.Error | DBAPIError, dsn: str) -> str:
     match cause:
         case psycopg.errors.LockNotAvailable():
             what = (
-                "another upgrade, or a session that uses one of the tables, did not let go in time."
-                " No table was changed; try again at a quieter moment (`holdfast db doctor` shows"
-                " transactions that somebody left open)."
+                "another upgrade, or a session that uses a table, did not release its lock in time."
+                " No table was changed; try again at a quieter time (`holdfast db doctor` shows"
+                " idle open transactions)."
             )
         case psycopg.errors.QueryCanceled():
             what = (

@@ -1,1 +1,1 @@
-"""The local runtime: Postgres and Java from wheels, so that a machine needs nothing but Python."""
+"""The local runtime: Postgres and Java from wheels, so that a machine needs only Python."""

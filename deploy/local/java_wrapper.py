@@ -1,8 +1,8 @@
 """A JAVA_HOME around a runtime that lacks the module `jdk.incubator.vector`.
 
 Spark's launcher always passes `--add-modules=jdk.incubator.vector`, and a runtime without it does
-not start. Spark itself does well without. So the wrapper's `bin/java` drops this one option and
-becomes the real program; everything else is a link into the runtime.
+not start. Spark itself works without it. So the wrapper's `bin/java` removes this option and execs
+the real program; everything else is a link into the runtime.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ MODULE = "jdk.incubator.vector"
 
 SCRIPT = """\
 #!/bin/sh
-# Runs the Java below without the module that it does not have and that Spark asks for.
+# Runs the Java below without the missing module that Spark's launcher requires.
 left=$#
 while [ "$left" -gt 0 ]; do
   argument=$1; shift; left=$((left - 1))
@@ -41,9 +41,9 @@ exec {java} "$@"
 
 
 def without_vector_module(home: Path) -> Path:
-    """Return a JAVA_HOME that runs the Java of `home` without the module; made once and kept.
+    """Return a JAVA_HOME that runs the Java of `home` without the module; created once.
 
-    Raises `CommandError` when no folder can be written.
+    Raises `CommandError` if no folder is writable.
     """
     script = SCRIPT.format(module=MODULE, java=shlex.quote(str(home / "bin" / "java")))
     name = f"java-{hashlib.sha256(script.encode()).hexdigest()[:12]}"
@@ -52,23 +52,23 @@ def without_vector_module(home: Path) -> Path:
         try:
             base.mkdir(parents=True, exist_ok=True, mode=0o700)
             if base.is_symlink() or base.stat().st_uid != os.geteuid():
-                problems.append(f"{base} belongs to somebody else")
+                problems.append(f"{base} belongs to another account")
                 continue
             return _made(base / name, home, script)
         except OSError as error:
             problems.append(f"{base}: {error.strerror}")
     raise CommandError(
-        f"no folder for the Java wrapper: {'; '.join(problems)}. Nothing was started: set"
-        " XDG_CACHE_HOME to a folder that you may write, or JAVA_HOME to a full Java."
+        f"no folder for the Java wrapper: {'; '.join(problems)}. Nothing was started. Set"
+        " XDG_CACHE_HOME to a writable folder, or JAVA_HOME to a full Java."
     )
 
 
 def _bases() -> Iterator[Path]:
-    """Yield where the wrapper may be kept, best first."""
+    """Yield possible folders of the wrapper, best first."""
     if cache := os.environ.get("XDG_CACHE_HOME"):
         yield Path(cache) / "holdfast"
     else:
-        with contextlib.suppress(RuntimeError):  # an account without a home
+        with contextlib.suppress(RuntimeError):  # an account without a home directory
             yield Path.home() / ".cache" / "holdfast"
     yield Path(sys.prefix) / "var" / "holdfast"
     yield Path(tempfile.gettempdir()) / f"holdfast-{os.geteuid()}"
@@ -78,7 +78,7 @@ def _made(target: Path, home: Path, script: str) -> Path:
     program = target / "bin" / "java"
     if program.is_file() and program.read_text() == script and os.access(program, os.X_OK):
         return target
-    # Made beside its place and renamed, so that a wrapper is whole or absent.
+    # Created under a temporary name and renamed, so that a wrapper is complete or absent.
     draft = Path(tempfile.mkdtemp(prefix=f"{target.name}-", dir=target.parent))
     try:
         for entry in home.iterdir():
@@ -93,7 +93,7 @@ def _made(target: Path, home: Path, script: str) -> Path:
         shutil.rmtree(target, ignore_errors=True)
         draft.rename(target)
     except OSError:
-        if not program.exists():  # otherwise another process made it first
+        if not program.exists():  # else another process was first
             raise
     finally:
         shutil.rmtree(draft, ignore_errors=True)

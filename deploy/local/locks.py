@@ -1,4 +1,4 @@
-"""File locks (flock) that the kernel gives up for a process that dies."""
+"""File locks (flock), which the kernel releases when a process dies."""
 
 import fcntl
 import os
@@ -15,15 +15,15 @@ POLL_SECONDS = 0.05
 def acquire(path: Path, seconds: float, otherwise: str) -> int:
     """Lock `path` within `seconds`; returns the descriptor that holds the lock until it is closed.
 
-    Raises `CommandError` with the text `otherwise` when somebody else keeps it. A child that
-    inherits the descriptor holds the lock too, for as long as it lives.
+    Raises `CommandError` with the text `otherwise` if the lock stays taken. A child that inherits
+    the descriptor also holds the lock until it ends.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise CommandError(
             f"{path} cannot be opened ({error.strerror}); nothing was changed. Use the account that"
-            " made it, or choose another --directory."
+            " created it, or choose another --directory."
         ) from error
     deadline = time.monotonic() + seconds
     try:

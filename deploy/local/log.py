@@ -1,4 +1,4 @@
-"""The server's log file: bounded, and quoted in errors."""
+"""The server's log file: limited in size, and quoted in errors."""
 
 from pathlib import Path
 from typing import IO
@@ -8,7 +8,7 @@ LINES = 5
 
 
 def open_for_append(path: Path) -> IO[bytes]:
-    """Open the log at its end; a log that has grown large is set aside as `<name>.1` first."""
+    """Open the log for append; a log larger than `BYTES_MAX` is first renamed to `<name>.1`."""
     if path.exists() and path.stat().st_size > BYTES_MAX:
         path.rename(path.with_name(f"{path.name}.1"))
     path.touch(mode=0o600)

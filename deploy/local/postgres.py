@@ -1,4 +1,4 @@
-"""The embedded Postgres: one server for one directory, started, found again, stopped."""
+"""The embedded Postgres: start, find and stop the server of a directory."""
 
 import contextlib
 import os
@@ -23,19 +23,19 @@ from deploy.local.readiness import wait_until_ready
 from sink.contract.exits import CommandError, ExitCode
 
 START_SECONDS = 600.0
-"""How long a start may take: recovery from a crash replays up to `max_wal_size` and more."""
+"""Time limit of a start: crash recovery may replay more WAL than `max_wal_size`."""
 
 
 class EmbeddedPostgres:
-    """A Postgres server whose cluster lives in `directory`.
+    """A Postgres server with its cluster in `directory`.
 
-    As a context manager it owns the server: leaving the block stops it, also when it was found
-    running (the orphan of an owner that was killed). `start` and `stop` may be called from
-    different processes; two starts at once give one server. The server outlives its starter, and a
-    Ctrl-C in the starter's terminal.
+    As a context manager it owns the server: the end of the block stops it, even if it was already
+    running (left behind by a killed owner). `start` and `stop` may be called from different
+    processes; concurrent starts give one server. The server survives its starter, and Ctrl-C in the
+    starter's terminal.
 
-    `major` is for a new cluster only; an existing one is opened by the Postgres that made it.
-    `keep=False` deletes the cluster when the block is left. Every failure is a `CommandError`.
+    `major` applies only to a new cluster; an existing one uses its own version. `keep=False`
+    deletes the cluster at the end of the block. Every failure is a `CommandError`.
     """
 
     def __init__(
@@ -67,49 +67,49 @@ class EmbeddedPostgres:
 
     @property
     def cluster(self) -> Cluster | None:
-        """What is on disk, or None before the first start."""
+        """The cluster on disk, or None before the first start."""
         return cluster.load(self.directory)
 
     @property
     def running(self) -> Postmaster | None:
-        """The server's process, or None when it does not run."""
+        """The server's process, or None if it is not running."""
         known = self.cluster
         return process.find(known.data) if known and known.made else None
 
     @property
     def dsn(self) -> str:
-        """DSN of the superuser for the database `postgres`, password inside."""
+        """DSN of the superuser for the database `postgres`, with the password."""
         return self.dsn_of("postgres")
 
     def dsn_of(self, database: str) -> str:
-        """DSN of the superuser for `database`; raises `CommandError` when nothing runs."""
+        """DSN of the superuser for `database`; raises `CommandError` if no server is running."""
         known, running = self.cluster, self.running
         if known is None or running is None or running.socket_folder is None:
             raise CommandError(
-                f"no embedded Postgres runs in {self.directory}: start it with `holdfast local up`"
-                " (its data are kept), or set HOLDFAST_DSN.",
+                f"no embedded Postgres is running in {self.directory}. Start it with `holdfast"
+                " local up` (its data are kept), or set HOLDFAST_DSN.",
                 ExitCode.NOTHING_MATCHED,
             )
         return _dsn(known, running, database)
 
     def make_database(self, name: str) -> str:
-        """Create the database `name` unless it is there; returns its DSN."""
+        """Create the database `name` if it does not exist; returns its DSN."""
         with (
             psycopg.connect(self.dsn, autocommit=True, connect_timeout=10) as connection,
-            # The second: somebody else makes it in this very moment.
+            # UniqueViolation: another session is creating it concurrently.
             contextlib.suppress(psycopg.errors.DuplicateDatabase, psycopg.errors.UniqueViolation),
         ):
             connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         return self.dsn_of(name)
 
     def start(self) -> bool:
-        """Start the server and wait until it takes connections; False when it ran already."""
+        """Start the server and wait until it accepts connections; False if it was running."""
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise CommandError(
                 f"{self.directory} cannot be used for the embedded Postgres ({error.strerror})."
-                " Nothing was changed: choose another --directory, or set HOLDFAST_DSN."
+                " Nothing was changed. Choose another --directory, or set HOLDFAST_DSN."
             ) from error
         with self._exclusive():
             known = self.cluster
@@ -130,7 +130,7 @@ class EmbeddedPostgres:
             return True
 
     def stop(self) -> bool:
-        """Stop the server; False when none ran. Data and credentials stay."""
+        """Stop the server; False if none was running. Data and credentials are kept."""
         if not self.directory.exists():
             return False
         with self._exclusive():
@@ -142,7 +142,7 @@ class EmbeddedPostgres:
         return running is not None
 
     def remove(self) -> None:
-        """Delete the cluster with all its data; refuses while the server runs."""
+        """Delete the cluster with all its data; raises `CommandError` while the server runs."""
         with self._exclusive():
             known = self.cluster
             if known is None:
@@ -155,12 +155,12 @@ class EmbeddedPostgres:
                 (self.directory / name).unlink(missing_ok=True)
 
     def _exclusive(self) -> contextlib.AbstractContextManager[int]:
-        """Let one process at a time start or stop this server."""
+        """Allow one process at a time to start or stop this server."""
         return locked(
             self.directory / "start.lock",
             self._start_seconds,
             f"another process has been starting or stopping the server in {self.directory} for"
-            f" {self._start_seconds:.0f} s. Nothing was changed: wait for it, or end it.",
+            f" {self._start_seconds:.0f} s. Nothing was changed. Wait for it, or stop it.",
         )
 
     def _launch(self, known: Cluster, programs: binaries.Binaries, account: Account) -> None:
@@ -198,9 +198,9 @@ class EmbeddedPostgres:
 
 @contextlib.contextmanager
 def resolve_server(dsn: str | None, directory: Path) -> Iterator[str]:
-    """Yield the DSN to work with: `dsn`, else HOLDFAST_DSN, else that of an embedded server.
+    """Yield `dsn`, else HOLDFAST_DSN, else the DSN of an embedded server.
 
-    The embedded server is stopped at the end only when this call started it.
+    The embedded server is stopped at the end only if this call started it.
     """
     given = dsn or os.environ.get("HOLDFAST_DSN")
     if given:
@@ -224,12 +224,12 @@ def _dsn(known: Cluster, running: Postmaster, database: str) -> str:
 
 
 def _deaf(found: Postmaster) -> bool:
-    """Tell whether a running server has lost its socket, say to a cleaner of temporary files."""
+    """Return whether a running server has lost its socket, for example to tmpfiles cleanup."""
     folder = found.socket_folder
     return found.ready and folder is not None and not sockets.socket_path(folder).exists()
 
 
 def _remove_empty(folder: Path) -> None:
-    """Remove a socket folder; what somebody else has put into it stays."""
+    """Remove a socket folder if it is empty."""
     with contextlib.suppress(OSError):
         folder.rmdir()

@@ -1,4 +1,4 @@
-"""The server as a process: is it ours, is its lock file stale, how it is stopped."""
+"""The server process: identify it, remove its stale lock file, stop it."""
 
 import contextlib
 import os
@@ -17,12 +17,12 @@ FAST_SECONDS = 60.0
 IMMEDIATE_SECONDS = 15.0
 
 _children: dict[int, subprocess.Popen[bytes]] = {}
-"""Servers that this process started and that outlive the object that started them; reaped here."""
+"""Servers started by this process, kept to reap them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Postmaster:
-    """A running server, as its `postmaster.pid` describes it."""
+    """A running server, from its `postmaster.pid`."""
 
     process: psutil.Process
     socket_folder: Path | None
@@ -31,23 +31,23 @@ class Postmaster:
 
 
 def keep(child: subprocess.Popen[bytes]) -> None:
-    """Look after a server that this process started, so that it never stays a zombie."""
+    """Keep a server that this process started, so that `reap` can collect it."""
     _children[child.pid] = child
 
 
 def reap() -> None:
-    """Collect the servers of this process that have ended, whoever stopped them."""
+    """Collect the servers of this process that have ended."""
     for pid, child in list(_children.items()):
         if child.poll() is not None:
             _children.pop(pid, None)
 
 
 def find(data: Path) -> Postmaster | None:
-    """Return the server that runs on `data`.
+    """Return the server that runs on `data`, or None.
 
-    The number in `postmaster.pid` alone proves nothing: after a crash or in a restarted container
-    it may belong to any process. It counts only if that process is a living `postgres`, run by the
-    owner of the data, that works in this very directory (a postmaster changes into it).
+    The pid in `postmaster.pid` alone proves nothing: after a crash or in a restarted container it
+    may belong to any process. That process must be a live `postgres` of the owner of the data with
+    `data` as its working directory (a postmaster changes into it).
     """
     reap()
     lines = _lock_file(data)
@@ -72,16 +72,16 @@ def find(data: Path) -> Postmaster | None:
 def remove_stale_lock_file(data: Path) -> None:
     """Remove a `postmaster.pid` whose server is gone.
 
-    Call it only with the server's life lock in hand (`EmbeddedPostgres`), which proves that not one
-    process of an earlier server is left. Postgres itself refuses to start while the number in the
-    file belongs to any living process of the account, and for an empty file.
+    The caller must hold the life lock (`EmbeddedPostgres`), which proves that no process of an
+    earlier server is alive. Postgres itself refuses to start if the pid belongs to any live process
+    of the account, or if the file is empty.
     """
     if (data / "postmaster.pid").exists() and find(data) is None:
         (data / "postmaster.pid").unlink()
 
 
 def stop(process: psutil.Process) -> None:
-    """Stop a server: fast (open transactions roll back), else at once, else by SIGKILL."""
+    """Stop a server: fast shutdown (rolls back transactions), else immediate, else SIGKILL."""
     with contextlib.suppress(psutil.NoSuchProcess):
         children = process.children(recursive=True)
         for number, seconds in ((signal.SIGINT, FAST_SECONDS), (signal.SIGQUIT, IMMEDIATE_SECONDS)):
@@ -93,13 +93,13 @@ def stop(process: psutil.Process) -> None:
                 each.kill()
         if not _gone([process, *children], IMMEDIATE_SECONDS):
             raise CommandError(
-                f"the server (process {process.pid}) does not end even on SIGKILL; its data are"
-                " safe on disk. The kernel holds it, perhaps on a disk that does not answer."
+                f"the server (process {process.pid}) survives SIGKILL; its data are"
+                " safe on disk. It is blocked in the kernel, perhaps by a disk."
             )
 
 
 def _gone(processes: list[psutil.Process], seconds: float) -> bool:
-    """Wait until every process has ended; one that only waits to be reaped has ended too."""
+    """Wait until all processes have ended; a zombie has ended."""
     deadline = time.monotonic() + seconds
     while any(_alive(process) for process in processes):
         if time.monotonic() >= deadline:

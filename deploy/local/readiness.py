@@ -1,4 +1,4 @@
-"""Waiting for a server that starts: recovery from a crash may take minutes."""
+"""Waits for a starting server; crash recovery may take minutes."""
 
 import subprocess
 import time
@@ -22,10 +22,10 @@ def wait_until_ready(
     seconds: float,
     log_offset: int,
 ) -> None:
-    """Poll until the server answers a query about `cluster`.
+    """Poll until the server of `cluster` answers a query.
 
-    Raises `CommandError`, with the end of the server's log, when `child` (the server, if this
-    process started it) ends or `seconds` have passed.
+    Raises `CommandError`, with the end of the server's log, if `child` (the server, if this process
+    started it) ends or `seconds` have passed.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -43,7 +43,7 @@ def wait_until_ready(
 
 
 def _answers(cluster: Cluster, dsn: str) -> bool:
-    """Tell whether the server serves `cluster`; False while it still starts (SQLSTATE 57P03)."""
+    """Return whether the server of `cluster` answers; False while it starts (SQLSTATE 57P03)."""
     if pq.PGconn.ping(f"{dsn}&connect_timeout=5".encode()) != pq.Ping.OK:
         return False
     try:
@@ -56,10 +56,10 @@ def _answers(cluster: Cluster, dsn: str) -> bool:
                 f" {cluster.directory}; the data are kept. Restore credentials.json, or use"
                 " another --directory for a new cluster."
             ) from error
-        return False  # it went away, or has no connection left: ask again
+        return False  # it ended, or has no free connection: retry
     if row is None or Path(row[0]).resolve() != cluster.data.resolve():
         raise CommandError(
             f"the socket of {cluster.data} belongs to the server of {row and row[0]}. Nothing was"
-            " changed: stop that server."
+            " changed. Stop that server."
         )
     return True

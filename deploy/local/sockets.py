@@ -1,4 +1,4 @@
-"""The folder of the server's socket: private, and short enough for a Unix socket's address."""
+"""The private folder of the server's Unix socket, with a path short enough for a socket address."""
 
 import hashlib
 import os
@@ -11,27 +11,27 @@ from deploy.local.account import Account
 from sink.contract.exits import CommandError
 
 PORT = 5432
-"""Part of the socket's name; nothing listens on the network."""
+"""Part of the socket's name; the server does not listen on the network."""
 
 LENGTH_MAX = 107 if sys.platform == "linux" else 103
-"""Bytes of a socket's path: `sun_path` less its final NUL (unix(7); 104 on BSD and macOS)."""
+"""Maximum bytes of a socket path: `sun_path` without its NUL (unix(7); 104 on BSD and macOS)."""
 
 
 def socket_path(folder: Path) -> Path:
-    """Return the name that Postgres gives its socket in `folder`."""
+    """Return the path of the server's socket in `folder`."""
     return folder / f".s.PGSQL.{PORT}"
 
 
 def candidates() -> list[Path]:
-    """Return the folders in which a socket folder may be made, best first."""
+    """Return possible parents of the socket folder, best first."""
     return [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]  # noqa: S108 - made 0700
 
 
 def make_socket_folder(data: Path, account: Account, bases: Iterable[Path]) -> Path:
-    """Make the socket folder of a data directory: 0700, owned by `account`.
+    """Create the socket folder of a data directory: mode 0700, owned by `account`.
 
-    The name is derived from the data directory, so that it is found again. Raises `CommandError`
-    when no base is short enough or usable.
+    Its name is derived from the data directory, so that it can be found again. Raises
+    `CommandError` if no base is usable and short enough.
     """
     name = f"holdfast-{hashlib.sha256(os.fsencode(data)).hexdigest()[:12]}"
     refused = []
@@ -45,20 +45,20 @@ def make_socket_folder(data: Path, account: Account, bases: Iterable[Path]) -> P
         else:
             return folder
     raise CommandError(
-        f"no folder for the server's socket: {'; '.join(refused)}. Nothing was changed: set TMPDIR"
-        " to a short folder that you may write."
+        f"no folder for the server's socket: {'; '.join(refused)}. Nothing was changed. Set TMPDIR"
+        " to a writable folder with a short path."
     )
 
 
 def _make_private(folder: Path, account: Account) -> str | None:
-    """Make `folder` private to `account`; returns what is wrong with it, if something is."""
+    """Make `folder` private to `account`; returns the problem with it, or None."""
     try:
         folder.mkdir(mode=0o700)
         account.own(folder)
     except FileExistsError:
         owners = {account.uid, os.geteuid()}
         if folder.is_symlink() or not folder.is_dir() or folder.stat().st_uid not in owners:
-            return f"{folder} belongs to somebody else"
+            return f"{folder} belongs to another account"
         folder.chmod(0o700)
         account.own(folder)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The service as an ASGI application: webhooks in, holds out."""
+"""The payouts service as an ASGI application: receives webhooks, shows holds."""
 
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -35,7 +35,7 @@ PAGE_ROWS = 100
 JSON_ROWS = 1000
 CURSOR_CHARACTERS_MAX = 1024
 
-# No script, frame, form or anything from elsewhere: the page shows names that others chose.
+# No scripts, frames, forms or external content: the page shows text from other parties.
 _SECURITY = {
     "content-security-policy": (
         "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none';"
@@ -57,8 +57,8 @@ def build(
 ) -> Starlette:
     """Build the application; its database pool is open while it runs.
 
-    `failed` is told, before the start is over, that no connection was to be had; whoever gives it
-    ends the application then. Without it the start raises `psycopg.OperationalError`.
+    If the database does not answer at startup, `failed` is called and its owner must stop the
+    application. Without `failed`, the startup raises `psycopg.OperationalError`.
     """
 
     @asynccontextmanager
@@ -70,7 +70,7 @@ def build(
             except psycopg.OperationalError as error:
                 if failed is None:
                     raise
-                # Not raised: the server would print the stack.
+                # Not raised, because the server would print the traceback.
                 failed(_not_answering(error))
                 yield
                 return
@@ -138,7 +138,7 @@ async def _style(_request: Request) -> Response:
 async def _held(
     connection: holds.Connection, request: Request, limit: int
 ) -> tuple[list[dict[str, Any]], str | None]:
-    """Return one page of held merchants, and where the next one starts (`?after=`)."""
+    """Return one page of held merchants and the cursor of the next page (`?after=`)."""
     after = request.query_params.get("after", "")[:CURSOR_CHARACTERS_MAX].replace("\x00", "")
     rows = await holds.list_held(connection, after=after, limit=limit + 1)
     if len(rows) <= limit:
@@ -154,9 +154,9 @@ def jsonable(row: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _unavailable(_request: Request, error: Exception) -> Response:
-    _log.warning("the database did not play along: %s", type(error).__name__)
+    _log.warning("the database is not available: %s", type(error).__name__)
     return _response(
-        Problem(503, "unavailable", "the database did not answer; a repeat is harmless").answer()
+        Problem(503, "unavailable", "the database did not answer; it is safe to retry").answer()
     )
 
 
@@ -168,14 +168,14 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 def _not_answering(error: psycopg.Error) -> CommandError:
     return CommandError(
-        f"the payouts database does not answer any more: {database.said_by(error)}. Nothing was"
-        " applied; what was sent is sent again, and a repeat is harmless. Start the service when"
-        " the database answers; check --dsn or PAYOUTS_DSN."
+        f"the payouts database stopped answering: {database.said_by(error)}. Nothing was applied;"
+        " the sender retries, which is safe. Start the service when the database answers; check"
+        " --dsn or PAYOUTS_DSN."
     )
 
 
 async def _failed(_request: Request, _error: Exception) -> Response:
-    return _response(Problem(500, "internal_error", "a repeat is harmless").answer())
+    return _response(Problem(500, "internal_error", "it is safe to retry").answer())
 
 
 def _response(answer: Answer) -> Response:

@@ -1,4 +1,4 @@
-"""`holdfast payouts`: run the payouts service, list what it holds."""
+"""`holdfast payouts`: run the payouts service, and list held merchants."""
 
 import json
 import sys
@@ -13,7 +13,8 @@ from sink.contract.canonical import rfc3339
 from sink.contract.exits import CommandError, ExitCode
 
 app = typer.Typer(
-    help="The payouts service: applies signed holds to its own tables.", no_args_is_help=True
+    help="The payouts service, an example receiver: applies signed holds to its own tables.",
+    no_args_is_help=True,
 )
 
 Dsn = Annotated[
@@ -27,21 +28,21 @@ PAGE_ROWS = 1000
 def serve(
     dsn: Dsn = None,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free port.")] = 8099,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free port.")] = 8099,
     secret_ref: Annotated[
         list[str] | None,
-        typer.Option(help="env:VAR or file:PATH of a signing secret; give two while rotating."),
+        typer.Option(help="env:VAR or file:PATH of a signing secret; pass two during a rotation."),
     ] = None,
     port_file: Annotated[
         Path | None, typer.Option(help="Write the port to this file when ready.")
     ] = None,
     key_days: Annotated[
         int,
-        typer.Option(help="Days for which keys are kept; the sender is told. 0: for ever."),
+        typer.Option(help="Days to keep keys; answers declare it. 0: forever."),
     ] = 45,
 ) -> None:
-    """Receive payout holds until stopped; the tables are made at the first start."""
-    # Not at the top: every `holdfast` command reads this module, and these load a web server.
+    """Receive payout holds until stopped. The first start creates the tables."""
+    # Imported here, because every `holdfast` command loads this module.
     from deploy.payouts import database, server  # noqa: PLC0415 - only this command serves
     from deploy.payouts.app import build  # noqa: PLC0415 - only this command serves
     from dispatcher.receiver import Inbox, Secret, SecretError  # noqa: PLC0415 - as above
@@ -80,7 +81,7 @@ def held(
     dsn: Dsn = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """List the merchants that are held, and why."""
+    """List held merchants, and why they are held."""
     rows = _all_held(_required(dsn))
     if as_json:
         json.dump(rows, sys.stdout, indent=2, default=rfc3339)
@@ -108,12 +109,12 @@ def _all_held(dsn: str) -> list[dict[str, Any]]:
                     return rows
         except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
             raise CommandError(
-                "this database has no payouts tables: start `holdfast payouts serve` on it once."
+                "this database has no payouts tables. Run `holdfast payouts serve` on it once."
             ) from None
         except psycopg.Error as error:
             raise CommandError(
-                f"what is held cannot be read: {database.said_by(error)}. Nothing was changed; try"
-                " again as a user who may read schema payouts, and check --dsn or PAYOUTS_DSN."
+                f"held merchants cannot be read: {database.said_by(error)}. Nothing was changed;"
+                " use an account that can read schema payouts, and check --dsn or PAYOUTS_DSN."
             ) from None
 
 
@@ -130,7 +131,7 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def printable(text: str) -> str:
-    """Return text from the wire without the characters that could steer a terminal."""
+    """Escape characters in text from the wire that could control a terminal."""
     return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
 
 

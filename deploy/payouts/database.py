@@ -1,4 +1,4 @@
-"""The service's own database: its statements, its sessions and its tables."""
+"""The service's database: its statements, connections and tables."""
 
 from functools import cache
 from importlib.resources import files
@@ -37,13 +37,13 @@ def statement(name: str) -> str:
 
 
 def connect(dsn: str) -> psycopg.Connection[DictRow]:
-    """Open a bounded connection; raises `CommandError` when the database does not answer."""
+    """Open a connection with time limits; raises `CommandError` if the database does not answer."""
     try:
         conninfo_to_dict(dsn)
     except psycopg.Error:
-        # libpq quotes what it could not read, which may be a piece of the password.
+        # libpq quotes what it cannot parse, which may be part of the password.
         raise CommandError(
-            "the payouts DSN cannot be read: expected postgresql://user@host/database or"
+            "the payouts DSN is malformed: expected postgresql://user@host/database or"
             " 'host=... dbname=...'. Nothing was changed; check --dsn or PAYOUTS_DSN."
         ) from None
     try:
@@ -58,39 +58,39 @@ def connect(dsn: str) -> psycopg.Connection[DictRow]:
 
 
 def said_by(error: psycopg.Error) -> str:
-    """Return what the database said, as one line and without a password."""
+    """Return the message of a database error, on one line and without a password."""
     said = error.diag.message_primary or redact(str(error)) or type(error).__name__
     return " ".join(said.split()).rstrip(".")
 
 
 def create_tables(dsn: str, inbox: Inbox) -> None:
-    """Create the inbox and the service's tables where they are missing; two starts may race.
+    """Create the inbox and the service's tables if they do not exist; safe for concurrent starts.
 
-    Where they are there no DDL runs, so that a start never waits for a transaction of another one.
-    Raises `CommandError`.
+    If they exist, no DDL runs, so a start does not wait for locks of a running service. Raises
+    `CommandError`.
     """
     ddl = files("deploy.payouts").joinpath("schema.sql").read_text(encoding="utf-8")
-    doing = "looked for"
+    doing = "checked"
     try:
         with connect(dsn) as connection:
             found = connection.execute(statement("find_tables")).fetchone()
             if found and found["there"]:
                 return
-            doing = "made"
+            doing = "created"
             with connection.transaction():
                 connection.execute(statement("lock_schema"))
                 connection.execute(inbox.ddl)
                 connection.execute(ddl)
     except psycopg.Error as error:
         raise CommandError(
-            f"the service's tables cannot be {doing}: {said_by(error)}. Nothing was changed;"
-            " let a user who may create a schema in this database start it once, and see that this"
-            " one may use schema payouts and that the database can be written."
+            f"the service's tables cannot be {doing}: {said_by(error)}. Nothing was changed. Start"
+            " it once as a user with the CREATE privilege on this database; grant this user USAGE"
+            " on schema payouts; check that the database is writable."
         ) from None
 
 
 def open_pool(dsn: str) -> Pool:
-    """Make a pool that is not open yet; a wait for a connection is bounded."""
+    """Create a pool that is not open yet; waiting for a connection has a time limit."""
     return AsyncConnectionPool(
         dsn,
         connection_class=psycopg.AsyncConnection[DictRow],

@@ -1,9 +1,9 @@
-"""Holds in the database: what a delivery does to them, and what is held now.
+"""Holds in the database: apply a delivery, and list what is held.
 
 A transition that the current hold does not allow (a block of a held merchant, a release of one that
 is not held) changes nothing and is recorded as `refused_transition`. The sender suppresses such
-decisions and delivers in order, so one is either an operator's skip or a fault: it is counted and
-shown, and answered as applied, because the merchant is in the state that the delivery asks for.
+decisions and delivers in order, so the cause is an operator's skip or a fault. It is counted and
+shown, and answered as applied, because the merchant already is in the requested state.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ async def arrive(connection: Connection) -> int:
     """Return the number of this arrival."""
     row = await (await connection.execute(statement("arrive"))).fetchone()
     if row is None:
-        raise AssertionError("nextval gave no row")
+        raise AssertionError("nextval returned no row")
     number: int = row["arrival"]
     return number
 
@@ -60,7 +60,7 @@ def _change(action: Action) -> str:
 async def log(
     connection: Connection, delivery: Delivery, *, arrival: int, subject: str | None, outcome: str
 ) -> None:
-    """Append the delivery to the log; `outcome` is a receipt's, or `refused`."""
+    """Append the delivery to the log; `outcome` is that of the receipt, or `refused`."""
     await connection.execute(
         statement("log_delivery"),
         {

@@ -1,7 +1,7 @@
-"""What a delivery orders: hold a merchant's payouts, or release them. Pure.
+"""The order in a delivery: hold a merchant's payouts, or release them. Pure.
 
-`data` of a payout hold is checked member by member, because the signature proves who wrote it and
-not that this version of the service understands it.
+Each member of `data` is validated, because the signature proves only the sender, not that this
+version of the service understands the content.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ class Action(StrEnum):
 
 
 class OrderRefused(Exception):
-    """The delivery is genuine, but not an order that this service understands."""
+    """The delivery is genuine, but this service does not understand it."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)
@@ -48,10 +48,10 @@ class HoldOrder:
 
     @classmethod
     def of(cls, body: Body) -> "HoldOrder":
-        """Read the order; raises `OrderRefused` (`unknown_type`, `bad_data`)."""
+        """Parse the order; raises `OrderRefused` (`unknown_type`, `bad_data`)."""
         family, _, name = body.type.partition(".")
         if family != "payout_hold" or name not in set(Action):
-            raise OrderRefused("unknown_type", f"this service knows no deliveries of {body.type}")
+            raise OrderRefused("unknown_type", f"this service does not support {body.type}")
         data = body.data
         order = cls(
             merchant_id=_text(data, "merchant_id", MERCHANT_BYTES_MAX),

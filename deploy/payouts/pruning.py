@@ -1,7 +1,7 @@
-"""Keys older than the inbox's window are forgotten while the service runs, some at a time.
+"""Deletes keys older than the inbox's window while the service runs, in limited transactions.
 
-Nothing depends on it: a key that stays longer still does its work, and one that was forgotten meets
-the fence of its subject.
+Safety does not depend on it: a key kept longer still works, and a repeat of a deleted key is
+refused by its subject's sequence.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def pruning(pool: Pool, inbox: Inbox) -> AsyncIterator[None]:
-    """Prune at the start and then each hour, until the block ends."""
+    """Prune at the start and then every hour, until the block ends."""
     if inbox.window is None:
         yield
         return
@@ -39,12 +39,12 @@ async def _prune_for_ever(pool: Pool, inbox: Inbox) -> None:
         try:
             await prune_all(pool, inbox)
         except (psycopg.Error, PoolTimeout) as error:
-            _log.warning("no keys were pruned, the next hour tries again: %s", type(error).__name__)
+            _log.warning("pruning keys failed; retry in an hour: %s", type(error).__name__)
         await asyncio.sleep(PRUNE_SECONDS)
 
 
 async def prune_all(pool: Pool, inbox: Inbox, *, limit: int = PRUNE_MAX) -> int:
-    """Forget every key older than the window, `limit` a transaction; return how many."""
+    """Delete all keys older than the window, `limit` per transaction; return their number."""
     forgotten = 0
     while True:
         async with pool.connection() as connection:

@@ -1,5 +1,5 @@
--- The payouts service's own tables, beside the inbox in the same schema.
--- Safe to run again; it never changes what is there.
+-- The payouts service's tables, in the same schema as the inbox.
+-- Safe to run again: it never changes existing objects.
 
 CREATE TABLE IF NOT EXISTS payouts.hold (
     merchant_id    text        NOT NULL CONSTRAINT pk_hold PRIMARY KEY,
@@ -18,7 +18,7 @@ CREATE TABLE IF NOT EXISTS payouts.hold (
 
 CREATE INDEX IF NOT EXISTS ix_hold_held ON payouts.hold (merchant_id) WHERE held;
 
--- One number for each verified delivery, in the order in which they arrived.
+-- One number for each verified delivery, in order of arrival.
 CREATE SEQUENCE IF NOT EXISTS payouts.arrival;
 
 CREATE TABLE IF NOT EXISTS payouts.hold_history (

@@ -1,4 +1,4 @@
-"""Run the application: one socket, one ready line, a clean end."""
+"""Runs the application: binds the socket, reports when ready, shuts down gracefully."""
 
 import asyncio
 import errno
@@ -21,18 +21,18 @@ BACKLOG = 2048
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Take the port (0: any free one) before anything else starts; raises `CommandError`."""
+    """Bind the port (0: any free port) before anything else starts; raises `CommandError`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         why = {
             errno.EADDRINUSE: f"port {port} on {host} is already in use",
-            errno.EADDRNOTAVAIL: f"{host} is no address of this machine",
+            errno.EADDRNOTAVAIL: f"{host} is not an address of this machine",
             errno.EACCES: f"this user may not listen on port {port}",
         }.get(error.errno or 0, f"cannot listen on {host} port {port} ({error.strerror})")
         raise CommandError(
-            f"{why}. Nothing was started; choose another --port (0 takes a free one) or --host."
+            f"{why}. Nothing was started; choose another --port (0: any free port) or --host."
         ) from None
 
 
@@ -43,9 +43,9 @@ def url_of(listener: socket.socket) -> str:
 
 
 def run(app: Starlette, listener: socket.socket, on_ready: Callable[[], None]) -> None:
-    """Serve until SIGTERM or SIGINT, then finish the requests that are running.
+    """Serve until SIGTERM or SIGINT, then finish the running requests.
 
-    `on_ready` may raise `CommandError`; the service then stops in order before it is raised here.
+    If `on_ready` raises `CommandError`, the service shuts down gracefully and the error is raised.
     """
     config = uvicorn.Config(
         app,
@@ -66,7 +66,7 @@ def run(app: Starlette, listener: socket.socket, on_ready: Callable[[], None]) -
 
 
 def write_port(path: Path, listener: socket.socket) -> None:
-    """Write the port for another process to read: the file is complete as soon as it exists."""
+    """Write the port to a file atomically, for another process to read."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         draft.write_text(f"{listener.getsockname()[1]}\n", encoding="ascii")
@@ -78,7 +78,7 @@ def write_port(path: Path, listener: socket.socket) -> None:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, saying when it is ready and ending with exit code 0 on a signal."""
+    """uvicorn that reports when it is ready and ends with exit code 0 on a signal."""
 
     def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -95,7 +95,7 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Stop on a signal, and do not raise it again: a stop on request is no failure."""
+        """Stop on a signal without raising it again, because a requested stop is not a failure."""
         loop = asyncio.get_running_loop()
         signals = (signal.SIGINT, signal.SIGTERM)
         for number in signals:

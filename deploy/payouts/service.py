@@ -1,4 +1,4 @@
-"""One delivery through the service: numbered, claimed, applied, logged, committed, answered."""
+"""Handles one delivery: number, claim, apply, log, commit, answer."""
 
 from deploy.payouts import holds
 from deploy.payouts.database import Pool
@@ -22,8 +22,8 @@ REFUSED = "refused"
 async def receive(pool: Pool, inbox: Inbox, delivery: Delivery) -> Answer:
     """Apply a verified delivery once and return the answer, after the commit.
 
-    Key, hold, history and log commit together. Raises `psycopg.Error` when the database does not
-    play along; nothing is applied then, and the sender tries again.
+    Key, hold, history and log commit together. Raises `psycopg.Error` if the database fails;
+    nothing is applied then, and the sender retries.
     """
     async with pool.connection() as connection, connection.transaction():
         arrival = await holds.arrive(connection)
@@ -45,7 +45,7 @@ async def receive(pool: Pool, inbox: Inbox, delivery: Delivery) -> Answer:
 
 
 async def inquire(pool: Pool, inbox: Inbox, inquiry: Inquiry) -> Answer:
-    """Answer what became of a key; raises `psycopg.Error` when the database does not play along."""
+    """Answer an inquiry with the outcome of a key; raises `psycopg.Error`."""
     async with pool.connection() as connection:
         found = await inbox.inquire(connection, inquiry.key)
     return unknown_key() if found is None else answer_inquiry(found, inquiry.secret)

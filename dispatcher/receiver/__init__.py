@@ -1,7 +1,7 @@
-"""The receiving half, for a service to import: verify a delivery, apply it once, answer with proof.
+"""The receiver kit for services: verify a delivery, apply it once, answer with a signed receipt.
 
-`Inbox` and `SqlAlchemyInbox` load on first use, so that verifying alone needs no database driver.
-`dispatcher.receiver.fastapi`, `.wsgi` and `.ddl` are imported by their own names.
+`Inbox` and `SqlAlchemyInbox` load on first use, so that verifying needs no database driver. Import
+`dispatcher.receiver.fastapi`, `.wsgi` and `.ddl` by their own names.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -77,7 +77,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Not at the top: they import drivers, which a service that only verifies does not have.
+    # Imported lazily: a service that only verifies has no database driver.
     match name:
         case "Inbox":
             from dispatcher.receiver import inbox  # noqa: PLC0415 - the optional driver

@@ -1,4 +1,4 @@
-"""The inbox's tables: as plain SQL, and for a revision of the service's own Alembic history.
+"""The inbox tables, as plain SQL and for a revision in the service's own Alembic history.
 
     from alembic import op
     from dispatcher.receiver import ddl
@@ -9,8 +9,8 @@
     def downgrade() -> None:
         ddl.downgrade(op, schema="payouts")
 
-Both ways run the same statements, of `schema.sql`. Nothing of Alembic is imported here: `op` is the
-one that the revision has, online or with `--sql`.
+Both run the same statements, from `schema.sql`. Alembic is not imported here: pass the revision's
+`op`, online or with `--sql`.
 """
 
 from typing import Any, Protocol
@@ -21,21 +21,21 @@ SCHEMA = "payouts"
 
 
 class Operations(Protocol):
-    """What is needed of `alembic.op`."""
+    """The part of `alembic.op` that is used here."""
 
     def execute(self, sqltext: str, /) -> Any:
         """Run one statement, or print it."""
 
 
 def ddl(schema: str = SCHEMA) -> str:
-    """Return the script that creates the schema and its tables where they are missing."""
+    """Return the script that creates the schema and its tables if they do not exist."""
     return "".join(f"{statement};\n\n" for statement in script("schema", schema))
 
 
 def upgrade(op: Operations, *, schema: str = SCHEMA, create_schema: bool = True) -> None:
-    """Create the tables where they are missing.
+    """Create the tables if they do not exist.
 
-    Without `create_schema` the schema must be there: for a user who may not create one.
+    Without `create_schema` the schema must exist: for a user without the privilege to create it.
     """
     first = 0 if create_schema else 1
     for statement in script("schema", schema)[first:]:
@@ -43,11 +43,11 @@ def upgrade(op: Operations, *, schema: str = SCHEMA, create_schema: bool = True)
 
 
 def downgrade(op: Operations, *, schema: str = SCHEMA) -> None:
-    """Drop the tables, and with them what keeps a repeated delivery from being applied again."""
+    """Drop the tables. A repeated delivery is then applied again, because its key is gone."""
     for statement in script("downgrade", schema):
         op.execute(_escaped(statement))
 
 
 def _escaped(statement: str) -> str:
-    # Alembic makes a text() of it, in which `:name` is a parameter.
+    # Alembic wraps it in text(), where `:name` is a parameter.
     return statement.replace(":", r"\:")

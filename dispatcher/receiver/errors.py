@@ -1,20 +1,20 @@
-"""What can go wrong in the receiving half, named for what the caller does next.
+"""Errors of the receiver kit, by what the caller does next.
 
     ReceiverError
-      VerificationError   the request is not a delivery of ours: answer `status`, apply nothing
-      SecretError         a signing secret cannot be used: correct the configuration, then start
-      TakenBack           the block around the action failed: answer 503, never 2xx
+      VerificationError   the request is not a genuine delivery: answer `status`, apply nothing
+      SecretError         a signing secret is unusable: fix the configuration, then start
+      TakenBack           key and action were rolled back: answer 503, never 2xx
       UnsupportedDriver   the inbox cannot join this transaction: use another driver or isolation
 
-A duplicate, a stale sequence or a delivery that is still running are no errors: they are outcomes
-(`sink.contract.wire.ReceiptOutcome`) and leave the inbox as values.
+A duplicate, a stale sequence and a delivery in progress are not errors but outcomes
+(`sink.contract.wire.ReceiptOutcome`), which the inbox returns.
 """
 
 from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """Why a request was not accepted as a delivery; the code is part of the problem answer."""
+    """Why a request is not accepted as a delivery; `reason` of the problem answer."""
 
     MISSING_HEADER = "missing_header"
     DUPLICATE_HEADER = "duplicate_header"
@@ -33,15 +33,15 @@ class Reason(StrEnum):
 
 
 UNAUTHENTICATED = frozenset({Reason.TOO_OLD, Reason.TOO_NEW, Reason.NO_MATCH})
-"""The reasons that say who may be asking, not how the request is written: 401, the rest 400."""
+"""Reasons about the sender's identity, answered 401; the others are about form, answered 400."""
 
 
 class ReceiverError(Exception):
-    """Base of every error that the receiving half raises on purpose."""
+    """Base of all errors that the receiver kit raises."""
 
 
 class VerificationError(ReceiverError):
-    """The request is malformed (400), or nobody who knows the secret sent it just now (401)."""
+    """The request is malformed (400), or not recently signed with an accepted secret (401)."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -51,12 +51,12 @@ class VerificationError(ReceiverError):
 
 
 class SecretError(ReceiverError, ValueError):
-    """A signing secret is missing or malformed; the message never shows what was given."""
+    """A signing secret is missing or malformed; the message never contains its value."""
 
 
 class TakenBack(ReceiverError):
-    """Key and action were not kept: answer nothing or 503, and the delivery comes again."""
+    """Key and action were rolled back: answer 503 or nothing, and the sender retries."""
 
 
 class UnsupportedDriver(ReceiverError, TypeError):
-    """The session's driver or isolation level cannot keep key and action in one transaction."""
+    """The session's driver or isolation level cannot commit key and action together."""

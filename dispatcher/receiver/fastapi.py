@@ -1,4 +1,4 @@
-"""A FastAPI dependency: the route sees a verified delivery, or is not called.
+"""A FastAPI dependency: the route gets a verified delivery, or is not called.
 
     verified = verified_delivery([Secret.load("env:PAYOUTS_SECRET")])
     app = FastAPI()
@@ -9,9 +9,9 @@
         ...
         return respond(answer(receipt, delivery.secret))
 
-The route must not declare a body beside it: FastAPI would read that first, without a limit. Without
-`answer_problems` a refusal has the same status and headers, and the problem as FastAPI's `detail`.
-Only Starlette is imported, which FastAPI is made of.
+The route must not declare another body: FastAPI would read it first, without a limit. Without
+`answer_problems` a refusal has the same status and headers, with the problem in FastAPI's `detail`.
+Only Starlette, the base of FastAPI, is imported.
 """
 
 import json
@@ -33,7 +33,7 @@ from sink.contract.failpoints import failpoint
 
 
 class DeliveryRefused(HTTPException):
-    """The request is not a delivery of ours; `answer` is what to say to it."""
+    """The request is not a genuine delivery; `answer` is the answer to it."""
 
     def __init__(self, problem: Problem) -> None:
         self.answer = problem.answer()
@@ -47,7 +47,7 @@ def verified_delivery(
     body_bytes_max: int = BODY_BYTES_MAX,
     body_seconds_max: float = BODY_SECONDS_MAX,
 ) -> Callable[[Request], Awaitable[Delivery]]:
-    """Return the dependency. It raises `DeliveryRefused`; the limits are the middleware's."""
+    """Return the dependency. It raises `DeliveryRefused`; limits are as in `VerifyDeliveries`."""
     accepted = _some(secrets)
 
     async def dependency(request: Request) -> Delivery:
@@ -64,7 +64,7 @@ def verified_delivery(
 
 
 def verified_inquiry(secrets: Sequence[Secret]) -> Callable[[Request], Awaitable[Inquiry]]:
-    """Return the dependency of `GET /holdfast/keys/{key}`. It raises `DeliveryRefused`."""
+    """Return the dependency for `GET /holdfast/keys/{key}`. It raises `DeliveryRefused`."""
     accepted = _some(secrets)
 
     async def dependency(request: Request) -> Inquiry:
@@ -90,7 +90,7 @@ def answer_problems(app: Starlette) -> None:
 
 
 def respond(answer: Answer) -> Response:
-    """Return the answer as a response of the framework's."""
+    """Convert the answer to a response of the framework."""
     return Response(answer.body, answer.status, answer.headers)
 
 
@@ -100,8 +100,8 @@ async def _body(request: Request, bytes_max: int, seconds_max: float) -> bytes:
             request.headers.raw, request.stream(), bytes_max=bytes_max, seconds_max=seconds_max
         )
     except ClientDisconnect:
-        # Nobody is left to read this, but the route must not be called.
-        raise DeliveryRefused(Problem(400, "bad_body", "the sender left half way")) from None
+        # The sender is gone, but the route must not be called.
+        raise DeliveryRefused(Problem(400, "bad_body", "the sender disconnected")) from None
     if isinstance(body, Problem):
         raise DeliveryRefused(body)
     return body
@@ -109,7 +109,7 @@ async def _body(request: Request, bytes_max: int, seconds_max: float) -> bytes:
 
 def _some(secrets: Sequence[Secret]) -> tuple[Secret, ...]:
     if not secrets:
-        raise ValueError("a receiver without a secret can verify nothing")
+        raise ValueError("pass at least one secret: without one nothing can be verified")
     return tuple(secrets)
 
 

@@ -1,4 +1,4 @@
-"""A delivery from headers and bytes to an answer, for any framework; and for WSGI as it is.
+"""Handle a delivery from headers and raw body to an answer, in any framework.
 
     def webhook(request):                                      # Flask, Django, bottle, ...
         answer = handle(request.headers, request.get_data(), secrets, deal)
@@ -11,9 +11,9 @@
                     hold_the_payouts(connection, delivery.body.data)
         return receipt                                         # after the commit
 
-`deal` applies a delivery and commits. What it raises goes through, because only the framework knows
-how it answers a fault; a 5xx is sent again, and that is harmless. It may raise `Refused` for a
-delivery that is genuine and not understood.
+`deal` applies a delivery and commits. Its exceptions propagate to the framework, which answers 5xx;
+the sender then retries, which is safe. It may raise `Refused` for a genuine delivery that the
+service does not understand.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ Look = Callable[[Inquiry], Receipt | None]
 
 
 class Refused(ReceiverError):
-    """The service refuses a genuine delivery for good: answered 400, and a person must look."""
+    """The service permanently refuses a genuine delivery: answered 400; it needs a person."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -50,10 +50,10 @@ def handle(
 ) -> Answer:
     """Verify, let `deal` apply and commit, and compose the answer.
 
-    `body` is the bytes that arrived, not what a framework made of them.
+    `body` is the raw bytes, before any parsing by a framework.
     """
     if method != "POST":
-        return Problem(405, "method_not_allowed", "deliveries are sent with POST").answer()
+        return Problem(405, "method_not_allowed", "send deliveries with POST").answer()
     if len(body) > body_bytes_max:
         return too_large(body_bytes_max).answer()
     try:
@@ -72,7 +72,7 @@ def handle(
 def handle_inquiry(
     headers: Headers, key: str, secrets: Sequence[Secret], look: Look, *, body: bytes = b""
 ) -> Answer:
-    """Verify a GET about `key`, the last part of its path, and answer what `look` finds of it."""
+    """Verify a GET for `key`, the last segment of its path, and answer what `look` returns."""
     try:
         inquiry = verify_inquiry(headers, body, key, secrets)
     except VerificationError as error:

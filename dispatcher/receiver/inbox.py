@@ -5,8 +5,8 @@
             if receipt.outcome is ReceiptOutcome.APPLIED:
                 ...  # the action; it commits together with the key, or neither does
 
-`block.py` says which messages a delivery is, this file sends them on psycopg's connections;
-`sqlalchemy_inbox.py` runs the steps of `claiming.py` in a session of SQLAlchemy's.
+`claim/block.py` decides which messages to send; this module sends them on psycopg connections.
+`sqlalchemy_inbox.py` runs the steps of `claim/claiming.py` in a SQLAlchemy session.
 """
 
 from collections.abc import Generator
@@ -55,22 +55,22 @@ _STATES: dict[int, State] = {
 
 @dataclass(slots=True)
 class _Known:
-    """What is remembered of a connection. Nothing in it holds the connection."""
+    """State kept for a connection, without a reference to it."""
 
     made: dict[str, int] = field(default_factory=dict)
-    """Claims sent, by name: a session keeps a claim that was made often enough."""
+    """Number of claims sent, by statement name: a claim is prepared after enough of them."""
     frames: list[Frame] = field(default_factory=list)
-    """Of the blocks that are open on it."""
+    """The frames of its open blocks."""
 
 
 _known: WeakKeyDictionary[_Connection, _Known] = WeakKeyDictionary()
 
 
 class Inbox:
-    """The inbox tables of one schema. Holds no connection; share it freely.
+    """The inbox tables of one schema. Holds no connection and can be shared.
 
-    `window` is how long keys are kept at least (None: for ever); answers tell the sender. Raises
-    `ValueError` for a window that is shorter than retries and replays are, or for no schema.
+    `window` is the minimum time that keys are kept (None: forever); answers declare it to the
+    sender. Raises `ValueError` for a window shorter than retries and replays, or an invalid schema.
     """
 
     def __init__(
@@ -84,24 +84,23 @@ class Inbox:
 
     @property
     def window(self) -> timedelta | None:
-        """How long keys are kept at least; None: for ever."""
+        """Minimum time that keys are kept; None: forever."""
         return self._window
 
     @property
     def ddl(self) -> sql.SQL:
-        """The statements that create the schema and its tables where they are missing."""
+        """The statements that create the schema and its tables if they do not exist."""
         return sql.SQL(ddl(self._schema))
 
     def receive(
         self, connection: psycopg.AsyncConnection[Any], delivery: Delivery, *, subject: str
     ) -> AbstractAsyncContextManager[Receipt]:
-        """Claim the delivery's key; the block applies it when the outcome is `applied`.
+        """Claim the delivery's key; the block applies the action if the outcome is `applied`.
 
-        Runs in the open transaction of `connection` as a savepoint, or in one of its own. Raising
-        inside the block takes the key back as well. Raises `psycopg.Error` as the driver does,
-        `TakenBack` for a block that ended the transaction, left it failed, or overlapped with
-        another one on `connection`, and `TypeError` or `ValueError` for a result that cannot be
-        kept (`Receipt.result`).
+        Runs as a savepoint in the open transaction of `connection`, or in its own transaction. An
+        exception in the block also rolls back the key. Raises `psycopg.Error`; `TakenBack` if the
+        block ended the transaction, left it failed, or overlapped with another one on `connection`;
+        `TypeError` or `ValueError` for a result that cannot be stored (`Receipt.result`).
         """
         session = _Session(connection)
         return _AsyncReceiving(connection, session, self._block(session, delivery, subject))
@@ -109,18 +108,18 @@ class Inbox:
     def receive_sync(
         self, connection: psycopg.Connection[Any], delivery: Delivery, *, subject: str
     ) -> AbstractContextManager[Receipt]:
-        """Do as `receive` does, on a blocking connection."""
+        """Like `receive`, on a blocking connection."""
         session = _Session(connection)
         return _Receiving(connection, session, self._block(session, delivery, subject))
 
     async def inquire(self, connection: psycopg.AsyncConnection[Any], key: str) -> Receipt | None:
-        """Return what the first delivery of `key` was answered (`applied`, `stale`), or None."""
+        """Return the first outcome of `key` (`applied` or `stale`), or None if it is unknown."""
         async with connection.cursor(row_factory=tuple_row) as cursor:
             await cursor.execute(self._statements["find"], {"key": key})
             return claiming.of_inquiry(key, await cursor.fetchone(), self._key_window)
 
     def inquire_sync(self, connection: psycopg.Connection[Any], key: str) -> Receipt | None:
-        """Do as `inquire` does, on a blocking connection."""
+        """Like `inquire`, on a blocking connection."""
         with connection.cursor(row_factory=tuple_row) as cursor:
             cursor.execute(self._statements["find"], {"key": key})
             return claiming.of_inquiry(key, cursor.fetchone(), self._key_window)
@@ -128,10 +127,10 @@ class Inbox:
     async def prune(
         self, connection: psycopg.AsyncConnection[Any], *, limit: int = PRUNE_MAX
     ) -> int:
-        """Forget up to `limit` keys older than the window, oldest first; return how many.
+        """Delete up to `limit` keys older than the window, oldest first; return their number.
 
-        Call it again while it returns `limit`. The fences stay, so what is forgotten is `stale`
-        when it comes again. Raises `ValueError` for an inbox that keeps its keys for ever.
+        Call it again while it returns `limit`. The sequences of subjects stay, so a repeat of a
+        deleted key is `stale`. Raises `ValueError` for an inbox that keeps keys forever.
         """
         parameters = prune_parameters(self._window, limit)
         async with connection.transaction(), connection.cursor() as cursor:
@@ -139,7 +138,7 @@ class Inbox:
             return cursor.rowcount
 
     def prune_sync(self, connection: psycopg.Connection[Any], *, limit: int = PRUNE_MAX) -> int:
-        """Do as `prune` does, on a blocking connection."""
+        """Like `prune`, on a blocking connection."""
         parameters = prune_parameters(self._window, limit)
         with connection.transaction(), connection.cursor() as cursor:
             cursor.execute(self._statements["prune"], parameters)
@@ -151,7 +150,7 @@ class Inbox:
 
 
 class _Session:
-    """A connection, as a block sees it."""
+    """The view of a connection that a block gets."""
 
     __slots__ = ("_connection", "_depth", "_known", "frames", "sent")
 
@@ -166,25 +165,25 @@ class _Session:
         self.sent = 0
 
     def hold(self, frame: Frame) -> None:
-        """Let the driver refuse `commit()` and `rollback()`, as it does in its own transactions.
+        """Make the driver refuse `commit()` and `rollback()`, as in its own transactions.
 
-        Counted where the driver counts those: it has no public name for it.
+        This increments the driver's private transaction counter; there is no public one.
         """
         self._depth = self._connection._num_transactions  # noqa: SLF001 - see above
         self._connection._num_transactions = self._depth + 1  # noqa: SLF001 - see above
         self.frames.append(frame)
 
     def let_go(self, frame: Frame) -> bool:
-        """Take `hold` back, where the driver has not: one below none would stay for ever.
+        """Undo `hold`, unless the driver already has: the counter must not go below zero.
 
-        Returns whether all that began on the connection since `hold` has ended, and nothing else.
+        Returns whether exactly the transactions begun on the connection since `hold` have ended.
         """
         left = max(self._connection._num_transactions - 1, 0)  # noqa: SLF001 - see `hold`
         self._connection._num_transactions = left  # noqa: SLF001 - see `hold`
         if left == self._depth:
             return True
         if not left and self._connection.autocommit:
-            # The transaction around it ended too early, and the driver sent no end: nobody will.
+            # The enclosing transaction ended too early, and the driver will not send its end.
             frame.undo, frame.owns_transaction = UNDO_ALL, True
         return False
 
@@ -215,27 +214,27 @@ class _Session:
         return made
 
     def exchange(self, text: bytes) -> PQGen[list[PGresult]]:
-        """Send `text` and wait for all that it answers; whoever runs it has the connection's lock.
+        """Send `text` and read all results. The caller holds the connection's lock.
 
-        The lock is held from the look at the connection's state to the last message: another task's
-        statement comes before all of it or behind, and never keeps it from being undone.
+        The lock is held from reading the connection's state to the last message, so that another
+        task's statement runs before all of it or after, and cannot prevent a rollback.
         """
-        self.sent += 1  # first: an interrupt may come between the two
+        self.sent += 1  # first, because an interrupt may come between the two
         self._connection.pgconn.send_query(text)
         results: list[PGresult] = yield from execute(self._connection.pgconn)
         return results
 
     def forget(self) -> PQGen[None]:
-        """Forget what the driver has prepared, as it does itself behind each `ROLLBACK`.
+        """Clear the driver's prepared statements, as the driver does after each `ROLLBACK`.
 
-        What a rollback undid may be what such a statement was planned for.
+        Their plans may depend on what was rolled back.
         """
-        prepared = self._connection._prepared  # noqa: SLF001 - it has no public name either
+        prepared = self._connection._prepared  # noqa: SLF001 - there is no public API
         prepared.clear()
         yield from prepared.maintain_gen(self._connection)
 
     def first(self, results: list[PGresult]) -> Raw:
-        """Return the first row of the last result, or raise what the server said."""
+        """Return the first row of the last result, or raise the server's error."""
         last = results[-1]
         if last.status == ExecStatus.TUPLES_OK:
             if not last.ntuples:
@@ -247,7 +246,7 @@ class _Session:
 
 
 class _Receiving(AbstractContextManager[Receipt]):
-    """`Inbox.receive_sync`, running."""
+    """The context manager of `Inbox.receive_sync`."""
 
     def __init__(
         self, connection: psycopg.Connection[Any], session: _Session, block: Block
@@ -304,7 +303,7 @@ class _Receiving(AbstractContextManager[Receipt]):
 
 
 class _AsyncReceiving(AbstractAsyncContextManager[Receipt]):
-    """`Inbox.receive`, running."""
+    """The context manager of `Inbox.receive`."""
 
     def __init__(
         self, connection: psycopg.AsyncConnection[Any], session: _Session, block: Block
@@ -364,5 +363,5 @@ _ROLLBACK = b"ROLLBACK"
 
 
 def _is_asked_for(error: BaseException | None) -> bool:
-    """Whether the block asked for its own rollback, as blocks of psycopg's may."""
+    """Return whether the block raised `psycopg.Rollback` to roll itself back."""
     return isinstance(error, psycopg.Rollback) and error.transaction is None

@@ -1,9 +1,9 @@
-"""ASGI middleware: the application sees verified deliveries and nothing else on the guarded paths.
+"""ASGI middleware: on the guarded paths the application gets only verified deliveries.
 
-Plain ASGI 3, so it fits any framework. A verified `Delivery` is put into the scope's state
-(`delivery_of(scope)`), and so is a verified `Inquiry` where inquiries are taken
-(`inquiry_of(scope)`); everything else is answered here with a JSON problem and never reaches the
-application. Other paths pass through untouched.
+It is plain ASGI 3 and works with any framework. A verified `Delivery` is stored in the scope's
+state (`delivery_of(scope)`), as is a verified `Inquiry` if inquiries are enabled
+(`inquiry_of(scope)`). The middleware answers all other requests with a JSON problem. Other paths
+pass through unchanged.
 """
 
 import logging
@@ -27,7 +27,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 POLICY_VIOLATION = 1008
-"""The WebSocket close code (RFC 6455) for a path that takes no sockets."""
+"""The WebSocket close code (RFC 6455) for a path without WebSockets."""
 
 _DELIVERY = "holdfast_delivery"
 _INQUIRY = "holdfast_inquiry"
@@ -37,10 +37,10 @@ _log = logging.getLogger(__name__)
 class VerifyDeliveries:
     """Guard `paths` of `app`: POST only, a bounded body, a valid signature by one of `secrets`.
 
-    A body beyond `body_bytes_max` is answered 413, one that is not complete after
-    `body_seconds_max` 408, and what `verify` refuses 400 or 401. With `inquiries`, such as
-    `sink.contract.wire.INQUIRY_PATH`, a GET below that path is guarded as an inquiry; without it
-    such paths are the application's own.
+    A body larger than `body_bytes_max` is answered 413, one incomplete after `body_seconds_max`
+    408, and one that `verify` refuses 400 or 401. With `inquiries`, such as
+    `sink.contract.wire.INQUIRY_PATH`, a GET below that path is verified as an inquiry; without it,
+    such paths pass through.
     """
 
     def __init__(
@@ -54,9 +54,9 @@ class VerifyDeliveries:
         body_seconds_max: float = BODY_SECONDS_MAX,
     ) -> None:
         if not secrets:
-            raise ValueError("a receiver without a secret can verify nothing")
+            raise ValueError("pass at least one secret: without one nothing can be verified")
         if inquiries is not None and not (inquiries.startswith("/") and inquiries.endswith("/")):
-            raise ValueError(f"the path of inquiries begins and ends with a slash, not {inquiries}")
+            raise ValueError(f"the path of inquiries must begin and end with a slash: {inquiries}")
         self._app = app
         self._secrets = tuple(secrets)
         self._paths = frozenset(paths)
@@ -93,13 +93,13 @@ class VerifyDeliveries:
         await self._app({**scope, "state": state}, _replay(body, receive), send)
 
     async def _verified(self, scope: Scope, receive: Receive) -> Delivery | Inquiry | Problem:
-        """Return what was proven, or what is wrong with it; raises `SenderLeft`."""
+        """Return the verified request, or the problem with it; raises `SenderLeft`."""
         path, method = scope["path"], scope["method"]
         inquiry = path not in self._paths
         wanted = "GET" if inquiry else "POST"
         if method != wanted:
-            what = "inquiries are made" if inquiry else "deliveries are sent"
-            return Problem(405, "method_not_allowed", f"{what} with {wanted}", allow=wanted)
+            what = "inquiries" if inquiry else "deliveries"
+            return Problem(405, "method_not_allowed", f"send {what} with {wanted}", allow=wanted)
         headers = list(scope["headers"])
         body = await read_body(
             headers,
@@ -151,7 +151,7 @@ async def _chunks(receive: Receive) -> AsyncIterator[bytes]:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """Give the application the body that was read here, then whatever the server says next."""
+    """Return a `receive` that yields the body already read, then the server's messages."""
     pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replayed() -> Message:

@@ -1,16 +1,16 @@
-"""The inbox in a transaction of SQLAlchemy's that the service already has.
+"""The inbox in an existing SQLAlchemy transaction of the service.
 
     with Session(engine) as session, session.begin():
         with inbox.receive(session, delivery, subject=merchant) as receipt:
             if receipt.outcome is ReceiptOutcome.APPLIED:
                 session.add(Hold(...))
 
-It joins the transaction of a `Session`, a `Connection`, an `AsyncSession` or an `AsyncConnection`
-as a savepoint, begins one where none is open, as any statement would, and never commits: that is
-the service's to do, before it answers. The steps are those of `claiming.py`.
+It joins the transaction of a `Session`, `Connection`, `AsyncSession` or `AsyncConnection` as a
+savepoint. If none is open, it begins one, as any statement does. It never commits: the service
+commits before it answers. The steps are those of `claim/claiming.py`.
 
-Postgres through psycopg 3 alone (`postgresql+psycopg://`, blocking or not): the statements are
-given to the driver as they are.
+It supports only Postgres through psycopg 3 (`postgresql+psycopg://`, blocking or async), because
+statements are passed to the driver unchanged.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -34,17 +34,17 @@ from dispatcher.receiver.message.window import (
 )
 
 if TYPE_CHECKING:
-    # SQLAlchemy's asyncio part cannot be imported without greenlet, which a blocking service lacks.
+    # SQLAlchemy's asyncio package needs greenlet, which a blocking service may not have.
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 SCHEMA = "payouts"
 
 
 class SqlAlchemyInbox:
-    """As `Inbox`: the tables of one schema, without a connection or a state of its own.
+    """Like `Inbox`: the tables of one schema, without a connection or state.
 
-    Every method raises `UnsupportedDriver` before anything is written when the session is not on
-    psycopg or commits each statement by itself; else errors are SQLAlchemy's.
+    Every method raises `UnsupportedDriver` before writing anything if the session does not use
+    psycopg or is in autocommit mode. Other errors are SQLAlchemy's.
     """
 
     def __init__(
@@ -59,15 +59,15 @@ class SqlAlchemyInbox:
     def receive(
         self, session: Session | Connection, delivery: Delivery, *, subject: str
     ) -> Iterator[Receipt]:
-        """Claim the delivery's key; the block applies it when the outcome is `applied`.
+        """Claim the delivery's key; the block applies the action if the outcome is `applied`.
 
-        Raising inside the block takes the key back as well, and so does a rollback afterwards.
-        Raises `TakenBack` for a block that ended the transaction, or left it failed, and
-        `TypeError` or `ValueError` for a result that cannot be kept (`Receipt.result`).
+        An exception in the block also rolls back the key, as does a later rollback. Raises
+        `TakenBack` if the block ended the transaction or left it failed, and `TypeError` or
+        `ValueError` for a result that cannot be stored (`Receipt.result`).
         """
         _connection(session)
         with _noting_failure() as end, session.begin_nested() as savepoint:
-            # Again: a session makes its savepoint when it is first asked for the connection in it.
+            # Again, because a session creates its savepoint on first use of its connection.
             connection = _connection(session)
             steps = claiming.claim(self._schema, self._key_window, delivery, subject)
             row: claiming.Row | None = None
@@ -89,7 +89,7 @@ class SqlAlchemyInbox:
     async def receive_async(
         self, session: "AsyncSession | AsyncConnection", delivery: Delivery, *, subject: str
     ) -> AsyncIterator[Receipt]:
-        """Do as `receive` does, in an asynchronous session or connection."""
+        """Like `receive`, in an asynchronous session or connection."""
         await _async_connection(session)
         with _noting_failure() as end:
             async with session.begin_nested() as savepoint:
@@ -113,27 +113,27 @@ class SqlAlchemyInbox:
                 claiming.passed_apply(receipt)
 
     def inquire(self, session: Session | Connection, key: str) -> Receipt | None:
-        """Return what the first delivery of `key` was answered (`applied`, `stale`), or None."""
+        """Return the first outcome of `key` (`applied` or `stale`), or None if it is unknown."""
         row = self._first(_connection(session), "find", {"key": key})
         return claiming.of_inquiry(key, row, self._key_window)
 
     async def inquire_async(
         self, session: "AsyncSession | AsyncConnection", key: str
     ) -> Receipt | None:
-        """Do as `inquire` does, in an asynchronous session or connection."""
+        """Like `inquire`, in an asynchronous session or connection."""
         connection = await _async_connection(session)
         row = await connection.run_sync(self._first, "find", {"key": key})
         return claiming.of_inquiry(key, row, self._key_window)
 
     def prune(self, session: Session | Connection, *, limit: int = PRUNE_MAX) -> int:
-        """Forget up to `limit` keys older than the window; as `Inbox.prune`, without its commit."""
+        """Delete up to `limit` keys older than the window, like `Inbox.prune` but uncommitted."""
         parameters = prune_parameters(self._window, limit)
         return self._run(_connection(session), "prune", parameters)
 
     async def prune_async(
         self, session: "AsyncSession | AsyncConnection", *, limit: int = PRUNE_MAX
     ) -> int:
-        """Do as `prune` does, in an asynchronous session or connection."""
+        """Like `prune`, in an asynchronous session or connection."""
         parameters = prune_parameters(self._window, limit)
         connection = await _async_connection(session)
         return await connection.run_sync(self._run, "prune", parameters)
@@ -149,18 +149,18 @@ class SqlAlchemyInbox:
 
 @dataclass(slots=True)
 class _End:
-    """What is known where a block ends."""
+    """The progress of a block, for its end."""
 
     receipt: Receipt | None = None
     is_near: bool = False
-    """The service's block has ended well: what fails now is the end of the savepoint."""
+    """The service's block succeeded: a failure from here on is one of the savepoint's end."""
 
 
 @contextmanager
 def _noting_failure() -> Iterator[_End]:
-    """Note in the receipt that its savepoint did not end well: there is nothing to answer.
+    """Mark the receipt as taken back if its savepoint fails, so that it cannot be answered.
 
-    Around the savepoint, because a session writes what the block added when it ends.
+    It encloses the savepoint, because a session flushes the block's changes at its end.
     """
     end = _End()
     try:
@@ -174,7 +174,7 @@ def _noting_failure() -> Iterator[_End]:
 
 
 def _is_open(connection: Connection) -> bool:
-    """Whether the database's transaction is open and goes well; asks nothing of the server."""
+    """Return whether the transaction is open and not failed, without a round trip."""
     driver: Any = connection.connection.driver_connection
     return bool(driver.info.transaction_status.name == _IN_TRANSACTION)
 
@@ -195,13 +195,13 @@ def _accepted(connection: Connection) -> Connection:
     dialect = connection.dialect
     if (dialect.name, dialect.driver) not in _DRIVERS:
         raise UnsupportedDriver(
-            f"the inbox runs on postgresql+psycopg, not on {dialect.name}+{dialect.driver}."
-            " Nothing was written; make the engine with postgresql+psycopg://..."
+            f"the inbox requires postgresql+psycopg, not {dialect.name}+{dialect.driver}."
+            " Nothing was written; create the engine with postgresql+psycopg://..."
         )
     if getattr(connection.connection.dbapi_connection, "autocommit", False):
         raise UnsupportedDriver(
-            "this connection commits each statement by itself (AUTOCOMMIT), so that key and action"
-            " could not commit together. Nothing was written; use an isolation level."
+            "this connection is in AUTOCOMMIT mode, so key and action cannot commit together."
+            " Nothing was written; use an isolation level."
         )
     return connection
 
@@ -209,5 +209,5 @@ def _accepted(connection: Connection) -> Connection:
 _GONE = frozenset({"3B001", "25P01", "25P02"})
 """invalid_savepoint_specification, no_active_sql_transaction, in_failed_sql_transaction."""
 _IN_TRANSACTION = "INTRANS"
-"""psycopg's name for a transaction that is open and idle."""
+"""psycopg's status of an open transaction without an error."""
 _DRIVERS = {("postgresql", "psycopg"), ("postgresql", "psycopg_async")}

@@ -1,8 +1,8 @@
-"""A WSGI application that receives deliveries, to mount where they come in.
+"""A WSGI application that receives deliveries, to mount at their path.
 
-Its server bounds how long a body may take. A WSGI server joins a header that occurs twice with a
-comma. No other header of a delivery holds one; a signature beside such a comma is refused, and what
-is no signature beside it (`v1` and `v1,AAA=` joined) reads as one field: so far can it be told.
+The WSGI server limits the time to read a body. It also joins repeated headers with a comma. No
+other header of a delivery contains a comma; a signature next to such a comma is refused. If the
+neighbour is not a signature (`v1` joined with `v1,AAA=`), the two cannot be told from one field.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,11 +21,11 @@ StartResponse = Callable[[str, list[tuple[str, str]]], Any]
 
 _LENGTH_DIGITS_MAX = 18
 _HOP_BY_HOP = "connection"
-"""A WSGI application may not send it (PEP 3333); the server closes what it has not read."""
+"""A WSGI application must not send it (PEP 3333); the server closes an unread connection."""
 
 
 class DeliveriesApp:
-    """Answers `path` with `deal`, and with `look` what is below `inquiries`; 404 elsewhere."""
+    """Answers `path` with `deal` and paths below `inquiries` with `look`; others get 404."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class DeliveriesApp:
         body_bytes_max: int = BODY_BYTES_MAX,
     ) -> None:
         if not secrets:
-            raise ValueError("a receiver without a secret can verify nothing")
+            raise ValueError("pass at least one secret: without one nothing can be verified")
         self._secrets = tuple(secrets)
         self._deal = deal
         self._path = path
@@ -71,14 +71,14 @@ class DeliveriesApp:
             )
         if self._look is not None and path.startswith(self._inquiries):
             if method != "GET":
-                text = "inquiries are made with GET"
+                text = "send inquiries with GET"
                 return Problem(405, "method_not_allowed", text, allow="GET").answer()
             body = read_body(environ, self._body_bytes_max)
             if isinstance(body, Problem):
                 return body.answer()
             key = path.removeprefix(self._inquiries)
             return handle_inquiry(fields, key, self._secrets, self._look, body=body)
-        return Problem(404, "unknown_path", "deliveries go elsewhere").answer()
+        return Problem(404, "unknown_path", "this path accepts no deliveries").answer()
 
 
 def headers_of(environ: Environ) -> Iterator[tuple[str, str]]:
@@ -89,11 +89,11 @@ def headers_of(environ: Environ) -> Iterator[tuple[str, str]]:
 
 
 def read_body(environ: Environ, bytes_max: int = BODY_BYTES_MAX) -> bytes | Problem:
-    """Return the bytes of the body, as many as were declared; 413 for more than `bytes_max`.
+    """Return the body, of its declared length; 413 for more than `bytes_max`.
 
-    A body without a length is read to its end where the server says that it has one
-    (`wsgi.input_terminated`), and answered 411 where it does not: empty, it would be refused for
-    good.
+    A body without a length is read to its end if the server marks the end
+    (`wsgi.input_terminated`). Otherwise a chunked body is answered 411: read as empty, the delivery
+    would be refused permanently.
     """
     declared = environ.get("CONTENT_LENGTH")
     if not declared:

@@ -1,3 +1,3 @@
--- Makes the partitions of the coming days that are missing; a database that stood still gets them
--- with its next upgrade. Index: the catalogue's own.
+-- Creates missing partitions of the coming days; a database without a running service gets them
+-- from its next upgrade. Index: the catalogue's own.
 SELECT holdfast.ensure_partitions()

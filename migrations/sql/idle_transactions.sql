@@ -1,5 +1,5 @@
--- Sessions of this database that left a transaction open: they hold locks and keep dead rows alive.
--- Without pg_read_all_stats a user sees its own sessions only. Index: none.
+-- Returns sessions of this database with idle open transactions, which hold locks and block vacuum.
+-- Without pg_read_all_stats a user sees only its own sessions. Index: none.
 SELECT pid, application_name, extract(epoch FROM clock_timestamp() - state_change)::bigint AS seconds
 FROM pg_catalog.pg_stat_activity
 WHERE datname = current_database()

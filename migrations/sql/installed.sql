@@ -1,4 +1,4 @@
--- Whether the version table is there; reads the catalogue, so it needs no right on the schema.
+-- Returns whether the version table exists, from the catalogue, so no privilege on the schema is needed.
 -- Index: the catalogue's own.
 SELECT EXISTS (
     SELECT

@@ -1,5 +1,5 @@
--- For each partitioned table, how many whole days after today have a partition without a gap:
--- 0 = today alone, -1 = not even today. Index: the catalogue's own.
+-- Returns, for each partitioned table, how many whole days after today have partitions without a gap:
+-- 0 = only today, -1 = not even today. Index: the catalogue's own.
 SELECT parent, min(ahead) - 1 AS days
 FROM (
     SELECT c.relname AS parent

@@ -1,4 +1,4 @@
--- The settings that decide whether an acknowledged commit survives, as this session has them.
+-- Returns the session's settings that decide whether an acknowledged commit survives a crash.
 -- Index: none.
 SELECT
     current_setting('server_version_num')::integer AS version,

@@ -1,3 +1,3 @@
--- The names of the current user and database, quoted as a statement needs them.
+-- Returns the names of the current user and database, quoted as SQL identifiers.
 -- Index: none.
 SELECT quote_ident(current_user::text), quote_ident(current_database()::text)

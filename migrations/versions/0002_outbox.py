@@ -63,7 +63,7 @@ def upgrade() -> None:
             batch_no bigint NOT NULL
         )
     """)
-    # batch_no grows with the heap, so a BRIN index finds the rows of a batch at next to no cost.
+    # batch_no grows with the heap, so a small BRIN index finds the rows of a batch.
     op.execute("""
         CREATE INDEX ix_entry_key_batch_no ON holdfast.entry_key USING brin (batch_no)
             WITH (pages_per_range = 16)

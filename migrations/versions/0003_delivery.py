@@ -9,7 +9,7 @@ TABLES = ("dispatcher_instance", "dead_letter", "attempt", "lane", "endpoint")
 
 
 def upgrade() -> None:
-    # secret_refs name where a secret is kept (env:VAR, file:PATH); a secret is never stored here.
+    # secret_refs are references (env:VAR, file:PATH); secrets are never stored here.
     op.execute("""
         CREATE TABLE holdfast.endpoint (
             id                 integer GENERATED ALWAYS AS IDENTITY

@@ -1,8 +1,8 @@
-"""Daily partitions of entry and attempt, made ahead by a function that the services may call.
+"""Daily partitions of entry and attempt, created ahead by a function that the services can call.
 
-The function runs as its owner, so that no service needs the right to create tables. A partition is
-built beside its parent and then attached, which locks writers out for no longer than a catalogue
-update; CREATE TABLE ... PARTITION OF would take ACCESS EXCLUSIVE on the parent.
+The function runs as its owner, so that services do not need the privilege to create tables. A
+partition is created as a table and then attached, which blocks writers only for a catalogue update;
+CREATE TABLE ... PARTITION OF would take ACCESS EXCLUSIVE on the parent.
 """
 
 from alembic import op

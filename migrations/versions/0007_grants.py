@@ -1,7 +1,7 @@
-"""What each role may do. Whatever is not granted here is refused by the database.
+"""Privileges of each role. The database refuses everything that is not granted here.
 
-Nothing is granted on a partition, so one that is made later needs no grant: a statement that names
-the parent is checked against the parent alone, and no role can go round it.
+Nothing is granted on partitions, so new ones need no grants: for a statement on the parent only
+the privileges on the parent count, and no role can access a partition directly.
 """
 
 from alembic import op

@@ -1,6 +1,6 @@
-"""The newest window of a stream by one step in an index: where a new checkpoint begins.
+"""An index for the newest window of a stream, where a new checkpoint begins.
 
-Every start of a new checkpoint asks for it, and the primary key has the merchants in between.
+Every new checkpoint reads it, and in the primary key the merchant precedes the window.
 """
 
 from alembic import op

@@ -1,4 +1,4 @@
-"""What a diverged replay brought, kept so that a person can compare it with what was written."""
+"""The content of a diverged replay, kept so that a person can compare it with what was written."""
 
 from alembic import op
 

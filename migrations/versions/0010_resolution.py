@@ -1,4 +1,4 @@
-"""What became of a quarantined row: a person put it back, or decided to leave it."""
+"""The resolution of a quarantined row: a person requeued it, or decided to leave it."""
 
 from alembic import op
 

@@ -1,8 +1,8 @@
-"""Where executors put a large batch before the driver's transaction takes it over.
+"""Staging tables, to which executors write a large batch before the driver's transaction.
 
-A batch gets an unlogged table of its own, made by a function that runs as the owner, so that no
-service needs the right to create tables, and dropped as a whole, so that nothing is deleted row by
-row. A stage that nobody took over is dropped when the next one of its stream is opened.
+Each batch has its own unlogged table. A function that runs as the owner creates it, so that
+services do not need the privilege to create tables. It is dropped as a whole, so that no rows are
+deleted one by one. An unused stage is dropped when the next one of its stream is opened.
 """
 
 from alembic import op

@@ -1,8 +1,8 @@
-"""Dropping days that nobody needs any more, as a whole, and none with something undelivered in it.
+"""Dropping whole old days, but none that contains anything undelivered.
 
-The function runs as its owner, so that no service needs the right to drop tables. It looks first,
-which may take a while and stops nobody, and locks writers out only for the drop itself. A lock that
-is not there within two seconds is given up, because everybody else queues behind the wait.
+The function runs as its owner, so that services do not need the privilege to drop tables. It first
+scans the day, which blocks nobody, and locks out writers only for the drop. It waits at most two
+seconds for the lock, because all other sessions queue behind the wait.
 """
 
 from alembic import op
@@ -40,7 +40,7 @@ DAYS_OLDER_THAN = """
     END $$
 """
 
-# An entry is undelivered where an endpoint wants it and no lane of that endpoint has passed it.
+# An entry is undelivered if an endpoint wants it and no lane of that endpoint has passed it.
 UNDELIVERED_IN = """
     CREATE FUNCTION holdfast.undelivered_in(
         of_parent text, of_day date,
@@ -174,7 +174,7 @@ def upgrade() -> None:
         op.execute(function)
     for signature in FUNCTIONS:
         op.execute(f"REVOKE ALL ON FUNCTION holdfast.{signature} FROM PUBLIC")
-    # It asks by itself what is undelivered, so whoever may call it cannot drop too much.
+    # It determines itself what is undelivered, so a caller cannot drop too much.
     for signature in ("days_older_than(integer)", FUNCTIONS[-1]):
         op.execute(
             f"GRANT EXECUTE ON FUNCTION holdfast.{signature}"

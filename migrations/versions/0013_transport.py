@@ -1,4 +1,4 @@
-"""What an endpoint may ask of a request: its envelope, headers, certificates, and for how long."""
+"""Request settings of an endpoint: envelope, headers, certificates and time limits."""
 
 from alembic import op
 

@@ -1,8 +1,7 @@
-"""What decides how fast an endpoint is sent to: its breaker, its rate, what a receiver asked for.
+"""The pace of an endpoint: its breaker, its rate, and the receiver's Retry-After.
 
-It changes often and an endpoint seldom does, so it has rows of its own. An endpoint gets its row
-with a trigger, which also keeps the running clock of its entries: the clock stands still while
-the endpoint is not active.
+It changes often and an endpoint rarely does, so it has a separate table. A trigger creates the row
+of an endpoint and also maintains its running clock, which stops while the endpoint is not active.
 """
 
 from alembic import op

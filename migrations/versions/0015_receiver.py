@@ -1,6 +1,6 @@
-"""A receiver's memory: how long it keeps a key, and where it can be asked about one.
+"""The key window and the inquiry URL of a receiver.
 
-A key that the receiver may have forgotten is not sent again unless a person says so.
+A key that the receiver may have deleted is not sent again without a person's confirmation.
 """
 
 from alembic import op

@@ -1,7 +1,7 @@
-"""Replays that are planned, applied at a rate behind live traffic, and cancelled.
+"""Replays: planned, applied at a limited rate after live traffic, and cancelled.
 
-A plan's items are written with it. A dispatcher settles each by what it needs (its kind): it lets a
-stopped lane go on, brings a retry forward, or sends an entry again under a lease of the item's own.
+A plan's items are written with it. A dispatcher settles each item by its kind: it resumes a stopped
+lane, advances a retry, or sends an entry again under the item's own lease.
 """
 
 from alembic import op

@@ -1,7 +1,7 @@
-"""Those who drop days take turns: one who asks waits for the one before it, two seconds at most.
+"""Serializes sessions that drop days: each waits at most two seconds for the one before it.
 
-Two that took only what was free at once could each find the other one's lock at the same day, so
-that both left it to their next look.
+If they only tried the lock, two of them could each find the other's lock at the same day, and both
+would leave it to their next run.
 """
 
 from alembic import op

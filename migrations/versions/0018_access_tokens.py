@@ -1,7 +1,7 @@
-"""Who may use the admin API and the console: tokens of which only the hash is kept, and logins.
+"""Access to the admin API and the console: tokens, stored only as hashes, and logins.
 
-A login is a token that a person's browser has for some hours; it is worth what the token is worth
-that it was made with.
+A login is a token that a person's browser has for some hours, with the privileges of the token that
+created it.
 """
 
 from alembic import op

@@ -1,8 +1,8 @@
-"""Indexes for what people look at: newest attempts, subjects by name, open rows, items, the trail.
+"""Indexes for interactive reads: newest attempts, subjects by name, open rows, items, audit trail.
 
-An attempt is added once and in the order of time, so its place in a B-tree by time is at the right
-edge: about a microsecond and 66 bytes of log for each. A BRIN index costs less and keeps no order,
-so that a newest page could not be read without reading all of a time.
+Attempts are inserted once and in order of time, at the right edge of a B-tree: about a microsecond
+and 66 bytes of WAL each. A BRIN index is cheaper but not ordered, so reading the newest page would
+scan a whole time range.
 """
 
 from alembic import op
@@ -15,7 +15,7 @@ def upgrade() -> None:
     op.execute("""
         CREATE INDEX IF NOT EXISTS ix_attempt_finished_at ON holdfast.attempt (finished_at)
     """)
-    # What did not go well is rare, and what people look for.
+    # Failed attempts are rare, and they are what people search for.
     op.execute("""
         CREATE INDEX IF NOT EXISTS ix_attempt_undelivered
             ON holdfast.attempt (endpoint_id, outcome, finished_at) WHERE outcome <> 'delivered'

@@ -1,7 +1,7 @@
-"""Pausing an endpoint whose database's clock was set back while it was stalled.
+"""Allows pausing an endpoint after the database's clock was set back while it was stalled.
 
-Then a stall may seem to end before it began. What it counts for is nothing, never less: a negative
-running clock is refused by a CHECK, and `endpoint pause` with it.
+A stall may then seem to end before it began. It counts as zero, never as negative: a CHECK refuses
+a negative running clock, and with it `endpoint pause`.
 """
 
 from alembic import op

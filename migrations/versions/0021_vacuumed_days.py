@@ -1,8 +1,8 @@
-"""Days of entries that are vacuumed by how many rows came in, not by their share of the day.
+"""Vacuums days of entries after a number of inserted rows, not after a share of the day.
 
-Routing finds a batch by a BRIN index, which knows nothing of pages that were filled since the last
-VACUUM, so it reads all of them. By the default of a fifth, that is hours of a day; by a number it
-is what came in within a minute or two.
+Routing finds a batch by a BRIN index, which does not cover pages filled since the last VACUUM, so
+it reads all of them. With the default of a fifth that is hours of a day; with a fixed number it is
+the inserts of a minute or two.
 """
 
 from alembic import op

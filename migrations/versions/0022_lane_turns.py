@@ -1,10 +1,9 @@
-"""A key of lanes that stays cheap while somebody holds an old snapshot.
+"""A key of lanes that stays cheap while a session holds an old snapshot.
 
-A claim and a settlement each store a new version of a lane, and the unique index of lanes looked at
-every version that is kept of it, to see that none of them is another lane. An old snapshot keeps
-all of them: minutes of load made each delivery cost more than twice as much. Now the key has a turn
-in it, which each of them counts, and that a lane is there once is said by a table whose rows never
-change.
+Each claim and settlement stores a new row version of a lane. The unique index of lanes had to check
+every version that was still kept. An old snapshot keeps all of them: after minutes of load each
+delivery cost more than twice as much. Now the key contains a counter (`turn`) that each update
+increments, and a table whose rows never change ensures that a lane exists once.
 """
 
 from alembic import op

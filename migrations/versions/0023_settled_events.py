@@ -1,7 +1,7 @@
-"""Events of windows that are settled are kept as rows.
+"""Events of settled windows are stored as rows.
 
-A checkpoint that takes over a stream passes over events of windows that were published before it,
-and they were only counted.
+A checkpoint that takes over a stream skips events of windows published before it; until now they
+were only counted.
 """
 
 from alembic import op

@@ -1,10 +1,10 @@
-"""Who a person is, and what one person plans and a second one approves.
+"""Approval by a second person: owners of tokens, and proposals.
 
-A token carries its owner and a replay the person who planned it, so that two tokens are not two
-people. A proposal holds exactly what will be done once a second person has approved it.
+A token stores its owner and a replay its planner, so that two tokens of one person do not count as
+two people. A proposal stores exactly what is done after a second person approves it.
 
-The downgrade revokes each living token whose owner is not its name: without owners, two tokens of
-one person would be two people, and would stay so after the next upgrade. Make such tokens anew.
+The downgrade revokes each valid token whose owner is not its name: without owners, two tokens of
+one person would count as two people, also after the next upgrade. Create such tokens again.
 """
 
 from alembic import op

@@ -1,6 +1,6 @@
-"""An index of deliveries that receivers answered `stale`, so that people hear of them.
+"""An index of deliveries that receivers answered `stale`, to report them.
 
-They are rare, so it is small; of every other attempt an insert only evaluates the predicate.
+They are rare, so it is small; for other attempts an insert only evaluates the predicate.
 """
 
 from alembic import op

@@ -1,8 +1,8 @@
-"""A stream may have a role of its own, `holdfast_sink_<stream>`; its members alone write it then.
+"""A stream may have its own role, `holdfast_sink_<stream>`; then only its members write the stream.
 
-Without such a role nothing changes: whoever may act as holdfast_sink writes every stream. With it,
-a login that is no member writes no batch of the stream, does not change its row, and neither drops
-nor reads its stages. Keys, subjects and entries belong to all streams together.
+Without such a role nothing changes: every member of holdfast_sink can write the stream. With it, a
+login that is not a member cannot write batches of the stream, change its row, or drop or read its
+stages. Keys, subjects and entries are shared by all streams.
 """
 
 from alembic import op

@@ -1,4 +1,4 @@
-"""The reader is refused the columns that may hold an answer, a refused row or a secret.
+"""Revokes from the reader the columns that may contain an answer, a refused row or a secret.
 
 `dead_letter.detail` and `replay_item.detail` quote what a receiver answered, `quarantine.detail` a
 refused row. `endpoint.headers` and, in audit rows of earlier versions, `operator_action.detail`

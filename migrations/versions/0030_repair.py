@@ -1,8 +1,8 @@
-"""What an operator needs to put a silenced subject right.
+"""Functions for an operator to repair a silenced subject.
 
-The sink moves the transition states of a subject while it holds the subject's row. Who repairs one
-holds the same row: by a function, as a grant that locks it would also let operators change it. A
-state of which nothing is known any more is deleted.
+The sink changes the transition states of a subject while it locks the subject's row. A repair locks
+the same row with a function, because a grant that allows the lock would also allow operators to
+change it. A state without any known entry is deleted.
 """
 
 from alembic import op

@@ -131,7 +131,7 @@ def test_user_of_one_role_is_warned_and_may_not_upgrade(
     with _connected(mine) as connection:
         levels = {check.name: check.level for check in judge(gather(connection), head())}
         assert levels["schema revision"] == levels["memberships"] == Level.FAIL
-    with pytest.raises(CommandError, match="none of Holdfast's roles"):
+    with pytest.raises(CommandError, match="any Holdfast role"):
         script(mine)
     with _connected(bare) as admin:
         admin.execute(f"GRANT {READER} TO {given['user']}".encode())

@@ -102,7 +102,7 @@ def test_session_that_is_killed_before_its_drop_leaves_the_day_and_no_audit_row(
                 or pruning.done()
             )
         )
-        with pytest.raises(CommandError, match=r"^the database gave up.*run it again\.$"):
+        with pytest.raises(CommandError, match=r"^the database failed.*run it again\.$"):
             pruning.result()
     assert partition_days(db, "entry") == before
     assert count(db, "operator_action") == 0

@@ -135,7 +135,9 @@ def test_table_in_use_ends_in_one_line_and_changes_nothing(
     before = _everything(dsn)
     with psycopg.connect(dsn) as service:
         service.execute("SELECT FROM holdfast.entry")
-        with pytest.raises(CommandError, match=r"did not let go in time. No table was changed"):
+        with pytest.raises(
+            CommandError, match=r"did not release its lock in time. No table was changed"
+        ):
             downgrade(dsn, "base")
     assert _everything(dsn) == before
 

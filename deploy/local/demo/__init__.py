@@ -1,1 +1,1 @@
-"""The demo: two hours of PayLedger traffic, two kills, and an audit that believes nobody."""
+"""The demo: two hours of PayLedger traffic, two kills, and an independent audit."""

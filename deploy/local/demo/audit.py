@@ -1,7 +1,7 @@
-"""The verdict: what should have happened against what the payouts service says it did.
+"""The audit: expected actions against those that the payouts service applied. Pure.
 
-Pure: two lists in, counts out. Neither list comes from the outbox; one is recomputed from the event
-files, the other is read from the payouts service's own tables.
+Neither list comes from the outbox: one is recomputed from the event files, the other is read from
+the payouts service's own tables.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from sink.contract.key import Key
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A hold set or lifted on a merchant, as both sides name it; amounts in minor units."""
+    """A hold set or lifted on a merchant; amounts in minor units."""
 
     key: str
     merchant_id: str
@@ -26,7 +26,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How many actions differ from what should have happened; all zero is the promise."""
+    """Counts of actions that differ from the expected ones; all zero if the guarantee is met."""
 
     applied: int
     lost: int
@@ -36,12 +36,12 @@ class Verdict:
 
     @property
     def kept(self) -> bool:
-        """Whether the promise was kept."""
+        """Whether the guarantee was met."""
         return not (self.lost or self.repeated or self.out_of_order or self.altered)
 
 
 def expected(decisions: Iterable[Decision]) -> list[Action]:
-    """Name each decision as the webhook must name it; the key follows from the decision alone."""
+    """Return the action of each decision; the key is derived from the decision alone."""
     return [
         Action(
             _key(decision).text,
@@ -67,12 +67,12 @@ def _key(decision: Decision) -> Key:
 
 
 def audit(should: Sequence[Action], applied: Sequence[Action]) -> Verdict:
-    """Compare the actions that should have happened with those applied, both in order.
+    """Compare the expected actions with the applied ones, both in order.
 
-    lost          should have happened and never did
-    repeated      happened once more than it should have, be it twice or not at all expected
-    out_of_order  happened after a later one of the same merchant
-    altered       happened under the right key to another merchant, window or amount
+    lost          expected, but never applied
+    repeated      applied more often than expected, which may be zero times
+    out_of_order  applied after a later action of the same merchant
+    altered       applied with the right key to another merchant, window or amount
     """
     place = {action.key: number for number, action in enumerate(should)}
     meant = {action.key: action for action in should}

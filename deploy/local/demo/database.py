@@ -1,4 +1,4 @@
-"""The demo's two databases: Holdfast's own, and the one of the payouts service."""
+"""The demo's two databases: Holdfast's, and that of the payouts service."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ Row = dict[str, Any]
 def prepare(server_dsn: str) -> tuple[str, str]:
     """Drop and create both databases and upgrade Holdfast's; returns their DSNs.
 
-    Raises `CommandError` when the server does not answer or does not allow it.
+    Raises `CommandError` if the server does not answer or denies it.
     """
     with connection(server_dsn) as admin:
         admin.autocommit = True
@@ -35,9 +35,8 @@ def prepare(server_dsn: str) -> tuple[str, str]:
         except psycopg.Error as error:
             raise CommandError(
                 f"the demo drops and creates the databases {HOLDFAST} and {PAYOUTS}, and the server"
-                f" refused: {one_line(error, server_dsn)}. No other database was touched: use an"
-                " account that may create databases, or unset HOLDFAST_DSN to use the embedded"
-                " server."
+                f" refused: {one_line(error, server_dsn)}. No other database was touched. Use an"
+                " account with CREATEDB, or unset HOLDFAST_DSN to use the embedded server."
             ) from error
     holdfast = make_conninfo(server_dsn, dbname=HOLDFAST)
     upgrade(holdfast)
@@ -45,14 +44,14 @@ def prepare(server_dsn: str) -> tuple[str, str]:
 
 
 class Databases:
-    """Reads both databases, each on a connection that cannot write."""
+    """Reads both databases through read-only connections."""
 
     def __init__(self, holdfast: psycopg.Connection[Row], payouts: psycopg.Connection[Row]) -> None:
         self._holdfast = holdfast
         self._payouts = payouts
 
     def progress(self) -> Row:
-        """Return how many batches, entries, deliveries and unknown outcomes there are."""
+        """Return the number of batches, entries, deliveries and unknown outcomes."""
         return _one(_rows(self._holdfast, "progress"))
 
     def newest_batch_id(self) -> int | None:
@@ -61,7 +60,7 @@ class Databases:
         return found[0]["batch_id"] if found else None
 
     def receiver_counts(self) -> Row:
-        """Return how many deliveries the payouts service received, applied and absorbed."""
+        """Return the payouts service's counts of deliveries by outcome."""
         return _one(_rows(self._payouts, "receiver_counts"))
 
     def receiver_actions(self) -> list[Row]:
@@ -69,7 +68,7 @@ class Databases:
         return _rows(self._payouts, "receiver_actions")
 
     def receiver_merchants(self, merchants: Sequence[str]) -> list[Row]:
-        """Return what the payouts service did to `merchants`, in order."""
+        """Return the actions of the payouts service on `merchants`, in order."""
         return _rows(self._payouts, "receiver_merchants", {"merchants": list(merchants)})
 
 

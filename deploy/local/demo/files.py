@@ -1,4 +1,4 @@
-"""The event files of the demo, written as an uploader would."""
+"""The event files of the demo, written like an uploader does."""
 
 import os
 from collections.abc import Iterable
@@ -10,9 +10,9 @@ PATTERN = "*.jsonl"
 
 
 def write(directory: Path, files: Iterable[TrafficFile]) -> None:
-    """Write each file beside its place and rename it, so that Spark never sees half of one.
+    """Write each file under a temporary name and rename it, so that Spark never reads part of one.
 
-    The file source takes files by modification time, which is therefore the time of the traffic.
+    The file source reads files by modification time, which is therefore the time of the traffic.
     """
     directory.mkdir(parents=True)
     for file in files:
@@ -25,5 +25,5 @@ def write(directory: Path, files: Iterable[TrafficFile]) -> None:
 
 
 def in_order(directory: Path) -> list[Path]:
-    """Return the files in the order in which the file source takes them."""
+    """Return the files in the order of the file source."""
     return sorted(directory.glob(PATTERN), key=lambda path: path.stat().st_mtime_ns)

@@ -1,8 +1,7 @@
-"""Two hours of PayLedger traffic, the same for the same seed, cut into files as they would arrive.
+"""Two hours of PayLedger traffic, deterministic for a seed, split into files as they would arrive.
 
-Real streams are untidy, so this one is too: some events come twice, some correct a window that was
-published already, some come after its cutoff, a few carry a date in 2099, and a few lines are not
-events at all. Nothing here reads a clock.
+Like real streams it is irregular: it has duplicate events, events that correct a published window,
+events after the cutoff, some dated in 2099, and some invalid lines. Nothing here reads a clock.
 """
 
 from collections.abc import Iterator
@@ -15,16 +14,16 @@ from deploy.local.demo import story
 from deploy.local.demo.story import Row
 
 OPENS = datetime(2025, 11, 3, 11, tzinfo=UTC)
-"""Far enough in the past that no machine's clock is behind it."""
+"""Far enough in the past that every machine's clock is after it."""
 
 QUARTER = timedelta(minutes=15)
 QUARTERS = 8
 TAIL_MINUTES = 18
-"""Quiet minutes at the end, so that the last windows and the last holds close."""
+"""Quiet minutes at the end, in which the last windows and holds close."""
 
 CUTS = (40, 100, 145, 360, 600)
-"""Where a quarter of an hour is cut into files, in seconds. Short after the full quarter, so that a
-window is published in one batch and still open to correction in the next."""
+"""Seconds after each quarter of an hour at which a file ends. Two cuts follow shortly after the
+quarter, so that a window is published in one batch and can be corrected in the next."""
 
 MERCHANTS = 300
 EVENTS_MIN = 2000
@@ -32,7 +31,7 @@ BASE_MINOR = 5_000_000
 
 
 class Arrival(NamedTuple):
-    """One line and when it reached the bucket."""
+    """One line and its time of arrival."""
 
     at: datetime
     line: str
@@ -40,7 +39,7 @@ class Arrival(NamedTuple):
 
 @dataclass(frozen=True)
 class TrafficFile:
-    """The lines that arrived until `closed_at`: one micro-batch."""
+    """The lines that arrived before `closed_at`: one micro-batch."""
 
     name: str
     closed_at: datetime
@@ -48,14 +47,14 @@ class TrafficFile:
 
 
 def merchant_id(rank: int) -> str:
-    """Return the merchant of an activity rank, 0 the busiest."""
+    """Return the merchant with an activity rank; 0 is the most active."""
     number = 200 + rank * 137 % MERCHANTS
-    # The story's merchant sends exactly what the story says.
+    # The main merchant sends only the events of `story`.
     return f"m_{number}" if f"m_{number}" != story.HERO else f"m_{200 + MERCHANTS}"
 
 
 def policy_toml() -> str:
-    """Return the policy file that belongs to the traffic."""
+    """Return the policy file for the traffic."""
     since = f"{OPENS:%Y-%m-%d}T12:00:00Z"
     entries = [f'version = "{OPENS:%Y-%m-%d}"', 'currency = "USD"', "", "[[default]]"]
     entries += [f"limit_minor = {BASE_MINOR}", f"release_level_minor = {BASE_MINOR}"]
@@ -144,7 +143,7 @@ def _rows(random: Random, events: int) -> Iterator[Row]:
 
 
 def _target(rank: int) -> float:
-    """Return the exposure that a merchant has in a usual quarter, in minor units."""
+    """Return the typical exposure of a merchant in a quarter of an hour, in minor units."""
     if rank < 6:
         return 3.4 * BASE_MINOR
     if rank < 60:
@@ -156,7 +155,7 @@ def _row(random: Random, event_id: str, rank: int, start: datetime, mean: float)
     kind = random.choices(
         ("charge", "refund", "dispute", "payout_submitted", "payout_settled"), (78, 9, 3, 5, 5)
     )[0]
-    # 0.74 is what an event adds on average, given the shares above and the factors below.
+    # 0.74 is the mean factor of an event, given the weights above and the factors below.
     size = mean / 0.74 * random.lognormvariate(-0.125, 0.5)
     factor = {"charge": 1.0, "refund": -0.4, "dispute": 1.5, "payout_submitted": -1.0}.get(
         kind, 0.0
@@ -164,7 +163,7 @@ def _row(random: Random, event_id: str, rank: int, start: datetime, mean: float)
     occurred_at = start + random.random() * QUARTER
     arrives_at = None
     if random.random() < 0.006:
-        # Too late: the window's cutoff has passed when this comes in.
+        # It arrives after the window's cutoff.
         arrives_at = start + QUARTER + timedelta(seconds=random.uniform(370, 1000))
     return Row(
         event_id,
@@ -178,7 +177,7 @@ def _row(random: Random, event_id: str, rank: int, start: datetime, mean: float)
 
 
 def _correction(random: Random, event_id: str, rank: int, start: datetime) -> Row:
-    """Make an event that reaches its window after it was published and before its cutoff."""
+    """Make an event that arrives after its window was published and before the cutoff."""
     end = start + QUARTER
     kind, sign = random.choice((("refund", -1), ("dispute", 1)))
     amount = sign * round(_target(rank) * random.uniform(0.2, 0.8))
@@ -188,7 +187,7 @@ def _correction(random: Random, event_id: str, rank: int, start: datetime) -> Ro
 
 
 def _tail(random: Random) -> Iterator[Row]:
-    """Small change from small merchants: enough to move time on, not enough to hold anyone."""
+    """Small events of small merchants, which advance the watermark and cause no holds."""
     start = OPENS + QUARTERS * QUARTER
     for second in range(0, TAIL_MINUTES * 60 - 30, 5):
         rank = random.randrange(100, MERCHANTS)

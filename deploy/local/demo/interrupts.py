@@ -1,7 +1,7 @@
-"""Ctrl-C without loose ends.
+"""Clean handling of Ctrl-C.
 
-A signal is only noted; the demo looks at the note where it can stop cleanly. An exception in the
-middle of starting a process would leave a process that nobody knows of.
+A signal is only recorded, and the demo checks the record where it can stop cleanly. An exception in
+the middle of a process start would leave an unknown process behind.
 """
 
 import signal
@@ -14,7 +14,7 @@ NOTICE_SECONDS = 0.05
 
 
 class Interrupted(Exception):
-    """Somebody asked the demo to end."""
+    """A signal requested the end of the demo."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -22,7 +22,7 @@ class Interrupted(Exception):
 
 
 class Interrupts:
-    """Notes SIGINT, SIGTERM and SIGHUP while the block runs."""
+    """Records SIGINT, SIGTERM and SIGHUP while the block runs."""
 
     def __init__(self) -> None:
         self._noted: int | None = None
@@ -30,7 +30,7 @@ class Interrupts:
 
     def __enter__(self) -> Self:
         for number in SIGNALS:
-            # Whoever started the demo under nohup wants it to outlive the terminal.
+            # Under nohup, SIGHUP is ignored: the demo should outlive the terminal.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._previous[number] = signal.signal(number, self._note)
         return self
@@ -45,16 +45,16 @@ class Interrupts:
             signal.signal(number, handler)
 
     def check(self) -> None:
-        """Raise `Interrupted` if a signal came."""
+        """Raise `Interrupted` if a signal was received."""
         if self._noted is not None:
             raise Interrupted(self._noted)
 
     def pause(self, seconds: float) -> None:
-        """Wait, but not through a signal; raises `Interrupted`."""
+        """Sleep; raises `Interrupted` on a signal."""
         deadline = time.monotonic() + seconds
         self.check()
         while (left := deadline - time.monotonic()) > 0:
-            # time.sleep goes on after a signal whose handler raises nothing.
+            # time.sleep continues after a signal whose handler does not raise.
             time.sleep(min(left, NOTICE_SECONDS))
             self.check()
 

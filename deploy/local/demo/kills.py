@@ -1,8 +1,7 @@
-"""The two kills: where each process is stopped, and how it is proved that it was the right place.
+"""The two kills: the point at which each process is killed, and the proof of it.
 
-A process that is armed stops at a named point, makes a file, and waits; the demo sees the file and
-sends SIGKILL from outside, as an out-of-memory killer or a lost machine would. Nothing in the
-process gets to react.
+An armed process pauses at a named failpoint and creates a file. The demo sees the file and sends
+SIGKILL from outside, like an out-of-memory killer. The process cannot react.
 """
 
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from sink.contract.failpoints import ENVIRONMENT
 
 @dataclass
 class Kill:
-    """One planned kill: at the `turn`-th passing of `point`."""
+    """One planned kill, at pass number `turn` of `point`."""
 
     point: str
     turn: int
@@ -23,15 +22,15 @@ class Kill:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What arms a process for this kill."""
+        """The environment that arms a process for this kill."""
         return {ENVIRONMENT: f"{self.point}=pause:{self.flag}@{self.turn}"}
 
     @property
     def due(self) -> bool:
-        """Whether the process waits at its point."""
+        """Whether the process is paused at its point."""
         return not self.done and self.flag.exists()
 
 
 def spark_has_recorded(checkpoint: Path, batch_id: int) -> bool:
-    """Whether Spark would, after a restart, go on behind this batch."""
+    """Return whether Spark would continue after this batch on a restart."""
     return (checkpoint / "commits" / str(batch_id)).exists()

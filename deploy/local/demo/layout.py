@@ -1,4 +1,4 @@
-"""Where the demo keeps its files."""
+"""The files of the demo."""
 
 import secrets
 import shutil
@@ -10,12 +10,12 @@ from sink.contract.exits import CommandError, ExitCode
 
 SECRET_BYTES = 32
 MARK = "demo.lock"
-"""A directory that holds this file is the demo's, and locked by the demo that runs in it."""
+"""This file marks a directory as the demo's, and is locked by the running demo."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The files of a run, all inside `root`; a run begins by removing those of the last one."""
+    """The files of a run, all inside `root`; a run first removes those of the last one."""
 
     root: Path
 
@@ -41,7 +41,7 @@ class Layout:
 
     @property
     def secrets(self) -> Path:
-        """The folder that references of endpoints reach."""
+        """The folder that secret references of endpoints may name."""
         return self.root / "secrets"
 
     @property
@@ -65,28 +65,28 @@ class Layout:
         return self.root / "report.json"
 
     def claim(self) -> None:
-        """Make `root`, or take it if it is the demo's already; raises `CommandError` if it is not.
+        """Create `root`, or reuse it if it belongs to the demo; else raises `CommandError`.
 
-        A run removes what is in the demo's folders, so it must not take somebody else's for them.
+        A run deletes the demo's folders, so `root` must not contain anything else.
         """
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             if not self.lock.exists() and any(self.root.iterdir()):
                 raise CommandError(
                     f"{self.root} is not empty and not a directory of the demo. Nothing was"
-                    " changed: choose another --directory.",
+                    " changed; choose another --directory.",
                     ExitCode.USAGE,
                 )
             self.lock.touch()
         except OSError as error:
             raise CommandError(
-                f"the demo cannot use {self.root} ({error.strerror}). Nothing was changed: choose"
+                f"the demo cannot use {self.root} ({error.strerror}). Nothing was changed; choose"
                 " another --directory.",
                 ExitCode.USAGE,
             ) from error
 
     def clear(self) -> None:
-        """Remove what an earlier run left; nothing but the demo's own names."""
+        """Delete the files of an earlier run, and no others."""
         for folder in (self.events, self.checkpoint, self.secrets, self.logs, self.flags):
             shutil.rmtree(folder, ignore_errors=True)
         for file in (self.policy, self.report):
@@ -94,7 +94,7 @@ class Layout:
         self.flags.mkdir(parents=True)
 
     def make_secret(self) -> None:
-        """Write a fresh webhook secret that only this account can read."""
+        """Write a new webhook secret that only this account can read."""
         self.secrets.mkdir(mode=0o700)
         self.secret.touch(mode=0o600)
         text = b64encode(secrets.token_bytes(SECRET_BYTES)).decode()

@@ -1,4 +1,4 @@
-"""What a person sees while the demo runs: a live panel on a terminal, plain lines in a pipe."""
+"""The output of the demo while it runs: a live panel on a terminal, else plain lines."""
 
 import time
 from collections import deque
@@ -14,19 +14,19 @@ from rich.table import Table
 from rich.text import Text
 
 FRAME_LINES = 8
-"""Lines of a terminal that the frame, the numbers and the prompt need."""
+"""Terminal lines for the frame, the numbers and the prompt."""
 
 CLOCK_WIDTH = 12
-"""Columns that the frame and the clock take from a sentence."""
+"""Terminal columns for the frame and the clock."""
 
 SENTENCES_MAX = 40
 PLAIN_SECONDS = 10.0
-"""How often the numbers are repeated where nothing can be redrawn."""
+"""Interval of the numbers in plain output."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The numbers of one moment."""
+    """The counts at one moment."""
 
     batches: int = 0
     batches_in_all: int = 0
@@ -38,7 +38,7 @@ class Progress:
 
 
 class View(Protocol):
-    """Where the demo tells what happens."""
+    """The output of the demo."""
 
     def __enter__(self) -> Self: ...
 
@@ -50,20 +50,20 @@ class View(Protocol):
     ) -> None: ...
 
     def say(self, sentence: str) -> None:
-        """Tell what just happened."""
+        """Report an event."""
 
     def show(self, progress: Progress) -> None:
-        """Show the numbers of this moment."""
+        """Show the current counts."""
 
 
 def view(console: Console) -> View:
-    """Choose the view that fits where the output goes."""
+    """Return the view for this output."""
     redraws = console.is_terminal and not console.is_dumb_terminal
     return LiveView(console) if redraws else PlainView(console)
 
 
 class PlainView:
-    """One line for each sentence, and the numbers now and then."""
+    """Prints one line per event, and the counts every `PLAIN_SECONDS`."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -96,7 +96,7 @@ class PlainView:
 
 
 class LiveView:
-    """A panel that redraws itself."""
+    """A panel that is redrawn."""
 
     def __init__(self, console: Console) -> None:
         self._started = time.monotonic()
@@ -138,11 +138,11 @@ class LiveView:
         return Panel(
             Group(numbers, bar, Text(), self._newest()),
             title=f"Holdfast demo  {_clock(self._started)}",
-            subtitle="Ctrl-C ends everything",
+            subtitle="Ctrl-C stops everything",
         )
 
     def _newest(self) -> Table:
-        """Return the newest sentences, as many as the terminal has lines for."""
+        """Return the newest sentences that fit on the terminal."""
         width = max(self._console.width - CLOCK_WIDTH, 1)
         room = self._console.height - FRAME_LINES
         shown: list[tuple[str, str]] = []

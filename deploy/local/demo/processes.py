@@ -1,4 +1,4 @@
-"""The processes of the demo: each in a session of its own, each with a log, none left behind."""
+"""The processes of the demo: each has its own session and log, and none is left running."""
 
 import os
 import signal
@@ -18,28 +18,28 @@ from sink.contract.exits import CommandError
 from sink.contract.failpoints import ENVIRONMENT as FAILPOINTS
 
 GRACE_SECONDS = 4.0
-"""How long processes that are no longer needed may take to end by themselves."""
+"""How long a process may take to end after SIGTERM."""
 
 KILL_SECONDS = 10.0
 POLL_SECONDS = 0.05
 LINES = 12
-"""How many lines of its log are shown when a process fails."""
+"""Number of log lines to show for a failed process."""
 
 
 class Failed(CommandError):
-    """A process of the demo ended by itself, or never got where it should."""
+    """A process of the demo ended early, or did not reach its goal in time."""
 
     def __init__(self, name: str, what: str, lines: Sequence[str], log: Path) -> None:
         super().__init__(
-            f"the demo's process `{name}` {what}. Only the demo's own databases are concerned:"
-            f" read {log}, mend the cause, and run the demo again; it starts afresh."
+            f"the demo's process `{name}` {what}. Only the demo's own databases are affected."
+            f" Read {log}, fix the cause, and run the demo again; it starts from scratch."
         )
         self.lines = tuple(lines)
 
 
 @dataclass
 class Child:
-    """One `holdfast` command, running."""
+    """A running `holdfast` command."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -53,7 +53,7 @@ class Child:
         return self.process.poll()
 
     def must_run(self) -> None:
-        """Raise `Failed` when it has ended."""
+        """Raise `Failed` if it has ended."""
         match self.exit_code:
             case None:
                 return
@@ -63,29 +63,29 @@ class Child:
                 raise self.failure(f"ended with exit code {code}")
 
     def failure(self, what: str) -> "Failed":
-        """Return the error that says `what` happened to this process."""
+        """Return the error for this process, with `what` as predicate."""
         lines = [line for line in self.output().splitlines() if line.strip()]
         return Failed(self.name, what, lines[-LINES:], self.log)
 
     def output(self) -> str:
-        """Return what this process, and not an earlier one of its name, has written."""
+        """Return the output of this process, without that of earlier ones with its name."""
         with self.log.open("rb") as log:
             log.seek(self.log_offset)
             return log.read().decode(errors="replace")
 
     def terminate(self) -> None:
-        """Ask it to end in its own good time."""
+        """Send SIGTERM."""
         with suppress(ProcessLookupError):
             self.process.terminate()
 
     def kill(self) -> None:
-        """SIGKILL it and everything that it started: the JVM, the Python workers."""
+        """Send SIGKILL to it and all its descendants: the JVM, the Python workers."""
         if self._gone:
-            # Its number may belong to somebody else by now.
+            # The pid may have been reused.
             return
         deadline = time.monotonic() + KILL_SECONDS
         while (members := _session(self.process.pid)) and time.monotonic() < deadline:
-            # A process may fork while its siblings die, so look until nobody is left.
+            # A process may fork while its siblings die, so repeat until none is left.
             for pid in members:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -97,7 +97,7 @@ class Child:
 
 @dataclass
 class Processes:
-    """Starts `holdfast` commands of this very Python and ends them all when the block is left."""
+    """Starts `holdfast` commands with this Python, and stops them all at the end of the block."""
 
     logs: Path
     environment: Mapping[str, str]
@@ -140,7 +140,7 @@ class Processes:
         return child
 
     def close(self) -> None:
-        """End everything that still runs: politely, then by force."""
+        """Stop all running processes: SIGTERM, then SIGKILL."""
         for child in reversed(self._children):
             if child.exit_code is None:
                 child.terminate()
@@ -153,7 +153,7 @@ class Processes:
 
 
 def _session(leader: int) -> list[int]:
-    """Return the living processes of a session; PySpark's workers leave the process group."""
+    """Return the live processes of a session; PySpark's workers leave the process group."""
     members = []
     for process in psutil.process_iter():
         with suppress(ProcessLookupError, PermissionError, psutil.NoSuchProcess):

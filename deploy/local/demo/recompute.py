@@ -1,7 +1,7 @@
-"""What the event files should have led to, worked out from the files alone.
+"""The expected result, computed from the event files alone.
 
-Reading is naive on purpose and shares nothing with the Spark job: what is no valid event here must
-be in quarantine there, or the audit at the end does not add up.
+The parser is deliberately simple and shares nothing with the Spark job: an event that is invalid
+here must be quarantined there, or the audit at the end fails.
 """
 
 import json
@@ -21,7 +21,7 @@ _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
 @dataclass(frozen=True)
 class Recomputed:
-    """The stream recomputed: one file is one batch, and an empty one lets time pass at the end."""
+    """The recomputed stream: one batch per file, and an empty last one that advances time."""
 
     lines: int
     unusable: int
@@ -47,7 +47,7 @@ class Recomputed:
 
 
 def recompute(directory: Path, policy_path: Path, now_us: int) -> Recomputed:
-    """Recompute the files of `directory`; `now_us` stands for the clock of the batches."""
+    """Recompute the files of `directory`; `now_us` is the clock of all batches."""
     reference = Reference(policy_path)
     batches: list[BatchResult] = []
     watermark: int | None = None
@@ -60,7 +60,7 @@ def recompute(directory: Path, policy_path: Path, now_us: int) -> Recomputed:
         lines += len(read)
         unusable += len(read) - len(events)
         batches.append(reference.batch(events, watermark))
-        # Only a batch that is over moves the watermark, and never back.
+        # Only a completed batch advances the watermark.
         for row in events:
             if not row.future_dated:
                 reached = row.occurred_at_us - WATERMARK_DELAY_US
@@ -70,7 +70,7 @@ def recompute(directory: Path, policy_path: Path, now_us: int) -> Recomputed:
 
 
 def parse(line: str, now_us: int) -> Event | None:
-    """Return the event of a line, or None if it is no valid event."""
+    """Return the event of a line, or None if it is invalid."""
     try:
         fields: dict[str, Any] = json.loads(line)
         occurred_at = datetime.fromisoformat(fields["occurred_at"])

@@ -1,12 +1,12 @@
-"""The exposure rules once more, as plainly as they can be written: one event at a time.
+"""A reference implementation of the exposure rules, one event at a time.
 
-This is what the demo and the property tests believe. It shares no code with the Spark job and uses
-nothing but integers, dicts and lists, so that whoever reads it can check it against the rules:
+The demo and the property tests compare with it. It shares no code with the Spark job and uses only
+integers, dicts and lists, so that a reader can check it against the rules:
 
     window     15 minutes, [start, end), by the time of the event
-    absorb     an event id counts once a merchant while its window is held; a window whose end plus
-               the cutoff is not after the watermark takes no more events
-    emit       when the watermark reaches the end; again whenever the sum changed until the cutoff
+    absorb     an event id counts once per merchant while its window is kept; a window whose end
+               plus the cutoff is not after the watermark accepts no more events
+    emit       when the watermark reaches the end; until the cutoff, again when the sum changed
     decide     on the merchant's latest emitted window: over the limit blocks, at or below the
                release level releases
     held       a merchant under a hold closes the next window even if nothing happened in it
@@ -27,7 +27,7 @@ LATE_CUTOFF_US = 2 * 60 * 1_000_000
 
 
 class Event(NamedTuple):
-    """One valid event. `future_dated` was judged against the clock of the batch, outside."""
+    """One valid event. The caller sets `future_dated` by the clock of the batch."""
 
     event_id: str
     merchant_id: str
@@ -39,7 +39,7 @@ class Event(NamedTuple):
 
 
 class Emission(NamedTuple):
-    """A window as it was published, revision 1 first."""
+    """A published window; the first revision is 1."""
 
     merchant_id: str
     window_start: int
@@ -80,7 +80,7 @@ class Late(NamedTuple):
 
 
 class BatchResult(NamedTuple):
-    """What one batch produced; merchants in order of their id, each one's windows by end."""
+    """The output of one batch, by merchant id and end of the window."""
 
     windows: list[Emission]
     decisions: list[Decision]
@@ -90,10 +90,10 @@ class BatchResult(NamedTuple):
 @dataclass
 class _Window:
     exposure: int = 0
-    revision: int = 0  # 0 means open: nothing was published yet
-    published: int = 0  # the exposure that was last published
+    revision: int = 0  # 0: not published yet
+    published: int = 0  # the last published exposure
     absorbed: set[str] = field(default_factory=set)
-    made: dict[str, int] = field(default_factory=dict)  # how many of each action it has made
+    made: dict[str, int] = field(default_factory=dict)  # number of decisions by action
 
 
 @dataclass
@@ -106,7 +106,7 @@ class _Merchant:
 class Reference:
     """Recomputes a stream batch by batch; `policy_path` is the job's policy file.
 
-    Windows that end by `settled_until_us` were published before, by another checkpoint.
+    Windows that end by `settled_until_us` were published by an earlier checkpoint.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Reference:
                 sorted(rows, key=lambda row: row.merchant_id), key=lambda row: row.merchant_id
             )
         }
-        # Time passes for every merchant, not only for those that sent something.
+        # Time advances for every merchant, also without events.
         for merchant_id in sorted(self._merchants.keys() | arrived.keys()):
             merchant = self._merchants.setdefault(merchant_id, _Merchant())
             for event in sorted(
@@ -209,10 +209,10 @@ class Reference:
                 self._judge(merchant_id, merchant, end, result)
 
     def _ends(self, merchant: _Merchant, watermark: int) -> Iterator[int]:
-        """Walk the window ends up to the watermark, ascending.
+        """Yield the window ends up to the watermark, ascending.
 
-        Whether the merchant is held may change on the way, so each step looks again: a hold makes
-        the window after the latest one close even if no event ever fell into it.
+        A decision on the way may hold the merchant, so each step recomputes the ends: under a hold
+        the window after the latest one closes even without events.
         """
         done: int | None = None
         while True:
@@ -271,7 +271,7 @@ class Reference:
         return currency
 
     def _limits(self, merchant_id: str, end: int) -> tuple[int, int]:
-        """Return limit and release level of the newest entry in force, own ones first."""
+        """Return limit and release level of the newest entry in force; own entries come first."""
         own = [entry for entry in self._policy.get("merchant", []) if entry["id"] == merchant_id]
         for entries in (own, self._policy["default"]):
             in_force = [entry for entry in entries if _effective_us(entry) <= end]
@@ -282,7 +282,7 @@ class Reference:
 
 
 def _effective_us(entry: dict[str, datetime]) -> int:
-    """When an entry takes effect; one without a date always was in force."""
+    """Return when an entry takes effect; one without a date is always in force."""
     since = entry.get("effective_from")
     if since is None:
         return -(2**63)

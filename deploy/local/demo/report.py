@@ -1,4 +1,4 @@
-"""The end of the demo: numbers for machines, and a page that a person understands."""
+"""The report of the demo: JSON for programs, and a summary for people."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -19,7 +19,7 @@ from sink.contract.canonical import rfc3339
 
 @dataclass(frozen=True)
 class Report:
-    """What happened, as `report.json` holds it."""
+    """The result of a run, as in `report.json`."""
 
     events: int
     decisions: int
@@ -45,7 +45,7 @@ class Report:
 
     @property
     def kept(self) -> bool:
-        """Whether each decision was acted on once, in order, and both halves were killed for it."""
+        """Whether each decision was applied once, in order, although both halves were killed."""
         wrong = (
             self.actions_lost,
             self.actions_repeated,
@@ -65,7 +65,7 @@ class Report:
 def make(
     databases: Databases, recomputed: Recomputed, spark: Kill, dispatcher: Kill, seconds: float
 ) -> Report:
-    """Compare what the payouts service did with what the event files ask for."""
+    """Compare the actions of the payouts service with the decisions of the event files."""
     verdict: Verdict = audit(
         expected(recomputed.decisions), [_action(row) for row in databases.receiver_actions()]
     )
@@ -96,11 +96,11 @@ def make(
 
 
 def show(report: Report, console: Console) -> None:
-    """Print the page for people."""
+    """Print the summary."""
     console.print()
     console.print(_table(report))
     console.print()
-    console.print(f"{story.HERO}, as the payouts service's own tables tell it:")
+    console.print(f"{story.HERO}, from the payouts service's own tables:")
     for chapter in report.story:
         console.print(
             f"  {chapter['window_start'][11:16]}-{chapter['window_end'][11:16]}"
@@ -119,10 +119,10 @@ def verdict(report: Report) -> str:
     if report.kept:
         return (
             f"Spark and the dispatcher were both killed, and each of the {report.decisions}"
-            " decisions was acted on once, in order: nothing lost, nothing repeated."
+            " decisions was applied once, in order: nothing lost, nothing repeated."
         )
     kills = [
-        f"{name} was not killed where it should have been"
+        f"{name} was not killed at the planned point"
         for name, count in (
             ("Spark", report.spark_kills),
             ("the dispatcher", report.dispatcher_kills),
@@ -136,11 +136,14 @@ def verdict(report: Report) -> str:
             (report.actions_repeated, "repeated"),
             (report.out_of_order, "out of order"),
             (report.actions_altered, "altered"),
-            (abs(report.quarantined - report.quarantined_expected), "wrongly quarantined or not"),
+            (
+                abs(report.quarantined - report.quarantined_expected),
+                "quarantined or accepted by mistake",
+            ),
         )
         if count
     ]
-    return f"The promise was not kept: {', '.join(counts + kills)}."
+    return f"The guarantee was not met: {', '.join(counts + kills)}."
 
 
 def _table(report: Report) -> Table:
@@ -149,27 +152,27 @@ def _table(report: Report) -> Table:
     table.add_column()
     for section in (
         (
-            (report.events, "lines of traffic, two hours of it, among them"),
-            (report.duplicates_in_stream, "events that had been counted already"),
-            (report.late, "events that came after their window's cutoff, recorded"),
+            (report.events, "lines in two hours of traffic, of which"),
+            (report.duplicates_in_stream, "duplicate events, not counted again"),
+            (report.late, "events after their window's cutoff, recorded"),
             (report.future_dated, "events dated in the far future, recorded"),
-            (report.quarantined, "lines that are no valid events, put in quarantine"),
+            (report.quarantined, "invalid lines, quarantined"),
         ),
         (
-            (report.decisions, "decisions these lines ask for, recomputed from the files"),
+            (report.decisions, "decisions expected, recomputed from the files"),
             (report.entries, "entries in the outbox"),
         ),
         (
-            (report.spark_kills, "kill of Spark: its batch was committed, and Spark did not know"),
+            (report.spark_kills, "kill of Spark: batch committed, but not in its checkpoint"),
             (
                 report.dispatcher_kills,
-                "kill of the dispatcher: webhooks were applied and not settled",
+                "kill of the dispatcher: webhooks applied, but not settled",
             ),
-            (report.unknown_outcomes, "attempts of unknown outcome, made again under their keys"),
+            (report.unknown_outcomes, "attempts of unknown outcome, retried with the same keys"),
         ),
         (
-            (report.webhooks_sent, "webhooks that reached the payouts service"),
-            (report.duplicates_absorbed, "of them recognised by their key and absorbed"),
+            (report.webhooks_sent, "webhooks received by the payouts service, of which"),
+            (report.duplicates_absorbed, "duplicates, recognised by their key"),
             (report.actions_applied, "actions applied"),
         ),
         (

@@ -1,4 +1,4 @@
-"""One run of the demo from nothing to its report."""
+"""One run of the demo, from an empty directory to its report."""
 
 import os
 import time
@@ -18,14 +18,14 @@ from deploy.local.postgres import resolve_server
 LOCK_SECONDS = 1.0
 
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx1g"
-"""A JVM that lives for a minute spends more on compiling well than it gets back."""
+"""For a JVM that runs for a minute, the optimizing compiler costs more than it saves."""
 
 
 def run(layout: Layout, *, seed: int, events: int, view: View) -> report.Report:
-    """Run the demo in `layout`, on HOLDFAST_DSN if that is set, else on an embedded server there.
+    """Run the demo in `layout`, on HOLDFAST_DSN if it is set, else on an embedded server there.
 
-    Raises `CommandError` when something fails, `Interrupted` when a signal comes. Whatever happens,
-    no process is left when it returns or raises.
+    Raises `CommandError` on a failure and `Interrupted` on a signal. It never leaves a process
+    running.
     """
     started = time.monotonic()
     layout.claim()
@@ -40,13 +40,13 @@ def run(layout: Layout, *, seed: int, events: int, view: View) -> report.Report:
         server_dsn = stack.enter_context(resolve_server(None, layout.postgres))
         interrupts.check()
         holdfast_dsn, payouts_dsn = database.prepare(server_dsn)
-        view.say("Two databases are made; writing two hours of PayLedger traffic.")
+        view.say("Created two databases. Writing two hours of PayLedger traffic.")
         files.write(layout.events, generator.traffic(seed, events))
         layout.policy.write_text(generator.policy_toml(), encoding="utf-8")
         recomputed = recompute(layout.events, layout.policy, round(time.time() * 1_000_000))
         view.say(
-            f"{recomputed.lines:,} lines in {len(recomputed.batches) - 1} files. Recomputed one by"
-            f" one, they ask for {len(recomputed.decisions)} decisions. Each must happen once."
+            f"{recomputed.lines:,} lines in {len(recomputed.batches) - 1} files. A separate"
+            f" calculation expects {len(recomputed.decisions)} decisions, each to be applied once."
         )
         interrupts.check()
         environment = {
@@ -78,6 +78,6 @@ def _embedded() -> bool:
 
 def _occupied(layout: Layout) -> str:
     return (
-        f"another demo runs in {layout.root}. Nothing was changed: wait for it, end it with Ctrl-C,"
-        " or choose another --directory."
+        f"another demo is running in {layout.root}. Nothing was changed. Wait for it, stop it with"
+        " Ctrl-C, or choose another --directory."
     )

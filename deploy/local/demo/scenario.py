@@ -1,9 +1,9 @@
-"""The run itself: start everything, kill both halves, let everything drain.
+"""The scenario: start all processes, kill both halves, drain.
 
     event files -> job run (Spark) -> outbox -> dispatch -> payouts serve
                      killed once                 killed once
 
-Each box is a process of its own, started through the `holdfast` command; this one only watches.
+Each box is a separate process, started with the `holdfast` command; this process only watches.
 """
 
 import time
@@ -17,25 +17,25 @@ from deploy.local.demo.layout import Layout
 from deploy.local.demo.live import Progress, View
 from deploy.local.demo.processes import Child, Processes
 from deploy.local.demo.recompute import Recomputed
-from deploy.local.demo.words import told
+from deploy.local.demo.words import sentence
 
 STREAM = "exposure"
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 PROGRESS_SECONDS = 0.5
 START_SECONDS = 60.0
 END_SECONDS = 60.0
 RUN_SECONDS = 600.0
-"""A run that takes longer hangs; it usually takes a little over a minute."""
+"""The limit after which a run counts as hung; it usually takes a little over a minute."""
 
 TOTAL_TIMEOUT_SECONDS = 4
-"""Short, so that the lease of the killed dispatcher runs out within the run."""
+"""Short, so that the lease of the killed dispatcher expires during the run."""
 
 DISPATCHER_TURN = 25
-"""At which delivery the dispatcher is killed: in the middle of an early wave of decisions."""
+"""The delivery at which the dispatcher is killed, during an early wave of decisions."""
 
 
 class Scenario:
-    """One run, on databases and files that are ready."""
+    """One run, on prepared databases and files."""
 
     def __init__(
         self,
@@ -53,12 +53,12 @@ class Scenario:
         self._batch_id = recomputed.batch_of(story.HERO, "block")
         # S9: the sink's transaction is committed, and foreachBatch is about to return to Spark.
         self.spark_kill = Kill("S9", self._batch_id + 1, layout.flags / "spark")
-        # D10: the payouts service has answered, and nothing of it is stored.
+        # D10: the payouts service has answered, and the result is not stored yet.
         self.dispatcher_kill = Kill("D10", DISPATCHER_TURN, layout.flags / "dispatcher")
         self._merchants_told = 0
 
     def start_receiver(self, payouts_dsn: str) -> None:
-        """Start the payouts service and make it an endpoint; its tables exist afterwards."""
+        """Start the payouts service, which creates its tables, and add it as an endpoint."""
         secret = f"file:{self._layout.secret}"
         self._receiver = self._processes.start(
             "payouts",
@@ -70,7 +70,7 @@ class Scenario:
         )
         self._await(self._layout.port.exists, self._receiver, START_SECONDS)
         url = f"http://127.0.0.1:{self._layout.port.read_text().strip()}"
-        self._view.say(f"The payouts service shows who is held on {url}")
+        self._view.say(f"The payouts service lists held merchants on {url}")
         adding = self._processes.start(
             "endpoint",
             [
@@ -84,11 +84,11 @@ class Scenario:
         self._await_end(adding, START_SECONDS)
 
     def run(self, databases: Databases) -> None:
-        """Run to the end; raises `Failed` when a process fails, `Interrupted` on a signal."""
+        """Run to the end; raises `Failed` if a process fails, `Interrupted` on a signal."""
         self._databases = databases
         self._dispatcher = self._start_dispatcher(self.dispatcher_kill.environment)
         self._spark = self._start_spark(self.spark_kill.environment)
-        self._view.say("Spark and the dispatcher are starting; one file is one micro-batch.")
+        self._view.say("Starting Spark and the dispatcher. Each file is one micro-batch.")
         self._watch()
         self._drain()
 
@@ -109,11 +109,11 @@ class Scenario:
         )
 
     def _watch(self) -> None:
-        """Watch until Spark is through and both kills are done, or cannot come any more."""
+        """Watch until Spark has finished and both kills are done or no longer possible."""
         deadline = time.monotonic() + RUN_SECONDS
         shown = 0.0
         while True:
-            self._interrupts.pause(LOOK_SECONDS)
+            self._interrupts.pause(POLL_SECONDS)
             if self.spark_kill.due:
                 self._kill_spark()
             if self.dispatcher_kill.due:
@@ -129,7 +129,7 @@ class Scenario:
                 if self._spark.exit_code == 0 and (self.dispatcher_kill.done or all_delivered):
                     return
             if time.monotonic() > deadline:
-                raise self._spark.failure(f"was not through after {RUN_SECONDS:.0f} s")
+                raise self._spark.failure(f"did not finish within {RUN_SECONDS:.0f} s")
 
     def _kill_spark(self) -> None:
         newest = self._databases.newest_batch_id()
@@ -138,11 +138,11 @@ class Scenario:
         self.spark_kill.done = True
         self.spark_kill.proved = newest == self._batch_id and not recorded
         self._view.say(
-            f"Killed Spark (SIGKILL, JVM and all) in batch {self._batch_id}, the one that blocks"
-            f" {story.HERO}: committed in Postgres, unknown to Spark's checkpoint."
+            f"Killed Spark and its JVM (SIGKILL) in batch {self._batch_id}, which blocks"
+            f" {story.HERO}: committed in Postgres, but not in Spark's checkpoint."
         )
         self._spark = self._start_spark({})
-        self._view.say("Spark starts again from its checkpoint and has to replay that batch.")
+        self._view.say("Spark restarts from its checkpoint and replays that batch.")
 
     def _kill_dispatcher(self) -> None:
         applied = self._databases.receiver_counts()["applied"]
@@ -156,13 +156,13 @@ class Scenario:
         )
         self._dispatcher = self._start_dispatcher({})
         self._view.say(
-            "A new dispatcher runs. It cannot know about the rest, so once the old lease is over"
-            " it sends them again, each under its old key."
+            "A new dispatcher starts. The other outcomes are unknown, so after the old lease"
+            " expires it retries them with the same keys."
         )
 
     def _drain(self) -> None:
-        """Stop the dispatcher as an operator would, and let another one finish what is left."""
-        self._view.say("Spark is through all files; what is still on its way is delivered.")
+        """Stop the dispatcher as an operator does, and run another one until nothing is due."""
+        self._view.say("Spark has read all files. Delivering the remaining entries.")
         self._dispatcher.terminate()
         self._await_end(self._dispatcher, END_SECONDS)
         self._dispatcher = self._start_dispatcher({}, "--drain")
@@ -172,7 +172,7 @@ class Scenario:
     def _show(self) -> Progress:
         happened = self._databases.receiver_merchants([story.HERO, story.SILENT])
         for row in happened[self._merchants_told :]:
-            self._view.say(told(row))
+            self._view.say(sentence(row))
         self._merchants_told = len(happened)
         numbers = self._databases.progress()
         progress = Progress(
@@ -193,14 +193,14 @@ class Scenario:
             child.must_run()
             if time.monotonic() > deadline:
                 raise child.failure(f"was not ready after {seconds:.0f} s")
-            self._interrupts.pause(LOOK_SECONDS)
+            self._interrupts.pause(POLL_SECONDS)
 
     def _await_end(self, child: Child, seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while child.exit_code is None:
             if time.monotonic() > deadline:
                 raise child.failure(f"did not end within {seconds:.0f} s")
-            self._interrupts.pause(LOOK_SECONDS)
+            self._interrupts.pause(POLL_SECONDS)
         if child.exit_code != 0:
             child.must_run()
         child.kill()

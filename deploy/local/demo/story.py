@@ -1,10 +1,10 @@
-"""The parts of the traffic that are the same in every run: two merchants, and lines nobody can use.
+"""The traffic that is the same in every run: two merchants, and invalid lines.
 
-m_482 is the founding example. From 12:00 to 12:15 it collects $85,000, over its limit of $50,000:
-its payouts are held. From 12:15 on e917, e918 and e919 add up to $40,000, then the payout e920
-takes $18,000 off, and the window closes at $22,000: the hold ends.
+m_482 is the main example. From 12:00 to 12:15 it collects $85,000, over its limit of $50,000: its
+payouts are held. From 12:15 on, e917, e918 and e919 add up to $40,000, the payout e920 takes off
+$18,000, and the window closes at $22,000: the hold ends.
 
-m_901 is held and then falls silent; its hold must end all the same.
+m_901 is held and then sends no more events; its hold must end anyway.
 """
 
 import json
@@ -18,7 +18,7 @@ SILENT = "m_901"
 
 @dataclass(frozen=True)
 class Row:
-    """An event of the traffic; `arrives_at` is set where it does not come in at once."""
+    """An event of the traffic; `arrives_at` is set if it arrives later than it occurred."""
 
     event_id: str
     merchant_id: str
@@ -42,7 +42,7 @@ class Row:
 
 
 def event_line(*values: str | float | None) -> str:
-    """Return one JSON object; the values in the order of the columns."""
+    """Return one JSON object; the values are in the order of the columns."""
     columns = ("event_id", "merchant_id", "type", "amount_minor", "currency", "occurred_at")
     return json.dumps(dict(zip(columns, values, strict=True)), separators=(",", ":"))
 
@@ -56,7 +56,7 @@ def rows(opens: datetime) -> Iterator[Row]:
 
     for event_id, kind, amount, clock in _HERO_EVENTS:
         yield Row(event_id, HERO, kind, amount, "USD", at(clock))
-    # The same event a second time, some minutes later: it must not count again.
+    # A duplicate of the event, some minutes later: it must not count again.
     yield Row("e918", HERO, "charge", 1_500_000, "USD", at("12:19:40"), at("12:24:00"))
     yield Row("s1", SILENT, "charge", 4_100_000, "USD", at("11:47:00"))
     yield Row("s2", SILENT, "dispute", 2_200_000, "USD", at("11:52:30"))
@@ -87,7 +87,7 @@ _HERO_EVENTS = (
 
 
 def unusable_lines(opens: datetime) -> Iterator[str]:
-    """Return lines that are no valid events, and events whose date cannot be true."""
+    """Return lines that are not valid events, and events dated in the far future."""
     time = f"{opens:%Y-%m-%dT%H}:30:00Z"
     yield '{"event_id":"bad1","merchant_id":"m_2'
     yield event_line("bad2", None, "charge", 100, "USD", time)

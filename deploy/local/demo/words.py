@@ -1,4 +1,4 @@
-"""Amounts, times and actions as people say them."""
+"""Amounts, times and actions as text for people."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ _PAST = {"block": "blocked", "release": "released"}
 
 
 def money(minor: int, currency: str = "USD") -> str:
-    """Return an amount of minor units, such as `$85,000` or `EUR 12.50`.
+    """Format an amount in minor units, such as `$85,000` or `EUR 12.50`.
 
     >>> money(8_500_000), money(-1250, "EUR")
     ('$85,000', '-EUR 12.50')
@@ -18,8 +18,8 @@ def money(minor: int, currency: str = "USD") -> str:
     return f"{sign}{symbol}{whole:,}" + (f".{cents:02}" if cents else "")
 
 
-def told(row: Mapping[str, Any]) -> str:
-    """Tell what the payouts service did to a merchant; `row` is one of its history."""
+def sentence(row: Mapping[str, Any]) -> str:
+    """Describe an action of the payouts service on a merchant; `row` is from its history."""
     exposure = money(row["exposure_minor"], row["currency"])
     limit = money(row["limit_minor"], row["currency"])
     return (

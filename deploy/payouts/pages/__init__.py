@@ -1,1 +1,1 @@
-"""The service's one page for people: plain HTML, no script, every value escaped."""
+"""The service's web page: plain HTML, no script, every value escaped."""

@@ -1,4 +1,4 @@
-"""Rows to HTML. Pure; whatever came over the wire goes through `escape` on its way to the page."""
+"""Renders rows as HTML. Pure. All text from the wire passes through `escape`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -13,11 +13,11 @@ from sink.contract.money import money
 
 _OUTCOMES = (
     ("applied", "Applied", "the key was new"),
-    ("duplicate", "Duplicates absorbed", "the key was applied before; nothing was repeated"),
-    ("stale", "Stale", "a newer delivery of the merchant was applied before; nothing changed"),
-    ("in_progress", "Still running", "the same delivery was being applied; the sender tries again"),
-    ("conflict", "Conflicts", "a known key came with another body; refused"),
-    ("refused", "Not understood", "signed, but not an order of this service; refused"),
+    ("duplicate", "Duplicates absorbed", "the key was already applied; nothing was repeated"),
+    ("stale", "Stale", "a newer delivery of the merchant was already applied; nothing changed"),
+    ("in_progress", "In progress", "the same delivery was being applied; the sender retries"),
+    ("conflict", "Conflicts", "a known key with a different body; refused"),
+    ("refused", "Not understood", "signed, but not supported by this service; refused"),
 )
 _ALARMING = frozenset({"conflict", "refused"})
 
@@ -29,7 +29,7 @@ def page(
     *,
     next_after: str | None,
 ) -> str:
-    """Return the page as HTML. `next_after` is where the next page of held merchants starts."""
+    """Return the page as HTML. `next_after` is the cursor of the next page of held merchants."""
     number = counts["held"]
     merchants = "1 merchant is held" if number == 1 else f"{number} merchants are held"
     return _template("page.html").substitute(
@@ -92,15 +92,13 @@ def _counts(counts: Mapping[str, int]) -> str:
     )
     if refused:
         alarms.append("Refused transitions")
-    words = f'<p class="alarm">Look at: {escape(", ".join(alarms))}.</p>' if alarms else ""
-    return words + _table(
-        "What became of the verified deliveries", ("Outcome", "Count", "Meaning"), rows
-    )
+    words = f'<p class="alarm">Check: {escape(", ".join(alarms))}.</p>' if alarms else ""
+    return words + _table("Verified deliveries by outcome", ("Outcome", "Count", "Meaning"), rows)
 
 
 def _transitions(rows: Sequence[Mapping[str, Any]]) -> str:
     if not rows:
-        return "<p>Nothing was applied yet.</p>"
+        return "<p>No transitions yet.</p>"
     heads = ("Merchant", "Sequence", "Action", "Effect", "Exposure", "Window end", "Applied")
     return _table(
         "Newest first",
@@ -123,7 +121,7 @@ def _transitions(rows: Sequence[Mapping[str, Any]]) -> str:
 def _table(caption: str, heads: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
     head = "".join(f'<th scope="col">{escape(text)}</th>' for text in heads)
     body = "\n".join(_row(row) for row in rows)
-    # A region that scrolls can be reached with the keyboard.
+    # A scrollable region must be reachable with the keyboard.
     return (
         f'<div class="scroll" role="region" aria-label="{escape(caption)}" tabindex="0">'
         f'<table><caption class="faint">{escape(caption)}</caption>'

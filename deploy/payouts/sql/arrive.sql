@@ -1,3 +1,3 @@
--- Numbers a verified delivery as it arrives, before anything is known of it.
+-- Returns the arrival number of a verified delivery, before it is handled.
 -- No index: a sequence. Gaps are deliveries whose transaction did not commit.
 SELECT nextval('payouts.arrival') AS arrival

@@ -1,4 +1,4 @@
--- Holds a merchant that is not held; returns no row when it is held already, and then changes nothing.
+-- Holds a merchant that is not held. If it is already held, changes nothing and returns no row.
 -- Index: pk_hold.
 INSERT INTO payouts.hold AS current (
     merchant_id, held, since, sequence, exposure_minor, limit_minor, currency,

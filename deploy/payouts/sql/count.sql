@@ -1,5 +1,5 @@
--- How many merchants are held, deliveries had each outcome, and transitions were refused.
--- Index: ix_hold_held; the other two are scans of append-only tables, for a page that people open.
+-- Counts held merchants, deliveries by outcome, and refused transitions.
+-- Index: ix_hold_held. The other two scan append-only tables, for a page that people open.
 SELECT (SELECT count(*) FROM payouts.hold WHERE held) AS held,
        count(*) FILTER (WHERE outcome = 'applied') AS applied,
        count(*) FILTER (WHERE outcome = 'duplicate') AS duplicate,

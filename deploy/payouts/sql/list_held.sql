@@ -1,4 +1,4 @@
--- One page of the merchants that are held, by merchant; the next page starts after its last one.
+-- Returns one page of held merchants, by merchant; the next page starts after the last one.
 -- Index: ix_hold_held.
 SELECT merchant_id, since, sequence, exposure_minor, limit_minor, currency, window_start, window_end,
        key

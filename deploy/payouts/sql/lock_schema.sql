@@ -1,3 +1,3 @@
--- Lets one service at a time create the tables, so that two first starts do not race.
--- No index: an advisory lock of the transaction, waited for.
+-- Serializes the creation of the tables, so that concurrent first starts do not race.
+-- No index: waits for a transaction-level advisory lock.
 SELECT pg_advisory_xact_lock(hashtextextended('payouts schema', 0))

@@ -1,4 +1,4 @@
--- Appends one verified delivery, whatever became of it.
+-- Appends one verified delivery with its outcome to the log.
 -- Index: pk_delivery_log.
 INSERT INTO payouts.delivery_log (arrival, key, type, subject, sequence, outcome, body_sha256)
 VALUES (

@@ -1,4 +1,4 @@
--- Appends what a delivery did to a merchant's hold; a second row for its sequence or key raises.
+-- Appends the effect of a delivery on a merchant's hold; a second row for the same sequence or key fails.
 -- Index: pk_hold_history, uq_hold_history_key.
 INSERT INTO payouts.hold_history (
     merchant_id, sequence, action, effect, key, arrival, window_start, window_end, revision,

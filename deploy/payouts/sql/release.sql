@@ -1,4 +1,4 @@
--- Releases a merchant that is held; returns no row when it is not held, and then changes nothing.
+-- Releases a held merchant. If it is not held, changes nothing and returns no row.
 -- Index: pk_hold.
 UPDATE payouts.hold
    SET held = false,

@@ -1,5 +1,5 @@
--- Bounds every statement, lock wait and idle transaction of a connection, so that nothing hangs for ever, and finds names in
--- pg_catalog alone. No index: settings of the session.
+-- Sets time limits for statements, lock waits and idle transactions, so that nothing hangs, and restricts search_path to
+-- pg_catalog. No index: settings of the session.
 SELECT pg_catalog.set_config('statement_timeout', '10s', false),
        pg_catalog.set_config('lock_timeout', '2s', false),
        pg_catalog.set_config('idle_in_transaction_session_timeout', '15s', false),

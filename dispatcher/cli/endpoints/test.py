@@ -9,14 +9,14 @@ import typer
 
 from dispatcher.cli.options import AsJson, Dsn, confirm, reason_of, require_terminal
 from dispatcher.cli.output import print_json, shortened, visible
-from dispatcher.cli.workbench import wire_options as wire
+from dispatcher.cli.workbench import options as wire
 from dispatcher.operators.endpoints.store import Endpoints
 from dispatcher.outbound.transport.transport import EngineName
 from sink.contract.exits import CommandError, ExitCode
 
 if TYPE_CHECKING:
-    from dispatcher.workbench.listen.harmless import Tested
-    from dispatcher.workbench.listen.one_delivery import Way
+    from dispatcher.workbench.listen.endpoint_test import Tested
+    from dispatcher.workbench.listen.one_delivery import Destination
 
 Name = Annotated[str, typer.Argument(help="The endpoint, in any state.")]
 Why = Annotated[str, typer.Option("--reason", help="Why; kept in the audit trail.")]
@@ -53,20 +53,20 @@ def probe(
     """
     why = reason_of(reason)
     with wire.installed("endpoint test"):
-        from dispatcher.cli.workbench.trigger_way import way_to_endpoint  # noqa: PLC0415 - see wire_options
-        from dispatcher.workbench.listen import harmless  # noqa: PLC0415 - as above
-    way, state = way_to_endpoint(name, dsn)
+        from dispatcher.cli.workbench.destination import from_endpoint  # noqa: PLC0415 - see options
+        from dispatcher.workbench.listen import endpoint_test  # noqa: PLC0415 - as above
+    way, state = from_endpoint(name, dsn)
     require_terminal(yes=yes)
     confirm(
         f"Send one real request to {visible(way.target.url)}? A conforming receiver does not act"
         " on it.",
         yes=yes,
     )
-    delivery = harmless.specimen(name)
+    delivery = endpoint_test.sample(name)
     with Endpoints.connect(dsn) as store:
         store.record_test(name, why, {"url": way.target.url, "key": delivery.key.text})
     try:
-        tested = harmless.send(way, delivery, engine, ca_file)
+        tested = endpoint_test.send(way, delivery, engine, ca_file)
     except (ValueError, ImportError) as error:
         raise CommandError(
             f"no request can be sent to endpoint {name}: {error}. Nothing was sent; correct it"
@@ -80,7 +80,9 @@ def probe(
         raise typer.Exit(tested.verdict.exit_code)
 
 
-def _content(name: str, state: str, way: "Way", key: str, tested: "Tested") -> dict[str, Any]:
+def _content(
+    name: str, state: str, way: "Destination", key: str, tested: "Tested"
+) -> dict[str, Any]:
     sent, verdict = tested.sent, tested.verdict
     return {
         "name": name,
@@ -109,7 +111,7 @@ def _content(name: str, state: str, way: "Way", key: str, tested: "Tested") -> d
     }
 
 
-def _show(name: str, state: str, way: "Way", tested: "Tested") -> None:
+def _show(name: str, state: str, way: "Destination", tested: "Tested") -> None:
     typer.echo(f"endpoint {name} ({state}): POST {visible(way.target.url)}")
     for step in tested.steps:
         _line(_TITLES[step.name], f"{step.end}: {step.detail}", step.ms)

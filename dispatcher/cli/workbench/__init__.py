@@ -1,1 +1,1 @@
-"""`holdfast listen`, `trigger`, `sign`, `verify` and `conform`."""
+"""Commands for authors of receivers: `holdfast listen`, `trigger`, `sign`, `verify`, `conform`."""

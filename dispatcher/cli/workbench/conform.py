@@ -1,4 +1,4 @@
-"""`holdfast conform`: fire at a receiver, good and bad, and grade what it does."""
+"""`holdfast conform`: send good and bad requests to a receiver and grade its answers."""
 
 import asyncio
 import secrets
@@ -9,8 +9,8 @@ import typer
 
 from dispatcher.cli.options import AsJson
 from dispatcher.cli.output import console, print_json, print_rows, visible
-from dispatcher.cli.workbench import wire_options as options
-from dispatcher.cli.workbench.trigger_way import is_loopback
+from dispatcher.cli.workbench import options
+from dispatcher.cli.workbench.destination import is_loopback
 from sink.contract.exits import CommandError, ExitCode
 
 if TYPE_CHECKING:
@@ -23,49 +23,52 @@ DEADLINE_SECONDS_MAX = 120
 COLUMNS = ("grade", "rule", "what", "seen")
 
 
-Url = Annotated[str, typer.Argument(metavar="URL", help="Where the receiver takes POST.")]
+Url = Annotated[
+    str, typer.Argument(metavar="URL", help="The URL that the receiver accepts POST at.")
+]
 SecretRef = Annotated[
-    str | None, typer.Option("--secret-ref", help="env:VAR or file:PATH of its secret.")
+    str | None, typer.Option("--secret-ref", help="env:VAR or file:PATH of the receiver's secret.")
 ]
 SecondSecretRef = Annotated[
     str | None,
-    typer.Option("--second-secret-ref", help="Its other secret, while two are accepted."),
+    typer.Option("--second-secret-ref", help="Its second secret, during a rotation."),
 ]
 Type = Annotated[
-    str | None, typer.Option("--type", help="Another contract than payout holds: its type.")
+    str | None,
+    typer.Option("--type", help="The event type, if it is not a payout hold."),
 ]
 Data = Annotated[
     str | None,
-    typer.Option("--data", help="A file with its `data`; {subject} in a text is filled in."),
+    typer.Option("--data", help="A file with `data` for --type; {subject} in a text is replaced."),
 ]
 Seed = Annotated[
     int | None,
-    typer.Option("--seed", min=0, max=SEED_MAX, help="Makes the same deliveries again."),
+    typer.Option("--seed", min=0, max=SEED_MAX, help="Repeat the deliveries of an earlier run."),
 ]
 ProbeUrl = Annotated[
     str | None, typer.Option("--probe", help='A URL with {key}: GET answers {"applied": n}.')
 ]
 ProbeCommand = Annotated[
     str | None,
-    typer.Option("--probe-command", help="A command with {key} that prints the same."),
+    typer.Option("--probe-command", help='A command with {key} that prints {"applied": n}.'),
 ]
 Inquiry = Annotated[
     str | None,
-    typer.Option("--inquiry", help="Inquiry URL with {key}; default: at the URL's root."),
+    typer.Option("--inquiry", help="The inquiry URL with {key}; default: at the root of URL."),
 ]
 Patient = Annotated[
-    str | None, typer.Option("--patient", help="Wait until the first key is this old: 6m, 2h.")
+    str | None, typer.Option("--patient", help="Send the first key again at this age: 6m, 2h.")
 ]
-Deadline = Annotated[float, typer.Option("--deadline", help="Seconds in which it has to answer.")]
+Deadline = Annotated[float, typer.Option("--deadline", help="Seconds allowed for each answer.")]
 Only = Annotated[
     list[str] | None, typer.Option("--only", help="Only these rules: 'time.*'; repeatable.")
 ]
-Skip = Annotated[list[str] | None, typer.Option("--skip", help="Without these; repeatable.")]
+Skip = Annotated[list[str] | None, typer.Option("--skip", help="Skip these rules; repeatable.")]
 CaFile = Annotated[
-    Path | None, typer.Option("--ca-file", help="Further certificate authorities (PEM).")
+    Path | None, typer.Option("--ca-file", help="Additional certificate authorities (PEM).")
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="A warning fails as well.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Also at another machine: it acts there.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Treat a warning as a failure.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Allow another machine: its receiver acts.")]
 
 
 def conform(
@@ -87,21 +90,21 @@ def conform(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Grade a receiver, in any language, by what it answers. IT ACTS: point it at a test system.
+    """Grade a receiver in any language by its answers. IT ACTS: use a test system.
 
-    Some 170 requests, about 40 of them genuine: by default they block and release made-up
-    merchants named conform-SEED-... The rules are in docs/reference/conformance-rules.md.
-    Exit code 0: no rule failed; 1: one did, or it stopped answering; 2: usage; 3: no such rule.
+    It sends about 170 requests. About 40 are genuine: by default they block and release made-up
+    merchants named conform-SEED-... docs/reference/conformance-rules.md lists the rules. Exit
+    code 0: no rule failed; 1: one failed, or answers stopped; 2: usage; 3: no such rule.
     """
     with options.installed("conform"):
-        from dispatcher.outbound.target import url_fault  # noqa: PLC0415 - as above
-        from dispatcher.workbench.conform import plan as planning  # noqa: PLC0415 - see wire_options
+        from dispatcher.outbound.target import url_fault  # noqa: PLC0415 - see options
+        from dispatcher.workbench.conform import plan as planning  # noqa: PLC0415 - as above
     if fault := url_fault(url):
         raise CommandError(f"{fault}. Nothing was sent.", ExitCode.USAGE)
     if not is_loopback(url) and not yes:
         raise options.usage(
-            f"{visible(url)} is not this machine. Its receiver acts on what conform sends, as on"
-            " any other delivery: point it at a test system, and add --yes."
+            f"{visible(url)} is not this machine. Its receiver acts on the deliveries of conform:"
+            " use a test system, and add --yes."
         )
     if not 0.1 <= deadline <= DEADLINE_SECONDS_MAX:
         raise options.usage(f"--deadline must be 0.1 to {DEADLINE_SECONDS_MAX} seconds.")
@@ -146,8 +149,8 @@ def _fire(plan: "Plan", counter: "Probe | None") -> "Report":
         ) from None
     except ProbeFailed as error:
         raise CommandError(
-            f"{error}. The receiver may have applied what was sent until then, with seed"
-            f" {plan.sample.seed}; put the probe right and try again.",
+            f"{error}. The receiver may have applied the deliveries sent so far, with seed"
+            f" {plan.sample.seed}. Fix the probe and try again.",
             ExitCode.USAGE,
         ) from None
 

@@ -1,4 +1,4 @@
-"""`holdfast sign`: the headers of a delivery, for whoever sends one by hand."""
+"""`holdfast sign`: the signed headers for a delivery that is sent by hand."""
 
 from typing import Annotated
 
@@ -6,7 +6,7 @@ import typer
 
 from dispatcher.cli.options import AsJson
 from dispatcher.cli.output import print_json
-from dispatcher.cli.workbench import wire_options as options
+from dispatcher.cli.workbench import options
 from sink.contract.wire import WEBHOOK_ID, WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP
 
 ID_CHARACTERS_MAX = 256
@@ -18,30 +18,30 @@ def sign(
     id_: Annotated[
         str | None,
         typer.Option(
-            "--id", help="webhook-id; of a Holdfast delivery its key. Default: the body's."
+            "--id", help="webhook-id: the key of a Holdfast delivery. Default: the body's key."
         ),
     ] = None,
     timestamp: Annotated[
-        str, typer.Option("--timestamp", help="When: Unix seconds, RFC 3339 in UTC, or now.")
+        str,
+        typer.Option("--timestamp", help="Time of signing: Unix seconds, RFC 3339 in UTC, or now."),
     ] = "now",
     as_json: AsJson = False,
 ) -> None:
     """Print the three headers that sign the exact bytes of a body.
 
-    One signature for each --secret-ref, as while a secret is rotated. `curl -H @FILE` reads the
-    lines; give it the body with --data-binary, because -d drops newlines.
+    Each --secret-ref adds a signature, as during rotation. Pass the lines to `curl -H @FILE`, and
+    the body to --data-binary, because -d drops newlines.
     """
     with options.installed("sign"):
         from dispatcher.outbound.signing import Signer  # noqa: PLC0415 - as above
         from dispatcher.receiver.errors import VerificationError  # noqa: PLC0415 - as above
-        from dispatcher.receiver.message.body import parse_body  # noqa: PLC0415 - see wire_options
+        from dispatcher.receiver.message.body import parse_body  # noqa: PLC0415 - see options
 
     secrets = options.secrets_of(secret_ref)
     moment = int(options.moment_of("--timestamp", timestamp).timestamp())
     if moment < 0:
         raise options.usage(
-            "--timestamp is before 1970: a webhook-timestamp is Unix seconds without a sign, and no"
-            " receiver accepts another."
+            "--timestamp is before 1970; webhook-timestamp is Unix seconds and cannot be negative."
         )
     content = options.bytes_of(body, "the body")
     if id_ is None:
@@ -49,7 +49,7 @@ def sign(
             id_ = parse_body(content).key
         except VerificationError as error:
             raise options.usage(
-                f"this body is no delivery of Holdfast ({error.detail}), so --id must name it."
+                f"this body is not a Holdfast delivery ({error.detail}), so --id is required."
             ) from None
     if not _is_id(id_):
         raise options.usage("--id must be 1 to 256 characters A-Z a-z 0-9 _ -.")

@@ -1,81 +1,131 @@
-"""`holdfast trigger`: compose one real delivery, send it once, show what came back."""
+"""`holdfast trigger`: compose one real delivery, send it once, and show the answer."""
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dispatcher.cli.options import AsJson, Dsn
 from dispatcher.cli.output import print_json, shortened, visible
-from dispatcher.cli.workbench import trigger_options as options
-from dispatcher.cli.workbench import wire_options as wire
+from dispatcher.cli.workbench import options
+from dispatcher.outbound.transport.transport import EngineName
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import Outcome
 
 if TYPE_CHECKING:
-    from dispatcher.workbench.listen.one_delivery import Sent, Way
-    from dispatcher.workbench.listen.sample_delivery import Specimen
+    from dispatcher.workbench.listen.one_delivery import Destination, Sent
+    from dispatcher.workbench.listen.sample import SampleDelivery
+
+
+Type = Annotated[
+    str, typer.Argument(metavar="TYPE", help="The event type, such as payout_hold.block.")
+]
+Url = Annotated[str | None, typer.Option("--url", help="Where to POST.")]
+Endpoint = Annotated[
+    str | None,
+    typer.Option("--endpoint", help="The name of an endpoint in the database, in place of --url."),
+]
+Subject = Annotated[str, typer.Option("--subject", help="The ordering key.")]
+Sequence = Annotated[
+    int, typer.Option("--sequence", help="The sequence number within the subject.")
+]
+Data = Annotated[
+    str | None, typer.Option("--data", help="A file with `data` as a JSON object; - is stdin.")
+]
+Member = Annotated[
+    list[str] | None,
+    typer.Option("-D", help="name=value to set in `data`, JSON or text; repeatable."),
+]
+Key = Annotated[
+    str | None,
+    typer.Option("--key", help="hf_...; default: derived from type, subject and sequence."),
+]
+At = Annotated[
+    str | None,
+    typer.Option(
+        "--at", help="Time of the decision; default: a constant, so that the bytes repeat."
+    ),
+]
+AllowCidr = Annotated[
+    list[str] | None,
+    typer.Option("--allow-cidr", help="Private networks that --url may resolve to; repeatable."),
+]
+TotalTimeout = Annotated[
+    float, typer.Option("--total-timeout", help="Time limit in seconds for the attempt to --url.")
+]
+CaFile = Annotated[
+    Path | None, typer.Option("--ca-file", help="Additional certificate authorities (PEM).")
+]
+Engine = Annotated[
+    EngineName,
+    typer.Option("--engine", help="The HTTP engine; auto chooses as the dispatcher does."),
+]
+Yes = Annotated[
+    bool, typer.Option("--yes", help="Allow another machine: its receiver acts on the delivery.")
+]
+
 
 TOTAL_SECONDS_MAX = 120
 
 
 def trigger(
-    type_: options.Type,
-    url: options.Url = None,
-    secret_ref: wire.SecretRefs = None,
-    endpoint: options.Endpoint = None,
-    subject: options.Subject = "m_test",
-    sequence: options.Sequence = 1,
-    data: options.Data = None,
-    member: options.Member = None,
-    key: options.Key = None,
-    at: options.At = None,
-    allow_cidr: options.AllowCidr = None,
-    total_timeout: options.TotalTimeout = 30.0,
-    ca_file: options.CaFile = None,
-    engine: options.Engine = "auto",
-    yes: options.Yes = False,
+    type_: Type,
+    url: Url = None,
+    secret_ref: options.SecretRefs = None,
+    endpoint: Endpoint = None,
+    subject: Subject = "m_test",
+    sequence: Sequence = 1,
+    data: Data = None,
+    member: Member = None,
+    key: Key = None,
+    at: At = None,
+    allow_cidr: AllowCidr = None,
+    total_timeout: TotalTimeout = 30.0,
+    ca_file: CaFile = None,
+    engine: Engine = "auto",
+    yes: Yes = False,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send one delivery, once, with the dispatcher's own transport and limits.
+    """Send one delivery once, with the dispatcher's transport and limits.
 
-    The same arguments make the same key and bytes: a second time is a duplicate, with other data
-    a conflict. No database records it. Exit code 0: delivered; 1: not; 4: its receipt is forged.
+    The same arguments give the same key and bytes: a second run is a duplicate; with other data, a
+    conflict. Nothing is recorded. Exit code 0: delivered; 1: not delivered; 4: forged receipt.
     """
-    with wire.installed("trigger"):
-        from dispatcher.cli.workbench import trigger_way  # noqa: PLC0415 - see wire_options
+    with options.installed("trigger"):
+        from dispatcher.cli.workbench import destination  # noqa: PLC0415 - see options
         from dispatcher.workbench.listen import one_delivery  # noqa: PLC0415 - as above
     if (url is None) == (endpoint is None):
-        raise wire.usage("name where to send: either --url or --endpoint.")
-    specimen = _specimen(type_, subject, sequence, data, member, key, at)
+        raise options.usage("pass either --url or --endpoint.")
+    delivery = _sample(type_, subject, sequence, data, member, key, at)
     state = None
     if url is not None:
         if not 0.001 <= total_timeout <= TOTAL_SECONDS_MAX:
-            raise wire.usage(f"--total-timeout must be 0.001 to {TOTAL_SECONDS_MAX} seconds.")
-        way = trigger_way.way_to_url(url, secret_ref, allow_cidr or [], total_timeout)
+            raise options.usage(f"--total-timeout must be 0.001 to {TOTAL_SECONDS_MAX} seconds.")
+        to = destination.from_url(url, secret_ref, allow_cidr or [], total_timeout)
     else:
-        way, state = trigger_way.way_to_endpoint(str(endpoint), dsn)
-    if not yes and not trigger_way.is_loopback(way.target.url):
-        raise wire.usage(
-            f"{way.target.url} is not this machine. Its receiver would act on this delivery as on"
-            f" any other, and sequence {sequence} would be the newest of {visible(subject)} there:"
-            " add --yes if that is what you want."
+        to, state = destination.from_endpoint(str(endpoint), dsn)
+    if not yes and not destination.is_loopback(to.target.url):
+        raise options.usage(
+            f"{to.target.url} is not this machine. Its receiver would act on this delivery, and"
+            f" sequence {sequence} would become the newest of {visible(subject)} there: add --yes"
+            " to send it anyway."
         )
     try:
-        sent = one_delivery.send(way, specimen, engine, ca_file)
+        sent = one_delivery.send(to, delivery, engine, ca_file)
     except (ValueError, ImportError) as error:
-        raise CommandError(f"this cannot be sent: {error}. Nothing was sent.") from None
+        raise CommandError(f"cannot send this delivery: {error}. Nothing was sent.") from None
     if as_json:
-        print_json(_shown(way, state, specimen, sent, one_delivery.NEXT))
+        print_json(_shown(to, state, delivery, sent, one_delivery.NEXT))
     else:
-        _print(way, state, sent, one_delivery.NEXT)
+        _print(to, state, sent, one_delivery.NEXT)
     if sent.receipt == one_delivery.NOT_GENUINE:
         raise typer.Exit(ExitCode.DEGRADED)
     if sent.outcome is not Outcome.DELIVERED:
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _specimen(
+def _sample(
     type_: str,
     subject: str,
     sequence: int,
@@ -83,13 +133,13 @@ def _specimen(
     members: list[str] | None,
     key: str | None,
     at: str | None,
-) -> "Specimen":
-    from dispatcher.workbench.listen import sample_delivery as specimen  # noqa: PLC0415 - as above
+) -> "SampleDelivery":
+    from dispatcher.workbench.listen import sample  # noqa: PLC0415 - as above
 
-    occurred_at = specimen.OCCURRED_AT if at is None else wire.moment_of("--at", at)
+    occurred_at = sample.OCCURRED_AT if at is None else options.moment_of("--at", at)
     try:
-        given = None if data is None else specimen.data_of(wire.bytes_of(data, "--data"))
-        return specimen.compose(
+        given = None if data is None else sample.data_of(options.bytes_of(data, "--data"))
+        return sample.compose(
             type_,
             subject=subject,
             sequence=sequence,
@@ -98,17 +148,21 @@ def _specimen(
             key=key,
             occurred_at=occurred_at,
         )
-    except specimen.SpecimenError as error:
-        raise wire.usage(f"{visible(str(error))}.") from None
+    except sample.SampleError as error:
+        raise options.usage(f"{visible(str(error))}.") from None
 
 
 def _shown(
-    way: "Way", state: str | None, specimen: "Specimen", sent: "Sent", next_: dict[Outcome, str]
+    to: "Destination",
+    state: str | None,
+    delivery: "SampleDelivery",
+    sent: "Sent",
+    next_: dict[Outcome, str],
 ) -> dict[str, Any]:
     return {
-        "url": way.target.url,
+        "url": to.target.url,
         "endpoint_state": state,
-        "key": specimen.key.text,
+        "key": delivery.key.text,
         "request": {"headers": [list(pair) for pair in sent.headers], "body": sent.body},
         "outcome": sent.outcome.value,
         "then": next_[sent.outcome],
@@ -122,8 +176,8 @@ def _shown(
     }
 
 
-def _print(way: "Way", state: str | None, sent: "Sent", next_: dict[Outcome, str]) -> None:
-    typer.echo(f"POST {visible(way.target.url)}" + (f"  (endpoint is {state})" if state else ""))
+def _print(to: "Destination", state: str | None, sent: "Sent", next_: dict[Outcome, str]) -> None:
+    typer.echo(f"POST {visible(to.target.url)}" + (f"  (endpoint is {state})" if state else ""))
     for name, value in sent.headers:
         typer.echo(f"  {name}: {visible(value)}")
     typer.echo(f"  {shortened(sent.body)}")
@@ -133,7 +187,7 @@ def _print(way: "Way", state: str | None, sent: "Sent", next_: dict[Outcome, str
         if text:
             typer.echo(f"  {shortened(text)}")
     if sent.asked_seconds is not None:
-        typer.echo(f"  it asks to wait {sent.asked_seconds:g} s")
+        typer.echo(f"  Retry-After: {sent.asked_seconds:g} s")
     typer.echo(f"outcome {sent.outcome.value}: {next_[sent.outcome]}")
     said = f", and says {sent.receipt_outcome}" if sent.receipt_outcome else ""
     typer.echo(f"receipt {sent.receipt}{said}")

@@ -1,4 +1,4 @@
-"""`holdfast verify`: is this captured request genuine, and if not, which rule failed."""
+"""`holdfast verify`: check whether a captured request is genuine, and explain why not."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -9,7 +9,7 @@ import typer
 
 from dispatcher.cli.options import AsJson
 from dispatcher.cli.output import print_json, visible
-from dispatcher.cli.workbench import wire_options as options
+from dispatcher.cli.workbench import options
 from sink.contract.canonical import rfc3339
 from sink.contract.envelope import BODY_BYTES_MAX
 from sink.contract.exits import ExitCode
@@ -25,43 +25,56 @@ SIGNED = "signed"
 Fields = list[tuple[bytes, bytes]]
 
 
+Body = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[FILE]",
+        help="The exact bytes of the body; - is standard input. Default: the rest of the"
+        " --headers file after the headers, else standard input.",
+    ),
+]
+Header = Annotated[
+    list[str] | None, typer.Option("-H", "--header", help="'name: value'; repeatable.")
+]
+HeadersFile = Annotated[
+    str | None,
+    typer.Option("--headers", help="A file with the headers, as curl -i or -v prints them."),
+]
+At = Annotated[
+    str,
+    typer.Option(
+        "--at",
+        help="Check as of this time: RFC 3339, Unix seconds, now, or signed (ignore the age).",
+    ),
+]
+Tolerance = Annotated[
+    int,
+    typer.Option("--tolerance", help="Maximum age of the signature in seconds, past or future."),
+]
+SignatureOnly = Annotated[
+    bool,
+    typer.Option(
+        "--signature-only", help="Check only the signature: for any Standard Webhooks sender."
+    ),
+]
+
+
 def verify(
-    body: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[FILE]",
-            help="The exact bytes of the body; - is standard input. Default: what follows the"
-            " headers in the file of --headers, else standard input.",
-        ),
-    ] = None,
+    body: Body = None,
     secret_ref: options.SecretRefs = None,
-    header: Annotated[
-        list[str] | None, typer.Option("-H", "--header", help="'name: value'; repeatable.")
-    ] = None,
-    headers: Annotated[
-        str | None,
-        typer.Option("--headers", help="A file with the headers as curl -i or -v prints them."),
-    ] = None,
-    at: Annotated[
-        str,
-        typer.Option(
-            "--at", help="Judge as of this time: RFC 3339, Unix seconds, now, or signed (no age)."
-        ),
-    ] = "now",
-    tolerance: Annotated[
-        int, typer.Option("--tolerance", help="Seconds that a signature may be away from then.")
-    ] = TOLERANCE_SECONDS,
-    signature_only: Annotated[
-        bool, typer.Option("--signature-only", help="Of any Standard Webhooks sender: no body.")
-    ] = False,
+    header: Header = None,
+    headers: HeadersFile = None,
+    at: At = "now",
+    tolerance: Tolerance = TOLERANCE_SECONDS,
+    signature_only: SignatureOnly = False,
     as_json: AsJson = False,
 ) -> None:
-    """Judge a captured request as a receiver would: genuine, or the rule that failed.
+    """Check a captured request as a receiver does: genuine, or the rule that failed.
 
-    Exit code 0: genuine; 1: not genuine. No secret is shown.
+    Exit code 0: genuine; 1: not genuine. Secrets are never printed.
     """
     with options.installed("verify"):
-        from dispatcher import receiver  # noqa: PLC0415 - see wire_options
+        from dispatcher import receiver  # noqa: PLC0415 - see options
         from dispatcher.workbench.listen.explain import explain  # noqa: PLC0415 - as above
 
     secrets = options.secrets_of(secret_ref)
@@ -95,7 +108,7 @@ def verify(
 
 
 def _request(given: Sequence[str], path: str | None, body: str | None) -> tuple[Fields, bytes]:
-    """Return header fields and body from options and files."""
+    """Return the header fields and the body, from options, files or standard input."""
     from dispatcher.workbench.listen import capture  # noqa: PLC0415 - as above
 
     try:
@@ -114,7 +127,7 @@ def _request(given: Sequence[str], path: str | None, body: str | None) -> tuple[
     if body is None and captured is not None and captured.body is not None:
         return fields, captured.body
     if path == options.STANDARD_INPUT and body in (None, options.STANDARD_INPUT):
-        return fields, b""  # standard input held the headers alone
+        return fields, b""  # standard input held only headers
     return fields, options.bytes_of(body or options.STANDARD_INPUT, "the body")
 
 
@@ -122,7 +135,7 @@ def _judged_at(text: str, fields: Fields) -> datetime:
     if text != SIGNED:
         return options.moment_of("--at", text)
     for name, value in fields:
-        # One that cannot be read is refused for that, whatever the time is.
+        # The verification itself refuses a malformed timestamp.
         if name.lower() == WEBHOOK_TIMESTAMP.encode() and value.isdigit() and len(value) <= 11:
             return datetime.fromtimestamp(int(value), UTC)
     return datetime.now(UTC)
@@ -135,7 +148,7 @@ def _genuine(about: dict[str, Any], *, as_json: bool) -> None:
     what = about.get("type") or "request"
     sequence = f", sequence {about['sequence']}" if "sequence" in about else ""
     typer.echo(f"genuine: {what} {about.get('key') or about.get('id')}{sequence}")
-    typer.echo(f"  signed    {rfc3339(about['signed_at'])}, {about['age_seconds']} s before")
+    typer.echo(f"  signed    {rfc3339(about['signed_at'])}, {about['age_seconds']} s earlier")
     typer.echo(f"  with      {visible(about['secret_ref'])}")
     typer.echo(f"  body      {about['bytes']} bytes")
 

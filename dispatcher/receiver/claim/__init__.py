@@ -1,1 +1,1 @@
-"""How a delivery is claimed once: the statements of the inbox and who runs them. No I/O."""
+"""Claims each delivery once: the statements of the inbox, and when to run them. No I/O."""

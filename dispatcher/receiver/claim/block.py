@@ -1,9 +1,9 @@
-"""From the claim of a delivery to its commit: which messages a connection sends. No I/O.
+"""The messages that a connection sends from the claim of a delivery to its commit. No I/O.
 
-A driver runs `enter` and `leave`: it is given a message, sends it in one round trip and gives back
-the first row of its last statement, or throws in what was raised. A delivery is two round trips:
-`BEGIN` and the claim, then `COMMIT`, with the service's block between them. In a transaction that
-is open, a savepoint takes the place of both; otherwise it is inside of them, and costs no trip.
+A driver runs the generators `enter` and `leave`: it sends each message in one round trip and
+returns the first row of its last statement, or throws the error in. A delivery is two round trips:
+`BEGIN` and the claim, then `COMMIT`, with the service's block between them. In an open transaction
+a savepoint replaces both; otherwise it is inside them, at no extra round trip.
 """
 
 from collections.abc import Generator, Sequence
@@ -16,7 +16,7 @@ from dispatcher.receiver.claim.one_trip import Texts, Way, ways
 from dispatcher.receiver.message.receipt import Receipt
 
 Raw = Sequence[bytes | None] | None
-"""A row as its texts on the wire, or none."""
+"""A row in the text format of the wire protocol, or None."""
 
 _WRONG_NAME = frozenset({"26000", "42P05"})
 """invalid_sql_statement_name, duplicate_prepared_statement."""
@@ -25,39 +25,39 @@ _NO_SAVEPOINT = "3B001"
 UNDO_ALL = b"ROLLBACK"
 
 _savepoints = cycle(range(64))
-"""Few names, for servers whose statistics (`pg_stat_statements`) count each name as a statement;
-yet not one: a savepoint of that name shows at the end whose transaction it is."""
+"""Few names, because `pg_stat_statements` counts each name as a statement; more than one, because
+the name identifies the block's own transaction at its end."""
 
 
 class State(Enum):
-    """What the connection is in."""
+    """The transaction state of the connection."""
 
     IDLE = "no transaction"
     OPEN = "a transaction"
     FAILED = "a transaction that can only be rolled back"
-    LOST = "nothing: it is closed, or a statement runs on it"
+    LOST = "unknown: it is closed, or a statement is running"
 
 
 class Session(Protocol):
-    """What a block asks of its connection."""
+    """What a block needs from its connection."""
 
     sent: int
-    """How many messages were sent: what was not sent need not be undone."""
+    """Number of messages sent; without one, nothing needs to be undone."""
     frames: list[overlap.Frame]
-    """Of the blocks that are open on the connection, in the order in which they began."""
+    """The frames of the connection's open blocks, in order of their begin."""
 
     def state(self) -> State: ...
 
     def begin(self) -> bytes:
-        """`BEGIN` with the connection's own isolation level and so on."""
+        """Return `BEGIN` with the connection's isolation level, access mode and deferrability."""
 
     def prepare_threshold(self) -> int | None: ...
 
     def made(self, name: str) -> int:
-        """How many claims of that name the connection has sent; counts this one."""
+        """Return how many claims of that name were sent before, and count this one."""
 
     def close(self) -> None:
-        """Close the connection, which takes back whatever it has not committed."""
+        """Close the connection, which rolls back everything uncommitted."""
 
 
 class Block:
@@ -70,9 +70,9 @@ class Block:
         self.frame: overlap.Frame
 
     def enter(self) -> Generator[bytes, Raw, Receipt]:
-        """Open, claim, and return the receipt; whatever is raised leaves nothing behind.
+        """Begin, claim, and return the receipt. After an exception nothing remains.
 
-        Raises `TakenBack` where the transaction on the connection is going to be undone.
+        Raises `TakenBack` if the transaction on the connection is about to be rolled back.
         """
         overlap.must_be_free(self._session.frames)
         name, parameters = next(self._steps)
@@ -91,9 +91,9 @@ class Block:
             raise
 
     def leave(self, *, ended_well: bool, in_turn: bool = True) -> Generator[bytes, Raw, None]:
-        """Commit what the block did, or take it back; raises `TakenBack` if it cannot commit.
+        """Commit or roll back the block; raises `TakenBack` if it cannot commit.
 
-        `in_turn`: whether the driver's own transactions ended inside of the block, or around it.
+        `in_turn`: the driver's own transactions are properly nested with the block.
         """
         frame, frames = self.frame, self._session.frames
         undone_later = overlap.left(frames, frame, in_turn=in_turn)
@@ -109,15 +109,15 @@ class Block:
             yield from self._closed()
         except BaseException:
             frame.take_back()
-            # Cancelled behind its end, the savepoint is gone: to ask for it would break the
-            # transaction around it, and with it deliveries that are to be answered.
+            # If it was cancelled after its release, the savepoint is gone: rolling back to it
+            # would fail the enclosing transaction, and with it other deliveries.
             if self._session.sent == unclosed or self._session.state() is not State.OPEN:
                 yield from self._undone()
             raise
         overlap.kept(frames, frame)
 
     def abandon(self) -> None:
-        """Take the block back without a message, because nobody may wait to send one."""
+        """Roll the block back by closing the connection, because no message may be awaited."""
         overlap.left(self._session.frames, self.frame, in_turn=False)
         self.frame.take_back()
         self._session.close()
@@ -128,12 +128,12 @@ class Block:
         if self._session.state() is not State.IDLE:
             undo = b"ROLLBACK TO %s;RELEASE %s" % (name, name)
             return overlap.Frame(open_, close, undo, owns_transaction=False)
-        # The savepoint shows at the end whether it is still this transaction.
+        # At the end, the savepoint proves that this is still the same transaction.
         open_ = self._session.begin() + b";" + open_
         return overlap.Frame(open_, close + b";COMMIT", UNDO_ALL, owns_transaction=True)
 
     def _closed(self) -> Generator[bytes, Raw, None]:
-        """Keep what the block did, with its result; raises `TakenBack` where it is gone."""
+        """Commit or release the block, with its result; raises `TakenBack` if it is gone."""
         receipt = self.frame.receipt
         claiming.must_be_open(open_=self._session.state() is State.OPEN)
         closing = self.frame.close
@@ -161,7 +161,7 @@ class Block:
                 if way is given[-1] or _state_of(error) not in _WRONG_NAME:
                     raise
             yield self.frame.undo
-        raise AssertionError("a claim was sent in no way")
+        raise AssertionError("no form of the claim was sent")
 
     def _row(self, name: str, raw: Raw) -> claiming.Row | None:
         if raw is None:
@@ -177,14 +177,14 @@ class Block:
     def _undone(self) -> Generator[bytes, Raw, None]:
         if not self._session.sent:
             return
-        # It is undone because of an error that is on its way; a second one would hide it.
+        # An error is already being raised; a second one must not hide it.
         try:
             if self._session.state() in {State.OPEN, State.FAILED}:
                 yield self.frame.undo
         except Exception:  # noqa: BLE001 - the driver's errors, which are not imported here
             return
         finally:
-            # Left open, the next delivery would join it, be answered, and never be committed.
+            # If it stayed open, the next delivery would join it, be answered, and never commit.
             if self.frame.owns_transaction and self._session.state() is not State.IDLE:
                 self._session.close()
 

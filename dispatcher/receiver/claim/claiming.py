@@ -1,16 +1,16 @@
-"""What becomes of a delivery, decided once for all four drivers. No I/O.
+"""Decides the outcome of a delivery, for all four drivers. No I/O.
 
-A driver runs the steps: it is given the name of a statement and its parameters, and sends back the
-first row. The primary key of `inbox` makes an action happen once, and the sequence in
-`inbox_subject` keeps a late delivery from undoing a newer one; both hold without any lock. The
-advisory locks only keep a duplicate from *waiting* for the transaction that is at work on the same
-key or subject: it is told `in_progress` at once instead of holding a connection. They are tried,
-never waited for, so no deadlock comes from here.
+A driver runs the steps: it gets the name of a statement and its parameters, and sends back the
+first row. The primary key of `inbox` ensures that an action happens once, and the sequence in
+`inbox_subject` that a late delivery does not undo a newer one. Neither depends on a lock. Advisory
+locks only spare a duplicate from waiting for the transaction that works on the same key or subject:
+it gets `in_progress` at once and does not occupy a connection. They are tried, never waited for, so
+they cannot cause a deadlock.
 
-A new key is one statement, which sees what was committed before it began. Where it keeps no key,
-the key is looked up: known, or at work elsewhere. A fence that was moved while it ran is noticed
-when the claim would move it. Under an isolation level above READ COMMITTED such a race ends as a
-serialization failure instead, never as a second action.
+A new key takes one statement, which sees what was committed before it began. If it inserts no key,
+the key is looked up: it is known, or in progress elsewhere. If the subject's sequence advanced
+meanwhile, the claim notices when it updates it. Above READ COMMITTED such a race ends as a
+serialization failure, never as a second action.
 """
 
 import hashlib
@@ -28,8 +28,8 @@ from sink.contract.failpoints import failpoint
 from sink.contract.wire import ReceiptOutcome
 
 Row = Sequence[Any]
-"""Of `claim`: outcome, microseconds since 1970, whether the fence moved; of `find`: SHA-256 in hex,
-outcome, result as JSON text in hex, microseconds since 1970."""
+"""From `claim`: outcome, microseconds since 1970, whether the subject's sequence advanced. From
+`find`: SHA-256 in hex, outcome, result as JSON text in hex, microseconds since 1970."""
 Step = tuple[str, dict[str, Any]]
 Steps = Generator[Step, Row | None, Receipt]
 
@@ -42,10 +42,10 @@ def composed(schema: str) -> dict[str, str]:
 
 
 def claim(schema: str, key_window: str, delivery: Delivery, subject: str) -> Steps:
-    """Claim the delivery's key, or learn what became of it before."""
+    """Claim the delivery's key, or return its earlier outcome."""
     if not isinstance(subject, str):
-        raise TypeError(f"a subject is a text, not {type(subject).__name__}")
-    subject = str.__str__(subject)  # drivers have their own ideas of an Enum that is a text
+        raise TypeError(f"a subject must be a str, not {type(subject).__name__}")
+    subject = str.__str__(subject)  # drivers differ in how they adapt a StrEnum
     key = delivery.key
     body_sha256 = hashlib.sha256(delivery.raw).digest()
     row = yield (
@@ -66,7 +66,7 @@ def claim(schema: str, key_window: str, delivery: Delivery, subject: str) -> Ste
     word, microseconds, fenced = _readable(row)
     outcome, received_at = ReceiptOutcome(word), _moment(microseconds)
     if outcome is ReceiptOutcome.APPLIED and not fenced:
-        # A higher sequence of the subject was committed after the claim began.
+        # A higher sequence of the subject committed after the claim began.
         yield "mark_stale", {"key": key}
         outcome = ReceiptOutcome.STALE
     failpoint("R2")
@@ -74,7 +74,7 @@ def claim(schema: str, key_window: str, delivery: Delivery, subject: str) -> Ste
 
 
 def of_inquiry(key: str, row: Row | None, key_window: str) -> Receipt | None:
-    """Return what the first delivery of `key` was answered, or None for a key that is not known."""
+    """Return the first outcome of `key`, or None if it is unknown."""
     if row is None:
         return None
     sha256, outcome, result, microseconds = _readable(row)
@@ -89,15 +89,15 @@ def of_inquiry(key: str, row: Row | None, key_window: str) -> Receipt | None:
 
 
 def has_new_result(receipt: Receipt) -> bool:
-    """Whether the service has set a result while it applied."""
+    """Return whether the service set a result in its block."""
     return receipt.outcome is ReceiptOutcome.APPLIED and receipt.result is not None
 
 
 def result_of(receipt: Receipt) -> dict[str, Any]:
     """Return the parameters of `keep_result`.
 
-    Raises `TypeError` for a result that JSON has no form for, and `ValueError` for one that the
-    database's JSON does not take: NaN, infinities, NUL, lone surrogates, no end of nesting.
+    Raises `TypeError` for a result that JSON cannot represent, and `ValueError` for one that
+    `jsonb` does not accept: NaN, infinities, NUL, lone surrogates, circular or too deep nesting.
     """
     try:
         text = json.dumps(receipt.result, allow_nan=False)
@@ -112,16 +112,16 @@ def result_of(receipt: Receipt) -> dict[str, Any]:
 
 
 def must_be_open(*, open_: bool) -> None:
-    """Raise `TakenBack` where the service's block ended the transaction that it was in."""
+    """Raise `TakenBack` if the service's block ended its transaction."""
     if not open_:
         raise TakenBack(
-            "the block rolled back, committed, closed or broke the transaction that the key is in:"
-            " raise instead, and commit after the block"
+            "the block rolled back, committed, closed or failed the transaction of the key. Raise"
+            " in the block to roll back, and commit after it"
         )
 
 
 def passed_apply(receipt: Receipt) -> None:
-    """Pass the point at which everything is written and nothing is committed."""
+    """Mark the point where everything is written and nothing is committed."""
     if receipt.outcome is ReceiptOutcome.APPLIED:
         failpoint("R3")
 
@@ -131,7 +131,7 @@ def _of_known(key: str, row: Row, body_sha256: bytes, key_window: str) -> Receip
     if sha256 != body_sha256.hex():
         return Receipt(key, ReceiptOutcome.CONFLICT, key_window=key_window)
     first = ReceiptOutcome(outcome)
-    # What was stale the first time was never applied: its receipt must not read as if it were.
+    # A stale delivery was never applied, so a repeat must not be answered `duplicate`.
     now = ReceiptOutcome.STALE if first is ReceiptOutcome.STALE else ReceiptOutcome.DUPLICATE
     return Receipt(
         key,
@@ -144,29 +144,29 @@ def _of_known(key: str, row: Row, body_sha256: bytes, key_window: str) -> Receip
 
 
 def _unfit(result: Any, text: str) -> str:
-    """Return what in `result`, whose JSON is `text`, no `jsonb` holds; empty for nothing."""
+    """Return why `jsonb` cannot store `result`, whose JSON is `text`; empty if it can."""
     if not _ESCAPED.search(text):
         return ""
-    # That was a NUL, half a pair of surrogates, or a backslash that somebody wrote.
+    # The match is a NUL, a surrogate, or a literal backslash.
     plain = json.dumps(result, ensure_ascii=False)
     if _NUL.search(plain):
-        return "it holds a NUL character"
-    return "it holds a lone surrogate" if _SURROGATE.search(plain) else ""
+        return "it contains a NUL character"
+    return "it contains a lone surrogate" if _SURROGATE.search(plain) else ""
 
 
 def _moment(microseconds: int) -> datetime:
-    # As a number, because sessions write times in their own style and zone.
+    # A number, because the text of a time depends on the session's DateStyle and time zone.
     return _EPOCH + timedelta(microseconds=microseconds)
 
 
 def _loaded(text: str | None) -> Any:
-    # As text, because each service may have taught its driver to read JSON in its own way; in hex,
-    # because a session's encoding may not have all of its characters.
+    # Text, because a service may have set its own JSON loader in the driver; hex, because the
+    # session's encoding may lack some characters.
     return None if text is None else json.loads(bytes.fromhex(text))
 
 
 def _readable(row: Row) -> Row:
-    # Where a session has no encoding (SQL_ASCII), the driver reads texts as bytes.
+    # With client_encoding SQL_ASCII the driver returns text as bytes.
     return [value.decode("ascii") if isinstance(value, bytes) else value for value in row]
 
 
@@ -175,6 +175,6 @@ _ESCAPED = re.compile(r"\\u(?:0000|d[89a-f])")
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _REFUSED = (
-    "the result of {key} cannot be kept as JSON: {why}. The delivery was taken back, so nothing is"
-    " half done; set a result of texts, numbers, lists and objects"
+    "the result of {key} cannot be stored as JSON: {why}. The delivery was rolled back completely;"
+    " set a result of texts, numbers, lists and objects"
 )

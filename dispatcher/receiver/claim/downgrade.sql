@@ -1,5 +1,5 @@
--- Removes the inbox: with its keys goes all that tells a repeated delivery from a new one.
--- The schema stays, because other tables may be in it.
+-- Drops the inbox. Without its keys, a repeated delivery is applied again.
+-- The schema stays, because it may contain other tables.
 
 DROP TABLE IF EXISTS {schema}.inbox;
 

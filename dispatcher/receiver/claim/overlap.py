@@ -1,9 +1,9 @@
-"""Blocks that are open on one connection at once, and what becomes of those that overlap. No I/O.
+"""Several blocks open on one connection, and the rollback of those that overlap. No I/O.
 
-All of them are in one transaction, each a savepoint inside of those that began before it. One that
-ends while a later one is open would commit the beginning of that one, or take it back from under
-it, so then neither is kept: both are taken back, with the last message of those that are concerned,
-because what a task still does on the connection has to be undone as well.
+They share one transaction; each is a savepoint inside those that began before it. A block that ends
+while a later one is open would commit or roll back part of the later one. So neither is kept: both
+are rolled back, at the end of the last of them, because until then a task may still write on the
+connection.
 """
 
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from dispatcher.receiver.message.receipt import Receipt
 
 @dataclass(slots=True, eq=False)
 class Frame:
-    """One open block: the messages that begin, keep and undo it."""
+    """One open block: the messages that begin, commit and undo it."""
 
     open: bytes
     close: bytes
@@ -22,29 +22,29 @@ class Frame:
     owns_transaction: bool
     receipt: Receipt = field(init=False)
     overlaps: bool = False
-    """Another block was open across its end, or its end across another's: it keeps nothing."""
+    """It overlaps with another block, so nothing of it is kept."""
     inner: list[Receipt] = field(default_factory=list)
-    """Of blocks that began and ended well inside of this one: what undoes it undoes them."""
+    """Receipts of successful blocks nested in this one; its rollback undoes them too."""
 
     def take_back(self) -> None:
-        """Note that there is nothing to answer, neither here nor for what ended inside."""
+        """Mark its receipt, and those of the blocks nested in it, as taken back."""
         for receipt in (self.receipt, *self.inner):
             receipt.taken_back = True
 
 
 def must_be_free(frames: list[Frame]) -> None:
-    """Raise `TakenBack` where what is open on the connection is going to be undone."""
+    """Raise `TakenBack` if the connection's transaction is about to be rolled back."""
     if frames and frames[-1].overlaps:
         raise TakenBack(
-            "the transaction on this connection is being taken back, because deliveries on it"
-            " overlapped. Nothing was kept; give each task a connection of its own"
+            "the transaction on this connection is being rolled back, because deliveries on it"
+            " overlapped. Nothing was kept; use one connection per task"
         )
 
 
 def left(frames: list[Frame], frame: Frame, *, in_turn: bool) -> bool:
-    """Take `frame` out of the open ones; returns whether a later end undoes what it did.
+    """Remove `frame` from the open ones; returns whether the end of another block undoes it.
 
-    `in_turn` is whether transactions of the driver's ended inside of each other, as it counts.
+    `in_turn`: by the driver's count, its transactions were properly nested.
     """
     place = frames.index(frame)
     del frames[place]
@@ -54,22 +54,21 @@ def left(frames: list[Frame], frame: Frame, *, in_turn: bool) -> bool:
     if not frame.overlaps:
         return False
     for each in later:
-        # What began first is undone, and all that came behind it with it.
+        # Undo from the first begin, which includes everything after it.
         each.undo, each.owns_transaction = frame.undo, frame.owns_transaction
         each.overlaps = True
     return bool(later) or (place > 0 and frames[place - 1].overlaps)
 
 
 def kept(frames: list[Frame], frame: Frame) -> None:
-    """Note with the block around `frame`, where there is one, that `frame` ended well inside."""
+    """Add the receipts of a successful `frame` to the enclosing block, if there is one."""
     if frames:
         frames[-1].inner += [frame.receipt, *frame.inner]
 
 
 def overlapped() -> TakenBack:
-    """Return what a block raises that ended well and overlapped with another."""
+    """Return the error of a successful block that overlapped with another."""
     return TakenBack(
-        "another delivery or transaction on this connection began in the block and did not end in"
-        " it, or the other way round, so that neither was kept: give each task a connection of its"
-        " own"
+        "another delivery or transaction on this connection overlapped with the block without"
+        " being nested. Neither was kept; use one connection per task"
     )

@@ -1,10 +1,10 @@
--- The inbox: which keys were dealt with, and how far each subject has come. The service chooses the schema.
--- Safe to run again; it never changes what is there. A statement ends with a semicolon at the end of its line.
+-- The inbox: the keys of handled deliveries, and the latest sequence of each subject. The service chooses the schema.
+-- Safe to run again: it never changes existing objects. Each statement ends with a semicolon at the end of a line.
 
 CREATE SCHEMA IF NOT EXISTS {schema};
 
--- Domains instead of CHECKs of the table: Postgres reads the text of those anew for each INSERT. A key is ^hf_[0-9a-f]{{32}}$,
--- said without an automaton that would be built anew each time.
+-- Domains, because Postgres parses a table's CHECK constraints again for each INSERT. A key matches ^hf_[0-9a-f]{{32}}$,
+-- which is checked without a regular expression, because that would be compiled each time.
 DO $holdfast$ BEGIN CREATE DOMAIN {schema}.inbox_key AS text CONSTRAINT ck_inbox_key
     CHECK (length(VALUE) = 35 AND starts_with(VALUE, 'hf_') AND translate(substr(VALUE, 4), '0123456789abcdef', '') = '')
     ; EXCEPTION WHEN duplicate_object THEN NULL; END $holdfast$;

@@ -1,4 +1,4 @@
-"""The inbox's statements for one schema, as text: parameters in the form `%(name)s`."""
+"""The inbox's statements for one schema, with parameters in the form `%(name)s`."""
 
 from functools import cache
 from importlib.resources import files
@@ -7,21 +7,21 @@ _PERCENT, _DOUBLED = "%", "%%"
 
 
 def statement(name: str, schema: str) -> str:
-    """Return `sql/NAME.sql` for `schema`; raises `ValueError` for a name that Postgres refuses."""
-    # A percent sign in the schema's name would be read as the beginning of a parameter.
+    """Return `sql/NAME.sql` for `schema`; raises `ValueError` for an invalid schema name."""
+    # A percent sign in the schema's name would begin a parameter.
     return _text(f"sql/{name}.sql").format(schema=quoted(schema).replace(_PERCENT, _DOUBLED))
 
 
 def script(name: str, schema: str) -> tuple[str, ...]:
-    """Return the statements of `NAME.sql`, which take no parameters, one by one."""
+    """Return the statements of `NAME.sql`, which have no parameters."""
     text = _text(f"{name}.sql").format(schema=quoted(schema))
     return tuple(part.strip() for part in text.split(";\n") if part.strip())
 
 
 def quoted(name: str) -> str:
-    """Return `name` as an identifier of SQL; raises `ValueError` for an empty one, or with NUL."""
+    """Quote `name` as an SQL identifier; raises `ValueError` if it is empty or contains NUL."""
     if not name or "\x00" in name:
-        raise ValueError(f"{name!r} is no name of a schema")
+        raise ValueError(f"{name!r} is not a valid schema name")
     return '"' + name.replace('"', '""') + '"'
 
 

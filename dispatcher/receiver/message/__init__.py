@@ -1,1 +1,1 @@
-"""A delivery as a message: its body, its signature, the answer and the receipt."""
+"""The messages of a delivery: its body, its signature, the answer and the receipt."""

@@ -1,8 +1,8 @@
-"""The body of a delivery: `{"type","timestamp","sequence","key","data"}`, read strictly.
+"""The body of a delivery: `{"type","timestamp","sequence","key","data"}`, parsed strictly.
 
-What JSON readers disagree about (a member twice, NaN, floats, integers beyond 2^53-1, NUL, lone
+JSON that parsers disagree about (a repeated member, NaN, floats, integers beyond 2^53-1, NUL, lone
 surrogates, a byte order mark) is refused: the sink never writes it, so it is damage or an attack.
-Members that this version does not know are accepted, so that the contract can grow.
+Unknown members are accepted, so that the contract can grow.
 """
 
 import json
@@ -19,16 +19,16 @@ _TYPE = re.compile(r"[A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)*")
 _TYPE_CHARACTERS_MAX = 128
 _KEY = re.compile(r"hf_[0-9a-f]{32}")
 _INTEGER_CHARACTERS_MAX = 17
-"""Of 2^53-1 with a sign: longer ones are refused before anybody computes them."""
+"""The length of 2^53-1 with a sign; longer numbers are refused before conversion."""
 _WHITE = " \t\n\r"
 _DEPTH_MAX = DEPTH_MAX + 1
-"""The body's own object stands around `data`, whose depth the sender counts."""
+"""The body is one level around `data`, whose depth the sender limits."""
 _RFC3339 = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?Z")
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What the sender decided, and when it occurred."""
+    """The content of a delivery; `timestamp` is when the decision occurred."""
 
     type: str
     timestamp: datetime
@@ -38,7 +38,7 @@ class Body:
 
 
 def parse_body(raw: bytes) -> Body:
-    """Read the exact bytes of a body; raises `VerificationError` (`bad_body`) for anything else."""
+    """Parse the exact bytes of a body; raises `VerificationError` (`bad_body`)."""
     try:
         text = raw.decode().strip(_WHITE)
         value, end = _DECODER.raw_decode(text)
@@ -48,7 +48,7 @@ def parse_body(raw: bytes) -> Body:
         why = "nested too deeply" if isinstance(error, RecursionError) else _why(error)
         raise VerificationError(Reason.BAD_BODY, why) from None
     if end != len(text):
-        raise VerificationError(Reason.BAD_BODY, "something comes after the JSON value")
+        raise VerificationError(Reason.BAD_BODY, "there is data after the JSON value")
     if not isinstance(value, dict):
         raise VerificationError(Reason.BAD_BODY, "the body is not a JSON object")
     return Body(
@@ -61,12 +61,12 @@ def parse_body(raw: bytes) -> Body:
 
 
 def is_key(text: str) -> bool:
-    """Whether `text` has the form of a key, `sink.contract.key.Key.text`."""
+    """Return whether `text` has the form of a key, `sink.contract.key.Key.text`."""
     return _KEY.fullmatch(text) is not None
 
 
 def parse_rfc3339(text: str) -> datetime:
-    """Read a time as the sink writes it (UTC, `Z`); raises `ValueError` for every other form."""
+    """Parse a time in the sink's format (UTC, `Z`); raises `ValueError` for any other."""
     if not _RFC3339.fullmatch(text):
         raise ValueError("not a UTC time such as 2026-11-02T12:15:00Z")
     return datetime.fromisoformat(text)
@@ -88,21 +88,21 @@ def _integer(text: str) -> int:
         len(text) > _INTEGER_CHARACTERS_MAX
         or not -INTEGER_MAX <= (number := int(text)) <= INTEGER_MAX
     ):
-        raise ValueError(f"{text[:32]} is beyond 2^53-1, which JSON readers round")
+        raise ValueError(f"{text[:32]} is beyond 2^53-1, which JSON parsers round")
     return number
 
 
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_once, parse_constant=_refuse, parse_float=_refuse, parse_int=_integer
 )
-"""Made once: `json.loads` would make one for each body."""
+"""Created once: `json.loads` would create one per body."""
 
 
 def _is_plain(text: str) -> bool:
-    """Whether JSON that was read can hold no NUL, no lone surrogate and no deep nesting.
+    """Return whether the JSON cannot contain NUL, a lone surrogate or deep nesting.
 
-    The first two come from escapes alone, and depth needs brackets: most bodies are known to be
-    clean without a look at each value.
+    The first two need an escape, and depth needs brackets. So most bodies are known to be clean
+    without checking each value.
     """
     if "\\" in text and "\\u" in text:
         return False

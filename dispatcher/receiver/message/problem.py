@@ -1,4 +1,4 @@
-"""Problem answers (RFC 9457): one JSON shape for every request that is not accepted."""
+"""Problem answers (RFC 9457) for every request that is not accepted."""
 
 import json
 from dataclasses import dataclass
@@ -20,16 +20,16 @@ _TITLES = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """`reason` is the stable code for machines, `detail` one line for people."""
+    """`reason` is a stable code for programs, `detail` one line for people."""
 
     status: int
     reason: str
     detail: str
     allow: str = "POST"
-    """The method that a 405 asks for."""
+    """The allowed method, for a 405."""
 
     def answer(self) -> Answer:
-        """Compose the answer, with the headers that its status code calls for."""
+        """Compose the answer, with the headers that its status requires."""
         content = {
             "type": "about:blank",
             "title": _TITLES.get(self.status, "Refused"),
@@ -44,7 +44,7 @@ class Problem:
             case 405:
                 headers["allow"] = self.allow
             case 408 | 411 | 413:
-                # The rest of the body is not read: the connection cannot carry another request.
+                # The body is not read to its end, so the connection cannot be reused.
                 headers["connection"] = "close"
             case 503:
                 headers["retry-after"] = str(RETRY_AFTER_SECONDS)
@@ -52,8 +52,8 @@ class Problem:
 
 
 def unknown_key() -> Answer:
-    """Answer an inquiry about a key that is not known.
+    """Answer an inquiry about an unknown key.
 
-    Not signed: all that a sender may conclude from it is to send the delivery again.
+    It is not signed: the sender may only conclude that it should send the delivery again.
     """
-    return Problem(404, "unknown_key", "no delivery of this key was dealt with").answer()
+    return Problem(404, "unknown_key", "no delivery with this key was handled").answer()

@@ -1,7 +1,7 @@
 """The answer to a delivery, and the signed receipt inside it.
 
-The receipt binds key, outcome and time with the secret that verified the delivery, so the sender
-can keep it as proof of what the receiver said.
+The receipt signs key, outcome and time with the secret that verified the delivery, so the sender
+can keep it as proof of the receiver's answer.
 """
 
 import base64
@@ -21,12 +21,12 @@ RETRY_AFTER_SECONDS = 1
 
 @dataclass(slots=True)
 class Receipt:
-    """What became of one delivery.
+    """The outcome of one delivery.
 
-    `applied_at` is when the key was first dealt with, by the database's clock; None for
-    `in_progress` and `conflict`. `replayed` says that this very delivery was dealt with before.
-    `result` belongs to the service: JSON that it sets while it applies, and finds again when the
-    same delivery comes back. No NaN, infinity, NUL or lone surrogate, which `jsonb` does not take.
+    `applied_at` is the time at which the key was first handled, by the database's clock; None for
+    `in_progress` and `conflict`. `replayed`: the same delivery was handled before. `result` belongs
+    to the service: JSON that it sets in the block, and gets back with a repeat of the delivery. It
+    must not contain NaN, infinity, NUL or a lone surrogate, which `jsonb` does not accept.
     """
 
     key: str
@@ -35,11 +35,11 @@ class Receipt:
     replayed: bool = False
     result: Any = field(default=None, repr=False)
     key_window: str | None = None
-    """How long the inbox keeps keys, as the header says it; None: the answer does not say."""
+    """How long the inbox keeps keys, as the header's value; None: no header."""
     body_sha256: bytes | None = field(default=None, repr=False)
-    """Of the body that was dealt with first; only what `inquire` returns has it."""
+    """Hash of the first body; set only in receipts from `inquire`."""
     taken_back: bool = field(default=False, repr=False)
-    """The block that applied it, or one around that, did not end well: key and action are gone."""
+    """Its block or an enclosing one failed: key and action were rolled back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,8 @@ class Answer:
 def answer(receipt: Receipt, secret: Secret) -> Answer:
     """Compose the answer: `{"key","outcome","applied_at","receipt"}`.
 
-    `applied_at` and `receipt` are null for `in_progress` and `conflict`: there is nothing to prove.
+    `applied_at` and `receipt` are null for `in_progress` and `conflict`. Raises `TakenBack` if the
+    delivery was rolled back.
     """
     return _answer(receipt, secret, {})
 
@@ -62,7 +63,8 @@ def answer(receipt: Receipt, secret: Secret) -> Answer:
 def answer_inquiry(found: Receipt, secret: Secret) -> Answer:
     """Compose the answer to an inquiry about a known key: as above, with `body_sha256` in hex.
 
-    `found` is what the inbox's `inquire` returned; a key that is not known is `unknown_key()`.
+    `found` is the result of the inbox's `inquire`; answer an unknown key with `unknown_key()`.
+    Raises `ValueError` for another receipt.
     """
     if found.body_sha256 is None:
         raise ValueError("this receipt does not come from an inquiry")
@@ -71,7 +73,7 @@ def answer_inquiry(found: Receipt, secret: Secret) -> Answer:
 
 def _answer(receipt: Receipt, secret: Secret, further: dict[str, str]) -> Answer:
     if receipt.taken_back:
-        raise TakenBack(f"{receipt.key} was taken back: its block, or one around it, ended badly")
+        raise TakenBack(f"{receipt.key} was rolled back: its block or an enclosing one failed")
     applied_at = rfc3339(receipt.applied_at) if receipt.applied_at else None
     signed = sign_receipt(secret, receipt.key, receipt.outcome, applied_at) if applied_at else None
     content = {
@@ -103,6 +105,6 @@ def receipt_is_genuine(
 ) -> bool:
     """Check a receipt in constant time."""
     if not applied_at.isascii():
-        return False  # no time; a lone surrogate, which JSON can hold, has no bytes to sign
+        return False  # not a time; a lone surrogate, which JSON allows, cannot be encoded
     expected = sign_receipt(secret, key, outcome, applied_at)
     return hmac.compare_digest(expected.encode(), receipt.encode(errors="replace"))

@@ -1,7 +1,7 @@
-"""Signing secrets: `whsec_` and base64 of 24 to 64 random bytes, read from a reference.
+"""Signing secrets: `whsec_` and base64 of 24 to 64 random bytes, loaded from a reference.
 
-A secret never travels on a command line: a reference names the environment variable or the file
-that holds it.
+A secret is never passed on a command line: a reference names the environment variable or file that
+contains it.
 """
 
 import base64
@@ -23,7 +23,7 @@ _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """One shared secret; its bytes stay out of `repr`, logs and messages."""
+    """One shared secret; `repr`, logs and messages never contain its bytes."""
 
     key: bytes = field(repr=False)
 
@@ -50,7 +50,7 @@ class Secret:
 
     @classmethod
     def load(cls, reference: str) -> "Secret":
-        """Read the secret that `env:VAR` or `file:PATH` names; raises `SecretError`."""
+        """Load the secret from `env:VAR` or `file:PATH`; raises `SecretError`."""
         kind, separator, name = reference.partition(":")
         if separator and name and kind == "env":
             given = os.environ.get(name)
@@ -59,7 +59,7 @@ class Secret:
             return cls._named(given, reference)
         if separator and name and kind == "file":
             return cls._named(_content(Path(name)), reference)
-        # What was given may be the secret itself, so the message does not repeat it.
+        # The value may be the secret itself, so the message does not repeat it.
         raise SecretError("a secret reference is env:VAR or file:PATH, never the secret itself")
 
     @classmethod
@@ -77,5 +77,5 @@ def _content(path: Path) -> str:
     except OSError as error:
         raise SecretError(f"file:{path}: {error.strerror or 'cannot be read'}") from None
     if len(content) > FILE_BYTES_MAX or not content.isascii():
-        raise SecretError(f"file:{path}: this file holds no signing secret")
+        raise SecretError(f"file:{path}: this file does not contain a signing secret")
     return content.decode("ascii")

@@ -1,9 +1,9 @@
-"""Is this request a delivery of ours? Standard Webhooks 1.0.0, read strictly, over the raw bytes.
+"""Verifies deliveries: Standard Webhooks 1.0.0, strictly, over the raw bytes.
 
-The `standardwebhooks` library is what the tests compare this with. It is not used here, because it
-raises many kinds of exception for malformed input, lets one malformed signature spoil a good one,
-reads timestamps such as `1_674` or `1674e0`, and takes most of the time that a verification has.
-Every way to fail here is one `VerificationError` with a reason. PROTOCOL.md has the rules.
+Tests compare it with the `standardwebhooks` library. That library is not used here, because it
+raises many kinds of exception for malformed input, rejects a good signature beside a malformed one,
+accepts timestamps such as `1_674` or `1674e0`, and is slow. Here every failure is a
+`VerificationError` with a reason. PROTOCOL.md has the rules.
 """
 
 import hmac
@@ -27,9 +27,9 @@ from sink.contract.wire import (
 )
 
 Headers = Iterable[tuple[bytes, bytes]] | Mapping[str, str]
-"""Header fields as an ASGI server gives them, or as a mapping. Names in any case.
+"""Header fields as pairs (ASGI) or as a mapping. Names are case-insensitive.
 
-Where a mapping comes from, what occurred twice was joined with a comma (WSGI, PEP 3333).
+In a mapping, repeated headers are joined with a comma (WSGI, PEP 3333).
 """
 
 _CONTENT_ENCODING = "content-encoding"
@@ -39,19 +39,19 @@ _NAMES: dict[bytes | str, str] = {
     form: name for name in _READ for form in (name, name.encode("ascii"))
 }
 
-# The library's id has no dot: a dot would let one signed text be cut in two ways.
+# No dot: with one, the same signed text could be split in two ways.
 _ID = re.compile(r"[A-Za-z0-9_-]{1,256}")
-# ASCII digits without a leading zero: what is compared is what was signed.
+# ASCII digits without a leading zero: one text for each number.
 _TIMESTAMP = re.compile(r"0|[1-9][0-9]{0,11}")
 # 32 bytes of SHA-256 in padded standard base64; the last character before `=` carries four bits.
 _SIGNATURE = re.compile(r"v1,([A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=)")
-# A signature of any scheme with a comma beside it: blanks are between signatures.
+# A signature of any scheme next to a comma: signatures are separated by spaces.
 _JOINED = re.compile(r"v[0-9]+[a-z]*,[A-Za-z0-9+/]{16,}={0,2},|,v[0-9]+[a-z]*,[A-Za-z0-9+/]{16,}")
 
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """Who is behind some bytes: proven by a signature, nothing known about their meaning."""
+    """The authenticated sender of a request; the body is not parsed."""
 
     id: str
     timestamp: datetime
@@ -62,11 +62,11 @@ class Signed:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A verified delivery: what it says, and the exact bytes that said so."""
+    """A verified delivery: its parsed body and its exact bytes."""
 
     key: str
     timestamp: datetime
-    """When this attempt was signed; `body.timestamp` is when the decision occurred."""
+    """When this attempt was signed. `body.timestamp` is when the decision occurred."""
     body: Body
     raw: bytes = field(repr=False)
     secret: Secret = field(repr=False)
@@ -74,7 +74,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Inquiry:
-    """A verified question: what became of `key`?"""
+    """A verified inquiry for the outcome of `key`."""
 
     key: str
     timestamp: datetime
@@ -89,10 +89,10 @@ def verify(
     now: datetime | None = None,
     tolerance_seconds: int = TOLERANCE_SECONDS,
 ) -> Delivery:
-    """Return the delivery that `headers` and the raw `body` are; raises only `VerificationError`.
+    """Verify `headers` and the raw `body` as a delivery; raises only `VerificationError`.
 
-    `now` is the receiver's clock (default: the host's). The id must be the body's key, and so must
-    the Idempotency-Key where there is one, quoted (RFC 9651) or bare.
+    `now` defaults to the host's clock. The id must equal the body's key, and so must the
+    Idempotency-Key if there is one, quoted (RFC 9651) or bare.
     """
     fields = _fields(headers)
     id_, moment, secret = _signed(fields, body, secrets, now, tolerance_seconds)
@@ -116,9 +116,9 @@ def verify_inquiry(
     now: datetime | None = None,
     tolerance_seconds: int = TOLERANCE_SECONDS,
 ) -> Inquiry:
-    """Return the inquiry about `key`, which the path names; raises only `VerificationError`.
+    """Verify an inquiry for `key`, taken from the path; raises only `VerificationError`.
 
-    It is signed over an empty body, which no delivery has, so neither passes for the other.
+    An inquiry is signed over an empty body, which no delivery has, so one cannot pass as the other.
     """
     if not is_key(key):
         raise VerificationError(Reason.BAD_ID, "the path does not end in a key")
@@ -138,7 +138,10 @@ def verify_signature(
     now: datetime | None = None,
     tolerance_seconds: int = TOLERANCE_SECONDS,
 ) -> Signed:
-    """Check a Standard Webhooks request of any sender: its signature and its age, not its body."""
+    """Verify signature and age of a request from any Standard Webhooks sender, not its body.
+
+    Raises only `VerificationError`.
+    """
     return Signed(*_signed(_fields(headers), body, secrets, now, tolerance_seconds))
 
 
@@ -156,7 +159,7 @@ def _signed(
         raise VerificationError(Reason.ENCODED_BODY, "the signature covers unencoded bytes only")
     id_, timestamp = fields[WEBHOOK_ID], fields[WEBHOOK_TIMESTAMP]
     if not _ID.fullmatch(id_):
-        raise VerificationError(Reason.BAD_ID, f"{WEBHOOK_ID} holds other than A-Z a-z 0-9 _ -")
+        raise VerificationError(Reason.BAD_ID, f"{WEBHOOK_ID} may contain only A-Z a-z 0-9 _ -")
     moment = _moment(timestamp, now, tolerance_seconds)
     candidates = _candidates(fields[WEBHOOK_SIGNATURE])
     text = f"{id_}.{timestamp}.".encode("ascii") + body
@@ -164,7 +167,7 @@ def _signed(
 
 
 def _fields(headers: Headers) -> dict[str, str]:
-    """Return the fields that are read here, by lower-case name; each may occur once."""
+    """Return the relevant fields by lower-case name; each may occur only once."""
     pairs: Iterable[tuple[bytes | str, bytes | str]] = (
         headers.items() if isinstance(headers, Mapping) else headers
     )
@@ -176,7 +179,7 @@ def _fields(headers: Headers) -> dict[str, str]:
         if name in fields:
             raise VerificationError(Reason.DUPLICATE_HEADER, f"{name} occurs more than once")
         if not value.isascii():
-            raise VerificationError(Reason.BAD_HEADER, f"{name} holds characters beyond ASCII")
+            raise VerificationError(Reason.BAD_HEADER, f"{name} contains non-ASCII characters")
         fields[name] = value if isinstance(value, str) else value.decode("ascii")
     if isinstance(headers, Mapping) and _JOINED.search(fields.get(WEBHOOK_SIGNATURE, "")):
         raise VerificationError(
@@ -193,19 +196,22 @@ def _moment(text: str, now: datetime | None, tolerance_seconds: int) -> datetime
     if age_seconds > tolerance_seconds:
         raise VerificationError(Reason.TOO_OLD, f"signed more than {tolerance_seconds} s ago")
     if age_seconds < -tolerance_seconds:
-        raise VerificationError(Reason.TOO_NEW, f"signed more than {tolerance_seconds} s ahead")
+        raise VerificationError(
+            Reason.TOO_NEW, f"signed more than {tolerance_seconds} s in the future"
+        )
     return datetime.fromtimestamp(seconds, UTC)
 
 
 def _candidates(header: str) -> list[bytes]:
     """Return the MACs of the well-formed `v1` entries.
 
-    Others are passed over, so that a scheme of tomorrow beside a good signature does no harm.
+    Others are skipped, so that a future scheme can appear beside a v1 signature.
     """
     entries = header.split(" ", SIGNATURES_MAX)
     if len(entries) > SIGNATURES_MAX:
         raise VerificationError(
-            Reason.TOO_MANY_SIGNATURES, f"{WEBHOOK_SIGNATURE} has more than {SIGNATURES_MAX}"
+            Reason.TOO_MANY_SIGNATURES,
+            f"{WEBHOOK_SIGNATURE} has more than {SIGNATURES_MAX}",
         )
     matches = [_SIGNATURE.fullmatch(entry) for entry in entries]
     macs = [a2b_base64(match[1]) for match in matches if match]
@@ -220,7 +226,7 @@ def _matching(secrets: Sequence[Secret], candidates: list[bytes], text: bytes) -
     found: Secret | None = None
     for secret in secrets:
         mac = hmac.digest(secret.key, text, "sha256")
-        # Every comparison is made, so that the time taken does not tell which one matched.
+        # All comparisons are made, so that the time does not reveal which one matched.
         matched = [hmac.compare_digest(mac, candidate) for candidate in candidates]
         if any(matched) and found is None:
             found = secret

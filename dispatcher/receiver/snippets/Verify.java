@@ -33,8 +33,8 @@ public final class Verify {
      * Returns webhook-id; compare it with the `key` of the parsed body.
      *
      * @param headers every value of every header, names in any case
-     * @param body the bytes as they came
-     * @param secrets "whsec_..." texts: two while one is rotated
+     * @param body the raw bytes
+     * @param secrets "whsec_..." texts: two during a rotation
      */
     public static String verify(
             Map<String, List<String>> headers, byte[] body, List<String> secrets, Instant now)
@@ -82,7 +82,7 @@ public final class Verify {
             mac.update((id + "." + timestamp + ".").getBytes(StandardCharsets.US_ASCII));
             byte[] expected = mac.doFinal(body);
             for (byte[] candidate : given) {
-                genuine |= MessageDigest.isEqual(expected, candidate); // no early end
+                genuine |= MessageDigest.isEqual(expected, candidate); // constant time
             }
         }
         check(genuine, "no_match");

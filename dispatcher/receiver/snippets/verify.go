@@ -1,4 +1,4 @@
-// Package webhook tells whether a request is a genuine delivery. Standard library only.
+// Package webhook verifies that a request is a genuine delivery. Standard library only.
 package webhook
 
 import (
@@ -20,8 +20,8 @@ var (
 )
 
 // Verify returns webhook-id, or an error with the reason: too_old, too_new and no_match are 401,
-// the others 400. Pass http.Request.Header, the bytes of the body as they came, and "whsec_..."
-// texts, two while one is rotated. Compare what it returns with the `key` of the parsed body.
+// the others 400. Pass http.Request.Header, the raw bytes of the body, and "whsec_..."
+// texts, two during a rotation. Compare the result with the `key` of the parsed body.
 func Verify(
 	header map[string][]string, body []byte, secrets []string, now time.Time,
 ) (string, error) {
@@ -82,7 +82,7 @@ func Verify(
 		mac.Write([]byte(id + "." + timestamp + "."))
 		mac.Write(body)
 		for _, candidate := range given {
-			genuine = hmac.Equal(mac.Sum(nil), candidate) || genuine // no early end
+			genuine = hmac.Equal(mac.Sum(nil), candidate) || genuine // constant time
 		}
 	}
 	if !genuine {

@@ -13,8 +13,8 @@ export class Refused extends Error {
 }
 
 // Returns webhook-id or throws Refused; compare it with the `key` of the parsed body.
-// `rawHeaders` is the request's own, because `headers` hides what came twice; `body` a Buffer with
-// the bytes as they came; `secrets` are "whsec_..." texts, two while one is rotated; `now` is in
+// `rawHeaders` keeps repeated headers, which `headers` hides; `body` a Buffer with
+// the raw bytes; `secrets` are "whsec_..." texts, two during a rotation; `now` is in
 // Unix seconds.
 export function verify(rawHeaders, body, secrets, now = Math.floor(Date.now() / 1000)) {
   if (typeof body === "string") throw new TypeError("give the raw bytes, not a text");
@@ -43,7 +43,7 @@ export function verify(rawHeaders, body, secrets, now = Math.floor(Date.now() / 
     if (key.length < 16) throw new TypeError("a secret is not whsec_ and base64");
     const mac = createHmac("sha256", key).update(`${id}.${timestamp}.`).update(body).digest();
     for (const [, text] of given) {
-      genuine = timingSafeEqual(mac, Buffer.from(text, "base64")) || genuine; // no early end
+      genuine = timingSafeEqual(mac, Buffer.from(text, "base64")) || genuine; // constant time
     }
   }
   if (!genuine) throw new Refused("no_match");

@@ -14,8 +14,8 @@ final class WebhookRefused extends RuntimeException
  * Returns webhook-id; compare it with the `key` of the parsed body.
  *
  * @param array<string, string> $headers getallheaders(), names in any case
- * @param string $body file_get_contents('php://input'): the bytes as they came
- * @param list<string> $secrets 'whsec_...' texts: two while one is rotated
+ * @param string $body file_get_contents('php://input'): the raw bytes
+ * @param list<string> $secrets 'whsec_...' texts: two during a rotation
  * @throws WebhookRefused with the reason as its message
  */
 function verify_webhook(array $headers, string $body, array $secrets, ?int $now = null): string
@@ -29,7 +29,7 @@ function verify_webhook(array $headers, string $body, array $secrets, ?int $now 
     $three = [];
     foreach (['webhook-id', 'webhook-timestamp', 'webhook-signature'] as $name) {
         $three[] = $value = $fields[$name] ?? '';
-        // A server joins with a comma what came twice; signatures are looked at below.
+        // A server joins repeated headers with a comma; signatures are checked below.
         $once = $name === 'webhook-signature' || !str_contains($value, ',');
         $check($once, 'duplicate_header');
     }
@@ -47,7 +47,7 @@ function verify_webhook(array $headers, string $body, array $secrets, ?int $now 
     $form = '#\Av1,([A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=)\z#';
     $given = preg_grep($form, $entries);
     $check($given !== [], 'bad_signature');
-    // A signature with a comma beside it: blanks are between those of one header.
+    // A signature next to a comma: signatures in one header are separated by spaces.
     $some = 'v[0-9]+[a-z]*,[A-Za-z0-9+/]{16,}';
     $check(preg_match("#$some={0,2},|,$some#", $signatures) === 0, 'duplicate_header');
     $genuine = false;
@@ -59,7 +59,7 @@ function verify_webhook(array $headers, string $body, array $secrets, ?int $now 
         $mac = hash_hmac('sha256', "$id.$timestamp.$body", $key, true);
         foreach ($given as $entry) {
             $candidate = base64_decode(substr($entry, 3), true);
-            $genuine = hash_equals($mac, $candidate) || $genuine; // no early end
+            $genuine = hash_equals($mac, $candidate) || $genuine; // constant time
         }
     }
     $check($genuine, 'no_match');

@@ -1,1 +1,1 @@
-"""The conformance kit: fires at a receiver in any language and grades what it answers."""
+"""The conformance kit: sends requests to a receiver in any language and grades its answers."""

@@ -1,4 +1,4 @@
-"""Sends the requests, each under a deadline; faults are values."""
+"""Sends the requests, each with a deadline. Failures are returned, not raised."""
 
 import asyncio
 import ssl
@@ -18,18 +18,18 @@ CONNECTIONS_MAX = 64
 ANSWER_BYTES_MAX = 16_384
 GATE_SECONDS_MAX = 2.0
 SILENT_MAX = 5
-"""Answers missing one after another, after which the receiver is taken for dead."""
+"""Consecutive requests without an answer, after which the run stops."""
 
 
 _Content = bytes | AsyncIterator[bytes] | None
 
 
 class GaveUp(Exception):
-    """The receiver stopped answering; what was graded until then stands."""
+    """The receiver stopped answering; the grades so far remain valid."""
 
 
 class Client:
-    """Keeps what was sent and answered, in order, for the rules that look at all of it."""
+    """Sends requests and keeps all exchanges in order, for rules about the whole run."""
 
     def __init__(self, url: str, deadline_seconds: float, ca_file: str | None = None) -> None:
         self.exchanges: list[tuple[Shot, Reply]] = []
@@ -58,8 +58,8 @@ class Client:
     async def burst(self, shot: Shot, count: int) -> list[Reply]:
         """Send the same request over `count` connections; raises `GaveUp`.
 
-        All of them wait with their last byte until the others are as far, so that the receiver has
-        them at one moment and not one after another.
+        Each holds back its last byte until all others have sent the rest, so that the receiver
+        gets all requests at the same moment.
         """
         gate = Gate(count)
         sized = shot.with_header("content-length", str(len(shot.body)))
@@ -75,13 +75,13 @@ class Client:
         return replies
 
     def _open(self) -> httpx.AsyncClient:
-        # No redirects, no proxies of the environment, no cookies kept: what is asked is graded.
-        # No connection is kept either: a receiver that leaves a body unread would take it for the
-        # beginning of the next request, and its answer to that would be graded.
+        # No redirects, environment proxies or cookies: only the receiver itself is graded.
+        # No keep-alive either: a receiver that leaves a body unread would parse it as the next
+        # request, and its answer to that would be graded.
         return httpx.AsyncClient(
             trust_env=False,
             verify=self._tls,
-            timeout=None,  # noqa: S113 - the deadline around each request is the limit
+            timeout=None,  # noqa: S113 - each request has its deadline
             limits=httpx.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=0),
         )
 
@@ -89,7 +89,7 @@ class Client:
         self, http: httpx.AsyncClient, shot: Shot, url: str, content: _Content
     ) -> Reply:
         begin = time.monotonic()
-        http.cookies.clear()  # the dispatcher keeps none either
+        http.cookies.clear()  # the dispatcher keeps none
         try:
             async with asyncio.timeout(self._deadline):
                 reply = await _exchange(http, shot, url, content)
@@ -102,25 +102,25 @@ class Client:
         self.exchanges.append((shot, reply))
         self._silent = self._silent + 1 if reply.status is None else 0
         if self._silent >= SILENT_MAX:
-            raise GaveUp(f"{SILENT_MAX} requests in a row had no answer, the last: {reply}")
+            raise GaveUp(f"{SILENT_MAX} requests in a row got no answer, the last: {reply}")
         return reply
 
 
 class Gate:
-    """Lets bodies end together: each waits before its last byte for the others."""
+    """Lets bodies end together: each waits for the others before its last byte."""
 
     def __init__(self, count: int) -> None:
         self._missing = count
         self._open = asyncio.Event()
 
     async def pieces(self, body: bytes) -> AsyncIterator[bytes]:
-        """Yield `body` in two pieces, the second when everybody has sent the first."""
+        """Yield `body` in two pieces, the second after all others have sent their first."""
         yield body[:-1]
         self._missing -= 1
         if self._missing == 0:
             self._open.set()
         with suppress(TimeoutError):
-            # A receiver that takes few connections at once has none of the others' first pieces.
+            # A receiver that accepts few connections at once never reads the other first pieces.
             async with asyncio.timeout(GATE_SECONDS_MAX):
                 await self._open.wait()
         yield body[-1:]

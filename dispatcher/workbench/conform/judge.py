@@ -1,22 +1,27 @@
 """From answers to grades. Pure.
 
-Where a receiver answers a bare 2xx, what it did can be told only by a count from the side
-(`--probe`); without one the grade is a warning, never a pass.
+If a receiver answers 2xx without an outcome, only a probe (`--probe`) can show what it did; without
+one the grade is a warning, never a pass.
 """
 
 from collections import Counter
 from collections.abc import Sequence
 
 from dispatcher.workbench.conform.reply import REPLAYED, Reply
-from dispatcher.workbench.conform.rule import Rule, Verdict
-from dispatcher.workbench.conform.rules import CONCURRENT_ANSWERS, CONCURRENT_ONCE, WINDOW_ENOUGH
+from dispatcher.workbench.conform.rules import (
+    CONCURRENT_ANSWERS,
+    CONCURRENT_ONCE,
+    WINDOW_ENOUGH,
+    Rule,
+    Verdict,
+)
 from sink.contract.wire import KEY_WINDOW, KEY_WINDOW_FOREVER, ReceiptOutcome
 
-UNSEEN = "cannot be told from outside: the answer names no outcome, and there is no --probe"
+UNSEEN = "cannot be graded from outside: the answer has no outcome, and there is no --probe"
 
 _DAY_SECONDS = 86_400
 WINDOW_SECONDS_MIN = 5 * _DAY_SECONDS
-"""How long a sender retries by default, in its endpoint's running time."""
+"""The default retry period of the sender, while its endpoint is enabled."""
 WINDOW_SECONDS_ADVISED = 45 * _DAY_SECONDS
 _WINDOW_DIGITS_MAX = 12
 
@@ -25,7 +30,7 @@ _GONE = 410
 
 
 def accepted(rule: Rule, *replies: Reply) -> Verdict:
-    """Grade what had to be accepted: each with a 2xx."""
+    """Grade requests that must each be answered with 2xx."""
     for reply in replies:
         if not reply.is_success:
             return rule.violated(f"answered {reply}")
@@ -33,52 +38,52 @@ def accepted(rule: Rule, *replies: Reply) -> Verdict:
 
 
 def refused(rule: Rule, reply: Reply, documented: int) -> Verdict:
-    """Grade what had to be refused: with a 4xx that the sender takes as final."""
+    """Grade a request that must be refused with a 4xx that the sender treats as final."""
     status = reply.status
     if status is None:
-        return rule.failed(f"{reply}: the sender could not tell, and would send it again")
+        return rule.failed(f"{reply}: the result is unknown to the sender, which would retry")
     if reply.is_success:
         return rule.violated(f"accepted: answered {reply}")
     if status == _GONE:
         return rule.failed("answered 410, which disables the whole endpoint")
     if status >= 500 or 300 <= status < 400 or status in _TRIED_AGAIN - {documented}:
-        return rule.failed(f"answered {reply}, which is sent again for days")
-    note = "" if status == documented else f" (the document says {documented})"
+        return rule.failed(f"answered {reply}, which the sender retries for days")
+    note = "" if status == documented else f" (PROTOCOL.md says {documented})"
     return rule.passed(f"answered {reply}{note}")
 
 
 def once(rule: Rule, reply: Reply, applied: int | None) -> Verdict:
-    """Grade the answer to a repeat. `applied` is how often its key was applied, if known."""
+    """Grade the answer to a repeat. `applied`: how often its key was applied, None if unknown."""
     if not reply.is_success:
-        return rule.failed(f"answered {reply}: an applied delivery would wait for a person")
+        return rule.failed(f"answered {reply}: an applied delivery would become a dead letter")
     if applied is not None and applied != 1:
-        return rule.failed(f"the probe counts {applied} for a delivery that was sent twice")
+        return rule.failed(f"the probe counts {applied} for a delivery sent twice")
     match reply.outcome:
         case ReceiptOutcome.DUPLICATE:
             return rule.passed(f"answered {reply}")
         case ReceiptOutcome.APPLIED:
-            return rule.failed("the second was answered `applied` as well")
+            return rule.failed("the second was also answered `applied`")
         case ReceiptOutcome.STALE:
             return rule.failed("answered `stale`: its key was forgotten")
     return rule.passed("the probe counts 1") if applied == 1 else rule.warned(UNSEEN)
 
 
 def same_answer(rule: Rule, first: Reply, again: Reply) -> Verdict:
-    """Grade whether a repeat is answered like the first, and says that it is a repeat."""
+    """Grade whether a repeat has the first answer's time and is marked as replayed."""
     wrong = []
     if again.headers.get(REPLAYED, "").lower() != "true":
         wrong.append(f"no {REPLAYED}: true")
     if first.content.get("applied_at") != again.content.get("applied_at"):
-        wrong.append("another applied_at")
+        wrong.append("a different applied_at")
     return rule.violated(" and ".join(wrong)) if wrong else rule.passed("same applied_at, replayed")
 
 
 def committed_first(
     rule: Rule, at_once: Sequence[tuple[Reply, Reply]], counted: Sequence[int | None]
 ) -> Verdict:
-    """Grade pairs of a delivery and its repeat, sent the moment the first was answered.
+    """Grade pairs of a delivery and its repeat, sent as soon as the first was answered.
 
-    `counted` is what the probe said between the two.
+    `counted` are the probe's counts, taken as soon as a delivery was answered.
     """
     for number in counted:
         if number == 0:
@@ -90,12 +95,12 @@ def committed_first(
             return rule.failed(f"a repeat right after {first} was answered `applied` again")
     known = all(again.outcome is ReceiptOutcome.DUPLICATE for _, again in at_once)
     if known or (counted and None not in counted):
-        return rule.passed(f"known at once, {len(at_once)} times of {len(at_once)}")
+        return rule.passed(f"known immediately in {len(at_once)} of {len(at_once)} cases")
     return rule.warned(UNSEEN)
 
 
 def concurrent(replies: Sequence[Reply], last: Reply, applied: int | None) -> list[Verdict]:
-    """Grade duplicates that were sent at once, and one more that was sent afterwards."""
+    """Grade duplicates sent at the same time, and one more sent afterwards."""
     counts = Counter(str(reply) for reply in replies)
     shown = ", ".join(f"{count} x {what}" for what, count in counts.most_common(4))
     answered = all(reply.is_success or reply.status == 409 for reply in replies)
@@ -107,7 +112,7 @@ def concurrent(replies: Sequence[Reply], last: Reply, applied: int | None) -> li
     elif applied is not None and applied != 1:
         verdict = CONCURRENT_ONCE.failed(f"the probe counts {applied}")
     elif not last.is_success or (speaks and said == 0):
-        verdict = CONCURRENT_ONCE.failed(f"none was applied; afterwards {last}")
+        verdict = CONCURRENT_ONCE.failed(f"none was applied; the repeat was answered {last}")
     elif said == 1 or applied == 1:
         verdict = CONCURRENT_ONCE.passed(f"applied once: {shown}")
     else:
@@ -116,48 +121,50 @@ def concurrent(replies: Sequence[Reply], last: Reply, applied: int | None) -> li
 
 
 def conflict(rule: Rule, reply: Reply) -> Verdict:
-    """Grade the answer to a known key with another body."""
+    """Grade the answer to a known key with a different body."""
     if reply.is_success:
-        return rule.failed(f"answered {reply}: the sender believes that this body was applied")
+        return rule.failed(f"answered {reply}: the sender assumes that this body was applied")
     if reply.status == 422:
         return rule.passed(f"answered {reply}")
     if reply.status in {400, 403}:
-        return rule.warned(f"answered {reply}; the document says 422")
-    return rule.failed(f"answered {reply}, and 422 is what makes a person look")
+        return rule.warned(f"answered {reply}; PROTOCOL.md says 422")
+    return rule.failed(f"answered {reply}; only 422 reports the conflict to a person")
 
 
 def stale(rule: Rule, reply: Reply, applied: int | None) -> Verdict:
-    """Grade the answer to a lower sequence that came after a higher one."""
+    """Grade the answer to a lower sequence after a higher one."""
     if not reply.is_success:
-        return rule.failed(f"answered {reply}: the subject's lane would stop or repeat it")
+        return rule.failed(f"answered {reply}: the subject's lane would stop or retry it")
     if applied:
         return rule.failed(f"applied: the probe counts {applied}")
     match reply.outcome:
         case ReceiptOutcome.STALE:
             return rule.passed(f"answered {reply}")
         case ReceiptOutcome.APPLIED:
-            return rule.failed("answered `applied`: it went back to the older decision")
+            return rule.failed("answered `applied`: it returned to the older decision")
         case ReceiptOutcome.DUPLICATE:
-            return rule.failed("answered `duplicate`, though it never came before")
+            return rule.failed("answered `duplicate`, though it was sent for the first time")
     return rule.passed("the probe counts 0") if applied == 0 else rule.warned(UNSEEN)
 
 
 def window(declared: str | None) -> Verdict:
-    """Grade `holdfast-key-window`; None where it is not declared."""
+    """Grade the value of `holdfast-key-window`; None: not declared."""
     if declared is None:
         return WINDOW_ENOUGH.passed("not declared; it is optional")
     seconds = window_seconds(declared)
     if seconds is None:
-        return WINDOW_ENOUGH.warned(f"{KEY_WINDOW}: {declared[:40]} is ignored: no seconds")
+        return WINDOW_ENOUGH.warned(
+            f"{KEY_WINDOW}: {declared[:40]} is ignored: not a number of seconds"
+        )
     if seconds < WINDOW_SECONDS_MIN:
-        return WINDOW_ENOUGH.failed(f"{seconds:.0f} s is less than 5 days of retries")
+        return WINDOW_ENOUGH.failed(f"{seconds:.0f} s is shorter than 5 days of retries")
     if seconds < WINDOW_SECONDS_ADVISED:
         return WINDOW_ENOUGH.warned(f"{seconds / _DAY_SECONDS:.0f} days; 45 are recommended")
     return WINDOW_ENOUGH.passed(f"{KEY_WINDOW}: {declared}")
 
 
 def window_seconds(declared: str) -> float | None:
-    """Return the seconds that a key window names; infinity for ever, None for what is none."""
+    """Return the key window in seconds; infinity for "forever", None if it is malformed."""
     if declared == KEY_WINDOW_FOREVER:
         return float("inf")
     ok = declared.isascii() and declared.isdigit() and len(declared) <= _WINDOW_DIGITS_MAX

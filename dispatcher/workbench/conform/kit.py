@@ -1,4 +1,4 @@
-"""What the checks work with: the plan, the sample, the line to the receiver."""
+"""The plan of a run, and the context that every check gets."""
 
 import asyncio
 import time
@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from dispatcher.receiver.message.secret import Secret
-from dispatcher.workbench.conform.bad_input.aim import Aim
+from dispatcher.workbench.conform.aim import Aim
 from dispatcher.workbench.conform.client import Client
 from dispatcher.workbench.conform.probe import Probe
 from dispatcher.workbench.conform.reply import Reply
-from dispatcher.workbench.conform.rule import Rule
+from dispatcher.workbench.conform.rules import Rule
 from dispatcher.workbench.conform.sample import Delivery, Sample
 from dispatcher.workbench.conform.shot import Shot, shot
 
@@ -21,17 +21,17 @@ DRIP_SECONDS_MAX = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to fire, at whom, for how long."""
+    """Which requests to send, to which receiver, with which limits."""
 
     url: str
     inquiry_url: str
-    """Where an inquiry goes, with `{key}` in it."""
+    """The URL of inquiries, with `{key}` in it."""
     secret: Secret = field(repr=False)
     second_secret: Secret | None = field(default=None, repr=False)
     sample: Sample = field(default_factory=lambda: Sample(0))
     deadline_seconds: float = 15.0
     patient_seconds: float = 0.0
-    """How old the first key has to be when it is sent again at the end."""
+    """Minimum age of the first key when it is sent again at the end."""
     drip_seconds: float = DRIP_SECONDS_MAX
     ca_file: str | None = None
     wants: Callable[[Rule], bool] = lambda _rule: True
@@ -45,14 +45,14 @@ class Kit:
     client: Client
     probe: Probe | None
     first: tuple[Delivery, Reply, float] | None = None
-    """The first good delivery, its answer, and when it came (monotonic seconds)."""
+    """The first good delivery, its answer, and the time of the answer (monotonic seconds)."""
 
     def aim(self, name: str) -> Aim:
-        """Return a fresh delivery to make something of, at this moment."""
+        """Return a new delivery to modify, signed as of now."""
         return Aim(self.plan.sample.delivery(name), self.plan.secret, int(time.time()))
 
     def shot(self, delivery: Delivery) -> Shot:
-        """Return the delivery as the dispatcher would send it now."""
+        """Return the request that the dispatcher would send for it now."""
         return shot(delivery, (self.plan.secret,), int(time.time()))
 
     async def send(self, delivery: Delivery) -> Reply:
@@ -60,7 +60,7 @@ class Kit:
         return await self.client.send(self.shot(delivery))
 
     async def send_settled(self, delivery: Delivery) -> Reply:
-        """Send it, and again while the receiver is busy with it, for some seconds."""
+        """Send it, and retry while the receiver is busy, for up to `SETTLE_SECONDS_MAX`."""
         end = time.monotonic() + SETTLE_SECONDS_MAX
         while True:
             reply = await self.send(delivery)
@@ -69,13 +69,13 @@ class Kit:
             await asyncio.sleep(_pause(reply))
 
     async def count(self, delivery: Delivery) -> int | None:
-        """Return how often it was applied, as the probe says now; None without a probe."""
+        """Return how often it was applied, as counted by the probe; None without a probe."""
         if self.probe is None:
             return None
         return await self.probe.applied(delivery.key, delivery.subject)
 
     async def count_settled(self, delivery: Delivery) -> int | None:
-        """Return the same, once it is not 0 or some seconds have gone."""
+        """Wait for a count other than 0, for up to `SETTLE_SECONDS_MAX`."""
         end = time.monotonic() + SETTLE_SECONDS_MAX
         while True:
             counted = await self.count(delivery)

@@ -1,4 +1,4 @@
-"""From the arguments of `holdfast conform` to a plan and a probe; every fault is a `ValueError`."""
+"""Turns the arguments of `holdfast conform` into a plan and a probe; raises `ValueError`."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from dispatcher.outbound.target import url_fault
 from dispatcher.receiver.message.secret import Secret
 from dispatcher.workbench.conform.kit import Plan
 from dispatcher.workbench.conform.probe import CommandProbe, Probe, UrlProbe
-from dispatcher.workbench.conform.rule import Rule
+from dispatcher.workbench.conform.rules import Rule
 from dispatcher.workbench.conform.run import RULES
 from dispatcher.workbench.conform.sample import SUBJECT, Sample
 from sink.contract.canonical import NotCanonical
@@ -47,7 +47,7 @@ def plan_of(
         raise ValueError(fault)
     asked = inquiry or _root(url) + INQUIRY_PATH + _KEY
     if (fault := url_fault(asked)) or _KEY not in asked:
-        raise ValueError(f"--inquiry: {fault or f'there is no {_KEY} in it'}")
+        raise ValueError(f"--inquiry: {fault or f'it must contain {_KEY}'}")
     if ca_file is not None:
         try:
             ssl.create_default_context(cafile=str(ca_file))
@@ -67,9 +67,9 @@ def plan_of(
 
 
 def probe_of(url: str | None, command: str | None) -> Probe | None:
-    """Return the probe that was named, or None; raises `ValueError`."""
+    """Return the configured probe, or None; raises `ValueError`."""
     if url is not None and command is not None:
-        raise ValueError("--probe and --probe-command: give one of them")
+        raise ValueError("pass only one of --probe and --probe-command")
     if url is not None:
         return UrlProbe(url)
     return None if command is None else CommandProbe(command)
@@ -81,17 +81,17 @@ def _sample(seed: int, type_: str | None, data: bytes | None) -> Sample:
     if type_ is None or data is None:
         return Sample(seed)
     if len(type_) > _TYPE_CHARACTERS_MAX or not _TYPE.fullmatch(type_):
-        raise ValueError("--type is no dotted name of a-z A-Z 0-9 _")
+        raise ValueError("--type must be names of a-z A-Z 0-9 _ joined by dots")
     try:
         members: Any = json.loads(data.decode())
     except (ValueError, RecursionError):
-        raise ValueError("--data holds no JSON in UTF-8") from None
+        raise ValueError("--data is not JSON in UTF-8") from None
     if not isinstance(members, Mapping):
-        raise ValueError("--data holds no JSON object")  # noqa: TRY004 - the file is wrong
+        raise ValueError("--data is not a JSON object")  # noqa: TRY004 - the file is invalid
     if SUBJECT not in json.dumps(members):
         raise ValueError(
-            f"--data names no subject: put {SUBJECT} where the receiver finds the ordering key,"
-            " since each check needs one of its own"
+            f"--data has no {SUBJECT}: put it where the receiver reads the ordering key, because"
+            " each check needs its own subject"
         )
     sample = Sample(seed, type_, members)
     try:

@@ -1,4 +1,4 @@
-"""How often a key was applied, counted from the side: for receivers whose answers do not say."""
+"""Counts how often a key was applied, for receivers whose answers have no outcome."""
 
 import asyncio
 import json
@@ -21,16 +21,16 @@ class Probe(Protocol):
 
 
 class ProbeFailed(Exception):
-    """The probe gave no count; the message says what it gave."""
+    """The probe returned no count; the message says why."""
 
 
 class UrlProbe:
     """`GET` of a URL with `{key}`, perhaps `{subject}`; answers 200 `{"applied": n}` or `n`."""
 
     def __init__(self, template: str) -> None:
-        """Raises `ValueError` for a template that is no URL or does not name the key."""
+        """Raises `ValueError` for a template that is not a URL or has no `{key}`."""
         if urlsplit(template).scheme not in {"http", "https"} or KEY not in template:
-            raise ValueError(f"a probe is an http(s) URL with {KEY} in it")
+            raise ValueError(f"a probe must be an http(s) URL that contains {KEY}")
         self._template = template
 
     async def applied(self, key: str, subject: str) -> int:
@@ -46,16 +46,16 @@ class UrlProbe:
 
 
 class CommandProbe:
-    """A command with `{key}`, perhaps `{subject}`, in its arguments; prints what a URL answers."""
+    """A command with `{key}`, perhaps `{subject}`, in its arguments; prints the same as a URL."""
 
     def __init__(self, template: str) -> None:
-        """Raises `ValueError` for a command that cannot be split or does not name the key."""
+        """Raises `ValueError` for a command that cannot be split or has no `{key}`."""
         self._arguments = shlex.split(template)
         if not any(KEY in argument for argument in self._arguments[1:]):
-            raise ValueError(f"a probe command has {KEY} in its arguments")
+            raise ValueError(f"a probe command must have {KEY} in its arguments")
 
     async def applied(self, key: str, subject: str) -> int:
-        # No shell: the pieces are arguments, whatever a subject holds.
+        # No shell, so that a subject cannot inject a command.
         filled = [
             argument.replace(KEY, key).replace(SUBJECT, subject) for argument in self._arguments
         ]
@@ -94,5 +94,5 @@ def count_of(answer: bytes) -> int:
         value = None
     count = value.get("applied") if isinstance(value, dict) else value
     if type(count) is not int or count < 0:
-        raise ProbeFailed('the probe gave no count: expected {"applied": n}')
+        raise ProbeFailed('the probe returned no count: expected {"applied": n}')
     return count

@@ -1,4 +1,4 @@
-"""What came back, and what it says about the delivery. Pure."""
+"""The answer to a request, and the outcome that it reports. Pure."""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ SHOWN_CHARACTERS_MAX = 80
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer, or why there is none. Header names are lower-case; of two, the last counts."""
+    """An answer, or why there is none. Header names are lower-case; the last of two counts."""
 
     seconds: float
     """From the first byte sent to the last byte read."""
@@ -21,16 +21,16 @@ class Reply:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = field(default=b"", repr=False)
     fault: str | None = None
-    """Why no answer came, in a few words; None with an answer."""
+    """Why there is no answer; None if there is one."""
 
     @property
     def is_success(self) -> bool:
-        """Return whether the sender takes the delivery for done."""
+        """Return whether the sender treats the delivery as delivered."""
         return self.status is not None and 200 <= self.status < 300
 
     @property
     def content(self) -> dict[str, Any]:
-        """The members of the answer; empty where it is no JSON object."""
+        """The members of the answer; empty if it is not a JSON object."""
         try:
             value = json.loads(self.body.decode())
         except (ValueError, RecursionError):
@@ -39,7 +39,7 @@ class Reply:
 
     @property
     def outcome(self) -> ReceiptOutcome | None:
-        """What the receiver says it did; None where it does not say."""
+        """The outcome that the receiver reports; None if it reports none."""
         said = self.content.get("outcome")
         if isinstance(said, str) and said in set(ReceiptOutcome):
             return ReceiptOutcome(said)
@@ -49,7 +49,7 @@ class Reply:
 
     @property
     def is_busy(self) -> bool:
-        """Return whether it asks to come again: another request is at work on the delivery."""
+        """Return whether it asks for a retry, for example while another request is in progress."""
         return self.outcome is ReceiptOutcome.IN_PROGRESS or self.status in {409, 425, 429, 503}
 
     def __str__(self) -> str:

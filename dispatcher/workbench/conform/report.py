@@ -1,15 +1,15 @@
-"""The verdicts of a run, counted. Pure."""
+"""The verdicts of a run and their counts. Pure."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from dispatcher.shared.text import redact
-from dispatcher.workbench.conform.rule import Grade, Verdict
+from dispatcher.workbench.conform.rules import Grade, Verdict
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was graded. `stopped` says why not everything was; None where it was."""
+    """The verdicts. `stopped` is why the run ended early; None if it is complete."""
 
     verdicts: tuple[Verdict, ...]
     requests: int
@@ -21,11 +21,11 @@ class Report:
         return sum(verdict.grade is grade for verdict in self.verdicts)
 
     def rules(self, grade: Grade) -> list[str]:
-        """Return the ids of the rules with this grade, in the order in which they were graded."""
+        """Return the ids of the rules with this grade, in order of grading."""
         return [verdict.rule.id for verdict in self.verdicts if verdict.grade is grade]
 
     def passes(self, *, strict: bool) -> bool:
-        """Return whether the receiver conforms; `strict` lets a warning count as a failure."""
+        """Return whether the receiver conforms; `strict` treats a warning as a failure."""
         bad = self.count(Grade.FAIL) + (self.count(Grade.WARN) if strict else 0)
         return bad == 0 and self.stopped is None
 

@@ -1,9 +1,60 @@
-"""The rules that take more than one request, or are about good ones. Pure.
+"""The rules that receivers are graded by, and the grades. Pure.
 
-Those of bad input, one a request, are in `bad_input.BAD_INPUT`.
+These rules are about good requests, or need several. The rules about bad input, one request each,
+are in `bad_input.BAD_INPUT`.
 """
 
-from dispatcher.workbench.conform.rule import Rule, Severity
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Severity(StrEnum):
+    MUST = "must"
+    """A receiver that breaks it can move money twice, lose it, or move it for an attacker."""
+    SHOULD = "should"
+    """A receiver works without it and is safer with it."""
+
+
+class Grade(StrEnum):
+    PASS = "pass"  # noqa: S105 - a grade, no password
+    FAIL = "fail"
+    WARN = "warn"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One behaviour of a receiver, its source, and how to fix a receiver that breaks it."""
+
+    id: str
+    """`group.name`; stable, so that reports can be compared over time."""
+    title: str
+    severity: Severity
+    source: str
+    fix: str
+
+    def passed(self, detail: str) -> "Verdict":
+        return Verdict(self, Grade.PASS, detail)
+
+    def failed(self, detail: str) -> "Verdict":
+        return Verdict(self, Grade.FAIL, detail)
+
+    def warned(self, detail: str) -> "Verdict":
+        """Warn: a broken `should`, or a rule that cannot be graded from outside."""
+        return Verdict(self, Grade.WARN, detail)
+
+    def violated(self, detail: str) -> "Verdict":
+        """Fail if the rule is a `must`, else warn."""
+        return self.failed(detail) if self.severity is Severity.MUST else self.warned(detail)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The grade of one rule. `detail` may contain text of the receiver: escape it for display."""
+
+    rule: Rule
+    grade: Grade
+    detail: str
+
 
 _MUST, _SHOULD = Severity.MUST, Severity.SHOULD
 
@@ -13,70 +64,71 @@ GOOD_APPLIED = Rule(
     _MUST,
     "PROTOCOL.md sections 1 to 3; Standard Webhooks 1.0.0",
     "Check that both sides have the same secret, that the HMAC is over the raw bytes, and that the"
-    " contract (--type, --data) is one that this receiver knows.",
+    " receiver knows the contract (--type, --data).",
 )
 GOOD_OUTCOME = Rule(
     "good.outcome",
-    "the answer says what was done: applied, duplicate, stale",
+    "the answer reports the outcome: applied, duplicate or stale",
     _SHOULD,
     "PROTOCOL.md section 3",
-    'Answer {"key","outcome","applied_at","receipt"}; until then give --probe, so that what was'
-    " applied can be counted.",
+    'Answer {"key","outcome","applied_at","receipt"}; until then pass --probe, so that applied'
+    " deliveries can be counted.",
 )
 RAW_SPACED = Rule(
     "raw.spaced",
-    "a body with other white space, signed as it is, is accepted",
+    "a body with unusual white space, correctly signed, is accepted",
     _MUST,
     "PROTOCOL.md section 2; Standard Webhooks 1.0.0, Signature scheme",
-    "Take the raw bytes from your framework and verify them; read JSON only afterwards.",
+    "Get the raw bytes from your framework and verify them; parse JSON only afterwards.",
 )
 DUPLICATE_ONCE = Rule(
     "duplicate.once",
     "an exact duplicate is not applied again",
     _MUST,
     "PROTOCOL.md section 4",
-    "Keep the key, unique, in the transaction that applies the action; answer `duplicate`.",
+    "Store the key under a unique constraint, in the transaction that applies the action; answer"
+    " `duplicate`.",
 )
 DUPLICATE_SAME = Rule(
     "duplicate.same-answer",
     "a duplicate has the first answer's time and idempotency-replayed: true",
     _SHOULD,
     "PROTOCOL.md section 3",
-    "Keep applied_at beside the key and answer it again, with idempotency-replayed: true.",
+    "Store applied_at with the key and repeat it in the answer, with idempotency-replayed: true.",
 )
 COMMIT_FIRST = Rule(
     "commit.before-answer",
     "the action is committed before the answer",
     _MUST,
     "PROTOCOL.md section 3",
-    "Answer 2xx after COMMIT has returned. A job on a queue is not the action: keep the key and the"
+    "Answer 2xx only after COMMIT returns. A queued job is not the action: store the key and the"
     " job in one transaction, or answer after the job.",
 )
 CONCURRENT_ONCE = Rule(
     "concurrent.once",
-    "50 duplicates at once are applied once",
+    "50 concurrent duplicates are applied once",
     _MUST,
     "PROTOCOL.md section 4",
-    "Let a unique constraint decide who is first, in the action's transaction; looking first and"
-    " inserting later lets two through.",
+    "Let a unique constraint decide which is first, in the action's transaction; a SELECT before"
+    " the INSERT lets two through.",
 )
 CONCURRENT_ANSWERS = Rule(
     "concurrent.answers",
-    "50 duplicates at once are all answered, with 200 or 409",
+    "50 concurrent duplicates are all answered, with 200 or 409",
     _SHOULD,
     "PROTOCOL.md section 4",
-    "Tell the losers `in_progress` (409, retry-after: 1) at once, or let them wait for the first.",
+    "Answer the others `in_progress` (409, retry-after: 1), or let them wait for the first.",
 )
 CONFLICT_REFUSED = Rule(
     "conflict.refused",
     "the same key with another body is refused with 422",
     _MUST,
     "PROTOCOL.md sections 3 and 4; draft-ietf-httpapi-idempotency-key-header",
-    "Keep the SHA-256 of the body beside the key; answer 422 when it differs, and apply nothing.",
+    "Store the SHA-256 of the body with the key; if it differs, answer 422 and apply nothing.",
 )
 CONFLICT_FIRST_KEPT = Rule(
     "conflict.first-kept",
-    "after a conflict the first body is still the one that is known",
+    "after a conflict the first body remains the known one",
     _MUST,
     "PROTOCOL.md section 4",
     "Never overwrite the hash of a key.",
@@ -86,33 +138,33 @@ ORDER_GAP = Rule(
     "a gap in a subject's sequence is accepted",
     _MUST,
     "PROTOCOL.md section 5",
-    "Do not wait for a missing sequence: the sender keeps the order.",
+    "Do not wait for a missing sequence: the sender ensures the order.",
 )
 ORDER_STALE = Rule(
     "order.stale",
     "a lower sequence after a higher one is not applied",
     _MUST,
     "PROTOCOL.md section 5",
-    "Keep the highest sequence of each subject in the action's transaction; answer 200 `stale`"
-    " below it. The sequence is the body's, not the time and not the order of arrival.",
+    "Store the highest sequence of each subject in the action's transaction; answer 200 `stale`"
+    " below it. Use the sequence of the body, not the time and not the order of arrival.",
 )
 ORDER_STALE_AGAIN = Rule(
     "order.stale-again",
-    "what was stale is stale when it comes again",
+    "a repeat of a stale delivery is stale again",
     _SHOULD,
     "PROTOCOL.md section 4",
-    "Keep the outcome beside the key: `duplicate` would read as if it had been applied.",
+    "Store the outcome with the key: `duplicate` would mean that it was applied.",
 )
 TIME_WITHIN = Rule(
     "time.within",
-    "deliveries signed 240 s ago and 240 s ahead are accepted",
+    "deliveries signed 240 s in the past and in the future are accepted",
     _SHOULD,
     "PROTOCOL.md section 2, check 10",
-    "Allow 300 s both ways, and keep the receiver's clock right.",
+    "Allow 300 s in both directions, and synchronize the receiver's clock.",
 )
 ROTATION_UNKNOWN_FIRST = Rule(
     "rotation.unknown-first",
-    "a good signature after one of an unknown secret is accepted",
+    "a good signature after one by an unknown secret is accepted",
     _MUST,
     "PROTOCOL.md section 2; Standard Webhooks 1.0.0, Webhook headers",
     "Split the header at spaces and compare every entry.",
@@ -122,126 +174,126 @@ ROTATION_OTHER_SCHEME = Rule(
     "a good signature beside one of another scheme (v1a) is accepted",
     _MUST,
     "PROTOCOL.md section 2; Standard Webhooks 1.0.0, Signature scheme",
-    "Pass over entries that are not yours.",
+    "Skip entries of other schemes.",
 )
 ROTATION_SPOILED = Rule(
     "rotation.spoiled-beside",
-    "a good signature beside one that cannot be read is accepted",
+    "a good signature beside a malformed one is accepted",
     _MUST,
     "PROTOCOL.md section 2",
-    "Pass over entries that are malformed, as long as one is well-formed.",
+    "Skip malformed entries, if at least one is well-formed.",
 )
 ROTATION_SIXTEENTH = Rule(
     "rotation.sixteenth",
     "the sixteenth of sixteen signatures is found",
     _MUST,
     "PROTOCOL.md section 2, check 11",
-    "Look at 16 entries before you refuse.",
+    "Compare up to 16 entries before you refuse.",
 )
 ROTATION_SECOND = Rule(
     "rotation.second-secret",
-    "deliveries signed by the second secret, and by both, are accepted",
+    "deliveries signed with the second secret, and with both, are accepted",
     _MUST,
     "PROTOCOL.md section 2; Standard Webhooks 1.0.0, Webhook headers",
     "Keep a list of accepted secrets and try each.",
 )
 KEY_FORMS = Rule(
     "key.forms",
-    "a bare Idempotency-Key, and none, are accepted",
+    "an unquoted Idempotency-Key, and a missing one, are accepted",
     _SHOULD,
     "PROTOCOL.md section 2, check 16; RFC 9651",
-    "webhook-id is signed and decides; Idempotency-Key may only agree with it.",
+    "webhook-id is signed and is the key; Idempotency-Key, if present, must equal it.",
 )
 TRACE_NONE = Rule(
     "trace.none",
-    "requests that were refused leave nothing behind",
+    "refused requests leave no trace",
     _MUST,
     "PROTOCOL.md section 2",
-    "Verify before you look at the key or write it: else anybody can use up a key.",
+    "Verify before you look up or store the key; otherwise anyone can consume a key.",
 )
 SIZE_LARGE = Rule(
     "size.large",
     "a body of 262,144 bytes is accepted",
     _SHOULD,
     "PROTOCOL.md section 1",
-    "Raise the framework's limit for this path (many begin with 100 kB).",
+    "Raise the framework's limit for this path (a common default is 100 kB).",
 )
 SIZE_OVER = Rule(
     "size.over",
     "a larger body is refused",
     _MUST,
     "PROTOCOL.md section 2, check 2; RFC 9110 15.5.14",
-    "Count the bytes while you read, stop at 262,144, answer 413.",
+    "Count the bytes while reading, stop after 262,144, and answer 413.",
 )
 SLOW_OTHERS = Rule(
     "slow.others",
-    "a slow sender does not keep others waiting",
+    "a slow sender does not block others",
     _MUST,
     "PROTOCOL.md section 2, check 3",
-    "Read bodies without blocking the process: more workers, or asynchronously.",
+    "Read bodies without blocking the process: use more workers or asynchronous I/O.",
 )
 SLOW_CUT = Rule(
     "slow.cut",
-    "a body that never ends is given up",
+    "a body that never ends is abandoned",
     _SHOULD,
     "PROTOCOL.md section 2, check 3; RFC 9110 15.5.9",
-    "Give the whole body a deadline (10 s), not each read; answer 408 and close.",
+    "Set a deadline (10 s) for the whole body, not for each read; answer 408 and close.",
 )
 METHOD = Rule(
     "method.other",
     "a signed PUT and a GET are refused",
     _MUST,
     "PROTOCOL.md section 2, check 1; RFC 9110 15.5.6",
-    "Route POST alone; answer 405 with `allow: POST`.",
+    "Route only POST; otherwise answer 405 with `allow: POST`.",
 )
 DEADLINE = Rule(
     "deadline.kept",
-    "every answer comes within the deadline",
+    "every answer arrives within the deadline",
     _MUST,
     "PROTOCOL.md section 3; Standard Webhooks 1.0.0, Request timeouts",
-    "Do the action and nothing else before the answer; what is late is sent again.",
+    "Do only the action before the answer; the sender retries after the deadline.",
 )
 RECEIPT_GENUINE = Rule(
     "receipt.genuine",
-    "receipts, where there are any, prove themselves",
+    "receipts, if present, are genuine",
     _MUST,
     "PROTOCOL.md section 6",
-    "Sign receipt.{key}.{outcome}.{applied_at} with the three as they stand in the answer, by the"
+    "Sign receipt.{key}.{outcome}.{applied_at}, with the values exactly as in the answer, with the"
     " secret that verified the delivery.",
 )
 WINDOW_ENOUGH = Rule(
     "window.enough",
-    "the key window, where it is declared, outlives retries",
+    "the key window, if declared, is longer than the retries",
     _MUST,
     "PROTOCOL.md section 7",
-    "Keep keys for 45 days, or for ever, and say so in holdfast-key-window.",
+    "Keep keys for 45 days or forever, and declare that in holdfast-key-window.",
 )
 KEYS_KEPT = Rule(
     "keys.kept",
     "a key is still known later",
     _MUST,
     "PROTOCOL.md section 7",
-    "Five minutes are the tolerance of a timestamp, not the life of a key: retries run for days."
+    "Five minutes is the tolerance of a timestamp, not the lifetime of a key: retries run for days."
     " Keep keys for 45 days.",
 )
 INQUIRY_KNOWN = Rule(
     "inquiry.known",
-    "an inquiry, where it is offered, tells what became of a key",
+    "an inquiry, if offered, returns the outcome of a key",
     _MUST,
     "PROTOCOL.md section 8",
     "Answer the first outcome with its time, receipt and body_sha256, or do not offer it.",
 )
 INQUIRY_GUARDED = Rule(
     "inquiry.guarded",
-    "an inquiry that is not signed is refused",
+    "an unsigned inquiry is refused",
     _MUST,
     "PROTOCOL.md section 8",
-    "Verify the signature over the empty body, and that the path names the key of webhook-id.",
+    "Verify the signature over the empty body, and that the key in the path equals webhook-id.",
 )
 INQUIRY_UNKNOWN = Rule(
     "inquiry.unknown",
-    "an inquiry for a key that nobody sent is answered 404",
+    "an inquiry for a key that was never sent is answered 404",
     _MUST,
     "PROTOCOL.md section 8",
-    "Answer 404 unknown_key: 200 would let the sender believe that it was delivered.",
+    "Answer 404 unknown_key: the sender would read 200 as delivered.",
 )

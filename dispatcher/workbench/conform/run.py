@@ -1,11 +1,11 @@
-"""The checks in their order, and the report."""
+"""Runs the checks in order and returns the report."""
 
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from dispatcher.workbench.conform import rules
-from dispatcher.workbench.conform.bad_input.table import BAD_INPUT
+from dispatcher.workbench.conform.bad_input import BAD_INPUT
 from dispatcher.workbench.conform.checks import input as checks_input
 from dispatcher.workbench.conform.checks import kept as checks_kept
 from dispatcher.workbench.conform.checks import once as checks_once
@@ -14,11 +14,11 @@ from dispatcher.workbench.conform.client import Client, GaveUp
 from dispatcher.workbench.conform.kit import Kit, Plan
 from dispatcher.workbench.conform.probe import Probe
 from dispatcher.workbench.conform.report import Report
-from dispatcher.workbench.conform.rule import Rule, Verdict
+from dispatcher.workbench.conform.rules import Rule, Verdict
 
 
 class Unreachable(Exception):
-    """Nobody answered the first delivery; nothing was graded."""
+    """The first delivery got no answer; nothing was graded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +67,14 @@ RULES: tuple[Rule, ...] = (
     *_SLOW,
     *(rule for check in _CHECKS for rule in check.rules),
 )
-"""Every rule, in the order in which they are graded."""
+"""Every rule, in order of grading."""
 
 
 async def conform_to(plan: Plan, probe: Probe | None = None) -> Report:
-    """Fire everything that `plan` wants and grade it.
+    """Send all requests of `plan` and grade the answers.
 
-    The first good delivery is always sent. If it is refused, little else can be judged: the report
-    ends there and says so. Raises `Unreachable`, and `ProbeFailed` as the probe does.
+    The first good delivery is always sent. If it is refused, little else can be graded: the report
+    ends there and says so. Raises `Unreachable` and `ProbeFailed`.
     """
     begin = time.monotonic()
     verdicts: list[Verdict] = []
@@ -89,7 +89,7 @@ async def conform_to(plan: Plan, probe: Probe | None = None) -> Report:
                 if reply.status is None:
                     raise Unreachable(str(reply))
                 verdicts += await checks_once.raw(kit)
-                stopped = "a good delivery was refused, so nothing else can be told"
+                stopped = "a good delivery was refused, so nothing else can be graded"
             else:
                 if any(plan.wants(rule) for rule in _SLOW):
                     verdicts += await slow.begin()

@@ -1,4 +1,4 @@
-"""The deliveries that are fired: made-up subjects, everything derived from the seed. Pure."""
+"""The deliveries to send: made-up subjects, all derived from the seed. Pure."""
 
 import hashlib
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from sink.contract.envelope import Envelope
 from sink.contract.key import Key
 
 SUBJECT = "{subject}"
-"""Stands for the made-up subject in the data of a contract that is not ours."""
+"""Placeholder for the made-up subject in custom `data`."""
 
 _BEGIN = datetime(2026, 1, 1, 12, tzinfo=UTC)
 _WINDOW = timedelta(minutes=15)
@@ -19,7 +19,7 @@ _LIMIT_MINOR = 5_000_000
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One decision of the sample, as the exact bytes that say it."""
+    """One decision of the sample, with the exact bytes of its body."""
 
     key: str
     subject: str
@@ -27,16 +27,16 @@ class Delivery:
     body: bytes = field(repr=False)
 
     def with_body(self, body: bytes) -> "Delivery":
-        """Return the same decision in other bytes."""
+        """Return the same decision with another body."""
         return Delivery(self.key, self.subject, self.sequence, body)
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Makes deliveries. The same seed makes the same ones, to the byte.
+    """Makes deliveries. The same seed makes the same deliveries, byte for byte.
 
-    `type` and `data` are those of another contract than payout holds; each text `{subject}` in
-    `data` becomes the subject.
+    `type` and `data` describe a contract other than payout holds; `{subject}` in the texts of
+    `data` is replaced by the subject.
     """
 
     seed: int
@@ -46,9 +46,9 @@ class Sample:
     def delivery(
         self, name: str, *, sequence: int = 1, action: str = "block", revised: bool = False
     ) -> Delivery:
-        """Make the delivery `sequence` of the subject that belongs to the check `name`.
+        """Make the delivery `sequence` of the subject of the check `name`.
 
-        `revised` gives it the same key and another body. Raises `NotCanonical` where `data` has no
+        `revised` makes a different body with the same key. Raises `NotCanonical` if `data` has no
         canonical form.
         """
         subject = f"conform-{self.seed}-{name}"
@@ -92,5 +92,5 @@ def _filled(value: Any, subject: str) -> Any:
 
 
 def unknown_key(seed: int) -> str:
-    """Return a key in the right form that no delivery of this seed has."""
+    """Return a well-formed key that no delivery of this seed has."""
     return f"hf_{hashlib.sha256(f'nobody knows {seed}'.encode()).hexdigest()[:32]}"

@@ -1,7 +1,7 @@
-"""A request as it goes out, to the byte, and the signatures on it. Pure.
+"""The exact bytes of a request, and its signatures. Pure.
 
-The signature is written here once more and not taken from the dispatcher, because the kit also has
-to sign what the dispatcher never would: a timestamp such as `1_674`, an id with a dot.
+The signature is not the dispatcher's, because the kit also signs values that the dispatcher never
+would: a timestamp such as `1_674`, an id with a dot.
 """
 
 import base64
@@ -23,27 +23,27 @@ Header = tuple[bytes, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """One request. Headers keep their order and their bytes, and may occur twice."""
+    """One request. Headers keep their order and bytes, and may occur twice."""
 
     key: str
-    """The key of the delivery that it is or pretends to be."""
+    """The key of the delivery that it is or imitates."""
     headers: tuple[Header, ...] = field(repr=False)
     body: bytes = field(repr=False)
     method: str = "POST"
 
     def with_header(self, name: str, *values: str | bytes) -> "Shot":
-        """Return it with these values of the header: none removes it, two send it twice."""
+        """Return a copy with these values of the header: none removes it, two repeat it."""
         lower = name.encode()
         given = tuple((lower, v if isinstance(v, bytes) else v.encode()) for v in values)
         kept = tuple(header for header in self.headers if header[0] != lower)
         return replace(self, headers=(*kept, *given))
 
     def with_body(self, body: bytes) -> "Shot":
-        """Return it with another body under the same headers."""
+        """Return a copy with another body and the same headers."""
         return replace(self, body=body)
 
     def by(self, method: str) -> "Shot":
-        """Return it as a request of another method."""
+        """Return a copy with another method."""
         return replace(self, method=method)
 
 

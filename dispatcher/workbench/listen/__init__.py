@@ -1,1 +1,1 @@
-"""What the commands for trying out a receiver share: `listen`, `trigger`, `sign`, `verify`."""
+"""The code behind `listen`, `trigger`, `verify` and `endpoint test`."""

@@ -1,4 +1,4 @@
-"""One request that reached `holdfast listen`, and what it was answered. Pure."""
+"""One request that `holdfast listen` received, and its answer. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,14 +6,14 @@ from datetime import datetime
 from typing import Any
 
 REFUSED = "refused"
-"""Not a delivery of ours; `reason` says why."""
+"""Not a genuine delivery; `reason` says why."""
 FAILED = "failed"
-"""A delivery that was answered with a failure on purpose, and not applied."""
+"""A delivery that was failed on purpose and not applied."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """What arrived. What is not verified is not read: a refused request has no `type` or `key`."""
+    """A received request. A refused one has no `type` or `key`: its body is not parsed."""
 
     number: int
     """From 1, in the order of arrival."""
@@ -21,9 +21,9 @@ class Arrival:
     outcome: str
     """A `ReceiptOutcome`, `refused` or `failed`."""
     status: int | None
-    """What it is answered; None: the connection is cut after it was applied."""
+    """The status of the answer; None: the connection is cut after applying."""
     bytes: int
-    """The size of the body."""
+    """Size of the body."""
     reason: str | None = None
     detail: str | None = None
     type: str | None = None
@@ -36,5 +36,5 @@ class Arrival:
 
     @property
     def acknowledged(self) -> bool:
-        """Whether the sender is told that this delivery is done."""
+        """Whether the answer acknowledges the delivery."""
         return self.key is not None and self.status is not None and 200 <= self.status <= 299

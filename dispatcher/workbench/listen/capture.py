@@ -1,8 +1,9 @@
-"""A request that was written down: header fields from options or from a file, and its bytes. Pure.
+"""Parse a captured request: header fields, and the exact bytes of the body. Pure.
 
-A file may be what `curl -i`, `curl -v` or a proxy shows: a start line, `>` or `<` before each line,
-CRLF or LF, and perhaps the body after an empty line. What `curl -v` says itself (`* Connected`,
-`} [5 bytes data]`) is left out, and of a request with its response the request counts.
+A file may be output of `curl -i`, `curl -v` or a proxy: a start line, `>` or `<` before each line,
+CRLF or LF, and optionally the body after an empty line. Messages of `curl -v` itself
+(`* Connected`, `} [5 bytes data]`) are skipped. Of a request and its response, only the request is
+read.
 """
 
 import re
@@ -17,27 +18,27 @@ Fields = list[tuple[bytes, bytes]]
 
 
 class NotAHeaderError(ValueError):
-    """A line that is no header field. Its text is not repeated: it may hold anything."""
+    """A line is not a header field. The message does not repeat its text, which may be secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """What a file held. `body` is None where the file ends with the headers."""
+    """The content of a file. `body` is None if the file ends after the headers."""
 
     headers: Fields
     body: bytes | None
 
 
 def field_of(line: bytes) -> tuple[bytes, bytes]:
-    """Read `name: value`; raises `NotAHeaderError`."""
+    """Parse `name: value`; raises `NotAHeaderError`."""
     name, separator, value = line.partition(b":")
     if not separator or not _NAME.fullmatch(name):
-        raise NotAHeaderError("it is not `name: value`")
+        raise NotAHeaderError("not `name: value`")
     return name, value.strip(b" \t\r\n")
 
 
 def read_capture(content: bytes) -> Capture:
-    """Read a file with headers and perhaps a body; raises `NotAHeaderError`."""
+    """Parse a file with headers and an optional body; raises `NotAHeaderError`."""
     headers: Fields = []
     rest, number, mark = content, 0, b""
     while rest:
@@ -63,11 +64,11 @@ def read_capture(content: bytes) -> Capture:
 
 
 def _body(rest: bytes, mark: bytes) -> bytes:
-    """Return the exact bytes behind the headers; without marks nothing of curl's is among them."""
+    """Return the exact bytes after the headers, without the messages of `curl -v`."""
     while mark and rest:
         line, _, after = rest.partition(b"\n")
         if mark == b">" and line.startswith(b"<"):
-            return b""  # the response; `curl -v` does not show what it sends
+            return b""  # the response; `curl -v` does not show the request body
         if not _SAID_BY_CURL.match(line.rstrip(b"\r")):
             break
         rest = after

@@ -1,8 +1,7 @@
-"""Why a captured request is not genuine: the rule, what it expects, what was there. Pure.
+"""Explain why a captured request is not genuine: the rule, expected and actual values. Pure.
 
-Where no signature matches, the usual accidents are tried: bytes that were changed on their way, a
-secret that was used as text, another encoding of the signature. No secret is ever part of the
-result.
+If no signature matches, common mistakes are tried: a body changed in transit, a secret used as
+text, a signature in another encoding. The result never contains a secret.
 """
 
 import base64
@@ -29,19 +28,19 @@ _STANDARD = "Standard Webhooks 1.0.0"
 _OURS = "Holdfast's contract"
 
 _RULES: Mapping[Reason, tuple[str, str]] = {
-    Reason.MISSING_HEADER: (_STANDARD, "the three headers webhook-id, -timestamp, -signature"),
+    Reason.MISSING_HEADER: (_STANDARD, "the headers webhook-id, -timestamp and -signature"),
     Reason.DUPLICATE_HEADER: (_OURS, "each of these headers once"),
-    Reason.BAD_HEADER: (_OURS, "header values of ASCII characters"),
+    Reason.BAD_HEADER: (_OURS, "header values in ASCII"),
     Reason.BAD_ID: (_OURS, "an id of 1 to 256 characters A-Z a-z 0-9 _ -"),
     Reason.BAD_TIMESTAMP: (_STANDARD, "Unix seconds: ASCII digits without a leading zero"),
-    Reason.TOO_OLD: (_STANDARD, "a signature that is not older than the tolerance"),
-    Reason.TOO_NEW: (_STANDARD, "a signature that is not from the future"),
+    Reason.TOO_OLD: (_STANDARD, "a signature not older than the tolerance"),
+    Reason.TOO_NEW: (_STANDARD, "a signature not further in the future than the tolerance"),
     Reason.BAD_SIGNATURE: (_STANDARD, "an entry `v1,` and 44 characters of padded base64"),
     Reason.TOO_MANY_SIGNATURES: (_OURS, f"at most {SIGNATURES_MAX} signatures"),
     Reason.ENCODED_BODY: (_OURS, "no Content-Encoding: the signature covers unencoded bytes"),
     Reason.BAD_BODY: (_OURS, 'a body {"type","timestamp","sequence","key","data"}'),
-    Reason.KEY_MISMATCH: (_OURS, "one key in webhook-id, idempotency-key and body"),
-    Reason.NO_MATCH: (_STANDARD, "HMAC-SHA256 of `id.timestamp.body` with a secret that is known"),
+    Reason.KEY_MISMATCH: (_OURS, "the same key in webhook-id, idempotency-key and body"),
+    Reason.NO_MATCH: (_STANDARD, "HMAC-SHA256 of `id.timestamp.body` with a known secret"),
 }
 _HEADER_OF: Mapping[Reason, str] = {
     Reason.BAD_ID: WEBHOOK_ID,
@@ -57,7 +56,7 @@ _HEADER_OF: Mapping[Reason, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """`hint` is the accident that would explain it, if one was found."""
+    """`hint` is the mistake that explains the mismatch, if one was found."""
 
     reason: str
     status: int
@@ -75,7 +74,7 @@ def explain(
     secrets: Sequence[Secret],
     now: datetime,
 ) -> Explanation:
-    """Return why `headers` and `body` were refused with `error`, at the time `now`."""
+    """Explain why `headers` and `body` were refused with `error` at the time `now`."""
     fields = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
     rule, expected = _RULES.get(error.reason, (_OURS, error.detail))
     hint = None
@@ -105,7 +104,7 @@ def _found(
             return f"{fields[WEBHOOK_TIMESTAMP]}, after the year 9999"
         signed = datetime.fromtimestamp(int(fields[WEBHOOK_TIMESTAMP]), UTC)
         seconds = round((now - signed).total_seconds())
-        return f"signed {rfc3339(signed)}, judged {rfc3339(now)}: {seconds} s"
+        return f"signed {rfc3339(signed)}, checked {rfc3339(now)}: {seconds} s"
     if reason is Reason.KEY_MISMATCH:
         return ", ".join(
             f"{name} {fields[name]}" for name in (WEBHOOK_ID, IDEMPOTENCY_KEY) if name in fields
@@ -122,7 +121,7 @@ def _accident(fields: Mapping[str, str], body: bytes, secrets: Sequence[Secret])
     for secret in secrets:
         for what, content in _changed(body):
             if _signature(secret.key, _signed(fields, content)) in given:
-                return f"the signature is that of the body {what}: its bytes were changed"
+                return f"the signature matches the body {what}: its bytes were changed"
         for what, made in _mistaken(secret):
             if made(_signed(fields, body)) in given:
                 return f"the sender {what}"
@@ -130,14 +129,14 @@ def _accident(fields: Mapping[str, str], body: bytes, secrets: Sequence[Secret])
 
 
 def _changed(body: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield the body as it may have been before something changed it."""
+    """Yield forms that the body may have had before it was changed."""
     yield "without its last newline", body.removesuffix(b"\n").removesuffix(b"\r")
     yield "with a newline at its end", body + b"\n"
     yield "with a CRLF at its end", body + b"\r\n"
-    yield "with LF for CRLF", body.replace(b"\r\n", b"\n")
-    yield "with CRLF for LF", body.replace(b"\n", b"\r\n")
+    yield "with LF in place of CRLF", body.replace(b"\r\n", b"\n")
+    yield "with CRLF in place of LF", body.replace(b"\n", b"\r\n")
     yield "without its byte order mark", body.removeprefix(b"\xef\xbb\xbf")
-    yield "without any byte (it was sent empty)", b""
+    yield "without any bytes (sent empty)", b""
     try:
         value = json.loads(body.decode())
     except (ValueError, RecursionError):
@@ -148,17 +147,17 @@ def _changed(body: bytes) -> Iterator[tuple[str, bytes]]:
             text = json.dumps(value, separators=separators, ensure_ascii=ascii_only)
             for newline in ("", "\n"):
                 anew = (text + newline).encode(errors="replace")
-                yield f"as it was before it was parsed and written anew ({form})", anew
+                yield f"before it was parsed and serialized again ({form})", anew
 
 
 def _mistaken(secret: Secret) -> Iterator[tuple[str, Callable[[bytes], str]]]:
-    """Yield what a sender may do wrong, with what makes its signature then."""
+    """Yield mistakes of senders, each with a function that signs that way."""
     encoded = base64.b64encode(secret.key)
     text = PREFIX.encode() + encoded
-    yield f"used the secret's text, {PREFIX} and all, for its bytes", _signer(text)
-    yield f"used the text after {PREFIX} for the secret's bytes", _signer(encoded)
+    yield f"used the secret's text, with {PREFIX}, in place of its bytes", _signer(text)
+    yield f"used the text after {PREFIX} in place of the secret's bytes", _signer(encoded)
     yield (
-        "wrote the signature as hex, not as base64",
+        "encoded the signature as hex, not as base64",
         lambda content: "v1," + hmac.digest(secret.key, content, "sha256").hex(),
     )
 

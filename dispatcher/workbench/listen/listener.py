@@ -1,8 +1,9 @@
-"""What `holdfast listen` does with a request: verify, misbehave as asked, apply once, take note.
+"""How `holdfast listen` handles a request: verify, fail on demand, apply once, record.
 
-No socket: the server hands requests in and writes the replies. Safe for several threads at once.
+It has no socket: the server passes requests in and writes the replies. Thread-safe.
 """
 
+import hashlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,11 +11,10 @@ from threading import Lock
 
 from dispatcher.receiver.errors import VerificationError
 from dispatcher.receiver.message.problem import Problem
-from dispatcher.receiver.message.receipt import Answer, answer
+from dispatcher.receiver.message.receipt import Answer, Receipt, answer
 from dispatcher.receiver.message.secret import Secret
 from dispatcher.receiver.message.verify import Delivery, verify
 from dispatcher.workbench.listen.arrival import FAILED, REFUSED, Arrival
-from dispatcher.workbench.listen.memory_inbox import MemoryInbox
 from dispatcher.workbench.listen.misbehaviour import Faults, Misbehaviour, Turn
 from dispatcher.workbench.listen.record import Record, Report
 from sink.contract.wire import ReceiptOutcome
@@ -24,12 +24,12 @@ Fields = Sequence[tuple[bytes, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the server shall do. An `answer` of None: cut the connection without a word."""
+    """What the server does. An `answer` of None: close the connection without an answer."""
 
     arrival: Arrival
     answer: Answer | None
     wait_seconds: float = 0.0
-    """How long to wait before that."""
+    """Delay before the answer."""
 
 
 class Listener:
@@ -47,8 +47,8 @@ class Listener:
     ) -> None:
         """`subject_member` is the member of `data` that names the subject.
 
-        `heard` is called with every arrival, in order, one at a time; `unanswered` with one whose
-        sender had hung up.
+        `heard` is called with every arrival, in order, one at a time; `unanswered` with an arrival
+        whose sender disconnected before the answer.
         """
         self._secrets = tuple(secrets)
         self._asked = misbehaviour
@@ -63,17 +63,17 @@ class Listener:
 
     @property
     def acknowledged(self) -> int:
-        """How many different keys were answered 2xx."""
+        """Number of distinct keys answered with 2xx."""
         with self._lock:
             return self._record.acknowledged
 
     def report(self, expected: Collection[str] | None, *, gaps_allowed: bool) -> Report:
-        """Return what can be said now."""
+        """Return the report so far."""
         with self._lock:
             return self._record.report(expected, gaps_allowed=gaps_allowed)
 
     def receive(self, headers: Fields, body: bytes) -> Reply:
-        """Deal with one POST."""
+        """Handle one POST."""
         now = datetime.now(UTC)
         try:
             delivery = verify(headers, body, self._secrets, now=now)
@@ -86,7 +86,7 @@ class Listener:
         return Reply(arrival, reply, self._asked.latency_ms / 1000)
 
     def refuse(self, problem: Problem, size: int) -> Reply:
-        """Answer what is no delivery of ours; `size` is what was read of the body, in bytes."""
+        """Refuse a request; `size` is the number of body bytes read."""
         with self._lock:
             arrival = Arrival(
                 self._next(),
@@ -101,7 +101,7 @@ class Listener:
         return Reply(arrival, problem.answer())
 
     def hung_up(self, arrival: Arrival) -> None:
-        """Note that the sender was gone before its answer was written."""
+        """Record that the sender disconnected before its answer was written."""
         with self._lock:
             self._record.unanswered(arrival)
             self._unanswered(arrival)
@@ -132,15 +132,15 @@ class Listener:
         return arrival, given
 
     def _wrong(self, status: int) -> Answer:
-        """Compose the answer that was asked for: no receipt, whatever its status says."""
+        """Compose the configured answer; it has no receipt, even for a 2xx."""
         if status < 300:
             return Answer(status, {}, b"")
-        made = Problem(status, "on_purpose", "holdfast listen was asked to answer this").answer()
+        made = Problem(status, "on_purpose", "holdfast listen answers this on demand").answer()
         headers = {name: text for name, text in made.headers.items() if name != "connection"}
         if self._asked.retry_after_seconds is not None:
             headers["retry-after"] = str(self._asked.retry_after_seconds)
         elif status == 503:
-            del headers["retry-after"]  # only where it was asked for
+            del headers["retry-after"]  # only if it is configured
         return Answer(status, headers, made.body)
 
     def _subject(self, delivery: Delivery) -> str | None:
@@ -154,3 +154,44 @@ class Listener:
     def _note(self, arrival: Arrival) -> None:
         self._record.add(arrival)
         self._heard(arrival)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    body_sha256: bytes
+    outcome: ReceiptOutcome
+    received_at: datetime
+
+
+class MemoryInbox:
+    """The inbox of `dispatcher.receiver`, in memory: about 300 bytes a key.
+
+    A key is applied once. The same key with a different body is a conflict. A sequence not above
+    the newest of its subject is stale. Not thread-safe: the owner holds a lock.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Known] = {}
+        self._newest: dict[str, int] = {}
+
+    def receive(self, delivery: Delivery, subject: str | None, now: datetime) -> Receipt:
+        """Apply a delivery. Without a subject, sequences are not compared."""
+        key, body_sha256 = delivery.key, hashlib.sha256(delivery.raw).digest()
+        known = self._known.get(key)
+        if known is None:
+            outcome = self._fence(subject, delivery.body.sequence)
+            self._known[key] = _Known(body_sha256, outcome, now)
+            return Receipt(key, outcome, now)
+        if known.body_sha256 != body_sha256:
+            return Receipt(key, ReceiptOutcome.CONFLICT)
+        stale = known.outcome is ReceiptOutcome.STALE
+        again = ReceiptOutcome.STALE if stale else ReceiptOutcome.DUPLICATE
+        return Receipt(key, again, known.received_at, replayed=True)
+
+    def _fence(self, subject: str | None, sequence: int) -> ReceiptOutcome:
+        if subject is None:
+            return ReceiptOutcome.APPLIED
+        if sequence <= self._newest.get(subject, 0):
+            return ReceiptOutcome.STALE
+        self._newest[subject] = sequence
+        return ReceiptOutcome.APPLIED

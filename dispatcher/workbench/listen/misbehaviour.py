@@ -1,7 +1,7 @@
-"""What `holdfast listen` does wrong on purpose: another status, a delay, a cut connection. Pure.
+"""Faults that `holdfast listen` injects: another status, a delay, a cut connection. Pure.
 
-Chance is drawn from a seed in the order of arrival: deliveries that come one at a time meet the
-same faults again under the same seed.
+Random faults are drawn from a seed in order of arrival: the same seed gives the same faults if
+deliveries arrive one at a time.
 """
 
 import re
@@ -20,14 +20,14 @@ _PERCENT = re.compile(r"(?:100|[0-9]{1,2})%")
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Of the deliveries that are applied, the connections to cut: the first `count`, or a share."""
+    """Which connections to cut after applying: the first `count`, or a share."""
 
     count: int = 0
     share: float = 0.0
 
     @classmethod
     def of(cls, text: str) -> "Cut":
-        """Read `3` (the first three), `0.2` or `20%` (a share); raises `ValueError`."""
+        """Parse `3` (the first three), `0.2` or `20%` (a share); raises `ValueError`."""
         if _COUNT.fullmatch(text):
             return cls(count=int(text))
         if _SHARE.fullmatch(text):
@@ -39,7 +39,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Misbehaviour:
-    """What was asked for. A `status` of None stays with the right answers."""
+    """The configured faults. With a `status` of None, answers are correct."""
 
     status: int | None = None
     fail_rate: float | None = None
@@ -60,21 +60,21 @@ class Misbehaviour:
         if not 0 <= self.retry_after_seconds <= RETRY_AFTER_SECONDS_MAX:
             return f"--retry-after must be 0 to {RETRY_AFTER_SECONDS_MAX} s"
         if self.status is None and self.fail_rate is None:
-            return "--retry-after goes with an answer that fails: name --status or --fail-rate"
+            return "--retry-after requires --status or --fail-rate"
         return None
 
     @property
     def draws(self) -> bool:
-        """Whether chance decides anything."""
+        """Whether any fault is random."""
         return bool(self.fail_rate) or bool(self.cut.share)
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What to do with one delivery."""
+    """The faults for one delivery."""
 
     status: int | None
-    """To answer instead of the right one. Nothing is applied then, unless it is a 2xx."""
+    """The status to answer in place of the correct one. Only a 2xx applies the delivery."""
     cut: bool
     """Whether to cut the connection if the delivery is applied."""
 
@@ -85,16 +85,16 @@ class Turn:
 
 
 class Faults:
-    """Says what to do with one delivery after the other. Not safe for several threads at once."""
+    """Draws the faults of each delivery in turn. Not thread-safe."""
 
     def __init__(self, asked: Misbehaviour, seed: int) -> None:
         self._asked = asked
-        self._random = Random(seed)  # noqa: S311 - a fault that can be repeated, not a secret
+        self._random = Random(seed)  # noqa: S311 - repeatable faults, not a secret
         self._cuts = asked.cut.count
 
     def turn(self) -> Turn:
         """Draw for the next delivery."""
-        # Both are drawn each time, so that one setting does not move the other's faults.
+        # Draw both every time, so that one setting does not shift the other's faults.
         failing, cutting = self._random.random(), self._random.random()
         asked = self._asked
         status = asked.status
@@ -104,5 +104,5 @@ class Faults:
         return Turn(status, cut=self._cuts > 0 or cutting < asked.cut.share)
 
     def cut_made(self) -> None:
-        """Note that a connection is cut, so that the first `count` are counted."""
+        """Count a cut connection towards the first `count`."""
         self._cuts = max(0, self._cuts - 1)

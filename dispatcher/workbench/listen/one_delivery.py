@@ -1,6 +1,6 @@
-"""One delivery through the dispatcher's own transport, and what the dispatcher would make of it.
+"""Send one delivery through the dispatcher's transport and classify the result as it does.
 
-Nothing is recorded in a database: what is sent here stands in no attempt and moves no lane.
+The database is not touched: no attempt is recorded and no lane advances.
 """
 
 import asyncio
@@ -21,41 +21,41 @@ from dispatcher.outbound.transport.transport import EngineName, Progress
 from dispatcher.receiver.message.secret import Secret
 from dispatcher.shared.outcome import CONFLICT, Answer, Response, classify
 from dispatcher.shared.text import hide, storable
-from dispatcher.workbench.listen.sample_delivery import Specimen
+from dispatcher.workbench.listen.sample import SampleDelivery
 from sink.contract.states import Outcome
 from sink.contract.wire import WEBHOOK_SIGNATURE
 
 NEXT = {
     Outcome.DELIVERED: "the lane advances to the subject's next decision",
-    Outcome.FAILED: "sent again by the endpoint's schedule, under the same key",
-    Outcome.THROTTLED: "sent again when the receiver asks for it, under the same key",
-    Outcome.UNKNOWN: "the receiver may have acted: sent again under the same key",
+    Outcome.FAILED: "retried on the endpoint's schedule with the same key",
+    Outcome.THROTTLED: "retried with the same key after the receiver's Retry-After",
+    Outcome.UNKNOWN: "the receiver may have acted: retried with the same key",
     Outcome.REJECTED: "a dead letter at once: a person decides",
-    Outcome.REFUSED: "nothing was sent, by our own guard; a dead letter at once",
+    Outcome.REFUSED: "the dispatcher's own limits stopped it before sending; a dead letter at once",
     Outcome.GONE: "the endpoint is disabled; its decisions wait",
 }
 GENUINE, NOT_GENUINE, NONE = "genuine", "not genuine", "none"
 _NOT_TRUSTED = "CERTIFICATE_VERIFY_FAILED"
 SUBJECT_ID = 0
-"""A number that no subject of an outbox has, for the envelope `cloudevents`."""
+"""Not the id of any subject in an outbox; the envelope `cloudevents` needs one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """Where a delivery goes and how."""
+class Destination:
+    """Where a delivery is sent, and how it is composed and signed."""
 
     target: Target
     secrets: tuple[Secret, ...] = field(repr=False)
     composer: Composer = field(repr=False)
     hidden: frozenset[str] = frozenset()
-    """Lower-case names of headers whose value is a secret."""
+    """Lower-case names of headers with secret values."""
     hidden_values: tuple[str, ...] = field(default=(), repr=False)
-    """What may not stand in what is shown of an answer."""
+    """Values to redact from answers that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """The request as it may be shown, and what came back."""
+    """The request with secrets removed, and the result."""
 
     headers: Headers
     body: str
@@ -65,64 +65,71 @@ class Sent:
     error: str | None
     response: str | None
     asked_seconds: float | None
-    """What a Retry-After that counts asked for."""
+    """Seconds of an honoured Retry-After."""
     receipt: str
     """`genuine`, `not genuine` or `none`."""
     receipt_outcome: str | None
 
 
 def send(
-    way: Way, specimen: Specimen, engine: EngineName = "auto", ca_file: Path | None = None
+    destination: Destination,
+    sample: SampleDelivery,
+    engine: EngineName = "auto",
+    ca_file: Path | None = None,
 ) -> Sent:
-    """Make one attempt. Faults of the other side are part of the result.
+    """Make one attempt. Failures of the receiver are part of the result.
 
-    Raises what `open_transport` raises, and `ValueError` when this engine cannot send there.
+    Raises what `open_transport` raises, and `ValueError` if the engine cannot send to the target.
     """
-    timestamp, key = int(time.time()), specimen.key.text
-    request = way.composer.compose(
+    timestamp, key = int(time.time()), sample.key.text
+    request = destination.composer.compose(
         key=key,
         subject_id=SUBJECT_ID,
         timestamp=timestamp,
-        signature=Signer(way.secrets).sign(key, timestamp, specimen.body),
+        signature=Signer(destination.secrets).sign(key, timestamp, sample.body),
         traceparent=None,
-        body=specimen.body,
+        body=sample.body,
     )
-    answer, seconds = asyncio.run(_exchange(way, request, engine, ca_file))
-    return _judged(way, specimen, request, answer, round(seconds * 1000))
+    answer, seconds = asyncio.run(_exchange(destination, request, engine, ca_file))
+    return _judged(destination, sample, request, answer, round(seconds * 1000))
 
 
 async def _exchange(
-    way: Way, request: Request, engine: EngineName, ca_file: Path | None
+    destination: Destination, request: Request, engine: EngineName, ca_file: Path | None
 ) -> tuple[Answer, float]:
-    """Return the answer, and after how many seconds it came."""
+    """Return the answer and the elapsed seconds."""
     transport = open_transport(engine, ca_file)
     try:
-        if fault := transport.fault(way.target):
+        if fault := transport.fault(destination.target):
             raise ValueError(fault)
         started = time.monotonic()
-        answer = await transport.send(way.target, request, Progress())
+        answer = await transport.send(destination.target, request, Progress())
         return answer, time.monotonic() - started
     finally:
         await transport.close()
 
 
 def _judged(
-    way: Way, specimen: Specimen, request: Request, answer: Answer, duration_ms: int
+    destination: Destination,
+    sample: SampleDelivery,
+    request: Request,
+    answer: Answer,
+    duration_ms: int,
 ) -> Sent:
     outcome = classify(answer)
     status = error = response = asked_seconds = proven = None
     if isinstance(answer, Response):
-        status, response = answer.status, storable(answer.body, hidden=way.hidden_values)
-        proven = proven_receipt(answer.body, specimen.key.text, way.secrets)
+        status, response = answer.status, storable(answer.body, hidden=destination.hidden_values)
+        proven = proven_receipt(answer.body, sample.key.text, destination.secrets)
         if outcome is Outcome.THROTTLED or status == CONFLICT:
             asked_seconds = parse_retry_after(answer.retry_after, datetime.now(UTC))
         receipt = GENUINE if proven else NOT_GENUINE if _claims_one(answer.body) else NONE
     else:
-        error, receipt = hide(answer.error, way.hidden_values), NONE
-    hidden = way.hidden | {WEBHOOK_SIGNATURE}
+        error, receipt = hide(answer.error, destination.hidden_values), NONE
+    hidden = destination.hidden | {WEBHOOK_SIGNATURE}
     return Sent(
         headers=tuple((name, "***" if name in hidden else text) for name, text in request.headers),
-        body=specimen.body.decode(),
+        body=sample.body.decode(),
         outcome=outcome,
         status=status,
         duration_ms=duration_ms,
@@ -135,7 +142,7 @@ def _judged(
 
 
 def _claims_one(body: bytes) -> bool:
-    """Return whether an answer has a receipt, genuine or not."""
+    """Return whether an answer contains a receipt, genuine or not."""
     try:
         value: Any = json.loads(body.decode())
     except (ValueError, RecursionError):

@@ -1,19 +1,19 @@
-"""What arrived so far, and what can be said about it from outside. Pure.
+"""The arrivals so far, and the counts that a receiver can derive from them. Pure.
 
-A receiver cannot see the outbox. What it can know is this:
+A receiver cannot see the outbox. It can count:
 
-    attempted      requests that came to the path, verified or refused
-    acknowledged   different keys that were answered 2xx
-    duplicated     deliveries that came again with their key and the same body; harmless
-    conflicting    deliveries that came with a known key and another body
-    out of order   a key that is new and comes after a higher sequence of its subject, or a
-                   sequence that comes while a lower one still has to be sent again
-    missing        sequences between the lowest and the highest of a subject that never came
-    lost           keys that were expected and were never acknowledged; where nobody said which
-                   are expected, the missing sequences
+    attempted      requests to the path, verified or refused
+    acknowledged   distinct keys answered with 2xx
+    duplicated     deliveries received again with the same key and body; harmless
+    conflicting    deliveries with a known key and a different body
+    out of order   a new key that arrives after a higher sequence of its subject, or a sequence
+                   that arrives while a lower one still has to be retried
+    missing        sequences between the lowest and the highest of a subject that never arrived
+    lost           expected keys that were never acknowledged; without a list of expected keys,
+                   the missing sequences
 
-A sequence that an endpoint's type filter left out looks missing too, so `gaps_allowed` does not
-count those as lost.
+A sequence that the endpoint's type filter leaves out also looks missing; `gaps_allowed` does not
+count missing sequences as lost.
 """
 
 from collections import Counter
@@ -36,7 +36,7 @@ class _Subject:
     highest: int
     seen: set[int] = field(default_factory=set)
     owed: dict[int, str] = field(default_factory=dict)
-    """Sequence and key of what the sender has to send again."""
+    """Sequence to key, for deliveries that the sender has to retry."""
 
     @property
     def missing(self) -> int:
@@ -45,7 +45,7 @@ class _Subject:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The end of the story; `degraded` when something needs a person."""
+    """The counts; `degraded` if something needs attention."""
 
     attempted: int
     acknowledged: int
@@ -57,12 +57,12 @@ class Report:
     failed_on_purpose: int
     cut_on_purpose: int
     unanswered: int
-    """Answers that could not be written: the sender had hung up."""
+    """Answers that could not be written because the sender disconnected."""
     owed: int
-    """Keys that came and were never acknowledged: the sender has to send them again."""
+    """Keys that arrived and were never acknowledged: the sender has to retry them."""
     missing_sequences: int
     missing_shown: tuple[tuple[str, int], ...]
-    """The first of them: subject and sequence."""
+    """The first missing ones, as subject and sequence."""
     expected: int | None
     lost: int
     lost_shown: tuple[str, ...]
@@ -75,29 +75,29 @@ class Report:
 
     @property
     def degraded(self) -> bool:
-        """Whether deliveries were lost, out of order, in conflict, or none of ours."""
+        """Whether deliveries were lost, out of order, in conflict or refused."""
         return bool(self.lost or self.out_of_order or self.conflicting or self.refused)
 
 
 class Record:
-    """Not safe for several threads at once: its owner takes a lock."""
+    """Not thread-safe: the owner holds a lock."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
         self._refused: Counter[str] = Counter()
         self._acknowledged: dict[str, int] = {}
-        """How many answers of 2xx each key was written."""
+        """Number of 2xx answers written for each key."""
         self._subjects: dict[str, _Subject] = {}
 
     @property
     def acknowledged(self) -> int:
-        """How many different keys were answered 2xx."""
+        """Number of distinct keys answered with 2xx."""
         return self._counts["acknowledged"]
 
     def add(self, arrival: Arrival) -> None:
-        """Take note of an arrival, as soon as its answer is decided and before it is written.
+        """Record an arrival after its answer is decided and before it is written.
 
-        So whatever the sender does on the answer comes later here too.
+        So the sender's reaction to the answer is always recorded later.
         """
         self._counts["attempted"] += 1
         if arrival.outcome == REFUSED or arrival.key is None:
@@ -111,9 +111,9 @@ class Record:
         self._counts["acknowledged"] += arrival.acknowledged and not written
 
     def unanswered(self, arrival: Arrival) -> None:
-        """Take back the acknowledgement of this arrival, which could not be written.
+        """Undo the acknowledgement of this arrival, because its answer could not be written.
 
-        Those of other arrivals with its key stand.
+        Acknowledgements of other arrivals with the same key remain.
         """
         self._counts["unanswered"] += 1
         if arrival.key is None or not arrival.acknowledged:
@@ -128,7 +128,7 @@ class Record:
     def report(
         self, expected: Collection[str] | None = None, *, gaps_allowed: bool = False
     ) -> Report:
-        """Return what can be said now. `expected` are keys that should have been acknowledged."""
+        """Return the counts so far. `expected` are the keys that should be acknowledged."""
         missing = sum(subject.missing for subject in self._subjects.values())
         done = {key for key, written in self._acknowledged.items() if written}
         wanted = None if expected is None else set(expected)
@@ -187,7 +187,7 @@ class Record:
 
 
 def _comes_again(arrival: Arrival) -> bool:
-    """Return whether a sender has to send this delivery again: it is told to, or told nothing."""
+    """Return whether the sender has to retry: it got a retryable answer, or none."""
     if arrival.acknowledged:
         return False
     return arrival.status is None or classify(Response(arrival.status)) not in _FINAL

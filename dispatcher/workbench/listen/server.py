@@ -1,7 +1,8 @@
-"""HTTP for `holdfast listen`: the standard library's server, because it hands over the socket.
+"""The HTTP server of `holdfast listen`.
 
-Cutting a connection between applying and answering is what no web framework lets one do. The limits
-are those of `VerifyDeliveries`: POST only, a bounded body, and ten seconds for it.
+It uses the standard library's server for access to the socket: web frameworks cannot cut a
+connection between applying and answering. The limits are those of `VerifyDeliveries`: POST only, a
+bounded body, and ten seconds to read it.
 """
 
 import errno
@@ -30,14 +31,14 @@ _BODILESS = frozenset({204, 205, 304})
 
 
 class Server(ThreadingMixIn, TCPServer):
-    """Listens from its construction on; `start` answers, `stop` ends in order."""
+    """Binds on construction; `start` begins to answer, `stop` shuts down gracefully."""
 
     allow_reuse_address = True
     daemon_threads = False
     request_queue_size = BACKLOG
 
     def __init__(self, host: str, port: int, path: str) -> None:
-        """Take the port (0: any free one); raises `CommandError`."""
+        """Bind the port (0: any free port); raises `CommandError`."""
         if ":" in host:
             self.address_family = socket.AF_INET6
         try:
@@ -45,11 +46,11 @@ class Server(ThreadingMixIn, TCPServer):
         except OSError as error:
             why = {
                 errno.EADDRINUSE: f"port {port} on {host} is already in use",
-                errno.EADDRNOTAVAIL: f"{host} is no address of this machine",
+                errno.EADDRNOTAVAIL: f"{host} is not an address of this machine",
                 errno.EACCES: f"this user may not listen on port {port}",
             }.get(error.errno or 0, f"cannot listen on {host} port {port} ({error.strerror})")
             raise CommandError(
-                f"{why}. Nothing was started; choose another --port (0 takes a free one) or --host."
+                f"{why}. Nothing was started; choose another --port (0: any free port) or --host."
             ) from None
         self.path = path
         self.listener: Listener | None = None
@@ -61,12 +62,12 @@ class Server(ThreadingMixIn, TCPServer):
 
     @property
     def address(self) -> tuple[str, int]:
-        """The address and the port that were taken."""
+        """The bound address and port."""
         host, port = self.socket.getsockname()[:2]
         return str(host), int(port)
 
     def start(self, listener: Listener, answered: Callable[[], None]) -> None:
-        """Answer with `listener`; `answered` is called after each reply was written."""
+        """Answer with `listener`; `answered` is called after each reply."""
         self.listener, self.answered = listener, answered
         self._loop = Thread(
             target=self.serve_forever, args=(POLL_SECONDS,), name="listen", daemon=True
@@ -74,19 +75,19 @@ class Server(ThreadingMixIn, TCPServer):
         self._loop.start()
 
     def stop(self) -> None:
-        """Take nothing more, write the replies that are due without waiting, and close."""
+        """Stop accepting, write pending replies without their delay, and close."""
         self.stopping.set()
         if self._loop is not None:
             self.shutdown()
             self._loop.join()
         with self._lock:
             for each in self._open:
-                with suppress(OSError):  # it is closed already
+                with suppress(OSError):  # already closed
                     each.shutdown(socket.SHUT_RD)
         self.server_close()
 
     def opened(self, connection: socket.socket) -> None:
-        """Remember a connection, so that `stop` does not wait for an idle one."""
+        """Track a connection, so that `stop` does not wait for an idle one."""
         with self._lock:
             self._open.add(connection)
         if self.stopping.is_set():
@@ -94,12 +95,12 @@ class Server(ThreadingMixIn, TCPServer):
                 connection.shutdown(socket.SHUT_RD)
 
     def closed(self, connection: socket.socket) -> None:
-        """Forget a connection."""
+        """Stop tracking a connection."""
         with self._lock:
             self._open.discard(connection)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: a client that hangs up is its own affair."""
+        """Ignore errors of a connection, such as a client that disconnects."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -116,11 +117,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def finish(self) -> None:
         self.server.closed(self.connection)
-        with suppress(OSError):  # the rest of what was to be written has nobody to go to
+        with suppress(OSError):  # the client is gone
             super().finish()
 
     def handle_one_request(self) -> None:
-        """Deal with one request of whatever method."""
+        """Handle one request of any method."""
         try:
             self.connection.settimeout(IDLE_SECONDS)
             self.raw_requestline = self.rfile.readline(CHUNK_BYTES + 1)
@@ -138,12 +139,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-        """Say nothing: arrivals are shown by whoever listens."""
+        """Log nothing: the listener shows arrivals."""
 
     def _respond(self) -> None:
         if self.path.partition("?")[0] != self.server.path:
             self.close_connection = True
-            where = f"deliveries go to {self.server.path}"
+            where = f"send deliveries to {self.server.path}"
             self._write(Problem(404, "not_found", where).answer())
             return
         if self.command != "POST":
@@ -172,26 +173,26 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.answered()
 
     def _reply(self) -> Reply | None:
-        """Read the request; None when the sender left half way."""
+        """Read the request; None if the sender disconnected before its end."""
         listener = _of(self.server)
         lengths = self.headers.get_all("content-length", [])
         if self.headers.get_all("transfer-encoding") or len(lengths) != 1:
             self.close_connection = True
             return listener.refuse(
-                Problem(411, "length_required", "a delivery says its Content-Length once"), 0
+                Problem(411, "length_required", "a delivery must have one Content-Length header"), 0
             )
         text = lengths[0].strip()
         if not (text.isascii() and text.isdigit()):
             self.close_connection = True
-            return listener.refuse(Problem(400, "bad_length", "Content-Length is no number"), 0)
+            return listener.refuse(Problem(400, "bad_length", "Content-Length is not a number"), 0)
         if len(text) > 9 or int(text) > BODY_BYTES_MAX:
             self.close_connection = True
-            too_large = f"a body has at most {BODY_BYTES_MAX} bytes"
+            too_large = f"the limit for a body is {BODY_BYTES_MAX} bytes"
             return listener.refuse(Problem(413, "body_too_large", too_large), 0)
         body = bytearray()
         if not self._read(body, int(text)):
             self.close_connection = True
-            slow = f"the body was not complete after {BODY_SECONDS_MAX:g} s"
+            slow = f"the body was incomplete after {BODY_SECONDS_MAX:g} s"
             return listener.refuse(Problem(408, "slow_body", slow), len(body))
         if len(body) < int(text):
             return None
@@ -202,7 +203,7 @@ class _Handler(BaseHTTPRequestHandler):
         return listener.receive(headers, bytes(body))
 
     def _read(self, body: bytearray, size: int) -> bool:
-        """Read up to `size` bytes, fewer when the sender leaves; False when it is too slow."""
+        """Read `size` bytes, or fewer if the sender disconnects; False if it is too slow."""
         deadline = time.monotonic() + BODY_SECONDS_MAX
         while len(body) < size:
             left = deadline - time.monotonic()
@@ -219,9 +220,9 @@ class _Handler(BaseHTTPRequestHandler):
         return True
 
     def _hung_up(self) -> bool:
-        """Return whether the sender closed the connection while it was kept waiting."""
+        """Return whether the sender closed the connection during the delay."""
         if self.server.stopping.is_set():
-            return False  # this side closed it for reading
+            return False  # `stop` closed it for reading
         try:
             self.connection.setblocking(False)
             piece: bytes = self.connection.recv(1, socket.MSG_PEEK)

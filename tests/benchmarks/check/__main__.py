@@ -1,4 +1,4 @@
-"""How long `holdfast check` takes on the last day of a busy outbox.
+"""The duration of `holdfast check` on the last day of a busy outbox.
 
     python -m tests.benchmarks.check --server DSN
 

@@ -1,1 +1,1 @@
-"""What every benchmark needs: the machine, processes, databases, tables and bars."""
+"""Shared parts of the benchmarks: machine, processes, databases, tables and bar charts."""

@@ -1,4 +1,4 @@
-"""Bars: the median of each case, with a line from its least to its most."""
+"""Bar charts: the median of each case, with a line from minimum to maximum."""
 
 from collections.abc import Mapping
 from typing import Any

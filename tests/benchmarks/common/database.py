@@ -1,4 +1,4 @@
-"""Databases that go away with the benchmark."""
+"""Databases that are dropped at the end of the benchmark."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

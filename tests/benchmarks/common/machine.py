@@ -1,4 +1,4 @@
-"""Where and with what a run was made; what of it goes into the report."""
+"""The machine and versions of a run, for the report."""
 
 import os
 import platform

@@ -1,4 +1,4 @@
-"""What a process and everything that it started use."""
+"""The resource usage of a process and its descendants."""
 
 from collections.abc import Iterator
 from contextlib import suppress

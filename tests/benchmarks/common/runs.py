@@ -1,4 +1,4 @@
-"""Programs that are measured in processes of their own, and figures over several runs."""
+"""Runs programs in separate processes, and summarizes several runs."""
 
 import json
 import os

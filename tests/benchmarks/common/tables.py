@@ -1,4 +1,4 @@
-"""Tables for a person, in plain text."""
+"""Plain-text tables."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What goes wrong in a day, put into a database that `filled` made: in place, once.
+"""Adds a day's failures to a database that `filled` made, once.
 
 All of it stays consistent: `holdfast check` finds nothing. `payouts` has dead letters that hold
 lanes, dead letters that were given up, lanes that wait to be retried, and a few that are leased.

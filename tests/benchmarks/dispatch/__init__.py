@@ -1,1 +1,1 @@
-"""Webhooks out of Postgres: this dispatcher, bare HTTP clients, and other people's queues."""
+"""Webhooks from Postgres: this dispatcher, plain HTTP clients, and other queues."""

@@ -1,4 +1,4 @@
-"""What a claim and its settlement cost, through the dispatcher's own store, without any HTTP.
+"""The cost of a claim and its settlement in the dispatcher's store, without HTTP.
 
 By entries that wait (`growth`), and while another session holds an old snapshot (`snapshot`).
 """

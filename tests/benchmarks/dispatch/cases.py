@@ -1,4 +1,4 @@
-"""What is measured, and how each is started."""
+"""The cases, and how each is started."""
 
 from dataclasses import dataclass
 from typing import Final, Literal

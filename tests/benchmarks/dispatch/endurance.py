@@ -1,4 +1,4 @@
-"""The dispatcher before a mountain of entries: the rate it keeps, the memory it takes."""
+"""The dispatcher with a large backlog: its rate and its memory."""
 
 import tempfile
 import time

@@ -1,4 +1,4 @@
-"""The jobs: written by our own sink, and read back for the others, so that all send equal bytes."""
+"""The jobs: written by our sink and read back for the peers, so that all send the same bytes."""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""From the commit of one job to its arrival at the receiver, while there is nothing else to do."""
+"""The latency from the commit of a job to its arrival at the receiver, on an idle system."""
 
 import json
 import os

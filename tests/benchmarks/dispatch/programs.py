@@ -1,4 +1,4 @@
-"""The processes of one run: the receiver and what delivers to it, started, watched and ended."""
+"""The processes of one run: the receiver and the sender, started, monitored and stopped."""
 
 import http.client
 import json

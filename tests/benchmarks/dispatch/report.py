@@ -1,4 +1,4 @@
-"""The ratios that bars are set for, and the tables for a person."""
+"""The ratios with thresholds, and the text tables."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""The order in which jobs are added, and how many commit together.
+"""The order of the jobs, and the number of jobs per commit.
 
 Pure: a shape is a list of subjects, one a job; the n-th job of a subject has sequence n.
 """

@@ -1,4 +1,4 @@
-"""How much is measured."""
+"""The sizes of the measurements."""
 
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self

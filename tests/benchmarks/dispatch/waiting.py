@@ -1,4 +1,4 @@
-"""Databases with very many entries that wait, made by SQL as sink and router leave them."""
+"""Databases with a large backlog, generated with SQL as sink and router would leave it."""
 
 from typing import Final
 

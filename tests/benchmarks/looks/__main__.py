@@ -1,4 +1,4 @@
-"""How long every page, every read of the API and every list takes in an outbox with a busy day.
+"""The response time of every page, API read and list on an outbox with a busy day.
 
     python -m tests.benchmarks.looks (--server DSN | --database DSN) [--rounds N]
 

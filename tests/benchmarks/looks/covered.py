@@ -1,4 +1,4 @@
-"""Whether a look was taken at every page and every read that there is."""
+"""Checks that every page and every read of the API is measured."""
 
 import re
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What there is in a database that looks are about: keys, numbers, names, moments."""
+"""Keys, numbers, names and times in the database, for the measured requests."""
 
 from dataclasses import dataclass
 from datetime import datetime

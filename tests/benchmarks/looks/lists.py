@@ -1,4 +1,4 @@
-"""Every command that lists or shows."""
+"""All commands that list or show."""
 
 from collections.abc import Iterator
 

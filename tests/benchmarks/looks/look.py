@@ -1,4 +1,4 @@
-"""What is asked for, and how long it took."""
+"""A measured request, and its times."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Every page of the console that is got, with filters and later pages."""
+"""All console pages, with filters and later pages."""
 
 from collections.abc import Iterator
 

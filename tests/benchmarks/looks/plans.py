@@ -1,4 +1,4 @@
-"""Which statements behind the looks read a large table whole: all are explained as they run."""
+"""Finds statements with a full scan of a large table, with EXPLAIN before each statement."""
 
 import re
 from collections.abc import Iterator

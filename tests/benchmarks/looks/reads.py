@@ -1,4 +1,4 @@
-"""Every read of the API, with filters and later pages."""
+"""All reads of the API, with filters and later pages."""
 
 from collections.abc import Iterator
 

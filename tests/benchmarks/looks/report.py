@@ -1,4 +1,4 @@
-"""What was measured, for a person."""
+"""The results as text tables."""
 
 from collections.abc import Mapping
 from typing import Any

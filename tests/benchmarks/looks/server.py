@@ -1,4 +1,4 @@
-"""`holdfast api serve` as a process, and two who have come in: a browser and a program."""
+"""`holdfast api serve` as a process, with two authenticated clients: a browser and a program."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Every look once, in this process: the server in a thread, commands as functions."""
+"""Makes every request once in this process: the server in a thread, commands as functions."""
 
 import httpx
 

@@ -1,1 +1,1 @@
-"""The exposure operator beside what Spark users write, and what its checkpoint costs."""
+"""The exposure operator against alternatives in Spark, and the cost of its checkpoint."""

@@ -1,4 +1,4 @@
-"""A database for a benchmark: on HOLDFAST_DSN's server, or on an embedded one that goes with it."""
+"""A database for a benchmark, on the server of HOLDFAST_DSN or on a temporary embedded one."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""How state, checkpoint and memory grow with the ids that are open; a process of its own.
+"""The growth of state, checkpoint and memory with the open ids; a separate process.
 
 `python -m tests.benchmarks.operator.growth EVENTS FILES...`: EVENTS is a directory of event files
 that all lie in one window, so that no id is ever forgotten; after so many FILES there is a point.

@@ -1,4 +1,4 @@
-"""`holdfast job run` as a process, and what it says and leaves behind."""
+"""`holdfast job run` as a process, with its output and files."""
 
 import os
 import re

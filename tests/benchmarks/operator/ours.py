@@ -1,4 +1,4 @@
-"""The exposure job's own query, as `holdfast job run` starts it."""
+"""The query of the exposure job, as `holdfast job run` starts it."""
 
 from collections.abc import Callable
 

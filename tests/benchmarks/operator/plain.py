@@ -1,4 +1,4 @@
-"""What a Spark user has without Holdfast: a session on Spark's own JVM options, and the files.
+"""Spark without Holdfast: a session with default JVM options, and the files.
 
 State lies in RocksDB with changelogs, in as many partitions as the job's; the encoding and the
 checkpoint's format are Spark's defaults.

@@ -1,4 +1,4 @@
-"""The picture: throughput on the left, the checkpoint trade-off on the right."""
+"""The plot: throughput on the left, the checkpoint trade-off on the right."""
 
 from pathlib import Path
 from typing import Any

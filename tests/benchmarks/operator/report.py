@@ -1,4 +1,4 @@
-"""The tables for a person."""
+"""The text tables."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The cases side by side: each in its own process, taking turns, so that a busy minute hits all."""
+"""Runs the cases in turns, each in its own process, so that a busy minute affects all."""
 
 import statistics
 import sys

@@ -1,4 +1,4 @@
-"""What all cases agree on: the times of the job's defaults and one policy."""
+"""The settings of all cases: the job's default times and one policy."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""A state of its own for each merchant, as the guides for `transformWithState` in Python show it.
+"""One state per merchant, as in the guides for `transformWithState` in Python.
 
 One map from window end to the sum and the ids absorbed in it, one timer for each window. As in the
 built-in case there is no validation, hold, decision or correction: a window is emitted once, when

@@ -1,4 +1,4 @@
-"""The checkpoint trade-off: what a longer trigger interval saves, and what it loses.
+"""The checkpoint trade-off: the savings and costs of a longer trigger interval.
 
 The real job, with its sink, on a real Postgres, reads files that appear at a fixed pace. After a
 while the whole process group gets SIGKILL in the middle of a batch, and the job is started again at

@@ -1,1 +1,1 @@
-"""The receiving half, measured: verifications a core, and the inbox against bare inserts."""
+"""The receiver kit: verifications per core, and the inbox against plain inserts."""

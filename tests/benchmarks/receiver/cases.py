@@ -1,4 +1,4 @@
-"""The cases: what each of them does with one delivery."""
+"""The cases: how each handles one delivery."""
 
 import asyncio
 import time

@@ -1,1 +1,1 @@
-"""The sink beside what people write by hand, how it grows, and what a large batch costs it."""
+"""The sink against hand-written alternatives, its growth, and its memory for a large batch."""

@@ -1,4 +1,4 @@
-"""(c), (d) and (e): what people write instead, and the limit of one connection."""
+"""(c), (d) and (e): hand-written alternatives, and the limit of one connection."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Every case: what it runs, on which rows, and how its tables are checked."""
+"""The cases: the program, its rows, and the check of its tables."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a case left in its tables: a case that lost a row, or made one up, has no figure."""
+"""Checks a case's tables: a case that lost or invented a row gets no figure."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a row costs by how many are stored: a database for each point, taking turns.
+"""The cost of a row by number of stored rows: one database per point, in turns.
 
 The library part of the driver path: what Spark does before it does not know what is stored. The
 tables are filled as the sink fills them, in batches with sorted keys, so that the indexes are as

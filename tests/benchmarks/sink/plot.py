@@ -1,4 +1,4 @@
-"""The picture: throughput on the left, the cost of a row by stored rows on the right."""
+"""The plot: throughput on the left, cost of a row by stored rows on the right."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""A real query on two cores whose batches are given to a function, one after another."""
+"""A real streaming query on two cores that passes its batches to a function."""
 
 import os
 import tempfile

@@ -1,4 +1,4 @@
-"""The cases side by side: each in its own process and database, taking turns."""
+"""Runs the cases in turns, each in its own process and database."""
 
 import sys
 from collections.abc import Mapping

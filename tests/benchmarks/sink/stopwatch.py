@@ -1,4 +1,4 @@
-"""Seconds and processor seconds of each batch, client and server together."""
+"""Wall time and CPU time of each batch, of client and server together."""
 
 import os
 import time

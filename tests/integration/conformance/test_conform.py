@@ -11,7 +11,7 @@ import pytest
 from dispatcher.receiver import Secret
 from dispatcher.workbench.conform.plan import plan_of, probe_of
 from dispatcher.workbench.conform.report import Report
-from dispatcher.workbench.conform.rule import Grade
+from dispatcher.workbench.conform.rules import Grade
 from dispatcher.workbench.conform.run import Unreachable, conform_to
 from tests.support.dispatch.payouts import empty_database, payouts
 from tests.support.dispatch.sender import OTHER_KEY_BYTES, secret_text
@@ -182,7 +182,7 @@ def test_refused_good_delivery_ends_the_run_and_says_so() -> None:
     with serving(SoundReceiver(OTHER_SECRET)) as url:
         report = grade(f"{url}/hooks")
     assert report.rules(Grade.FAIL) == ["good.applied", "raw.spaced"]
-    assert report.stopped == "a good delivery was refused, so nothing else can be told"
+    assert "good delivery was refused" in (report.stopped or "")
     assert not report.passes(strict=False)
 
 
@@ -201,4 +201,4 @@ def test_seed_that_was_used_before_is_told_from_a_fault() -> None:
         grade(f"{url}/hooks", only=["good.*"])
         report = grade(f"{url}/hooks", only=["good.*"])
     (verdict,) = report.verdicts
-    assert "--seed was used before" in verdict.detail
+    assert "--seed was already used" in verdict.detail

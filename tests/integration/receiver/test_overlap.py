@@ -148,7 +148,7 @@ def test_no_delivery_begins_in_what_is_being_taken_back(payouts_dsn: str) -> Non
     async def case(connection: psycopg.AsyncConnection) -> None:
         one, two = await Task.begun(connection, "m_1"), await Task.begun(connection, "m_2")
         await one.end()
-        with pytest.raises(TakenBack, match="is being taken back"):
+        with pytest.raises(TakenBack, match="being rolled back"):
             async with Inbox().receive(connection, delivery("m_3"), subject="m_3"):
                 pass
         await two.end()

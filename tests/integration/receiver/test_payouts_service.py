@@ -106,7 +106,7 @@ def test_impossible_transition_is_recorded_shown_and_changes_nothing(service: Pa
     history = service.rows("SELECT sequence, effect FROM payouts.hold_history ORDER BY sequence")
     assert history == [(1, "refused_transition"), (2, "applied"), (3, "refused_transition")]
     assert service.rows("SELECT held, sequence FROM payouts.hold") == [(True, 2)]
-    assert "Look at: Refused transitions." in httpx.get(service.url).text
+    assert "Check: Refused transitions." in httpx.get(service.url).text
 
 
 def test_page_runs_no_script_of_a_merchants_name(service: Payouts) -> None:

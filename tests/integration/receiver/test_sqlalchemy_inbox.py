@@ -152,7 +152,7 @@ def test_key_is_found_and_forgotten_in_both_forms(session: Session, payouts_dsn:
 def test_other_databases_are_refused_before_anything_is_written() -> None:
     with (
         create_engine("sqlite://").connect() as connection,
-        pytest.raises(UnsupportedDriver, match=r"not on sqlite\+pysqlite"),
+        pytest.raises(UnsupportedDriver, match=r"not sqlite\+pysqlite"),
     ):
         on_a_connection(connection, delivery(), SUBJECT)
 

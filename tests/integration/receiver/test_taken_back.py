@@ -104,7 +104,7 @@ def test_subject_that_is_no_text_is_refused_before_anything_is_kept(payouts_dsn:
     subject: Any = None
     with (
         psycopg.connect(payouts_dsn) as connection,
-        pytest.raises(TypeError, match="a subject is a text, not NoneType"),
+        pytest.raises(TypeError, match="NoneType"),
         Inbox().receive_sync(connection, delivery(), subject=subject),
     ):
         pass
@@ -220,7 +220,7 @@ def test_result_that_cannot_be_kept_takes_the_delivery_back(
         receipts.append(receipt)
         receipt.result = {"x": result}
 
-    with pytest.raises(error, match="cannot be kept as JSON"):
+    with pytest.raises(error, match="as JSON"):
         driver(payouts_dsn, delivery(), act, SUBJECT)
     assert [is_answered(each) for each in receipts] == [False]
     assert held(payouts_dsn) == 0

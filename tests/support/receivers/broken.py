@@ -1,4 +1,4 @@
-"""Eight receivers as one meets them, each broken in one way."""
+"""Eight realistic receivers, each with one fault."""
 
 import asyncio
 import base64
@@ -15,7 +15,7 @@ LOOK_SECONDS = 0.05
 
 
 class ReserialisedBody(SoundReceiver):
-    """Verifies JSON that its framework read and it wrote again."""
+    """Verifies JSON that was parsed and serialized again."""
 
     def verify(self, headers: Pairs, body: bytes) -> Delivery:
         try:
@@ -26,7 +26,7 @@ class ReserialisedBody(SoundReceiver):
 
 
 class KeepsKeysBriefly(SoundReceiver):
-    """Takes the tolerance of a timestamp for the life of a key: five minutes, or `keep_seconds`."""
+    """Keeps keys only for the tolerance of a timestamp: five minutes, or `keep_seconds`."""
 
     key_window = None
 
@@ -40,7 +40,7 @@ class KeepsKeysBriefly(SoundReceiver):
 
 
 class AnswersBeforeCommit(SoundReceiver):
-    """Answers when the job is on its queue; a worker commits later, when it is asked for again."""
+    """Answers once the job is queued; a worker commits later, at the next request."""
 
     def __init__(self, *secrets: Secret) -> None:
         super().__init__(*secrets)
@@ -71,7 +71,7 @@ class AnswersBeforeCommit(SoundReceiver):
 
 
 class FailsOnBadBase64(SoundReceiver):
-    """Lets what its base64 reader raises become a 500."""
+    """Answers 500 for an error of its base64 decoder."""
 
     async def answer(self, headers: Pairs, body: bytes) -> Answer:
         for name, value in headers:
@@ -86,7 +86,7 @@ class FailsOnBadBase64(SoundReceiver):
 
 
 class GoesBackwards(SoundReceiver):
-    """Applies whatever arrives last, also when it is older than what it applied before."""
+    """Applies the last arrival, even if its sequence is lower than one already applied."""
 
     def advances(self, delivery: Delivery) -> bool:
         super().advances(delivery)
@@ -94,7 +94,7 @@ class GoesBackwards(SoundReceiver):
 
 
 class AcceptsOldTimestamps(SoundReceiver):
-    """Checks the signature and forgets the age."""
+    """Checks the signature but not the age."""
 
     def verify(self, headers: Pairs, body: bytes) -> Delivery:
         now = datetime.now(UTC)
@@ -106,14 +106,14 @@ class AcceptsOldTimestamps(SoundReceiver):
 
 
 class ConflictIsDone(SoundReceiver):
-    """Answers 200 where a key comes back with another body."""
+    """Answers 200 to a known key with a different body."""
 
     def repeat(self, delivery: Delivery, known: Known) -> Receipt:
         return Receipt(delivery.key, ReceiptOutcome.DUPLICATE, known.at, replayed=True)
 
 
 class LooksThenInserts(SoundReceiver):
-    """Looks a key up, then waits for its database, then inserts: two can pass between."""
+    """Looks up a key, waits for its database, then inserts: a race lets two through."""
 
     async def receive(self, delivery: Delivery) -> Receipt:
         known = self.look(delivery)

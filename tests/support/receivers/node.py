@@ -1,4 +1,4 @@
-"""The receiver in Node as a process, always ended by its pid."""
+"""The Node receiver as a process, always stopped by its pid."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ STOP_SECONDS_MAX = 10
 
 
 def program() -> str:
-    """The installed Node; skips the test where there is none."""
+    """Return the installed Node; skips the test if there is none."""
     found = shutil.which("node")
     if found is None:
         pytest.skip("node is not installed")
@@ -25,7 +25,7 @@ def program() -> str:
 
 @contextmanager
 def node_receiver(*secrets: str) -> Iterator[str]:
-    """Run it on a free port until the block ends; yields its URL."""
+    """Run the receiver on a free port until the block ends; yields its URL."""
     process = subprocess.Popen(
         [program(), str(SCRIPT), str(BODY_MILLISECONDS)],
         env=os.environ | {"RECEIVER_SECRETS": " ".join(secrets)},

@@ -14,7 +14,7 @@ from tests.support.waiting import eventually
 
 @contextmanager
 def serving(app: Any, tls: ssl.SSLContext | None = None) -> Iterator[str]:
-    """Serve `app`, by TLS as localhost where it is given; yields the URL of its root."""
+    """Serve `app`, with TLS as localhost if configured; yields the root URL."""
     config = uvicorn.Config(
         app, http="h11", ws="none", lifespan="off", log_config=None, timeout_graceful_shutdown=1
     )

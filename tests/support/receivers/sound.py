@@ -1,4 +1,4 @@
-"""A receiver that keeps everything in memory and does everything right.
+"""A correct receiver that keeps everything in memory.
 
 Each broken one overrides one step of it, so that a failure of the kit's is about that step.
 """
@@ -27,7 +27,7 @@ Pairs = list[tuple[bytes, bytes]]
 
 @dataclass
 class Known:
-    """What is kept of a key."""
+    """The stored state of a key."""
 
     body_sha256: bytes
     outcome: ReceiptOutcome
@@ -44,7 +44,7 @@ class SoundReceiver:
         self.keys: dict[str, Known] = {}
         self.fences: dict[str, int] = {}
         self.applied: Counter[str] = Counter()
-        """How often the action of a key was done: what a probe counts."""
+        """Return how often the action of a key was applied, for a probe."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["method"] == "GET" and scope["path"].startswith("/applied/"):
@@ -77,7 +77,7 @@ class SoundReceiver:
         return verify(headers, body, self.secrets)
 
     async def receive(self, delivery: Delivery) -> Receipt:
-        """Decide by key and fence, and apply. Nothing here waits, so it is one step."""
+        """Decide by key and sequence, and apply. It never awaits, so it is atomic."""
         known = self.look(delivery)
         return self.repeat(delivery, known) if known else self.record(delivery)
 
@@ -100,7 +100,7 @@ class SoundReceiver:
         return Receipt(delivery.key, outcome, known.at)
 
     def advances(self, delivery: Delivery) -> bool:
-        """Move the subject's fence, unless it is there already."""
+        """Advance the subject's sequence, unless it is already as high."""
         subject = str(delivery.body.data.get("merchant_id") or delivery.body.data.get("account"))
         if self.fences.get(subject, 0) >= delivery.body.sequence:
             return False
@@ -112,7 +112,7 @@ class SoundReceiver:
 
 
 class BareReceiver(SoundReceiver):
-    """As sound, but its answers say nothing: what many services answer."""
+    """A correct receiver whose answers have no outcome, like those of many services."""
 
     key_window = None
 

@@ -27,7 +27,7 @@ def cluster_of(major: str, directory: Path) -> Path:
 
 def test_cluster_of_a_major_that_is_not_shipped_is_refused_untouched(tmp_path: Path) -> None:
     data = cluster_of("14", tmp_path)
-    with pytest.raises(CommandError, match=r"needs Postgres 14, but 16 and 18.*HOLDFAST_DSN"):
+    with pytest.raises(CommandError, match=r"needs Postgres 14, .*16 and 18.*HOLDFAST_DSN"):
         EmbeddedPostgres(tmp_path).start()
     assert [path.name for path in data.iterdir()] == ["PG_VERSION"]
 
@@ -43,7 +43,7 @@ def test_lost_data_are_never_replaced_by_an_empty_cluster(tmp_path: Path) -> Non
     data = cluster_of("18", tmp_path)
     (data / "PG_VERSION").unlink()
     data.rmdir()
-    with pytest.raises(CommandError, match=r"is gone.*restore it, or remove"):
+    with pytest.raises(CommandError, match=r"is missing.*or remove"):
         EmbeddedPostgres(tmp_path).start()
     assert not data.exists()
 
@@ -117,7 +117,7 @@ def test_socket_folder_that_is_a_link_is_not_trusted(tmp_path: Path) -> None:
     folder = sockets.make_socket_folder(tmp_path / "data", MYSELF, [tmp_path])
     folder.rmdir()
     folder.symlink_to(tmp_path)
-    with pytest.raises(CommandError, match=r"belongs to somebody else"):
+    with pytest.raises(CommandError, match=r"belongs to another account"):
         sockets.make_socket_folder(tmp_path / "data", MYSELF, [tmp_path])
 
 

@@ -32,7 +32,7 @@ KEPT = Report(
 )
 
 
-def test_kept_promise_is_said_in_one_sentence() -> None:
+def test_success_is_reported_in_one_sentence() -> None:
     assert KEPT.kept
     assert "nothing lost, nothing repeated" in verdict(KEPT)
 
@@ -44,15 +44,15 @@ def test_kept_promise_is_said_in_one_sentence() -> None:
         ({"actions_repeated": 1}, "1 repeated"),
         ({"out_of_order": 3}, "3 out of order"),
         ({"actions_altered": 4}, "4 altered"),
-        ({"quarantined": 8}, "2 wrongly quarantined or not"),
-        ({"spark_kills": 0}, "Spark was not killed where it should have been"),
-        ({"dispatcher_kills": 0}, "the dispatcher was not killed where it should have been"),
+        ({"quarantined": 8}, "2 quarantined or accepted by mistake"),
+        ({"spark_kills": 0}, "Spark was not killed at the planned point"),
+        ({"dispatcher_kills": 0}, "the dispatcher was not killed at the planned point"),
     ],
 )
-def test_each_breach_is_named_and_breaks_the_promise(change: dict[str, int], said: str) -> None:
+def test_each_breach_is_named_and_fails_the_run(change: dict[str, int], said: str) -> None:
     broken = replace(KEPT, **change)
     assert not broken.kept
-    assert verdict(broken) == f"The promise was not kept: {said}."
+    assert verdict(broken).endswith(f": {said}.")
 
 
 def test_money_is_written_as_people_write_it() -> None:

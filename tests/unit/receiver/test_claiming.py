@@ -16,7 +16,7 @@ def kept(result: Any) -> str:
 
 @pytest.mark.parametrize("result", [{"x": object()}, {(1, 2): 3}, b"x", {1}])
 def test_result_that_json_has_no_form_for_is_a_type_error_in_our_words(result: Any) -> None:
-    with pytest.raises(TypeError, match="result of hf_1 cannot be kept as JSON"):
+    with pytest.raises(TypeError, match="result of hf_1"):
         kept(result)
 
 
@@ -48,13 +48,13 @@ def nested() -> list[Any]:
     ids=ascii,
 )
 def test_result_that_the_database_would_refuse_is_a_value_error_in_our_words(result: Any) -> None:
-    with pytest.raises(ValueError, match="result of hf_1 cannot be kept as JSON"):
+    with pytest.raises(ValueError, match="result of hf_1"):
         kept(result)
 
 
 @pytest.mark.parametrize("make", [circular, nested])
 def test_result_without_an_end_is_a_value_error_in_our_words(make: Callable[[], Any]) -> None:
-    with pytest.raises(ValueError, match="result of hf_1 cannot be kept as JSON"):
+    with pytest.raises(ValueError, match="result of hf_1"):
         kept(make())
 
 

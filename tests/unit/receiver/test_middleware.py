@@ -161,7 +161,7 @@ def test_unverified_request_never_reaches_the_application(
 
 
 def test_receiver_without_a_secret_does_not_start() -> None:
-    with pytest.raises(ValueError, match="without a secret"):
+    with pytest.raises(ValueError, match="one secret"):
         VerifyDeliveries(Application(), secrets=[])
 
 
@@ -214,5 +214,5 @@ def test_inquiry_that_proves_nothing_never_reaches_the_application(
 
 @pytest.mark.parametrize("path", ["", "keys/", "/keys"])
 def test_path_of_inquiries_is_a_whole_folder(path: str) -> None:
-    with pytest.raises(ValueError, match="begins and ends with a slash"):
+    with pytest.raises(ValueError, match="slash"):
         VerifyDeliveries(Application(), secrets=SECRETS, inquiries=path)

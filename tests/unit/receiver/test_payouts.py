@@ -87,9 +87,9 @@ def test_page_escapes_whatever_came_over_the_wire() -> None:
 
 
 def test_page_asks_to_look_at_what_should_never_happen() -> None:
-    assert "Look at" not in render.page([], [], COUNTS, next_after=None)
+    assert "Check:" not in render.page([], [], COUNTS, next_after=None)
     text = render.page([], [], COUNTS | {"conflict": 1, "refused_transition": 2}, next_after=None)
-    assert "Look at: Conflicts, Refused transitions." in text
+    assert "Check: Conflicts, Refused transitions." in text
 
 
 def test_terminal_is_not_steered_by_a_name() -> None:

@@ -60,7 +60,7 @@ def test_secret_is_loaded_from_the_environment_or_a_file(
         ("env:RECEIVER_SECRET_UNSET", "RECEIVER_SECRET_UNSET is empty or not set"),
         ("file:/no/such/file", "No such file"),
         ("file:/", "Is a directory"),
-        ("file:/dev/zero", "holds no signing secret"),
+        ("file:/dev/zero", "signing secret"),
         ("env:", "env:VAR or file:PATH"),
         ("vault:x", "env:VAR or file:PATH"),
         (secret_text(), "env:VAR or file:PATH"),

@@ -20,7 +20,7 @@ def test_default_outlasts_the_longest_retries_by_two_weeks() -> None:
 
 def test_keys_that_are_kept_for_ever_are_said_to_be() -> None:
     assert key_window_text(None) == "forever"
-    with pytest.raises(ValueError, match="for ever"):
+    with pytest.raises(ValueError, match="forever"):
         prune_parameters(None, 10)
 
 
@@ -31,7 +31,7 @@ def test_window_shorter_than_the_retries_is_refused(days: float) -> None:
 
 
 def test_nothing_is_not_a_piece_to_prune() -> None:
-    with pytest.raises(ValueError, match="at least one key"):
+    with pytest.raises(ValueError, match="limit"):
         prune_parameters(KEY_WINDOW_DEFAULT, 0)
 
 
@@ -44,5 +44,5 @@ def test_answer_of_an_inbox_carries_the_window_and_any_other_answer_none() -> No
 
 @pytest.mark.parametrize("name", ["", "a\x00b"])
 def test_schema_without_a_name_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="no name of a schema"):
+    with pytest.raises(ValueError, match="schema name"):
         Inbox(name)

@@ -1,4 +1,4 @@
--- How far sink and dispatcher have come; for the live view only, the verdict never looks here.
+-- Returns the progress of sink and dispatcher, for the live view only; the audit does not use it.
 -- No index: small tables, read once a second.
 SELECT (SELECT count(*) FROM holdfast.batch) AS batches,
        (SELECT count(*) FROM holdfast.quarantine) AS quarantined,

@@ -1,5 +1,5 @@
--- Every action that the payouts service applied, in the order in which it did. A delivery that it logged
--- as applied without a row of history is in the list too, so that the audit does not rest on its constraints.
+-- Returns every action that the payouts service applied, in order. Includes a delivery logged as applied without a row of
+-- history, so that the audit does not depend on the service's constraints.
 -- Index: uq_hold_history_arrival.
 SELECT coalesce(done.key, logged.key) AS key,
        coalesce(done.merchant_id, logged.subject) AS merchant_id,

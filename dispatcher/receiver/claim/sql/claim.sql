@@ -1,5 +1,5 @@
--- Claims a key: its row and its subject's fence. No row: the key is known, or another transaction has one of the two.
--- Index: pk_inbox, pk_inbox_subject. Locks are tried, never waited for, and end with the transaction.
+-- Claims a key: inserts its row and advances its subject's sequence. No row: the key is known, or key or subject is locked.
+-- Index: pk_inbox, pk_inbox_subject. Advisory locks are tried, never waited for, and end with the transaction.
 WITH fresh AS (
     INSERT INTO {schema}.inbox (key, body_sha256, subject, sequence, outcome)
     SELECT %(key)s::text, %(body_sha256)s::bytea, %(subject)s, %(sequence)s::bigint,

@@ -1,3 +1,3 @@
--- Keeps what the service answered, for the same delivery when it comes again.
+-- Stores the service's result, for a repeat of the same delivery.
 -- Index: pk_inbox.
 UPDATE {schema}.inbox SET result = %(result)s::jsonb WHERE key = %(key)s

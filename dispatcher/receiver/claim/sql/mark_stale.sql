@@ -1,3 +1,3 @@
--- Records a key as stale after all, in the transaction that claimed it: its subject's fence is beyond it.
+-- Changes a key to stale, in the transaction that claimed it: its subject's sequence has advanced past it.
 -- Index: pk_inbox.
 UPDATE {schema}.inbox SET outcome = 'stale' WHERE key = %(key)s RETURNING outcome::text

@@ -1,5 +1,5 @@
--- Forgets the oldest keys that are older than the window, so many at most; the fences stay, so nothing old is applied again.
--- Index: ix_inbox_received_at, pk_inbox. Two of these share the work instead of waiting.
+-- Deletes keys older than the window, oldest first, up to the limit. Subjects stay, so no old delivery is applied again.
+-- Index: ix_inbox_received_at, pk_inbox. Concurrent runs share the work and do not wait for each other.
 DELETE FROM {schema}.inbox
  WHERE key IN (
     SELECT key FROM {schema}.inbox

@@ -1,1 +1,1 @@
-"""The checks of a receiver, in groups."""
+"""The checks of a receiver, by group."""

@@ -1,14 +1,14 @@
-"""Requests of every form: bad ones that have to be refused, rare ones that have to be accepted."""
+"""Bad requests that must be refused, and unusual ones that must be accepted."""
 
 import base64
 import time
 
 from dispatcher.workbench.conform import judge, rules
-from dispatcher.workbench.conform.bad_input.aim import UNKNOWN_SECRET
-from dispatcher.workbench.conform.bad_input.table import BAD_INPUT
+from dispatcher.workbench.conform.aim import UNKNOWN_SECRET
+from dispatcher.workbench.conform.bad_input import BAD_INPUT
 from dispatcher.workbench.conform.kit import Kit
 from dispatcher.workbench.conform.reply import Reply
-from dispatcher.workbench.conform.rule import Grade, Verdict
+from dispatcher.workbench.conform.rules import Grade, Verdict
 from dispatcher.workbench.conform.shot import shot
 from sink.contract.envelope import BODY_BYTES_MAX
 from sink.contract.wire import (
@@ -23,9 +23,9 @@ _SIGNED_BODY = "body."
 
 
 async def bad_input(kit: Kit) -> list[Verdict]:
-    """Send the table of bad input. What is not signed well all aims at one delivery.
+    """Send the table of bad input. All badly signed requests imitate the same delivery.
 
-    That delivery then comes well signed, and has to be new to the receiver.
+    That delivery is then sent correctly signed, and must be new to the receiver.
     """
     verdicts = []
     accepted = 0
@@ -40,21 +40,21 @@ async def bad_input(kit: Kit) -> list[Verdict]:
         verdicts.append(judge.refused(case.rule, reply, case.status))
     reply = await kit.send_settled(kit.plan.sample.delivery(_REFUSED))
     if accepted:
-        return [*verdicts, rules.TRACE_NONE.warned(f"not to be told: {accepted} were accepted")]
+        return [*verdicts, rules.TRACE_NONE.warned(f"cannot be graded: {accepted} were accepted")]
     if reply.outcome in {ReceiptOutcome.DUPLICATE, ReceiptOutcome.STALE, ReceiptOutcome.CONFLICT}:
         return [*verdicts, rules.TRACE_NONE.failed(f"the good delivery was then answered {reply}")]
     return [*verdicts, judge.accepted(rules.TRACE_NONE, reply)]
 
 
 async def times(kit: Kit) -> list[Verdict]:
-    """Send what is old, or ahead, within the tolerance."""
+    """Send deliveries signed in the past and in the future, within the tolerance."""
     behind = await kit.client.send(kit.aim("behind").aged(_WITHIN_SECONDS))
     ahead = await kit.client.send(kit.aim("ahead").aged(-_WITHIN_SECONDS))
     return [judge.accepted(rules.TIME_WITHIN, behind, ahead)]
 
 
 async def rotation(kit: Kit) -> list[Verdict]:
-    """Send signature headers with more than one entry."""
+    """Send signature headers with several entries."""
 
     async def answer(name: str, *entries: str) -> Reply:
         aim = kit.aim(f"rotation-{name}")
@@ -81,7 +81,7 @@ async def rotation(kit: Kit) -> list[Verdict]:
 
 
 async def key_forms(kit: Kit) -> list[Verdict]:
-    """Send the Idempotency-Key without its quotes, and not at all."""
+    """Send deliveries with an unquoted Idempotency-Key, and without one."""
     bare, none = kit.aim("key-bare"), kit.aim("key-none")
     replies = [
         await kit.client.send(bare.good.with_header(IDEMPOTENCY_KEY, bare.delivery.key)),
@@ -91,20 +91,20 @@ async def key_forms(kit: Kit) -> list[Verdict]:
 
 
 async def size(kit: Kit) -> list[Verdict]:
-    """Send the largest body that a sender may send, and one of a byte more."""
+    """Send the largest allowed body, and one that is a byte larger."""
     large, over = kit.aim("large"), kit.aim("over")
     fits = large.saying(large.delivery.body.ljust(BODY_BYTES_MAX))
     verdicts = [judge.accepted(rules.SIZE_LARGE, await kit.client.send(fits))]
     reply = await kit.client.send(over.saying(over.delivery.body.ljust(BODY_BYTES_MAX + 1)))
     if reply.status is None:
-        verdict = rules.SIZE_OVER.warned(f"{reply}: refused, without saying why")
+        verdict = rules.SIZE_OVER.warned(f"{reply}: refused, without a status")
     else:
         verdict = judge.refused(rules.SIZE_OVER, reply, 413)
     return [*verdicts, verdict]
 
 
 async def method(kit: Kit) -> list[Verdict]:
-    """Send a delivery by PUT, and an empty GET with its headers."""
+    """Send a delivery with PUT, and an empty GET with its headers."""
     aim = kit.aim("method")
     put, get = aim.good.by("PUT"), aim.saying(b"").by("GET")
     verdict = judge.refused(rules.METHOD, await kit.client.send(put), 405)

@@ -1,6 +1,6 @@
-"""What a receiver remembers and proves: keys, inquiries, receipts; and how long its answers take.
+"""Stored keys, inquiries, receipts and response times.
 
-These come last, because they look at all that was answered.
+These checks run last, because some examine all answers of the run.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from dispatcher.receiver.message.receipt import receipt_is_genuine
 from dispatcher.workbench.conform import judge, rules
 from dispatcher.workbench.conform.kit import Kit
 from dispatcher.workbench.conform.reply import Reply
-from dispatcher.workbench.conform.rule import Grade, Verdict
+from dispatcher.workbench.conform.rules import Grade, Verdict
 from dispatcher.workbench.conform.sample import Delivery, unknown_key
 from dispatcher.workbench.conform.shot import Shot, signature
 from sink.contract.wire import (
@@ -24,11 +24,11 @@ from sink.contract.wire import (
     ReceiptOutcome,
 )
 
-_OFFERED_NOT = "not offered; it is optional"
+_NOT_OFFERED = "not offered; it is optional"
 
 
 async def kept(kit: Kit) -> list[Verdict]:
-    """Send the first key again when it is as old as the plan wants, after asking for it."""
+    """Once the first key has the age of the plan, inquire for it and send it again."""
     delivery, first, sent_at = _first(kit)
     await asyncio.sleep(max(0.0, sent_at + kit.plan.patient_seconds - time.monotonic()))
     asked = await ask(kit, delivery.key)
@@ -48,23 +48,23 @@ async def kept(kit: Kit) -> list[Verdict]:
         return [rules.KEYS_KEPT.passed(f"known after {age:.0f} s{shown}")]
     return [
         rules.KEYS_KEPT.warned(
-            f"known after {age:.0f} s, and no {KEY_WINDOW} says for how long: --patient 6m waits"
+            f"known after {age:.0f} s, but no {KEY_WINDOW} declares for how long; try --patient 6m"
         )
     ]
 
 
 async def window(kit: Kit) -> list[Verdict]:
-    """Look at the key window of the first answer."""
+    """Grade the key window of the first answer."""
     return [judge.window(_first(kit)[1].headers.get(KEY_WINDOW))]
 
 
 async def inquiry(kit: Kit) -> list[Verdict]:
-    """Ask for the first key, signed and not, and for a key that nobody sent."""
+    """Inquire for the first key, signed and unsigned, and for a key that was never sent."""
     delivery, first, _ = _first(kit)
     known = await ask(kit, delivery.key)
     guarded, unknown = rules.INQUIRY_GUARDED, rules.INQUIRY_UNKNOWN
     if not _offered(known):
-        return [rule.passed(_OFFERED_NOT) for rule in (rules.INQUIRY_KNOWN, guarded, unknown)]
+        return [rule.passed(_NOT_OFFERED) for rule in (rules.INQUIRY_KNOWN, guarded, unknown)]
     unsigned = await ask(kit, delivery.key, signed=False)
     nobody = await ask(kit, unknown_key(kit.plan.sample.seed))
     return [
@@ -88,7 +88,7 @@ async def ask(kit: Kit, key: str, *, signed: bool = True) -> Reply:
 
 
 async def receipts(kit: Kit) -> list[Verdict]:
-    """Check every receipt that came with a 2xx."""
+    """Verify the receipt of every 2xx answer that has one."""
     secrets = [kit.plan.secret, *([kit.plan.second_secret] if kit.plan.second_secret else [])]
     checked = 0
     for shot, reply in kit.client.exchanges:
@@ -105,14 +105,14 @@ async def receipts(kit: Kit) -> list[Verdict]:
         if not any(
             receipt_is_genuine(secret, key, outcome, applied_at, receipt) for secret in secrets
         ):
-            return [rules.RECEIPT_GENUINE.failed(f"the receipt of {shot.key} proves nothing")]
+            return [rules.RECEIPT_GENUINE.failed(f"the receipt of {shot.key} is not genuine")]
     if not checked:
-        return [rules.RECEIPT_GENUINE.passed("none given; they are optional")]
-    return [rules.RECEIPT_GENUINE.passed(f"{checked} checked")]
+        return [rules.RECEIPT_GENUINE.passed("none received; they are optional")]
+    return [rules.RECEIPT_GENUINE.passed(f"{checked} verified")]
 
 
 async def deadline(kit: Kit) -> list[Verdict]:
-    """Look at how long the answers took."""
+    """Grade the slowest answer."""
     limit = kit.plan.deadline_seconds
     slowest = max(reply.seconds for _, reply in kit.client.exchanges)
     shown = f"the slowest of {len(kit.client.exchanges)} took {slowest:.2f} s of {limit:g} s"
@@ -126,18 +126,18 @@ def _told(delivery: Delivery, first: Reply, known: Reply) -> Verdict:
     if not known.is_success:
         return rule.failed(f"answered {known}")
     if content.get("key") != delivery.key:
-        return rule.failed("the answer names another key")
+        return rule.failed("the answer has another key")
     if known.outcome is not ReceiptOutcome.APPLIED:
         return rule.failed(f"answered {known}; the first answer was `applied`")
     if content.get("body_sha256") != hashlib.sha256(delivery.body).hexdigest():
-        return rule.failed("body_sha256 is not that of the body that was sent")
+        return rule.failed("body_sha256 does not match the body sent")
     if first.outcome and content.get("applied_at") != first.content.get("applied_at"):
-        return rule.failed("applied_at is not that of the first answer")
+        return rule.failed("applied_at differs from the first answer")
     return rule.passed(f"answered {known}")
 
 
 def _offered(asked: Reply) -> bool:
-    """Return whether what answered an inquiry speaks the protocol, and is not some other page."""
+    """Return whether an answer comes from an inquiry endpoint, and not from some other page."""
     if asked.is_success:
         return "outcome" in asked.content
     if asked.status == 404:
@@ -146,11 +146,11 @@ def _offered(asked: Reply) -> bool:
 
 
 def _denies(asked: Reply) -> bool:
-    """Return whether an inquiry is offered and says that the key is not known."""
+    """Return whether inquiries are offered and the key is unknown."""
     return asked.status == 404 and asked.content.get("reason") == "unknown_key"
 
 
 def _first(kit: Kit) -> tuple[Delivery, Reply, float]:
     if kit.first is None:
-        raise AssertionError("the first delivery comes before every other check")
+        raise AssertionError("the first delivery precedes every other check")
     return kit.first

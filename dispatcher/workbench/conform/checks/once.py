@@ -1,28 +1,28 @@
-"""Good deliveries, repeated in every way: once, at once, fifty at a time, with another body."""
+"""Good deliveries, repeated: once, immediately, fifty at a time, with another body."""
 
 import time
 
 from dispatcher.workbench.conform import judge, rules
 from dispatcher.workbench.conform.kit import Kit
 from dispatcher.workbench.conform.reply import Reply
-from dispatcher.workbench.conform.rule import Verdict
+from dispatcher.workbench.conform.rules import Verdict
 from sink.contract.wire import ReceiptOutcome
 
 CONCURRENT = 50
 ROUNDS = 6
-"""Half of them look by a repeat, half by the probe, where there is one."""
+"""Half of them check with a repeat, half with the probe, if there is one."""
 
 
 async def good(kit: Kit) -> list[Verdict]:
-    """Send the first delivery, which everything else stands on."""
+    """Send the first delivery; all other checks depend on it."""
     delivery = kit.plan.sample.delivery("first")
     reply = await kit.send_settled(delivery)
     kit.first = (delivery, reply, time.monotonic())
     if reply.outcome is ReceiptOutcome.DUPLICATE:
         return [
             rules.GOOD_APPLIED.failed(
-                "answered `duplicate` to a new key: --seed was used before on this receiver, or it"
-                " keeps keys before it verifies"
+                "answered `duplicate` to a new key: --seed was already used on this receiver, or it"
+                " stores keys before it verifies"
             )
         ]
     verdict = judge.accepted(rules.GOOD_APPLIED, reply)
@@ -35,31 +35,31 @@ async def good(kit: Kit) -> list[Verdict]:
     outcome = (
         rules.GOOD_OUTCOME.passed(f"answered {reply}")
         if said
-        else rules.GOOD_OUTCOME.warned(f"answered a bare {reply}")
+        else rules.GOOD_OUTCOME.warned(f"answered {reply}, without an outcome")
     )
     return [verdict, outcome]
 
 
 async def raw(kit: Kit) -> list[Verdict]:
-    """Send a body as another writer would write it, properly signed."""
+    """Send an equivalent body with other white space, correctly signed."""
     aim = kit.aim("spaced")
     return [judge.accepted(rules.RAW_SPACED, await kit.client.send(aim.saying(aim.spaced())))]
 
 
 async def duplicate(kit: Kit) -> list[Verdict]:
-    """Send a delivery, let it settle, send it again."""
+    """Send a delivery, wait until it settles, and send it again."""
     delivery = kit.plan.sample.delivery("duplicate")
     first = await kit.send_settled(delivery)
     await kit.count_settled(delivery)
     again = await kit.send_settled(delivery)
     once = judge.once(rules.DUPLICATE_ONCE, again, await kit.count(delivery))
     if again.outcome is not ReceiptOutcome.DUPLICATE:
-        return [once, rules.DUPLICATE_SAME.warned("no answer says `duplicate`")]
+        return [once, rules.DUPLICATE_SAME.warned("no answer was `duplicate`")]
     return [once, judge.same_answer(rules.DUPLICATE_SAME, first, again)]
 
 
 async def commit(kit: Kit) -> list[Verdict]:
-    """Ask for what was answered the moment it was answered."""
+    """Check each delivery as soon as it is answered."""
     pairs: list[tuple[Reply, Reply]] = []
     counted: list[int | None] = []
     for turn in range(ROUNDS):
@@ -73,13 +73,13 @@ async def commit(kit: Kit) -> list[Verdict]:
     for turn in range(0, ROUNDS, 2):
         later = await kit.send_settled(kit.plan.sample.delivery(f"commit-{turn}"))
         if later.outcome is ReceiptOutcome.APPLIED:
-            # It is applied each time it comes: that is another fault, and hides this one.
-            verdict = rules.COMMIT_FIRST.warned("not to be told: duplicates are applied again")
+            # The receiver applies every repeat: that is another fault, and hides this one.
+            verdict = rules.COMMIT_FIRST.warned("cannot be graded: duplicates are applied again")
     return [verdict]
 
 
 async def concurrent(kit: Kit) -> list[Verdict]:
-    """Send fifty of one delivery at once, then one more."""
+    """Send one delivery fifty times at once, then once more."""
     delivery = kit.plan.sample.delivery("concurrent")
     replies = await kit.client.burst(kit.shot(delivery), CONCURRENT)
     last = await kit.send_settled(delivery)
@@ -87,7 +87,7 @@ async def concurrent(kit: Kit) -> list[Verdict]:
 
 
 async def conflict(kit: Kit) -> list[Verdict]:
-    """Send a key, the same key with another body, then the first body again."""
+    """Send a key, the same key with a different body, then the first body again."""
     name = "conflict"
     delivery = kit.plan.sample.delivery(name)
     await kit.send_settled(delivery)
@@ -112,7 +112,7 @@ async def order(kit: Kit) -> list[Verdict]:
     again = await kit.send_settled(low)
     stale = judge.stale(rules.ORDER_STALE, late, await kit.count(low))
     if late.outcome is not ReceiptOutcome.STALE:
-        repeated = rules.ORDER_STALE_AGAIN.warned("no answer said `stale`")
+        repeated = rules.ORDER_STALE_AGAIN.warned("no answer was `stale`")
     elif again.outcome is ReceiptOutcome.STALE:
         repeated = rules.ORDER_STALE_AGAIN.passed(f"answered {again}")
     else:

@@ -89,7 +89,7 @@ def test_failed_rule_is_shown_with_what_was_expected_and_found_and_no_secret() -
     assert "not genuine: no_match" in done.stdout
     assert f"expected  {sign(KEY, NOW, longer)}" in done.stdout
     assert f"found     {sign(KEY, NOW, BODY)}" in done.stdout
-    assert "hint      the signature is that of the body without its last newline" in done.stdout
+    assert "hint      the signature matches the body without its last newline" in done.stdout
     assert secret_text().removeprefix("whsec_") not in done.stdout
     shown = json.loads(verify(*OTHER, "--at", str(NOW), "--json").stdout)
     assert (shown["genuine"], shown["reason"], shown["hint"]) == (False, "no_match", None)
@@ -120,9 +120,9 @@ def test_request_of_another_sender_is_judged_by_its_signature_alone() -> None:
     [
         (("sign",), "no signing secret"),
         (("sign", "--secret-ref", "whsec_x"), "env:VAR or file:PATH"),
-        (("sign", *SECRET), "--id must name it"),
+        (("sign", *SECRET), "--id is required"),
         (("sign", *SECRET, "--id", "a.b"), "--id must be"),
-        (("sign", *SECRET, "--id", "a", "--timestamp", "1e5"), "is no time"),
+        (("sign", *SECRET, "--id", "a", "--timestamp", "1e5"), "is not a time"),
         (
             ("sign", *SECRET, "--id", "a", "--timestamp", "0001-01-01T00:00:00Z"),
             "--timestamp is before 1970",
@@ -130,7 +130,7 @@ def test_request_of_another_sender_is_judged_by_its_signature_alone() -> None:
         (("sign", *SECRET, "/missing"), "cannot be read"),
         (("verify", *SECRET), "no headers"),
         (("verify", *SECRET, "-H", "nonsense"), "-H must be 'name: value'"),
-        (("verify", *SECRET, "-H", "a: 1", "--at", "noon"), "is no time"),
+        (("verify", *SECRET, "-H", "a: 1", "--at", "noon"), "is not a time"),
         (("verify", *SECRET, "-H", "a: 1", "--tolerance", "-1"), "--tolerance"),
         (("verify", *SECRET, "--headers", "/missing"), "cannot be read"),
     ],

@@ -9,13 +9,12 @@ import pytest
 
 from dispatcher.receiver import Secret, VerificationError, verify
 from dispatcher.workbench.conform import judge, rules
-from dispatcher.workbench.conform.bad_input.aim import Aim
-from dispatcher.workbench.conform.bad_input.bad_checks import BadInput
-from dispatcher.workbench.conform.bad_input.table import BAD_INPUT
+from dispatcher.workbench.conform.aim import Aim
+from dispatcher.workbench.conform.bad_input import BAD_INPUT, BadInput
 from dispatcher.workbench.conform.plan import NoSuchRule, plan_of, probe_of
 from dispatcher.workbench.conform.probe import ProbeFailed, count_of
 from dispatcher.workbench.conform.reply import Reply
-from dispatcher.workbench.conform.rule import Grade, Severity
+from dispatcher.workbench.conform.rules import Grade, Severity
 from dispatcher.workbench.conform.run import RULES
 from dispatcher.workbench.conform.sample import Sample
 from sink.contract.wire import KEY_WINDOW
@@ -185,17 +184,17 @@ def test_probe_without_a_count_is_no_count(answer: bytes) -> None:
     [
         ({"url": "ftp://127.0.0.1/"}, "not http"),
         ({"url": "http://user@127.0.0.1/"}, "a user"),
-        ({"inquiry": "http://127.0.0.1/keys"}, "no {key}"),
+        ({"inquiry": "http://127.0.0.1/keys"}, "{key}"),
         ({"type_": "refund.granted"}, "go together"),
-        ({"type_": "a b", "data": b'{"a":"{subject}"}'}, "no dotted name"),
-        ({"type_": "a", "data": b"[]"}, "no JSON object"),
-        ({"type_": "a", "data": b"{"}, "no JSON"),
-        ({"type_": "a", "data": b'{"a":1}'}, "names no subject"),
+        ({"type_": "a b", "data": b'{"a":"{subject}"}'}, "--type"),
+        ({"type_": "a", "data": b"[]"}, "JSON object"),
+        ({"type_": "a", "data": b"{"}, "not JSON"),
+        ({"type_": "a", "data": b'{"a":1}'}, "{subject}"),
         ({"type_": "a", "data": b'{"a":"{subject}","b":1.5}'}, "no canonical form"),
         ({"ca_file": Path("/nowhere")}, "cannot be used"),
     ],
 )
-def test_argument_that_makes_no_plan_is_refused_in_words(options: dict[str, Any], why: str) -> None:
+def test_invalid_argument_is_refused_with_a_reason(options: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=re.escape(why)):
         plan_of(**{"url": URL, "known": [SECRET], "seed": 1, **options})
 
@@ -223,7 +222,7 @@ def test_inquiry_goes_to_the_root_of_the_url_unless_it_is_named() -> None:
     ],
 )
 def test_probe_that_cannot_ask_for_a_key_is_refused(url: str | None, command: str | None) -> None:
-    with pytest.raises(ValueError, match=r"key|one of them|quotation"):
+    with pytest.raises(ValueError, match=r"key|only one|quotation"):
         probe_of(url, command)
 
 
@@ -232,6 +231,6 @@ def test_severity_decides_what_a_violation_is() -> None:
     assert (MUST.violated("x").grade, SHOULD.violated("x").grade) == (Grade.FAIL, Grade.WARN)
 
 
-def test_window_header_has_the_name_that_the_contract_gives_it() -> None:
-    assert judge.window("300").detail == "300 s is less than 5 days of retries"
+def test_grade_of_a_window_names_its_header_or_seconds() -> None:
+    assert "300 s" in judge.window("300").detail
     assert KEY_WINDOW in judge.window("x").detail

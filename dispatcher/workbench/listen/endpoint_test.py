@@ -1,4 +1,4 @@
-"""A delivery that a receiver verifies and does not act on, sent once: `holdfast endpoint test`."""
+"""`holdfast endpoint test`: send one delivery that a receiver verifies but does not act on."""
 
 import asyncio
 from dataclasses import dataclass
@@ -16,17 +16,18 @@ from dispatcher.outbound.endpoint_probe import (
 from dispatcher.outbound.transport.connection_probe import probe
 from dispatcher.outbound.transport.transport import EngineName
 from dispatcher.workbench.listen import one_delivery
-from dispatcher.workbench.listen.one_delivery import Sent, Way
-from dispatcher.workbench.listen.sample_delivery import OCCURRED_AT, Specimen
+from dispatcher.workbench.listen.one_delivery import Destination, Sent
+from dispatcher.workbench.listen.sample import OCCURRED_AT, SampleDelivery
 from sink.contract.envelope import Envelope
 from sink.contract.key import Key
 
+# The key is constant, so these bytes are too: other bytes would be a conflict at every receiver.
 NOTE = "a test of the connection by holdfast endpoint test: there is nothing to act on"
 
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """The way there, what came of the request (None: it was not made), and the verdict."""
+    """The connection steps, the result of the request (None: not made), and the verdict."""
 
     steps: list[Reached]
     sent: Sent | None
@@ -34,29 +35,33 @@ class Tested:
     verdict: Verdict
 
 
-def specimen(endpoint: str) -> Specimen:
-    """Return the delivery for an endpoint, always the same: who acts on it all the same acts once.
+def sample(endpoint: str) -> SampleDelivery:
+    """Return the test delivery for an endpoint.
 
-    It names no subject, so it moves nobody's fence.
+    It is always the same, so a receiver that acts on it anyway acts once. It names no subject, so
+    it does not advance any sequence.
     """
     key = Key.of(["endpoint-test/v1", endpoint])
-    return Specimen(key, Envelope.of(TYPE, OCCURRED_AT, key, {"note": NOTE}).body(1))
+    return SampleDelivery(key, Envelope.of(TYPE, OCCURRED_AT, key, {"note": NOTE}).body(1))
 
 
 def send(
-    way: Way, delivery: Specimen, engine: EngineName = "auto", ca_file: Path | None = None
+    destination: Destination,
+    delivery: SampleDelivery,
+    engine: EngineName = "auto",
+    ca_file: Path | None = None,
 ) -> Tested:
-    """Go the way step by step, then make the request as the dispatcher would.
+    """Connect step by step, then make the request as the dispatcher does.
 
-    A handshake that failed does not keep the request from being made: the engines know authorities
-    of their own. Raises what `one_delivery.send` and `probe` raise.
+    After a failed TLS handshake the request is still made, because an engine may trust other
+    authorities. Raises what `one_delivery.send` and the connection probe raise.
     """
     ca_pem = None if ca_file is None else ca_file.read_bytes()
-    steps = asyncio.run(probe(way.target, ca_pem=ca_pem))
+    steps = asyncio.run(probe(destination.target, ca_pem=ca_pem))
     verdict = unreached(steps)
     if verdict is not None and steps[-1].name != "tls":
         return Tested(steps, None, None, verdict)
-    sent = one_delivery.send(way, delivery, engine, ca_file)
+    sent = one_delivery.send(destination, delivery, engine, ca_file)
     reason = reason_of(sent.response)
     if verdict is not None and sent.status is None:
         return Tested(steps, sent, reason, verdict)

@@ -7,23 +7,23 @@ import pytest
 
 from deploy.payouts.order import Action, HoldOrder
 from dispatcher.receiver.message.body import parse_body
-from dispatcher.workbench.listen.sample_delivery import Specimen, SpecimenError, compose, data_of
+from dispatcher.workbench.listen.sample import SampleDelivery, SampleError, compose, data_of
 from sink.contract.envelope import BODY_BYTES_MAX
 
 
-def made(type_: str = "payout_hold.block", **changes: Any) -> Specimen:
+def made(type_: str = "payout_hold.block", **changes: Any) -> SampleDelivery:
     given: dict[str, Any] = {"subject": "m_test", "sequence": 1, "data": None, "changes": []}
     return compose(type_, **given | changes)
 
 
 @pytest.mark.parametrize("action", list(Action))
 def test_hold_is_an_order_that_the_payouts_service_understands(action: Action) -> None:
-    specimen = made(f"payout_hold.{action}", subject="m_7", sequence=3)
-    body = parse_body(specimen.body)
+    sample = made(f"payout_hold.{action}", subject="m_7", sequence=3)
+    body = parse_body(sample.body)
     order = HoldOrder.of(body)
     assert (order.merchant_id, order.action, body.sequence) == ("m_7", action, 3)
     assert (order.exposure_minor > order.limit_minor) is (action is Action.BLOCK)
-    assert body.key == specimen.key.text
+    assert body.key == sample.key.text
 
 
 def test_the_same_arguments_make_the_same_bytes_and_other_data_keeps_the_key() -> None:
@@ -55,16 +55,16 @@ def test_members_are_json_where_they_are_json_and_text_where_not() -> None:
 
 def test_given_data_key_and_time_are_taken() -> None:
     at = datetime(2026, 5, 1, tzinfo=UTC)
-    specimen = made(data={"x": 1}, key="hf_" + "0" * 32, occurred_at=at)
-    body = parse_body(specimen.body)
+    sample = made(data={"x": 1}, key="hf_" + "0" * 32, occurred_at=at)
+    body = parse_body(sample.body)
     assert (body.data, body.key, body.timestamp) == ({"x": 1}, "hf_" + "0" * 32, at)
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"type_": "a b"}, "is no type"),
-        ({"type_": "a." * 70 + "b"}, "is no type"),
+        ({"type_": "a b"}, "is not a type"),
+        ({"type_": "a." * 70 + "b"}, "is not a type"),
         ({"sequence": 0}, "--sequence"),
         ({"sequence": 2**53}, "--sequence"),
         ({"subject": ""}, "--subject"),
@@ -74,12 +74,12 @@ def test_given_data_key_and_time_are_taken() -> None:
         ({"changes": [f"a={'x' * BODY_BYTES_MAX}"]}, "are allowed"),
     ],
 )
-def test_what_makes_no_delivery_is_named(arguments: dict[str, Any], says: str) -> None:
-    with pytest.raises(SpecimenError, match=says):
+def test_invalid_argument_is_named(arguments: dict[str, Any], says: str) -> None:
+    with pytest.raises(SampleError, match=says):
         made(**arguments)
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{", b"\xff"])
-def test_data_that_is_no_object_is_refused(text: bytes) -> None:
-    with pytest.raises(SpecimenError, match="--data holds no JSON"):
+def test_data_must_be_a_json_object(text: bytes) -> None:
+    with pytest.raises(SampleError, match="--data"):
         data_of(text)

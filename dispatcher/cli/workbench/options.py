@@ -1,6 +1,6 @@
-"""Options that `listen`, `trigger`, `sign` and `verify` share, and what reads them.
+"""Options that `listen`, `trigger`, `sign`, `verify` and `conform` share, and their parsers.
 
-The receiving half needs a package that not every installation has; it is imported where it is used.
+The receiver kit needs an optional package, so it is imported inside functions.
 """
 
 import re
@@ -26,7 +26,7 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 SecretRefs = Annotated[
     list[str] | None,
-    typer.Option("--secret-ref", help="env:VAR or file:PATH; repeatable, all of them count."),
+    typer.Option("--secret-ref", help="env:VAR or file:PATH; repeatable, each is used."),
 ]
 Body = Annotated[
     str, typer.Argument(metavar="[FILE]", help="The exact bytes of the body; - is standard input.")
@@ -34,13 +34,13 @@ Body = Annotated[
 
 
 def usage(message: str) -> CommandError:
-    """Return the error for an argument that makes no sense."""
+    """Return the error for an invalid argument."""
     return CommandError(f"{message} Nothing was done.", ExitCode.USAGE)
 
 
 @contextmanager
 def installed(command: str) -> Iterator[None]:
-    """Say in words which package is missing while the block imports what `command` needs."""
+    """Turn a failed import in the block into a `CommandError` that names the missing package."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -52,7 +52,7 @@ def installed(command: str) -> Iterator[None]:
 
 
 def secrets_of(references: Sequence[str] | None) -> "list[Secret]":
-    """Read the secrets that `references` name; raises `CommandError`."""
+    """Load the secrets behind `references`; raises `CommandError`."""
     from dispatcher.receiver.errors import SecretError  # noqa: PLC0415 - see above
     from dispatcher.receiver.message.secret import Secret  # noqa: PLC0415 - see above
 
@@ -65,7 +65,7 @@ def secrets_of(references: Sequence[str] | None) -> "list[Secret]":
 
 
 def bytes_of(path: str, what: str, most: int = BODY_BYTES_MAX) -> bytes:
-    """Read a file or, for `-`, standard input; raises `CommandError`, also beyond `most` bytes."""
+    """Read a file, or standard input for `-`, of `most` bytes or fewer; raises `CommandError`."""
     try:
         if path == STANDARD_INPUT:
             content = sys.stdin.buffer.read(most + 1)
@@ -76,12 +76,12 @@ def bytes_of(path: str, what: str, most: int = BODY_BYTES_MAX) -> bytes:
         why = error.strerror if isinstance(error, OSError) and error.strerror else "not a file"
         raise usage(f"{what} {path} cannot be read: {why}.") from None
     if len(content) > most:
-        raise usage(f"{what} {path} has more than {most:,} bytes, which no receiver accepts.")
+        raise usage(f"{what} {path} is larger than {most:,} bytes, the limit of every receiver.")
     return content
 
 
 def moment_of(option: str, text: str) -> datetime:
-    """Read a time: RFC 3339 in UTC, Unix seconds, or `now`; raises `CommandError`."""
+    """Parse a time: RFC 3339 in UTC, Unix seconds, or `now`; raises `CommandError`."""
     from dispatcher.receiver.message.body import parse_rfc3339  # noqa: PLC0415 - see above
 
     if text == "now":
@@ -92,13 +92,13 @@ def moment_of(option: str, text: str) -> datetime:
         return parse_rfc3339(text)
     except (ValueError, OverflowError, OSError):
         raise usage(
-            f"{option} {text!r} is no time: 2026-11-02T12:15:00Z, Unix seconds, or now."
+            f"{option} {text!r} is not a time: use 2026-11-02T12:15:00Z, Unix seconds, or now."
         ) from None
 
 
 def seconds_of(option: str, text: str) -> float:
-    """Read `500ms`, `90s`, `5m` or `2h` as seconds; raises `CommandError`."""
+    """Parse `500ms`, `90s`, `5m` or `2h` into seconds; raises `CommandError`."""
     found = _DURATION.fullmatch(text)
     if found is None or int(found[1]) == 0:
-        raise usage(f"{option} {text!r} is no time such as 500ms, 90s, 5m or 2h.")
+        raise usage(f"{option} {text!r} is not a duration such as 500ms, 90s, 5m or 2h.")
     return int(found[1]) * _UNITS[found[2]]

@@ -5,15 +5,16 @@ from typing import Any
 
 import pytest
 
-from dispatcher.cli.workbench.listen_lines import (
+from dispatcher.cli.workbench.listen_output import (
     MEMBERS_MAX,
+    add_command,
     arrival_json,
     arrival_text,
     data_text,
     report_json,
     report_text,
+    url_of,
 )
-from dispatcher.cli.workbench.listen_ready import add_command, url_of
 from dispatcher.workbench.listen.arrival import REFUSED, Arrival
 from dispatcher.workbench.listen.record import Record
 

@@ -1,10 +1,13 @@
-"""Arrivals and the report, as lines for people and as JSON for programs. Pure.
+"""What `holdfast listen` prints: its URL, each arrival and the report, as text and as JSON. Pure.
 
-Everything that came over the wire passes through `visible`, so it cannot steer a terminal.
+All text from the wire passes through `visible`, so that it cannot control the terminal.
 """
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict
+from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 from dispatcher.cli.output import visible
@@ -22,7 +25,7 @@ _CURRENCY_CHARACTERS = 3
 
 
 def arrival_text(arrival: Arrival) -> str:
-    """Return an arrival as one line, or two where there is something in its data."""
+    """Return an arrival as one line, with a second line for its data."""
     at = arrival.at.strftime("%H:%M:%S")
     answered = "cut" if arrival.status is None else str(arrival.status)
     if arrival.outcome == REFUSED:
@@ -38,7 +41,7 @@ def arrival_text(arrival: Arrival) -> str:
 
 
 def data_text(data: Mapping[str, Any]) -> str:
-    """Return the members of `data` in one line; amounts in the major unit of their currency.
+    """Return the members of `data` in one line, amounts in major currency units.
 
     >>> data_text({"currency": "USD", "exposure_minor": 8500000, "revision": 1})
     'exposure 85,000.00 USD, revision 1'
@@ -90,26 +93,26 @@ def report_json(report: Report) -> dict[str, Any]:
 
 
 def report_text(report: Report) -> str:
-    """Return the report as lines: a number, then what it counts. What is 0 and unasked is left."""
+    """Return the report as lines of a count and its meaning. Five always show; others if not 0."""
     rows = [
-        (report.attempted, "attempted: requests that came"),
-        (report.acknowledged, "acknowledged: different keys that were answered 2xx"),
-        (report.duplicated, "duplicated: came again with the same body, and were absorbed"),
+        (report.attempted, "attempted: requests received"),
+        (report.acknowledged, "acknowledged: distinct keys answered with 2xx"),
+        (report.duplicated, "duplicated: received again with the same body, not applied again"),
         (report.lost, _lost(report)),
         (report.out_of_order, "out of order"),
     ]
     rows += [
         (count, what)
         for count, what in (
-            (report.conflicting, "conflicting: a known key with another body"),
-            (report.stale, "stale: a higher sequence of the subject came first; not applied"),
+            (report.conflicting, "conflicting: a known key with a different body"),
+            (report.stale, "stale: a higher sequence of the subject arrived first; not applied"),
             *((count, f"refused: {visible(why)}") for why, count in report.refused.items()),
             (report.failed_on_purpose, "failed on purpose"),
-            (report.cut_on_purpose, "cut on purpose, after they were applied"),
-            (report.unanswered, "not answered: the sender had hung up"),
-            (report.owed, "not acknowledged yet: the sender has to send them again"),
-            (report.without_subject, "without a subject in their data: no sequence was compared"),
-            (report.unexpected or 0, "not in the file of --expect"),
+            (report.cut_on_purpose, "connections cut on purpose, after applying"),
+            (report.unanswered, "not answered: the sender disconnected"),
+            (report.owed, "not acknowledged yet: the sender must retry them"),
+            (report.without_subject, "without a subject in data: sequences not compared"),
+            (report.unexpected or 0, "not in the --expect file"),
         )
         if count
     ]
@@ -120,8 +123,8 @@ def report_text(report: Report) -> str:
 
 def _lost(report: Report) -> str:
     if report.expected is None:
-        return "lost: sequences that are missing between others of their subject"
-    return f"lost: of {report.expected:,} expected keys, never acknowledged"
+        return "lost: sequences missing between others of their subject"
+    return f"lost: never acknowledged, of {report.expected:,} expected keys"
 
 
 def _missing(report: Report) -> list[str]:
@@ -160,3 +163,48 @@ def _plain(value: Any) -> str:
 
 def _short(text: str, most: int) -> str:
     return visible(text[:most]) + ("..." if len(text) > most else "")
+
+
+SECRETS_AT_ONCE = 2
+"""Maximum number of secrets of an endpoint, during rotation."""
+
+
+def url_of(host: str, port: int, path: str) -> str:
+    """Return the URL of `path` on this server, for a dispatcher on this machine."""
+    reached = _reachable(host)[0]
+    return (
+        f"http://[{reached}]:{port}{path}" if ":" in reached else f"http://{reached}:{port}{path}"
+    )
+
+
+def add_command(url: str, host: str, references: list[str]) -> str:
+    """Return the shell command that adds this receiver as an endpoint."""
+    words = [
+        "holdfast",
+        "endpoint",
+        "add",
+        "listen",
+        "--url",
+        url,
+        "--allow-cidr",
+        _reachable(host)[1],
+    ]
+    for reference in references[:SECRETS_AT_ONCE]:
+        kind, _, name = reference.partition(":")
+        # The dispatcher may run in another directory, so the path is absolute.
+        words += ["--secret-ref", f"file:{Path(name).resolve()}" if kind == "file" else reference]
+    return shlex.join(words)
+
+
+def ready_text(url: str, command: str, seed: int | None) -> str:
+    """Return the first lines of output; `seed` is None if no fault is random."""
+    chance = f" Random faults use --seed {seed}." if seed is not None else ""
+    return f"listening on {url}; Ctrl-C stops it and prints the report.{chance}\n  {command}"
+
+
+def _reachable(host: str) -> tuple[str, str]:
+    """Return the local address of a server bound to `host`, and that address as a CIDR."""
+    address = ip_address(host.partition("%")[0])
+    if address.is_unspecified:
+        address = ip_address("127.0.0.1" if address.version == 4 else "::1")
+    return str(address), f"{address}/{address.max_prefixlen}"

@@ -57,7 +57,7 @@ def test_capture_is_read_as_tools_print_it(
     assert capture.body == rest
 
 
-def test_value_keeps_everything_but_the_space_around_it() -> None:
+def test_value_is_stripped_of_surrounding_space() -> None:
     assert field_of(b"webhook-signature:  v1,a= v1,b= \r\n") == (
         b"webhook-signature",
         b"v1,a= v1,b=",
@@ -68,8 +68,8 @@ def test_value_keeps_everything_but_the_space_around_it() -> None:
     "content",
     [b"nonsense", b"A: 1\n{}\n", b"two words: 1", b": 1", b"A: 1\nPOST / HTTP/1.1\n"],
 )
-def test_line_that_is_no_header_is_refused_by_its_number(content: bytes) -> None:
-    with pytest.raises(NotAHeaderError, match=r"line [12]: it is not `name: value`"):
+def test_invalid_header_line_is_refused_with_its_number(content: bytes) -> None:
+    with pytest.raises(NotAHeaderError, match=r"line [12]: "):
         read_capture(content)
 
 
@@ -97,22 +97,22 @@ def test_signature_that_does_not_match_is_compared_with_the_expected_one() -> No
         (BODY + b"\n", "without its last newline"),
         (BODY + b"\r\n", "without its last newline"),
         (b"\xef\xbb\xbf" + BODY, "byte order mark"),
-        (json.dumps(json.loads(BODY)).encode(), "parsed and written anew (compact"),
-        (json.dumps(json.loads(BODY), indent=2).encode(), "parsed and written anew (compact"),
+        (json.dumps(json.loads(BODY)).encode(), "(compact"),
+        (json.dumps(json.loads(BODY), indent=2).encode(), "(compact"),
     ],
     ids=["newline", "CRLF", "byte order mark", "spaced", "indented"],
 )
-def test_bytes_that_were_changed_on_their_way_are_recognised(content: bytes, hint: str) -> None:
+def test_a_body_changed_in_transit_is_recognised(content: bytes, hint: str) -> None:
     assert hint in (explained(content).hint or "")
 
 
-def test_json_that_was_written_anew_without_its_newline_is_recognised() -> None:
+def test_json_serialized_again_without_its_newline_is_recognised() -> None:
     anew = json.dumps(json.loads(BODY), indent=2).encode()
     why = explained(anew, webhook_signature=sign(KEY, NOW, BODY + b"\n"))
-    assert "parsed and written anew" in (why.hint or "")
+    assert "(compact" in (why.hint or "")
 
 
-def test_a_newline_that_was_cut_off_is_recognised() -> None:
+def test_a_removed_newline_is_recognised() -> None:
     why = explained(BODY, webhook_signature=sign(KEY, NOW, BODY + b"\n"))
     assert "with a newline at its end" in (why.hint or "")
 
@@ -120,11 +120,11 @@ def test_a_newline_that_was_cut_off_is_recognised() -> None:
 @pytest.mark.parametrize(
     ("key", "hint"),
     [
-        (secret_text().encode(), "used the secret's text, whsec_ and all"),
+        (secret_text().encode(), "used the secret's text, with whsec_"),
         (secret_text().removeprefix("whsec_").encode(), "used the text after whsec_"),
     ],
 )
-def test_a_secret_that_was_used_as_text_is_recognised(key: bytes, hint: str) -> None:
+def test_a_secret_used_as_text_is_recognised(key: bytes, hint: str) -> None:
     assert hint in (explained(webhook_signature=sign(KEY, NOW, BODY, key)).hint or "")
 
 

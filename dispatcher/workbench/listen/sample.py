@@ -1,8 +1,8 @@
-"""One delivery composed from arguments, for `holdfast trigger`. Pure.
+"""A delivery composed from arguments, for `holdfast trigger`. Pure.
 
-The same arguments give the same key and the same bytes, on any machine and on any day: a second
-`trigger` is a duplicate, one with other data a conflict, as with a real sender. So the time of the
-decision is a constant unless it is given.
+The same arguments give the same key and bytes on any machine and any day: a second `trigger` is a
+duplicate, and one with other data a conflict, as with a real sender. So the default time of the
+decision is a constant.
 """
 
 import json
@@ -26,13 +26,13 @@ _TYPE = re.compile(r"[A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)*")
 _TYPE_CHARACTERS_MAX = 128
 
 
-class SpecimenError(ValueError):
-    """The arguments make no delivery; the message says which and why."""
+class SampleError(ValueError):
+    """The arguments are invalid; the message says which and why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Specimen:
-    """What is sent: a key, and the exact bytes of the body."""
+class SampleDelivery:
+    """A key and the exact bytes of the body."""
 
     key: Key
     body: bytes
@@ -47,17 +47,17 @@ def compose(
     changes: Sequence[str],
     key: str | None = None,
     occurred_at: datetime = OCCURRED_AT,
-) -> Specimen:
-    """Compose the delivery. `data` None takes a complete example; `changes` are `name=value`.
+) -> SampleDelivery:
+    """Compose the delivery. `data` defaults to a complete example; `changes` are `name=value`.
 
-    Without `key`, type, subject and sequence name the decision. Raises `SpecimenError`.
+    Without `key`, the key is derived from type, subject and sequence. Raises `SampleError`.
     """
     if len(type_) > _TYPE_CHARACTERS_MAX or not _TYPE.fullmatch(type_):
-        raise SpecimenError(f"{type_!r} is no type: names of a-z A-Z 0-9 _ with dots between")
+        raise SampleError(f"{type_!r} is not a type: use names of a-z A-Z 0-9 _ joined by dots")
     if not 1 <= sequence <= INTEGER_MAX:
-        raise SpecimenError(f"--sequence must be 1 to {INTEGER_MAX}")
+        raise SampleError(f"--sequence must be 1 to {INTEGER_MAX}")
     if not subject:
-        raise SpecimenError("--subject must not be empty")
+        raise SampleError("--subject must not be empty")
     whole = dict(example(type_, subject, occurred_at) if data is None else data)
     for change in changes:
         name, value = _change(change)
@@ -66,14 +66,14 @@ def compose(
         named = Key.parse(key) if key is not None else _key(type_, subject, sequence)
         body = Envelope.of(type_, occurred_at, named, whole).body(sequence)
     except NotCanonical as error:
-        raise SpecimenError(str(error)) from None
+        raise SampleError(str(error)) from None
     if len(body) > BODY_BYTES_MAX:
-        raise SpecimenError(f"the body has {len(body):,} bytes; {BODY_BYTES_MAX:,} are allowed")
-    return Specimen(named, body)
+        raise SampleError(f"the body has {len(body):,} bytes; {BODY_BYTES_MAX:,} are allowed")
+    return SampleDelivery(named, body)
 
 
 def example(type_: str, subject: str, occurred_at: datetime) -> dict[str, Any]:
-    """Return `data` as the exposure job writes it; of another type, the subject alone."""
+    """Return `data` as the exposure job writes it; for other types, only the subject."""
     if type_ not in HOLD_TYPES:
         return {SUBJECT_MEMBER: subject}
     action = type_.rpartition(".")[2]
@@ -92,21 +92,21 @@ def example(type_: str, subject: str, occurred_at: datetime) -> dict[str, Any]:
 
 
 def data_of(text: bytes) -> dict[str, Any]:
-    """Read the JSON object that is to be `data`; raises `SpecimenError`."""
+    """Parse the JSON object for `data`; raises `SampleError`."""
     try:
         value = json.loads(text.decode())
     except (ValueError, RecursionError):
-        raise SpecimenError("--data holds no JSON in UTF-8") from None
+        raise SampleError("--data is not JSON in UTF-8") from None
     if not isinstance(value, dict):
-        raise SpecimenError("--data holds no JSON object")
+        raise SampleError("--data is not a JSON object")
     return value
 
 
 def _change(text: str) -> tuple[str, Any]:
-    """Read `name=value`: JSON where it is JSON (`5`, `true`, `"5"`, `[1]`), and else text."""
+    """Parse `name=value`. The value is JSON if it parses (`5`, `true`, `"5"`, `[1]`), else text."""
     name, separator, value = text.partition("=")
     if not separator or not name:
-        raise SpecimenError(f"-D {text!r} is not name=value")
+        raise SampleError(f"-D {text!r} is not name=value")
     try:
         return name, json.loads(value)
     except (ValueError, RecursionError):

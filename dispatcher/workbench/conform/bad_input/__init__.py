@@ -1,1 +1,0 @@
-"""Requests that a receiver must refuse, one rule each."""
