@@ -1,13 +1,14 @@
 """`python -m spark_app run ...` and `spark-submit spark_app/__main__.py run ...`."""
 
+import os
 import sys
-from pathlib import Path
 
 if not __package__:
-    # Started as a file, as spark-submit does: then sys.path has this folder, and not the one that
-    # contains `spark_app` and `sink`.
-    here = Path(__file__).resolve().parent
-    sys.path[:] = [str(here.parent), *(entry for entry in sys.path if Path(entry) != here)]
+    # spark-submit runs this file as a script and puts this folder first on sys.path, where its
+    # package `operator` would hide that of the standard library. `os` is loaded before any script.
+    here = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120 - pathlib imports operator
+    elsewhere = (entry for entry in sys.path if os.path.realpath(entry) != here)
+    sys.path[:] = [os.path.dirname(here), *elsewhere]  # noqa: PTH120 - as above
 
 from sink.contract.exits import CommandError
 from spark_app.command.cli import app

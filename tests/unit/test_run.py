@@ -97,7 +97,8 @@ def test_interrupt_ends_the_tests_in_order(number: signal.Signals, tmp_path: Pat
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_it.py").write_text(WAITING.format(tmp_path))
     program = (
-        f"import sys, os; sys.path.insert(0, {str(ROOT)!r}); from tests import run; run.main([])"
+        "import signal, sys; signal.signal(signal.SIGHUP, signal.SIG_DFL);"  # ignored below nohup
+        f" sys.path.insert(0, {str(ROOT)!r}); from tests import run; run.main([])"
     )
     environment = {"PYTHONPATH": str(ROOT), "PATH": ""}
     with subprocess.Popen(

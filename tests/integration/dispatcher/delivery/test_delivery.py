@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from dispatcher.operators.endpoints.store import Endpoints
 from dispatcher.operators.overview.store import Overview
 from dispatcher.shared.states import LaneState
 from sink.contract.canonical import rfc3339
@@ -234,7 +235,8 @@ def test_endpoint_that_is_gone_is_disabled_and_loses_nothing(
     with Overview.connect(dsn) as store:
         totals = store.totals()
         assert (totals["due_lanes"], totals["oldest_waiting_seconds"]) == (0, None)
-        store.set_endpoint_state("payouts", "active", "it is back")
+    with Endpoints.connect(dsn) as endpoints:
+        endpoints.set_endpoint_state("payouts", "active", "it is back")
     drain(dsn)
     assert receiver.sequences("m_1") == [1, 1, 2, 3]
     assert receiver.sequences("m_2") == [1]

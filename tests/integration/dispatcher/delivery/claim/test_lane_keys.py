@@ -42,7 +42,7 @@ def route_one(other: psycopg.Connection) -> None:
     def run(name: str, given: dict[str, Any]) -> psycopg.Cursor[tuple[Any, ...]]:
         return other.execute((SQL / f"{name}.sql").read_bytes(), given)
 
-    run("session", {"plans": "auto"})
+    run("connection/session", {"plans": "auto"})
     [(number, _, at, *_)] = run("routing/batch_take", {"batches": 1}).fetchall()
     given = {"batch_nos": [number], "first_written_at": at, "last_written_at": at, "past": END}
     run("routing/lane_route", given)
