@@ -26,9 +26,9 @@ NEXT = """
 """
 OPERATOR = """
 from uuid import UUID
-from dispatcher.operators.replays.store import replays
+from dispatcher.operators.replays.store import Replays
 from tests.support.dispatch.replaying import DELIVERED
-with replays({dsn!r}) as store:
+with Replays.connect({dsn!r}) as store:
     store.{call}
 """
 PLAN = "plan(DELIVERED, reason='a test', id_=UUID(int=7))"

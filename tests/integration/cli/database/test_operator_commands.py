@@ -60,7 +60,7 @@ def test_second_endpoint_of_one_name_is_refused(dsn: str, db: psycopg.Connection
         (["--url", "https://x/", "--secret-ref", REF, "--total-timeout", "nan"], "seconds"),
         (["--url", "https://x/", "--secret-ref", REF, "--connect-timeout", "inf"], "seconds"),
         (["--url", "https://x/", "--secret-ref", REF, "--total-timeout", "9999"], "seconds"),
-        (["--url", "https://x/", "--secret-ref", REF, "--type", "a b"], "is not a type"),
+        (["--url", "https://x/", "--secret-ref", REF, "--type", "a b"], "--type"),
         (["--url", "https://127.0.0.1/", "--secret-ref", REF], "private"),
         (["--url", "http://x/", "--secret-ref", REF], "--allow-cidr"),
         (["--url", "https://\u00e9/", "--secret-ref", REF], "ASCII"),

@@ -262,5 +262,5 @@ def test_row_that_nobody_checked_is_shown_with_its_fault(dsn: str, db: psycopg.C
     db.execute("""UPDATE holdfast.endpoint SET headers = '{"x-a": 5}'""")
     assert shown(dsn)["fault"] is not None
     text = holdfast("endpoint", "show", "payouts", dsn=dsn).stdout
-    assert "the value of header x-a is no text" in text
+    assert "the value of header x-a is not text" in text
     assert "breaker" in text
