@@ -17,7 +17,8 @@
       Transient            a restart may succeed: the database was not reachable or not ready
         SinkUnavailable
 
-Each message says what happened, what was not lost, and what to do. The examples are run by
+Each message says what happened, what was not lost, and what to do; the text is composed where the
+error is raised. The examples are run by
 `tests/integration/sink/test_examples.py`, which defines their names.
 """
 

@@ -49,7 +49,7 @@ class Composer:
         envelope: EnvelopeStyle = EnvelopeStyle.STANDARD,
         custom: Headers = (),
     ) -> None:
-        """`custom` are the operator's headers, validated (`dispatcher.outbound.headers`)."""
+        """`custom` are the operator's headers, validated (`outbound.operator_headers`)."""
         self._envelope = envelope
         self._fixed: Headers = (
             ("content-type", CONTENT_TYPE),

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dispatcher.outbound.endpoint import Endpoint, EndpointRow
-from dispatcher.outbound.headers import headers_fault, is_reference, value_fault
+from dispatcher.outbound.operator_headers import headers_fault, is_reference, value_fault
 from dispatcher.outbound.reference_rule import ReferenceRule, is_below, is_usable_folder
 from dispatcher.outbound.target import Target
 from dispatcher.receiver.errors import SecretError

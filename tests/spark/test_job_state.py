@@ -13,9 +13,9 @@ from spark_app.exposure.settings import Settings
 from spark_app.exposure.state import GroupState
 from spark_app.operator.groups import group_numbers, key_group, spark_hash
 from spark_app.operator.stored import GroupValue, Segment, SegmentKey
-from tests.support.dispatch.kept import Kept, content
 from tests.support.job.exposure_runs import Batch, apply
 from tests.support.job.jobs import POLICY, Play, at, event, micros, put
+from tests.support.job.stored_state import Kept, content
 from tests.support.servers.databases import copy_of
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from spark_app.exposure.settings import MILLISECOND_US, Settings
 from spark_app.exposure.state import GroupState
 from spark_app.operator.blobs import SCHEMAS, Kind, from_blob, to_blob
 from spark_app.operator.stored import GroupValue, Segment, SegmentKey
-from tests.support.dispatch.kept import Kept
 from tests.support.job.exposure import FIFTY_THOUSAND
+from tests.support.job.stored_state import Kept
 
 if TYPE_CHECKING:
     from pyspark.sql import Row

@@ -10,7 +10,7 @@ from dispatcher.api.requests import Because, Name, Reason, RequestBody
 from dispatcher.api.responses import Count, Json, ResponseModel, Time
 from dispatcher.operators.endpoints.actions import changed, made, refuse_references
 from dispatcher.operators.endpoints.store import Endpoints
-from dispatcher.outbound.headers import masked
+from dispatcher.outbound.operator_headers import masked
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import AccessRole, BreakerState, EndpointState, EnvelopeStyle, OrderPolicy
 

@@ -19,7 +19,7 @@ from dispatcher.operators.endpoints.file import (
     plan,
 )
 from dispatcher.operators.endpoints.store import DEFAULTS, Endpoints
-from dispatcher.outbound.headers import masked
+from dispatcher.outbound.operator_headers import masked
 from sink.contract.exits import CommandError, ExitCode
 
 FILE_BYTES_MAX = 1024 * 1024

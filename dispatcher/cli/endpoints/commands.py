@@ -11,7 +11,7 @@ from dispatcher.cli.options import AsJson, Dsn, Reason, reason_of
 from dispatcher.cli.output import print_json, print_rows, visible
 from dispatcher.operators.config.environment import references
 from dispatcher.operators.endpoints.store import DEFAULTS, Endpoints
-from dispatcher.outbound.headers import LITERALS
+from dispatcher.outbound.operator_headers import LITERALS
 from sink.contract.states import EndpointState
 
 app = typer.Typer(

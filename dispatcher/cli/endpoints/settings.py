@@ -15,7 +15,7 @@ import typer
 from dispatcher.cli.output import display
 from dispatcher.operators.config.environment import reference_fault
 from dispatcher.operators.endpoints.rules import CHECKS, BadValueError, complete
-from dispatcher.outbound.headers import LITERALS
+from dispatcher.outbound.operator_headers import LITERALS
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import EnvelopeStyle, OrderPolicy
 

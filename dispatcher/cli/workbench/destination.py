@@ -57,7 +57,7 @@ def from_endpoint(name: str, dsn: str | None) -> tuple["Destination", str]:
     `CommandError`.
     """
     from dispatcher.outbound.endpoint import endpoint_of  # noqa: PLC0415 - as above
-    from dispatcher.outbound.headers import joined  # noqa: PLC0415 - as above
+    from dispatcher.outbound.operator_headers import joined  # noqa: PLC0415 - as above
     from dispatcher.outbound.request import USER_AGENT, Composer  # noqa: PLC0415 - as above
     from dispatcher.outbound.secrets import read_material, target_of  # noqa: PLC0415 - as above
     from dispatcher.workbench.listen.one_delivery import Destination  # noqa: PLC0415 - as above

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from dispatcher.operators.common.session import OperatorSession, Row
-from dispatcher.outbound.headers import masked
+from dispatcher.outbound.operator_headers import masked
 
 
 @dataclass(frozen=True, slots=True)

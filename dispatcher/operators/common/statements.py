@@ -5,5 +5,7 @@ from dispatcher.shared import statements
 
 def statement(name: str) -> bytes:
     """Return the text of a verb's statement, or of a shared one for a name without a folder."""
-    verb, _, file = name.rpartition("/")
-    return statements.statement(f"operators/{verb}" if verb else "shared", file)
+    verb, slash, file = name.partition("/")
+    if not slash:
+        return statements.statement("shared", name)
+    return statements.statement(f"operators/{verb}", file)

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from dispatcher.outbound.address import is_allowed, refusal
-from dispatcher.outbound.headers import LITERALS, MASK, headers_fault, is_reference
+from dispatcher.outbound.operator_headers import LITERALS, MASK, headers_fault, is_reference
 from dispatcher.outbound.target import url_fault
 from sink.contract.states import EnvelopeStyle, OrderPolicy
 from sink.contract.wire import INQUIRY_PATH

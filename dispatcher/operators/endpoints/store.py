@@ -10,7 +10,7 @@ from dispatcher.operators.common.session import STATEMENT_SECONDS, OperatorSessi
 from dispatcher.operators.config.environment import reference_fault
 from dispatcher.operators.endpoints.file import Action, Step
 from dispatcher.operators.endpoints.rules import fault_of
-from dispatcher.outbound.headers import LITERALS, joined, masked, split
+from dispatcher.outbound.operator_headers import LITERALS, joined, masked, split
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import EndpointState, EnvelopeStyle, OrderPolicy
 

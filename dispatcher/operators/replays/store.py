@@ -71,7 +71,7 @@ class Replays(ReissueSettling, Repeats):
         """
         id_ = id_ or uuid4()
         with self._transaction():
-            self._run("replays/patience")
+            self._run("replays/plan/patience")
             self._run("common/replay_lock")
             if self._maybe("replays/show", {"id": id_}) is None:
                 found = self._find(wanted, id_, limit, as_of=None)
@@ -87,7 +87,7 @@ class Replays(ReissueSettling, Repeats):
 
     def reissued(self, keys: Sequence[UUID]) -> dict[str, str]:
         """Return the newest key of a reissue for each of `keys` that was reissued."""
-        rows = self._all("replays/reissue_of_keys", {"keys": list(keys)})
+        rows = self._all("replays/plan/reissue_of_keys", {"keys": list(keys)})
         return {Key(row["key"]).text: Key(row["new_key"]).text for row in rows}
 
     def find(self, text: str) -> UUID:
@@ -146,7 +146,7 @@ class Replays(ReissueSettling, Repeats):
         longer matches, or has keys that a receiver may have forgotten without `outside_window`.
         """
         with self._transaction():
-            self._run("replays/patience")
+            self._run("replays/plan/patience")
             self._run("common/replay_lock")
             row = self._locked(id_)
             if row["verb"] != ReplayVerb.REDELIVER:
@@ -212,10 +212,10 @@ class Replays(ReissueSettling, Repeats):
         except ReplayFilterError as error:
             raise CommandError(f"{error}. Nothing was planned.", ExitCode.USAGE) from None
         parameters = self._parameters(wanted)
-        self._run("replays/stage")
-        self._run("replays/stage_found")
+        self._run("replays/plan/stage")
+        self._run("replays/plan/stage_found")
         self._run(_source(wanted), parameters)
-        self._run("replays/analyze")
+        self._run("replays/plan/analyze")
         judged = {
             **parameters,
             "id": id_,
@@ -223,10 +223,10 @@ class Replays(ReissueSettling, Repeats):
             "states": [each.value for each in wanted.states],
             "named": bool(wanted.keys),
         }
-        self._run("replays/judge", judged)
-        beyond = self._run("replays/limit", {"limit": limit}).rowcount if limit else 0
+        self._run("replays/plan/order_items", judged)
+        beyond = self._run("replays/plan/limit", {"limit": limit}).rowcount if limit else 0
         counts = plan_counts(
-            self._all("replays/counts"), self._all("replays/overlaps", {"id": id_})
+            self._all("replays/plan/counts"), self._all("replays/plan/overlaps", {"id": id_})
         )
         counts["beyond_limit"] = beyond
         items = sum(counts["kinds"].values()) - counts["kinds"].get(ReplayKind.NOTHING.value, 0)
@@ -235,7 +235,7 @@ class Replays(ReissueSettling, Repeats):
                 f"the filter finds {items} entries to replay, and a plan holds at most {ITEMS_MAX}."
                 " Nothing was planned: use a shorter time, or --limit."
             )
-        return _Found(counts, items, self._one("replays/digest")["sha256"])
+        return _Found(counts, items, self._one("replays/plan/digest")["sha256"])
 
     def _parameters(self, wanted: ReplayFilter) -> Row:
         if wanted.stream is not None:
@@ -247,7 +247,7 @@ class Replays(ReissueSettling, Repeats):
                 "first_batch": wanted.first_batch,
                 "last_batch": wanted.last_batch,
             }
-            batches = {**given, **self._one("replays/range", given)}
+            batches = {**given, **self._one("replays/plan/range", given)}
         return {
             "endpoint": wanted.endpoint,
             "subject": wanted.subject,
@@ -273,7 +273,7 @@ class Replays(ReissueSettling, Repeats):
         estimate = drain_seconds(found.counts["items_at"], found.counts["rates"], rate)
         counts = {**found.counts, "drain_seconds": estimate}
         self._run(
-            "replays/add",
+            "replays/plan/add",
             {
                 "id": id_,
                 "filter": Jsonb(wanted.stored()),
@@ -289,7 +289,7 @@ class Replays(ReissueSettling, Repeats):
             },
         )
         failpoint("O1")
-        self._run("replays/add_items", {"id": id_})
+        self._run("replays/plan/add_items", {"id": id_})
         failpoint("O2")
         detail = {"filter": wanted.stored(), "kinds": counts["kinds"], "rate": rate}
         self._audit("replay.plan", f"replay {id_}", reason, detail)
@@ -332,7 +332,7 @@ class Replays(ReissueSettling, Repeats):
         wanted = filter_stored(shown["filter"])
         found = self._find(wanted, id_, shown["item_limit"], shown["created_at"])
         if found.sha256.hex() != shown["plan_sha256"]:
-            changed = self._one("replays/changed", {"id": id_})
+            changed = self._one("replays/plan/changed", {"id": id_})
             taken = f" {changed['taken']} are now in another replay." if changed["taken"] else ""
             raise CommandError(
                 f"replay {id_.hex[:8]} is no longer what was planned: {changed['added']} entries"
@@ -363,7 +363,7 @@ def _nothing_found(wanted: ReplayFilter) -> CommandError:
 def _source(wanted: ReplayFilter) -> str:
     """Return the statement with the fewest candidates for the filter."""
     if wanted.keys:
-        return "replays/from_keys"
+        return "replays/plan/from_keys"
     if [each.value for each in wanted.states] == ["dead"]:
-        return "replays/from_dead"
-    return "replays/from_entries"
+        return "replays/plan/from_dead"
+    return "replays/plan/from_entries"

@@ -12,9 +12,9 @@ from spark_app.exposure.schema import STATE_MERCHANTS
 from spark_app.exposure.settings import MINUTE_US
 from spark_app.exposure.state import GroupState
 from spark_app.exposure.step import next_timer_us
-from tests.support.dispatch.kept import content
 from tests.support.job.exposure import EPOCH, at, row, table
 from tests.support.job.exposure_runs import Run, apply, arrow, runs
+from tests.support.job.stored_state import content
 from tests.support.operator import Operator, PutOut
 
 OVER = 6_000_000

@@ -13,9 +13,9 @@ from spark_app.exposure.state import GroupState
 from spark_app.operator import stored
 from spark_app.operator.id_segments import BASE, plan_segment
 from spark_app.operator.stored import GroupValue, SegmentKey
-from tests.support.dispatch.kept import Kept, content
 from tests.support.job.exposure import Group, at, row
 from tests.support.job.exposure_runs import Run, apply, runs
+from tests.support.job.stored_state import Kept, content
 
 NOTHING = STATE_ABSORBED.empty_table()
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dispatcher.api.console.frame.templating import link
-from dispatcher.outbound.headers import LITERALS
+from dispatcher.outbound.operator_headers import LITERALS
 
 LEFT_OUT = "..."
 

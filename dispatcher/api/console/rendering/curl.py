@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from dispatcher.outbound.headers import joined
+from dispatcher.outbound.operator_headers import joined
 from dispatcher.outbound.request import Composer, Headers
 from sink.contract.states import EnvelopeStyle
 from sink.contract.wire import WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP

@@ -11,8 +11,8 @@ from deploy.local.demo.reference import Reference
 from spark_app.exposure.policy import Policy
 from spark_app.exposure.state import GroupState
 from spark_app.exposure.step import StepOutput, next_timer_us, step
-from tests.support.dispatch.kept import content
 from tests.support.job.exposure_runs import Batch, Run, apply, arrow, plain, runs
+from tests.support.job.stored_state import content
 
 MakeReference = Callable[[Run], Reference]
 

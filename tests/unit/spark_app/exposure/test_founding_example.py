@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.support.dispatch.kept import Kept
 from tests.support.job.exposure import Group, at, row
+from tests.support.job.stored_state import Kept
 
 E917 = row("e917", "12:16", 1_500_000, "m_482")
 E918 = row("e918", "12:19", 2_000_000, "m_482")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dispatcher.outbound.headers import (
+from dispatcher.outbound.operator_headers import (
     HEADERS_MAX,
     headers_fault,
     joined,
