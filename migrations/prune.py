@@ -22,7 +22,7 @@ from sink.contract.exits import CommandError, ExitCode
 from sink.contract.roles import JANITOR
 
 STATEMENT_TIMEOUT = "30min"
-"""Time limit to scan one day; the scan blocks nobody."""
+"""Time limit to scan one day; the scan blocks no other session."""
 
 TRIES = 8
 """Each try blocks writers for at most two seconds; all tries take about half a minute."""

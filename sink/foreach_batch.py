@@ -103,7 +103,7 @@ class OutboxSink:
     """Writes each micro-batch of one streaming query to the outbox, once.
 
     `select` makes the batch's tables from the DataFrame's rows; without it the whole DataFrame is
-    `BatchInput.entries`. `also(connection, table)` writes whatever else must commit with the batch.
+    `BatchInput.entries`. `also(connection, table)` writes what else must commit with the batch.
     It runs inside the transaction, and again when the transaction is retried, so it must use that
     connection only. `checkpoint` is exactly the query's checkpointLocation. Where it is a local
     path, the source's offsets are stored with the batch, and the first batch refuses an older copy

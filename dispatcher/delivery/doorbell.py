@@ -51,7 +51,7 @@ class Doorbell:
         """Listen. Broken connections are retried; an internal error ends the doorbell alone."""
         try:
             await self._listen_on()
-        except Exception as error:  # noqa: BLE001 - delivery must not end with it
+        except Exception as error:  # noqa: BLE001 - its errors must not stop delivery
             self._telemetry.crashed("doorbell", error)
 
     async def _listen_on(self) -> None:

@@ -1,4 +1,4 @@
-"""The current endpoints: loaded every second, with everything that their references name.
+"""The current endpoints: loaded every second, with the values of their references.
 
 An endpoint that cannot be sent to (a missing secret, a header that is not allowed, an invalid URL,
 a timeout that does not fit the lease) keeps its lanes waiting, and its fault is logged once. None
@@ -117,7 +117,7 @@ class Endpoints:
         await self._transport.retain([ready.target for ready in self._ready.values()])
 
     def disable(self, endpoint_id: int, reason: str) -> None:
-        """Stop sending to an endpoint that is gone, before the next load removes it."""
+        """Stop sending to an endpoint that answered 410, before the next load removes it."""
         if self._ready.pop(endpoint_id, None) is not None:
             name = self.name(endpoint_id)
             self._telemetry.warn(Line.ENDPOINT_DISABLED, endpoint=name, reason=reason)

@@ -20,8 +20,8 @@ from dispatcher.shared.clock import seconds
 from dispatcher.shared.rate import BEGIN_SECONDS
 
 WORTH_SHARE = 2
-"""While lanes of an endpoint wait here, more are claimed once one part in this many of its capacity
-is free: a claim costs the same however few lanes it takes."""
+"""While lanes of an endpoint wait here, more are claimed once 1/N of its capacity is free: the cost
+of a claim does not depend on its number of lanes."""
 
 NOT_PACED: Mapping[int, int] = MappingProxyType({})
 
@@ -54,9 +54,9 @@ class _Slots:
     last_claim: int = 0
     """The number of the last claim that had room for this endpoint."""
     more_due: bool = False
-    """Whether the last claim took as many lanes as there was room for, so more may be due."""
+    """Whether the last claim filled the free capacity, so more may be due."""
     paced: bool = False
-    """Whether a rate limits it."""
+    """Whether it has a rate limit."""
     rate_used_up: bool = False
     """Whether the last claim took all that the rate allowed, so more may be due."""
     waiting: deque[Lane] = field(default_factory=deque)
@@ -128,9 +128,9 @@ class Flow:
     def take(
         self, lanes: Iterable[Lane], wanted: Mapping[int, int], paced: Mapping[int, int] = NOT_PACED
     ) -> None:
-        """Accept the lanes of a claim of `wanted`, and start as many as there are slots for.
+        """Accept the lanes of a claim of `wanted`, and start one in each free slot.
 
-        `paced` holds the endpoints with a rate, with how many lanes it allowed.
+        `paced` maps each endpoint with a rate limit to the number of lanes that the limit allowed.
         """
         counts = dict.fromkeys(wanted, 0)
         for lane in lanes:
@@ -145,7 +145,7 @@ class Flow:
             allowed = paced.get(id_)
             if allowed is None:
                 slots.rate_used_up = False
-            elif allowed:  # where a rate allowed none, it is unknown whether any lane was due
+            elif allowed:  # at 0, it is unknown whether any lane was due
                 slots.rate_used_up = count >= allowed
             self._start(slots)
 
@@ -204,9 +204,9 @@ class Flow:
         await self._quiet.wait()
 
     def _free(self, slots: _Slots, second: int) -> int:
-        """Return how many lanes may be claimed; 0 while too few for a claim to be worth it."""
+        """Return how many lanes may be claimed; 0 while they are too few for an efficient claim."""
         ahead = slots.pace.turn(second)
-        # Under a rate, lanes that are not started soon are released.
+        # Under a rate limit, lanes that are not started soon are released.
         most = slots.limit + (int(ahead * BEGIN_SECONDS) if slots.paced else ahead)
         free = max(0, most - slots.held)
         worth = not slots.waiting or free >= min(most, self._claim_lanes) // WORTH_SHARE

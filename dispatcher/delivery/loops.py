@@ -73,7 +73,7 @@ class Steps:
         return result.batches > 0
 
     async def claim(self, request_route: Callable[[], None]) -> bool:
-        """Claim as many lanes as there are slots for, and start sending them.
+        """Claim lanes for the free slots, and start sending them.
 
         Calls `request_route` where a batch was announced and `route` has to route it.
         """
@@ -114,7 +114,7 @@ class Steps:
             failpoint("D2")
         self._flow.take(claim.lanes, wanted, claim.paced)
         if not claim.lanes and claim.again_seconds is not None:
-            # At its regular interval the loop would be late for what the rate allows.
+            # The regular interval is too long to use the full rate.
             asyncio.get_running_loop().call_later(claim.again_seconds, self._flow.request_claim)
         return bool(claim.lanes)
 

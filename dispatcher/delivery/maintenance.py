@@ -1,7 +1,8 @@
 """Maintenance of partitions: creates those of the coming days and drops old ones.
 
-Delivery never waits for it and never ends with it: an error is logged as a warning and retried.
-Several dispatchers may run it at once; the database lets one of them drop at a time.
+Delivery never waits for it, and its errors never stop delivery: they are logged as warnings, and
+the step is retried. Several dispatchers may run it at once; the database lets one of them drop at a
+time.
 """
 
 from datetime import date
@@ -31,7 +32,7 @@ class Maintenance:
             await self.make_partitions()
             if self._retain_days is not None:
                 await self._prune(self._retain_days)
-        except Exception as error:  # noqa: BLE001 - delivery must not end with it
+        except Exception as error:  # noqa: BLE001 - its errors must not stop delivery
             self._telemetry.warn(Line.MAINTENANCE_FAILED, error=one_line(str(error)))
         return False
 

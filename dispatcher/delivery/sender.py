@@ -222,11 +222,11 @@ def _judged(
         status = answer.status
         if answer.body:
             receipt = proven_receipt(answer.body, key, ready.secrets)
-            # A receipt holds all that the body says; other bodies are stored for people to read.
+            # A receipt has all the information of the body. Other bodies are stored for operators.
             response = None if receipt else storable(answer.body, hidden=ready.hidden)
             other = None if receipt else other_key(answer.body, key)
         if other is not None:
-            # It answers another request: all that is known of this one is that it was sent.
+            # It answers another request. This one was sent, and its result is unknown.
             outcome = Outcome.UNKNOWN
             error = f"the answer is about another key, {other}: nothing is known of this one"
         elif outcome is Outcome.THROTTLED or status == CONFLICT:

@@ -61,7 +61,7 @@ TICK_STEP_SECONDS = 15.0
 """How long the event loop may be blocked before the process counts as not live."""
 
 SETTLE_SECONDS = 5.0
-"""Minimum time for settling after a stop, whatever `stop_seconds` is."""
+"""Minimum time for settling after a stop, even if `stop_seconds` is shorter."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ The rule:
 1. An address that embeds an IPv4 address is checked by both; every such form is unwrapped first
    (`_forms`). An IPv4-mapped one is checked as IPv4 only, because the system connects to that.
 2. Link-local addresses (RFC 3927, RFC 4291) and the metadata addresses of the clouds (`METADATA`),
-   which serve a machine's credentials, are refused whatever an operator allows. A metadata address
-   is also refused at any position where a translator with its own prefix embeds the IPv4 address
-   (RFC 6052, section 2.2).
+   which serve a machine's credentials, are refused even if an operator allows them. A metadata
+   address is also refused at any position where a translator with its own prefix embeds the IPv4
+   address (RFC 6052, section 2.2).
 3. An address that an operator allows for the endpoint is permitted. An allowed tunnel does not
    allow the address inside it.
 4. Any other address must be public unicast. For IPv4 that is everything outside the
@@ -70,7 +70,7 @@ METADATA = _networks(
 """Addresses at which clouds serve a machine's credentials."""
 
 FORBIDDEN = (*_networks("169.254.0.0/16", "fe80::/10"), *METADATA)
-"""Link-local and metadata: refused whatever an operator allows."""
+"""Link-local and metadata: refused even if an operator allows them."""
 
 _COMPATIBLE, _TRANSLATED, _NAT64 = (  # RFC 4291, 2.5.5.1; RFC 2765, 2.1; RFC 6052
     IPv6Network(text) for text in ("::/96", "::ffff:0:0:0/96", "64:ff9b::/96")

@@ -5,7 +5,7 @@ certificates, never their values. They are resolved at each load of the endpoint
 takes effect without a restart.
 
 `outbound.reference_rule` decides which references are allowed. The rule is enforced here, where a
-reference is resolved, whatever wrote it.
+reference is resolved, regardless of what stored it.
 """
 
 import os

@@ -1,7 +1,7 @@
 """The sustained rate of an endpoint, from the rate that an operator allows. Pure."""
 
 BEGIN_SECONDS = 0.1
-"""Time after the end of its claim within which an entry under a rate must be started; then it is
+"""How long after the end of its claim an entry under a rate limit may be started. Later it is
 released, so that claimed entries do not pile up behind a slow receiver. Measured from the end of
 the claim: otherwise nothing would be started while claims take longer."""
 

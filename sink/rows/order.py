@@ -20,7 +20,7 @@ class Settled(NamedTuple):
     """Entries in order, duplicates and conflicts removed."""
 
     entries: pa.Table
-    """ENTRIES in the order in which they are numbered. Keys differ."""
+    """ENTRIES in the order in which they are numbered. Keys are unique."""
 
     places: pa.Array
     """The position of each in the input, from 0."""

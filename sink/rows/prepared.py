@@ -63,7 +63,7 @@ class PreparedBatch:
     """
 
     entries: pa.Table
-    """ENTRIES in the order in which they are numbered (`sink.rows.order`). Keys differ."""
+    """ENTRIES in the order in which they are numbered (`sink.rows.order`). Keys are unique."""
 
     quarantined: pa.Table
     """QUARANTINED, in the order of the input."""

@@ -22,7 +22,7 @@ class QuarantineLimit:
     """
 
     rows: int = REFUSED_ROWS
-    """Rows of one batch, whatever its size."""
+    """Rows of one batch of any size."""
 
     share: float = 0.5
     """Fraction of the batch's rows, 0 to 1, in a batch of at least `share_from` rows."""

@@ -16,7 +16,7 @@ class Arrived:
     """The entries that arrived; with `duplicates` and `quarantined`, all rows of the batch."""
 
     entries: pa.Table
-    """`prepared.ARRIVED`, in the order in which entries are numbered. Keys differ."""
+    """`prepared.ARRIVED`, in the order in which entries are numbered. Keys are unique."""
 
     duplicates: int
     """Rows that repeat another row's key with the same content."""

@@ -29,7 +29,7 @@ class Keys(NamedTuple):
 def add_keys(
     connection: psycopg.Connection, entries: pa.Table, batch_no: int, *, expect_known: bool
 ) -> Keys:
-    """Record the keys of `prepared.ARRIVED` rows, which differ from each other."""
+    """Record the keys of `prepared.ARRIVED` rows; they are unique within the batch."""
     fresh = np.ones(entries.num_rows, bool)
     if not expect_known and _all_fresh(connection, entries, batch_no):
         return Keys(fresh, 0)

@@ -69,7 +69,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 def is_of_session(error: BaseException) -> bool:
-    """Return whether an error ends its session; where ours still works, it was another's."""
+    """Return whether an error ends its session; if ours still works, another session failed."""
     if not isinstance(error, psycopg.Error) or error.sqlstate is None:
         return is_transient(error)
     return error.sqlstate in _OF_SESSION or error.sqlstate[:2] == _CONNECTION
@@ -80,7 +80,7 @@ def persist(
 ) -> _Result:
     """As `until_done`; raises `SinkUnavailable` after the last transient error.
 
-    `fate` completes the message: what became of the work, and what to do.
+    `fate` completes the message: the outcome of the work, and what to do.
     """
     try:
         return until_done(work, deadline_seconds)
@@ -94,9 +94,9 @@ def persist(
 
 
 def until_done(work: Callable[[], _Result], deadline_seconds: float) -> _Result:
-    """Call `work` until it does not fail with a transient error; the last error is raised as it is.
+    """Call `work` until it does not fail with a transient error.
 
-    No attempt starts after `deadline_seconds`.
+    No attempt starts after `deadline_seconds`; the last error is then raised unchanged.
     """
     return Retrying(
         retry=retry_if_exception(is_transient),

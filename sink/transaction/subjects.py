@@ -39,7 +39,7 @@ class Locked(NamedTuple):
 
 
 def lock_subjects(connection: psycopg.Connection, names: pa.Array) -> Locked:
-    """Create missing subjects and lock all. `names` differ and are in the order of their bytes."""
+    """Create missing subjects and lock all. `names` are unique and in the order of their bytes."""
     literal = array_literal(pa.chunked_array([names]))
     execute(connection, "subjects/add_subjects", names=literal)
     text = one_row(connection, "subjects/lock_subjects", names=literal)["found"] or ""

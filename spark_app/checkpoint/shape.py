@@ -1,8 +1,8 @@
 """The settings that must not change between two runs on one checkpoint.
 
 A merchant's key group depends on the number of groups, the windows in state depend on the
-durations, and the format of the state depends on Spark's settings. A start with others would not
-fail: merchants would silently start from nothing.
+durations, and the format of the state depends on Spark's settings. A start with different settings
+would not fail: merchants would silently start with an empty state.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The rows of a batch in canonical order, whatever order they arrived in.
+"""The rows of a batch in canonical order, regardless of their arrival order.
 
 Row order is (merchant, occurred_at, event_id, type, amount_minor, currency): rows that are equal in
 all of these are the same row.

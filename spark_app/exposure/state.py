@@ -53,7 +53,7 @@ def resumed(settled_until_us: int | None, merchants: pa.Table, settings: Setting
     The frontier `settled_until_us` (microseconds; None: nothing was published) is the newest window
     end that the stream has published. All windows up to it were emitted and are settled: the event
     ids absorbed in them were lost with the checkpoint, so a row added to one of them could be
-    counted twice. Windows after the frontier are computed anew from the source, with exact ids.
+    counted twice. Windows after the frontier are recomputed from the source, with exact ids.
 
     `merchants` has the columns of `STATE_MERCHANTS`, in any order; merchants without a hold are
     ignored. A hold continues from its `latest_end`, or from the frontier where that is later,

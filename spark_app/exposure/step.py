@@ -1,6 +1,6 @@
 """One batch of one key group: `(state, rows, watermark) -> (state, output)`.
 
-Pure: equal arguments give equal results on every machine and in every run, whatever the order and
+Pure: equal arguments give equal results on every machine and in every run, for any order and
 chunking of the rows. It uses no Spark, files or clocks.
 """
 

@@ -18,7 +18,7 @@ EVENT = pa.schema(
         "occurred_at": TIMESTAMP,
     }
 )
-"""The columns of an event, whatever its source. Any of them may be null here."""
+"""The columns of an event from any source. Any of them may be null here."""
 
 REFUSED = pa.schema({"reason": pa.string(), "detail": pa.string(), "row": pa.string()})
 """A refused row: a QuarantineReason, one line for a person, the row as it arrived."""

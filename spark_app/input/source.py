@@ -24,9 +24,9 @@ PARQUET_DDL = (
     "event_id string, merchant_id string, type string, amount_minor decimal(20,0), currency string,"
     " occurred_at timestamp"
 )
-"""The schema for Parquet files. As bigint, Spark would accept every integer as the amount, of
-whatever logical type: the hundredths of a decimal(18,2), a date, a time. As decimal without a scale
-it accepts whole numbers only, and refuses a file with anything else."""
+"""The schema for Parquet files. With bigint, Spark would accept an integer of any logical type as
+the amount: the hundredths of a decimal(18,2), a date, a time. With a decimal of scale 0 it accepts
+only whole numbers, and refuses a file with anything else."""
 
 _AGE_MAX = "1000000d"
 """Spark silently ignores a file that is older than the newest one by more than this; its default is

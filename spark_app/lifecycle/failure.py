@@ -130,7 +130,7 @@ def diagnose(error: BaseException, *, jvm_gone: bool = False) -> Failure:
 
 
 def _java_gone() -> Failure:
-    # The JVM of spark-submit is not ours to start again.
+    # This process cannot start the JVM of spark-submit again.
     return Failure(Cause.JAVA, _JAVA_GONE, permanent=launched_by_spark_submit())
 
 

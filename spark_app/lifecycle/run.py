@@ -73,7 +73,7 @@ def run_files(
 def run(job: Job, dsn: str, trigger: Trigger, running: Running) -> None:
     """Run a job until it is done, cannot continue, or gets SIGTERM or SIGINT.
 
-    Raises CommandError in one line. Whatever needs no Spark is checked before it starts.
+    Raises CommandError in one line. All checks that need no Spark run before Spark starts.
     """
     session.quiet_logs()
     require_directory(job.path, job.checkpoint)

@@ -33,7 +33,7 @@ HOLD_MAX = timedelta(seconds=RETRY_AFTER_SECONDS_MAX)
 
 RAMP_PER_SECOND = 4.0
 RAMP_DOUBLINGS = 10
-"""A slow start begins with this many entries a second and doubles this many times until its end."""
+"""A slow start begins at this rate (entries a second) and doubles it this many times in total."""
 
 
 _FAILURES = (Outcome.FAILED, Outcome.UNKNOWN, Outcome.THROTTLED)
@@ -141,7 +141,7 @@ def rate_of(pace: Pace, limits: Limits, at: datetime) -> float | None:
     limit = None if limits.rate_per_second is None else sustained(limits.rate_per_second)
     if pace.breaker_until is None or not starts_slowly(pace, at):
         return limit
-    # By the setting at its start: an operator may have changed it since.
+    # Uses the setting at its start: an operator may have changed it since.
     whole = (pace.breaker_until - pace.breaker_since).total_seconds()
     # Length 0: slow start is disabled, but this transaction may be older than its start.
     begun = (at - pace.breaker_since).total_seconds() / whole if whole > 0 else 1.0

@@ -17,7 +17,7 @@ BURST_SECONDS = 0.1
 """Size of a burst, in seconds of the rate; at least one item."""
 
 RESERVE = 2
-"""Live traffic keeps one part in this many of an endpoint's slots and of its rate."""
+"""Live traffic keeps 1/N of an endpoint's slots and of its rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def spare(free: int, most: int) -> int:
 def allowed_for_replay(allowance: Allowance) -> int:
     """Return how many entries a replay may send to an endpoint with this allowance.
 
-    Under a rate, live traffic keeps its part of the bucket.
+    Under a rate limit, live traffic keeps its part of the bucket.
     """
     if allowance.rate is None:
         return allowance.lanes

@@ -50,7 +50,7 @@ class Lane:
     delivered_sequence: int
     entries: tuple[Entry, ...]
     trusted_until: float
-    """Deadline of attempts; under a rate it is earlier than that of the lease."""
+    """Deadline of attempts; under a rate limit it is earlier than that of the lease."""
     settle_until: float | None = None
     """Deadline of storing its result; None: `trusted_until`."""
     claimed_at: float = 0.0
@@ -80,7 +80,7 @@ class Claim:
     closed: Sequence[int] = ()
     """Endpoints whose slow start is over: the claim closed their breaker."""
     paced: Mapping[int, int] = field(default_factory=dict)
-    """Endpoints that a rate limits, with how many lanes it allowed."""
+    """Endpoints with a rate limit, with the number of lanes that it allowed."""
     again_seconds: float | None = None
     """Seconds until a rate allows the next lane, where one allowed none."""
 

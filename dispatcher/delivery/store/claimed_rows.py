@@ -53,7 +53,7 @@ class Found:
 
 
 def due_step(allowed: Mapping[int, Allowance], ranges: Sequence[ScanRange], *, free: bool) -> Step:
-    """Lock as many due lanes in `ranges` as `allowed` says; with `free`, none with a limit."""
+    """Lock up to `allowed` due lanes in `ranges`; `free` skips endpoints with a limit."""
     return "claiming/lane_due", {
         "free": free,
         "endpoint_ids": list(allowed),
@@ -80,7 +80,7 @@ def found_in(rows: Sequence[Any]) -> list[Found]:
     found = []
     for _, of_lane in groupby(rows, key=_LANE):
         lane = list(of_lane)
-        # By position: names take as long again, and there are thousands a second.
+        # By position: access by name takes twice as long, and there are thousands of rows a second.
         found.append(Found(Head._make(lane[0]), tuple([Entry(*row[_ENTRY]) for row in lane])))
     return found
 

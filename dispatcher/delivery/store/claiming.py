@@ -1,6 +1,6 @@
-"""Claiming due lanes: ask the plan, run the statements, give the answer back to the plan.
+"""Claims due lanes: gets scan ranges from the plan, runs the statements, records the result in it.
 
-CLAIM.md says why a claim may miss a lane, and what finds it.
+CLAIM.md explains why a claim may miss a lane, and what finds it.
 """
 
 from collections import Counter
@@ -60,7 +60,7 @@ class Claimer:
     async def claim(self, wanted: Wanted, started: float) -> Claim:
         """Lease due lanes, and decide about those without their next entry.
 
-        Claims again when it leased nothing and learned where else to scan.
+        Claims again when it leased nothing and found further ranges to scan.
         """
         gaps: list[Gap] = []
         while True:
@@ -75,7 +75,7 @@ class Claimer:
     async def route_and_claim(self, wanted: Wanted, started: float) -> tuple[Routed, Claim] | None:
         """Route new batches and lease what is due then, in one transaction.
 
-        None where these are not few, or an endpoint has a limit; nothing is done then.
+        Returns None and does nothing where there is too much to route, or an endpoint has a limit.
         """
         if not self._plan.is_free(wanted.lanes):
             return None
@@ -89,7 +89,7 @@ class Claimer:
         return routed, _to_claim(leased, gaps, wanted, started)
 
     def know(self, routed: Routed) -> None:
-        """Scan where lanes were routed to from now on, without waiting for a full scan."""
+        """Scan the priorities of newly routed lanes from now on, before the next full scan."""
         self._plan.know((id_, priority) for id_, priority in routed.priorities)
 
     async def _decide(self, scan: Scan, leased: _Leased) -> tuple[list[Gap], bool]:
@@ -147,7 +147,7 @@ class Claimer:
         self, connection: Connection, wanted: Wanted
     ) -> tuple[Routed, _Leased] | None:
         try:
-            # Paces before lanes, as everywhere, so that no two transactions deadlock.
+            # Lock order: paces before lanes, as everywhere, so that no two transactions deadlock.
             limits, few = await take_few(connection, taking(wanted.lanes.keys(), free_too=False))
             if self._limited(limits, wanted) or few is None:
                 return None
@@ -217,13 +217,13 @@ def _now(taken: Taken) -> Pace:
 
 
 def _holds(taken: Taken, allowed: Allowance) -> bool:
-    """Return whether what was claimed before may not be begun either; a probe may."""
+    """Return whether lanes claimed earlier must not be started either; a probe may start."""
     probing = taken.pace.breaker is BreakerState.HALF_OPEN
     return not allowed.lanes and allowed.rate is None and not probing
 
 
 def _retry_after(paced: _Paced) -> float | None:
-    """Return in how many seconds the first rate that allows nothing now allows a lane."""
+    """Return the seconds until the first exhausted rate allows a lane again."""
     return min(
         (
             next_seconds(_now(each), allowed.rate, each.at)

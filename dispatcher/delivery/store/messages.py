@@ -54,7 +54,7 @@ async def run_bare(
     """Run steps in one message; returns the rows of each, and apart from them those of the last.
 
     The last may return many rows; they are plain tuples, which are made quickest. With `begins` the
-    message opens the transaction, on kept plans; with `commits` it ends it.
+    message opens the transaction, on generic plans; with `commits` it ends it.
     """
     *first, (name, parameters) = steps
     async with connection.cursor(binary=True, row_factory=tuple_row) as many:

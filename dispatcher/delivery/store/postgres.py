@@ -80,7 +80,7 @@ class PostgresStore:
         return routed
 
     async def claim(self, wanted: Wanted, started: float) -> Claim:
-        """Lease due lanes, as many as the pace of their endpoints allows.
+        """Lease due lanes, up to the limits of their endpoints' paces.
 
         `started` is this process's clock from before the call. A lane whose next entry is missing
         gets no lease: it is due again a minute later.
@@ -91,7 +91,7 @@ class PostgresStore:
         """Route new batches and lease what is due then, sooner than `route` and `claim` do.
 
         Does nothing and returns None where the batches have many entries, where an endpoint's pace
-        limits it, or where a lock would have to be waited for.
+        limits it, or where it would wait for a lock.
         """
         return await self._claimer.route_and_claim(wanted, started)
 
@@ -149,7 +149,7 @@ class PostgresStore:
         """Return whether a drain must continue.
 
         It must while a batch is unrouted, something is leased, a lane or a replay item of one of
-        these endpoints is due, or a replay has to be finished.
+        these endpoints is due, or a replay must be finished.
         """
         rows = await self._sessions.rows("upkeep/pending", {"endpoint_ids": list(endpoint_ids)})
         return bool(rows[0]["pending"])

@@ -227,7 +227,7 @@ def _lane(row: DictRow, token: UUID, room: _Room, wanted: ReplayWanted, started:
         created_at=row["created_at"],
         traceparent=row["traceparent"],
         body=bytes(row["body"]),
-        # The schedule starts anew: attempts before this replay take no step of it.
+        # The schedule restarts: attempts before this replay use up none of its steps.
         rescued=row["number"] - row["attempt"],
         forgotten=row["forgotten"],
     )

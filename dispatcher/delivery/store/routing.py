@@ -20,7 +20,7 @@ ENTRIES_MAX = 50_000
 """Entries of the batches that one transaction routes; a larger batch is routed alone."""
 
 PLANNED_ENTRIES_MIN = 16
-"""Up to this many entries, routing runs by a kept plan: planning would take longer."""
+"""Up to this many entries, routing uses a generic plan: planning would take longer."""
 
 FEW_BATCHES_MAX = 16
 FEW_LANES_MAX = 2_000
@@ -30,11 +30,11 @@ FEW_LANES_MAX = 2_000
 async def route(sessions: Sessions, batches: int) -> Routed:
     """Route the oldest batches that no other dispatcher is routing, at most `batches`.
 
-    They are left for the next call if another transaction makes one of their lanes meanwhile.
+    They are left for the next call if another transaction creates one of their lanes meanwhile.
     """
     lanes = 0
     priorities: list[Sequence[int]] = []
-    # The first may leave new lanes to the second, and another transaction may then make one.
+    # The first may leave new lanes to the second, and another transaction may then create one.
     for held in (False, True, True):
         work = partial(_route, batches=batches, held=held)
         found, routed = await sessions.transaction(work, within=PATIENCE_SECONDS, begins=True)
@@ -46,11 +46,11 @@ async def route(sessions: Sessions, batches: int) -> Routed:
 
 
 async def _route(connection: Connection, batches: int, *, held: bool) -> tuple[bool, Routed]:
-    """Return whether batches were found, and what was done.
+    """Return whether batches were found, and what was routed.
 
-    None is routed if one of their lanes was changed or made after the statement began, or if one
-    of few entries may have earlier ones on other days. Changes of their other lanes stand. `held`
-    locks the lanes first, which doubles the cost, and searches the other days.
+    No batch is routed if one of their lanes was changed or created after the statement began, or
+    if one of few entries may have earlier ones on other days. Changes of their other lanes stand.
+    `held` locks the lanes first, which doubles the cost, and searches the other days.
     """
     _, rows = await begin(
         connection,
@@ -73,7 +73,7 @@ async def _route(connection: Connection, batches: int, *, held: bool) -> tuple[b
 
 
 class Few(NamedTuple):
-    """The steps that route batches which are locked."""
+    """The steps that route locked batches."""
 
     before: Sequence[Step]
     route: Step
@@ -82,9 +82,9 @@ class Few(NamedTuple):
 
 
 async def take_few(connection: Connection, then: Step) -> tuple[list[DictRow], Few | None]:
-    """Open a transaction on kept plans, run `then`, and lock all batches that are not routed.
+    """Open a transaction on generic plans, run `then`, and lock all unrouted batches.
 
-    Returns the rows of `then`; no `Few` if there are many batches, if they could make many lanes,
+    Returns the rows of `then`; no `Few` if there are many batches, if they could create many lanes,
     or while endpoints are added. Raises `LockNotAvailable` instead of waiting for a lock.
     """
     (lock,), found, rows = await begin(

@@ -2,7 +2,7 @@
 
 | memory | of each | changes | what it may forget |
 |---|---|---|---|
-| free | endpoint | in when its limits were read and it had none, out when it had one | all of it |
+| free | endpoint | added when its limits were read and it had none, else removed | all of it |
 | priorities | endpoint | grow by routing and by reading the index | all: a full scan reads them |
 | cursor | endpoint, priority | forward with each claim, back with a full scan | all of it |
 | turn | endpoint | + 1 with each claim | all of it |
@@ -26,7 +26,7 @@ from dispatcher.shared.clock import seconds
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """How one claim goes about it."""
+    """The scan of one claim."""
 
     free: bool
     """No endpoint had a limit when last read: claim and COMMIT in one message."""
@@ -41,7 +41,7 @@ AHEAD = Scan(free=True, full=frozenset(), unknown=())
 
 
 class ScanPlan:
-    """The memory of one process. The database decides; what is wrong here costs time only."""
+    """The memory of one process. The database decides; a wrong value here costs only time."""
 
     def __init__(
         self, full_scan_seconds: float = FULL_SCAN_SECONDS, clock: Callable[[], float] = seconds

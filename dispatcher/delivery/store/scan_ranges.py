@@ -98,7 +98,7 @@ class ScanCursors:
             order = sorted(cursors)
             turn, rest = divmod(self._claims[endpoint_id] + 1, FAIR_EVERY)
             if rest == 0 and len(order) > 1:
-                # Each less urgent priority in turn, or those in the middle would wait for ever.
+                # Each less urgent priority in turn, so that those in the middle do not starve.
                 order.insert(0, order.pop(-1 - turn % (len(order) - 1)))
             if fresh is not None:
                 ranges += [ScanRange(endpoint_id, each, fresh, END) for each in order]

@@ -161,7 +161,7 @@ class Sessions:
             stack.pop_all()
 
     async def _prepare(self, connection: Connection) -> None:
-        # A list of numbers has one type whatever its values, so its statement is prepared once.
+        # Lists of numbers always get the same type, so their statement is prepared only once.
         for dumper in (Int8Dumper, Int8BinaryDumper):
             connection.adapters.register_dumper(int, dumper)
         (row,) = await run(connection, "connection/backend")

@@ -1,4 +1,4 @@
-"""Warms a new connection of delivery before it is lent: runs the frequent statements once.
+"""Warms a new connection before the pool lends it: runs the frequent statements once.
 
 The first run of a statement on a connection parses and plans it, and loads the server's catalogue
 caches: some tens of milliseconds.
@@ -14,7 +14,7 @@ from dispatcher.delivery.store.pool import Connection
 from dispatcher.delivery.store.scan_ranges import BEGINNING, END, ScanRange
 
 _NOBODY = [0]
-"""The number of no endpoint, subject, batch or priority: numbers start at 1."""
+"""An id that no endpoint, subject, batch or priority has: ids start at 1."""
 
 _TOKEN = UUID(int=0)
 

@@ -48,7 +48,7 @@ class Observer:
     def replays_settled(
         self, settlements: Sequence[Settlement], settled: Sequence[Settled], _began: float
     ) -> None:
-        """Count results of replayed entries. Their time from entry to 2xx means nothing."""
+        """Count results of replayed entries. Their time from entry to 2xx is not a latency."""
         for each in settled:
             self._count(each.settlement, 0.0)
         for settlement in _lost(settlements, settled):

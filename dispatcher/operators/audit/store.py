@@ -1,4 +1,4 @@
-"""The audit trail: actions of people, and of dispatchers where people should know of them."""
+"""The audit trail: actions of operators, and those of dispatchers that concern operators."""
 
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -29,7 +29,7 @@ class Audit(OperatorSession):
     """The audit trail."""
 
     def record_read(self, action: str, target: str, detail: Row) -> None:
-        """Record that the actor was shown `target`; `action` is such as `entry.read`."""
+        """Record that the actor read `target`; `action` is a name such as `entry.read`."""
         self._audit(action, target, "asked for", detail)
 
     def actions(

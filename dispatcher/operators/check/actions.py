@@ -141,7 +141,7 @@ class Pieces:
             self._open.append(piece)
 
     def stop(self) -> None:
-        """Hand out nothing more."""
+        """Hand out no further ranges."""
         with self._lock:
             self._open.clear()
 

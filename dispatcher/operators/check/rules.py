@@ -1,6 +1,6 @@
 """The rules of a check, what a violation of each means, and what a check found. Pure.
 
-A rule belongs to one of the invariants I1 to I16, which the tests hold after every fault.
+A rule belongs to one of the invariants I1 to I16, which the tests verify after every fault.
 """
 
 from collections import Counter

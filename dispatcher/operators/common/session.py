@@ -124,7 +124,7 @@ class OperatorSession:
         return number
 
     def _reasons(self, targets: Sequence[str], actions: Sequence[str]) -> dict[str, str]:
-        """Return the newest reason with which operators did one of `actions` to each target."""
+        """Return the newest reason that operators gave for one of `actions` on each target."""
         given = {"targets": list(targets), "actions": list(actions)}
         rows = self._all("common/action_reasons", given) if targets else []
         return {row["target"]: row["reason"] for row in rows}

@@ -1,4 +1,4 @@
-"""What this process works with: versions, the HTTP engine, and the references of endpoints."""
+"""The environment of this process: versions, the HTTP engine, and the references of endpoints."""
 
 import os
 import platform

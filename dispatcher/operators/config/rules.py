@@ -1,7 +1,7 @@
 """The checks of `holdfast config check`: facts in, named results out. Pure.
 
-A check fails when commands cannot work from here, and warns when they can but somebody should act.
-It judges secrets by what is readable here: a dispatcher may run elsewhere.
+A check fails when commands cannot work from here, and warns when they can but an operator should
+act. It judges secrets by what is readable here: a dispatcher may run elsewhere.
 """
 
 from collections.abc import Mapping, Sequence

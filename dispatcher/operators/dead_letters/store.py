@@ -1,4 +1,4 @@
-"""Dead letters: finding them, and giving them up."""
+"""Dead letters: reads, and dismissals by operators."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -218,7 +218,7 @@ def complete(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fault_of(settings: Mapping[str, Any]) -> str | None:
-    """Return why nothing could be sent with these settings, as far as they show it, or None."""
+    """Return why nothing can be sent with these settings, or None if they show no reason."""
     headers, literals = settings["headers"], settings[LITERALS]
     if fault := headers_fault([*headers.items(), *literals.items()]):
         return fault

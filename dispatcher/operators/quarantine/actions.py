@@ -27,7 +27,7 @@ from sink.contract.requeue import Requeued, writer
 from sink.contract.states import QuarantineResolution
 
 WHY = ("resolution", "resolved_at", "resolved_by", "resolution_reason")
-"""What is reported of a row that was resolved before."""
+"""The result for a row that was resolved before."""
 
 
 class _RefusedAgain(Exception):
@@ -190,7 +190,7 @@ VERB = "quarantine.requeue"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """How rows go back; part of what is approved."""
+    """How rows are put back; it is part of what is approved."""
 
     suppress_repeats: bool = True
     into: str | None = None

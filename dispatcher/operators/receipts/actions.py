@@ -1,8 +1,8 @@
 """Compares what was sent with what was applied, page by page: memory holds one page of each side.
 
-Each page of this side queries the receiver for its keys, whenever the receiver processed them. This
-side is read first: an honest receiver knows what this side has delivered. Then the receiver's own
-keys of that time are looked up here, if it can list them.
+First, each page of this side queries the receiver for its keys, at any processing time: a correct
+receiver knows every key that this side has delivered. Then the receiver's own keys of that time
+range are looked up here, if it can list them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,10 +24,10 @@ Watch = Callable[[Tally, int | None], None]
 
 
 class Receiver(Protocol):
-    """The other side."""
+    """The receiver's side of a comparison."""
 
     def known(self, keys: Sequence[str]) -> dict[str, There]:
-        """Return what it knows of `keys`."""
+        """Return what the receiver knows of `keys`."""
         ...
 
 

@@ -1,7 +1,7 @@
-"""Asking a receiver what became of keys: signed questions over HTTP, several at once.
+"""Inquires at a receiver for the outcome of keys: signed HTTP requests, several at once.
 
-The protocol is section 8 of `docs/receivers/PROTOCOL.md`; `inquiry_answers` judges what comes
-back. A receiver that cannot be believed ends the asking: there is nothing to compare with.
+The protocol is section 8 of `docs/receivers/PROTOCOL.md`; `inquiry_answer` checks each
+answer. An invalid answer ends the inquiries, because there is nothing to compare with.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ from sink.contract.wire import INQUIRY_PATH, WEBHOOK_ID, WEBHOOK_SIGNATURE, WEBH
 
 QUESTIONS_AT_ONCE = 16
 PAUSES_SECONDS = (0.2, 1.0, 4.0)
-"""Between the tries of a question that got no answer."""
+"""Pauses between the tries of an inquiry that may succeed later."""
 
 
 class Inquirer:
-    """The keys of one receiver. A context manager; blocks."""
+    """Inquires for keys at one receiver. A context manager; blocks."""
 
     def __init__(self, url: str, row: EndpointRow, material: Material) -> None:
-        """`url` is the address before the key; without a path, `INQUIRY_PATH` is meant.
+        """`url` is the part of the URL before the key; its path defaults to `INQUIRY_PATH`.
 
         Headers and the client certificate of the endpoint go to its own origin alone. Raises
         `InquiryError` for an address or certificates that cannot be used.
@@ -89,7 +89,7 @@ class Inquirer:
     def known(self, keys: Sequence[str]) -> dict[str, There]:
         """Return what the receiver knows of `keys`, without those that it does not know.
 
-        Raises `InquiryError` when one of them stays without an answer that can be believed.
+        Raises `InquiryError` when one of them gets no valid answer.
         """
         return self._runner.run(self._ask_all(keys))
 

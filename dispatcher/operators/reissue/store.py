@@ -1,7 +1,7 @@
-"""Decisions made again under a new key: previewed, planned, approved, written and booked.
+"""Decisions made again under a new key: previewed, planned, approved, written and recorded.
 
 The plan is stored before anything is written, and the new key follows from the old one. After a
-crash at any point, going on writes nothing twice.
+crash at any point, a repeated run writes nothing twice.
 """
 
 from collections.abc import Iterator, Sequence

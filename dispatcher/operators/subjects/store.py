@@ -174,7 +174,7 @@ class Repairs(Proposals):
         of the clock by more than `tolerance` (`latest` is that limit), and what the stored entries
         would make of it:
 
-        - `stored_type`: of the newest entry, whatever its date, because receivers have applied it;
+        - `stored_type`: of the newest entry with any date, because receivers have applied it;
         - `stored_occurred_at`: the latest time that is not after `latest`.
 
         Both are None without such an entry. A state that is ahead also has `overtaken` (the first

@@ -1,4 +1,4 @@
-"""Writes an overtaken decision that two people agreed on: the sink writes it, then it is booked."""
+"""Writes an overtaken decision that two people approved: through the sink, then records it."""
 
 from uuid import UUID
 

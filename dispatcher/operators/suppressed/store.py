@@ -1,8 +1,8 @@
 """Suppressed decisions: recorded and not written. Reads them, and writes an overtaken one.
 
-Two people agree to write an overtaken decision. The sink writes the entry in its own transaction,
-under a key that follows from the old one. After a crash between that and the booking here, applying
-the proposal again books it.
+Writing an overtaken decision needs two people. The sink writes the entry in its own transaction,
+under a key that follows from the old one. After a crash between that and the record here, applying
+the proposal again completes the record.
 """
 
 import json
@@ -148,7 +148,7 @@ VERB = "suppressed.write"
 
 
 class OvertakenDecisions(SuppressedDecisions, Proposals):
-    """Writes of overtaken decisions: proposed, approved, booked."""
+    """Writes of overtaken decisions: proposed, approved, recorded."""
 
     def propose_write(self, key: Key, reason: str, *, despite_later: bool = False) -> Row:
         """Propose to write an overtaken decision; write nothing yet.
@@ -176,10 +176,10 @@ class OvertakenDecisions(SuppressedDecisions, Proposals):
 
     @contextmanager
     def writing(self, key: Key, proposal: UUID, reason: str) -> Iterator[tuple[Row, str]]:
-        """Yield the decision and its entry's text while the block writes it; then book it.
+        """Yield the decision and its entry's text while the block writes it; then record it.
 
-        A decision that was written before is only booked. Raises `CommandError` unless the proposal
-        is approved and of exactly this entry, and when the subject's state changed since.
+        A decision that was written before is only recorded. Raises `CommandError` unless the
+        proposal is approved and of exactly this entry, and when the subject's state changed since.
         """
         with self.applying(proposal, VERB, target(key)) as plan:
             found, detail = self.decision(key), plan["detail"]

@@ -275,7 +275,7 @@ def _obstacles(row: Facts, entry: Subject, around: Around) -> Iterator[Answer]:
 
 
 def _due(row: Facts, around: Around) -> Answer:
-    # An endpoint with a rate limit has due lanes for long, and is paid now and then.
+    # An endpoint with a rate limit may have due lanes for long, but claims advance `paid_until`.
     paid = row["rate_per_second"] is not None and around.at - row["paid_until"] < PATIENCE
     served = row["leased_lanes"] or paid
     if served or around.at - row["due_at"] <= PATIENCE:

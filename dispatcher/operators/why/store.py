@@ -79,7 +79,7 @@ class Why(Attempts):
             return self._entry(found["subject_id"], found["sequence"], endpoint)
 
     def _unwritten(self, key: Key, batch: Row) -> Answer:
-        """Return what became of a key whose entry is not stored."""
+        """Return why the entry of a used key is not stored."""
         found = self._maybe("common/suppressed_cause", {**batch, "key": key.digest})
         if found is not None:
             command = f"holdfast suppressed show {key.text}"
@@ -251,7 +251,7 @@ _FACTS = (
     "due_before",
     "leased_lanes",
 )
-"""The figures that stand beside an answer, by their names in `why_standing.sql`."""
+"""The figures of an answer, by their column names in `why/sql/standing.sql`."""
 
 _SHOWN = ("subject", "sequence", "type", "occurred_at", "created_at", "stream", "batch_id")
 

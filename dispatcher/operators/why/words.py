@@ -207,7 +207,7 @@ def breaker(row: Facts) -> str:
 
 
 def receiver_asked(row: Facts) -> str:
-    """Until when the receiver asked to be called no more."""
+    """Until when the receiver's Retry-After holds requests."""
     by = f" ({one_line(row['held_by'])})" if row["held_by"] else ""
     return f"the receiver asked for time{by}: nothing is sent before {_at(row['held_until'])}"
 

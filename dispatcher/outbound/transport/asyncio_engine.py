@@ -152,7 +152,7 @@ class AsyncioTransport:
 
 
 def _answer(reply: Reply, total_timeout: float) -> Answer:
-    """Return the answer: the status line decides, whatever happened to the body."""
+    """Return the answer: a status line makes it a response, even if the body is incomplete."""
     if reply.status is None:
         late = reply.fault is TIME_IS_UP
         return NoAnswer(f"no answer within {total_timeout:g} s" if late else one_line(reply.fault))

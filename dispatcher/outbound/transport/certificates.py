@@ -21,8 +21,8 @@ class UnusablePemError(ValueError):
 def authorities(ca_pem: bytes | None) -> ssl.SSLContext:
     """Return a context for TLS 1.2 and later that trusts the system's authorities and `ca_pem`'s.
 
-    The system's are those in OpenSSL's compiled-in paths, whatever the environment says; where
-    these hold none, `bundled_authorities`. Raises `UnusablePemError`.
+    The system's are those in OpenSSL's compiled-in paths, regardless of the environment. Where
+    these hold none, they are `bundled_authorities`. Raises `UnusablePemError`.
     """
     paths = ssl.get_default_verify_paths()
     file, folder = Path(paths.openssl_cafile), Path(paths.openssl_capath)
@@ -109,7 +109,7 @@ def _as_file(content: bytes) -> Iterator[str]:
 
 
 def _memory() -> int | None:
-    """Return a file in memory that has a path, or None where there is no such thing."""
+    """Return a file in memory that has a path, or None where the system has none."""
     try:
         return os.memfd_create("holdfast-client-key") if _DESCRIPTORS.is_dir() else None
     except (AttributeError, OSError):  # not Linux, or forbidden here

@@ -17,7 +17,7 @@ class Channel:
     """The connections to one target: a stack of idle ones, no queue."""
 
     def __init__(self, url: httpx.URL, dialer: Dialer) -> None:
-        """`dialer` opens connections to where `url` leads."""
+        """`dialer` opens the connections to the host of `url`."""
         self.in_use = 0
         """Number of requests in progress."""
         self.dialer = dialer

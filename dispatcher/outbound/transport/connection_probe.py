@@ -87,7 +87,7 @@ async def _connected(
     for address in addresses:
         began = time.monotonic()
         try:
-            # An address that swallows packets leaves a share of the time to those behind it.
+            # An address that drops packets must leave time for the addresses after it.
             async with asyncio.timeout(seconds / len(addresses)):
                 _, writer = await asyncio.open_connection(address, port)
         except TimeoutError:

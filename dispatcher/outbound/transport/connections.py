@@ -4,7 +4,7 @@ httpcore's own pool scans every connection for every request, which at 64 connec
 times the request itself. The dispatcher already limits concurrent requests, so this pool only takes
 an idle connection or opens one.
 
-A connection is reused only after a 2xx that arrived after the whole request had left: a receiver
+A connection is reused only after a 2xx that arrived after the whole request was sent: a receiver
 that answers without reading takes the unread rest for the start of the next request, and its answer
 to that would be recorded as the next request's. httpcore would reuse it after any status.
 """

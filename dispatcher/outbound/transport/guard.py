@@ -32,7 +32,7 @@ class ResolveError(Exception):
 
 
 def host_and_port(url: httpx.URL) -> tuple[str, int]:
-    """Return where `url` leads: the host in ASCII, as the resolver takes it, and the port."""
+    """Return the host of `url` in ASCII, as the resolver takes it, and the port."""
     port = _PORTS[url.scheme] if url.port is None else url.port
     return url.raw_host.decode("ascii"), port
 

@@ -2,7 +2,7 @@
 
 The parser is llhttp, by `httptools`. This module decides what llhttp leaves to its caller: how much
 is read, what ends an answer, and whether the connection is reused. It is reused only after a 2xx
-that arrived after the whole request had left: a receiver that answers without reading takes the
+that arrived after the whole request was sent: a receiver that answers without reading takes the
 unread rest for the start of the next request, and its answer to that would be recorded as the next
 request's.
 """

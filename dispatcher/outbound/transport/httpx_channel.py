@@ -19,7 +19,7 @@ from dispatcher.shared.outcome import RESPONSE_BYTES_READ_MAX
 from dispatcher.shared.text import one_line
 
 FAULTS = (httpx.HTTPError, ssl.SSLError, TimeoutError)
-"""What an exchange raises when the other side, or the line to it, is at fault."""
+"""Exceptions of an exchange that the receiver or the connection to it causes."""
 
 Trace = Callable[[str, Any], Awaitable[None]]
 
@@ -34,7 +34,7 @@ class Received:
 
     @property
     def retry_after(self) -> tuple[str, ...]:
-        """Every Retry-After field, as it was."""
+        """Every Retry-After field, unparsed."""
         return tuple(self.headers.get_list("retry-after"))
 
 
@@ -50,7 +50,7 @@ class HttpxChannel(httpx.AsyncHTTPTransport):
         self._connect_timeout = target.connect_timeout
         guard = Guard(target.allowed, encrypted=target.encrypted, resolve=resolve)
         self.connections = Connections(tls, GuardedBackend(guard))
-        # httpx has no parameter for a pool or a network backend of one's own.
+        # httpx has no parameter for a custom pool or network backend.
         self._pool = self.connections
 
     def request(
@@ -92,12 +92,12 @@ class HttpxChannel(httpx.AsyncHTTPTransport):
 
 
 def fault_text(error: Exception, total_timeout: float) -> str:
-    """Return one line about one of `FAULTS`, with nothing in it of the response."""
+    """Describe one of `FAULTS` on one line, without any content of the response."""
     name = type(error).__name__
     if isinstance(error, TimeoutError):
         return f"no answer within {total_timeout:g} s"
     text = str(error)
     if isinstance(error, httpx.RemoteProtocolError):
-        # Behind the colon it quotes the response, which fewer people may see than a fault.
+        # After the colon it quotes the response, which fewer people may read than errors.
         text = text.partition(":")[0]
     return one_line(f"{name}: {text}" if text else name)

@@ -41,7 +41,7 @@ from sink.contract.wire import KEY_WINDOW
 
 
 class _TooLateError(Exception):
-    """The time of a request was over before its first byte."""
+    """A request timed out before its first byte was written."""
 
 
 class HttpxTransport:
@@ -123,7 +123,7 @@ class HttpxTransport:
 
 
 def _answer(received: Received, fault: str, *, sent: bool) -> Answer:
-    """Return what came of a request: the status line decides, whatever happened to the body."""
+    """Return the answer: a status line makes it a response, even if the body is incomplete."""
     if received.status is not None:
         window = received.headers.get(KEY_WINDOW)
         return Response(received.status, received.retry_after, bytes(received.body), window)
@@ -131,7 +131,7 @@ def _answer(received: Received, fault: str, *, sent: bool) -> Answer:
 
 
 def _traced(progress: Progress, end: float) -> Trace:
-    """Return what notes that the request begins to be written, and refuses that after `end`."""
+    """Return a trace callback that records the start of writing, and refuses it after `end`."""
 
     async def trace(name: str, _info: Any) -> None:
         match name:

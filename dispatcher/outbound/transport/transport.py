@@ -1,4 +1,4 @@
-"""What an HTTP engine does: one request with every limit. It knows no database and no retry."""
+"""The interface of an HTTP engine: one request with every limit; no database, no retry."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -128,7 +128,7 @@ def open_stage(stage: Stage, run: Run, batch_id: int) -> Stage:
 
 
 def drop_stages(stage: Stage, run: Run) -> None:
-    """Drop the stream's tables, of which none is needed any more; tries once and never raises.
+    """Drop the stream's tables, which are no longer needed; tries once and never raises.
 
     A table in which a late task still writes is left to the next call.
     """

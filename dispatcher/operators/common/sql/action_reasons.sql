@@ -1,4 +1,4 @@
--- The newest reason with which operators did one of some actions to each target.
+-- The newest reason that operators gave for one of the given actions on each target.
 -- Uses ix_operator_action_target.
 SELECT DISTINCT ON (target) target, reason
 FROM holdfast.operator_action

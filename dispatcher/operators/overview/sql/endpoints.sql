@@ -45,7 +45,7 @@ SELECT p.name, p.state::text AS state, p.state_reason,
        coalesce(w.lanes, 0) AS due_lanes,
        coalesce(extract(epoch FROM now() - w.oldest), 0)::double precision AS oldest_due_age_seconds,
        coalesce(leased.lanes, 0) AS leased_lanes,
-       -- Same rule as `why`: an endpoint with a rate limit has due lanes for long, and is paid now and then.
+       -- Same rule as `why`: an endpoint with a rate limit may have due lanes for long, but claims advance `paid_until`.
        coalesce(p.state = 'active' AND r.breaker = 'closed' AND leased.lanes IS NULL
                 AND (r.held_until IS NULL OR r.held_until <= now()) AND w.oldest < now() - interval '2 minutes'
                 AND (p.rate_per_second IS NULL OR r.paid_until < now() - interval '1 minute'), false) AS not_claimed

@@ -1,5 +1,5 @@
 -- The rows that have an entry in the outbox already, with its stream, named by the rule of sink.requeue.stream_of.
--- A job's own stream of that name acts for none.
+-- A job's own stream with such a name is excluded: its `acts_for` is null.
 -- Uses pk_quarantine, uq_batch_batch_no, pk_stream, pk_batch.
 SELECT q.id, w.stream
 FROM holdfast.quarantine q

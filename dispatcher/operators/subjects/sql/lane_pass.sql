@@ -1,4 +1,4 @@
--- Lets a lane that the caller has locked go on behind sequences that are not stored: due now, where more is to deliver.
+-- Moves a lane, which the caller has locked, past sequences that are not stored. It is due now if more is to be delivered.
 -- Uses pk_lane.
 UPDATE holdfast.lane
 SET delivered_sequence = %(passed)s::bigint,

@@ -1,4 +1,4 @@
--- Locks a lane and says how it stands: where it is, the first entry behind that place which is stored, whether types are chosen.
+-- Locks a lane and returns its state: its position, the first stored entry after it, whether the endpoint takes only some types.
 -- Uses uq_endpoint_name, uq_subject_name, pk_lane, pk_entry.
 SELECT l.endpoint_id, l.subject_id, l.delivered_sequence, l.last_sequence, l.token IS NOT NULL AS leased,
        l.due_at IS NOT NULL AS due, p.types <> '{}' AS chooses, (

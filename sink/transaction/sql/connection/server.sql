@@ -1,5 +1,5 @@
 -- The properties of a server that the sink checks before it relies on its COMMIT. Needs no privilege on
--- the schema; every name is qualified, whatever the session's search_path is. No index.
+-- the schema; every name is qualified, because the session may have any search_path. No index.
 SELECT
     pg_catalog.pg_is_in_recovery()
         OR pg_catalog.current_setting('default_transaction_read_only')::boolean AS read_only,

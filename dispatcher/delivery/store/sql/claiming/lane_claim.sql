@@ -1,14 +1,14 @@
 -- Leases the lanes that lane_due.sql locked and returns their next entries in order. A lane whose next entry is not found is not
--- leased and comes back as one row without an entry: lane_empty.sql decides what becomes of it. Uses pk_lane, pk_entry, pk_attempt.
--- Partitions are pruned twice. By the setting when the statement begins: a statement opens each partition that it cannot rule out
--- then, and a bound of a row rules out none. By the lane's own bound for each lane: one old lane does not have the others search
--- every day. Both are safe here alone, as nobody can change a locked row: where Postgres 18 has to check a row again, it
--- confuses the partitions ("pfree called with invalid pointer").
+-- leased and is returned as one row without an entry: lane_empty.sql decides about it. Uses pk_lane, pk_entry, pk_attempt.
+-- Partitions are pruned twice. First at the start of the statement, by the settings: the executor opens every partition that is
+-- not pruned then, and bounds from rows cannot prune at that time. Then for each lane, by its own bound, so that one old lane does
+-- not make the others search every day. Both are safe only here, because the rows are locked and cannot change: when Postgres 18
+-- rechecks a changed row, it confuses pruned partitions ("pfree called with invalid pointer").
 WITH due AS MATERIALIZED (
     SELECT w.entries, l.version, l.endpoint_id, l.subject_id, l.delivered_sequence, l.last_sequence, l.claimed_sequence,
            l.attempt, l.rescued, l.priority, l.due_at, p.types, r.key_window_seconds,
            l.head_created_at - interval '1 hour' AS written_from,
-           -- The endpoint's running clock, less what it was when the head was first tried.
+           -- The endpoint's running clock, minus its value when the head was first tried.
            greatest(0, (extract(epoch FROM CASE
                WHEN r.stalled_since IS NULL THEN now()
                ELSE least(now(), r.stalled_since) + greatest(now() - r.stalled_until, '0')
@@ -28,10 +28,10 @@ taken AS MATERIALIZED (
     SELECT d.version, d.endpoint_id, d.subject_id, d.delivered_sequence, d.last_sequence,
            d.priority, d.due_at, d.key_window_seconds, n.sequence, n.key, n.traceparent, n.body, n.place, n.created_at,
            CASE WHEN n.sequence > d.claimed_sequence THEN 0 ELSE d.tried_us END AS tried_us,
-           -- The head's attempts are counted in its lane; those of an entry that was handed out
-           -- before and did not become head are on record.
+           -- The lane counts the attempts of its head. For an entry that was claimed before and is
+           -- not the head, they are counted in `attempt`.
            CASE WHEN n.place IS NULL THEN NULL
-                -- Never handed out: what its lane counts is of a head that is stored no more.
+                -- Never claimed: the count in the lane belongs to a head that is no longer stored.
                 WHEN n.sequence > d.claimed_sequence THEN 1
                 WHEN n.place = 1 AND d.attempt > 0 THEN d.attempt + 1
                 ELSE 1 + coalesce(tried.counts[1], 0)
@@ -54,11 +54,11 @@ taken AS MATERIALIZED (
           AND (d.types = '{}' OR e.type = ANY (d.types))
         ORDER BY e.sequence
         LIMIT d.entries
-    -- An endpoint that takes every type takes every sequence: what stands behind a missing one is not for now.
+    -- An endpoint that takes every type takes every sequence: entries after a missing one must wait.
     ) n ON (d.types <> '{}' OR n.sequence = d.delivered_sequence + n.place)
        AND (n.place = 1 OR n.bytes <= %(bytes)s)
     CROSS JOIN LATERAL (
-        -- A subquery in a CASE, which is not even begun where nothing was handed out before.
+        -- A subquery in a CASE, so that it does not run for entries that were never claimed.
         SELECT CASE WHEN n.sequence <= d.claimed_sequence AND NOT (n.place = 1 AND d.attempt > 0) THEN (
             -- A rescue has no duration.
             SELECT ARRAY[max(a.number), count(*) FILTER (WHERE a.duration_ms IS NULL)::integer]
@@ -89,17 +89,18 @@ leased AS (
         WHERE sequence IS NOT NULL
         GROUP BY version
     ) h
-    -- In its place: the way through pk_lane passes every version that an old snapshot keeps, and a plan made while the table was
-    -- small would pass every lane.
+    -- By ctid: access through pk_lane would visit every version that an old snapshot keeps, and a plan made while the table was
+    -- small would scan every lane.
     WHERE lane.ctid = h.version
 )
 SELECT endpoint_id, subject_id, delivered_sequence, last_sequence, priority,
-       -- Of a lane's first row alone: reading a moment is what takes longest.
+       -- Only in the first row of a lane: parsing a timestamp costs most.
        CASE WHEN coalesce(place, 1) = 1 THEN due_at END AS due_at,
        tried_us, sequence, number, key, created_at, traceparent, body, rescued,
-       -- May have been received longer ago than the receiver keeps keys, and nobody said that it may be sent all the same.
-       -- What was not sent (failed without a status, refused) counts for nothing. When a rescued attempt, or one whose day
-       -- was dropped, was sent, nobody knows: not before its entry was written. Ages: a window may be 12 digits long.
+       -- Whether the receiver may have received it longer ago than it keeps keys, and no operator has permitted to send it again.
+       -- Attempts that were not sent (failed without a status, refused) do not count. The send time of a rescued attempt, or of
+       -- one whose day was dropped, is unknown: the time of the entry is its lower bound. The comparison uses ages, because a
+       -- window may have 12 digits of seconds, too many to subtract from a timestamp.
        CASE WHEN number > 1 AND extract(epoch FROM now() - created_at) > key_window_seconds THEN coalesce((
            SELECT extract(epoch FROM now() - CASE WHEN min(a.number) = 1 THEN
                       min(coalesce(a.finished_at - a.duration_ms * interval '1 millisecond', taken.created_at))

@@ -1,8 +1,8 @@
--- Locks due lanes, and leaves for lane_claim.sql in the same transaction which they are and when their entries were written.
--- Settings carry this, so that both statements go to the server in one message: `holdfast.lanes` has the row versions by endpoint,
+-- Locks due lanes, and passes them to lane_claim.sql in the same transaction, with the time range of their entries. They are passed
+-- in settings, so that both statements go to the server in one message: `holdfast.lanes` has the row versions by endpoint,
 -- `holdfast.written_from` and `holdfast.written_to` the range of entry.created_at. A scan range is a part of ix_lane_due with one
--- priority: lanes whose retry is not due and leased lanes are in none, and cost nothing. With `free`, endpoints with a limit (those
--- that pace_take.sql locks) have no lanes. Uses ix_lane_due, pk_endpoint, pk_endpoint_pace.
+-- priority. It contains no leased lanes and no lanes whose retry is not due yet, so these cost nothing. `free` skips endpoints with
+-- a limit (those that pace_take.sql locks). Uses ix_lane_due, pk_endpoint, pk_endpoint_pace.
 WITH due AS MATERIALIZED (
     SELECT w.endpoint_id, w.entries, locked.*
     FROM unnest(%(endpoint_ids)s::integer[], %(lanes)s::integer[], %(entries)s::integer[])
@@ -29,7 +29,7 @@ WITH due AS MATERIALIZED (
                 FOR NO KEY UPDATE SKIP LOCKED
             ) found
             WHERE scan.endpoint_id = w.endpoint_id
-            -- Rows come range by range, and no more are locked than this.
+            -- Rows are produced range by range, and no further rows are locked.
             LIMIT w.lanes
         ) l
     ) locked
@@ -37,8 +37,8 @@ WITH due AS MATERIALIZED (
 )
 SELECT length(set_config('holdfast.lanes', coalesce(json_agg(
            json_build_object('endpoint_id', endpoint_id, 'entries', entries, 'versions', versions)), '[]')::text, true)),
-       -- Within a subject created_at never falls, so the last head bounds the next one. After a database clock was set back,
-       -- heads lie in its future. Seconds, which are read faster than a moment.
+       -- Within a subject created_at never decreases, so the last head is a lower bound of the next one. After the database's
+       -- clock was set back, heads may be in the future. As seconds, because a timestamp takes longer to parse.
        length(set_config('holdfast.written_from',
                          coalesce(extract(epoch FROM min(oldest) - interval '1 hour')::text, 'infinity'), true)),
        length(set_config('holdfast.written_to',

@@ -1,7 +1,7 @@
--- Decides about lanes whose next entry a claim did not find, as long as nothing else happened to them since. Searches every day:
--- what a claim misses is rare. The entry is stored on a day that the claim did not search: the lane gets its date and is due again.
--- Nothing is stored for an endpoint that takes some types: the lane becomes idle. Otherwise the entry is missing (gap), and the lane
--- waits. Uses pk_lane, pk_entry.
+-- Decides about lanes whose next entry a claim did not find, unless they changed since. Searches every day, which is rarely needed.
+-- If the entry is stored on a day that the claim did not search, the lane gets the entry's date and is due again. If none is stored
+-- and the endpoint takes only some types, the lane becomes idle. Otherwise the entry is missing (gap), and the lane waits.
+-- Uses pk_lane, pk_entry.
 UPDATE holdfast.lane
 SET delivered_sequence = CASE WHEN f.idle THEN lane.last_sequence ELSE lane.delivered_sequence END,
     attempt = CASE WHEN f.idle THEN 0 ELSE lane.attempt END,

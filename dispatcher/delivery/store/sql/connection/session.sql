@@ -1,7 +1,7 @@
 -- Sets the dispatcher's role and time limits, for this transaction only: with a pooler, the next one may run in another
 -- session. Plans use indexes only: these tables change faster than their statistics, and a plan that switches to scanning a
--- queue is an outage. The parameter says whether plans are kept. From here on names resolve in pg_catalog only, whatever the
--- login's search_path is. Needs no index.
+-- queue is an outage. The parameter says whether plans are kept. From here on names resolve in pg_catalog only, regardless
+-- of the login's search_path. Needs no index.
 SELECT
     pg_catalog.set_config('role', 'holdfast_dispatcher', true),
     pg_catalog.set_config('statement_timeout', '30s', true),

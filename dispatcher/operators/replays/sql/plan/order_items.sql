@@ -25,7 +25,7 @@ FROM (
            CASE
                WHEN tried.delivered_at IS NOT NULL THEN 'delivered'
                WHEN d.id IS NOT NULL THEN 'dead'
-               -- Given up by a person, or its attempts were dropped: only a filter by its key selects it.
+               -- Dismissed by a person, or its attempts were dropped: only a filter by its key selects it.
                WHEN c.sequence <= l.delivered_sequence THEN 'passed'
                ELSE 'waiting'
            END AS standing,
