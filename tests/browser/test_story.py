@@ -68,7 +68,7 @@ def test_dead_letter_is_found_understood_and_sent_again(
 
 
 def _find(page: Page) -> None:
-    page.get_by_role("link", name=re.compile("given up")).click()
+    page.get_by_role("link", name=re.compile("dead letters? (is|are) open")).click()
     page.get_by_role("row").filter(has_text=HELD).get_by_role("link", name="1", exact=True).click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Dead letter 1")
     why = page.get_by_role("region", name="Why")
