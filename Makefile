@@ -71,9 +71,9 @@ bench-dispatch: $(STAMP) ## measure the dispatcher against bare clients and othe
 bench-receiver: $(STAMP) ## measure the receiving half: verifications a core, the inbox against bare inserts
 	@$(BIN)/python -m tests.benchmarks.receiver
 
-.PHONY: bench-looks
-bench-looks: $(STAMP) ## measure every page, read and list on a million entries: LOOKS="--server DSN"
-	@$(BIN)/python -m tests.benchmarks.looks $(LOOKS)
+.PHONY: bench-queries
+bench-queries: $(STAMP) ## measure every page, read and list on a million entries: QUERIES="--server DSN"
+	@$(BIN)/python -m tests.benchmarks.queries $(QUERIES)
 
 .PHONY: kills
 kills: $(STAMP) ## kill the job's JVM, Python workers and driver at twenty random points

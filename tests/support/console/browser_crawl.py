@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from dispatcher.api.console import routes
 from tests.support.console.browser import HEIGHT, NARROW, WIDTH, Window
 
-LOOKS = Path(__file__).with_name("browser_looks.js").read_text()
+INSPECT = Path(__file__).with_name("browser_inspect.js").read_text()
 BEYOND = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
@@ -98,14 +98,14 @@ def _name(route: str) -> str:
 def _look(window: Window, address: str) -> Visit:
     answer = window.page.goto(address)
     assert answer is not None
-    seen, beyond = window.page.evaluate(LOOKS), window.page.evaluate(BEYOND)
+    seen, beyond = window.page.evaluate(INSPECT), window.page.evaluate(BEYOND)
     return Visit(address, route_of(address), answer.status, seen, beyond)
 
 
 def _draw(window: Window, visit: Visit, picture: Path | None) -> None:
     for theme in THEMES:
         window.page.emulate_media(color_scheme=theme)
-        visit.faint[theme] = window.page.evaluate(LOOKS)["faint"]
+        visit.faint[theme] = window.page.evaluate(INSPECT)["faint"]
         _keep(window, picture, theme)
     window.page.emulate_media(color_scheme="light")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import httpx
 
 from sink.contract.states import AccessRole
-from tests.benchmarks.looks.look import Look
+from tests.benchmarks.queries.query import Query
 from tests.support.command import holdfast
 
 ROLE = AccessRole.ADMIN
@@ -26,19 +26,19 @@ class Served:
     browser: httpx.Client
     program: httpx.Client
 
-    def look(self, look: Look) -> int:
+    def query(self, query: Query) -> int:
         """Ask for a page or a read; returns its bytes. Raises RuntimeError for a wrong status."""
-        client = self.browser if look.kind == "console" else self.program
-        answer = client.get(look.ask[0])
-        if answer.status_code not in look.ends:
-            raise RuntimeError(f"{look.ask[0]} answered {answer.status_code}: {answer.text[:300]}")
+        client = self.browser if query.kind == "console" else self.program
+        answer = client.get(query.ask[0])
+        if answer.status_code not in query.ends:
+            raise RuntimeError(f"{query.ask[0]} answered {answer.status_code}: {answer.text[:300]}")
         return len(answer.content)
 
 
 @contextmanager
 def served(dsn: str) -> Iterator[Served]:
     """Serve a database until the end; the token that is made for it is revoked then."""
-    name = f"looks-{os.getpid()}"
+    name = f"queries-{os.getpid()}"
     token = _token(dsn, name)
     process = subprocess.Popen(
         [sys.executable, "-m", "dispatcher.cli.main", "api", "serve", "--port", "0"],

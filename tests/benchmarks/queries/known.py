@@ -71,14 +71,14 @@ class Known:
 
 
 def known(dsn: str) -> Known:
-    """Look for something of everything; raises LookupError in a database without troubles."""
+    """Find one of everything; raises LookupError in a database without troubles."""
     with psycopg.connect(dsn, row_factory=psycopg.rows.dict_row) as connection:
         late = _row(connection, ONE, share=90)
         early = _row(connection, ONE, share=10)
         found = _row(connection, NUMBERS)
         replays = {row["state"]: row for row in connection.execute(REPLAYS)}
     if not {"planned", "applying", "applied"} <= replays.keys() or None in found.values():
-        raise LookupError("the database lacks some of the troubles that the looks are about")
+        raise LookupError("the database lacks some of the troubles that the queries are about")
     middle = found["first_attempt"] + (found["last_attempt"] - found["first_attempt"]) / 2
     return Known(
         key=Key(late["key"]).text,

@@ -1,9 +1,9 @@
 """The response time of every page, API read and list on an outbox with a busy day.
 
-    python -m tests.benchmarks.looks (--server DSN | --database DSN) [--rounds N]
+    python -m tests.benchmarks.queries (--server DSN | --database DSN) [--rounds N]
 
 `--server` names a server on which a database is made, filled, and dropped; `--database` one that
-was filled before, which gets a day's troubles where it has none. Each look is taken once without
+was filled before, which gets a day's troubles where it has none. Each query is taken once without
 being counted, then in turns with all others. Pages and reads are asked for over HTTP, one after the
 other; lists run in this process, connecting each time, and once as a process of their own.
 """
@@ -24,24 +24,24 @@ from tests.benchmarks.common.database import fresh
 from tests.benchmarks.common.filled import Filled, fill
 from tests.benchmarks.common.machine import git_commit, machine, versions
 from tests.benchmarks.common.troubled import trouble
-from tests.benchmarks.looks.covered import missed
-from tests.benchmarks.looks.known import Known, known
-from tests.benchmarks.looks.lists import lists
-from tests.benchmarks.looks.look import Look, Times, timed
-from tests.benchmarks.looks.pages import pages
-from tests.benchmarks.looks.reads import LONG, reads
-from tests.benchmarks.looks.report import shown
-from tests.benchmarks.looks.server import Served, served
-from tests.benchmarks.looks.taken import plans_of_all, redelivery
+from tests.benchmarks.queries.covered import missed
+from tests.benchmarks.queries.known import Known, known
+from tests.benchmarks.queries.lists import lists
+from tests.benchmarks.queries.pages import pages
+from tests.benchmarks.queries.query import Query, Times, timed
+from tests.benchmarks.queries.reads import LONG, reads
+from tests.benchmarks.queries.report import shown
+from tests.benchmarks.queries.server import Served, served
+from tests.benchmarks.queries.taken import plans_of_all, redelivery
 from tests.support.command import holdfast
 
 ROUNDS = 9
-REPORT = Path(".holdfast/bench/looks.json")
+REPORT = Path(".holdfast/bench/queries.json")
 PACKAGES = ("fastapi", "uvicorn", "psycopg", "jinja2")
 
 
 def main() -> None:
-    """Fill a database if none is given, look at everything, print and write what it took."""
+    """Fill a database if none is given, run every query, print and write what it took."""
     parser = argparse.ArgumentParser(description=__doc__)
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--server", help="a server that databases may be made on")
@@ -80,15 +80,15 @@ def _measured(dsn: str, rounds: int) -> dict[str, Any]:
     there = known(dsn)
     asked = [*pages(there, redelivery(dsn, there)), *reads(there)]
     if left := missed(asked):
-        raise RuntimeError(f"no look goes to {', '.join(left)}")
+        raise RuntimeError(f"no query goes to {', '.join(left)}")
     plans = plans_of_all(dsn, could=False)
     with served(dsn) as server:
-        times = timed(asked, server.look, rounds)
+        times = timed(asked, server.query, rounds)
         long = dict(_asked_long(server, each) for each in sorted(LONG))
     times |= _lists(dsn, there, rounds)
     long["holdfast check --since 24h"] = _seconds(lambda: _check(dsn))
     return {
-        "looks": _rows(times),
+        "queries": _rows(times),
         "seconds": long,
         "statements": sorted(plans.names),
         "read_whole": plans.whole,
@@ -101,11 +101,11 @@ def _check(dsn: str) -> None:
         raise RuntimeError(f"holdfast check ended with {done.returncode}: {done.stdout[-2000:]}")
 
 
-def _lists(dsn: str, there: Known, rounds: int) -> Mapping[Look, Times]:
-    def run(look: Look, *, process: bool = False) -> int:
-        done = holdfast(*look.ask, dsn=dsn, process=process)
-        if done.returncode not in look.ends:
-            raise RuntimeError(f"{look.shows} ended with {done.returncode}: {done.stderr}")
+def _lists(dsn: str, there: Known, rounds: int) -> Mapping[Query, Times]:
+    def run(query: Query, *, process: bool = False) -> int:
+        done = holdfast(*query.ask, dsn=dsn, process=process)
+        if done.returncode not in query.ends:
+            raise RuntimeError(f"{query.shows} ended with {done.returncode}: {done.stderr}")
         return len(done.stdout.encode())
 
     asked = lists(there)
@@ -126,7 +126,7 @@ def _asked_long(server: Served, path: str) -> tuple[str, float]:
     return f"{path}{ended}", round(time.perf_counter() - began, 1)
 
 
-def _rows(times: Mapping[Look, Times]) -> list[dict[str, Any]]:
+def _rows(times: Mapping[Query, Times]) -> list[dict[str, Any]]:
     return [
         {"kind": each.kind, "shows": each.shows, "ask": list(each.ask), **took.shown()}
         for each, took in times.items()

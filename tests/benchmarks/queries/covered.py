@@ -9,17 +9,17 @@ from dispatcher.api.app import application
 from dispatcher.api.console import routes
 from dispatcher.api.console.frame import login
 from dispatcher.api.settings import ApiSettings
-from tests.benchmarks.looks.look import Look
-from tests.benchmarks.looks.reads import LONG
+from tests.benchmarks.queries.query import Query
+from tests.benchmarks.queries.reads import LONG
 
 PARAMETER = re.compile(r"\{[^}]+\}")
 PROBES = ("/metrics", "/healthz")
 
 
-def missed(looks: Iterable[Look]) -> list[str]:
-    """Return the paths of routes that none of the looks goes to; files and probes are none."""
+def missed(queries: Iterable[Query]) -> list[str]:
+    """Return the paths of routes that none of the queries goes to; files and probes are none."""
     left = {*_pages(), *_reads()}
-    asked = {each.ask[0].partition("?")[0] for each in looks if each.kind != "cli"} | LONG
+    asked = {each.ask[0].partition("?")[0] for each in queries if each.kind != "cli"} | LONG
     # A path that is written out comes before one with a parameter in its place.
     order = sorted(left, key=lambda path: len(PARAMETER.findall(path)))
     for path in asked:

@@ -4,21 +4,21 @@ from collections.abc import Iterator
 
 from dispatcher.api.console.frame.templating import SCREENS
 from tests.benchmarks.common.troubled import RARE_TYPE
-from tests.benchmarks.looks.known import Known
-from tests.benchmarks.looks.look import Look, address
+from tests.benchmarks.queries.known import Known
+from tests.benchmarks.queries.query import Query, address
 
 NOBODY = "nobody_at_all"
 
 PAUSE, RESUME, DISABLE = "pause", "resume", "disable"
 
 
-def pages(known: Known, redelivery: str) -> list[Look]:
+def pages(known: Known, redelivery: str) -> list[Query]:
     """Return all pages; `redelivery` is a plan for `known.key` alone."""
     screens = [_page(each.name, each.path) for each in SCREENS]
     return [*screens, *_decisions(known), *_delivery(known, redelivery), *_others(known)]
 
 
-def _decisions(known: Known) -> Iterator[Look]:
+def _decisions(known: Known) -> Iterator[Query]:
     entries = {
         "of a type that nothing has": {"type": NOBODY},
         "of a type that little has": {"type": RARE_TYPE},
@@ -90,7 +90,7 @@ def _decisions(known: Known) -> Iterator[Look]:
     yield _page("Rows, chosen", "/quarantine/selected", {"id": known.quarantined, "do": "dismiss"})
 
 
-def _delivery(known: Known, redelivery: str) -> Iterator[Look]:
+def _delivery(known: Known, redelivery: str) -> Iterator[Query]:
     dead = {
         "resolved": {"which": "resolved"},
         "all": {"which": "all"},
@@ -124,7 +124,7 @@ def _delivery(known: Known, redelivery: str) -> Iterator[Look]:
         yield _page(f"Endpoint, to {do}", f"/endpoints/archive/{do}")
 
 
-def _others(known: Known) -> Iterator[Look]:
+def _others(known: Known) -> Iterator[Query]:
     for minutes in ("15", "180"):
         yield _page(f"Overview of {minutes} minutes", "/", {"minutes": minutes})
     audit = {
@@ -147,12 +147,12 @@ def _others(known: Known) -> Iterator[Look]:
     yield _page("Login", "/login")
 
 
-def _filtered(name: str, path: str, filters: dict[str, dict[str, str]]) -> Iterator[Look]:
+def _filtered(name: str, path: str, filters: dict[str, dict[str, str]]) -> Iterator[Query]:
     for what, given in filters.items():
         yield _page(f"{name} {what}", path, given)
 
 
 def _page(
     shows: str, path: str, given: dict[str, str] | None = None, ends: tuple[int, ...] = (200,)
-) -> Look:
-    return Look("console", shows, address(path, given), ends)
+) -> Query:
+    return Query("console", shows, address(path, given), ends)

@@ -11,7 +11,7 @@ BAR_MS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Query:
     """One page, one read or one list."""
 
     kind: str
@@ -29,7 +29,7 @@ class Look:
 
 @dataclass(slots=True)
 class Times:
-    """What a look took, in milliseconds, without the first time."""
+    """What a query took, in milliseconds, without the first time."""
 
     took: list[float] = field(default_factory=list)
     process: float | None = None
@@ -54,12 +54,12 @@ def address(path: str, given: Mapping[str, str] | None = None) -> tuple[str, ...
     return (f"{path}?{urlencode(given)}" if given else path,)
 
 
-def timed(looks: Sequence[Look], run: Callable[[Look], int], rounds: int) -> dict[Look, Times]:
-    """Take all looks in turns, `rounds` times; `run` returns the bytes of the answer.
+def timed(queries: Sequence[Query], run: Callable[[Query], int], rounds: int) -> dict[Query, Times]:
+    """Take all queries in turns, `rounds` times; `run` returns the bytes of the answer.
 
     A round before these is not counted.
     """
-    found = {each: Times() for each in looks}
+    found = {each: Times() for each in queries}
     for turn in range(rounds + 1):
         for each, times in found.items():
             began = time.perf_counter()

@@ -6,12 +6,12 @@ from dispatcher.operators.replays.rules import ReplayFilter
 from dispatcher.operators.replays.store import Replays
 from sink.contract.key import Key
 from sink.contract.states import AccessRole
-from tests.benchmarks.looks.known import Known, known
-from tests.benchmarks.looks.lists import lists
-from tests.benchmarks.looks.pages import pages
-from tests.benchmarks.looks.plans import Plans, explaining
-from tests.benchmarks.looks.reads import reads
-from tests.benchmarks.looks.server import come_in
+from tests.benchmarks.queries.known import Known, known
+from tests.benchmarks.queries.lists import lists
+from tests.benchmarks.queries.pages import pages
+from tests.benchmarks.queries.plans import Plans, explaining
+from tests.benchmarks.queries.reads import reads
+from tests.benchmarks.queries.server import come_in
 from tests.support.command import holdfast
 from tests.support.console.admin_api import serving
 
@@ -24,7 +24,7 @@ def redelivery(dsn: str, there: Known) -> str:
 
 
 def plans_of_all(dsn: str, *, could: bool) -> Plans:
-    """Take every look once and return the plans; see `explaining`.
+    """Take every query once and return the plans; see `explaining`.
 
     Raises RuntimeError for an answer that is not as it should be.
     """
@@ -40,7 +40,7 @@ def plans_of_all(dsn: str, *, could: bool) -> Plans:
             come_in(browser, api.secrets["admin"]) as served,
         ):
             for each in asked:
-                served.look(each)
+                served.query(each)
         for each in lists(there):
             done = holdfast(*each.ask, dsn=dsn)
             if done.returncode not in each.ends:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.benchmarks.common.tables import table
-from tests.benchmarks.looks.look import BAR_MS
+from tests.benchmarks.queries.query import BAR_MS
 
 NAMES = {"console": "Pages of the console", "api": "Reads of the API", "cli": "Commands"}
 SHOWN = 60
@@ -12,18 +12,18 @@ SHOWN = 60
 
 
 def shown(report: Mapping[str, Any]) -> str:
-    """Return the tables of a report, the slowest look first, and how many are within the bar."""
+    """Return the tables of a report, the slowest query first, and how many are within the bar."""
     parts = [_kind(report, kind) for kind in NAMES]
-    parts.append(table("Looks that take long", ("", "s"), _long(report)))
+    parts.append(table("Queries that take long", ("", "s"), _long(report)))
     outbox = ", ".join(f"{count:,} {name}" for name, count in report["outbox"].items())
     read = ", ".join(sorted(report["read_whole"])) or "none"
     whole = f"read entry, entry_key, attempt or lane whole: {read}"
-    late = [each["shows"] for each in report["looks"] if not each["within_bar"]]
+    late = [each["shows"] for each in report["queries"] if not each["within_bar"]]
     parts += [
         f"\n{outbox}",
         f"{len(report['statements'])} statements; {whole}",
         f"load before: {report['machine']['load_before']:.1f} on {report['machine']['cpus']} cores",
-        f"{len(report['looks']) - len(late)} of {len(report['looks'])} looks have a median under"
+        f"{len(report['queries']) - len(late)} of {len(report['queries'])} queries have a median under"
         f" {BAR_MS:.0f} ms" + (f"; not: {'; '.join(late)}" if late else ""),
     ]
     return "\n".join(parts)
@@ -31,7 +31,7 @@ def shown(report: Mapping[str, Any]) -> str:
 
 def _kind(report: Mapping[str, Any], kind: str) -> str:
     rows = sorted(
-        (each for each in report["looks"] if each["kind"] == kind),
+        (each for each in report["queries"] if each["kind"] == kind),
         key=lambda each: -float(each["median_ms"]),
     )
     as_process = kind == "cli"

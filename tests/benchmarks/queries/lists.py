@@ -4,18 +4,18 @@ from collections.abc import Iterator
 
 from sink.contract.exits import ExitCode
 from tests.benchmarks.common.troubled import RARE_TYPE
-from tests.benchmarks.looks.known import Known
-from tests.benchmarks.looks.look import Look
-from tests.benchmarks.looks.pages import NOBODY
+from tests.benchmarks.queries.known import Known
+from tests.benchmarks.queries.pages import NOBODY
+from tests.benchmarks.queries.query import Query
 
 TOLD = (ExitCode.OK, ExitCode.FAILED, ExitCode.NOTHING_MATCHED, ExitCode.DEGRADED)
 """All but a wrong word: what the database holds is of no concern here."""
 
 
-def lists(known: Known) -> list[Look]:
+def lists(known: Known) -> list[Query]:
     """Return the commands with their arguments."""
     found = [*_decisions(known), *_delivery(known), *_others(known)]
-    return [Look("cli", " ".join(words), words, TOLD) for words in found]
+    return [Query("cli", " ".join(words), words, TOLD) for words in found]
 
 
 def _decisions(known: Known) -> Iterator[tuple[str, ...]]:

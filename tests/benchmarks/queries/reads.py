@@ -3,21 +3,21 @@
 from collections.abc import Iterator
 
 from tests.benchmarks.common.troubled import RARE_TYPE
-from tests.benchmarks.looks.known import Known
-from tests.benchmarks.looks.look import Look, address
-from tests.benchmarks.looks.pages import NOBODY
+from tests.benchmarks.queries.known import Known
+from tests.benchmarks.queries.pages import NOBODY
+from tests.benchmarks.queries.query import Query, address
 
 PREFIX = "/api/v1"
 LONG = frozenset({f"{PREFIX}/check", f"{PREFIX}/receipts"})
 """What has 30 s, and is asked for once."""
 
 
-def reads(known: Known) -> list[Look]:
+def reads(known: Known) -> list[Query]:
     """Return all of them but the `LONG` ones."""
     return [*_decisions(known), *_delivery(known), *_others(known)]
 
 
-def _decisions(known: Known) -> Iterator[Look]:
+def _decisions(known: Known) -> Iterator[Query]:
     yield from _read(
         "/entries",
         {},
@@ -72,7 +72,7 @@ def _decisions(known: Known) -> Iterator[Look]:
     yield from _read(f"/suppressed/{known.suppressed}", {})
 
 
-def _delivery(known: Known) -> Iterator[Look]:
+def _delivery(known: Known) -> Iterator[Query]:
     yield from _read(
         "/attempts",
         {},
@@ -111,7 +111,7 @@ def _delivery(known: Known) -> Iterator[Look]:
         yield from _read(f"/endpoints/{name}", {})
 
 
-def _others(known: Known) -> Iterator[Look]:
+def _others(known: Known) -> Iterator[Query]:
     yield from _read("/status", {})
     yield from _read("/overview", {}, {"minutes": "180"})
     for path in ("/dispatchers", "/database", "/tokens"):
@@ -127,7 +127,7 @@ def _others(known: Known) -> Iterator[Look]:
     )
 
 
-def _read(path: str, *asked: dict[str, str]) -> Iterator[Look]:
+def _read(path: str, *asked: dict[str, str]) -> Iterator[Query]:
     for each in asked:
         (where,) = address(path, each)
-        yield Look("api", where, (f"{PREFIX}{where}",))
+        yield Query("api", where, (f"{PREFIX}{where}",))

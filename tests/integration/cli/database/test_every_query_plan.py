@@ -1,6 +1,6 @@
 """Whatever a page, a read of the API or a list asks for, no large table has to be read whole.
 
-The looks are those of the benchmark. A small database is read whole where that is cheaper, so what
+The queries are those of the benchmark. A small database is read whole where that is cheaper, so what
 is asserted is that an index serves; the benchmark prints the plans of a large one.
 """
 
@@ -17,11 +17,11 @@ from dispatcher.operators.common.statements import statement
 from sink.contract.exits import CommandError
 from tests.benchmarks.common.filled import Filled, fill
 from tests.benchmarks.common.troubled import trouble
-from tests.benchmarks.looks.covered import missed
-from tests.benchmarks.looks.known import known
-from tests.benchmarks.looks.pages import pages
-from tests.benchmarks.looks.reads import reads
-from tests.benchmarks.looks.taken import plans_of_all
+from tests.benchmarks.queries.covered import missed
+from tests.benchmarks.queries.known import known
+from tests.benchmarks.queries.pages import pages
+from tests.benchmarks.queries.reads import reads
+from tests.benchmarks.queries.taken import plans_of_all
 from tests.support.servers.databases import copy_of
 
 ENTRIES = 6_000
