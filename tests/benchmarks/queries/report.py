@@ -23,8 +23,8 @@ def shown(report: Mapping[str, Any]) -> str:
         f"\n{outbox}",
         f"{len(report['statements'])} statements; {whole}",
         f"load before: {report['machine']['load_before']:.1f} on {report['machine']['cpus']} cores",
-        f"{len(report['queries']) - len(late)} of {len(report['queries'])} queries have a median under"
-        f" {BAR_MS:.0f} ms" + (f"; not: {'; '.join(late)}" if late else ""),
+        f"{len(report['queries']) - len(late)} of {len(report['queries'])} queries have a median"
+        f" under {BAR_MS:.0f} ms" + (f"; not: {'; '.join(late)}" if late else ""),
     ]
     return "\n".join(parts)
 

@@ -1,7 +1,7 @@
 """Whatever a page, a read of the API or a list asks for, no large table has to be read whole.
 
-The queries are those of the benchmark. A small database is read whole where that is cheaper, so what
-is asserted is that an index serves; the benchmark prints the plans of a large one.
+The queries are those of the benchmark. A small database is read whole where that is cheaper, so the
+test asserts that an index serves; the benchmark prints the plans of a large one.
 """
 
 from collections.abc import Iterator
