@@ -29,6 +29,10 @@ UNIT_SECONDS = 60.0
 """What the files of a unit take together, unless one takes longer by itself. A process costs three
 seconds before its first test; the last unit to begin keeps the others waiting at most this long."""
 
+SPARK = "tests/spark/"
+SPARK_UNIT_SECONDS = 240.0
+"""The same for files that share a Spark session, which takes some ten seconds to start."""
+
 NEW_SECONDS = 2.0
 """For a file that was never measured, in this folder or in another."""
 
@@ -73,7 +77,13 @@ def units(
     folders: dict[Sequence[str], list[str]] = defaultdict(list)
     for file in sorted(files):
         folders[Path(file).parts[:2]].append(file)
-    found = [unit for each in folders.values() for unit in _cut(each, recorded, seconds)]
+    found = [
+        unit
+        for each in folders.values()
+        for unit in _cut(
+            each, recorded, SPARK_UNIT_SECONDS if each[0].startswith(SPARK) else seconds
+        )
+    ]
     return sorted(found, key=lambda unit: unit.expected, reverse=True)
 
 
