@@ -4,7 +4,7 @@ from playwright.sync_api import Browser
 
 from tests.support.console.admin_api import Api
 from tests.support.console.browser import Window
-from tests.support.console.browser_crawl import LOOKS
+from tests.support.console.browser_crawl import INSPECT
 from tests.support.console.browser_world import MARKUP
 
 DRAW = "text => document.querySelector('main').insertAdjacentHTML('beforeend', text)"
@@ -17,8 +17,8 @@ def test_window_notes_what_no_page_may_do(browser: Browser, looked_at: Api) -> N
     opened = Window(browser, looked_at.url)
     try:
         page = opened.go("/login")
-        assert page.evaluate(LOOKS)["drawn"] == []
-        assert page.evaluate(LOOKS)["faint"] == []
+        assert page.evaluate(INSPECT)["drawn"] == []
+        assert page.evaluate(INSPECT)["faint"] == []
         assert opened.faults == []
         page.evaluate(DRAW, MARKUP)
         page.evaluate(FADE)
@@ -26,7 +26,7 @@ def test_window_notes_what_no_page_may_do(browser: Browser, looked_at: Api) -> N
         page.evaluate("alert('said')")
         with opened.context.expect_event("weberror"):
             page.evaluate(THROW)
-        seen, noted = page.evaluate(LOOKS), "\n".join(opened.faults)
+        seen, noted = page.evaluate(INSPECT), "\n".join(opened.faults)
     finally:
         opened.context.close()
     assert any("onerror" in each for each in seen["drawn"])
