@@ -119,7 +119,7 @@ class Claimer:
             new = self._plan.know(_pairs(priorities))
             fresh = dict.fromkeys(wanted.lanes.keys() - limited.keys())
             return _Leased(found_in(rows), {}, fresh, bool(limited) or new)
-        limits, *priorities = await begin(connection, *steps, plans=Plans.KEPT)
+        limits, *priorities = await begin(connection, *steps, plans=Plans.GENERIC)
         self._plan.know(_pairs(priorities))
         paced = {
             id_: (

@@ -29,9 +29,9 @@ class Plans(Enum):
     """How the statements of a transaction are planned: values of `plan_cache_mode`."""
 
     AUTO = "auto"
-    KEPT = "force_generic_plan"
+    GENERIC = "force_generic_plan"
     """By generic plans, made once per session, for statements that run many times a second."""
-    ANEW = "force_custom_plan"
+    CUSTOM = "force_custom_plan"
     """By a new plan for the given parameters, each time."""
 
 
@@ -60,7 +60,7 @@ async def run_bare(
     async with connection.cursor(binary=True, row_factory=tuple_row) as many:
         async with _in_one_message(connection):
             if begins:
-                await _begin(connection, Plans.KEPT)
+                await _begin(connection, Plans.GENERIC)
             cursors = await _run(connection, first)
             await many.execute(statement(name), parameters)
             if commits:

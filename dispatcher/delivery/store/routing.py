@@ -56,7 +56,7 @@ async def _route(connection: Connection, batches: int, *, held: bool) -> tuple[b
         connection,
         ("routing/route_lock_shared", None),
         ("routing/batch_take", {"batches": batches}),
-        plans=Plans.KEPT,
+        plans=Plans.GENERIC,
     )
     if not rows:
         return False, Routed(0, 0)
@@ -65,7 +65,7 @@ async def _route(connection: Connection, batches: int, *, held: bool) -> tuple[b
     given = _given(taken, past=held or planned)
     steps: list[Step] = [("routing/route_patience", None)]
     if planned:
-        steps.append(("routing/plan_mode", {"plans": Plans.ANEW.value}))
+        steps.append(("routing/plan_mode", {"plans": Plans.CUSTOM.value}))
     if held:
         steps.append(("routing/lane_route_hold", given))
     (routed,) = await finish(connection, *steps, ("routing/lane_route", given))
@@ -92,16 +92,18 @@ async def take_few(connection: Connection, then: Step) -> tuple[list[DictRow], F
         ("routing/route_lock_try", None),
         then,
         ("routing/batch_take", {"batches": FEW_BATCHES_MAX + 1}),
-        plans=Plans.KEPT,
+        plans=Plans.GENERIC,
     )
     entries = _entries(rows)
     few = len(rows) <= FEW_BATCHES_MAX and entries * lock["endpoints"] <= FEW_LANES_MAX
     if not rows or not few or not lock["free"]:
         return found, None
-    anew, kept = (("routing/plan_mode", {"plans": each.value}) for each in (Plans.ANEW, Plans.KEPT))
+    custom, generic = (
+        ("routing/plan_mode", {"plans": each.value}) for each in (Plans.CUSTOM, Plans.GENERIC)
+    )
     planned = entries > PLANNED_ENTRIES_MIN
     route_them = ("routing/lane_route", _given(rows, past=planned))
-    return found, Few([anew] if planned else [], route_them, [kept] if planned else [])
+    return found, Few([custom] if planned else [], route_them, [generic] if planned else [])
 
 
 def _given(batches: Sequence[DictRow], *, past: bool) -> dict[str, object]:

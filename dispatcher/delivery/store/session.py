@@ -174,7 +174,7 @@ class Sessions:
         if self._warm is not None:
             # A connection that is not warm is only slower at first.
             with suppress(psycopg.Error):
-                await begin(connection, plans=Plans.KEPT)
+                await begin(connection, plans=Plans.GENERIC)
                 await self._warm(connection)
                 # After a ROLLBACK psycopg would prepare every statement again.
                 await connection.commit()

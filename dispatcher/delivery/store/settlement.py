@@ -30,7 +30,7 @@ async def settle(
     second row would count them twice.
     """
     lanes = _lanes(settlements)
-    (ended,) = await begin(connection, ("settling/lane_settle", lanes), plans=Plans.KEPT)
+    (ended,) = await begin(connection, ("settling/lane_settle", lanes), plans=Plans.GENERIC)
     rows = {claimed_row(row): row for row in ended}
     # Lost, or changed meanwhile: lock the lane, so that a second statement sees its last version.
     if missing := [each for each in settlements if claim_of(each) not in rows]:

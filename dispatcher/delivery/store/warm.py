@@ -52,7 +52,7 @@ async def warm(connection: Connection) -> None:
     await run(connection, "routing/route_patience")
     await run(connection, "routing/route_lock_try")
     await run(connection, "routing/batch_take", {"batches": 0})
-    await run(connection, "routing/plan_mode", {"plans": Plans.KEPT.value})
+    await run(connection, "routing/plan_mode", {"plans": Plans.GENERIC.value})
     await run(connection, "claiming/lane_expired", {"since": END})
     await run(connection, "claiming/pace_take", {"endpoint_ids": _NOBODY, "free_too": False})
     await run_bare(connection, *_CLAIM)

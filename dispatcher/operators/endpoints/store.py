@@ -230,7 +230,7 @@ class Endpoints(OperatorSession):
             same = all(row[column] == shown[column] for column in columns)
         if not same:
             raise CommandError(
-                f"endpoint {wanted['name']} was changed by somebody since the plan was shown."
+                f"endpoint {wanted['name']} was changed after the plan was shown."
                 " Nothing was changed; apply the file again."
             )
 

@@ -146,8 +146,8 @@ def _changed(body: bytes) -> Iterator[tuple[str, bytes]]:
             form = f"{what}, {'escaped to ASCII' if ascii_only else 'in UTF-8'}"
             text = json.dumps(value, separators=separators, ensure_ascii=ascii_only)
             for newline in ("", "\n"):
-                anew = (text + newline).encode(errors="replace")
-                yield f"before it was parsed and serialized again ({form})", anew
+                rewritten = (text + newline).encode(errors="replace")
+                yield f"before it was parsed and serialized again ({form})", rewritten
 
 
 def _mistaken(secret: Secret) -> Iterator[tuple[str, Callable[[bytes], str]]]:

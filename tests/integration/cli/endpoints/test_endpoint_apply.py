@@ -147,7 +147,7 @@ def test_a_change_in_between_is_not_overwritten(
     with Endpoints.connect(dsn) as store:
         there, _ = store.there(tuple(wanted))
         db.execute("UPDATE holdfast.endpoint SET concurrency = 7 WHERE name = 'us'")
-        with pytest.raises(CommandError, match="endpoint us was changed by somebody"):
+        with pytest.raises(CommandError, match="endpoint us was changed after the plan"):
             store.apply(plan(wanted, there), wanted, there, "x")
     row = shown(dsn, "us")
     assert (row["url"], row["concurrency"]) == ("https://us.example/webhooks", 7)

@@ -194,3 +194,4 @@ def test_rate_that_is_used_up_for_an_hour_ahead_is_claimed_of_within_seconds(
         applied(dsn, DELIVERED, rate=1)
         db.execute("UPDATE holdfast.replay SET paid_until = now() + interval '1 hour'")
         eventually(lambda: len(receiver.seen) == 2, 20)
+    assert receiver.sequences("m_1") == [1, 1]

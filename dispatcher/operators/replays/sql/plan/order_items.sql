@@ -69,8 +69,8 @@ FROM (
         FROM holdfast.replay y
         JOIN holdfast.replay_item i ON i.replay_id = y.id
         WHERE y.verb = 'reissue' AND i.settled_at IS NOT NULL
-    ) anew ON anew.endpoint_id = p.id AND anew.subject_id = c.subject_id AND anew.sequence = c.sequence
-    WHERE (anew.endpoint_id IS NULL OR tried.delivered_at IS NOT NULL)
+    ) reissued ON reissued.endpoint_id = p.id AND reissued.subject_id = c.subject_id AND reissued.sequence = c.sequence
+    WHERE (reissued.endpoint_id IS NULL OR tried.delivered_at IS NOT NULL)
       AND (tried.attempts > 0
            OR (p.types = '{}' OR c.type = ANY (p.types))
               AND (p.starts_after IS NULL OR c.batch_no > p.starts_after OR c.batch_no <@ p.starts_late))

@@ -45,7 +45,7 @@ async def deliver(store: PostgresStore, count: int) -> list[Lane]:
     return claimed
 
 
-def test_lane_that_became_due_behind_the_mark_is_found_by_a_look_at_the_whole(
+def test_lane_that_became_due_behind_the_cursor_is_found_by_a_full_scan(
     dsn: str, db: psycopg.Connection, decisions: Decisions
 ) -> None:
     add_endpoint(db, URL)
