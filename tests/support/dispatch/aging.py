@@ -25,6 +25,8 @@ def age(db: psycopg.Connection, days: int) -> date:
     by = timedelta(days=days)
     today = datetime.now(UTC).date()
     with db.transaction():
+        # Who calls this in an event loop that also runs a transaction waits for itself.
+        db.execute("SET LOCAL lock_timeout = '30s'")
         for table in ("entry", "attempt", "suppressed"):
             # The day before and after: what was written around midnight.
             for day in {used + timedelta(days=each) for used in _used(db) for each in (-1, 0, 1)}:

@@ -69,10 +69,15 @@ def make_due(db: psycopg.Connection) -> None:
 
 
 async def stored(dsn: str, work: Callable[[PostgresStore], Coroutine[Any, Any, None]]) -> None:
-    """Run `work` with an open store."""
+    """Run `work` with an open store, whose first connection is ready.
+
+    Otherwise the pool warms a second one beside `work`. Its transaction holds table locks that a
+    call of `work` which blocks this event loop may wait for, for ever.
+    """
     store = PostgresStore(dsn)
     await store.open()
     try:
+        await store._sessions._pool.wait()
         await work(store)
     finally:
         await store.close()

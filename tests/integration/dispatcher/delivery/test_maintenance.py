@@ -206,7 +206,7 @@ def test_it_looks_once_a_day_and_again_after_a_restart(
         decisions.write("m_3")
         db.execute("UPDATE holdfast.batch SET routed_at = now()")
         db.execute("UPDATE holdfast.endpoint SET state = 'disabled'")
-        age(db, OLD)
+        await asyncio.to_thread(age, db, OLD)
         before = _dropped(said)
         await running.step()
         assert _dropped(said) == before

@@ -80,7 +80,7 @@ def test_entries_of_days_ago_go_before_those_of_today(
         await deliver(store, endpoint_id)
         decisions.write("m_1", "m_1")
         await store.route(16)
-        age(db, DAYS)
+        await asyncio.to_thread(age, db, DAYS)
         decisions.write("m_1", "m_2")
         await store.route(16)
         assert await all_of(store, endpoint_id) == {
@@ -103,7 +103,7 @@ def test_days_of_a_backlog_are_not_looked_for_with_each_claim(
         await deliver(store, endpoint_id)
         decisions.write(*(f"m_{n}" for n in range(1, 13)))
         await store.route(16)
-        age(db, DAYS)
+        await asyncio.to_thread(age, db, DAYS)
         proxy.bend(turns)
         each = []
         for _ in range(12):
@@ -126,7 +126,7 @@ def test_subject_that_had_nothing_for_long_costs_no_look_at_all_days(
 
     async def work(store: PostgresStore) -> None:
         await deliver(store, endpoint_id)
-        age(db, DAYS)
+        await asyncio.to_thread(age, db, DAYS)
         assert head_days(db, "m_1") > DAYS - 1
         decisions.write("m_1")
         await store.route(16)
@@ -150,7 +150,7 @@ def test_release_of_days_ago_is_not_kept_out_by_blocks_that_fill_each_claim(
         await deliver(store, endpoint_id)
         decisions.write("m_1", type_=RELEASE)
         await store.route(16)
-        age(db, DAYS)
+        await asyncio.to_thread(age, db, DAYS)
         db.execute("UPDATE holdfast.lane SET priority = 100")
         store._claimer._plan = ScanPlan(full_scan_seconds=pause)
         store._claimer._plan.know([(endpoint_id, 100)])
@@ -178,7 +178,7 @@ def test_batch_of_days_ago_that_is_routed_last_still_goes_first(
             decisions.write("m_1")
             await deliver(store, endpoint_id)
         decisions.write("m_1")
-        age(db, DAYS)
+        await asyncio.to_thread(age, db, DAYS)
         with routed_by_another(dsn):
             decisions.write("m_1")
             assert (await store.route(16)).batches == 1
@@ -203,7 +203,7 @@ def test_few_entries_of_a_subject_that_is_new_to_the_endpoint_are_routed(
         await deliver(store, endpoint_id)
         decisions.write("m_1", type_=RELEASE)
         await store.route(16)
-        age(db, DAYS)
+        await asyncio.to_thread(age, db, DAYS)
         decisions.write("m_1")
         news = await store.route_and_claim(wanted(endpoint_id), 0)
         assert news is not None
@@ -225,7 +225,7 @@ def test_attempts_of_days_ago_count(dsn: str, db: psycopg.Connection, decisions:
             assert await claimed(store, endpoint_id)
             expire_leases(db)
             await store.rescue(16)
-        age(db, DAYS)
+        await asyncio.to_thread(age, db, DAYS)
         make_due(db)
         assert await all_of(store, endpoint_id) == {number_of(db, "m_1"): [(1, 3), (2, 3)]}
 
@@ -246,7 +246,7 @@ def test_entry_that_may_have_been_received_days_ago_is_not_sent_again(
         assert await claimed(store, endpoint_id)
         expire_leases(db)
         await store.rescue(16)
-        age(db, DAYS)
+        await asyncio.to_thread(age, db, DAYS)
         make_due(db)
         (lane,) = await claimed(store, endpoint_id)
         assert [entry.forgotten for entry in lane.entries] == [True]

@@ -96,8 +96,8 @@ def test_dead_letter_that_is_wanted_no_more_holds_no_lane(
         await store.route(16)
         (lane,) = await claimed(store, endpoint_id)
         await store.settle([judged(lane, Outcome.REJECTED)], repeated=False)
-        retype(dsn, RELEASE)
-        retype(dsn, RELEASE, "merchant.flag")
+        await asyncio.to_thread(retype, dsn, RELEASE)
+        await asyncio.to_thread(retype, dsn, RELEASE, "merchant.flag")
         (lane,) = await claimed(store, endpoint_id)
         assert numbers(lane) == [(2, 1)]
         await store.settle([judged(lane, Outcome.DELIVERED)], repeated=False)
@@ -124,7 +124,7 @@ def test_dead_letter_that_is_still_wanted_or_stored_no_more_holds_its_lane(
         await store.settle([judged(lane, Outcome.REJECTED)], repeated=False)
         if gone:
             db.execute("DELETE FROM holdfast.entry WHERE sequence = 2")
-        retype(dsn, BLOCK, "merchant.flag")
+        await asyncio.to_thread(retype, dsn, BLOCK, "merchant.flag")
         assert await claimed(store, endpoint_id) == []
         found = lanes(db)["m_1"]
         assert (found.delivered, found.last, found.state) == (1, 3, LaneState.STOPPED)
