@@ -13,6 +13,9 @@ from pyspark.sql import SparkSession
 from sink.contract.exits import CommandError
 from spark_app.exposure.settings import MILLISECOND_US
 
+RESTORING = "holdfast-restore.json"
+"""In a checkpoint while `job checkpoints restore` is unfinished."""
+
 RESTORE = "Nothing was read or written; restore the checkpoint from a copy"
 
 

@@ -20,7 +20,7 @@ from sink.foreach_batch import OutboxSink
 from sink.transaction.lineage import require_recorded
 from spark_app.checkpoint import initial, policy_history, shape
 from spark_app.checkpoint.checkpoint_path import require_same_path
-from spark_app.checkpoint.files import CheckpointFiles, Planned
+from spark_app.checkpoint.files import RESTORING, CheckpointFiles, Planned
 from spark_app.checkpoint.initial import Past, newest_batch, read_past
 from spark_app.checkpoint.policy_history import PolicyHistory
 from spark_app.checkpoint.shape import Shape
@@ -42,6 +42,11 @@ def claim(spark: SparkSession, job: Job, sink: OutboxSink) -> Job:
     was started.
     """
     files = CheckpointFiles(spark, job.checkpoint)
+    if files.read(RESTORING) is not None:
+        raise CommandError(
+            f"a restore of the checkpoint {job.checkpoint} was interrupted. Nothing was read or"
+            " written; `holdfast job checkpoints verify` names the command that finishes it."
+        )
     planned = files.planned()
     _claim_shape(files, Shape.of(job), planned)
     query_id = files.query_id()
