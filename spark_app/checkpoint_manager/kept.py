@@ -13,7 +13,6 @@ from spark_app.checkpoint import policy_history, shape
 from spark_app.checkpoint_manager import source_entries, spark_files
 from spark_app.checkpoint_manager.folder import METADATA, MISSING, Folder
 
-
 EXPIRED = "Spark has removed it, as older than what it keeps"
 """Not damage: of the oldest batch, Spark keeps less than a restore needs."""
 
