@@ -26,6 +26,10 @@ install: $(STAMP) ## make .venv with everything, from hashed requirements
 demo: $(STAMP) ## run the whole path, kill both halves, prove that nothing repeats
 	@$(BIN)/holdfast demo
 
+.PHONY: demo-checkpoints
+demo-checkpoints: $(STAMP) ## kill, save, rescale, restore and damage a checkpoint, compare after each step
+	@$(BIN)/holdfast demo checkpoints
+
 .PHONY: test
 test: $(STAMP) ## run every test: real Spark, real Postgres, real HTTP
 	@$(BIN)/python -m tests.run
