@@ -99,7 +99,7 @@ class Steps:
             self._interrupts.pause(POLL_SECONDS)
         job.kill()
         self._console.print(
-            f"Killed Spark and its JVM (SIGKILL) in batch {KILLED_BATCH}: committed in Postgres, not"
+            f"Killed Spark and its JVM (SIGKILL) in batch {KILLED_BATCH}: committed in Postgres,"
             " not in the checkpoint."
         )
 
