@@ -10,7 +10,7 @@ before an operator whose input has it; here the step decides what is late, and r
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, GroupedData, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_app.checkpoint.initial import Initial
@@ -23,7 +23,7 @@ from spark_app.operator.groups import KEY_GROUPS, STATE_PARTITIONS, group_number
 from spark_app.operator.pack import PACKED_DDL, Packer
 from spark_app.operator.processor import KeyGroupProcessor
 
-_MODE = "Update"
+MODE = "Update"
 
 
 @dataclass(frozen=True)
@@ -56,19 +56,24 @@ def exposure(spark: SparkSession, job: Job) -> DataFrame:
         future_tolerance_us=job.settings.future_tolerance_us,
         groups=job.groups,
     )
+    rows = read(spark, job.path, job.format, job.max_files_per_trigger)
+    initial = None if job.initial is None else job.initial.groups(spark, job.groups, job.settings)
+    return decide(rows.mapInArrow(packer.__call__, PACKED_DDL), job, initial)
+
+
+def decide(packed: DataFrame, job: Job, initial: GroupedData | None) -> DataFrame:
+    """Return the blobs of a stream of `PACKED` rows; `initial` has rows of `initial_state`."""
     delay_ms = job.settings.watermark_delay_us // MILLISECOND_US
     return (
-        read(spark, job.path, job.format, job.max_files_per_trigger)
-        .mapInArrow(packer.__call__, PACKED_DDL)
-        .withWatermark("plausible_at", f"{delay_ms} milliseconds")
+        packed.withWatermark("plausible_at", f"{delay_ms} milliseconds")
         .select("key_group", "events", "refused")
         .groupBy("key_group")
         .transformWithState(
             statefulProcessor=KeyGroupProcessor(job.policy, job.settings),
             outputStructType=OUTPUT_DDL,
-            outputMode=_MODE,
+            outputMode=MODE,
             timeMode="EventTime",
-            initialState=None if job.initial is None else job.initial.groups(spark, job.groups),
+            initialState=initial,
         )
     )
 
@@ -87,7 +92,7 @@ def start(
     writer = (
         exposure(spark, job)
         .writeStream.queryName(job.stream)
-        .outputMode(_MODE)
+        .outputMode(MODE)
         .option("checkpointLocation", job.checkpoint)
         .foreachBatch(sink)
     )
