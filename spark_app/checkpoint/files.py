@@ -61,7 +61,7 @@ class CheckpointFiles:
             stream.close()
 
     def write(self, name: str, text: str) -> None:
-        """Write a file atomically, through a temporary one."""
+        """Write a file atomically, through a temporary one beside it."""
         part = self._path(_part(name))
         stream = self._system.create(part, True)
         try:
@@ -69,7 +69,8 @@ class CheckpointFiles:
         finally:
             stream.close()
         self._system.delete(self._path(name), False)
-        self._system.rename(part, self._path(name))
+        if not self._system.rename(part, self._path(name)):
+            raise OSError(f"{name} in {self.checkpoint} cannot be written")
 
     def read_json(self, name: str, version: int) -> dict[str, Any] | None:
         """Return the content of one of Holdfast's own files; None where there is none.
@@ -132,6 +133,13 @@ class CheckpointFiles:
         """Remove a file, with its checksum."""
         self._system.delete(self._path(name), False)
 
+    def clear(self, *keep: str) -> None:
+        """Remove everything in the checkpoint except the named files and their checksums."""
+        kept = {*keep, *(f".{name}.crc" for name in keep)}
+        for name in self.names("."):
+            if name not in kept:
+                self._system.delete(self._path(name), True)
+
     def batches(self, folder: str) -> list[int]:
         """Return the batch ids for which a folder has a file."""
         return [int(name) for name in self.names(folder) if name.isascii() and name.isdigit()]
@@ -154,7 +162,8 @@ class CheckpointFiles:
 
 
 def _part(name: str) -> str:
-    return f".{name}.part"
+    folder, _, file = name.rpartition("/")
+    return f"{folder}/.{file}.part".removeprefix("/")
 
 
 def parse(text: str, name: str, version: int, checkpoint: str) -> dict[str, Any]:

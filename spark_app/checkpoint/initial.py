@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 FILE: Final = "holdfast-initial.json"
 VERSION: Final = 1
 
+
 @dataclass(frozen=True, slots=True)
 class Initial:
     """The published state; times in microseconds since 1970."""

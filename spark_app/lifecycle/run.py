@@ -57,6 +57,7 @@ def run_files(
     dsn: str,
     trigger: Trigger,
     running: Running | None = None,
+    savepoint: str | None = None,
     **described: Any,
 ) -> None:
     """Run the job that reads files, as the command line describes it; `described` is for `Job`."""
@@ -66,7 +67,10 @@ def run_files(
         raise CommandError(f"{error} Nothing was started.", ExitCode.USAGE) from error
     # The database stores it with the stream, and does not know our working directory.
     checkpoint = absolute(checkpoint)
-    job = Job(policy=rules, path=absolute(path), checkpoint=checkpoint, **described)
+    savepoint = None if savepoint is None else absolute(savepoint)
+    job = Job(
+        policy=rules, path=absolute(path), checkpoint=checkpoint, savepoint=savepoint, **described
+    )
     run(job, dsn, trigger, running or Running())
 
 

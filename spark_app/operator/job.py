@@ -41,6 +41,8 @@ class Job:
     max_files_per_trigger: int | None = None
     initial: Initial | None = None
     """The initial state of a new checkpoint; Spark reads it in the first batch only."""
+    savepoint: str | None = None
+    """The savepoint with which a new checkpoint begins."""
 
     @property
     def groups(self) -> tuple[int, ...]:

@@ -42,7 +42,9 @@ class Operator:
         # The tester drops late rows; Spark does not, because it sees no event time here.
         self.tester = TwsTester(
             KeyGroupProcessor(Policy.parse(policy), settings or Settings()),
-            initialStateRow=None if initial is None else _initial_rows(initial, settings, watermark_us),
+            initialStateRow=None
+            if initial is None
+            else _initial_rows(initial, settings, watermark_us),
             timeMode="EventTime",
             outputMode="Update",
             eventTimeExtractor=lambda _: 2**62,
