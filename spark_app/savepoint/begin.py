@@ -18,6 +18,7 @@ After a crash before 5, the same command begins again from 2, after it from 6.
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -32,25 +33,26 @@ from sink.errors import UnadoptedCheckpoint
 from sink.foreach_batch import OutboxSink
 from sink.transaction.continuation import Continuation
 from spark_app.checkpoint import origin, policy_history, shape
-from spark_app.checkpoint.files import CheckpointFiles
+from spark_app.checkpoint.files import NO_OFFSET, CheckpointFiles
 from spark_app.checkpoint.initial import newest_batch, read_past
 from spark_app.checkpoint.origin import Origin
 from spark_app.checkpoint.policy_history import PolicyHistory
 from spark_app.checkpoint.shape import Shape
 from spark_app.exposure.errors import StateError
+from spark_app.input.formats import Format
+from spark_app.input.sources import Files, Source, SourcesDiffer, followed_by
 from spark_app.operator.job import MODE, Job, decide
 from spark_app.operator.pack import PACKED_DDL
 from spark_app.savepoint import manifest, read_files, tables
 from spark_app.savepoint.folder import SavepointFolder
 from spark_app.savepoint.manifest import Manifest
-from spark_app.savepoint.write import is_files, sources_name
+from spark_app.savepoint.write import sources_name
 
 ROWS_PER_BATCH: Final = 16
 """Rows of the initial state, of a few megabytes each, that Spark passes to Python together."""
 
 _HEADER: Final = "v1"
 _POLL_SECONDS: Final = 0.25
-_NO_OFFSET: Final = "-"
 
 
 def begin(
@@ -77,7 +79,8 @@ def begin(
         _require_same(files, begun.savepoint_id == found.savepoint_id, begun, savepoint)
     query_id = UUID(begun.query_id) if begun else uuid4()
     if not complete:
-        history = _require(folder, found, job, sink)
+        history, sources = _require(folder, found, job, sink)
+        job = replace(job, sources=sources)
         made = Origin(
             savepoint_id=found.savepoint_id,
             location=folder.location,
@@ -112,8 +115,10 @@ def _require_same(files: CheckpointFiles, same: bool, begun: Origin, savepoint: 
         )
 
 
-def _require(folder: SavepointFolder, found: Manifest, job: Job, sink: OutboxSink) -> PolicyHistory:
-    """Check everything that needs no change; returns the history with the job's policy."""
+def _require(
+    folder: SavepointFolder, found: Manifest, job: Job, sink: OutboxSink
+) -> tuple[PolicyHistory, tuple[Source, ...]]:
+    """Check everything that needs no change; return the policies, and the sources in order."""
     found.require_readable(folder.checkpoint)
     if found.offsets[0] != _HEADER:
         raise CommandError(
@@ -128,10 +133,10 @@ def _require(folder: SavepointFolder, found: Manifest, job: Job, sink: OutboxSin
             f" {'; '.join(differences)}. Its state would not fit. Nothing was changed; start with"
             " the settings as they were. Key groups, partitions and the checkpoint may be others."
         )
-    _require_sources(folder, found, job)
     folder.verify(found.files)
+    sources = _sources(folder, found, job)
     frontier_us = _require_ledger(folder, found, sink)
-    return _history(folder, found, job, frontier_us)
+    return _history(folder, found, job, frontier_us), sources
 
 
 def differing(wanted: Shape, found: Manifest) -> list[str]:
@@ -141,34 +146,46 @@ def differing(wanted: Shape, found: Manifest) -> list[str]:
     return wanted.differences(kept)
 
 
-def _require_sources(folder: SavepointFolder, found: Manifest, job: Job) -> None:
-    """Raise CommandError unless the job reads from where the savepoint's job did.
+def _sources(folder: SavepointFolder, found: Manifest, job: Job) -> tuple[Source, ...]:
+    """Return the sources in Spark's order; raises CommandError where one of the savepoint's is not.
 
-    Spark would read every file again under another path.
+    Under another path, Spark would read every file again.
     """
-    place = plain_location(CheckpointFiles(folder.spark, job.path).location).rstrip("/") + "/"
-    for number in range(len(found.source_lines)):
-        for read in _read_files(folder, found, number):
-            # Spark's log has URIs, Hadoop's paths are not encoded.
-            if not plain_location(unquote(read["path"])).startswith(place):
-                raise CommandError(
-                    f"the savepoint {folder.checkpoint} is of a job that has read {read['path']},"
-                    f" which is not in --path {job.path}: there, files that were read would be"
-                    " read again. Nothing was changed; start with the --path as it was."
-                )
+    try:
+        sources = followed_by(shape.recorded(found.begun, job.declared), job.declared)
+    except SourcesDiffer as differences:
+        raise CommandError(
+            f"the savepoint {folder.checkpoint} is of a job with other sources: {differences}."
+            " Nothing was changed; start with every --path that it had, and new ones if there are"
+            " any. For a directory that was moved, put a link in its place."
+        ) from differences
+    except (KeyError, TypeError, ValueError) as error:
+        raise manifest.damaged(folder.checkpoint, manifest.FILE) from error
+    if shape.SOURCES not in found.begun:
+        _require_place(folder, found, sources[0])
+    return sources
 
 
-def plain_location(location: str) -> str:
-    """Return a location in the one form that Spark and Hadoop write in two."""
-    scheme, colon, rest = location.partition(":")
-    return f"{scheme}:/{rest.lstrip('/')}" if colon and scheme == "file" else location
+def _require_place(folder: SavepointFolder, found: Manifest, source: Source) -> None:
+    """Raise CommandError unless the files that were read are in the directory of this start.
+
+    Older versions did not record it.
+    """
+    place = source.place.rstrip("/") + "/" if isinstance(source, Files) else ""
+    for read in _read_files(folder, found, 0):
+        # Spark's log has URIs, and the job's paths are not encoded.
+        if not Files(unquote(read["path"]), Format.JSON).place.startswith(place):
+            raise CommandError(
+                f"the savepoint {folder.checkpoint} is of a job that has read {read['path']}, which"
+                f" is not in --path {place}: files that were read would be read again. Nothing was"
+                " changed; start with the --path as it was."
+            )
 
 
 def _read_files(folder: SavepointFolder, found: Manifest, number: int) -> list[dict[str, Any]]:
-    if not is_files(found.begun, number):
-        return []
-    text = folder.read(sources_name(number)) or ""
-    return [json.loads(line) for line in text.splitlines()]
+    """Return the files that a source has read; a new checkpoint has ticks of its own."""
+    text = folder.read(sources_name(number)) if number < len(found.source_lines) else None
+    return [json.loads(line) for line in (text or "").splitlines()]
 
 
 def _require_ledger(folder: SavepointFolder, found: Manifest, sink: OutboxSink) -> int:
@@ -236,7 +253,7 @@ class _Beginning:
         self._files.clear(origin.FILE)
         metadata = json.dumps({"id": made.query_id}, separators=(",", ":"))
         self._files.write("metadata", metadata)
-        self._files.write("offsets/0", self._plan([_NO_OFFSET]))
+        self._files.write("offsets/0", self._plan([NO_OFFSET]))
         failpoint("P2")
         if not self._load(stopped):
             return False
@@ -311,20 +328,18 @@ class _Beginning:
 
     def _continue_sources(self) -> None:
         """Give batch 0 the offsets of the savepoint's batch, and the watermark of the next one."""
-        lines = [self._source(*source) for source in enumerate(self._found.source_lines)]
+        lines = [self._source(number) for number in range(len(self._job.sources))]
         self._files.write("offsets/0", self._plan(lines))
         header, committed, *_ = (self._files.read("commits/0") or "").splitlines()
         described = json.loads(committed)
         described["nextBatchWatermarkMs"] = self._found.next_watermark_ms
         self._files.write("commits/0", f"{header}\n{json.dumps(described, separators=(',', ':'))}")
 
-    def _source(self, number: int, line: str) -> str:
+    def _source(self, number: int) -> str:
         """Write the files that a source has read; return its offset in this checkpoint."""
-        if not is_files(self._found.begun, number):
-            return line
         read = _read_files(self._folder, self._found, number)
         if not read:
-            return _NO_OFFSET
+            return NO_OFFSET
         self._files.write(f"sources/{number}/0", read_files.log_entry(read))
         return json.dumps({"logOffset": 0}, separators=(",", ":"))
 

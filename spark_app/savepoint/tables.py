@@ -191,8 +191,12 @@ def regrouped(
     rows = each.select("key_group", *map(_null, _EVERY))
     for table in every:
         rows = rows.unionByName(table)
+
     # PySpark counts the parameters of a method with `self`, and would pass it the key.
-    return rows.groupBy("key_group").applyInArrow(lambda group: regroup(group), initial_state.DDL)
+    def of_group(group: pa.Table) -> pa.Table:
+        return regroup(group)
+
+    return rows.groupBy("key_group").applyInArrow(of_group, initial_state.DDL)
 
 
 def _null(field: pa.Field) -> Column:

@@ -166,7 +166,7 @@ def _written(folder: SavepointFolder) -> Iterator[SavepointFolder]:
 
 def _begun(files: CheckpointFiles) -> dict[str, Any]:
     kept = _required(files, shape.FILE, shape.VERSION)
-    return {name: value for name, value in kept.items() if name not in ("version", shape.LOCATION)}
+    return {name: value for name, value in kept.items() if name != shape.LOCATION}
 
 
 def _required(files: CheckpointFiles, name: str, version: int) -> dict[str, Any]:
@@ -223,8 +223,8 @@ def _sources(
 
 
 def is_files(begun: dict[str, Any], number: int) -> bool:
-    """Return whether a source reads files; checkpoints of older versions have only such a one."""
-    sources = begun.get("sources")
+    """Return whether a source reads event files; older versions had only such a one."""
+    sources = begun.get(shape.SOURCES)
     return sources is None or bool(sources[number]["kind"] == "files")
 
 

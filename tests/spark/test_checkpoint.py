@@ -69,7 +69,7 @@ def test_what_spark_wrote_down_is_understood(play: Play) -> None:
     from spark_app.checkpoint.files import CheckpointFiles, Planned
 
     files = CheckpointFiles(play.spark, str(play.folder / "checkpoint"))
-    assert files.planned() == Planned(1, micros(at("12:19:30")), '{"logOffset":1}')
+    assert files.planned() == Planned(1, micros(at("12:19:30")), ('{"logOffset":1}',))
     assert files.committed() == 0
     metadata = json.loads((play.folder / "checkpoint" / "metadata").read_text())
     assert str(files.query_id()) == metadata["id"]

@@ -111,7 +111,7 @@ class Play:
         from spark_app.operator.job import Job
 
         described = {
-            "path": str(self.folder / "events"),
+            "paths": (str(self.folder / "events"),),
             "format": Format.JSON,
             "checkpoint": str(self.folder / "checkpoint"),
             "stream": "payouts",

@@ -15,7 +15,7 @@ from spark_app.operator.job import Job
 from spark_app.runtime.session import FIXED
 
 POLICY = Policy.parse('version = "v1"\n[[default]]\nlimit_minor = 100\nrelease_level_minor = 100\n')
-SHAPE = Shape.of(Job("/events", Format.JSON, "/checkpoint", "payouts", POLICY, key_groups=16))
+SHAPE = Shape.of(Job(("/events",), Format.JSON, "/checkpoint", "payouts", POLICY, key_groups=16))
 
 
 BEGUN = SHAPE.to_json("file:/checkpoint")
@@ -71,7 +71,7 @@ def test_a_file_of_version_1_is_read_and_its_state_is_not_taken_for_an_empty_one
         ("", "cannot be read"),
         ("[]", "cannot be read"),
         ('{"version": "1"}', "cannot be read"),
-        ('{"version": 3}', "newer Holdfast"),
+        ('{"version": 4}', "newer Holdfast"),
     ],
 )
 def test_a_file_that_is_not_ours_is_refused_in_words(text: str, said: str) -> None:
