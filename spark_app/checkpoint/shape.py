@@ -130,7 +130,7 @@ def sources_of(
     Raises CommandError when one is missing, and KeyError or ValueError for damaged content.
     """
     try:
-        return followed_by(_recorded(kept, wanted), wanted)
+        return followed_by(recorded(kept, wanted), wanted)
     except SourcesDiffer as differences:
         raise CommandError(
             f"the checkpoint {checkpoint} does not fit the sources of this start: {differences}."
@@ -140,7 +140,11 @@ def sources_of(
         ) from differences
 
 
-def _recorded(kept: Mapping[str, Any], wanted: Sequence[Source]) -> list[Source]:
+def recorded(kept: Mapping[str, Any], wanted: Sequence[Source]) -> list[Source]:
+    """Return the sources in `FILE`; one that an older version did not record is the wanted one.
+
+    Raises SourcesDiffer where it cannot be told, and KeyError or ValueError for damaged content.
+    """
     if kept["version"] >= VERSION:
         return [from_json(source) for source in kept[SOURCES]]
     first, *others = [source for source in wanted if isinstance(source, Files)]
