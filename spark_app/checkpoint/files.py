@@ -66,7 +66,7 @@ class CheckpointFiles:
             stream.close()
 
     def write(self, name: str, text: str) -> None:
-        """Write a file atomically, through a temporary one."""
+        """Write a file atomically, through a temporary one beside it."""
         part = self._path(_part(name))
         stream = self._system.create(part, True)
         try:
@@ -74,7 +74,8 @@ class CheckpointFiles:
         finally:
             stream.close()
         self._system.delete(self._path(name), False)
-        self._system.rename(part, self._path(name))
+        if not self._system.rename(part, self._path(name)):
+            raise OSError(f"{name} in {self.checkpoint} cannot be written")
 
     def replace(self, name: str, text: str) -> None:
         """Replace a file of Spark atomically."""
@@ -171,6 +172,13 @@ class CheckpointFiles:
     def remove(self, name: str) -> None:
         """Remove a file, with its checksum."""
         self._system.delete(self._path(name), False)
+
+    def clear(self, *keep: str) -> None:
+        """Remove everything in the checkpoint except the named files and their checksums."""
+        kept = {*keep, *(f".{name}.crc" for name in keep)}
+        for name in self.names("."):
+            if name not in kept:
+                self._system.delete(self._path(name), True)
 
     def batches(self, folder: str) -> list[int]:
         """Return the batch ids for which a folder has a file."""

@@ -5,6 +5,8 @@
     holdfast-policy.json   the policies it ran with (`policy_history`)
     holdfast-initial.json  what the stream had published before (`initial`)
 
+A checkpoint that begins with a savepoint names it instead of the last one (`origin`).
+
 Until the checkpoint has written a batch, each start rewrites the last two, so a crash between them
 and the first batch leaves nothing to repair.
 """
@@ -23,6 +25,7 @@ from spark_app.checkpoint import initial, policy_history, shape
 from spark_app.checkpoint.checkpoint_path import require_same_path
 from spark_app.checkpoint.files import CheckpointFiles, Planned
 from spark_app.checkpoint.initial import Past, newest_batch, read_past
+from spark_app.checkpoint.origin import require_begun
 from spark_app.checkpoint.policy_history import PolicyHistory
 from spark_app.checkpoint.shape import Shape
 from spark_app.checkpoint.source_log import forget_unplanned
@@ -45,6 +48,7 @@ def claim(spark: SparkSession, job: Job, sink: OutboxSink) -> Job:
     `OutboxSink.read` raises; then nothing was started.
     """
     files = CheckpointFiles(spark, job.checkpoint)
+    require_begun(files)
     planned = files.planned()
     kept = _claim_shape(files, job, planned)
     job = replace(job, sources=_sources(files, job, kept))

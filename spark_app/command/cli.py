@@ -21,6 +21,7 @@ from spark_app.exposure.settings import MILLISECOND_US, Settings
 from spark_app.input.formats import Format
 from spark_app.inspection.cli import inspect
 from spark_app.operator.groups import KEY_GROUPS, STATE_PARTITIONS
+from spark_app.savepoint.cli import savepoint
 
 app = typer.Typer(help="The Spark job that turns events into decisions.", no_args_is_help=True)
 
@@ -87,6 +88,10 @@ RefusedRows = Annotated[
 Doorbell = Annotated[
     bool, typer.Option("--doorbell", help="Notify listening dispatchers after each batch.")
 ]
+FromSavepoint = Annotated[
+    str | None,
+    typer.Option(help="Begin the checkpoint, which must be new, with the state of a savepoint."),
+]
 MetricsHost = Annotated[str, typer.Option(help="Address of the Prometheus metrics.")]
 
 
@@ -126,6 +131,7 @@ def run_job(
     metrics_host: MetricsHost = "127.0.0.1",
     refused_rows: RefusedRows = REFUSED_ROWS,
     doorbell: Doorbell = False,
+    from_savepoint: FromSavepoint = None,
 ) -> None:
     """Read events, compute exposure per merchant, and write block and release decisions."""
     if not dsn:
@@ -165,6 +171,7 @@ def run_job(
             key_groups=key_groups,
             partitions=partitions,
             max_files_per_trigger=max_files_per_trigger,
+            savepoint=from_savepoint,
             idle_timeout_ms=idle_timeout_ms,
         )
 
@@ -183,3 +190,4 @@ def _run_files(*, trigger: dict[str, Any], running: dict[str, Any], **job: Any) 
 
 
 app.command("inspect")(inspect)
+app.command("savepoint")(savepoint)

@@ -35,7 +35,7 @@ a week. A file copied with its timestamp must not be lost, and a timestamp of an
 1980: so this is more than any two timestamps differ by."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
-_PATTERN = re.compile(r"[\[\]{}*?\\]")
+PATTERN = re.compile(r"[\[\]{}*?\\]")
 """The characters of Hadoop's patterns. Spark reads a path with one as a pattern, and then silently
 does not find a name that contains the character itself."""
 
@@ -58,7 +58,7 @@ def require_directory(path: str, checkpoint: str) -> None:
             " directory into which the event files are put.",
             ExitCode.USAGE,
         )
-    if folder is not None and (found := _PATTERN.search(str(folder))):
+    if folder is not None and (found := PATTERN.search(str(folder))):
         raise CommandError(
             f"{folder} holds {found[0]!r}, and Spark reads a path with one of []{{}}*?\\ as a"
             " pattern. Nothing was started; rename the directory, or link to it under another"

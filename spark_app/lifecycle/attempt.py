@@ -25,6 +25,7 @@ from spark_app.reporting.batch_counts import BatchCounter
 from spark_app.reporting.metrics import Metrics, State
 from spark_app.reporting.progress import Progress
 from spark_app.reporting.query_progress import is_recorded
+from spark_app.savepoint.begin import begin
 
 POLL_SECONDS = 0.25
 
@@ -65,6 +66,8 @@ def attempt(
     query: StreamingQuery | None = None
     try:
         ownership.require(sink)
+        if job.savepoint and not begin(spark, job, sink, job.savepoint, stop.is_set):
+            return
         job = claim(spark, job, sink)
         require_ledger(spark, job, sink)
         query = start(

@@ -57,6 +57,7 @@ def run_files(
     dsn: str,
     trigger: Trigger,
     running: Running | None = None,
+    savepoint: str | None = None,
     **described: Any,
 ) -> None:
     """Run the job that reads files, as the command line describes it; `described` is for `Job`."""
@@ -66,8 +67,9 @@ def run_files(
         raise CommandError(f"{error} Nothing was started.", ExitCode.USAGE) from error
     # The database stores it with the stream, and does not know our working directory.
     checkpoint = absolute(checkpoint)
+    savepoint = None if savepoint is None else absolute(savepoint)
     read = tuple(map(absolute, paths))
-    job = Job(policy=rules, paths=read, checkpoint=checkpoint, **described)
+    job = Job(policy=rules, paths=read, checkpoint=checkpoint, savepoint=savepoint, **described)
     run(job, dsn, trigger, running or Running())
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import reduce
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, GroupedData, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_app.checkpoint.initial import Initial
@@ -31,7 +31,7 @@ from spark_app.operator.groups import KEY_GROUPS, STATE_PARTITIONS, group_number
 from spark_app.operator.pack import PACKED_DDL, Packer
 from spark_app.operator.processor import KeyGroupProcessor
 
-_MODE = "Update"
+MODE = "Update"
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,8 @@ class Job:
     """The sources in the order of the checkpoint (`checkpoint.journal`)."""
     initial: Initial | None = None
     """The initial state of a new checkpoint; Spark reads it in the first batch only."""
+    savepoint: str | None = None
+    """The savepoint with which a new checkpoint begins."""
 
     @property
     def groups(self) -> tuple[int, ...]:
@@ -69,20 +71,24 @@ class Job:
 
 def exposure(spark: SparkSession, job: Job) -> DataFrame:
     """Return the streaming DataFrame that `output` and `companions` read."""
+    initial = None if job.initial is None else job.initial.groups(spark, job.groups, job.settings)
+    packed = (_packed(spark, job, each) for each in job.sources or job.declared)
+    return decide(reduce(DataFrame.unionAll, packed), job, initial)
+
+
+def decide(packed: DataFrame, job: Job, initial: GroupedData | None) -> DataFrame:
+    """Return the blobs of a stream of `PACKED` rows; `initial` has rows of `initial_state`."""
     delay_ms = job.settings.watermark_delay_us // MILLISECOND_US
     return (
-        reduce(
-            DataFrame.unionAll, (_packed(spark, job, each) for each in job.sources or job.declared)
-        )
-        .withWatermark("plausible_at", f"{delay_ms} milliseconds")
+        packed.withWatermark("plausible_at", f"{delay_ms} milliseconds")
         .select("key_group", "events", "refused")
         .groupBy("key_group")
         .transformWithState(
             statefulProcessor=KeyGroupProcessor(job.policy, job.settings),
             outputStructType=OUTPUT_DDL,
-            outputMode=_MODE,
+            outputMode=MODE,
             timeMode="EventTime",
-            initialState=None if job.initial is None else job.initial.groups(spark, job.groups),
+            initialState=initial,
         )
     )
 
@@ -117,7 +123,7 @@ def start(
     writer = (
         exposure(spark, job)
         .writeStream.queryName(job.stream)
-        .outputMode(_MODE)
+        .outputMode(MODE)
         .option("checkpointLocation", job.checkpoint)
         .foreachBatch(sink)
     )

@@ -57,7 +57,7 @@ def split(state: GroupState, numbers: Sequence[int]) -> dict[int, GroupState]:
         number: GroupState(
             windows=windows[place],
             merchants=merchants[place],
-            absorbed=_own_names(absorbed[place]),
+            absorbed=own_names(absorbed[place]),
             settled_until_us=state.settled_until_us,
         )
         for place, number in enumerate(numbers)
@@ -80,7 +80,7 @@ def _owners(merchants: pa.Array, groups: int) -> Int64s:
     return owners
 
 
-def _own_names(absorbed: pa.Table) -> pa.Table:
+def own_names(absorbed: pa.Table) -> pa.Table:
     """Return ids whose dictionary has the merchants of these ids only, not those of all groups."""
     place = absorbed.schema.get_field_index("merchant_id")
     names = one_chunk(absorbed["merchant_id"]).cast(pa.string()).dictionary_encode()

@@ -80,12 +80,16 @@ def golden(
 
 
 def test_it_goes_on_without_a_lost_or_repeated_decision(golden: Golden) -> None:
+    from spark_app.checkpoint import shape
+
     before, expected = outcome(golden.play.dsn), outcome(golden.peace)
     assert 0 < len(before["entry"]) < len(expected["entry"])
     golden.play.command()
     assert outcome(golden.play.dsn) == expected
     decisions, windows, late = published(golden.play.dsn)
     assert (decisions, windows, late) == golden.required()
+    kept = json.loads((golden.checkpoint / shape.FILE).read_text())
+    assert kept["version"] == shape.VERSION
 
 
 @pytest.mark.parametrize("name", ["holdfast.json", "holdfast-policy.json", "layout"])
