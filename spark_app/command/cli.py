@@ -12,6 +12,7 @@ import typer
 from sink.contract.exits import CommandError, ExitCode
 from sink.rows.quarantine_limit import REFUSED_ROWS
 from spark_app.command.values import mebibytes, milliseconds, require_checkpoint
+from spark_app.estimate.cli import estimate_job
 from spark_app.exposure.settings import MILLISECOND_US, Settings
 from spark_app.input.formats import Format
 from spark_app.inspection.cli import inspect
@@ -164,3 +165,4 @@ def _run_files(*, trigger: dict[str, Any], running: dict[str, Any], **job: Any) 
 
 
 app.command("inspect")(inspect)
+app.command("estimate")(estimate_job)
