@@ -17,6 +17,7 @@ from spark_app.command.values import (
     require_checkpoint,
     timeout_milliseconds,
 )
+from spark_app.estimate.cli import estimate_job
 from spark_app.exposure.settings import MILLISECOND_US, Settings
 from spark_app.input.formats import Format
 from spark_app.inspection.cli import inspect
@@ -191,3 +192,4 @@ def _run_files(*, trigger: dict[str, Any], running: dict[str, Any], **job: Any) 
 
 app.command("inspect")(inspect)
 app.command("savepoint")(savepoint)
+app.command("estimate")(estimate_job)
