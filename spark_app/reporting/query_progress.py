@@ -5,6 +5,11 @@ from datetime import datetime
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
+from spark_app.input import ticks
+
+_TICKS = f"/{ticks.FOLDER}]"
+"""The end of Spark's description of their source."""
+
 _NO_WATERMARK = "1970-01-01T00:00:00.000Z"
 
 
@@ -33,6 +38,18 @@ def started_at(progress: StreamingQueryProgress) -> datetime:
     return datetime.fromisoformat(progress.timestamp)
 
 
+def tick_rows(progress: StreamingQueryProgress) -> int:
+    """Return how many ticks of the idle clock the batch read."""
+    return sum(
+        source.numInputRows for source in progress.sources if source.description.endswith(_TICKS)
+    )
+
+
+def event_rows(progress: StreamingQueryProgress) -> int:
+    """Return how many rows of events the batch read."""
+    return progress.numInputRows - tick_rows(progress)
+
+
 def watermark(progress: StreamingQueryProgress) -> datetime | None:
     """Return the watermark of the batch; None before the first one."""
     text = progress.eventTime.get("watermark", _NO_WATERMARK)
@@ -42,3 +59,30 @@ def watermark(progress: StreamingQueryProgress) -> datetime | None:
 def dropped_rows(progress: StreamingQueryProgress) -> int:
     """Return how many rows Spark's own late filter dropped before the operator."""
     return sum(operator.numRowsDroppedByWatermark for operator in progress.stateOperators)
+
+
+def checkpoint_phases(progress: StreamingQueryProgress) -> dict[str, float]:
+    """Return the seconds of each phase of the batch's checkpoint.
+
+    `plan` writes the batch's plan, `state` commits the state stores and `commit` records the batch;
+    `total` is their sum. `upload` is the part of `state` that writes the changelogs, and `load` the
+    time in which the stores were loaded before the batch. Times of the state are those of a mean
+    partition: Spark reports their sum, and partitions work side by side.
+    """
+    plan = progress.durationMs.get("walCommit", 0) / 1000
+    commit = progress.durationMs.get("commitOffsets", 0) / 1000
+    state, upload, load = 0.0, 0.0, 0.0
+    for operator in progress.stateOperators:
+        partitions = 1000 * max(operator.numShufflePartitions, 1)
+        details = operator.customMetrics
+        state += operator.commitTimeMs / partitions
+        upload += details.get("rocksdbCommitFileSyncLatencyMs", 0) / partitions
+        load += details.get("rocksdbLoadLatencyMs", 0) / partitions
+    return {
+        "plan": plan,
+        "load": load,
+        "state": state,
+        "upload": upload,
+        "commit": commit,
+        "total": plan + state + commit,
+    }

@@ -2,6 +2,8 @@ import re
 import socket
 from collections import Counter
 from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -70,6 +72,27 @@ def test_a_written_batch_is_counted_and_a_replayed_one_only_as_such() -> None:
     assert _value(metrics, "quarantined_rows_total", reason="decision") == 1
 
 
+def test_age_of_the_last_commit_grows_until_a_batch_is_recorded() -> None:
+    metrics = Metrics("payouts")
+    metrics._committed -= 400
+    age = _value(metrics, "last_commit_age_seconds")
+    assert age is not None
+    assert 400 <= age < 430
+    report: Any = SimpleNamespace(
+        timestamp="2026-11-25T03:00:00.000Z",
+        numInputRows=3,
+        durationMs={"walCommit": 50, "commitOffsets": 250},
+        eventTime={},
+        stateOperators=[],
+    )
+    metrics.recorded(report)
+    age = _value(metrics, "last_commit_age_seconds")
+    assert age is not None
+    assert age < 30
+    total = _value(metrics, "checkpoint_duration_seconds_sum", phase="total")
+    assert total == pytest.approx(0.3)
+
+
 def test_a_restart_is_counted_by_its_cause_and_shows_as_waiting() -> None:
     metrics = Metrics("payouts")
     metrics.enter(State.RUNNING)
@@ -120,7 +143,7 @@ def test_port_0_serves_nothing() -> None:
 def test_every_counter_is_there_before_it_counts() -> None:
     metrics = Metrics("payouts")
     counters = [family for family in metrics.registry.collect() if family.type == "counter"]
-    assert len(counters) == 9
+    assert len(counters) == 10
     assert all(family.samples for family in counters)
     assert {reason for family in counters for reason in _reasons(family)} >= {
         *("late", "future_dated", "duplicate", "settled", "malformed")
