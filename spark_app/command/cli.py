@@ -94,6 +94,9 @@ FromSavepoint = Annotated[
     str | None,
     typer.Option(help="Begin the checkpoint, which must be new, with the state of a savepoint."),
 ]
+Checkpoint = Annotated[
+    str, typer.Option(help="The directory in which Spark keeps its position and state.")
+]
 AvailableNow = Annotated[
     bool, typer.Option("--available-now", help="Process what is available now, then exit.")
 ]
@@ -120,9 +123,7 @@ def group() -> None:
 @app.command("run")
 def run_job(
     path: Paths,
-    checkpoint: Annotated[
-        str, typer.Option(help="The directory in which Spark keeps its position and state.")
-    ],
+    checkpoint: Checkpoint,
     stream: Annotated[str, typer.Option(help="The sink stream that the job writes.")],
     policy: Annotated[Path, typer.Option(help="The policy file (TOML).")],
     source: Annotated[Source, typer.Option(help="Where events come from.")] = Source.FILES,
