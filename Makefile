@@ -46,9 +46,9 @@ test-times: $(STAMP) ## run every test and record how long each file takes, for 
 test-browser: $(STAMP) ## test the console in the Chromium of this machine; pictures of every screen are kept
 	@HOLDFAST_TEST_SCREENSHOTS=.holdfast/screenshots $(BIN)/python -m pytest tests/browser
 
-.PHONY: golden
-golden: $(STAMP) ## make the checkpoint of another version for the tests: CODE=its-checkout TO=archive
-	@$(BIN)/python -m tests.support.golden.checkpoint "$(CODE)" "$(TO)"
+.PHONY: golden-checkpoint golden-savepoint
+golden-checkpoint golden-savepoint: golden-%: $(STAMP) ## keep what another version leaves, for the tests: CODE=its-checkout TO=archive
+	@$(BIN)/python -m tests.support.golden.$* "$(CODE)" "$(TO)"
 
 .PHONY: check
 check: $(STAMP) ## format, lint, types, import arrows

@@ -112,7 +112,7 @@ class Manifest:
             raise damaged(folder, FILE)
         try:
             return cls._of(content)
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise damaged(folder, FILE) from error
 
     @classmethod

@@ -12,9 +12,9 @@ import pytest
 from migrations.upgrade import downgrade, upgrade
 from sink.contract.exits import CommandError
 from spark_app.exposure.policy import Policy
-from tests.support.golden.checkpoint import FILES, FIRST_FILES, SEED, THEN
 from tests.support.golden.folders import unpack
 from tests.support.golden.rows import load
+from tests.support.golden.version import FILES, FIRST_FILES, SEED, THEN
 from tests.support.job.job_outcome import Rows, outcome, published, required
 from tests.support.job.job_stream import SETTINGS, stream
 from tests.support.job.jobs import Play
