@@ -23,7 +23,7 @@ from sink.foreach_batch import OutboxSink
 from sink.transaction.lineage import require_recorded
 from spark_app.checkpoint import initial, policy_history, shape
 from spark_app.checkpoint.checkpoint_path import require_same_path
-from spark_app.checkpoint.files import CheckpointFiles, Planned
+from spark_app.checkpoint.files import RESTORING, CheckpointFiles, Planned
 from spark_app.checkpoint.initial import Past, newest_batch, read_past
 from spark_app.checkpoint.origin import require_begun
 from spark_app.checkpoint.policy_history import PolicyHistory
@@ -49,6 +49,11 @@ def claim(spark: SparkSession, job: Job, sink: OutboxSink) -> Job:
     """
     files = CheckpointFiles(spark, job.checkpoint)
     require_begun(files)
+    if files.read(RESTORING) is not None:
+        raise CommandError(
+            f"a restore of the checkpoint {job.checkpoint} was interrupted. Nothing was read or"
+            " written; `holdfast job checkpoints verify` names the command that finishes it."
+        )
     planned = files.planned()
     kept = _claim_shape(files, job, planned)
     job = replace(job, sources=_sources(files, job, kept))

@@ -11,6 +11,7 @@ import typer
 
 from sink.contract.exits import CommandError, ExitCode
 from sink.rows.quarantine_limit import REFUSED_ROWS
+from spark_app.checkpoint_manager.cli import app as checkpoints
 from spark_app.command.values import (
     mebibytes,
     milliseconds,
@@ -92,6 +93,15 @@ FromSavepoint = Annotated[
     str | None,
     typer.Option(help="Begin the checkpoint, which must be new, with the state of a savepoint."),
 ]
+KeepBatches = Annotated[
+    int, typer.Option(min=2, help="Number of batches that the checkpoint keeps to go back to.")
+]
+KeepFor = Annotated[
+    str | None,
+    typer.Option(
+        help="Also keep every batch that can begin in this time: 2h.", show_default="no time"
+    ),
+]
 MetricsHost = Annotated[str, typer.Option(help="Address of the Prometheus metrics.")]
 
 
@@ -132,6 +142,8 @@ def run_job(
     refused_rows: RefusedRows = REFUSED_ROWS,
     doorbell: Doorbell = False,
     from_savepoint: FromSavepoint = None,
+    keep_batches: KeepBatches = 100,
+    keep_for: KeepFor = None,
 ) -> None:
     """Read events, compute exposure per merchant, and write block and release decisions."""
     if not dsn:
@@ -148,12 +160,20 @@ def run_job(
         interval_ms = milliseconds(trigger_interval)
         idle_timeout_ms = timeout_milliseconds(idle_timeout, interval_ms)
         state_memory_mb = mebibytes(state_memory)
+        keep_for_ms = None if keep_for is None else milliseconds(keep_for)
     except ValueError as error:
         raise CommandError(f"{error}. Nothing was started.", ExitCode.USAGE) from error
+    if available_now and keep_for_ms is not None:
+        raise CommandError(
+            "--keep-for counts the batches of a trigger interval, and --available-now has none."
+            " Nothing was started; use --keep-batches.",
+            ExitCode.USAGE,
+        )
     if source is Source.FILES:
         _run_files(
             dsn=dsn,
             trigger={"available_now": available_now, "interval_ms": interval_ms},
+            keep=(keep_batches, keep_for_ms, interval_ms),
             running={
                 "max_restarts": max_restarts,
                 "state_memory_mb": state_memory_mb,
@@ -176,18 +196,27 @@ def run_job(
         )
 
 
-def _run_files(*, trigger: dict[str, Any], running: dict[str, Any], **job: Any) -> None:
+def _run_files(
+    *,
+    trigger: dict[str, Any],
+    running: dict[str, Any],
+    keep: tuple[int, int | None, int],
+    **job: Any,
+) -> None:
     require_checkpoint(job["checkpoint"], "started")
     try:
-        from spark_app.lifecycle.run import Running, Trigger, run_files  # noqa: PLC0415 - takes a second
+        from spark_app.checkpoint.retention import Retention  # noqa: PLC0415 - takes a second
+        from spark_app.lifecycle.run import Running, Trigger, run_files  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise CommandError(
             f"`job run` needs the package {error.name}, which is not installed:"
             " pip install '/path/to/holdfast[spark]'.",
             ExitCode.USAGE,
         ) from error
-    run_files(trigger=Trigger(**trigger), running=Running(**running), **job)
+    kept = Retention.covering(*keep)
+    run_files(trigger=Trigger(**trigger), running=Running(**running, retention=kept), **job)
 
 
 app.command("inspect")(inspect)
 app.command("savepoint")(savepoint)
+app.add_typer(checkpoints, name="checkpoints")

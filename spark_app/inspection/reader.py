@@ -101,6 +101,18 @@ class StateReader:
             rows = reduce(DataFrame.unionAll, values).collect()
             return {batch: _assemble([r for r in rows if r.batch == batch]) for batch in wanted}
 
+    def contents(self, operator: Operator, batch: int) -> Iterator[tuple[str, str | None]]:
+        """Yield the kind and the content of every stored value after a batch, in no order."""
+        with self._reading() as location:
+            values = [
+                self._values(location, operator, batch, part).select(
+                    F.lit(part).alias("part"), *_shape(part)
+                )
+                for part in (stored.GROUP, stored.WINDOWS, stored.IDS)
+            ]
+            for row in reduce(DataFrame.unionAll, values).toLocalIterator():
+                yield row.part, row.content
+
     def _values(self, location: str, operator: Operator, batch: int, part: str) -> DataFrame:
         reader = self._spark.read.format("statestore")
         reader = reader.option("operatorId", operator.number).option("batchId", batch)

@@ -15,6 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sink.contract.exits import CommandError
 from sink.foreach_batch import OutboxSink
 from spark_app.checkpoint.journal import claim, require_ledger
+from spark_app.checkpoint.retention import Retention
 from spark_app.input.missing_files import require_files
 from spark_app.lifecycle.batches import Batches
 from spark_app.lifecycle.failure import QueryFailed, diagnose
@@ -54,6 +55,7 @@ def attempt(
     counter: BatchCounter | None = None,
     metrics: Metrics | None = None,
     jvm_gone: Callable[[], bool] = lambda: False,
+    retention: Retention | None = None,
 ) -> None:
     """Run the query until it is done or `stop` is set.
 
@@ -70,6 +72,7 @@ def attempt(
             return
         job = claim(spark, job, sink)
         require_ledger(spark, job, sink)
+        (retention or Retention()).keep(spark, job.checkpoint)
         query = start(
             spark,
             job,

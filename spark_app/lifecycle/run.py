@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from threading import Event
@@ -14,6 +14,7 @@ from sink.errors import SinkError
 from sink.foreach_batch import OutboxSink
 from sink.rows.quarantine_limit import REFUSED_ROWS, QuarantineLimit
 from sink.transaction.future_dated import TOLERANCE, TOLERANCE_MAX
+from spark_app.checkpoint.retention import Retention
 from spark_app.exposure.errors import PolicyError
 from spark_app.exposure.policy import Policy
 from spark_app.input.source import absolute, require_apart, require_directory
@@ -47,6 +48,7 @@ class Running:
     """Maximum of one batch; above it the whole batch is refused."""
     doorbell: bool = False
     """Notify listening dispatchers of each batch."""
+    retention: Retention = field(default_factory=Retention)
 
 
 def run_files(
@@ -110,6 +112,7 @@ def run(job: Job, dsn: str, trigger: Trigger, running: Running) -> None:
                     counter=counter,
                     metrics=metrics,
                     jvm_gone=engine.jvm_gone,
+                    retention=running.retention,
                 )
 
         def on_restart(failure: Failure) -> None:

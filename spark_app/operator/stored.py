@@ -88,6 +88,14 @@ def decode_group(
     )
 
 
+_PART_OF = {GROUP: "merchants", WINDOWS: "windows", IDS: "absorbed"}
+
+
+def decode_value(kind: str, content: str) -> pa.Table:
+    """Return the rows of one stored value; raises StateTooNew or StateError."""
+    return _table(_PART_OF[kind], content)
+
+
 def group_value(state: GroupState, armed_ms: int | None) -> GroupValue | None:
     """Return the value of `group`; None for an empty group, which is forgotten."""
     if state.is_empty:

@@ -1,0 +1,116 @@
+"""The two checksums beside a file of a checkpoint. Pure.
+
+.NAME.crc   Hadoop's, on file systems without checksums of their own, as a local disk: CRC-32 of
+            each 512 bytes
+NAME.crc    Spark's, of a state file: CRC-32C of the whole file, as JSON (from Spark 4.1)
+"""
+
+import json
+import zlib
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+_HADOOP = b"crc\0"
+_POLYNOMIAL = 0x82F63B78
+_LANE = 1 << 10
+_CHUNK = 1 << 24
+_ALL_ONES = 0xFFFFFFFF
+
+Words = np.ndarray[Any, np.dtype[np.uint32]]
+
+
+def hadoop_problem(content: bytes, sums: bytes) -> str | None:
+    """Compare a file with Hadoop's checksum file; None where they match."""
+    if sums[:4] != _HADOOP or len(sums) % 4:
+        return "its checksum file is damaged"
+    size = int.from_bytes(sums[4:8], "big")
+    if not size:
+        return "its checksum file is damaged"
+    expected = [sums[at : at + 4] for at in range(8, len(sums), 4)]
+    if len(expected) != -(-len(content) // size):
+        return f"it has {len(content)} bytes, which is not the length of its checksum file"
+    starts = range(0, len(content) + size, size)
+    for number, (start, end) in enumerate(pairwise(starts)):
+        if number < len(expected) and (
+            zlib.crc32(content[start:end]).to_bytes(4, "big") != expected[number]
+        ):
+            return f"its checksum does not match (bytes {start} to {min(end, len(content)) - 1})"
+    return None
+
+
+def spark_problem(content: bytes, sidecar: bytes) -> str | None:
+    """Compare a state file with Spark's checksum of it; None where they match."""
+    try:
+        found = json.loads(sidecar)
+        algorithm, value, size = found["algorithm"], int(found["value"]), found["mainFileSize"]
+    except (ValueError, KeyError, TypeError):
+        return "its checksum file is damaged"
+    if size != len(content):
+        return f"it has {len(content)} bytes, and {size} were written"
+    if algorithm == "CRC32C" and crc32c(content) != value & _ALL_ONES:
+        return "its checksum does not match"
+    return None
+
+
+def crc32c(content: bytes) -> int:
+    """Return the CRC-32C (Castagnoli) of bytes.
+
+    >>> hex(crc32c(b"123456789"))
+    '0xe3069283'
+    """
+    state = np.array([_ALL_ONES], np.uint32)
+    for start in range(0, len(content), _CHUNK):
+        chunk = content[start : start + _CHUNK]
+        state = _times(_zeros(len(chunk)), state) ^ _from_zero(chunk)
+    return int(state[0]) ^ _ALL_ONES
+
+
+def _from_zero(chunk: bytes) -> Words:
+    """Return the register after a chunk that begins with an empty one.
+
+    The chunk is cut into lanes, which are computed side by side and then joined in pairs. Zeros in
+    front of it change nothing.
+    """
+    lanes = 1
+    while lanes * _LANE < len(chunk):
+        lanes *= 2
+    padded = np.zeros(lanes * _LANE, np.uint8)
+    padded[lanes * _LANE - len(chunk) :] = np.frombuffer(chunk, np.uint8)
+    columns = np.ascontiguousarray(padded.reshape(lanes, _LANE).T)
+    table = _table()
+    found = np.zeros(lanes, np.uint32)
+    for column in columns:
+        found = table[(found ^ column) & 0xFF] ^ (found >> 8)
+    length = _LANE
+    while len(found) > 1:
+        found = _times(_zeros(length), found[::2]) ^ found[1::2]
+        length *= 2
+    return found
+
+
+@cache
+def _table() -> Words:
+    found = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        found = np.where(found & 1, (found >> 1) ^ np.uint32(_POLYNOMIAL), found >> 1)
+    return found.astype(np.uint32)
+
+
+@cache
+def _zeros(count: int) -> Words:
+    """Return the effect of `count` zero bytes on the register: the image of each of its bits."""
+    if count <= 1:
+        bits = np.uint32(1) << np.arange(32, dtype=np.uint32)
+        return bits if count == 0 else _table()[bits & 0xFF] ^ (bits >> 8)
+    half = _zeros(count // 2)
+    return _times(_zeros(count % 2), _times(half, half))
+
+
+def _times(images: Words, registers: Words) -> Words:
+    found = np.zeros_like(registers)
+    for bit in range(32):
+        found ^= np.where((registers >> np.uint32(bit)) & 1, images[bit], np.uint32(0))
+    return found

@@ -1,0 +1,153 @@
+"""`holdfast job checkpoints`: list, show, verify, restore and prune.
+
+Arrow and Spark are imported only after the options are checked, so that `--help` is fast.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any
+
+import typer
+
+from sink.contract.exits import CommandError, ExitCode
+from spark_app.command.values import milliseconds, require_checkpoint
+
+app = typer.Typer(
+    help="The batches that a checkpoint keeps: sizes, integrity, going back.",
+    no_args_is_help=True,
+)
+
+Checkpoint = Annotated[str, typer.Option(help="The checkpoint of `job run`, a local directory.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, do nothing.")]
+ForTimes = Annotated[
+    str | None, typer.Option("--dsn", help="The database, to show when the outbox was written.")
+]
+
+
+@app.command("list")
+def list_batches(checkpoint: Checkpoint, dsn: ForTimes = None, as_json: AsJson = False) -> None:
+    """List the kept batches: watermark, sizes, and the duration of each phase.
+
+    Only reads; the job may be running.
+    """
+    require_checkpoint(checkpoint, "read")
+    from spark_app.checkpoint_manager import listing, render  # noqa: PLC0415 - takes a second
+    from spark_app.checkpoint_manager.folder import Folder  # noqa: PLC0415
+
+    _print(listing.listed(Folder(checkpoint), dsn), render.listed, as_json=as_json)
+
+
+@app.command()
+def show(
+    checkpoint: Checkpoint,
+    batch: Annotated[int, typer.Option(min=0, help="The batch to show.")],
+    dsn: ForTimes = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show one batch: offsets, watermark, settings, and every file that it needs.
+
+    Only reads; the job may be running. Exit code 3: the batch is not kept.
+    """
+    require_checkpoint(checkpoint, "read")
+    from spark_app.checkpoint_manager import listing, render  # noqa: PLC0415 - takes a second
+    from spark_app.checkpoint_manager.folder import Folder  # noqa: PLC0415
+
+    _print(listing.shown(Folder(checkpoint), batch, dsn), render.shown, as_json=as_json)
+
+
+@app.command()
+def verify(
+    checkpoint: Checkpoint,
+    deep: Annotated[
+        bool,
+        typer.Option("--deep", help="Also let Spark read the newest state and decode every value."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Read every file and name the damaged and missing ones.
+
+    Only reads; of a running job, files that are being written may be reported. Exit code 0: all
+    intact; 4: damaged, and the next start works; 1: the next start does not, and the way out is
+    printed.
+    """
+    require_checkpoint(checkpoint, "read")
+    from spark_app.checkpoint_manager import render, verify  # noqa: PLC0415 - takes a second
+    from spark_app.checkpoint_manager.folder import Folder  # noqa: PLC0415
+
+    answer, code = verify.verified(Folder(checkpoint), deep=deep)
+    _print(answer, render.verified, as_json=as_json)
+    raise typer.Exit(code)
+
+
+@app.command()
+def restore(
+    checkpoint: Checkpoint,
+    batch: Annotated[int, typer.Option(min=0, help="The committed batch to go back to.")],
+    dsn: Annotated[
+        str | None,
+        typer.Option(envvar="HOLDFAST_DSN", help="The database (libpq URI or keywords)."),
+    ] = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Go back to a kept batch, in place; later batches are recomputed at the next start.
+
+    The job must be stopped. The stream adopts the checkpoint's new query id by the proof of the
+    batch in the ledger, where the keys of later batches stay recorded. What is removed is kept in
+    the folder removed-N. Exit code 3: the batch is not kept, or is the newest one.
+    """
+    require_checkpoint(checkpoint, "changed")
+    if not dsn:
+        raise CommandError(
+            "no database: pass --dsn or set HOLDFAST_DSN. Nothing was changed.", ExitCode.USAGE
+        )
+    from spark_app.checkpoint_manager import render  # noqa: PLC0415 - takes a second
+    from spark_app.checkpoint_manager.folder import Folder  # noqa: PLC0415
+    from spark_app.checkpoint_manager.restore import restored  # noqa: PLC0415
+
+    answer = restored(Folder(checkpoint), batch, dsn, dry_run=dry_run)
+    _print(answer, render.restored, as_json=as_json)
+
+
+@app.command()
+def prune(
+    checkpoint: Checkpoint,
+    keep_last: Annotated[int, typer.Option(min=1, help="Number of newest batches to keep.")],
+    min_age: Annotated[
+        str | None,
+        typer.Option(help="Also keep younger batches: 2h.", show_default="no age"),
+    ] = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove what no kept batch needs, also what restores have removed.
+
+    The job must be stopped. A running job removes old batches by itself: see `job run
+    --keep-batches`.
+    """
+    require_checkpoint(checkpoint, "removed")
+    try:
+        min_age_ms = 0 if min_age is None else milliseconds(min_age)
+    except ValueError as error:
+        raise CommandError(f"--min-age: {error}. Nothing was removed.", ExitCode.USAGE) from error
+    from spark_app.checkpoint_manager import render  # noqa: PLC0415 - takes a second
+    from spark_app.checkpoint_manager.folder import Folder  # noqa: PLC0415
+    from spark_app.checkpoint_manager.prune import pruned  # noqa: PLC0415
+
+    answer = pruned(Folder(checkpoint), keep_last, min_age_ms, dry_run=dry_run)
+    _print(answer, render.pruned, as_json=as_json)
+
+
+def _print(
+    answer: dict[str, Any],
+    render: Callable[[dict[str, Any]], Iterator[str]],
+    *,
+    as_json: bool,
+) -> None:
+    if as_json:
+        json.dump(answer, sys.stdout, indent=2)
+        sys.stdout.write("\n")
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in render(answer))

@@ -1,0 +1,209 @@
+"""The files of a checkpoint on a local path: which there are, and whether each is intact.
+
+Spark is not needed for this, and a start of it takes longer than all of it. Nothing is written.
+"""
+
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+from uuid import UUID
+
+from sink.contract.checkpoint import local_folder
+from sink.contract.exits import CommandError, ExitCode
+from spark_app.checkpoint import initial, origin, policy_history, retention, shape
+from spark_app.checkpoint_manager import source_entries, spark_files
+from spark_app.checkpoint_manager.checksums import hadoop_problem, spark_problem
+from spark_app.checkpoint_manager.source_entries import Name
+from spark_app.checkpoint_manager.spark_files import Changelog, Committed, Plan, Snapshot
+from spark_app.input.source import absolute
+
+METADATA: Final = "metadata"
+REMOVED: Final = "removed-"
+"""Begins the name of a folder into which a restore has moved files."""
+
+MISSING: Final = "it is missing"
+
+_OWN: Final = {
+    shape.FILE: shape.VERSION,
+    policy_history.FILE: policy_history.VERSION,
+    initial.FILE: initial.VERSION,
+    retention.FILE: retention.VERSION,
+    origin.FILE: origin.VERSION,
+}
+
+_Parsed = TypeVar("_Parsed")
+
+
+class Stat(NamedTuple):
+    """Size in bytes, and time of the last change in seconds."""
+
+    size: int
+    changed_at: float
+
+
+class Folder:
+    """One checkpoint, as it is when this is made; contents are read on demand, once."""
+
+    def __init__(self, checkpoint: str) -> None:
+        """Raise CommandError unless it is a checkpoint of the job, on a local path."""
+        location = absolute(checkpoint)
+        path = local_folder(location)
+        if path is None:
+            raise CommandError(
+                f"{checkpoint} is not on a local path, and `job checkpoints` reads only those."
+                " Nothing was read; mount the file system, or copy the directory: `list`, `show`"
+                " and `verify` work on a copy.",
+                ExitCode.USAGE,
+            )
+        self.path = path
+        self.files = {
+            str(found.relative_to(path)): Stat(stat.st_size, stat.st_mtime)
+            for found in sorted(path.rglob("*"))
+            if not found.name.startswith(".")
+            and not found.relative_to(path).parts[0].startswith(REMOVED)
+            and found.is_file()
+            and (stat := found.stat())
+        }
+        if shape.FILE not in self.files and not self.batches("offsets"):
+            raise CommandError(
+                f"{checkpoint} is not a checkpoint of the exposure job: there is no {shape.FILE} in"
+                " it. Nothing was read; pass the --checkpoint of `job run`.",
+                ExitCode.USAGE,
+            )
+        self.problem: Callable[[str], str | None] = cache(self._problem)
+        """Return what is wrong with a file, None where it is intact."""
+        self.plan: Callable[[int], Plan | None] = cache(
+            lambda batch: self._parsed(f"offsets/{batch}", spark_files.plan)
+        )
+        """Return the plan of a batch, None where it cannot be read."""
+        self.committed: Callable[[int], Committed | None] = cache(
+            lambda batch: self._parsed(f"commits/{batch}", spark_files.committed)
+        )
+        """Return the commit of a batch, None where it cannot be read."""
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a file; raises OSError."""
+        return (self.path / name).read_bytes()
+
+    def batches(self, log: str) -> list[int]:
+        """Return the batches for which `offsets` or `commits` has a file, in ascending order."""
+        names = (each.rpartition("/") for each in self.files)
+        return sorted(int(n) for folder, _, n in names if folder == log and n.isdecimal())
+
+    def in_folder(self, folder: str) -> list[str]:
+        """Return the names of the files in a folder."""
+        return [name.rpartition("/")[2] for name in self.files if name.rpartition("/")[0] == folder]
+
+    def own(self, name: str) -> dict[str, Any] | None:
+        """Return the content of one of the job's JSON files, None where it cannot be read."""
+        return self._parsed(name, _json)
+
+    def query_id(self) -> UUID | None:
+        """Return the query id, None where it cannot be read."""
+        return self._parsed(METADATA, _query_id)
+
+    def snapshot(self, name: str) -> Snapshot | None:
+        """Return what a snapshot refers to, None where it cannot be read."""
+        return self._decoded(name, spark_files.snapshot)
+
+    def changelog(self, name: str) -> Changelog | None:
+        """Return a changelog, None where it cannot be read."""
+        return self._decoded(name, Changelog)
+
+    def source_names(self, source: int) -> list[Name]:
+        """Return the names of the files of a file source's log."""
+        names = map(source_entries.name, self.in_folder(f"sources/{source}"))
+        return [name for name in names if name is not None]
+
+    def source_log(self, source: int) -> dict[Name, str]:
+        """Return the text of each readable file of a file source's log."""
+        files = {name: f"sources/{source}/{name.text}" for name in self.source_names(source)}
+        return {
+            name: self.read(file).decode()
+            for name, file in files.items()
+            if self.problem(file) is None
+        }
+
+    def _problem(self, name: str) -> str | None:
+        if name not in self.files:
+            return MISSING
+        try:
+            content = self.read(name)
+            beside = self.path / name
+            sums = beside.with_name(f".{beside.name}.crc")
+            found = hadoop_problem(content, sums.read_bytes()) if sums.exists() else None
+            sidecar = beside.with_name(f"{beside.name}.crc")
+            if found is None and sidecar.exists():
+                found = spark_problem(content, sidecar.read_bytes())
+        except OSError as error:
+            return f"it cannot be read ({error.strerror})"
+        return found or _content_problem(name, content)
+
+    def _parsed(self, name: str, parse: Callable[[str], _Parsed]) -> _Parsed | None:
+        return self._decoded(name, lambda content: parse(content.decode()))
+
+    def _decoded(self, name: str, decode: Callable[[bytes], _Parsed]) -> _Parsed | None:
+        if self.problem(name) is not None:
+            return None
+        return decode(self.read(name))
+
+
+def _content_problem(name: str, content: bytes) -> str | None:
+    """Return what is wrong with the content of a file whose checksums match or do not exist."""
+    folder, _, last = name.rpartition("/")
+    try:
+        if name == METADATA:
+            _query_id(content.decode())
+        elif name in _OWN:
+            return _own_problem(name, _json(content.decode()))
+        elif folder == "offsets" and last.isdecimal():
+            spark_files.plan(content.decode())
+        elif folder == "commits" and last.isdecimal():
+            spark_files.committed(content.decode())
+        elif folder.startswith("sources/") and source_entries.name(last):
+            source_entries.entries(content.decode())
+        elif folder.endswith("/_metadata/v2"):
+            spark_files.operator(content.decode())
+        elif last.endswith(".zip"):
+            spark_files.snapshot(content)
+        elif last.endswith(".changelog"):
+            Changelog(content).sizes()
+    except ValueError as error:
+        return f"it cannot be read: {error}"
+    return None
+
+
+def _own_problem(name: str, kept: dict[str, Any]) -> str | None:
+    version = kept["version"]
+    if version > _OWN[name]:
+        return f"it was written by a newer Holdfast (version {version})"
+    try:
+        if name == policy_history.FILE:
+            policy_history.PolicyHistory.from_json(kept)
+        elif name == initial.FILE:
+            initial.from_json(kept)
+    except (KeyError, TypeError) as error:
+        return f"it cannot be read: {error}"
+    return None
+
+
+def _json(text: str) -> dict[str, Any]:
+    kept = json.loads(text)
+    if not isinstance(kept, dict) or not isinstance(kept.get("version"), int):
+        raise ValueError("it has no version")  # noqa: TRY004 - the content of a file, not an argument
+    return kept
+
+
+def _query_id(text: str) -> UUID:
+    try:
+        return UUID(json.loads(text)["id"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError("it has no query id") from error
+
+
+def moved_from(folder: Path, kept: dict[str, Any] | None) -> str | None:
+    """Return the path at which the checkpoint was begun, where that is another one."""
+    begun_at = str((kept or {}).get(shape.LOCATION) or "").removeprefix("file:")
+    return begun_at if begun_at and begun_at != str(folder) else None

@@ -1,0 +1,77 @@
+"""The restores that were done in a checkpoint, and so which query ran which of its batches."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+from uuid import UUID
+
+from sink.contract.exits import CommandError
+from spark_app.checkpoint.files import RESTORING
+from spark_app.checkpoint_manager.folder import REMOVED, Folder
+
+INTENT: Final = RESTORING
+"""Moved into the folder with what was removed when the restore is finished."""
+
+VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """One restore: `query_id` continues after `batch` of `previous`."""
+
+    batch: int
+    newest: int
+    """The newest batch before."""
+    previous: str
+    query_id: str
+    proof_batch: int
+    digest: str
+    """The digest of `proof_batch`, a batch of `previous`."""
+    removed: str
+    """The folder with what was removed."""
+    begun_at: str
+
+    def to_json(self) -> str:
+        """Return the text of `INTENT`."""
+        return json.dumps({"version": VERSION, **asdict(self)}, indent=2) + "\n"
+
+    @classmethod
+    def read(cls, path: Path) -> Self | None:
+        """Read a file; None where there is none. Raises CommandError for a damaged one."""
+        try:
+            kept: dict[str, Any] = json.loads(path.read_text())
+            kept.pop("version")
+            return cls(**kept)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CommandError(
+                f"{path} cannot be read. Nothing was changed; restore it from a copy."
+            ) from error
+
+
+def unfinished(folder: Folder) -> Restore | None:
+    """Return the restore that a crash has interrupted."""
+    return Restore.read(folder.path / INTENT)
+
+
+def restores(folder: Folder) -> list[Restore]:
+    """Return the finished restores, the newest first."""
+    found = [Restore.read(each / INTENT) for each in folder.path.glob(f"{REMOVED}*")]
+    return sorted(filter(None, found), key=lambda each: each.begun_at, reverse=True)
+
+
+def removed_folders(folder: Folder) -> list[str]:
+    """Return the names of the folders with what restores have removed."""
+    return sorted(each.name for each in folder.path.glob(f"{REMOVED}*") if each.is_dir())
+
+
+def spans(folder: Folder, query_id: UUID, newest: int) -> list[tuple[UUID, int, int]]:
+    """Return which query ran which batches up to `newest`: (query, first, last), the last first."""
+    found, last = [], newest
+    for each in restores(folder):
+        if each.query_id == str(query_id) and each.batch <= last:
+            found.append((query_id, each.batch + 1, last))
+            query_id, last = UUID(each.previous), each.batch
+    return [*found, (query_id, 0, last)]

@@ -1,0 +1,91 @@
+"""What the ledger knows of the batches of a checkpoint."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import datetime
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from sink.contract.exits import CommandError, ExitCode
+from sink.errors import SinkError
+from sink.foreach_batch import OutboxSink
+from sink.transaction.continuation import Continuation
+from spark_app.lifecycle.failure import explain
+
+if TYPE_CHECKING:
+    import psycopg
+
+
+class Recomputed(NamedTuple):
+    """Batches that run again: their number, rows and entries in the ledger."""
+
+    batches: int
+    rows: int
+    entries: int
+
+    def plus(self, other: "Recomputed") -> "Recomputed":
+        return Recomputed(*map(sum, zip(self, other, strict=True)))
+
+
+class Ledger:
+    """The ledger of one stream."""
+
+    def __init__(self, sink: OutboxSink, stream: str) -> None:
+        self._sink = sink
+        self._stream = stream
+
+    def written(self, query_id: UUID, oldest: int) -> dict[int, datetime]:
+        """Return when each batch of a query was written, by the database's clock."""
+        rows = self._rows("batches_written", query_id=query_id, oldest=oldest)
+        return dict(rows)
+
+    def between(self, query_id: UUID, after: int, until: int) -> Recomputed:
+        """Return what the ledger has of a query's batches after one, up to another."""
+        [row] = self._rows("batches_after", query_id=query_id, after=after, until=until)
+        return Recomputed(*row)
+
+    def first(self, query_id: UUID) -> int | None:
+        """Return the first batch of a query; None where the ledger has none."""
+        [(first,)] = self._rows("first_batch", query_id=query_id)
+        return None if first is None else int(first)
+
+    def proof(self, query_id: UUID, batch: int) -> Continuation | None:
+        """As `OutboxSink.proof`."""
+        return self._sink.proof(query_id, batch)
+
+    def continue_from(self, previous: Continuation, query_id: UUID, batch: int) -> None:
+        """As `OutboxSink.continue_from`."""
+        self._sink.continue_from(previous, query_id, batch)
+
+    def running(self) -> list[int]:
+        """Return the server processes of other sessions of this stream's sink."""
+        name = f"holdfast sink {self._stream}"[:63]
+        return [int(pid) for (pid,) in self._rows("running", name=name)]
+
+    def _rows(self, file: str, **values: Any) -> list[Any]:
+        def read(connection: "psycopg.Connection") -> list[Any]:
+            return connection.execute(
+                _statement(file), {"stream": self._stream} | values
+            ).fetchall()
+
+        return self._sink.read(read)
+
+
+@contextmanager
+def ledger(dsn: str, stream: str) -> Iterator[Ledger]:
+    """Connect in the sink's role; an error of the sink becomes CommandError in its words."""
+    try:
+        with closing(OutboxSink(dsn, stream=stream)) as sink:
+            sink.check()
+            yield Ledger(sink, stream)
+    except ValueError as error:
+        raise CommandError(f"{error}. Nothing was changed.", ExitCode.USAGE) from error
+    except SinkError as error:
+        raise CommandError(explain(error)) from error
+
+
+@cache
+def _statement(name: str) -> bytes:
+    return (files("spark_app.checkpoint_manager") / "sql" / f"{name}.sql").read_bytes()

@@ -1,0 +1,125 @@
+"""`prune`: remove what no kept batch needs. What the newest batches need stays, file by file.
+
+Plans and commits go first, oldest first: after a crash the rest belongs to no batch, and the next
+call removes it.
+"""
+
+import shutil
+import time
+from collections.abc import Iterable
+
+from sink.contract.exits import CommandError
+from sink.contract.failpoints import failpoint
+from spark_app.checkpoint_manager import history, source_entries, spark_files
+from spark_app.checkpoint_manager.folder import Folder
+from spark_app.checkpoint_manager.kept import Kept
+from spark_app.checkpoint_manager.listing import Document, stream
+
+
+def pruned(folder: Folder, keep_last: int, min_age_ms: int, *, dry_run: bool) -> Document:
+    """Remove all but the newest batches, and those younger than an age.
+
+    Raises CommandError where a batch that is to be kept, or what a start needs, is damaged.
+    """
+    kept = Kept(folder)
+    if history.unfinished(folder) is not None:
+        raise CommandError(
+            "a restore of this checkpoint was interrupted. Nothing was removed; finish it first:"
+            " `holdfast job checkpoints verify` names the command."
+        )
+    keep = _kept_batches(folder, kept, keep_last, min_age_ms)
+    needed = _needed(kept, keep)
+    oldest = min(keep, default=0)
+    # Spark reads the plan before the oldest one when that is restored.
+    logs = [
+        name
+        for log, first in (("commits", oldest), ("offsets", oldest - 1))
+        for batch in folder.batches(log)
+        if batch < first and (name := f"{log}/{batch}") not in needed
+    ]
+    others = [*_state(folder, needed), *_superseded(folder, oldest)] if keep else []
+    aside = history.removed_folders(folder) if keep else []
+    size = sum(folder.files[name].size for name in (*logs, *others))
+    size += sum(
+        each.stat().st_size
+        for name in aside
+        for each in (folder.path / name).rglob("*")
+        if each.is_file()
+    )
+    if not dry_run:
+        _remove(folder, (*logs, *others), aside)
+    return {
+        "checkpoint": str(folder.path),
+        "stream": stream(folder),
+        "dry_run": dry_run,
+        "kept_batches": keep,
+        "removed_batches": [batch for batch in kept.committed if batch not in keep],
+        "removed_files": [*logs, *others],
+        "removed_folders": aside,
+        "removed_bytes": size,
+    }
+
+
+def _kept_batches(folder: Folder, kept: Kept, keep_last: int, min_age_ms: int) -> list[int]:
+    young = time.time() - min_age_ms / 1000
+    first = kept.committed[-keep_last:][:1]
+    return [
+        batch
+        for batch in kept.committed
+        if batch >= first[0] or (min_age_ms and folder.files[f"commits/{batch}"].changed_at > young)
+    ]
+
+
+def _needed(kept: Kept, keep: Iterable[int]) -> set[str]:
+    found: set[str] = set()
+    newest = kept.newest
+    for batch in keep:
+        needs = kept.needs(batch, to_start=batch == newest)
+        if not needs.usable:
+            name, why = next(iter(needs.problems.items()))
+            raise CommandError(
+                f"batch {batch} is not intact: {name}: {why}. Nothing was removed; see `holdfast"
+                " job checkpoints verify`."
+            )
+        found.update(needs.files)
+    return found
+
+
+def _state(folder: Folder, needed: set[str]) -> list[str]:
+    """Return the state files that no kept batch needs, also those of failed attempts."""
+    found = []
+    for name in folder.files:
+        at, _, last = name.rpartition("/")
+        main = last.removesuffix(".crc")
+        is_state = at.startswith("state/") and (
+            spark_files.state_file(main) or at.endswith("/SSTs")
+        )
+        if is_state and f"{at}/{main}" not in needed:
+            found.append(name)
+    return found
+
+
+def _superseded(folder: Folder, oldest: int) -> list[str]:
+    """Return the entries of sources' logs that a compact one repeats, for all kept batches."""
+    plan, found = folder.plan(oldest), []
+    for source, line in enumerate(plan.sources if plan else ()):
+        try:
+            position = spark_files.log_offset(line)
+        except ValueError:
+            continue  # not a source of files
+        at = f"sources/{source}"
+        names = folder.source_names(source)
+        if position is not None:
+            first = min(name.number for name in source_entries.read_for(position, names))
+            found += [f"{at}/{name.text}" for name in names if name.number < first]
+    return found
+
+
+def _remove(folder: Folder, names: Iterable[str], aside: Iterable[str]) -> None:
+    for name in names:
+        file = folder.path / name
+        file.unlink(missing_ok=True)
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+        failpoint("O7")
+    for each in aside:
+        shutil.rmtree(folder.path / each)

@@ -1,0 +1,199 @@
+"""The answers as text."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from spark_app.checkpoint_manager.listing import Document
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_NOT_KNOWN = "-"
+
+
+def listed(answer: Document) -> Iterator[str]:
+    """Yield the lines of `list`."""
+    yield from _head(answer)
+    yield (
+        f"{size(answer['bytes'])} in all, {size(answer['state_bytes'])} of state;"
+        f" {_retention(answer['retention'])}"
+    )
+    for batch in answer["planned_not_committed"]:
+        yield f"batch {batch} is planned and not committed: the next start runs it again"
+    if not answer["batches"]:
+        yield "no committed batch yet"
+        return
+    rows = [
+        [
+            str(each["batch"]),
+            each["watermark"] or _NOT_KNOWN,
+            each["planned_at"] or _NOT_KNOWN,
+            size(each["changelog_bytes"]),
+            size(each["snapshot_bytes"]) if each["snapshot_bytes"] else _NOT_KNOWN,
+            *_phases(each["phases_ms"]),
+        ]
+        for each in answer["batches"]
+    ]
+    head = ["batch", "watermark", "planned", "changelog", "snapshot", *_PHASES]
+    yield from _table([head, *rows])
+    if all(each["outbox_at"] is None for each in answer["batches"]):
+        yield "The time of the outbox is in the ledger: pass --dsn."
+
+
+def shown(answer: Document) -> Iterator[str]:
+    """Yield the lines of `show`."""
+    yield from _head(answer)
+    yield (
+        f"batch {answer['batch']} · watermark {answer['watermark'] or 'none'}"
+        f" · next {answer['next_watermark'] or 'none'}"
+    )
+    moments = [
+        f"{name} {answer[f'{key}_at'] or 'not known'}"
+        for name, key in zip(
+            ("planned", "state written", "outbox", "committed"),
+            ("planned", "state", "outbox", "committed"),
+            strict=True,
+        )
+    ]
+    yield " · ".join(moments)
+    for number, source in enumerate(answer["sources"] or ()):
+        yield f"source {number} {source}"
+    for each in answer["state"]:
+        snapshot = each["from_snapshot"]
+        start = "no intact snapshot" if snapshot is None else f"snapshot {snapshot}"
+        yield (
+            f"partition {each['partition']}: {start} and {each['changelogs']} changelogs,"
+            f" {size(each['bytes'])}"
+        )
+    if answer["changes"] is not None:
+        changes = (f"{kind} {size(count)}" for kind, count in answer["changes"].items())
+        yield f"changed, uncompressed: {', '.join(changes) or 'nothing'}; {answer['changes_note']}"
+    yield _retention(answer["retention"])
+    sizes = [each["bytes"] or 0 for each in answer["files"]]
+    yield f"needs {len(sizes)} files, {size(sum(sizes))}"
+    for each in (*answer["problems"], *answer["replaced"]):
+        yield f"{each['file']}: {each['problem']}"
+    yield "can be restored" if answer["restorable"] else "cannot be restored"
+
+
+def verified(answer: Document) -> Iterator[str]:
+    """Yield the lines of `verify`."""
+    yield (
+        f"{answer['checkpoint']}: {answer['result']}; read {answer['files']} files,"
+        f" {size(answer['bytes'])}"
+    )
+    for each in answer["damaged"]:
+        yield f"{each['file']}: {each['problem']} ({_effect(each)})"
+    if answer["moved_from"]:
+        yield f"The checkpoint was begun at {answer['moved_from']}, where a job has to find it."
+    deep = answer["deep"]
+    if deep is not None:
+        yield (
+            f"state after batch {deep['batch']}: {deep['merchants']} merchants,"
+            f" {deep['windows']} rows of windows, {deep['event_ids']} event ids"
+            + (f"; {deep['problem']}" if deep["problem"] else ", all decoded")
+        )
+    intact = [each["batch"] for each in answer["batches"] if each["restorable"]]
+    yield f"intact batches: {_ranges(sorted(intact)) or 'none'}"
+    yield from answer["advice"]
+
+
+def restored(answer: Document) -> Iterator[str]:
+    """Yield the lines of `restore`."""
+    again = answer["recomputed"]
+    verb = "would go back" if answer["dry_run"] else "is back"
+    yield f"{answer['checkpoint']} {verb} at batch {answer['batch']}."
+    yield (
+        f"Batches {again['first']} to {again['last']} are recomputed: {again['batches']} batches"
+        f" with {again['rows']} rows and {again['entries']} entries in the ledger. Their keys are"
+        " recorded, so nothing is written or delivered a second time."
+    )
+    if answer["rebuilt_files"]:
+        yield f"Made again from a compact entry: {', '.join(answer['rebuilt_files'])}"
+    if answer["dry_run"]:
+        yield "Nothing was changed."
+        return
+    yield f"Stream {answer['stream']} has adopted query {answer['query_id']}. Start the job."
+    yield f"What was removed is in {answer['removed']}."
+
+
+def pruned(answer: Document) -> Iterator[str]:
+    """Yield the lines of `prune`."""
+    verb = "would remove" if answer["dry_run"] else "removed"
+    files = len(answer["removed_files"])
+    yield (
+        f"{verb} {len(answer['removed_batches'])} batches and {files} files,"
+        f" {size(answer['removed_bytes'])}; kept batches {_ranges(answer['kept_batches'])}"
+    )
+    for name in answer["removed_folders"]:
+        yield f"{verb} {name}/, what a restore had removed"
+
+
+def size(count: int) -> str:
+    """Return a number of bytes with its unit.
+
+    >>> size(512), size(4_300_000)
+    ('512 B', '4.1 MiB')
+    """
+    value, unit = float(count), 0
+    while value >= 1024 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.1f} {_UNITS[unit]}" if unit else f"{count} B"
+
+
+_PHASES = ("plan-state", "state-outbox", "outbox-commit", "all ms")
+
+
+def _phases(phases: dict[str, int | None]) -> list[str]:
+    names = ("plan_to_state", "state_to_outbox", "outbox_to_commit", "plan_to_commit")
+    return [_NOT_KNOWN if phases[name] is None else str(phases[name]) for name in names]
+
+
+def _head(answer: Document) -> Iterator[str]:
+    yield (
+        f"{answer['checkpoint']} · stream {answer['stream'] or 'not known'}"
+        f" · query {answer['query_id'] or 'not known'}"
+    )
+    for each in answer["restores"]:
+        yield f"restored to batch {each['batch']} of query {each['previous']} on {each['at']}"
+
+
+def _retention(found: dict[str, Any] | None) -> str:
+    if found is None:
+        return "retention not recorded (by a start of this version)"
+    spark = ", ".join(
+        f"{name.removeprefix('spark.sql.streaming.')}={value}"
+        for name, value in found["spark"].items()
+    )
+    return f"keeps {found['keep_batches']} batches ({spark})"
+
+
+def _effect(damaged: dict[str, Any]) -> str:
+    if damaged["needed_to_start"]:
+        return "needed to start"
+    if damaged["needed_by"]:
+        return f"needed by batch {_ranges(damaged['needed_by'])}"
+    if damaged["replaced_for"]:
+        return "an older snapshot serves"
+    return "no kept batch needs it"
+
+
+def _ranges(batches: Sequence[int]) -> str:
+    """Return ascending numbers with runs joined.
+
+    >>> _ranges([1, 2, 3, 7])
+    '1-3, 7'
+    """
+    runs: list[list[int]] = []
+    for batch in batches:
+        if runs and batch == runs[-1][1] + 1:
+            runs[-1][1] = batch
+        else:
+            runs.append([batch, batch])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def _table(rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    rows = list(rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip()

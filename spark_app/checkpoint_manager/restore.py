@@ -1,0 +1,240 @@
+"""`restore`: go back to a kept batch, in place.
+
+    intent written -> stream adopts the new query id -> newer plans, commits and log entries moved
+    aside -> query id of the checkpoint replaced -> intent moved to what was removed
+
+Each step can be repeated, and the next call continues where a crash has left it. Until the query
+id is replaced, the ledger refuses a start, because the stream has adopted another one. State files
+stay: the commits name those that belong to a batch.
+"""
+
+import json
+import os
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import UUID, uuid4
+
+from sink.contract.canonical import rfc3339
+from sink.contract.exits import CommandError, ExitCode
+from sink.contract.failpoints import failpoint
+from sink.transaction.continuation import Continuation
+from spark_app.checkpoint import shape
+from spark_app.checkpoint_manager import history, source_entries, spark_files
+from spark_app.checkpoint_manager.folder import METADATA, REMOVED, Folder, moved_from
+from spark_app.checkpoint_manager.history import INTENT, Restore
+from spark_app.checkpoint_manager.kept import Kept
+from spark_app.checkpoint_manager.ledger import Ledger, Recomputed, ledger
+from spark_app.checkpoint_manager.listing import Document, require_kept, stream
+
+_BYTES_PER_SUM = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What changes in the folder: files to move aside, and texts of a source's log to write."""
+
+    moved: tuple[str, ...]
+    written: dict[str, str]
+
+
+def restored(folder: Folder, batch: int, dsn: str, *, dry_run: bool) -> Document:
+    """Restore a checkpoint; raises CommandError before anything is changed."""
+    kept, name = Kept(folder), stream(folder)
+    unfinished = history.unfinished(folder)
+    if unfinished is not None and unfinished.batch != batch:
+        raise CommandError(
+            f"a restore to batch {unfinished.batch} was interrupted. Nothing was changed; finish it"
+            f" first, with --batch {unfinished.batch}."
+        )
+    require_kept(kept, batch)
+    _require_usable(folder, kept, batch)
+    query_id = folder.query_id()
+    if query_id is None or name is None:
+        raise CommandError(f"{METADATA} or {shape.FILE} cannot be read. Nothing was changed.")
+    newest = max(kept.planned + kept.committed)
+    if newest == batch and unfinished is None:
+        raise CommandError(
+            f"batch {batch} is the newest one of {folder.path}. Nothing was changed.",
+            ExitCode.NOTHING_MATCHED,
+        )
+    cut = _cut(folder, batch)
+    with ledger(dsn, name) as books:
+        _require_stopped(books, name)
+        if unfinished is not None:
+            intent = unfinished
+        else:
+            proof = _proof(books, name, query_id, batch)
+            intent = _intent(folder, proof, batch, newest)
+        recomputed = _recomputed(folder, books, UUID(intent.previous), batch, intent.newest)
+        if not dry_run:
+            _run(folder.path, books, intent, cut)
+    return {
+        "checkpoint": str(folder.path),
+        "stream": name,
+        "batch": batch,
+        "dry_run": dry_run,
+        "previous_query_id": intent.previous,
+        "query_id": None if dry_run else intent.query_id,
+        "recomputed": {"first": batch + 1, "last": intent.newest, **recomputed._asdict()},
+        "removed": None if dry_run else str(folder.path / intent.removed),
+        "moved_files": list(cut.moved),
+        "rebuilt_files": list(cut.written),
+    }
+
+
+def _require_usable(folder: Folder, kept: Kept, batch: int) -> None:
+    elsewhere = moved_from(folder.path, folder.own(shape.FILE))
+    if elsewhere is not None:
+        raise CommandError(
+            f"{folder.path} was begun in another place, {elsewhere}, and Spark reads a part of its"
+            " state from there. Nothing was changed; restore the checkpoint at that path."
+        )
+    needs = kept.needs(batch)
+    if needs.usable:
+        return
+    name, why = next(iter(needs.problems.items()))
+    others = [str(each) for each in kept.restorable()]
+    raise CommandError(
+        f"batch {batch} cannot be restored: {name}: {why}"
+        + (f", and {len(needs.problems) - 1} more files" if len(needs.problems) > 1 else "")
+        + ". Nothing was changed; "
+        + (f"these batches are intact: {', '.join(others)}." if others else "no batch is intact.")
+    )
+
+
+def _require_stopped(books: Ledger, name: str) -> None:
+    running = books.running()
+    if running:
+        raise CommandError(
+            f"a job of stream {name!r} is connected to the database (server process"
+            f" {', '.join(map(str, running))}), and Spark would go on writing into the checkpoint."
+            " Nothing was changed; stop the job and repeat the command."
+        )
+
+
+def _proof(books: Ledger, name: str, query_id: UUID, batch: int) -> Continuation:
+    """Return the proof of the batch, or of the first one after an earlier restore.
+
+    That one continues a batch of this same checkpoint, of an earlier query; the stream has adopted
+    the later one.
+    """
+    found = books.proof(query_id, batch)
+    first = books.first(query_id)
+    if found is None and first is not None and first > batch:
+        found = books.proof(query_id, first)
+    if found is None:
+        raise CommandError(
+            f"the ledger of stream {name!r} does not have batch {batch} of query {query_id}."
+            " Nothing was changed; check that --dsn is the database that the job wrote."
+        )
+    return found
+
+
+def _intent(folder: Folder, proof: Continuation, batch: int, newest: int) -> Restore:
+    numbers = [
+        int(each.removeprefix(REMOVED))
+        for each in history.removed_folders(folder)
+        if each.removeprefix(REMOVED).isdecimal()
+    ]
+    return Restore(
+        batch=batch,
+        newest=newest,
+        previous=str(proof.query_id),
+        query_id=str(uuid4()),
+        proof_batch=proof.batch_id,
+        digest=proof.digest.hex(),
+        removed=f"{REMOVED}{max(numbers, default=0) + 1}",
+        begun_at=rfc3339(datetime.now(UTC)),
+    )
+
+
+def _recomputed(
+    folder: Folder, books: Ledger, query_id: UUID, batch: int, newest: int
+) -> Recomputed:
+    found = Recomputed(0, 0, 0)
+    for query, first, last in history.spans(folder, query_id, newest):
+        found = found.plus(books.between(query, max(batch, first - 1), last))
+    return found
+
+
+def _cut(folder: Folder, batch: int) -> Cut:
+    moved = [
+        name for name in folder.files if (number := _batch_of(name)) is not None and number > batch
+    ]
+    written: dict[str, str] = {}
+    plan = folder.plan(batch)
+    for source, line in enumerate(plan.sources if plan else ()):
+        at = f"sources/{source}"
+        try:
+            position = spark_files.log_offset(line)
+        except ValueError:
+            continue  # not a source of files
+        names = folder.source_names(source)
+        last = -1 if position is None else position
+        moved += [f"{at}/{name.text}" for name in names if name.number > last]
+        rebuilt = source_entries.rebuilt(last, names, folder.source_log(source)) or {}
+        written |= {f"{at}/{name.text}": text for name, text in rebuilt.items()}
+    return Cut(tuple(moved), written)
+
+
+def _batch_of(name: str) -> int | None:
+    """Return the batch of a plan, a commit, or the metadata of an operator."""
+    folder, _, last = name.rpartition("/")
+    if folder in ("offsets", "commits") or folder.endswith("/_metadata/v2"):
+        return int(last) if last.isdecimal() else None
+    return None
+
+
+def _run(path: Path, books: Ledger, intent: Restore, cut: Cut) -> None:
+    aside = path / intent.removed
+    write(path / INTENT, intent.to_json())
+    proof = Continuation(UUID(intent.previous), intent.proof_batch, bytes.fromhex(intent.digest))
+    books.continue_from(proof, UUID(intent.query_id), intent.batch)
+    failpoint("O4")
+    for name, text in cut.written.items():
+        write(path / name, text)
+    # The commits first: a plan without its commit is what a crash of the job leaves too.
+    for name in sorted(cut.moved, key=lambda each: (not each.startswith("commits"), each)):
+        _move(path, aside, name)
+        failpoint("O5")
+    write(path / METADATA, json.dumps({"id": intent.query_id}, separators=(",", ":")))
+    failpoint("O6")
+    aside.mkdir(exist_ok=True)
+    (path / INTENT).replace(aside / INTENT)
+    _sums(path / INTENT).unlink(missing_ok=True)
+
+
+def _move(path: Path, aside: Path, name: str) -> None:
+    for each in _with_sums(path / name):
+        if each.exists():
+            to = aside / each.relative_to(path)
+            to.parent.mkdir(parents=True, exist_ok=True)
+            each.replace(to)
+
+
+def _with_sums(file: Path) -> Iterator[Path]:
+    yield file
+    yield _sums(file)
+
+
+def _sums(file: Path) -> Path:
+    return file.with_name(f".{file.name}.crc")
+
+
+def write(file: Path, text: str) -> None:
+    """Write a file atomically and on the disk, with Hadoop's checksum beside it."""
+    content = text.encode()
+    # Without one, Hadoop checks nothing; with that of the old content, it refuses the new one.
+    _sums(file).unlink(missing_ok=True)
+    part = file.with_name(f".{file.name}.part")
+    with part.open("wb") as opened:
+        opened.write(content)
+        opened.flush()
+        os.fsync(opened.fileno())
+    part.replace(file)
+    blocks = range(0, len(content), _BYTES_PER_SUM)
+    sums = (zlib.crc32(content[at : at + _BYTES_PER_SUM]).to_bytes(4, "big") for at in blocks)
+    _sums(file).write_bytes(b"crc\0" + _BYTES_PER_SUM.to_bytes(4, "big") + b"".join(sums))

@@ -1,0 +1,144 @@
+"""`verify`: read every file of a checkpoint, and say what is damaged, what of it matters, and the
+way out.
+"""
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from sink.contract.exits import ExitCode
+from spark_app.checkpoint import policy_history, shape
+from spark_app.checkpoint_manager import history
+from spark_app.checkpoint_manager.folder import METADATA, MISSING, Folder, moved_from
+from spark_app.checkpoint_manager.kept import EXPIRED, Kept, Needs
+from spark_app.checkpoint_manager.listing import Document, stream
+
+_ALWAYS = (METADATA, shape.FILE, policy_history.FILE)
+"""The files that every batch needs: no older batch has another copy of them."""
+
+
+def verified(folder: Folder, *, deep: bool = False) -> tuple[Document, ExitCode]:
+    """Check all files; the code is OK, DEGRADED (the next start works) or FAILED (it does not).
+
+    With `deep`, Spark reads the newest state as well, where its files are intact.
+    """
+    kept = Kept(folder)
+    damaged = {name: why for name in folder.files if (why := folder.problem(name)) is not None}
+    damaged |= dict.fromkeys(kept.gaps(), MISSING)
+    needs = {batch: kept.needs(batch) for batch in kept.committed}
+    for each in needs.values():
+        found = {**each.problems, **each.replaced}
+        damaged |= {name: why for name, why in found.items() if why != EXPIRED}
+    newest = kept.newest
+    start = kept.needs(newest, to_start=True) if newest is not None else None
+    blocking = _blocking(folder, kept, start)
+    damaged |= blocking
+    unfinished = history.unfinished(folder)
+    decoded = None
+    if deep and newest is not None and not blocking:
+        from spark_app.checkpoint_manager.deep import read_state  # noqa: PLC0415 - starts Spark
+
+        decoded = read_state(str(folder.path), newest)
+        if decoded["problem"]:
+            blocking |= {f"state after batch {newest}": decoded["problem"]}
+            damaged |= blocking
+    if blocking or unfinished:
+        code = ExitCode.FAILED
+    else:
+        code = ExitCode.DEGRADED if damaged else ExitCode.OK
+    usable = [batch for batch, each in needs.items() if each.usable]
+    document: Document = {
+        "checkpoint": str(folder.path),
+        "stream": stream(folder),
+        "result": {0: "intact", 4: "damaged", 1: "unusable"}[code],
+        "newest": newest,
+        "planned": max(kept.planned, default=None),
+        "files": len(folder.files),
+        "bytes": sum(stat.size for stat in folder.files.values()),
+        "damaged": [
+            _described(name, why, blocking, needs) for name, why in sorted(damaged.items())
+        ],
+        "batches": [
+            {"batch": batch, "restorable": each.usable, "problems": sorted(each.problems)}
+            for batch, each in sorted(needs.items(), reverse=True)
+        ],
+        "moved_from": moved_from(folder.path, folder.own(shape.FILE)),
+        "unfinished_restore": unfinished.batch if unfinished else None,
+        "deep": decoded,
+    }
+    document["advice"] = _advice(folder, document, blocking, usable)
+    return document, code
+
+
+def _blocking(folder: Folder, kept: Kept, start: Needs | None) -> dict[str, str]:
+    """Return what refuses or fails the next start."""
+    if start is not None:
+        found = dict(start.problems)
+    else:
+        found = {name: why for name in _ALWAYS if (why := folder.problem(name)) is not None}
+    newest_plan = max(kept.planned, default=-1)
+    # Without the plan of a committed batch, the ledger is ahead of the checkpoint.
+    found |= {f"offsets/{batch}": MISSING for batch in kept.committed if batch > newest_plan}
+    return found
+
+
+def _described(
+    name: str, why: str, blocking: Mapping[str, str], needs: Mapping[int, Needs]
+) -> Document:
+    return {
+        "file": name,
+        "problem": why,
+        "needed_to_start": name in blocking,
+        "needed_by": [batch for batch, each in sorted(needs.items()) if name in each.problems],
+        "replaced_for": [batch for batch, each in sorted(needs.items()) if name in each.replaced],
+    }
+
+
+def _advice(
+    folder: Folder, document: Document, blocking: Mapping[str, str], usable: list[int]
+) -> list[str]:
+    """Return what the next start does, and the way out."""
+    where = shlex.quote(str(folder.path))
+    restore = f"holdfast job checkpoints restore --checkpoint {where} --batch"
+    if document["unfinished_restore"] is not None:
+        batch = document["unfinished_restore"]
+        return [f"A restore to batch {batch} was interrupted; finish it: {restore} {batch}"]
+    if not document["damaged"]:
+        return []
+    if not blocking:
+        return [_harmless(document["damaged"])]
+    found = ["The next start is refused or fails; what the ledger has stands."]
+    always = sorted(set(blocking).intersection(_ALWAYS))
+    if always:
+        found.append(
+            f"Restore {', '.join(always)} from a copy: all batches need the same one."
+            + (
+                ' `metadata` holds {"id":"ID"}, with the adopted id of `holdfast stream show'
+                f" {document['stream']}`."
+                if METADATA in always and document["stream"]
+                else ""
+            )
+        )
+    elif usable:
+        found.append(f"Go back to the newest intact batch, {usable[-1]}: {restore} {usable[-1]}")
+    else:
+        found.append(
+            "No kept batch is intact. Start from a savepoint; or begin a new checkpoint and let the"
+            " stream adopt it (`holdfast stream adopt`): it continues from the published windows"
+            " and holds."
+        )
+    return found
+
+
+def _harmless(damaged: list[dict[str, Any]]) -> str:
+    replaced = [each["file"] for each in damaged if each["replaced_for"]]
+    older = sorted({batch for each in damaged for batch in each["needed_by"]})
+    said = "The next start is not affected."
+    if replaced:
+        said += (
+            " Spark reads the state from an older snapshot and more changelogs"
+            f" ({', '.join(replaced)})."
+        )
+    if older:
+        said += f" A restore to batch {', '.join(map(str, older))} is not possible."
+    return said

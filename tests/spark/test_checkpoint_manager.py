@@ -1,0 +1,530 @@
+"""`job checkpoints` on a real checkpoint: damage of every kind of file, going back, pruning.
+
+The checkpoint is made once. Reading needs no Spark, so a copy is damaged for each case; where Spark
+starts again, the checkpoint is damaged at its own path, and put back.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from sink import CheckpointBehind
+from sink.contract.exits import CommandError, ExitCode
+from spark_app.checkpoint_manager.folder import Folder
+from spark_app.checkpoint_manager.kept import Kept
+from spark_app.checkpoint_manager.listing import listed, shown
+from spark_app.checkpoint_manager.prune import pruned
+from spark_app.checkpoint_manager.restore import restored
+from spark_app.checkpoint_manager.verify import verified
+from tests.support.command import holdfast
+from tests.support.job.job_process import QUICK, job_process
+from tests.support.job.jobs import Play, event, put
+from tests.support.servers.databases import copy_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+FILES = 14
+LATER = 3
+"""Files that come after the checkpoint was made."""
+
+KEEP = 9
+SNAPSHOTS = "-Dspark.sql.streaming.stateStore"
+JAVA = (
+    # A snapshot every third batch, at once, and no entry of a source's log behind a compact one.
+    f"{SNAPSHOTS}.minDeltasForSnapshot=3 {SNAPSHOTS}.maintenanceInterval=50ms"
+    " -Dspark.sql.streaming.fileSource.log.cleanupDelay=1ms"
+)
+
+
+def _put(events: Path, numbers: range) -> None:
+    for number in numbers:
+        clock = f"{12 + number * 7 // 60}:{number * 7 % 60:02}"
+        amount = [3_000_000, -2_000_000][number % 3 == 2]
+        rows = [event(f"e{number}-{i}", clock, amount, f"m_{i % 5}") for i in range(10)]
+        put(events, number, rows)
+
+
+@dataclass(frozen=True)
+class World:
+    """A stopped job with its checkpoint and its database, and a copy of the checkpoint."""
+
+    folder: Path
+    database: str
+    copy: Path
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoint"
+
+    @property
+    def newest(self) -> int:
+        return max(int(each.name) for each in (self.copy / "commits").glob("[0-9]*"))
+
+    def put_back(self) -> None:
+        shutil.rmtree(self.checkpoint)
+        shutil.copytree(self.copy, self.checkpoint)
+
+
+@pytest.fixture(scope="module")
+def world(
+    server_dsn: str, template_database: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[World]:
+    """A job that has run over the first files in a process of its own."""
+    folder = tmp_path_factory.mktemp("manager")
+    _put(folder / "events", range(FILES))
+    java = f"{os.environ['HOLDFAST_SPARK_JAVA_OPTIONS']} {JAVA}"
+    with copy_of(server_dsn, template_database) as dsn:
+        options = (*QUICK, "--available-now", "--keep-batches", str(KEEP))
+        environment = {"HOLDFAST_SPARK_JAVA_OPTIONS": java}
+        with job_process(folder, dsn, *options, environment=environment) as job:
+            assert job.wait() == ExitCode.OK, job.said
+        shutil.copytree(folder / "checkpoint", folder / "copy")
+        yield World(folder, str(conninfo_to_dict(dsn)["dbname"]), folder / "copy")
+
+
+@pytest.fixture
+def database(world: World, make_database: Callable[[str | None], str]) -> str:
+    """The DSN of a copy of the job's database."""
+    return make_database(world.database)
+
+
+@pytest.fixture
+def in_place(world: World) -> Iterator[World]:
+    """The checkpoint at its own path, put back after the test."""
+    yield world
+    world.put_back()
+
+
+@pytest.fixture
+def copied(world: World, tmp_path: Path) -> Path:
+    """A copy of the checkpoint elsewhere, which may be damaged and read."""
+    return Path(shutil.copytree(world.copy, tmp_path / "checkpoint"))
+
+
+def _flip(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 0x04
+    file.write_bytes(content)
+
+
+def _cut(file: Path) -> None:
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 2])
+
+
+def _gone(file: Path) -> None:
+    file.unlink()
+
+
+def _newest(checkpoint: Path, kind: str) -> str:
+    """Return a file of a kind that the state after the newest batch needs."""
+    kept = Kept(Folder(str(checkpoint)))
+    assert kept.newest is not None
+    files = kept.chains(kept.newest)[0, 0].files
+    return [name for name in files if name.endswith(kind)][-1]
+
+
+def _oldest_changelog(checkpoint: Path) -> str:
+    """Return a changelog of a kept batch that the newest does not need."""
+    kept = Kept(Folder(str(checkpoint)))
+    assert kept.newest is not None
+    mine = kept.chains(kept.newest)[0, 0].files
+    for batch in kept.committed:
+        for name in kept.chains(batch)[0, 0].files:
+            if name.endswith(".changelog") and name not in mine:
+                return name
+    raise AssertionError("the newest batch needs all changelogs")
+
+
+def _named(pattern: str) -> Callable[[Path], str]:
+    return lambda checkpoint: str(next(checkpoint.glob(pattern)).relative_to(checkpoint))
+
+
+def _log(log: str, back: int = 0) -> Callable[[Path], str]:
+    """Return a file of a log: that of the newest batch, or of one so many before it."""
+    return lambda c: f"{log}/{max(int(each.name) for each in (c / log).glob('[0-9]*')) - back}"
+
+
+def _source(checkpoint: Path) -> str:
+    numbers = [int(e.name) for e in (checkpoint / "sources/0").glob("[0-9]*") if e.name.isdigit()]
+    return f"sources/0/{max(numbers)}"
+
+
+STARTS, STAYS = ExitCode.DEGRADED, ExitCode.FAILED
+BACK = "--batch"
+COPY = "from a copy"
+
+DAMAGE = {
+    "metadata flipped": (_named("metadata"), _flip, STAYS, COPY),
+    "metadata gone": (_named("metadata"), _gone, STAYS, COPY),
+    "settings cut": (_named("holdfast.json"), _cut, STAYS, COPY),
+    "policy flipped": (_named("holdfast-policy.json"), _flip, STAYS, COPY),
+    "initial cut": (_named("holdfast-initial.json"), _cut, STARTS, "not affected"),
+    "newest plan flipped": (_log("offsets"), _flip, STAYS, BACK),
+    "newest plan cut": (_log("offsets"), _cut, STAYS, BACK),
+    "newest plan gone": (_log("offsets"), _gone, STAYS, BACK),
+    "plan before it gone": (_log("offsets", 1), _gone, STAYS, BACK),
+    "older plan gone": (_log("offsets", 3), _gone, STARTS, "not possible"),
+    "newest commit flipped": (_log("commits"), _flip, STAYS, BACK),
+    "newest commit cut": (_log("commits"), _cut, STAYS, BACK),
+    "older commit flipped": (_log("commits", 3), _flip, STARTS, "not possible"),
+    "older commit gone": (_log("commits", 3), _gone, STARTS, "not affected"),
+    "source entry flipped": (_source, _flip, STAYS, BACK),
+    "source entry gone": (_source, _gone, STAYS, BACK),
+    "compact entry cut": (_named("sources/0/9.compact"), _cut, STAYS, "No kept batch"),
+    "delta flipped": (lambda c: _newest(c, ".changelog"), _flip, STAYS, BACK),
+    "delta cut": (lambda c: _newest(c, ".changelog"), _cut, STAYS, BACK),
+    "delta gone": (lambda c: _newest(c, ".changelog"), _gone, STAYS, BACK),
+    "older delta flipped": (_oldest_changelog, _flip, STARTS, "not possible"),
+    "snapshot flipped": (lambda c: _newest(c, ".zip"), _flip, STARTS, "older snapshot"),
+    "snapshot cut": (lambda c: _newest(c, ".zip"), _cut, STARTS, "older snapshot"),
+    "snapshot gone": (lambda c: _newest(c, ".zip"), _gone, STARTS, "older snapshot"),
+    "shared file flipped": (lambda c: _newest(c, ".sst"), _flip, STARTS, "older snapshot"),
+    "shared file gone": (lambda c: _newest(c, ".sst"), _gone, STARTS, "older snapshot"),
+    "checksum flipped": (lambda c: f"{_newest(c, '.changelog')}.crc", _flip, STAYS, BACK),
+    "operator flipped": (_named("state/0/_metadata/v2/0"), _flip, STAYS, "No kept batch"),
+    "schema cut": (_named("state/0/_stateSchema/default/0_*"), _cut, STAYS, "No kept batch"),
+}
+
+
+def _with_both(name: str) -> set[str]:
+    """A file, or the one whose checksum it is."""
+    return {name, name.removesuffix(".crc")}
+
+
+def test_intact_checkpoint_is_intact_and_every_batch_can_be_restored_but_the_oldest(
+    world: World,
+) -> None:
+    answer, code = verified(Folder(str(world.checkpoint)))
+    assert (answer["result"], code, answer["damaged"]) == ("intact", ExitCode.OK, [])
+    usable = {each["batch"]: each["restorable"] for each in answer["batches"]}
+    # Spark reads the plan before a batch as well, and has removed that of the oldest.
+    assert [batch for batch, restorable in usable.items() if not restorable] in ([], [min(usable)])
+    assert len(usable) >= KEEP
+
+
+@pytest.mark.parametrize("case", DAMAGE)
+def test_damage_is_named_with_what_it_means_and_the_way_out(case: str, copied: Path) -> None:
+    find, damage, code, way_out = DAMAGE[case]
+    name = find(copied)
+    damage(copied / name)
+    answer, found = verified(Folder(str(copied)))
+    named = {each["file"]: each for each in answer["damaged"]}
+    assert _with_both(name) & named.keys(), answer
+    assert found == code, answer
+    assert any(each["needed_to_start"] for each in named.values()) == (code == STAYS)
+    assert way_out in " ".join(answer["advice"])
+    if way_out == BACK:
+        batch = int(answer["advice"][-1].rpartition(" ")[2])
+        usable = [each["batch"] for each in answer["batches"] if each["restorable"]]
+        assert batch == max(usable)
+
+
+def test_commit_that_was_never_written_is_a_batch_to_replay(copied: Path) -> None:
+    (copied / _log("commits")(copied)).unlink()
+    answer, code = verified(Folder(str(copied)))
+    assert code == ExitCode.OK
+    assert answer["planned"] == answer["newest"] + 1
+
+
+def test_list_and_show_have_sizes_phases_and_files(world: World, database: str) -> None:
+    folder = Folder(str(world.checkpoint))
+    answer = listed(folder, database)
+    batches = answer["batches"]
+    assert batches[0]["batch"] == answer["newest"] == world.newest
+    assert answer["retention"]["keep_batches"] == KEEP
+    assert answer["retention"]["spark"]["spark.sql.streaming.minBatchesToRetain"] == str(KEEP)
+    assert any(each["snapshot_bytes"] for each in batches)
+    for each in batches:
+        assert each["changelog_bytes"] > 0
+        # The ledger's clock is the same machine's.
+        phases = each["phases_ms"]
+        assert phases["plan_to_commit"] == pytest.approx(
+            phases["plan_to_state"] + phases["state_to_outbox"] + phases["outbox_to_commit"], abs=2
+        )
+    found = shown(folder, world.newest - 1, database)
+    assert found["restorable"]
+    assert found["changes"].keys() <= {"group", "windows", "ids", "timers"}
+    assert found["settings"]["stream"] == "payouts"
+    assert all(each["problem"] is None and each["bytes"] for each in found["files"])
+    assert {each["partition"] for each in found["state"]} == {0, 1}
+    with pytest.raises(CommandError, match="not kept any more") as raised:
+        shown(folder, 0, None)
+    assert raised.value.exit_code == ExitCode.NOTHING_MATCHED
+
+
+def test_commands_print_text_and_json(world: World) -> None:
+    where = ("--checkpoint", str(world.checkpoint))
+    for words in (["list"], ["show", "--batch", str(world.newest)], ["verify"]):
+        done = holdfast("job", "checkpoints", *words, *where)
+        assert done.returncode == ExitCode.OK, done.stderr
+        assert str(world.checkpoint) in done.stdout
+        done = holdfast("job", "checkpoints", *words, *where, "--json")
+        assert json.loads(done.stdout)["stream"] == "payouts"
+    done = holdfast("job", "checkpoints", "list", "--checkpoint", "s3a://bucket/checkpoint")
+    assert (done.returncode, "not on a local path" in done.stderr) == (ExitCode.USAGE, True)
+    done = holdfast("job", "checkpoints", "list", "--checkpoint", str(world.folder))
+    assert (done.returncode, "is not a checkpoint" in done.stderr) == (ExitCode.USAGE, True)
+
+
+def test_prune_leaves_an_intact_checkpoint_and_what_the_newest_batches_need(copied: Path) -> None:
+    before, newest = Folder(str(copied)), Kept(Folder(str(copied))).newest
+    assert newest is not None
+    planned = pruned(before, 3, 0, dry_run=True)
+    assert Folder(str(copied)).files == before.files
+    done = pruned(before, 3, 0, dry_run=False)
+    assert done["removed_files"] == planned["removed_files"]
+    assert done["removed_files"]
+    assert done["kept_batches"] == [newest - 2, newest - 1, newest]
+    after = Folder(str(copied))
+    assert before.files.keys() - after.files.keys() == set(done["removed_files"])
+    answer, code = verified(after)
+    assert code == ExitCode.OK, answer
+    assert [each["restorable"] for each in answer["batches"]] == [True] * 3
+    again = pruned(after, 3, 0, dry_run=False)
+    assert (again["removed_files"], again["removed_batches"]) == ([], [])
+    assert pruned(after, 1, 3_600_000, dry_run=True)["kept_batches"] == done["kept_batches"]
+
+
+def test_prune_that_died_half_way_leaves_a_checkpoint_that_starts(copied: Path) -> None:
+    words = ("job", "checkpoints", "prune", "--checkpoint", str(copied), "--keep-last", "2")
+    done = holdfast(*words, environment={"HOLDFAST_FAILPOINTS": "O7=kill@9"})
+    assert done.returncode < 0
+    _, code = verified(Folder(str(copied)))
+    assert code in (ExitCode.OK, ExitCode.DEGRADED)
+    assert holdfast(*words).returncode == ExitCode.OK
+    assert verified(Folder(str(copied)))[1] == ExitCode.OK
+
+
+def test_prune_refuses_a_damaged_checkpoint(copied: Path) -> None:
+    _flip(copied / _newest(copied, ".changelog"))
+    before = Folder(str(copied)).files
+    with pytest.raises(CommandError, match=r"is not intact.*Nothing was removed"):
+        pruned(Folder(str(copied)), 3, 0, dry_run=False)
+    assert Folder(str(copied)).files == before
+
+
+def _ledger(dsn: str) -> list[Any]:
+    with psycopg.connect(dsn) as db:
+        return db.execute(
+            "SELECT query_id, batch_id FROM holdfast.batch ORDER BY batch_no"
+        ).fetchall()
+
+
+def test_restore_is_refused_in_words_and_changes_nothing(
+    in_place: World, database: str, tmp_path: Path
+) -> None:
+    where, newest = str(in_place.checkpoint), in_place.newest
+    ledger, files = _ledger(database), Folder(where).files
+
+    def complaint(batch: int, checkpoint: str = where, dsn: str = database) -> str:
+        with pytest.raises(CommandError) as raised:
+            restored(Folder(checkpoint), batch, dsn, dry_run=False)
+        return str(raised.value)
+
+    assert f"batch {newest} is the newest one" in complaint(newest)
+    assert "not committed yet" in complaint(newest + 1)
+    moved = shutil.copytree(in_place.checkpoint, tmp_path / "moved")
+    assert "was begun in another place" in complaint(newest - 2, str(moved))
+    with psycopg.connect(database, application_name="holdfast sink payouts"):
+        assert "stop the job" in complaint(newest - 2)
+    with psycopg.connect(database) as db:
+        db.execute("UPDATE holdfast.batch SET digest = sha256('x') WHERE false")
+        db.execute("DELETE FROM holdfast.batch WHERE batch_id = %s", [newest - 2])
+    assert f"does not have batch {newest - 2}" in complaint(newest - 2)
+    assert Folder(where).files == files
+    ledger = [row for row in ledger if row[1] != newest - 2]
+    name = Kept(Folder(where)).chains(newest - 3)[0, 0].files[-1]
+    _flip(in_place.checkpoint / name)
+    assert name in complaint(newest - 3)
+    assert _ledger(database) == ledger
+
+
+@pytest.mark.parametrize("point", ["O4", "O5@3", "O6"])
+def test_restore_that_died_is_finished_by_the_same_command(
+    in_place: World, database: str, point: str
+) -> None:
+    batch = in_place.newest - 4
+    words = ("job", "checkpoints", "restore", "--checkpoint", str(in_place.checkpoint), "--batch")
+    name, at, turn = point.partition("@")
+    environment = {"HOLDFAST_FAILPOINTS": f"{name}=kill{at}{turn}"}
+    done = holdfast(*words, str(batch), dsn=database, environment=environment)
+    assert done.returncode < 0
+    answer, code = verified(Folder(str(in_place.checkpoint)))
+    assert (code, answer["unfinished_restore"]) == (ExitCode.FAILED, batch)
+    other = holdfast(*words, str(batch - 1), dsn=database)
+    assert (other.returncode, "was interrupted" in other.stderr) == (ExitCode.FAILED, True)
+    done = holdfast(*words, str(batch), "--json", dsn=database)
+    assert done.returncode == ExitCode.OK, done.stderr
+    said = json.loads(done.stdout)
+    assert said["recomputed"]["last"] == in_place.newest
+    _require_restored(in_place, database, batch)
+
+
+def _require_restored(world: World, dsn: str, batch: int) -> None:
+    answer, code = verified(Folder(str(world.checkpoint)))
+    assert code == ExitCode.OK, answer
+    assert (answer["newest"], answer["planned"]) == (batch, batch)
+    query_id = json.loads((world.checkpoint / "metadata").read_text())["id"]
+    [(adopted, digests)] = _rows(
+        dsn,
+        "SELECT s.query_id::text, array_agg(b.batch_id) FROM holdfast.stream s"
+        " JOIN holdfast.batch b USING (query_id) GROUP BY 1",
+    )
+    assert (adopted, digests) == (query_id, [batch])
+    assert len(_rows(dsn, "SELECT FROM holdfast.operator_action")) == 1
+
+
+def _rows(dsn: str, query: str) -> list[Any]:
+    with psycopg.connect(dsn) as db:
+        return db.execute(query.encode()).fetchall()
+
+
+def _left(dsn: str) -> list[Any]:
+    """The decisions with their keys, the windows, and the events that were not applied."""
+    return [
+        _rows(dsn, query)
+        for query in (
+            (
+                "SELECT name, sequence, type, occurred_at, key, convert_from(body, 'UTF8') FROM"
+                " holdfast.entry JOIN holdfast.subject ON subject.id = subject_id ORDER BY 1, 2"
+            ),
+            (
+                "SELECT merchant_id, window_end, revision, exposure_minor"
+                " FROM holdfast.exposure_window ORDER BY 1, 2"
+            ),
+            "SELECT key FROM holdfast.entry_key ORDER BY 1",
+            "SELECT DISTINCT event_id, reason FROM holdfast.late_event ORDER BY 1, 2",
+        )
+    ]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    spark: "SparkSession", world: World, server_dsn: str, tmp_path_factory: pytest.TempPathFactory
+) -> list[Any]:
+    """What a run leaves that reads all files at once."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    shutil.copytree(world.folder / "events", folder / "events")
+    with copy_of(server_dsn, world.database) as dsn:
+        # The same checkpoint goes on: what is compared is how its state came about.
+        _put(world.folder / "events", range(FILES, FILES + LATER))
+        try:
+            Play(spark, dsn, world.folder).command()
+            return _left(dsn)
+        finally:
+            for number in range(FILES, FILES + LATER):
+                (world.folder / "events" / f"{number:03}.json").unlink()
+            world.put_back()
+
+
+@pytest.fixture
+def later(in_place: World) -> Iterator[World]:
+    """With the files that come later, for a start that has something to do."""
+    _put(in_place.folder / "events", range(FILES, FILES + LATER))
+    yield in_place
+    for number in range(FILES, FILES + LATER):
+        (in_place.folder / "events" / f"{number:03}.json").unlink()
+
+
+def test_restored_twice_the_job_goes_on_and_leaves_what_an_undisturbed_one_does(
+    spark: "SparkSession", later: World, database: str, undisturbed: list[Any]
+) -> None:
+    play, where = Play(spark, database, later.folder), str(later.checkpoint)
+    entries = len(_left(database)[0])
+    # Behind the compact entry of the source's log, whose single entries Spark has removed.
+    batch = min(Kept(Folder(where)).restorable())
+    assert batch < 9
+    assert not (later.checkpoint / "sources/0/7").exists()
+    said = restored(Folder(where), batch, database, dry_run=False)
+    assert said["rebuilt_files"]
+    again = said["recomputed"]
+    assert (again["first"], again["last"]) == (batch + 1, later.newest)
+    assert again["batches"] == later.newest - batch
+    play.command()
+    assert _left(database) == undisturbed
+    assert len(undisturbed[0]) > entries
+
+    # To a batch that the checkpoint's first query has run.
+    newest = Kept(Folder(where)).newest
+    again = restored(Folder(where), batch - 1, database, dry_run=False)["recomputed"]
+    assert again["batches"] == 1 + newest - batch  # type: ignore[operator]
+    play.command()
+    assert _left(database) == undisturbed
+    answer, code = verified(Folder(where))
+    assert code == ExitCode.OK, answer
+    assert len(listed(Folder(where), database)["restores"]) == 2
+    pruned(Folder(where), 2, 0, dry_run=False)
+    assert verified(Folder(where))[1] == ExitCode.OK
+
+
+def test_newest_delta_that_is_damaged_is_left_behind_by_a_restore(
+    spark: "SparkSession", later: World, database: str, undisturbed: list[Any]
+) -> None:
+    play, where = Play(spark, database, later.folder), str(later.checkpoint)
+    _flip(later.checkpoint / _newest(later.checkpoint, ".changelog"))
+    before = _left(database)
+    with pytest.raises(Exception, match=r"(?i)checksum"):
+        play.command()
+    assert _left(database) == before
+    answer, code = verified(Folder(where))
+    assert code == ExitCode.FAILED
+    words = answer["advice"][-1].partition("holdfast ")[2].split()
+    done = holdfast(*words, dsn=database)
+    assert done.returncode == ExitCode.OK, done.stderr
+    play.command()
+    assert _left(database) == undisturbed
+
+
+def test_damaged_snapshots_and_shared_files_are_replaced_by_older_ones(
+    spark: "SparkSession", later: World, database: str, undisturbed: list[Any]
+) -> None:
+    chains = Kept(Folder(str(later.checkpoint))).chains(later.newest)
+    for partition, kind in ((0, ".sst"), (1, ".zip")):
+        files = [name for name in chains[0, partition].files if name.endswith(kind)]
+        _flip(later.checkpoint / files[-1])
+    assert verified(Folder(str(later.checkpoint)))[1] == ExitCode.DEGRADED
+    Play(spark, database, later.folder).command()
+    assert _left(database) == undisturbed
+
+
+def test_start_with_a_lost_plan_or_cut_settings_is_refused(
+    spark: "SparkSession", later: World, database: str
+) -> None:
+    play, before = Play(spark, database, later.folder), _left(database)
+    (later.checkpoint / "offsets" / str(later.newest)).unlink()
+    with pytest.raises(Exception, match="CheckpointBehind") as raised:
+        play.command()
+    assert CheckpointBehind.__name__ in str(raised.value)
+    later.put_back()
+    _cut(later.checkpoint / "holdfast.json")
+    with pytest.raises(CommandError, match=r"holdfast\.json in the checkpoint"):
+        play.command()
+    assert _left(database) == before
+
+
+def test_deep_verification_decodes_the_state(
+    spark: "SparkSession", world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from spark_app.checkpoint_manager import deep
+    from spark_app.runtime import session
+
+    running = session.fix(spark.newSession())
+    monkeypatch.setattr(running, "stop", lambda: None)
+    monkeypatch.setattr(deep, "start_quietly", lambda _name: running)
+    answer, code = verified(Folder(str(world.checkpoint)), deep=True)
+    assert code == ExitCode.OK, answer
+    assert answer["deep"]["problem"] is None
+    assert answer["deep"]["merchants"] == 5
+    assert answer["deep"]["event_ids"] > 0
