@@ -12,7 +12,7 @@ from uuid import UUID
 
 from sink.contract.checkpoint import local_folder
 from sink.contract.exits import CommandError, ExitCode
-from spark_app.checkpoint import initial, policy_history, retention, shape
+from spark_app.checkpoint import initial, origin, policy_history, retention, shape
 from spark_app.checkpoint_manager import source_entries, spark_files
 from spark_app.checkpoint_manager.checksums import hadoop_problem, spark_problem
 from spark_app.checkpoint_manager.source_entries import Name
@@ -30,6 +30,7 @@ _OWN: Final = {
     policy_history.FILE: policy_history.VERSION,
     initial.FILE: initial.VERSION,
     retention.FILE: retention.VERSION,
+    origin.FILE: origin.VERSION,
 }
 
 _Parsed = TypeVar("_Parsed")

@@ -144,7 +144,7 @@ class Steps:
         )
         if damaged is not None and not any(damaged.name in name for name in named):
             raise self._last.failure(f"did not name {damaged.name}")
-        return max(batch["batch"] for batch in found["batches"] if batch["restorable"])
+        return max(int(batch["batch"]) for batch in found["batches"] if batch["restorable"])
 
     def _compared(self, step: str) -> None:
         should = recompute(
