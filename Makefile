@@ -42,6 +42,10 @@ test-times: $(STAMP) ## run every test and record how long each file takes, for 
 test-browser: $(STAMP) ## test the console in the Chromium of this machine; pictures of every screen are kept
 	@HOLDFAST_TEST_SCREENSHOTS=.holdfast/screenshots $(BIN)/python -m pytest tests/browser
 
+.PHONY: golden
+golden: $(STAMP) ## make the checkpoint of another version for the tests: CODE=its-checkout TO=archive
+	@$(BIN)/python -m tests.support.golden.checkpoint "$(CODE)" "$(TO)"
+
 .PHONY: check
 check: $(STAMP) ## format, lint, types, import arrows
 	$(BIN)/ruff format --check .

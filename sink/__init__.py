@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sink.foreach_batch import OutboxSink
     from sink.rows.batch import BatchInput
     from sink.rows.quarantine_limit import QuarantineLimit
+    from sink.transaction.continuation import Continuation
     from sink.transaction.database import Timeouts
     from sink.transaction.ledger import Counts, Replayed, Written
     from sink.transaction.staging.stage import StageLost
@@ -39,6 +40,7 @@ _HOME = {
     "BatchTooLarge": "sink.errors",
     "CheckpointBehind": "sink.errors",
     "CompanionFailed": "sink.errors",
+    "Continuation": "sink.transaction.continuation",
     "Counts": "sink.transaction.ledger",
     "Fenced": "sink.errors",
     "LedgerBehind": "sink.errors",
@@ -66,6 +68,7 @@ __all__ = [
     "BatchTooLarge",
     "CheckpointBehind",
     "CompanionFailed",
+    "Continuation",
     "Counts",
     "Fenced",
     "LedgerBehind",

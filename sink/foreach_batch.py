@@ -23,8 +23,10 @@ from sink.rows.batch import BatchInput, prepare
 from sink.rows.columns import check_entries
 from sink.rows.quarantine_limit import QuarantineLimit
 from sink.trace import BatchSpan, batch_span
+from sink.transaction import continuation
 from sink.transaction.companion import Also
 from sink.transaction.content import Content
+from sink.transaction.continuation import Continuation
 from sink.transaction.database import Timeouts
 from sink.transaction.driver_path import InDriver
 from sink.transaction.future_dated import TOLERANCE
@@ -271,6 +273,26 @@ class OutboxSink:
         Raises `SchemaMismatch`, `SinkUnavailable` and whatever `work` raises.
         """
         return self._writer.read(work)
+
+    def proof(self, query_id: UUID, batch_id: int) -> Continuation | None:
+        """Return the proof of a batch of this stream; None where the ledger does not have it.
+
+        Raises `SchemaMismatch` and `SinkUnavailable`.
+        """
+        stream = self._writer.stream
+        return self.read(
+            lambda connection: continuation.proof(connection, stream, query_id, batch_id)
+        )
+
+    def continue_from(self, previous: Continuation, query_id: UUID, batch_id: int) -> None:
+        """Let the stream adopt `query_id`, whose checkpoint has the state after `previous`.
+
+        The ledger gets an empty batch `batch_id` of it, so its first batch is `batch_id + 1`.
+        Runs of another query id are refused at their next batch. Idempotent.
+        Raises `UnadoptedCheckpoint` where the ledger does not have `previous` with its digest, or
+        the stream has adopted a third query id; then nothing changes.
+        """
+        self._writer.continue_from(previous, query_id, batch_id)
 
     def close(self) -> None:
         """Close the connection."""

@@ -1,3 +1,3 @@
 """The schema revision that this version needs; a test compares it with the migrations."""
 
-SCHEMA_REVISION = "0030"
+SCHEMA_REVISION = "0031"

@@ -20,9 +20,17 @@ from sink.contract.failpoints import failpoint
 from sink.contract.requeue import ENDINGS
 from sink.errors import NotPrimary, ReplayDiverged, SinkError, SinkUnavailable
 from sink.rows.quarantine_limit import QuarantineLimit
-from sink.transaction import database, future_dated, ledger, lineage, write_batch
+from sink.transaction import (
+    continuation,
+    database,
+    future_dated,
+    ledger,
+    lineage,
+    write_batch,
+)
 from sink.transaction.companion import Also
 from sink.transaction.content import Content
+from sink.transaction.continuation import Continuation
 from sink.transaction.database import (
     Timeouts,
     cut_after,
@@ -135,6 +143,19 @@ class Writer:
                 return work(connection)
 
         return self._persist(attempt, lambda: "nothing was read. Retry when it is available.")
+
+    def continue_from(self, previous: Continuation, query_id: UUID, batch_id: int) -> None:
+        """Let the stream adopt a checkpoint that continues a batch; see `continuation`.
+
+        Raises `UnadoptedCheckpoint` where the ledger does not have that batch or the stream has
+        adopted a third query id, `SchemaMismatch` and `SinkUnavailable`.
+        """
+
+        def attempt(connection: psycopg.Connection) -> None:
+            with database.transaction(connection, self._timeouts):
+                continuation.continue_from(connection, self.stream, previous, query_id, batch_id)
+
+        self._persist(attempt, lambda: f"query {query_id} may not be adopted yet; try again.")
 
     def begin_run(self, query_id: UUID, run_id: UUID, *, acts_for: str | None = None) -> Run:
         """Take the stream for a run; from here on every older run is fenced.

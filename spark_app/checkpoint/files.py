@@ -11,7 +11,11 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from sink.contract.exits import CommandError
+from sink.contract.failpoints import failpoint
 from spark_app.exposure.settings import MILLISECOND_US
+
+NO_OFFSET = "-"
+"""How Spark records that a source had no offset yet."""
 
 RESTORE = "Nothing was read or written; restore the checkpoint from a copy"
 
@@ -22,8 +26,8 @@ class Planned(NamedTuple):
     batch_id: int
     watermark_us: int
     """0 before the first watermark."""
-    source: str
-    """The end of its input, as JSON of its source."""
+    sources: tuple[str, ...]
+    """The end of its input in each source, as JSON of the source or `NO_OFFSET`."""
 
 
 class CheckpointFiles:
@@ -33,9 +37,10 @@ class CheckpointFiles:
         context: Any = spark.sparkContext
         self.checkpoint = checkpoint
         self._jvm = context._jvm  # noqa: SLF001 - PySpark has no public way to Hadoop's files
+        self._gateway = context._gateway  # noqa: SLF001 - as above
         self._root = self._jvm.org.apache.hadoop.fs.Path(checkpoint)
-        configuration = context._jsc.hadoopConfiguration()  # noqa: SLF001 - as above
-        self._system = self._root.getFileSystem(configuration)
+        self._configuration = context._jsc.hadoopConfiguration()  # noqa: SLF001 - as above
+        self._system = self._root.getFileSystem(self._configuration)
 
     @property
     def location(self) -> str:
@@ -61,7 +66,7 @@ class CheckpointFiles:
             stream.close()
 
     def write(self, name: str, text: str) -> None:
-        """Write a file atomically, through a temporary one."""
+        """Write a file atomically, through a temporary one beside it."""
         part = self._path(_part(name))
         stream = self._system.create(part, True)
         try:
@@ -69,7 +74,30 @@ class CheckpointFiles:
         finally:
             stream.close()
         self._system.delete(self._path(name), False)
-        self._system.rename(part, self._path(name))
+        if not self._system.rename(part, self._path(name)):
+            raise OSError(f"{name} in {self.checkpoint} cannot be written")
+
+    def replace(self, name: str, text: str) -> None:
+        """Replace a file of Spark atomically."""
+        part, path = self._path(_part(name)), self._path(name)
+        stream = self._system.create(part, True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+        # Hadoop renames a file and then its checksum: one of the old content must not be left
+        # between the two. A file without a checksum is read.
+        self._system.delete(self._path(_checksum(name)), False)
+        failpoint("K2")
+        fs = self._jvm.org.apache.hadoop.fs
+        overwrite = self._gateway.new_array(fs.Options.Rename, 1)
+        overwrite[0] = fs.Options.Rename.OVERWRITE
+        context = fs.FileContext.getFileContext(self._system.getUri(), self._configuration)
+        context.rename(part, path, overwrite)
+
+    def make_folder(self, name: str) -> None:
+        """Make a folder, unless it exists."""
+        self._system.mkdirs(self._path(name))
 
     def read_json(self, name: str, version: int) -> dict[str, Any] | None:
         """Return the content of one of Holdfast's own files; None where there is none.
@@ -107,11 +135,24 @@ class CheckpointFiles:
             return None
         name = f"offsets/{newest}"
         try:
-            _, described, source, *_ = (self.read(name) or "").splitlines()
+            _, described, first, *others = (self.read(name) or "").splitlines()
             watermark_ms = json.loads(described)["batchWatermarkMs"]
-            return Planned(newest, int(watermark_ms) * MILLISECOND_US, source)
+            return Planned(newest, int(watermark_ms) * MILLISECOND_US, (first, *others))
         except (ValueError, KeyError, TypeError) as error:
             raise self.damaged(name) from error
+
+    def plan_sources(self, count: int) -> None:
+        """Give the plans that Spark reads at a start a line for each of `count` sources.
+
+        A source without one had no offset. Spark reads the newest two, and refuses a plan with
+        fewer lines than sources. Can be repeated after a crash.
+        """
+        for batch_id in sorted(self.batches("offsets"))[-2:]:
+            name = f"offsets/{batch_id}"
+            lines = (self.read(name) or "").splitlines()
+            missing = count + 2 - len(lines)
+            if missing > 0:
+                self.replace(name, "\n".join([*lines, *[NO_OFFSET] * missing]))
 
     def committed(self) -> int | None:
         """Return the newest batch that Spark has recorded as done."""
@@ -132,6 +173,13 @@ class CheckpointFiles:
         """Remove a file, with its checksum."""
         self._system.delete(self._path(name), False)
 
+    def clear(self, *keep: str) -> None:
+        """Remove everything in the checkpoint except the named files and their checksums."""
+        kept = {*keep, *(f".{name}.crc" for name in keep)}
+        for name in self.names("."):
+            if name not in kept:
+                self._system.delete(self._path(name), True)
+
     def batches(self, folder: str) -> list[int]:
         """Return the batch ids for which a folder has a file."""
         return [int(name) for name in self.names(folder) if name.isascii() and name.isdigit()]
@@ -149,12 +197,27 @@ class CheckpointFiles:
             f" {RESTORE}."
         )
 
+    def is_there(self, path: str) -> bool:
+        """Return whether another path exists, or for a pattern, whether it matches anything."""
+        place = self._jvm.org.apache.hadoop.fs.Path(path)
+        found = place.getFileSystem(self._configuration).globStatus(place)
+        return bool(found)
+
     def _path(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self._root, name)
 
 
 def _part(name: str) -> str:
-    return f".{name}.part"
+    return _hidden(name, "part")
+
+
+def _checksum(name: str) -> str:
+    return _hidden(name, "crc")
+
+
+def _hidden(name: str, kind: str) -> str:
+    folder, slash, last = name.rpartition("/")
+    return f"{folder}{slash}.{last}.{kind}"
 
 
 def parse(text: str, name: str, version: int, checkpoint: str) -> dict[str, Any]:

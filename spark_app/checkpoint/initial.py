@@ -18,8 +18,10 @@ from pyspark.sql import GroupedData, SparkSession
 
 from sink.foreach_batch import OutboxSink
 from sink.transaction.write_batch import unadopted
-from spark_app.exposure.codec import encode_part
 from spark_app.exposure.schema import STATE_MERCHANTS, TIMESTAMP
+from spark_app.exposure.settings import Settings
+from spark_app.exposure.state import GroupState, resumed
+from spark_app.operator import initial_state
 from spark_app.operator.groups import key_group
 from spark_app.operator.output import BLOCK, TYPE_PREFIX
 
@@ -28,11 +30,6 @@ if TYPE_CHECKING:
 
 FILE: Final = "holdfast-initial.json"
 VERSION: Final = 1
-
-COLUMNS: Final = pa.schema(
-    {"key_group": pa.int32(), "settled_until": pa.int64(), "merchants": pa.binary()}
-)
-"""The operator's initial state, a row for each key group; `merchants` is a frame of `codec`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,28 +41,28 @@ class Initial:
     held: Mapping[str, int]
     """The held merchants, each with the end of its newest published window."""
 
-    def groups(self, spark: SparkSession, numbers: tuple[int, ...]) -> GroupedData:
-        """Return the argument of `transformWithState`: `COLUMNS`, grouped by key group."""
+    def groups(
+        self, spark: SparkSession, numbers: tuple[int, ...], settings: Settings
+    ) -> GroupedData:
+        """Return the argument of `transformWithState`: `initial_state.COLUMNS`, by key group.
+
+        Raises StateError for a hold whose window is not known.
+        """
         members: dict[int, list[str]] = {number: [] for number in numbers}
         for merchant in sorted(self.held):
             members[key_group(merchant, numbers)].append(merchant)
-        columns = [
-            numbers,
-            [self.settled_until_us] * len(numbers),
-            map(self._frame, members.values()),
+        rows = [
+            initial_state.rows(number, self._state(merchants, settings), None, settings)
+            for number, merchants in members.items()
         ]
-        table = pa.Table.from_arrays(
-            [pa.array(column, field.type) for column, field in zip(columns, COLUMNS, strict=True)],
-            schema=COLUMNS,
-        )
-        return spark.createDataFrame(table).groupBy("key_group")
+        return spark.createDataFrame(pa.concat_tables(rows)).groupBy("key_group")
 
-    def _frame(self, merchants: list[str]) -> bytes | None:
-        if not merchants:
-            return None
+    def _state(self, merchants: list[str], settings: Settings) -> GroupState:
         ends = pa.array([self.held[merchant] for merchant in merchants], pa.int64())
-        columns = [pa.array(merchants), pa.repeat(True, len(merchants)), ends.cast(TIMESTAMP)]
-        return encode_part("merchants", pa.Table.from_arrays(columns, schema=STATE_MERCHANTS))
+        held = pa.array([True] * len(merchants), pa.bool_())
+        columns = [pa.array(merchants, pa.string()), held, ends.cast(TIMESTAMP)]
+        table = pa.Table.from_arrays(columns, schema=STATE_MERCHANTS)
+        return resumed(self.settled_until_us, table, settings)
 
 
 class Past(NamedTuple):

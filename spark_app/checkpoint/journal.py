@@ -1,9 +1,11 @@
 """What a checkpoint was begun with, stored in it: settings, policies, and initial state.
 
     holdfast.json          the job's settings (`shape`) and the path (`checkpoint_path`); a start
-                           with different ones is refused
+                           with different ones is refused. Its sources: a start may add some
     holdfast-policy.json   the policies it ran with (`policy_history`)
     holdfast-initial.json  what the stream had published before (`initial`)
+
+A checkpoint that begins with a savepoint names it instead of the last one (`origin`).
 
 Until the checkpoint has written a batch, each start rewrites the last two, so a crash between them
 and the first batch leaves nothing to repair.
@@ -16,16 +18,20 @@ from typing import Any, TypeVar
 from pyspark.sql import SparkSession
 
 from sink.contract.exits import CommandError
+from sink.contract.failpoints import failpoint
 from sink.foreach_batch import OutboxSink
 from sink.transaction.lineage import require_recorded
 from spark_app.checkpoint import initial, policy_history, shape
 from spark_app.checkpoint.checkpoint_path import require_same_path
 from spark_app.checkpoint.files import CheckpointFiles, Planned
 from spark_app.checkpoint.initial import Past, newest_batch, read_past
+from spark_app.checkpoint.origin import require_begun
 from spark_app.checkpoint.policy_history import PolicyHistory
 from spark_app.checkpoint.shape import Shape
 from spark_app.checkpoint.source_log import forget_unplanned
 from spark_app.exposure.policy import Policy
+from spark_app.input import ticks
+from spark_app.input.sources import Source, Ticks
 from spark_app.operator.job import Job
 
 _Kept = TypeVar("_Kept")
@@ -36,17 +42,19 @@ _DONE = Past(recorded=True, initial=None)
 def claim(spark: SparkSession, job: Job, sink: OutboxSink) -> Job:
     """Record what a new checkpoint begins with, or compare it with the record.
 
-    Returns the job to start: its policy has its history, and `initial` is the initial state of its
-    first batch. Raises CommandError for a job that does not fit the checkpoint, UnadoptedCheckpoint
-    for a checkpoint that does not fit the stream, and what `OutboxSink.read` raises; then nothing
-    was started.
+    Returns the job to start: its policy has its history, `sources` are in Spark's order, and
+    `initial` is the initial state of its first batch. Raises CommandError for a job that does not
+    fit the checkpoint, UnadoptedCheckpoint for a checkpoint that does not fit the stream, and what
+    `OutboxSink.read` raises; then nothing was started.
     """
     files = CheckpointFiles(spark, job.checkpoint)
+    require_begun(files)
     planned = files.planned()
-    _claim_shape(files, Shape.of(job), planned)
+    kept = _claim_shape(files, job, planned)
+    job = replace(job, sources=_sources(files, job, kept))
     query_id = files.query_id()
     committed = files.committed()
-    forget_unplanned(files)
+    forget_unplanned(files, job.sources)
     # Spark plans a second batch only after it has recorded the first.
     done = committed is not None or (planned is not None and planned.batch_id > 0)
     past = _DONE if done else read_past(sink, job.stream, query_id)
@@ -54,13 +62,21 @@ def claim(spark: SparkSession, job: Job, sink: OutboxSink) -> Job:
         history = PolicyHistory.begin(job.policy)
         files.write(policy_history.FILE, history.to_json())
         files.write(initial.FILE, initial.to_json(past.initial))
-        return replace(job, policy=history.policy, initial=past.initial)
-    return replace(
-        job,
-        policy=_policy(files, job.policy, planned),
-        # Spark reads it in the first batch only.
-        initial=None if done else _kept(files, initial.FILE, initial.VERSION, initial.from_json),
-    )
+        job = replace(job, policy=history.policy, initial=past.initial)
+    else:
+        job = replace(
+            job,
+            policy=_policy(files, job.policy, planned),
+            # Spark reads it in the first batch only.
+            initial=None
+            if done
+            else _kept(files, initial.FILE, initial.VERSION, initial.from_json),
+        )
+    if kept is not None:
+        _keep_sources(files, kept, job.sources)
+    if Ticks() in job.sources:
+        _prepare_ticks(files, done=planned is None or planned.batch_id == committed)
+    return job
 
 
 def require_ledger(spark: SparkSession, job: Job, sink: OutboxSink) -> None:
@@ -78,10 +94,14 @@ def require_ledger(spark: SparkSession, job: Job, sink: OutboxSink) -> None:
         require_recorded(job.stream, job.checkpoint, committed, recorded)
 
 
-def _claim_shape(files: CheckpointFiles, wanted: Shape, planned: Planned | None) -> None:
+def _claim_shape(
+    files: CheckpointFiles, job: Job, planned: Planned | None
+) -> dict[str, Any] | None:
+    """Return the record that a job fits; None for a new checkpoint, which gets one."""
+    wanted = Shape.of(job)
     if planned is None:
         files.write(shape.FILE, wanted.to_json(files.location))
-        return
+        return None
     kept = files.read_json(shape.FILE, shape.VERSION)
     if kept is None:
         raise CommandError(
@@ -91,6 +111,39 @@ def _claim_shape(files: CheckpointFiles, wanted: Shape, planned: Planned | None)
         )
     require_same_path(files, kept)
     wanted.require(kept, files.checkpoint)
+    return kept
+
+
+def _sources(
+    files: CheckpointFiles, job: Job, kept: Mapping[str, Any] | None
+) -> tuple[Source, ...]:
+    if kept is None:
+        return job.declared
+    try:
+        return shape.sources_of(kept, job.declared, files.checkpoint)
+    except (KeyError, TypeError, ValueError) as error:
+        raise files.damaged(shape.FILE) from error
+
+
+def _keep_sources(
+    files: CheckpointFiles, kept: Mapping[str, Any], sources: tuple[Source, ...]
+) -> None:
+    """Record sources that this start adds: first that they belong to the checkpoint from now on.
+
+    A start that repeats this after a crash completes it, and one without them is refused.
+    """
+    record = shape.grown(kept, files.location, sources)
+    if record is not None:
+        files.write(shape.FILE, record)
+    failpoint("K1")
+    files.plan_sources(len(sources))
+
+
+def _prepare_ticks(files: CheckpointFiles, *, done: bool) -> None:
+    """Make the folder of the ticks; when every planned batch is done, none in it is needed."""
+    files.make_folder(ticks.FOLDER)
+    for name in files.names(ticks.FOLDER) if done else ():
+        files.remove(f"{ticks.FOLDER}/{name}")
 
 
 def _policy(files: CheckpointFiles, policy: Policy, planned: Planned | None) -> Policy:

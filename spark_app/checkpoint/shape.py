@@ -6,24 +6,29 @@ would not fail: merchants would silently start with an empty state.
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Self
 
 from sink.contract.exits import CommandError
+from spark_app.input.formats import Format
+from spark_app.input.sources import Files, Source, SourcesDiffer, followed_by, from_json, to_json
 from spark_app.operator.job import Job
 from spark_app.runtime.session import FIXED
 
 FILE: Final = "holdfast.json"
-VERSION: Final = 2
-"""Version 1 named neither the layout of the state nor Spark's settings."""
+VERSION: Final = 3
+"""Version 2 had a format and not the sources."""
 
 LOCATION: Final = "location"
 """Its name in the file: the path where the checkpoint was begun, see `checkpoint_path`."""
 
+SOURCES: Final = "sources"
+"""Their name in the file."""
+
 LAYOUT: Final = 2
 """Version of the layout of the operator's state (`stored`). Raise it with every change after which
-Spark would find an empty state; 1 was one value for each key group."""
+Spark would find an empty state."""
 
 PINNED: Final = (
     "spark.sql.session.timeZone",
@@ -36,7 +41,6 @@ PINNED: Final = (
 
 _OPTIONS = {
     "stream": "--stream",
-    "format": "--format",
     "key_groups": "--key-groups",
     "partitions": "--partitions",
     "watermark_delay_us": "--watermark-delay",
@@ -47,10 +51,13 @@ _OPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How a checkpoint was begun; durations in microseconds."""
+    """How a checkpoint was begun; durations in microseconds.
+
+    A later start may add sources; all else stays.
+    """
 
     stream: str
-    format: str
+    sources: tuple[Source, ...]
     key_groups: int
     partitions: int
     window_us: int
@@ -65,7 +72,7 @@ class Shape:
         """Return the shape of a job."""
         return cls(
             stream=job.stream,
-            format=job.format.value,
+            sources=job.sources or job.declared,
             key_groups=job.key_groups,
             partitions=job.partitions,
             **asdict(job.settings),
@@ -73,8 +80,7 @@ class Shape:
 
     def to_json(self, location: str) -> str:
         """Return the text of `FILE`, with the path where the checkpoint is begun."""
-        kept = {"version": VERSION, LOCATION: location, **asdict(self)}
-        return json.dumps(kept, indent=2) + "\n"
+        return _text({"version": VERSION, LOCATION: location, **asdict(self)}, self.sources)
 
     def require(self, kept: Mapping[str, Any], checkpoint: str) -> None:
         """Raise CommandError unless the checkpoint was begun with this shape."""
@@ -102,18 +108,64 @@ class Shape:
             f"{_OPTIONS.get(name, name)} was {_shown(name, kept.get(name))},"
             f" is {_shown(name, value)}"
             for name, value in asdict(self).items()
-            if name not in ("layout", "spark") and kept.get(name) != value
+            if name not in ("layout", "spark", SOURCES) and kept.get(name) != value
         ]
 
     def foreign(self, kept: Mapping[str, Any]) -> list[str]:
         """Describe every difference that only another version of Holdfast can cause."""
-        then = {"layout of the state": kept.get("layout", 1), **kept.get("spark", self.spark)}
+        then = {"layout of the state": kept.get("layout", "not set"), **kept.get("spark", {})}
         now = {"layout of the state": self.layout, **self.spark}
         return [
             f"{name} was {then.get(name, 'not set')}, is {value}"
             for name, value in now.items()
             if then.get(name) != value
         ]
+
+
+def sources_of(
+    kept: Mapping[str, Any], wanted: Sequence[Source], checkpoint: str
+) -> tuple[Source, ...]:
+    """Return the sources of a checkpoint in Spark's order, with those that this start adds.
+
+    Raises CommandError when one is missing, and KeyError or ValueError for damaged content.
+    """
+    try:
+        return followed_by(recorded(kept, wanted), wanted)
+    except SourcesDiffer as differences:
+        raise CommandError(
+            f"the checkpoint {checkpoint} does not fit the sources of this start: {differences}."
+            " Nothing was read or written; start with every --path that it has, in any order, and"
+            " new ones if there are any. A directory that gets no more files may be empty; for one"
+            " that was moved, put a link in its place."
+        ) from differences
+
+
+def recorded(kept: Mapping[str, Any], wanted: Sequence[Source]) -> list[Source]:
+    """Return the sources in `FILE`; one that an older version did not record is the wanted one.
+
+    Raises SourcesDiffer where it cannot be told, and KeyError or ValueError for damaged content.
+    """
+    if kept["version"] >= VERSION:
+        return [from_json(source) for source in kept[SOURCES]]
+    first, *others = [source for source in wanted if isinstance(source, Files)]
+    if others:
+        raise SourcesDiffer(
+            "an older Holdfast began it with one --path and did not record which; start it once"
+            " with that one alone, and then with the others"
+        )
+    return [replace(first, format=Format(kept["format"]))]
+
+
+def grown(kept: Mapping[str, Any], location: str, sources: Sequence[Source]) -> str | None:
+    """Return the text of `FILE` with these sources; None where it has them."""
+    if kept["version"] == VERSION and kept[SOURCES] == [to_json(source) for source in sources]:
+        return None
+    same = {name: value for name, value in kept.items() if name != "format"}
+    return _text({**same, "version": VERSION, LOCATION: location}, sources)
+
+
+def _text(kept: Mapping[str, Any], sources: Sequence[Source]) -> str:
+    return json.dumps({**kept, SOURCES: [to_json(each) for each in sources]}, indent=2) + "\n"
 
 
 def _shown(name: str, value: Any) -> str:

@@ -11,11 +11,17 @@ import typer
 
 from sink.contract.exits import CommandError, ExitCode
 from sink.rows.quarantine_limit import REFUSED_ROWS
-from spark_app.command.values import mebibytes, milliseconds, require_checkpoint
+from spark_app.command.values import (
+    mebibytes,
+    milliseconds,
+    require_checkpoint,
+    timeout_milliseconds,
+)
 from spark_app.exposure.settings import MILLISECOND_US, Settings
 from spark_app.input.formats import Format
 from spark_app.inspection.cli import inspect
 from spark_app.operator.groups import KEY_GROUPS, STATE_PARTITIONS
+from spark_app.savepoint.cli import savepoint
 
 app = typer.Typer(help="The Spark job that turns events into decisions.", no_args_is_help=True)
 
@@ -26,7 +32,11 @@ class Source(StrEnum):
     FILES = "files"
 
 
-# A checkpoint keeps these.
+# A checkpoint keeps these; a later start may add a path.
+Paths = Annotated[
+    list[str],
+    typer.Option(help="A directory of event files, read recursively. Can be repeated."),
+]
 KeyGroups = Annotated[
     int,
     typer.Option(
@@ -47,8 +57,17 @@ FutureTolerance = Annotated[
 ]
 
 # Another start may change these.
+MaxFiles = Annotated[
+    int | None, typer.Option(min=1, help="Maximum number of files of each --path in a batch.")
+]
 TriggerInterval = Annotated[
     str, typer.Option(help="Minimum time between the starts of two batches.")
+]
+IdleTimeout = Annotated[
+    str,
+    typer.Option(
+        help="Time without events after which the clock closes windows, as `60s`; 0 disables."
+    ),
 ]
 StateMemory = Annotated[
     str, typer.Option(help="Memory for the state in each process, outside the Java heap.")
@@ -69,6 +88,10 @@ RefusedRows = Annotated[
 Doorbell = Annotated[
     bool, typer.Option("--doorbell", help="Notify listening dispatchers after each batch.")
 ]
+FromSavepoint = Annotated[
+    str | None,
+    typer.Option(help="Begin the checkpoint, which must be new, with the state of a savepoint."),
+]
 MetricsHost = Annotated[str, typer.Option(help="Address of the Prometheus metrics.")]
 
 
@@ -79,7 +102,7 @@ def group() -> None:
 
 @app.command("run")
 def run_job(
-    path: Annotated[str, typer.Option(help="The directory of the event files, read recursively.")],
+    path: Paths,
     checkpoint: Annotated[
         str, typer.Option(help="The directory in which Spark keeps its position and state.")
     ],
@@ -90,10 +113,9 @@ def run_job(
     available_now: Annotated[
         bool, typer.Option("--available-now", help="Process what is available now, then exit.")
     ] = False,
-    max_files_per_trigger: Annotated[
-        int | None, typer.Option(min=1, help="Maximum number of files in one batch.")
-    ] = None,
+    max_files_per_trigger: MaxFiles = None,
     trigger_interval: TriggerInterval = "1s",
+    idle_timeout: IdleTimeout = "0",
     dsn: Annotated[
         str | None,
         typer.Option(envvar="HOLDFAST_DSN", help="The database (libpq URI or keywords)."),
@@ -109,6 +131,7 @@ def run_job(
     metrics_host: MetricsHost = "127.0.0.1",
     refused_rows: RefusedRows = REFUSED_ROWS,
     doorbell: Doorbell = False,
+    from_savepoint: FromSavepoint = None,
 ) -> None:
     """Read events, compute exposure per merchant, and write block and release decisions."""
     if not dsn:
@@ -123,6 +146,7 @@ def run_job(
             future_tolerance_us=milliseconds(future_tolerance) * MILLISECOND_US,
         )
         interval_ms = milliseconds(trigger_interval)
+        idle_timeout_ms = timeout_milliseconds(idle_timeout, interval_ms)
         state_memory_mb = mebibytes(state_memory)
     except ValueError as error:
         raise CommandError(f"{error}. Nothing was started.", ExitCode.USAGE) from error
@@ -138,7 +162,7 @@ def run_job(
                 "refused_rows": refused_rows,
                 "doorbell": doorbell,
             },
-            path=path,
+            paths=path,
             format=format_,
             checkpoint=checkpoint,
             stream=stream,
@@ -147,6 +171,8 @@ def run_job(
             key_groups=key_groups,
             partitions=partitions,
             max_files_per_trigger=max_files_per_trigger,
+            savepoint=from_savepoint,
+            idle_timeout_ms=idle_timeout_ms,
         )
 
 
@@ -164,3 +190,4 @@ def _run_files(*, trigger: dict[str, Any], running: dict[str, Any], **job: Any) 
 
 
 app.command("inspect")(inspect)
+app.command("savepoint")(savepoint)

@@ -23,6 +23,19 @@ def milliseconds(text: str) -> int:
     return int(match[1]) * _MILLISECONDS[match[2]]
 
 
+def timeout_milliseconds(text: str, interval_ms: int) -> int:
+    """Read an idle timeout, `0` for none; raises ValueError, also when it is below the interval."""
+    if text.strip() == "0":
+        return 0
+    timeout_ms = milliseconds(text)
+    if 0 < timeout_ms < interval_ms:
+        raise ValueError(
+            f"an --idle-timeout of {text} is less than the --trigger-interval: silence cannot be"
+            " noticed sooner"
+        )
+    return timeout_ms
+
+
 def mebibytes(text: str) -> int:
     """Read a size in whole mebibytes, at least one; raises ValueError.
 

@@ -1,10 +1,11 @@
 """Whether Spark found each file that a batch was planned to read.
 
-Spark logs the files of a batch (`sources/0/N`), and lists them once more when it makes the query of
-the batch. It silently reads a file that is missing then as empty, also with `ignoreMissingFiles`
-off, and never reads it again, because the file is in the log. Files disappear between the two when
-a driver dies after it planned and something cleans up before the next start, or a volume is not
-mounted after a reboot; in a running job, while they wait behind `maxFilesPerTrigger`.
+Spark logs the files of a batch for each source (`sources/0/N`), and lists them once more when it
+makes the query of the batch. It silently reads a file that is missing then as empty, also with
+`ignoreMissingFiles` off, and never reads it again, because the file is in the log. Files disappear
+between the two when a driver dies after it planned and something cleans up before the next start,
+or a volume is not mounted after a reboot; in a running job, while they wait behind
+`maxFilesPerTrigger`.
 
 So the log is compared with what Spark found, not with a new listing: a file that was missing for a
 moment would be there again, and would still be read as empty. A file that disappears later is
@@ -49,10 +50,11 @@ def describe(gone: list[str], batch_id: int) -> str:
 
 
 def _indexes(query: StreamingQuery) -> Iterator[Any]:
-    """Yield Spark's file index of each source in the batch; none in a batch without data."""
+    """Yield Spark's file index of each source of files that has data in the batch."""
     execution: Any = query._jsq.streamingQuery().lastExecution()  # noqa: SLF001 - PySpark has no public way
     for leaf in _each(execution.analyzed().collectLeaves()):
-        if leaf.isStreaming() and leaf.getClass().getSimpleName() != "LocalRelation":
+        # A source without data is a LocalRelation; one that is not of files has another class.
+        if leaf.isStreaming() and leaf.getClass().getSimpleName() == "LogicalRelation":
             yield leaf.relation().location()
 
 

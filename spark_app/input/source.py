@@ -6,7 +6,8 @@ except that Spark reads `_name=value`.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import permutations
 from pathlib import Path, PurePosixPath
 from posixpath import normpath
 
@@ -34,7 +35,7 @@ a week. A file copied with its timestamp must not be lost, and a timestamp of an
 1980: so this is more than any two timestamps differ by."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
-_PATTERN = re.compile(r"[\[\]{}*?\\]")
+PATTERN = re.compile(r"[\[\]{}*?\\]")
 """The characters of Hadoop's patterns. Spark reads a path with one as a pattern, and then silently
 does not find a name that contains the character itself."""
 
@@ -50,14 +51,14 @@ def require_directory(path: str, checkpoint: str) -> None:
     Raises CommandError when it does not exist, when Spark would read its name as a pattern, and
     when the checkpoint is inside it: its files would be read as events.
     """
-    folder = _local(path)
+    folder = local(path)
     if folder is not None and not (path and folder.is_dir()):
         raise CommandError(
             f"there is no directory {path or repr(path)}. Nothing was started; --path names the"
             " directory into which the event files are put.",
             ExitCode.USAGE,
         )
-    if folder is not None and (found := _PATTERN.search(str(folder))):
+    if folder is not None and (found := PATTERN.search(str(folder))):
         raise CommandError(
             f"{folder} holds {found[0]!r}, and Spark reads a path with one of []{{}}*?\\ as a"
             " pattern. Nothing was started; rename the directory, or link to it under another"
@@ -73,7 +74,7 @@ def require_directory(path: str, checkpoint: str) -> None:
         )
 
 
-def _local(location: str) -> Path | None:
+def local(location: str) -> Path | None:
     """Return a local path without decoding it, as Hadoop does; None for other file systems."""
     scheme = _SCHEME.match(location)
     if scheme is None:
@@ -86,11 +87,27 @@ def _hidden(name: str) -> bool:
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
-def _between(path: str, checkpoint: str) -> tuple[str, ...] | None:
-    """Return the path of the checkpoint relative to the files; None where it is outside."""
+def require_apart(paths: Sequence[str]) -> None:
+    """Raise CommandError when two paths are one directory, or one is inside the other.
+
+    Each is a source of its own, and a file in both would be read twice.
+    """
+    for one, other in permutations(paths, 2):
+        between = _between(one, other)
+        if between is not None:
+            said = f"{other} lies in {one}" if between else f"{one} and {other} are one directory"
+            raise CommandError(
+                f"{said}: its files would be read twice. Nothing was started; name each directory"
+                " with one --path, which also reads the directories in it.",
+                ExitCode.USAGE,
+            )
+
+
+def _between(path: str, other: str) -> tuple[str, ...] | None:
+    """Return the other path relative to the first; None where it is outside."""
     folder, inside = (
-        PurePosixPath(normpath(location)) if local is None else local.resolve()
-        for location, local in ((path, _local(path)), (checkpoint, _local(checkpoint)))
+        PurePosixPath(normpath(location)) if found is None else found.resolve()
+        for location, found in ((path, local(path)), (other, local(other)))
     )
     return inside.relative_to(folder).parts if inside.is_relative_to(folder) else None
 

@@ -109,7 +109,31 @@ class StateReader:
         return reader.option("stateVarName", part).load(location)
 
     @contextmanager
+    def all_groups(self, operator: Operator, batch: int) -> Iterator[dict[str, DataFrame]]:
+        """Yield the values of all key groups after a batch, by kind: `_COLUMNS` of each value.
+
+        Run them inside the block. Their errors are Spark's.
+        """
+        kinds = (stored.GROUP, stored.WINDOWS, stored.IDS)
+        with self._location() as location:
+            yield {
+                part: self._values(location, operator, batch, part).select(*_shape(part))
+                for part in kinds
+            }
+
+    @contextmanager
     def _reading(self) -> Iterator[str]:
+        """As `_location`; Spark's errors become CommandError."""
+        with self._location() as location:
+            try:
+                yield location
+            except StateError as error:
+                raise CommandError(str(error)) from error
+            except (PySparkException, Py4JJavaError) as error:
+                raise CommandError(self._explain(error)) from error
+
+    @contextmanager
+    def _location(self) -> Iterator[str]:
         """Yield a location under which Spark's reader finds the checkpoint."""
         with TemporaryDirectory(prefix="holdfast-inspect-") as folder:
             location = self._checkpoint
@@ -118,12 +142,7 @@ class StateReader:
                 link = Path(folder, "checkpoint")
                 link.symlink_to(location)
                 location = str(link)
-            try:
-                yield location
-            except StateError as error:
-                raise CommandError(str(error)) from error
-            except (PySparkException, Py4JJavaError) as error:
-                raise CommandError(self._explain(error)) from error
+            yield location
 
     def _explain(self, error: PySparkException | Py4JJavaError) -> str:
         said = diagnose(error).said

@@ -18,12 +18,14 @@ from spark_app.checkpoint.journal import claim, require_ledger
 from spark_app.input.missing_files import require_files
 from spark_app.lifecycle.batches import Batches
 from spark_app.lifecycle.failure import QueryFailed, diagnose
+from spark_app.lifecycle.idle_clock import IdleClock, idle_clock
 from spark_app.lifecycle.stream_ownership import StreamOwnership
 from spark_app.operator.job import Job, start
 from spark_app.reporting.batch_counts import BatchCounter
 from spark_app.reporting.metrics import Metrics, State
 from spark_app.reporting.progress import Progress
 from spark_app.reporting.query_progress import is_recorded
+from spark_app.savepoint.begin import begin
 
 POLL_SECONDS = 0.25
 
@@ -64,6 +66,8 @@ def attempt(
     query: StreamingQuery | None = None
     try:
         ownership.require(sink)
+        if job.savepoint and not begin(spark, job, sink, job.savepoint, stop.is_set):
+            return
         job = claim(spark, job, sink)
         require_ledger(spark, job, sink)
         query = start(
@@ -79,7 +83,7 @@ def attempt(
         batches.begin(UUID(query.id), run_id, partial(require_files, query))
         ownership.confirm()
         metrics.enter(State.RUNNING)
-        watch(query, batches, stop, metrics)
+        watch(query, batches, stop, metrics, idle_clock(spark, job))
     except CommandError:
         raise
     except Exception as error:  # also psycopg's errors: a restart may succeed
@@ -93,13 +97,20 @@ def attempt(
 
 
 def watch(
-    query: StreamingQuery, batches: Batches, stop: Event, metrics: Metrics | None = None
+    query: StreamingQuery,
+    batches: Batches,
+    stop: Event,
+    metrics: Metrics | None = None,
+    idle: IdleClock | None = None,
 ) -> None:
     """Report each batch until the query ends; raises its error, unless `stop` ended it."""
     progress = Progress(query, batches, metrics or Metrics())
     try:
         while not _ended(query):
-            progress.show()
+            status = query.status if idle else {}
+            rows = progress.show()
+            if idle:
+                idle.observe(status, rows)
             if stop.is_set():
                 _stop_between_batches(query, batches)
     except StreamingQueryException:

@@ -1,7 +1,7 @@
 """A job from start to end: check everything, start Spark, restart on failure, stop on request."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,7 +16,7 @@ from sink.rows.quarantine_limit import REFUSED_ROWS, QuarantineLimit
 from sink.transaction.future_dated import TOLERANCE, TOLERANCE_MAX
 from spark_app.exposure.errors import PolicyError
 from spark_app.exposure.policy import Policy
-from spark_app.input.source import absolute, require_directory
+from spark_app.input.source import absolute, require_apart, require_directory
 from spark_app.lifecycle.attempt import Trigger, attempt
 from spark_app.lifecycle.failure import Failure, QueryFailed, explain
 from spark_app.lifecycle.stopping import StopSignals
@@ -52,11 +52,12 @@ class Running:
 def run_files(
     *,
     policy: Path,
-    path: str,
+    paths: Sequence[str],
     checkpoint: str,
     dsn: str,
     trigger: Trigger,
     running: Running | None = None,
+    savepoint: str | None = None,
     **described: Any,
 ) -> None:
     """Run the job that reads files, as the command line describes it; `described` is for `Job`."""
@@ -66,7 +67,9 @@ def run_files(
         raise CommandError(f"{error} Nothing was started.", ExitCode.USAGE) from error
     # The database stores it with the stream, and does not know our working directory.
     checkpoint = absolute(checkpoint)
-    job = Job(policy=rules, path=absolute(path), checkpoint=checkpoint, **described)
+    savepoint = None if savepoint is None else absolute(savepoint)
+    read = tuple(map(absolute, paths))
+    job = Job(policy=rules, paths=read, checkpoint=checkpoint, savepoint=savepoint, **described)
     run(job, dsn, trigger, running or Running())
 
 
@@ -76,7 +79,9 @@ def run(job: Job, dsn: str, trigger: Trigger, running: Running) -> None:
     Raises CommandError in one line. All checks that need no Spark run before Spark starts.
     """
     session.quiet_logs()
-    require_directory(job.path, job.checkpoint)
+    for path in job.paths:
+        require_directory(path, job.checkpoint)
+    require_apart(job.paths)
     metrics = Metrics(job.stream)
     counter = BatchCounter(metrics.done)
     with (

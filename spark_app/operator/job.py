@@ -1,6 +1,11 @@
 """The exposure job as one streaming query: files in, one batch of blobs after another to the sink.
 
-    files -> rows -> validate and pack by key group -> watermark -> exposure step per group -> sink
+    files -> rows -> validate and pack by key group +
+    files -> rows -> validate and pack by key group +-> watermark -> exposure step per group -> sink
+    ticks of the idle clock ------------------------+
+
+There is one watermark, over the rows of all sources: one that is slow or silent does not hold back
+the others.
 
 The watermark column is computed on the map side, after validation: a refused row or a future-dated
 event never advances it. It is dropped before the stateful operator, because Spark drops late rows
@@ -9,28 +14,31 @@ before an operator whose input has it; here the step decides what is late, and r
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import reduce
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, GroupedData, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_app.checkpoint.initial import Initial
 from spark_app.exposure.policy import Policy
 from spark_app.exposure.settings import MILLISECOND_US, Settings
+from spark_app.input import ticks
 from spark_app.input.formats import Format
 from spark_app.input.source import parser, read
+from spark_app.input.sources import Files, Source, Ticks
 from spark_app.operator.blobs import OUTPUT_DDL
 from spark_app.operator.groups import KEY_GROUPS, STATE_PARTITIONS, group_numbers
 from spark_app.operator.pack import PACKED_DDL, Packer
 from spark_app.operator.processor import KeyGroupProcessor
 
-_MODE = "Update"
+MODE = "Update"
 
 
 @dataclass(frozen=True)
 class Job:
     """What the query reads, and its settings."""
 
-    path: str
+    paths: tuple[str, ...]
     format: Format
     checkpoint: str
     stream: str
@@ -39,38 +47,66 @@ class Job:
     key_groups: int = KEY_GROUPS
     partitions: int = STATE_PARTITIONS
     max_files_per_trigger: int | None = None
+    """Of each path."""
+    idle_timeout_ms: int = 0
+    """Processing time without events after which the clock advances the watermark; 0 disables."""
+    sources: tuple[Source, ...] = ()
+    """The sources in the order of the checkpoint (`checkpoint.journal`)."""
     initial: Initial | None = None
     """The initial state of a new checkpoint; Spark reads it in the first batch only."""
+    savepoint: str | None = None
+    """The savepoint with which a new checkpoint begins."""
 
     @property
     def groups(self) -> tuple[int, ...]:
         """The numbers of the key groups."""
         return group_numbers(self.key_groups, self.partitions)
 
+    @property
+    def declared(self) -> tuple[Source, ...]:
+        """The sources that this run asks for."""
+        files = tuple(Files(path, self.format) for path in self.paths)
+        return (*files, Ticks()) if self.idle_timeout_ms else files
+
 
 def exposure(spark: SparkSession, job: Job) -> DataFrame:
     """Return the streaming DataFrame that `output` and `companions` read."""
-    packer = Packer(
-        parse=parser(job.format),
-        policy=job.policy,
-        future_tolerance_us=job.settings.future_tolerance_us,
-        groups=job.groups,
-    )
+    initial = None if job.initial is None else job.initial.groups(spark, job.groups, job.settings)
+    packed = (_packed(spark, job, each) for each in job.sources or job.declared)
+    return decide(reduce(DataFrame.unionAll, packed), job, initial)
+
+
+def decide(packed: DataFrame, job: Job, initial: GroupedData | None) -> DataFrame:
+    """Return the blobs of a stream of `PACKED` rows; `initial` has rows of `initial_state`."""
     delay_ms = job.settings.watermark_delay_us // MILLISECOND_US
     return (
-        read(spark, job.path, job.format, job.max_files_per_trigger)
-        .mapInArrow(packer.__call__, PACKED_DDL)
-        .withWatermark("plausible_at", f"{delay_ms} milliseconds")
+        packed.withWatermark("plausible_at", f"{delay_ms} milliseconds")
         .select("key_group", "events", "refused")
         .groupBy("key_group")
         .transformWithState(
             statefulProcessor=KeyGroupProcessor(job.policy, job.settings),
             outputStructType=OUTPUT_DDL,
-            outputMode=_MODE,
+            outputMode=MODE,
             timeMode="EventTime",
-            initialState=None if job.initial is None else job.initial.groups(spark, job.groups),
+            initialState=initial,
         )
     )
+
+
+def _packed(spark: SparkSession, job: Job, source: Source) -> DataFrame:
+    """Return the rows of a source, packed by key group (`pack.PACKED`)."""
+    match source:
+        case Ticks():
+            return ticks.read(spark, job.checkpoint, job.groups[0])
+        case Files():
+            packer = Packer(
+                parse=parser(source.format),
+                policy=job.policy,
+                future_tolerance_us=job.settings.future_tolerance_us,
+                groups=job.groups,
+            )
+            rows = read(spark, source.path, source.format, job.max_files_per_trigger)
+            return rows.mapInArrow(packer.__call__, PACKED_DDL)
 
 
 def start(
@@ -87,7 +123,7 @@ def start(
     writer = (
         exposure(spark, job)
         .writeStream.queryName(job.stream)
-        .outputMode(_MODE)
+        .outputMode(MODE)
         .option("checkpointLocation", job.checkpoint)
         .foreachBatch(sink)
     )

@@ -22,13 +22,12 @@ from pyspark.sql.streaming.stateful_processor import (
     ValueState,
 )
 
-from spark_app.exposure.codec import decode_part
 from spark_app.exposure.policy import Policy
-from spark_app.exposure.schema import ROWS, STATE_MERCHANTS
+from spark_app.exposure.schema import ROWS
 from spark_app.exposure.settings import MILLISECOND_US, Settings
-from spark_app.exposure.state import GroupState, resumed
-from spark_app.exposure.step import StepOutput, next_timer_us, step
-from spark_app.operator import stored
+from spark_app.exposure.state import GroupState
+from spark_app.exposure.step import StepOutput, step
+from spark_app.operator import initial_state, stored
 from spark_app.operator.blobs import Kind, from_blob, to_blob
 from spark_app.operator.stored import GroupValue, Segment, SegmentKey
 
@@ -58,19 +57,17 @@ class KeyGroupProcessor(StatefulProcessor):
         self,
         key: Any,  # noqa: ARG002 - Spark passes it by position
         initialState: Row,  # noqa: N803 - Spark's name
-        timerValues: TimerValues,  # noqa: N803 - Spark's name
+        timerValues: TimerValues,  # noqa: ARG002, N803 - Spark's name
     ) -> None:
-        """Begin with the stream's published state: one row, `settled_until` and `merchants`."""
-        content = initialState.merchants
-        merchants = (
-            STATE_MERCHANTS.empty_table()
-            if content is None
-            else decode_part("merchants", bytes(content))
-        )
-        state = resumed(initialState.settled_until, merchants, self._settings)
-        due_ms = self._due_ms(state, _watermark_us(timerValues))
-        self._keep_group(GroupValue(), state, due_ms)
-        self._arm(None, due_ms, None)
+        """Store one row of `initial_state`; called for each row of a group, in any order."""
+        row = initialState
+        if row.window_end is None:
+            self._group.update((row.armed_ms, row.settled_until, row.content))
+            self._arm(None, row.armed_ms, None)
+        elif row.piece is None:
+            self._windows.updateValue((row.window_end,), (row.content,))
+        else:
+            self._ids.updateValue((row.window_end, row.piece), (row.level, row.content))
 
     def handleInputRows(  # noqa: N802 - Spark's name
         self,
@@ -115,7 +112,7 @@ class KeyGroupProcessor(StatefulProcessor):
 
         state, output = step(before, rows, watermark_us, self._policy, self._settings)
 
-        due_ms = self._due_ms(state, watermark_us)
+        due_ms = initial_state.due_ms(state, watermark_us, self._settings)
         self._keep_group(group, state, due_ms)
         forgotten = self._keep_windows(before, state)
         self._keep_ids(ids, output.absorbed, forgotten)
@@ -153,10 +150,6 @@ class KeyGroupProcessor(StatefulProcessor):
             self._ids.updateValue(tuple(key), tuple(segment))
         for key in removed:
             self._ids.removeKey(tuple(key))
-
-    def _due_ms(self, state: GroupState, watermark_us: int | None) -> int | None:
-        due_us = next_timer_us(state, watermark_us, self._settings)
-        return None if due_us is None else -(-due_us // MILLISECOND_US)
 
     def _arm(self, armed_ms: int | None, due_ms: int | None, fired_ms: int | None) -> None:
         """Keep one timer registered; Spark itself removes the one that fired, after this call."""

@@ -28,6 +28,7 @@ from spark_app.exposure.schema import (
 )
 from spark_app.exposure.state import GroupState
 from spark_app.operator.id_segments import plan_segment
+from spark_app.operator.regroup import own_names
 
 GROUP: Final = "group"
 GROUP_DDL: Final = "armed_ms bigint, settled_until bigint, merchants string"
@@ -39,6 +40,10 @@ WINDOWS_DDL: Final = "content string"
 IDS: Final = "ids"
 IDS_KEY_DDL: Final = "window_end bigint, piece int"  # `piece`: the number of a segment
 IDS_DDL: Final = "level int, content string"
+
+
+_BEGUN: Final = 8
+"""A level that a window reaches after 8^8 batches."""
 
 
 class GroupValue(NamedTuple):
@@ -118,6 +123,21 @@ def changed_ids(
             SegmentKey(end, segment) for segment in where.merged if segment != where.segment
         ]
     return written, removed
+
+
+def begun_ids(absorbed: pa.Table, most: int) -> dict[SegmentKey, Segment]:
+    """Return the first segments of a group that begins with ids; each has `most` ids or fewer.
+
+    Their levels descend, and are above those that batches fill, so no later segment is merged with
+    one of these.
+    """
+    found: dict[SegmentKey, Segment] = {}
+    for end, ids in _ids_by_end(absorbed):
+        starts = range(0, ids.num_rows, most)
+        for number, start in enumerate(starts):
+            frame = _text("absorbed", own_names(ids.slice(start, most)))
+            found[SegmentKey(end, number)] = Segment(_BEGUN + len(starts) - number, frame)
+    return found
 
 
 def forgotten_ids(keys: Iterable[tuple[int, int]], ends: Iterable[int]) -> list[SegmentKey]:

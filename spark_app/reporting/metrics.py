@@ -12,7 +12,13 @@ from sink.contract.states import QuarantineReason
 from sink.transaction.ledger import Replayed, Written
 from spark_app.lifecycle.failure import Cause
 from spark_app.reporting.batch_counts import LATE_REASONS, FinishedBatch
-from spark_app.reporting.query_progress import dropped_rows, started_at, watermark
+from spark_app.reporting.query_progress import (
+    dropped_rows,
+    event_rows,
+    started_at,
+    tick_rows,
+    watermark,
+)
 
 _BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 """A batch without rows takes a few tenths of a second; 300 s is far beyond normal."""
@@ -47,6 +53,9 @@ class Metrics:
     def _make_counts(self) -> None:
         self._batches = self._counter("batches", "Batches written or replayed", "outcome")
         self._rows = self._counter("rows", "Rows read, of batches that Spark recorded")
+        self._ticks = self._counter(
+            "idle_ticks", "Ticks of the idle clock, of batches that Spark recorded"
+        )
         self._entries = self._counter("entries", "Decisions written to the outbox")
         self._suppressed = self._counter(
             "suppressed", "Decisions suppressed as repeated or overtaken"
@@ -81,8 +90,10 @@ class Metrics:
 
     def _begin_at_zero(self) -> None:
         """Export every counter from the start: Prometheus sees no increase in a new series."""
-        plain = (self._rows, self._entries, self._suppressed, self._duplicates, self._windows)
-        for counter in plain:
+        for counter in (
+            *(self._rows, self._ticks, self._entries),
+            *(self._suppressed, self._duplicates, self._windows),
+        ):
             counter.labels(self._stream)
         for counter, values in (
             (self._batches, [kind.__name__.lower() for kind in (Written, Replayed)]),
@@ -130,7 +141,8 @@ class Metrics:
 
     def recorded(self, progress: StreamingQueryProgress) -> None:
         """Record Spark's progress report of a batch that it has recorded."""
-        self._rows.labels(self._stream).inc(progress.numInputRows)
+        self._rows.labels(self._stream).inc(event_rows(progress))
+        self._ticks.labels(self._stream).inc(tick_rows(progress))
         started = started_at(progress)
         self._last.labels(self._stream).set(started.timestamp())
         reached = watermark(progress)

@@ -9,7 +9,13 @@ from sink.contract.exits import CommandError
 from spark_app.lifecycle.batches import Batches
 from spark_app.reporting.batch_counts import FinishedBatch
 from spark_app.reporting.metrics import Metrics
-from spark_app.reporting.query_progress import batches_after, dropped_rows, watermark
+from spark_app.reporting.query_progress import (
+    batches_after,
+    dropped_rows,
+    event_rows,
+    tick_rows,
+    watermark,
+)
 
 
 class Progress:
@@ -22,22 +28,25 @@ class Progress:
         self._seen = ""
         self._shown = -1
 
-    def show(self) -> None:
-        """Print a line for each new batch, oldest first.
+    def show(self) -> int:
+        """Print a line for each new batch, oldest first; return how many rows they read.
 
         Raises CommandError when Spark itself has dropped rows, which must never happen.
         """
         latest = self._query.lastProgress
         if latest is None or latest.timestamp == self._seen:
-            return
+            return 0
         self._seen = latest.timestamp
+        rows = 0
         for progress in batches_after(self._query, self._shown):
             self._shown = progress.batchId
+            rows += progress.numInputRows
             self._metrics.recorded(progress)
             done = self._batches.take(progress.batchId)
             if done is not None:
                 print(line(progress, done), file=sys.stderr, flush=True)  # noqa: T201
             refuse_dropped_rows(progress)
+        return rows
 
 
 def refuse_dropped_rows(progress: StreamingQueryProgress) -> None:
@@ -59,7 +68,7 @@ def line(progress: StreamingQueryProgress, done: FinishedBatch) -> str:
     values = {
         "batch": progress.batchId,
         "outcome": type(done.outcome).__name__.lower(),
-        "rows": progress.numInputRows,
+        "rows": event_rows(progress),
         "entries": counts.entries,
         "suppressed": counts.suppressed,
         "duplicates": counts.duplicates,
@@ -72,4 +81,6 @@ def line(progress: StreamingQueryProgress, done: FinishedBatch) -> str:
         "watermark": "none" if watermark(progress) is None else progress.eventTime["watermark"],
         "ms": progress.durationMs.get("triggerExecution", 0),
     }
+    if idle := tick_rows(progress):
+        values["idle"] = idle
     return " ".join(f"{name}={value}" for name, value in values.items())

@@ -5,6 +5,11 @@ from datetime import datetime
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
+from spark_app.input import ticks
+
+_TICKS = f"/{ticks.FOLDER}]"
+"""The end of Spark's description of their source."""
+
 _NO_WATERMARK = "1970-01-01T00:00:00.000Z"
 
 
@@ -31,6 +36,18 @@ def is_recorded(query: StreamingQuery, batch_id: int) -> bool:
 def started_at(progress: StreamingQueryProgress) -> datetime:
     """Return when the batch began, by the clock of the driver."""
     return datetime.fromisoformat(progress.timestamp)
+
+
+def tick_rows(progress: StreamingQueryProgress) -> int:
+    """Return how many ticks of the idle clock the batch read."""
+    return sum(
+        source.numInputRows for source in progress.sources if source.description.endswith(_TICKS)
+    )
+
+
+def event_rows(progress: StreamingQueryProgress) -> int:
+    """Return how many rows of events the batch read."""
+    return progress.numInputRows - tick_rows(progress)
 
 
 def watermark(progress: StreamingQueryProgress) -> datetime | None:

@@ -37,6 +37,9 @@ ATTEMPT = """
 """
 OPEN_STAGE = "SELECT holdfast.open_stage('s', 1, 0)"
 DROP_STAGES = "SELECT holdfast.drop_stages('s', 1)"
+CONTINUE = (
+    "SELECT holdfast.continue_stream('s', gen_random_uuid(), 0, sha256('x'), gen_random_uuid(), 0)"
+)
 PRUNE = "SELECT holdfast.prune_day('entry', '2020-01-01', 30, true, 'a', 'r')"
 PROPOSAL = """
     INSERT INTO holdfast.proposal (id, verb, target, detail, sha256, reason, actor, person{more})
@@ -135,6 +138,7 @@ FORBIDDEN = {
         "SELECT FROM holdfast.access_token",
         "SELECT FROM holdfast.proposal",
         OPEN_STAGE,
+        CONTINUE,
         "CREATE TABLE holdfast.mine ()",
     ],
     "holdfast_operator": [
@@ -180,6 +184,7 @@ FORBIDDEN = {
         "UPDATE holdfast.divergence_row SET body = NULL",
         "DELETE FROM holdfast.divergence_row",
         OPEN_STAGE,
+        CONTINUE,
         PRUNE,
         "DROP TABLE holdfast.operator_action",
     ],
@@ -206,6 +211,7 @@ FORBIDDEN = {
         "UPDATE holdfast.endpoint SET state = 'paused'",
         ACTION,
         "DELETE FROM holdfast.lane",
+        CONTINUE,
         "SELECT holdfast.ensure_partitions()",
     ],
     "holdfast_janitor": [
@@ -216,6 +222,7 @@ FORBIDDEN = {
         "SELECT FROM holdfast.quarantine",
         "SELECT FROM holdfast.divergence_row",
         OPEN_STAGE,
+        CONTINUE,
         "DROP TABLE holdfast.attempt",
     ],
 }
@@ -267,6 +274,7 @@ NEEDED = {
         "SELECT holdfast.ensure_partitions()",
         OPEN_STAGE,
         DROP_STAGES,
+        CONTINUE,
     ],
     "holdfast_dispatcher": [
         "SELECT FROM holdfast.batch WHERE routed_at IS NULL FOR UPDATE SKIP LOCKED",

@@ -1,7 +1,6 @@
 """What a start finds in a checkpoint, and the words for one that it cannot go on with."""
 
 import json
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,7 +68,7 @@ def test_what_spark_wrote_down_is_understood(play: Play) -> None:
     from spark_app.checkpoint.files import CheckpointFiles, Planned
 
     files = CheckpointFiles(play.spark, str(play.folder / "checkpoint"))
-    assert files.planned() == Planned(1, micros(at("12:19:30")), '{"logOffset":1}')
+    assert files.planned() == Planned(1, micros(at("12:19:30")), ('{"logOffset":1}',))
     assert files.committed() == 0
     metadata = json.loads((play.folder / "checkpoint" / "metadata").read_text())
     assert str(files.query_id()) == metadata["id"]
@@ -128,12 +127,16 @@ def test_a_file_that_is_missing_or_damaged_is_named(play: Play) -> None:
     assert "offsets/1 in the checkpoint" in _complaint(play)
 
 
-def test_a_checkpoint_of_an_older_holdfast_is_not_taken_for_an_empty_one(play: Play) -> None:
+def test_a_checkpoint_of_another_layout_is_not_taken_for_an_empty_one(play: Play) -> None:
     path = play.folder / "checkpoint" / "holdfast.json"
-    kept = json.loads(path.read_text()) | {"version": 1}
-    del kept["layout"], kept["spark"]
-    path.write_text(json.dumps(kept))
+    kept = json.loads(path.read_text())
+    path.write_text(json.dumps(kept | {"layout": 1}))
     assert "layout of the state was 1, is 2" in _complaint(play)
+    for name in ("location", "layout"):
+        path.write_text(json.dumps({each: kept[each] for each in kept if each != name}))
+        assert {"location": "cannot be read", "layout": "was not set, is 2"}[name] in _complaint(
+            play
+        )
 
 
 def test_a_checkpoint_without_its_query_id_gets_no_other_one(play: Play) -> None:
@@ -164,39 +167,11 @@ def test_a_file_that_its_checksum_belies_is_damaged(play: Play, name: str) -> No
     assert f"{name} in the checkpoint" in _complaint(play)
 
 
-def _spark_has_state(checkpoint: Path, begun_at: str) -> None:
-    """Write what Spark keeps of its operator: where the schema of its state lies."""
-    schema = f"{begun_at}/state/0/_stateSchema/default/0_a164366d"
-    metadata = checkpoint / "state" / "0" / "_metadata" / "v2" / "0"
-    metadata.parent.mkdir(parents=True)
-    stores = [{"storeName": "default", "stateSchemaFilePaths": [schema]}]
-    metadata.write_text(f"v2\n{json.dumps({'stateStoreInfo': stores})}")
-
-
-def _begun_at(play: Play, location: str) -> None:
-    """Write down what the job does, by the checkpoint's first batch."""
-    _keep(play, {"location": location})
-    _spark_has_state(play.folder / "checkpoint", "file:/elsewhere")
-
-
-def _by_spark(play: Play, location: str) -> None:
-    """As an older Holdfast leaves it."""
-    _keep(play, {"location": None})
-    _spark_has_state(play.folder / "checkpoint", location)
-
-
-def _keep(play: Play, changed: dict[str, str | None]) -> None:
-    path = play.folder / "checkpoint" / "holdfast.json"
-    kept = json.loads(path.read_text()) | changed
-    path.write_text(json.dumps({name: value for name, value in kept.items() if value is not None}))
-
-
-@pytest.mark.parametrize("told", [_begun_at, _by_spark])
-def test_a_checkpoint_that_was_moved_is_refused_and_told_where_it_belongs(
-    told: Callable[[Play, str], None], play: Play
-) -> None:
+def test_a_checkpoint_that_was_moved_is_refused_and_told_where_it_belongs(play: Play) -> None:
     before = play.folder / "was here"
-    told(play, f"file:{before}")
+    path = play.folder / "checkpoint" / "holdfast.json"
+    kept = json.loads(path.read_text())
+    path.write_text(json.dumps(kept | {"location": f"file:{before}"}))
     complaint = _complaint(play)
     assert f"{play.folder}/checkpoint was begun in another place, {before}, and" in complaint
     assert complaint.endswith(f"start with --checkpoint '{before}'.")

@@ -218,7 +218,7 @@ def test_a_directory_that_is_gone_is_named_and_may_come_back(play: Play) -> None
     from spark_app.lifecycle.failure import Cause
 
     (play.folder / "events").mkdir()
-    missing = _failure(play, path=str(play.folder / "gone"))
+    missing = _failure(play, paths=(str(play.folder / "gone"),))
     assert "gone" in missing.said
     assert (missing.cause, missing.permanent) == (Cause.FILE, False)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import psycopg
 import pyarrow as pa
@@ -19,6 +20,7 @@ from sink.contract.canonical import rfc3339_from_micros
 from spark_app.exposure.schema import TIMESTAMP
 from spark_app.exposure.settings import Settings
 from spark_app.input.formats import Format
+from spark_app.lifecycle.failure import QueryFailed
 from tests.support.job.jobs import POLICY, Play, at, micros, order, put
 from tests.support.job.outbox import contents
 from tests.support.servers.databases import copy_of
@@ -225,6 +227,95 @@ def _comparable(db: psycopg.Connection) -> dict[str, list[Any]]:
         SELECT batch_id, row_count, entry_count, digest FROM holdfast.batch ORDER BY batch_id
     """).fetchall()
     return found
+
+
+CRASHES = (5, 7)
+"""The files at which a run dies: the batch before is the last one of its checkpoint."""
+
+
+def test_a_stream_that_is_rescaled_twice_gives_what_the_undisturbed_one_gives(
+    run: Run, db: psycopg.Connection, dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = CRASHES
+    play = Play(run.play.spark, dsn, run.play.folder, run.play.options)
+    places = [str(tmp_path / name) for name in ("four", "sixteen", "seven")]
+    _crash(play, monkeypatch, first, checkpoint=places[0])
+    one = play.save(places[0], str(tmp_path / "one"))
+    sixteen = {"checkpoint": places[1], "savepoint": str(tmp_path / "one")}
+    sixteen |= {"key_groups": 16, "partitions": 3}
+    _crash(play, monkeypatch, second - first, **sixteen)
+    two = play.save(places[1], str(tmp_path / "two"))
+    seven = {"checkpoint": places[2], "savepoint": str(tmp_path / "two")}
+    play.command(**seven, key_groups=7, partitions=1)
+
+    assert (one.batch_id, two.batch_id) == (first - 1, second - first)
+    _require_unsettled(run, first)
+    _require_unsettled(run, second)
+    assert _corrected(run, first)
+    with psycopg.connect(dsn, autocommit=True) as other:
+        assert _lasting(other) == _lasting(db)
+        queries = other.execute(
+            """
+            SELECT count(*) FROM holdfast.batch WHERE row_count > 0 OR run_id <> %s
+            GROUP BY query_id ORDER BY min(batch_no)""",
+            [UUID(int=0)],
+        ).fetchall()
+        assert queries == [(first,), (second - first,), (FILES + 1 - second,)]
+
+
+def _crash(play: Play, monkeypatch: pytest.MonkeyPatch, passed: int, **job: Any) -> None:
+    """Run until the sink has written so many batches, and dies in the next one."""
+    with monkeypatch.context() as armed:
+        armed.setattr("sink.contract.failpoints._armed", f"S2=raise@{passed + 1}")
+        armed.setattr("sink.contract.failpoints._passed", {})
+        with pytest.raises(QueryFailed, match="FailpointHit: S2"):
+            play.command(**job)
+
+
+def _require_unsettled(run: Run, place: int) -> None:
+    """A hold, and a repeat of an absorbed id."""
+    before, after = run.expected[:place], run.expected[place:]
+    known = {row.event_id for rows in _stream()[:place] for row in rows}
+    assert known & {late.event_id for batch in after for late in batch.late}
+    latest = {d.merchant_id: d.action for batch in before for d in batch.decisions}
+    assert "block" in latest.values()
+
+
+def _corrected(run: Run, place: int) -> set[tuple[str, int]]:
+    """The windows that were emitted before a batch, and emitted again from it on."""
+    before, after = (
+        {(w.merchant_id, w.window_end) for batch in batches for w in batch.windows}
+        for batches in (run.expected[:place], run.expected[place:])
+    )
+    return before & after
+
+
+def _lasting(db: psycopg.Connection) -> dict[str, list[Any]]:
+    """What was written, whichever checkpoint wrote it; every batch by its digest."""
+    found: dict[str, list[Any]] = {
+        name: rows
+        for name, rows in contents(db).items()
+        if name in {"subject", "transition", "quarantine"}
+    }
+    return found | {
+        "batches": db.execute(
+            """
+            SELECT row_count, entry_count, duplicate_count, suppressed_count, digest
+            FROM holdfast.batch WHERE run_id <> %s ORDER BY batch_no""",
+            [UUID(int=0)],
+        ).fetchall(),
+        "entries": db.execute("""
+            SELECT name, sequence, key, type, occurred_at, priority, convert_from(body, 'UTF8')
+            FROM holdfast.entry JOIN holdfast.subject ON subject.id = subject_id
+            ORDER BY 1, 2""").fetchall(),
+        "keys": db.execute("SELECT key, content FROM holdfast.entry_key ORDER BY 1").fetchall(),
+        "windows": db.execute("""
+            SELECT merchant_id, window_end, revision, exposure_minor, policy_version
+            FROM holdfast.exposure_window ORDER BY 1, 2""").fetchall(),
+        "late": db.execute("""
+            SELECT reason::text, event_id, merchant_id, amount_minor, occurred_at, watermark
+            FROM holdfast.late_event ORDER BY 1, 2, 3, 4, 5, 6""").fetchall(),
+    }
 
 
 def test_a_batch_that_spark_forgot_comes_again_and_writes_nothing(

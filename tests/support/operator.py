@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from spark_app.exposure.codec import encode_part
 from spark_app.exposure.policy import Policy
 from spark_app.exposure.settings import MILLISECOND_US, Settings
 from spark_app.exposure.state import GroupState
+from spark_app.operator import initial_state
 from spark_app.operator.blobs import SCHEMAS, Kind, from_blob, to_blob
 from spark_app.operator.stored import GroupValue, Segment, SegmentKey
 from tests.support.job.exposure import FIFTY_THOUSAND
@@ -24,13 +24,14 @@ PutOut = list[tuple[str, list[dict[str, Any]]]]
 
 
 class Operator:
-    """One key group; `initial` is the state from which its checkpoint begins."""
+    """One key group; `initial` is the state from which its checkpoint begins, at a watermark."""
 
     def __init__(
         self,
         initial: GroupState | None = None,
         policy: str = FIFTY_THOUSAND,
         settings: Settings | None = None,
+        watermark_us: int | None = None,
     ) -> None:
         from pyspark.sql.streaming import TwsTester
 
@@ -41,7 +42,9 @@ class Operator:
         # The tester drops late rows; Spark does not, because it sees no event time here.
         self.tester = TwsTester(
             KeyGroupProcessor(Policy.parse(policy), settings or Settings()),
-            initialStateRow=None if initial is None else [(GROUP, _initial_row(initial))],
+            initialStateRow=None
+            if initial is None
+            else _initial_rows(initial, settings, watermark_us),
             timeMode="EventTime",
             outputMode="Update",
             eventTimeExtractor=lambda _: 2**62,
@@ -103,11 +106,13 @@ class Operator:
         )
 
 
-def _initial_row(state: GroupState) -> "Row":
+def _initial_rows(
+    state: GroupState, settings: Settings | None, watermark_us: int | None
+) -> "list[tuple[int, Row]]":
     from pyspark.sql import Row
 
-    merchants = encode_part("merchants", state.merchants) if state.merchants.num_rows else None
-    return Row(key_group=GROUP, settled_until=state.settled_until_us, merchants=merchants)
+    found = initial_state.rows(GROUP, state, watermark_us, settings or Settings())
+    return [(GROUP, Row(**row)) for row in found.to_pylist()]
 
 
 def read(rows: Any) -> PutOut:

@@ -23,7 +23,7 @@ def run(
 ) -> StreamingQuery:
     """Start the job over the files that are there, one a batch."""
     job = Job(
-        path=path,
+        paths=(path,),
         format=Format.PARQUET,
         checkpoint=checkpoint,
         stream="bench",

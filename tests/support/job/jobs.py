@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
     from spark_app.operator.job import Job
+    from spark_app.savepoint.manifest import Manifest
 
 POLICY = """
 version = "2026-11-01"
@@ -110,7 +111,7 @@ class Play:
         from spark_app.operator.job import Job
 
         described = {
-            "path": str(self.folder / "events"),
+            "paths": (str(self.folder / "events"),),
             "format": Format.JSON,
             "checkpoint": str(self.folder / "checkpoint"),
             "stream": "payouts",
@@ -143,6 +144,14 @@ class Play:
         spark = session.fix(self.spark.newSession())
         with closing(self.sink(job)) as sink:
             patiently(lambda: attempt(spark, job, sink, Trigger(available_now=True), Event()))
+
+    def save(self, checkpoint: str, to: str, batch: int | None = None) -> "Manifest":
+        """Write a savepoint of a checkpoint."""
+        from spark_app.runtime import session
+        from spark_app.savepoint.command import write
+
+        spark = session.fix(self.spark.newSession())
+        return write(spark, checkpoint, to, self.dsn, batch)
 
     def run(self, **changed: Any) -> "list[StreamingQueryProgress]":
         """Run until all files are done; raises what the query ended with."""

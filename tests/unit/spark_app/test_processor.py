@@ -1,16 +1,19 @@
 """The operator around the step, in Spark's own tester: what it stores, and which timer it arms."""
 
-from dataclasses import replace
+from copy import deepcopy
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from spark_app.exposure import codec
+from spark_app.exposure.errors import StateTooNew
 from spark_app.exposure.policy import Policy
 from spark_app.exposure.schema import STATE_MERCHANTS
-from spark_app.exposure.settings import MINUTE_US
-from spark_app.exposure.state import GroupState
+from spark_app.exposure.settings import MINUTE_US, Settings
+from spark_app.exposure.state import GroupState, resumed
 from spark_app.exposure.step import next_timer_us
 from tests.support.job.exposure import EPOCH, at, row, table
 from tests.support.job.exposure_runs import Run, apply, arrow, runs
@@ -165,6 +168,18 @@ def test_eight_pieces_of_ids_become_one(operator: Operator) -> None:
     assert len(duplicates["late"]) == 8
 
 
+def test_state_of_a_newer_version_is_refused_and_stays_as_it_was(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as newer:
+        newer.setattr(codec, "VERSION", 99)
+        operator.rows(table(row("e1", "12:01", 1)))
+    before = deepcopy(operator.kept)
+    with pytest.raises(StateTooNew, match="version 99 and this Holdfast reads up to"):
+        operator.rows(table(row("e2", "12:02", 1)))
+    assert operator.kept == before
+
+
 def test_refused_rows_pass_through_and_touch_no_state(operator: Operator) -> None:
     from pyspark.sql import Row
 
@@ -202,11 +217,8 @@ def test_the_operator_keeps_what_the_step_remembers(run: Run) -> None:
 def _held(*merchants: tuple[str, str], settled: str | None) -> GroupState:
     """As read from the stream's record: who is held, since the window that ended when."""
     rows = [{"merchant_id": m, "held": True, "latest_end": at(end)} for m, end in merchants]
-    return replace(
-        GroupState.empty(),
-        merchants=pa.Table.from_pylist(rows, schema=STATE_MERCHANTS),
-        settled_until_us=None if settled is None else at(settled),
-    )
+    held = pa.Table.from_pylist(rows, schema=STATE_MERCHANTS)
+    return resumed(None if settled is None else at(settled), held, Settings())
 
 
 def test_a_checkpoint_that_begins_with_holds_waits_for_their_empty_windows() -> None:
@@ -248,3 +260,24 @@ def test_a_group_without_a_past_begins_with_nothing() -> None:
     operator = Operator(_held(settled=None))
     assert operator.kept.is_empty
     assert operator.timers == []
+
+
+@given(runs(), st.data())
+@settings(max_examples=30, deadline=None)
+def test_a_checkpoint_that_begins_with_a_whole_state_goes_on_from_it(
+    run: Run, data: st.DataObject
+) -> None:
+    policy, state = Policy.parse(run.policy), GroupState.empty()
+    first = data.draw(st.integers(0, len(run.batches)))
+    watermark = None
+    for batch in run.batches[:first]:
+        state, _ = apply(state, batch, policy, run.settings)
+        watermark = batch.watermark
+    operator = Operator(state, run.policy, run.settings, watermark)
+    assert content(operator.kept.load()) == content(state)
+    for batch in run.batches[first:]:
+        state, output = apply(state, batch, policy, run.settings)
+        put_out = dict(operator.batch(batch.watermark, arrow(batch.rows)))
+        assert put_out.get("decisions", []) == output.decisions.to_pylist()
+        assert put_out.get("windows", []) == output.windows.to_pylist()
+        assert content(operator.kept.load()) == content(state)

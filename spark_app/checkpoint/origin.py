@@ -1,0 +1,70 @@
+"""The savepoint with which a checkpoint begins, stored in it.
+
+It is the first file of such a checkpoint, and the job's settings (`shape`) are the last one. A
+checkpoint that has this file and not the other is unfinished: it is begun again under the same
+query id, which the stream may have adopted already.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Final, Self
+from uuid import UUID
+
+from sink.contract.exits import CommandError
+from sink.transaction.continuation import Continuation
+from spark_app.checkpoint import shape
+from spark_app.checkpoint.files import CheckpointFiles
+
+FILE: Final = "holdfast-savepoint.json"
+VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the state of a new checkpoint comes from."""
+
+    savepoint_id: str
+    location: str
+    query_id: str
+    """Of this checkpoint."""
+    previous_query_id: str
+    previous_batch_id: int
+    previous_digest: str
+    """The batch of the ledger after which this checkpoint goes on; hexadecimal."""
+
+    @property
+    def proof(self) -> Continuation:
+        """That batch, as the ledger has it."""
+        digest = bytes.fromhex(self.previous_digest)
+        return Continuation(UUID(self.previous_query_id), self.previous_batch_id, digest)
+
+    def to_json(self) -> str:
+        """Return the text of `FILE`."""
+        return json.dumps({"version": VERSION, **asdict(self)}, indent=2) + "\n"
+
+    @classmethod
+    def read(cls, files: CheckpointFiles) -> Self | None:
+        """Return the origin of a checkpoint; None for one without a savepoint.
+
+        Raises CommandError for a damaged file.
+        """
+        kept = files.read_json(FILE, VERSION)
+        if kept is None:
+            return None
+        try:
+            found = cls(**{name: kept[name] for name in cls.__dataclass_fields__})
+            _ = UUID(found.query_id), found.proof
+        except (KeyError, TypeError, ValueError) as error:
+            raise files.damaged(FILE) from error
+        return found
+
+
+def require_begun(files: CheckpointFiles) -> None:
+    """Raise CommandError for a checkpoint that did not get all of its savepoint."""
+    origin = Origin.read(files)
+    if origin is not None and files.read(shape.FILE) is None:
+        raise CommandError(
+            f"the checkpoint {files.checkpoint} was being made from the savepoint"
+            f" {origin.location}, and that did not end. Nothing was read or written; start with"
+            f" --from-savepoint {origin.location} again, which completes it."
+        )

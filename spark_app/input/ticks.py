@@ -1,0 +1,57 @@
+"""The idle clock as a source: small files that say "nothing came for so long".
+
+The driver writes a tick when no source had an event for the idle timeout (`lifecycle.idle_clock`).
+In the batch that reads it, a tick advances the watermark of the next batch to the timestamp of this
+one, less the timeout and the watermark delay. The tick has the timeout in it, and Spark stores the
+batch's timestamp and its files: a replay computes the same, whatever the options of its run are.
+
+A tick that the batch reads later than the timeout after its decision counts for nothing, as after a
+restart: what arrived in between must not be late because of it. So the watermark never passes the
+moment at which the sources were last known to be read to their end.
+"""
+
+import json
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
+
+FOLDER: Final = "holdfast-ticks"
+"""In the checkpoint."""
+
+_DDL = "decided_ms long, timeout_ms long"
+
+_AGE_MAX = "1h"
+"""Spark forgets the names of ticks that are older than the newest one by more than this."""
+
+
+def file_name(decided_ms: int) -> str:
+    """Return the name of a tick's file in a checkpoint; `decided_ms` is since 1970."""
+    return f"{FOLDER}/{decided_ms}.json"
+
+
+def to_json(decided_ms: int, timeout_ms: int) -> str:
+    """Return the content of a tick's file."""
+    return json.dumps({"decided_ms": decided_ms, "timeout_ms": timeout_ms})
+
+
+def read(spark: SparkSession, checkpoint: str, key_group: int) -> DataFrame:
+    """Return a streaming DataFrame with a row without events (`pack.PACKED`) for each tick.
+
+    Spark deletes a tick's file when the batch that read it is recorded.
+    """
+    ticks = (
+        spark.readStream.schema(_DDL)
+        .option("maxFileAge", _AGE_MAX)
+        .option("cleanSource", "delete")
+        .json(f"{checkpoint}/{FOLDER}")
+    )
+    # The timestamp of the batch, the same in a replay.
+    now_ms = F.unix_millis(F.current_timestamp())
+    in_time = now_ms - F.col("decided_ms") <= F.col("timeout_ms")
+    return ticks.select(
+        F.lit(key_group).alias("key_group"),
+        F.when(in_time, F.timestamp_millis(now_ms - F.col("timeout_ms"))).alias("plausible_at"),
+        F.lit(None).cast("binary").alias("events"),
+        F.lit(None).cast("binary").alias("refused"),
+    )

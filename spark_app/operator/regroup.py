@@ -1,0 +1,87 @@
+"""The state of all key groups as one, and one state distributed over other key groups; pure.
+
+The rules of the exposure step are per merchant, so the grouping affects no decision: a group is
+only the unit that Spark stores and calls. Timers are not part of a state: the caller computes them
+anew from each state, with `exposure.step.next_timer_us`.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_app.exposure.errors import StateError
+from spark_app.exposure.schema import STATE_ABSORBED, Int64s, one_chunk
+from spark_app.exposure.state import GroupState
+from spark_app.input.text_bytes import crc32
+
+
+def whole(states: Iterable[GroupState]) -> GroupState:
+    """Return the states of key groups of one checkpoint, after the same batch, as one state.
+
+    The ids of a group keep their order. The settled frontier is the latest one: a stream has one,
+    and a group without it has already passed it.
+
+    Raises StateError for a merchant that is in two of the states.
+    """
+    parts = list(states) or [GroupState.empty()]
+    merchants = pa.concat_tables(part.merchants for part in parts).sort_by("merchant_id")
+    names = one_chunk(merchants["merchant_id"])
+    repeated = names[1:].filter(pc.equal(names[1:], names[:-1]))
+    if len(repeated):
+        raise StateError(
+            f"Merchant {repeated[0]} is in the state of two key groups. Nothing was written;"
+            " restore the checkpoint from a copy, or start from a new one and adopt it."
+        )
+    windows = pa.concat_tables(part.windows for part in parts)
+    settled = [p.settled_until_us for p in parts if p.settled_until_us is not None]
+    return GroupState(
+        windows=windows.sort_by([("window_end", "ascending"), ("merchant_id", "ascending")]),
+        merchants=merchants,
+        absorbed=pa.concat_tables(part.absorbed for part in parts),
+        settled_until_us=max(settled, default=None),
+    )
+
+
+def split(state: GroupState, numbers: Sequence[int]) -> dict[int, GroupState]:
+    """Return the state of each key group; `numbers` are those of `groups.group_numbers`.
+
+    Every group has the settled frontier, also one without a merchant.
+    """
+    windows = _by_group(state.windows, numbers)
+    merchants = _by_group(state.merchants, numbers)
+    absorbed = _by_group(state.absorbed, numbers)
+    return {
+        number: GroupState(
+            windows=windows[place],
+            merchants=merchants[place],
+            absorbed=own_names(absorbed[place]),
+            settled_until_us=state.settled_until_us,
+        )
+        for place, number in enumerate(numbers)
+    }
+
+
+def _by_group(table: pa.Table, numbers: Sequence[int]) -> list[pa.Table]:
+    """Return the rows of each group, in their order."""
+    owner = _owners(one_chunk(table["merchant_id"]), len(numbers))
+    ordered = table.take(pa.array(np.argsort(owner, kind="stable")))
+    ends = np.cumsum(np.bincount(owner, minlength=len(numbers))).tolist()
+    return [ordered.slice(start, end - start) for start, end in pairwise([0, *ends])]
+
+
+def _owners(merchants: pa.Array, groups: int) -> Int64s:
+    """Return the place of each merchant's group among the numbers: `groups.key_group`."""
+    encoded = merchants.dictionary_encode()
+    places = (crc32(encoded.dictionary) % groups).astype(np.int64)
+    owners: Int64s = places[encoded.indices.to_numpy()]
+    return owners
+
+
+def own_names(absorbed: pa.Table) -> pa.Table:
+    """Return ids whose dictionary has the merchants of these ids only, not those of all groups."""
+    place = absorbed.schema.get_field_index("merchant_id")
+    names = one_chunk(absorbed["merchant_id"]).cast(pa.string()).dictionary_encode()
+    return absorbed.set_column(place, STATE_ABSORBED.field(place), names)

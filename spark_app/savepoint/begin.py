@@ -1,0 +1,364 @@
+"""Begins a new checkpoint with the state of a savepoint.
+
+Spark reads an initial state in the first batch of a checkpoint only. So the checkpoint gets the
+plan of a batch 0 without rows at the watermark of the savepoint's batch N; Spark runs it with the
+state of the savepoint as its initial state. Then batch 0 gets N's offsets, the files already read,
+and the watermark of batch N+1. Batch 1 is what N+1 would have been.
+
+    1  holdfast-savepoint.json   the origin; the query id of the checkpoint
+    2  metadata, offsets/0       no source has an offset
+    3  state, commits/0          by Spark
+    4  policies, sources/i/0, offsets/0, commits/0
+    5  holdfast.json             the checkpoint is complete
+    6  the ledger                the stream adopts the query id by the savepoint's proof
+
+After a crash before 5, the same command begins again from 2, after it from 6.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+from urllib.parse import unquote
+from uuid import UUID, uuid4
+
+from pyspark.sql import DataFrame, SparkSession
+
+from sink.contract.exits import CommandError, ExitCode
+from sink.contract.failpoints import failpoint
+from sink.errors import UnadoptedCheckpoint
+from sink.foreach_batch import OutboxSink
+from sink.transaction.continuation import Continuation
+from spark_app.checkpoint import origin, policy_history, shape
+from spark_app.checkpoint.files import NO_OFFSET, CheckpointFiles
+from spark_app.checkpoint.initial import newest_batch, read_past
+from spark_app.checkpoint.origin import Origin
+from spark_app.checkpoint.policy_history import PolicyHistory
+from spark_app.checkpoint.shape import Shape
+from spark_app.exposure.errors import StateError
+from spark_app.input.formats import Format
+from spark_app.input.sources import Files, Source, SourcesDiffer, followed_by
+from spark_app.operator.job import MODE, Job, decide
+from spark_app.operator.pack import PACKED_DDL
+from spark_app.savepoint import manifest, read_files, tables
+from spark_app.savepoint.folder import SavepointFolder
+from spark_app.savepoint.manifest import Manifest
+from spark_app.savepoint.write import sources_name
+
+ROWS_PER_BATCH: Final = 16
+"""Rows of the initial state, of a few megabytes each, that Spark passes to Python together."""
+
+_HEADER: Final = "v1"
+_POLL_SECONDS: Final = 0.25
+
+
+def begin(
+    spark: SparkSession, job: Job, sink: OutboxSink, savepoint: str, stopped: Callable[[], bool]
+) -> bool:
+    """Make the job's checkpoint from a savepoint, unless it was made from it before.
+
+    Returns False when `stopped` ended it before the checkpoint was complete. Raises CommandError
+    for a savepoint or a checkpoint that does not fit, `UnadoptedCheckpoint` where the proof fails;
+    then nothing was changed.
+    """
+    files, folder = CheckpointFiles(spark, job.checkpoint), SavepointFolder(spark, savepoint)
+    begun = Origin.read(files)
+    complete = files.read(shape.FILE) is not None
+    if complete and begun is not None and not folder.exists:
+        # A restart with the same command, after the savepoint was removed.
+        _require_same(files, begun.location == folder.location, begun, savepoint)
+        _adopt(job, sink, begun.proof, UUID(begun.query_id))
+        return True
+    found = folder.manifest()
+    if begun is None:
+        _require_new(files)
+    else:
+        _require_same(files, begun.savepoint_id == found.savepoint_id, begun, savepoint)
+    query_id = UUID(begun.query_id) if begun else uuid4()
+    if not complete:
+        history, sources = _require(folder, found, job, sink)
+        job = replace(job, sources=sources)
+        made = Origin(
+            savepoint_id=found.savepoint_id,
+            location=folder.location,
+            query_id=str(query_id),
+            previous_query_id=found.query_id,
+            previous_batch_id=found.batch_id,
+            previous_digest=found.digest,
+        )
+        if not _Beginning(spark, job, files, folder, found).run(made, history, stopped):
+            return False
+    _adopt(job, sink, found.proof, query_id)
+    return True
+
+
+def _require_new(files: CheckpointFiles) -> None:
+    if any(name for name in files.names(".")):
+        raise CommandError(
+            f"--from-savepoint makes a new checkpoint, and {files.checkpoint} holds something"
+            " else already. Nothing was changed; name a new directory with --checkpoint, or leave"
+            " out --from-savepoint to go on with this one.",
+            ExitCode.USAGE,
+        )
+
+
+def _require_same(files: CheckpointFiles, same: bool, begun: Origin, savepoint: str) -> None:
+    if not same:
+        raise CommandError(
+            f"the checkpoint {files.checkpoint} was made from another savepoint"
+            f" ({begun.location}, {begun.savepoint_id}) than {savepoint} is. Nothing was changed;"
+            " name a new directory with --checkpoint.",
+            ExitCode.USAGE,
+        )
+
+
+def _require(
+    folder: SavepointFolder, found: Manifest, job: Job, sink: OutboxSink
+) -> tuple[PolicyHistory, tuple[Source, ...]]:
+    """Check everything that needs no change; return the policies, and the sources in order."""
+    found.require_readable(folder.checkpoint)
+    if found.offsets[0] != _HEADER:
+        raise CommandError(
+            f"Spark's plan in the savepoint {folder.checkpoint} has the unknown version"
+            f" {found.offsets[0]}. Nothing was changed; use the Spark that wrote it"
+            f" ({found.spark})."
+        )
+    differences = differing(Shape.of(job), found)
+    if differences:
+        raise CommandError(
+            f"the savepoint {folder.checkpoint} is of a job with other settings:"
+            f" {'; '.join(differences)}. Its state would not fit. Nothing was changed; start with"
+            " the settings as they were. Key groups, partitions and the checkpoint may be others."
+        )
+    folder.verify(found.files)
+    sources = _sources(folder, found, job)
+    frontier_us = _require_ledger(folder, found, sink)
+    return _history(folder, found, job, frontier_us), sources
+
+
+def differing(wanted: Shape, found: Manifest) -> list[str]:
+    """Describe the settings that a savepoint fixes and the job has otherwise."""
+    free = {"key_groups", "partitions"}
+    kept = {**found.begun, **{name: getattr(wanted, name) for name in free}}
+    return wanted.differences(kept)
+
+
+def _sources(folder: SavepointFolder, found: Manifest, job: Job) -> tuple[Source, ...]:
+    """Return the sources in Spark's order; raises CommandError where one of the savepoint's is not.
+
+    Under another path, Spark would read every file again.
+    """
+    try:
+        sources = followed_by(shape.recorded(found.begun, job.declared), job.declared)
+    except SourcesDiffer as differences:
+        raise CommandError(
+            f"the savepoint {folder.checkpoint} is of a job with other sources: {differences}."
+            " Nothing was changed; start with every --path that it had, and new ones if there are"
+            " any. For a directory that was moved, put a link in its place."
+        ) from differences
+    except (KeyError, TypeError, ValueError) as error:
+        raise manifest.damaged(folder.checkpoint, manifest.FILE) from error
+    if shape.SOURCES not in found.begun:
+        _require_place(folder, found, sources[0])
+    return sources
+
+
+def _require_place(folder: SavepointFolder, found: Manifest, source: Source) -> None:
+    """Raise CommandError unless the files that were read are in the directory of this start.
+
+    Older versions did not record it.
+    """
+    place = source.place.rstrip("/") + "/" if isinstance(source, Files) else ""
+    for read in _read_files(folder, found, 0):
+        # Spark's log has URIs, and the job's paths are not encoded.
+        if not Files(unquote(read["path"]), Format.JSON).place.startswith(place):
+            raise CommandError(
+                f"the savepoint {folder.checkpoint} is of a job that has read {read['path']}, which"
+                f" is not in --path {place}: files that were read would be read again. Nothing was"
+                " changed; start with the --path as it was."
+            )
+
+
+def _read_files(folder: SavepointFolder, found: Manifest, number: int) -> list[dict[str, Any]]:
+    """Return the files that a source has read; a new checkpoint has ticks of its own."""
+    text = folder.read(sources_name(number)) if number < len(found.source_lines) else None
+    return [json.loads(line) for line in (text or "").splitlines()]
+
+
+def _require_ledger(folder: SavepointFolder, found: Manifest, sink: OutboxSink) -> int:
+    """Check that the savepoint can be continued; return the newest published window end."""
+    query_id = UUID(found.query_id)
+    try:
+        past = read_past(sink, found.stream, query_id)
+    except UnadoptedCheckpoint as error:
+        raise CommandError(
+            f"the savepoint {folder.checkpoint} continues query {query_id}, and the stream"
+            f" {found.stream} has adopted another one since. Nothing was changed; use a savepoint"
+            " of that query, or go on with its checkpoint."
+        ) from error
+    if sink.proof(query_id, found.batch_id) != found.proof:
+        raise CommandError(
+            f"the savepoint {folder.checkpoint} was made after batch {found.batch_id} of query"
+            f" {query_id}, and the ledger of this database does not have that batch with the same"
+            f" content. Nothing was changed; pass the database of the stream {found.stream} with"
+            " --dsn."
+        )
+    newest = newest_batch(sink, found.stream, query_id)
+    if newest is not None and newest > found.batch_id:
+        _report(
+            f"the savepoint is of batch {found.batch_id}, and the stream went on to batch {newest}:"
+            f" {newest - found.batch_id} batches are recomputed, and what they decided is not"
+            " written again"
+        )
+    return past.initial.settled_until_us if past.initial else 0
+
+
+def _history(folder: SavepointFolder, found: Manifest, job: Job, frontier_us: int) -> PolicyHistory:
+    """Return the history with the job's policy.
+
+    A policy may not change what was published, also after the savepoint.
+    """
+    try:
+        kept = PolicyHistory.from_json(found.policies)
+    except (KeyError, TypeError, ValueError) as error:
+        raise manifest.damaged(folder.checkpoint, manifest.FILE) from error
+    reached = [since for since in kept.since_us if since is not None]
+    return kept.followed_by(job.policy, max(found.watermark_us or 0, frontier_us, *reached, 0))
+
+
+class _Beginning:
+    """One attempt to make the checkpoint."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        job: Job,
+        files: CheckpointFiles,
+        folder: SavepointFolder,
+        found: Manifest,
+    ) -> None:
+        self._spark = spark
+        self._job = job
+        self._files = files
+        self._folder = folder
+        self._found = found
+
+    def run(self, made: Origin, history: PolicyHistory, stopped: Callable[[], bool]) -> bool:
+        """Return whether the checkpoint is complete."""
+        self._files.write(origin.FILE, made.to_json())
+        failpoint("P1")
+        self._files.clear(origin.FILE)
+        metadata = json.dumps({"id": made.query_id}, separators=(",", ":"))
+        self._files.write("metadata", metadata)
+        self._files.write("offsets/0", self._plan([NO_OFFSET]))
+        failpoint("P2")
+        if not self._load(stopped):
+            return False
+        failpoint("P3")
+        self._files.write(policy_history.FILE, history.to_json())
+        self._continue_sources()
+        failpoint("P4")
+        self._files.write(shape.FILE, Shape.of(self._job).to_json(self._files.location))
+        failpoint("P5")
+        return True
+
+    def _plan(self, source_lines: list[str]) -> str:
+        """Return the text of `offsets/0`, with Spark's settings as they are now."""
+        header, planned, *_ = self._found.offsets
+        described = json.loads(planned)
+        conf = {name: self._spark.conf.get(name, old) for name, old in described["conf"].items()}
+        described["conf"] = conf | {"spark.sql.shuffle.partitions": str(self._job.partitions)}
+        text = json.dumps(described, separators=(",", ":"))
+        return "\n".join([header, text, *source_lines])
+
+    def _load(self, stopped: Callable[[], bool]) -> bool:
+        """Let Spark run batch 0; return whether it did before a stop."""
+        conf = self._spark.conf
+        conf.set("spark.sql.shuffle.partitions", str(self._job.partitions))
+        arrow = "spark.sql.execution.arrow.maxRecordsPerBatch"
+        before = str(conf.get(arrow))
+        conf.set(arrow, str(ROWS_PER_BATCH))
+        try:
+            with TemporaryDirectory(prefix="holdfast-no-events-") as nothing:
+                return self._run_batch_0(nothing, stopped)
+        finally:
+            conf.set(arrow, before)
+
+    def _run_batch_0(self, nothing: str, stopped: Callable[[], bool]) -> bool:
+        initial = tables.regrouped(
+            self._spark,
+            {name: self._table(name) for name in tables.SCHEMAS},
+            self._job.groups,
+            tables.Regrouped(
+                self._found.settled_until_us, self._found.watermark_us, self._job.settings
+            ),
+        ).groupBy("key_group")
+        packed = self._spark.readStream.schema(PACKED_DDL).parquet(Path(nothing).as_uri())
+        query = (
+            decide(packed, self._job, initial)
+            .writeStream.queryName(self._job.stream)
+            .outputMode(MODE)
+            .option("checkpointLocation", self._job.checkpoint)
+            .foreachBatch(_require_silence)
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type] # takes a float
+                if stopped():
+                    return False
+        finally:
+            query.stop()
+        if self._files.committed() != 0:
+            raise StateError(
+                "Spark did not commit the state of the savepoint. Nothing was written to the"
+                " database; start again, with HOLDFAST_SPARK_LOG=info to see Spark's own log."
+            )
+        return True
+
+    def _table(self, name: str) -> DataFrame:
+        paths = self._folder.paths(self._found.files, name)
+        ddl = tables.DDL[name]
+        if not paths:
+            return self._spark.createDataFrame([], ddl)
+        return self._spark.read.schema(ddl).parquet(*paths)
+
+    def _continue_sources(self) -> None:
+        """Give batch 0 the offsets of the savepoint's batch, and the watermark of the next one."""
+        lines = [self._source(number) for number in range(len(self._job.sources))]
+        self._files.write("offsets/0", self._plan(lines))
+        header, committed, *_ = (self._files.read("commits/0") or "").splitlines()
+        described = json.loads(committed)
+        described["nextBatchWatermarkMs"] = self._found.next_watermark_ms
+        self._files.write("commits/0", f"{header}\n{json.dumps(described, separators=(',', ':'))}")
+
+    def _source(self, number: int) -> str:
+        """Write the files that a source has read; return its offset in this checkpoint."""
+        read = _read_files(self._folder, self._found, number)
+        if not read:
+            return NO_OFFSET
+        self._files.write(f"sources/{number}/0", read_files.log_entry(read))
+        return json.dumps({"logOffset": 0}, separators=(",", ":"))
+
+
+def _require_silence(rows: DataFrame, batch_id: int) -> None:
+    """Run the batch that stores the state; it has nothing to decide."""
+    if rows.toArrow().num_rows or batch_id:
+        raise StateError(
+            f"Batch {batch_id} of a savepoint's state gave rows. Nothing was written to the"
+            " database; the savepoint does not fit this version of Holdfast."
+        )
+
+
+def _adopt(job: Job, sink: OutboxSink, previous: Continuation, query_id: UUID) -> None:
+    """Let the stream adopt the checkpoint, unless it has written batches since."""
+    if newest_batch(sink, job.stream, query_id) is None:
+        sink.continue_from(previous, query_id, 0)
+        failpoint("P6")
+
+
+def _report(text: str) -> None:
+    print(f"holdfast: {text}", file=sys.stderr, flush=True)  # noqa: T201 - the command's own report

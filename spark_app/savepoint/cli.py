@@ -1,0 +1,54 @@
+"""`holdfast job savepoint`: the job's state as portable files.
+
+Spark and Arrow are imported only after the options are checked, so that `--help` is fast.
+"""
+
+from typing import Annotated
+
+import typer
+
+from sink.contract.exits import CommandError, ExitCode
+from spark_app.command.values import require_checkpoint
+
+
+def savepoint(
+    checkpoint: Annotated[str, typer.Option(help="The checkpoint of `job run`.")],
+    to: Annotated[str, typer.Option(help="The directory to write; it must not exist.")],
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Save the state after this batch.", show_default="the newest committed one"
+        ),
+    ] = None,
+    dsn: Annotated[
+        str | None,
+        typer.Option(envvar="HOLDFAST_DSN", help="The database (libpq URI or keywords)."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Save the job's state, from which `job run --from-savepoint` begins a new checkpoint.
+
+    Only reads the checkpoint; the job may be running.
+    """
+    require_checkpoint(checkpoint, "read")
+    if not to:
+        raise CommandError(
+            "--to '' names no directory. Nothing was written; name a directory that does not exist"
+            " yet.",
+            ExitCode.USAGE,
+        )
+    if not dsn:
+        raise CommandError(
+            "no database: pass --dsn, set HOLDFAST_DSN, or start one with `holdfast local up`."
+            " A savepoint names its batch in the ledger.",
+            ExitCode.USAGE,
+        )
+    try:
+        from spark_app.savepoint import command  # noqa: PLC0415 - takes a second
+    except ModuleNotFoundError as error:
+        raise CommandError(
+            f"`job savepoint` needs the package {error.name}, which is not installed:"
+            " pip install '/path/to/holdfast[spark]'.",
+            ExitCode.USAGE,
+        ) from error
+    command.run(checkpoint=checkpoint, to=to, batch=batch, dsn=dsn, as_json=as_json)

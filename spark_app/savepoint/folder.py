@@ -1,0 +1,180 @@
+"""A savepoint's folder, on any file system that Spark supports."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from sink.contract.checkpoint import local_folder
+from sink.contract.exits import CommandError, ExitCode
+from spark_app.checkpoint.files import CheckpointFiles
+from spark_app.input.source import PATTERN
+from spark_app.savepoint import manifest
+from spark_app.savepoint.manifest import File, Manifest
+
+PART = ".part"
+"""The end of the name of a folder that is being written."""
+
+KNOWN = frozenset({"windows", "merchants", "ids", "sources", manifest.FILE})
+
+
+def require_plain(place: str, option: str) -> None:
+    """Raise CommandError for a path that Spark would read as a pattern."""
+    if found := PATTERN.search(place):
+        raise CommandError(
+            f"{option} {place} holds {found[0]!r}, and Spark reads a path with one of []{{}}*?\\ as"
+            " a pattern. Nothing was written; name another directory.",
+            ExitCode.USAGE,
+        )
+
+
+class SavepointFolder(CheckpointFiles):
+    """The files of one savepoint, which need not exist yet."""
+
+    def __init__(self, spark: SparkSession, place: str) -> None:
+        super().__init__(spark, place)
+        self.spark = spark
+
+    @property
+    def root(self) -> Any:
+        """The folder as Hadoop's path."""
+        return self._root
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is anything at the place of the savepoint."""
+        return bool(self._system.exists(self._root))
+
+    def manifest(self) -> Manifest:
+        """Read the manifest.
+
+        Raises CommandError for a folder without one, a damaged one, and one of a newer version.
+        """
+        text = self.read(manifest.FILE)
+        if text is None:
+            raise CommandError(
+                f"{self.checkpoint} is not a savepoint: there is no {manifest.FILE} in it. Nothing"
+                " was changed; pass the directory of `job savepoint --to`.",
+                ExitCode.USAGE,
+            )
+        return Manifest.from_json(text, self.checkpoint)
+
+    def verify(self, files: list[File]) -> None:
+        """Raise CommandError unless every file is there with its size and checksum."""
+        for file in files:
+            found = self.checksum(file.name)
+            if found is None:
+                raise self.missing(file.name)
+            if (found.bytes, found.sha256) != (file.bytes, file.sha256):
+                raise manifest.damaged(
+                    self.checkpoint, file.name, "is not the file that was written (checksum)"
+                )
+
+    def checksum(self, name: str) -> File | None:
+        """Return a file's size and checksum; None where there is none.
+
+        Raises CommandError when Hadoop's own checksum does not match.
+        """
+        path = self._path(name)
+        if not self._system.exists(path):
+            return None
+        digest = self._jvm.org.apache.commons.codec.digest.DigestUtils
+        stream = self._system.open(path)
+        try:
+            sha256 = str(digest.sha256Hex(stream))
+        except Py4JJavaError as error:
+            if error.java_exception.getClass().getSimpleName() == "ChecksumException":
+                raise self.damaged(name) from error
+            raise
+        finally:
+            stream.close()
+        return File(name, int(self._system.getFileStatus(path).getLen()), sha256)
+
+    def visible(self) -> Iterator[str]:
+        """Yield the path of each file, in order, without checksums and temporary files."""
+        for folder in ("windows", "merchants", "ids", "sources"):
+            for name in sorted(self.names(folder)):
+                if not name.startswith((".", "_")):
+                    yield f"{folder}/{name}"
+
+    def prepare(self) -> "SavepointFolder":
+        """Return an empty folder beside the savepoint's place, in which it is written.
+
+        Raises CommandError when the place is taken.
+        """
+        self.require_free()
+        part = type(self)(self.spark, self.checkpoint.rstrip("/") + PART)
+        foreign = {name for name in part.names(".") if name.lstrip(".").partition(".")[0]} - {
+            *KNOWN,
+            *(f".{name}.crc" for name in KNOWN),
+            *(f".{name}.part" for name in KNOWN),
+            *(f"..{name}.part.crc" for name in KNOWN),
+        }
+        if foreign:
+            raise CommandError(
+                f"{part.checkpoint} is in the way: it holds {min(foreign)}, which is not of a"
+                " savepoint. Nothing was written; remove it, or name another --to.",
+                ExitCode.USAGE,
+            )
+        part.remove_all()
+        self._system.mkdirs(part.root)
+        return part
+
+    def require_free(self) -> None:
+        """Raise CommandError when there is something at the place of the savepoint."""
+        if self.exists:
+            raise CommandError(
+                f"{self.checkpoint} exists already. Nothing was written; a savepoint is never"
+                " replaced: name another directory with --to.",
+                ExitCode.USAGE,
+            )
+
+    def remove_all(self) -> None:
+        """Remove the folder."""
+        self._system.delete(self._root, True)
+
+    def publish(self, part: "SavepointFolder") -> None:
+        """Give a complete folder its place, in one step."""
+        _sync(local_folder(part.location))
+        self.require_free()
+        if not self._system.rename(part.root, self.root):
+            raise OSError(f"{part.checkpoint} cannot be renamed")
+        folder = local_folder(self.location)
+        if folder is not None:
+            _sync_one(folder.parent)
+
+    def damaged(self, name: str) -> CommandError:
+        """Return the error of a damaged file."""
+        return manifest.damaged(self.checkpoint, name)
+
+    def missing(self, name: str) -> CommandError:
+        """Return the error of a file that the manifest names."""
+        return manifest.damaged(self.checkpoint, name, "is missing")
+
+    def paths(self, files: list[File], folder: str) -> list[str]:
+        """Return the locations of the files of a table."""
+        names = (file.name for file in files if file.name.startswith(f"{folder}/"))
+        return [str(self._path(name).toString()) for name in names]
+
+    def location_of(self, name: str) -> str:
+        """Return the location of a file or folder in Spark."""
+        return str(self._path(name).toString())
+
+
+def _sync(folder: Path | None) -> None:
+    """Make a folder on a local path durable."""
+    if folder is None:
+        return
+    for path in (folder, *folder.rglob("*")):
+        _sync_one(path)
+
+
+def _sync_one(path: Path) -> None:
+    file: Any = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

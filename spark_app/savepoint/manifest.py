@@ -1,0 +1,142 @@
+"""The manifest of a savepoint: what it holds, of which batch, and the checksum of every file.
+
+It is written last, so that a folder with a manifest is complete. Its own checksum is over the text
+of all other fields. Imports no Spark.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final, Self
+from uuid import UUID
+
+from sink.contract.exits import CommandError
+from sink.transaction.continuation import Continuation
+from spark_app.exposure import codec
+from spark_app.exposure.settings import MILLISECOND_US, Settings
+
+FILE: Final = "manifest.json"
+VERSION: Final = 1
+"""Version of the manifest and of the columns of `tables`."""
+
+WAY_OUT: Final = "Nothing was changed; use another savepoint, or a whole copy of this one"
+
+_CHECKSUM = "checksum"
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of a savepoint, by its path in it."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A savepoint of one batch; times in milliseconds are those of Spark's watermark."""
+
+    savepoint_id: str
+    stream: str
+    query_id: str
+    batch_id: int
+    digest: str
+    """Of the batch, as the ledger has it; hexadecimal."""
+    created_at: str
+    holdfast: str
+    """For people: which version wrote it."""
+    spark: str
+    codec: int
+    """Version of the columns of the state."""
+    begun: dict[str, Any]
+    """What the checkpoint was begun with, as in `checkpoint.shape`."""
+    watermark_ms: int
+    """Of the batch; 0 before the first watermark."""
+    next_watermark_ms: int
+    settled_until_us: int | None
+    """The frontier of a checkpoint that began after a published past."""
+    offsets: list[str]
+    """The lines of the batch's plan, verbatim: version, settings, one line for each source."""
+    policies: dict[str, Any]
+    """As in `policy_history`."""
+    rows: dict[str, int]
+    """Number of rows of each table."""
+    files: list[File]
+
+    @property
+    def proof(self) -> Continuation:
+        """The batch in the ledger of which this is the state."""
+        return Continuation(UUID(self.query_id), self.batch_id, bytes.fromhex(self.digest))
+
+    @property
+    def watermark_us(self) -> int | None:
+        """The watermark of the batch, in microseconds; None before the first one."""
+        return self.watermark_ms * MILLISECOND_US or None
+
+    @property
+    def settings(self) -> Settings:
+        """The durations of the job."""
+        return Settings(**{name: self.begun[name] for name in Settings.__dataclass_fields__})
+
+    @property
+    def source_lines(self) -> list[str]:
+        """Spark's offset of each source."""
+        return self.offsets[2:]
+
+    def to_json(self) -> str:
+        """Return the text of `FILE`."""
+        content = {"version": VERSION, **asdict(self)}
+        return json.dumps({**content, _CHECKSUM: _checksum(content)}, indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, folder: str) -> Self:
+        """Return what `to_json` wrote.
+
+        Raises CommandError for another text, a damaged one, and one of a newer version.
+        """
+        try:
+            content = json.loads(text)
+            version, checksum = content["version"], content.pop(_CHECKSUM, None)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise damaged(folder, FILE) from None
+        # The version first: only this version's rule for the checksum is known.
+        if isinstance(version, int) and version > VERSION:
+            raise CommandError(
+                f"the savepoint {folder} has version {version}, and this Holdfast reads up to"
+                f" {VERSION}. Nothing was changed; run the version that wrote it"
+                f" ({content.get('holdfast', 'unknown')}) or a newer one."
+            )
+        if checksum != _checksum(content):
+            raise damaged(folder, FILE)
+        try:
+            return cls._of(content)
+        except (KeyError, TypeError, ValueError) as error:
+            raise damaged(folder, FILE) from error
+
+    @classmethod
+    def _of(cls, content: Mapping[str, Any]) -> Self:
+        values = {field.name: content[field.name] for field in fields(cls)}
+        found = cls(**values | {"files": [File(**each) for each in values["files"]]})
+        _ = found.proof, found.settings
+        return found
+
+    def require_readable(self, folder: str) -> None:
+        """Raise CommandError for columns of the state that this version does not read."""
+        if self.codec != codec.VERSION:
+            raise CommandError(
+                f"the state in the savepoint {folder} has version {self.codec}, and this Holdfast"
+                f" reads {codec.VERSION}. Nothing was changed; run the version that wrote it"
+                f" ({self.holdfast})."
+            )
+
+
+def damaged(folder: str, name: str, reason: str = "cannot be read") -> CommandError:
+    """Return the error of a damaged file of a savepoint."""
+    return CommandError(f"{name} in the savepoint {folder} {reason}. {WAY_OUT}.")
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

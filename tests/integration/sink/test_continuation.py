@@ -1,0 +1,237 @@
+"""A checkpoint that continues a batch of the ledger is adopted by that batch's proof, or not."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from threading import Barrier
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+
+from sink import UnadoptedCheckpoint
+from sink.contract.exits import ExitCode
+from sink.transaction.continuation import Continuation
+from tests.support.command import holdfast
+from tests.support.dispatch.entries import RELEASE, decision
+from tests.support.job.driver import Driver
+from tests.support.job.outbox import contents
+
+MakeDriver = Callable[..., Driver]
+
+
+def _proof(driver: Driver, batch_id: int) -> Continuation:
+    found = driver.sink.proof(driver.query_id, batch_id)
+    assert found is not None
+    return found
+
+
+def _state(db: psycopg.Connection) -> list[Any]:
+    tables = ("stream", "batch", "operator_action")
+    rows = [db.execute(f"SELECT * FROM holdfast.{name} ORDER BY 1, 2".encode()) for name in tables]
+    return [*(each.fetchall() for each in rows), contents(db)]
+
+
+def _adopted(db: psycopg.Connection) -> UUID:
+    row = db.execute("SELECT query_id FROM holdfast.stream WHERE name = 'payouts'").fetchone()
+    assert row is not None
+    adopted: UUID = row[0]
+    return adopted
+
+
+def _ledger(db: psycopg.Connection) -> list[tuple[UUID, int, int]]:
+    return db.execute(
+        "SELECT query_id, batch_id, row_count FROM holdfast.batch ORDER BY batch_no"
+    ).fetchall()
+
+
+def test_proved_checkpoint_goes_on_after_its_batch_and_repeats_nothing(
+    driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    old = driver()
+    for window in range(3):
+        old.batch(window, decision("m_1", window, RELEASE))
+    written = contents(db)["entry"]
+    new = driver()
+    new.sink.continue_from(_proof(old, 1), new.query_id, 1)
+    assert new.batch(2, decision("m_1", 2, RELEASE)).counts.duplicates == 1
+    assert contents(db)["entry"] == written
+    assert _ledger(db)[3:] == [(new.query_id, 1, 0), (new.query_id, 2, 1)]
+    [(actor, action, target, reason, detail)] = db.execute(
+        "SELECT actor, action, target, reason, detail FROM holdfast.operator_action"
+    ).fetchall()
+    digest = _proof(old, 1).digest.hex()
+    assert (actor, action, target) == ("sink", "stream.adopt", "payouts")
+    assert reason == f"continues batch 1 of query {old.query_id}, proved by its digest {digest}"
+    assert (detail["previous"], detail["query_id"]) == (str(old.query_id), str(new.query_id))
+    assert detail["proof"] == {"query_id": str(old.query_id), "batch_id": 1, "digest": digest}
+
+
+def test_running_driver_of_the_old_query_is_refused_at_its_next_batch(
+    driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    old = driver()
+    old.batch(0, decision("m_1"))
+    new_id = uuid4()
+    driver().sink.continue_from(_proof(old, 0), new_id, 0)
+    before = _state(db)
+    with pytest.raises(UnadoptedCheckpoint, match=str(new_id)):
+        old.batch(1, decision("m_2"))
+    assert _state(db) == before
+    # A restart of it is refused too, and the new one may begin.
+    with pytest.raises(UnadoptedCheckpoint):
+        driver(query_id=old.query_id).batch(1, decision("m_2"))
+    assert _state(db) == before
+    driver(query_id=new_id).batch(1, decision("m_2"))
+
+
+def test_repeated_call_changes_nothing_also_after_the_next_batch(
+    driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    old, new = driver(), driver()
+    old.batch(0, decision("m_1"))
+    given = _proof(old, 0), new.query_id, 0
+    new.sink.continue_from(*given)
+    before = _state(db)
+    new.sink.continue_from(*given)
+    assert _state(db) == before
+    new.batch(1, decision("m_2"))
+    before = _state(db)
+    driver().sink.continue_from(*given)
+    assert _state(db) == before
+
+
+def test_empty_batch_proves_the_next_continuation(
+    driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    first, second, third = driver(), driver(), driver()
+    first.batch(0, decision("m_1"))
+    second.sink.continue_from(_proof(first, 0), second.query_id, 0)
+    third.sink.continue_from(_proof(second, 0), third.query_id, 0)
+    third.batch(1, decision("m_2"))
+    assert _adopted(db) == third.query_id
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"digest": bytes(32)}, "other content"),
+        ({"batch_id": 9}, "has no such batch"),
+        ({"query_id": UUID(int=9)}, "has adopted query"),
+    ],
+    ids=["digest", "batch", "query"],
+)
+def test_wrong_proof_is_refused_and_nothing_changes(
+    driver: MakeDriver, db: psycopg.Connection, wrong: dict[str, Any], said: str
+) -> None:
+    old, new = driver(), driver()
+    old.batch(0, decision("m_1"))
+    before = _state(db)
+    with pytest.raises(UnadoptedCheckpoint, match=said) as raised:
+        new.sink.continue_from(replace(_proof(old, 0), **wrong), new.query_id, 0)
+    assert "Nothing was written, and the stream keeps its checkpoint" in str(raised.value)
+    assert _state(db) == before
+
+
+def test_proof_of_another_stream_is_refused(driver: MakeDriver, db: psycopg.Connection) -> None:
+    old, other = driver(), driver(stream="refunds")
+    old.batch(0, decision("m_1"))
+    other.batch(0, decision("m_2"))
+    before = _state(db)
+    for sink, said in ((other.sink, "has adopted query"), (driver(stream="new").sink, "not have")):
+        with pytest.raises(UnadoptedCheckpoint, match=said):
+            sink.continue_from(_proof(old, 0), uuid4(), 0)
+    # Even where a person gave the stream that query id, the batch is not in its own ledger.
+    db.execute("UPDATE holdfast.stream SET query_id = %s WHERE name = 'refunds'", [old.query_id])
+    with pytest.raises(UnadoptedCheckpoint, match="has no such batch"):
+        other.sink.continue_from(_proof(old, 0), uuid4(), 0)
+    assert _state(db)[1:3] == before[1:3]
+
+
+def test_stream_that_went_on_with_a_third_query_is_not_taken_back(
+    driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    old, taken, late = driver(), driver(), driver()
+    old.batch(0, decision("m_1"))
+    proof = _proof(old, 0)
+    taken.sink.continue_from(proof, taken.query_id, 0)
+    before = _state(db)
+    with pytest.raises(UnadoptedCheckpoint, match=f"has adopted query {taken.query_id} since"):
+        late.sink.continue_from(proof, late.query_id, 0)
+    assert _state(db) == before
+
+
+def test_batch_id_that_the_new_query_has_already_is_refused(
+    driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    old = driver()
+    old.batch(0, decision("m_1"))
+    new = driver()
+    db.execute("UPDATE holdfast.stream SET query_id = %s", [new.query_id])
+    new.batch(0, decision("m_2"))
+    before = _state(db)
+    with pytest.raises(UnadoptedCheckpoint, match=f"batch 0 of query {new.query_id} already"):
+        new.sink.continue_from(_proof(old, 0), new.query_id, 0)
+    assert _state(db) == before
+    with pytest.raises(ValueError, match="query id of its own"):
+        old.sink.continue_from(_proof(old, 0), old.query_id, 1)
+
+
+def test_of_two_continuations_at_once_one_wins(driver: MakeDriver, db: psycopg.Connection) -> None:
+    old = driver()
+    old.batch(0, decision("m_1"))
+    proof = _proof(old, 0)
+    racing = [driver(), driver()]
+    barrier = Barrier(len(racing))
+
+    def run(each: Driver) -> bool:
+        barrier.wait()
+        try:
+            each.sink.continue_from(proof, each.query_id, 0)
+        except UnadoptedCheckpoint:
+            return False
+        return True
+
+    with ThreadPoolExecutor(len(racing)) as pool:
+        won = list(pool.map(run, racing))
+    assert sorted(won) == [False, True]
+    winner = racing[won.index(True)]
+    assert _adopted(db) == winner.query_id
+    assert _ledger(db) == [(old.query_id, 0, 1), (winner.query_id, 0, 0)]
+
+
+def test_login_with_the_sinks_role_alone_may_continue(
+    driver: MakeDriver, app_dsn: str, db: psycopg.Connection
+) -> None:
+    old = driver(app_dsn)
+    old.batch(0, decision("m_1"))
+    new = driver(app_dsn)
+    new.sink.continue_from(_proof(old, 0), new.query_id, 0)
+    assert _adopted(db) == new.query_id
+
+
+def test_batch_that_was_never_written_has_no_proof(driver: MakeDriver) -> None:
+    old = driver()
+    old.batch(0, decision("m_1"))
+    assert old.sink.proof(old.query_id, 1) is None
+    assert old.sink.proof(uuid4(), 0) is None
+
+
+def test_commands_of_operators_understand_the_empty_batch(
+    driver: MakeDriver, db: psycopg.Connection, dsn: str
+) -> None:
+    old, new = driver(), driver()
+    old.batch(0, decision("m_1"))
+    new.sink.continue_from(_proof(old, 0), new.query_id, 0)
+    new.batch(1, decision("m_2"))
+    db.execute("UPDATE holdfast.stream SET created_at = now() - interval '1 hour'")
+    for command in (
+        ["check"],
+        ["stream", "show", "payouts"],
+        ["batch", "list", "payouts"],
+        ["batch", "show", "payouts", "0"],
+        ["audit", "list"],
+    ):
+        done = holdfast(*command, dsn=dsn)
+        assert done.returncode == ExitCode.OK, done.stderr + done.stdout

@@ -1,0 +1,118 @@
+"""The sources of a checkpoint: which it has, in which order, and what a later start may change."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sink.contract.exits import CommandError
+from spark_app.checkpoint.shape import VERSION, Shape, grown, sources_of
+from spark_app.exposure.policy import Policy
+from spark_app.input.formats import Format
+from spark_app.input.source import require_apart
+from spark_app.input.sources import Files, Source, Ticks, followed_by, from_json, to_json
+from spark_app.operator.job import Job
+
+POLICY = Policy.parse('version = "v1"\n[[default]]\nlimit_minor = 100\nrelease_level_minor = 100\n')
+JOB = Job(("/a", "/b"), Format.JSON, "/checkpoint", "payouts", POLICY)
+
+
+def _files(*names: str) -> list[Source]:
+    return [Files(f"/{name}", Format.JSON) for name in names]
+
+
+def _kept(job: Job = JOB) -> dict[str, Any]:
+    kept: dict[str, Any] = json.loads(Shape.of(job).to_json("file:/checkpoint"))
+    return kept
+
+
+def test_each_path_is_a_source_and_the_ticks_are_the_last() -> None:
+    job = replace(JOB, idle_timeout_ms=1)
+    assert job.declared == (*_files("a", "b"), Ticks())
+    assert _kept(job)["sources"] == [
+        {"kind": "files", "path": "/a", "format": "json"},
+        {"kind": "files", "path": "/b", "format": "json"},
+        {"kind": "ticks"},
+    ]
+    assert [from_json(to_json(source)) for source in job.declared] == [*job.declared]
+
+
+@given(st.permutations("abcdef"), st.integers(1, 6), st.booleans(), st.booleans(), st.randoms())
+def test_what_a_checkpoint_has_keeps_its_place_in_any_order_of_the_options(
+    names: list[str], had: int, ticked: bool, ticks: bool, random: Any
+) -> None:
+    kept = _files(*names[:had])
+    if ticked:
+        kept.insert(random.randint(0, had), Ticks())
+    wanted = _files(*random.sample(names, len(names))) + ([Ticks()] if ticks else [])
+    sources = followed_by(kept, wanted)
+    assert [*sources[: len(kept)]] == kept
+    assert set(sources) == {*kept, *wanted}
+    assert len(sources) == len(set(sources))
+
+
+def test_a_path_is_the_same_in_another_spelling() -> None:
+    for same in ("/a", "/a/", "file:/a", "file:///a", "/b/../a"):
+        assert followed_by(_files("a"), [Files(same, Format.JSON)]) == tuple(_files("a"))
+    bucket: list[Source] = [Files("s3a://bucket/a", Format.JSON)]
+    assert followed_by(bucket, [Files("s3a://bucket/a/", Format.JSON)]) == tuple(bucket)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (_files("a"), "--path /b is missing. Nothing was read or written; start with every --path"),
+        (_files("c"), "--path /a is missing; --path /b is missing"),
+        ([Files("/a", Format.PARQUET), *_files("b")], "--format was json, is parquet"),
+    ],
+)
+def test_a_start_without_a_source_of_its_checkpoint_is_refused(
+    wanted: list[Source], said: str
+) -> None:
+    with pytest.raises(CommandError) as raised:
+        sources_of(_kept(), wanted, "/checkpoint")
+    assert said in str(raised.value)
+
+
+def test_a_file_of_version_2_has_one_source_and_is_written_as_version_3() -> None:
+    old = {**_kept(), "version": 2, "format": "json", "left by": "somebody"}
+    del old["sources"]
+    assert sources_of(old, [*_files("a"), Ticks()], "/checkpoint") == (*_files("a"), Ticks())
+    with pytest.raises(CommandError, match="with that one alone"):
+        sources_of(old, _files("a", "b"), "/checkpoint")
+    with pytest.raises(CommandError, match="--format was json, is parquet"):
+        sources_of(old, [Files("/a", Format.PARQUET)], "/checkpoint")
+
+    text = grown(old, "file:/checkpoint", _files("a"))
+    assert text
+    new = json.loads(text)
+    assert (new["version"], new["left by"]) == (VERSION, "somebody")
+    assert "format" not in new
+    assert new["sources"] == [{"kind": "files", "path": "/a", "format": "json"}]
+    assert grown(new, "file:/checkpoint", _files("a")) is None
+    assert grown(new, "file:/checkpoint", _files("a", "b"))
+
+
+def test_a_source_of_a_newer_version_is_not_guessed() -> None:
+    for source in ({"kind": "kafka"}, {"path": "/a"}, {"kind": "files", "path": "/a"}):
+        with pytest.raises((KeyError, ValueError)):
+            from_json(source)
+
+
+def test_paths_that_are_equal_or_nested_are_refused(tmp_path: Path) -> None:
+    for name in ("a", "b", "a/in", "ab"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    a = str(tmp_path / "a")
+    for other in ("a", "a/", "a/../a", "link", "a/in", "link/in", "."):
+        for paths in ((a, f"{tmp_path}/{other}"), (f"{tmp_path}/b", f"file:{tmp_path}/{other}", a)):
+            with pytest.raises(CommandError, match="would be read twice"):
+                require_apart(paths)
+    require_apart([a, str(tmp_path / "b"), str(tmp_path / "ab")])
+    require_apart(["s3a://bucket/a", "s3a://other/a", a])
+    with pytest.raises(CommandError, match="s3a://bucket/a/b lies in s3a://bucket/a"):
+        require_apart(["s3a://bucket/a/b", "s3a://bucket/a"])
