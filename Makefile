@@ -26,6 +26,10 @@ install: $(STAMP) ## make .venv with everything, from hashed requirements
 demo: $(STAMP) ## run the whole path, kill both halves, prove that nothing repeats
 	@$(BIN)/holdfast demo
 
+.PHONY: demo-checkpoints
+demo-checkpoints: $(STAMP) ## kill, save, rescale, restore and damage a checkpoint, compare after each step
+	@$(BIN)/holdfast demo checkpoints
+
 .PHONY: test
 test: $(STAMP) ## run every test: real Spark, real Postgres, real HTTP
 	@$(BIN)/python -m tests.run
@@ -41,6 +45,10 @@ test-times: $(STAMP) ## run every test and record how long each file takes, for 
 .PHONY: test-browser
 test-browser: $(STAMP) ## test the console in the Chromium of this machine; pictures of every screen are kept
 	@HOLDFAST_TEST_SCREENSHOTS=.holdfast/screenshots $(BIN)/python -m pytest tests/browser
+
+.PHONY: golden-checkpoint golden-savepoint
+golden-checkpoint golden-savepoint: golden-%: $(STAMP) ## keep what another version leaves, for the tests: CODE=its-checkout TO=archive
+	@$(BIN)/python -m tests.support.golden.$* "$(CODE)" "$(TO)"
 
 .PHONY: check
 check: $(STAMP) ## format, lint, types, import arrows

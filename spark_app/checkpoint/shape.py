@@ -18,8 +18,7 @@ from spark_app.runtime.session import FIXED
 
 FILE: Final = "holdfast.json"
 VERSION: Final = 3
-"""Version 1 named neither the layout of the state nor Spark's settings; version 2 a format, and not
-the sources."""
+"""Version 2 had a format and not the sources."""
 
 LOCATION: Final = "location"
 """Its name in the file: the path where the checkpoint was begun, see `checkpoint_path`."""
@@ -29,7 +28,7 @@ SOURCES: Final = "sources"
 
 LAYOUT: Final = 2
 """Version of the layout of the operator's state (`stored`). Raise it with every change after which
-Spark would find an empty state; 1 was one value for each key group."""
+Spark would find an empty state."""
 
 PINNED: Final = (
     "spark.sql.session.timeZone",
@@ -114,7 +113,7 @@ class Shape:
 
     def foreign(self, kept: Mapping[str, Any]) -> list[str]:
         """Describe every difference that only another version of Holdfast can cause."""
-        then = {"layout of the state": kept.get("layout", 1), **kept.get("spark", self.spark)}
+        then = {"layout of the state": kept.get("layout", "not set"), **kept.get("spark", {})}
         now = {"layout of the state": self.layout, **self.spark}
         return [
             f"{name} was {then.get(name, 'not set')}, is {value}"

@@ -1,5 +1,6 @@
 """The job's Prometheus metrics. docs/reference/metrics.md describes each; a test compares."""
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
@@ -13,6 +14,7 @@ from sink.transaction.ledger import Replayed, Written
 from spark_app.lifecycle.failure import Cause
 from spark_app.reporting.batch_counts import LATE_REASONS, FinishedBatch
 from spark_app.reporting.query_progress import (
+    checkpoint_phases,
     dropped_rows,
     event_rows,
     started_at,
@@ -80,13 +82,13 @@ class Metrics:
         self._bytes = self._gauge("state_memory_bytes", "Memory that RocksDB holds for the state")
         self._files = self._gauge("state_file_bytes", "Size of RocksDB's own files of the state")
         self._dropped = self._gauge("spark_dropped_rows", "Rows that Spark dropped; must stay 0")
-        self._duration = Histogram(
-            "holdfast_job_batch_duration_seconds",
-            "Time of a batch, by phase",
-            ["stream", "phase"],
-            buckets=_BUCKETS,
-            registry=self.registry,
+        self._duration = self._histogram("batch_duration_seconds", "Time of a batch, by phase")
+        self._checkpoint = self._histogram(
+            "checkpoint_duration_seconds", "Time of a batch's checkpoint, by phase"
         )
+        self._committed = time.monotonic()
+        age = self._gauge("last_commit_age_seconds", "Age of the newest committed batch")
+        age.labels(self._stream).set_function(lambda: time.monotonic() - self._committed)
 
     def _begin_at_zero(self) -> None:
         """Export every counter from the start: Prometheus sees no increase in a new series."""
@@ -109,6 +111,15 @@ class Metrics:
 
     def _gauge(self, name: str, help_: str, *labels: str) -> Gauge:
         return Gauge(f"holdfast_job_{name}", help_, ["stream", *labels], registry=self.registry)
+
+    def _histogram(self, name: str, help_: str) -> Histogram:
+        return Histogram(
+            f"holdfast_job_{name}",
+            help_,
+            ["stream", "phase"],
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
 
     def enter(self, state: State) -> None:
         """Set the state of the job."""
@@ -151,6 +162,9 @@ class Metrics:
             self._lag.labels(self._stream).set((started - reached).total_seconds())
         for phase, milliseconds in progress.durationMs.items():
             self._duration.labels(self._stream, phase).observe(milliseconds / 1000)
+        for phase, seconds in checkpoint_phases(progress).items():
+            self._checkpoint.labels(self._stream, phase).observe(seconds)
+        self._committed = time.monotonic()
         operators = progress.stateOperators
         self._bytes.labels(self._stream).set(sum(each.memoryUsedBytes for each in operators))
         self._files.labels(self._stream).set(

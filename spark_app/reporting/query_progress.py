@@ -59,3 +59,30 @@ def watermark(progress: StreamingQueryProgress) -> datetime | None:
 def dropped_rows(progress: StreamingQueryProgress) -> int:
     """Return how many rows Spark's own late filter dropped before the operator."""
     return sum(operator.numRowsDroppedByWatermark for operator in progress.stateOperators)
+
+
+def checkpoint_phases(progress: StreamingQueryProgress) -> dict[str, float]:
+    """Return the seconds of each phase of the batch's checkpoint.
+
+    `plan` writes the batch's plan, `state` commits the state stores and `commit` records the batch;
+    `total` is their sum. `upload` is the part of `state` that writes the changelogs, and `load` the
+    time in which the stores were loaded before the batch. Times of the state are those of a mean
+    partition: Spark reports their sum, and partitions work side by side.
+    """
+    plan = progress.durationMs.get("walCommit", 0) / 1000
+    commit = progress.durationMs.get("commitOffsets", 0) / 1000
+    state, upload, load = 0.0, 0.0, 0.0
+    for operator in progress.stateOperators:
+        partitions = 1000 * max(operator.numShufflePartitions, 1)
+        details = operator.customMetrics
+        state += operator.commitTimeMs / partitions
+        upload += details.get("rocksdbCommitFileSyncLatencyMs", 0) / partitions
+        load += details.get("rocksdbLoadLatencyMs", 0) / partitions
+    return {
+        "plan": plan,
+        "load": load,
+        "state": state,
+        "upload": upload,
+        "commit": commit,
+        "total": plan + state + commit,
+    }

@@ -304,6 +304,11 @@ def test_scrape_configuration_is_yaml() -> None:
 
 ELSEWHERE = {
     (
+        "docs/from-the-lesson.md",
+        "python",
+        'BARRIER = "barrier 184"',
+    ): "tests/unit/test_from_the_lesson.py",
+    (
         "README.md",
         "python",
         "from sink import OutboxSink",

@@ -6,20 +6,36 @@ the driver dies before its checkpoint. Either e920 is in the state or it comes a
 count twice or not at all. At 12:30 the window has $22,000, and the hold is released, once.
 
 What is real: the `holdfast job run` process with its JVM and Python workers, the checkpoint, and
-Postgres. Nothing is doubled. Asserted on: the tables of the outbox and the files of the checkpoint.
+Postgres. Nothing is doubled. Asserted on: the tables of the outbox, the files of the checkpoint,
+and what docs/from-the-lesson.md shows of this run.
 """
 
 import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
+from deploy.local.java import spark_environment
+from sink.contract.exits import ExitCode
+from tests.support.command import holdfast
 from tests.support.job.job_process import QUICK, job_process
 from tests.support.job.jobs import event, put
+from tests.support.pages import ROOT
+from tests.support.transcript import Transcripts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults]
+
+PAGE = "docs/from-the-lesson.md"
 
 FILES = [
     [
@@ -39,6 +55,45 @@ FILES = [
 ]
 E920, RELEASE = 2, 4
 """The ids of the batches in question."""
+
+
+@pytest.fixture(scope="module")
+def spark() -> "Iterator[SparkSession]":
+    """The session of `job inspect`, started once for all its commands."""
+    from spark_app.runtime.engine import start_quietly
+
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in spark_environment().items():
+            environment.setenv(name, value)
+        session = start_quietly("holdfast inspect")
+        yield session
+        session.stop()
+
+
+@pytest.fixture
+def reader(
+    spark: "SparkSession", dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], str]:
+    """Return the output of a command that the page shows, given in the folder of the run."""
+    from spark_app.inspection import answer
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(answer, "start_quietly", lambda _name: spark)
+    monkeypatch.setattr(spark, "stop", lambda: None)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "HOLDFAST_DSN": dsn, "LC_ALL": "C"}
+
+    def read(command: str) -> str:
+        if command.startswith("holdfast job inspect"):
+            done = holdfast(*command.split()[1:], process=False)
+        else:
+            done = subprocess.run(  # noqa: S602 - a line of our page
+                command, shell=True, env=environment, capture_output=True, text=True, check=False
+            )
+        assert done.returncode in {ExitCode.OK, ExitCode.USAGE}, f"{command}\n{done.stderr}"
+        return done.stdout + done.stderr
+
+    return read
 
 
 def _run_and_kill(folder: Path, dsn: str, failpoint: str, turn: int) -> None:
@@ -71,8 +126,9 @@ def _bodies(db: psycopg.Connection) -> list[dict[str, Any]]:
 
 @pytest.mark.timeout(900)
 def test_m_482_is_blocked_once_and_released_once_wherever_the_driver_dies(
-    dsn: str, db: psycopg.Connection, tmp_path: Path
+    dsn: str, db: psycopg.Connection, tmp_path: Path, reader: Callable[[str], str]
 ) -> None:
+    page = Transcripts(PAGE, reader)
     for number, lines in enumerate(FILES):
         put(tmp_path / "events", number, lines)
 
@@ -80,15 +136,18 @@ def test_m_482_is_blocked_once_and_released_once_wherever_the_driver_dies(
     _run_and_kill(tmp_path, dsn, "S6", turn=3)
     assert (_batches(db), _commits(tmp_path)) == ([0, 1], [0, 1])
     assert _bodies(db) == []
+    page.check("S6")
 
     # The database has it, Spark does not know: once when COMMIT was answered ...
     _run_and_kill(tmp_path, dsn, "S8", turn=1)
     assert (_batches(db), _commits(tmp_path)) == ([0, 1, E920], [0, 1])
     assert [body["type"] for body in _bodies(db)] == ["payout_hold.block"]
+    page.check("S8")
 
     # ... and once, two batches later, when foreachBatch was about to return.
     _run_and_kill(tmp_path, dsn, "S9", turn=3)
     assert (_batches(db), _commits(tmp_path)) == ([0, 1, E920, 3, RELEASE], [0, 1, E920, 3])
+    page.check("S9")
 
     with job_process(tmp_path, dsn, "--available-now", *QUICK) as job:
         assert job.wait() == 0, job.said
@@ -109,3 +168,16 @@ def test_m_482_is_blocked_once_and_released_once_wherever_the_driver_dies(
         SELECT sum(duplicate_count), sum(suppressed_count), sum(quarantined_count)
         FROM holdfast.batch
     """).fetchone() == (0, 0, 0)
+    page.check()
+    assert not page.left
+
+
+def test_settings_that_the_page_names_are_those_of_spark(spark: "SparkSession") -> None:
+    text = (ROOT / PAGE).read_text()
+    defaults = spark.newSession().conf
+    named = re.findall(r"`(spark\.[\w.]+)`(?: \((\w+)\))?", text)
+    assert named
+    for name, default in named:
+        # RocksDB's settings are read by name and not registered.
+        if not name.startswith("spark.sql.streaming.stateStore.rocksdb."):
+            assert default in {"", defaults.get(name)}, name

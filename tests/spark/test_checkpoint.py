@@ -1,8 +1,8 @@
 """What a start finds in a checkpoint, and the words for one that it cannot go on with."""
 
 import json
-from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
@@ -10,10 +10,13 @@ from uuid import UUID, uuid4
 import pytest
 
 from sink import LedgerBehind, OutboxSink
+from sink.contract import failpoints
 from sink.contract.exits import CommandError
+from sink.contract.failpoints import FailpointHit
 from spark_app.checkpoint.policy_history import PolicyHistory
 from spark_app.exposure.policy import Policy
 from spark_app.exposure.policy_file import Limits
+from spark_app.input.sources import Files
 from tests.support.job.driver import Driver
 from tests.support.job.jobs import POLICY, Play, at, micros
 
@@ -128,12 +131,57 @@ def test_a_file_that_is_missing_or_damaged_is_named(play: Play) -> None:
     assert "offsets/1 in the checkpoint" in _complaint(play)
 
 
-def test_a_checkpoint_of_an_older_holdfast_is_not_taken_for_an_empty_one(play: Play) -> None:
+def _with_a_second_path(play: Play) -> Play:
+    paths = tuple(str(play.folder / name) for name in ("events", "more"))
+    return replace(play, options={"paths": paths})
+
+
+@pytest.mark.parametrize("point", ["K1=raise", "K2=raise", "K2=raise@2"])
+def test_a_path_is_added_whatever_dies_on_the_way(
+    point: str, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from spark_app.checkpoint.files import CheckpointFiles
+
+    checkpoint = play.folder / "checkpoint"
+    files = CheckpointFiles(play.spark, str(checkpoint))
+    # With checksums, as Spark leaves them; of three plans, a start reads two.
+    text = (checkpoint / "offsets" / "1").read_text()
+    (checkpoint / "offsets" / ".1.crc").unlink()
+    for batch_id in (1, 2):
+        files.write(f"offsets/{batch_id}", text)
+    (checkpoint / "commits" / "1").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    both = _with_a_second_path(play)
+    monkeypatch.setattr(failpoints, "_passed", {})
+    with monkeypatch.context() as dying:
+        dying.setattr(failpoints, "_armed", point)
+        with pytest.raises(FailpointHit):
+            _claim(both)
+    planned = files.planned()
+    assert planned
+    assert planned.sources[0] == '{"logOffset":1}'
+    assert f"--path {play.folder}/more is missing" in _complaint(play)
+
+    assert [source.path for source in _claim(both).sources if isinstance(source, Files)] == [
+        *both.options["paths"]
+    ]
+    for batch_id, added in ((0, []), (1, ["-"]), (2, ["-"])):
+        assert (files.read(f"offsets/{batch_id}") or "").splitlines()[3:] == added
+    assert files.planned() == planned._replace(sources=('{"logOffset":1}', "-"))
+    assert {path.name for path in (checkpoint / "offsets").iterdir()} >= {".1.crc", ".2.crc"}
+    (checkpoint / "offsets" / "2").write_text("v1\n{}\n-")
+    assert "offsets/2 in the checkpoint" in _complaint(both)
+
+
+def test_a_checkpoint_of_another_layout_is_not_taken_for_an_empty_one(play: Play) -> None:
     path = play.folder / "checkpoint" / "holdfast.json"
-    kept = json.loads(path.read_text()) | {"version": 1}
-    del kept["layout"], kept["spark"]
-    path.write_text(json.dumps(kept))
+    kept = json.loads(path.read_text())
+    path.write_text(json.dumps(kept | {"layout": 1}))
     assert "layout of the state was 1, is 2" in _complaint(play)
+    for name in ("location", "layout"):
+        path.write_text(json.dumps({each: kept[each] for each in kept if each != name}))
+        assert {"location": "cannot be read", "layout": "was not set, is 2"}[name] in _complaint(
+            play
+        )
 
 
 def test_a_checkpoint_without_its_query_id_gets_no_other_one(play: Play) -> None:
@@ -164,39 +212,11 @@ def test_a_file_that_its_checksum_belies_is_damaged(play: Play, name: str) -> No
     assert f"{name} in the checkpoint" in _complaint(play)
 
 
-def _spark_has_state(checkpoint: Path, begun_at: str) -> None:
-    """Write what Spark keeps of its operator: where the schema of its state lies."""
-    schema = f"{begun_at}/state/0/_stateSchema/default/0_a164366d"
-    metadata = checkpoint / "state" / "0" / "_metadata" / "v2" / "0"
-    metadata.parent.mkdir(parents=True)
-    stores = [{"storeName": "default", "stateSchemaFilePaths": [schema]}]
-    metadata.write_text(f"v2\n{json.dumps({'stateStoreInfo': stores})}")
-
-
-def _begun_at(play: Play, location: str) -> None:
-    """Write down what the job does, by the checkpoint's first batch."""
-    _keep(play, {"location": location})
-    _spark_has_state(play.folder / "checkpoint", "file:/elsewhere")
-
-
-def _by_spark(play: Play, location: str) -> None:
-    """As an older Holdfast leaves it."""
-    _keep(play, {"location": None})
-    _spark_has_state(play.folder / "checkpoint", location)
-
-
-def _keep(play: Play, changed: dict[str, str | None]) -> None:
-    path = play.folder / "checkpoint" / "holdfast.json"
-    kept = json.loads(path.read_text()) | changed
-    path.write_text(json.dumps({name: value for name, value in kept.items() if value is not None}))
-
-
-@pytest.mark.parametrize("told", [_begun_at, _by_spark])
-def test_a_checkpoint_that_was_moved_is_refused_and_told_where_it_belongs(
-    told: Callable[[Play, str], None], play: Play
-) -> None:
+def test_a_checkpoint_that_was_moved_is_refused_and_told_where_it_belongs(play: Play) -> None:
     before = play.folder / "was here"
-    told(play, f"file:{before}")
+    path = play.folder / "checkpoint" / "holdfast.json"
+    kept = json.loads(path.read_text())
+    path.write_text(json.dumps(kept | {"location": f"file:{before}"}))
     complaint = _complaint(play)
     assert f"{play.folder}/checkpoint was begun in another place, {before}, and" in complaint
     assert complaint.endswith(f"start with --checkpoint '{before}'.")

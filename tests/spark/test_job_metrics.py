@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
+PHASES = ("plan", "load", "state", "upload", "commit", "total")
+"""Of a checkpoint."""
+
 Samples = dict[str, float]
 """By name and labels but the stream: `late_rows_total late`."""
 
@@ -113,6 +116,16 @@ def test_metrics_say_what_was_written(
     assert found["watermark_lag_seconds"] == pytest.approx(began - reached.timestamp())
     assert found["batch_duration_seconds_count triggerExecution"] == 4
     assert found["state_memory_bytes"] > 0
+    assert found["state_file_bytes"] > 0
+    assert 0 < found["last_commit_age_seconds"] < 60
+    name = "checkpoint_duration_seconds"
+    counts = {phase: found[f"{name}_count {phase}"] for phase in PHASES}
+    assert counts == dict.fromkeys(PHASES, 4)
+    spent = {phase: found[f"{name}_sum {phase}"] for phase in PHASES}
+    assert all(spent.values())
+    assert spent["total"] == pytest.approx(spent["plan"] + spent["state"] + spent["commit"])
+    assert spent["upload"] <= spent["state"]
+    assert spent["total"] < found["batch_duration_seconds_sum triggerExecution"]
     assert found["spark_dropped_rows"] == 0
     assert found["state running"] == 1
     assert "late=1 future_dated=0 repeated=0 settled=0 " in capsys.readouterr().err

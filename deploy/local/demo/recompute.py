@@ -5,6 +5,7 @@ here must be quarantined there, or the audit at the end fails.
 """
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -46,13 +47,21 @@ class Recomputed:
         )
 
 
-def recompute(directory: Path, policy_path: Path, now_us: int) -> Recomputed:
-    """Recompute the files of `directory`; `now_us` is the clock of all batches."""
+def recompute(
+    directory: Path, policy_path: Path, now_us: int, *, pauses: Collection[int] = ()
+) -> Recomputed:
+    """Recompute the files of `directory`; `now_us` is the clock of all batches.
+
+    After each number of files in `pauses` the job had read everything that was there, so it ran a
+    batch without data.
+    """
     reference = Reference(policy_path)
     batches: list[BatchResult] = []
     watermark: int | None = None
     lines = unusable = 0
-    for path in files.in_order(directory):
+    for number, path in enumerate(files.in_order(directory)):
+        if number in pauses:
+            batches.append(reference.batch([], watermark))
         read = [parse(line, now_us) for line in path.read_text(encoding="utf-8").splitlines()]
         events = [
             row for row in read if row and row.currency == reference.currency(row.merchant_id)

@@ -15,7 +15,16 @@ from typing import Any
 
 from tests.benchmarks.common.machine import git_commit, machine, versions
 from tests.benchmarks.common.runs import last_line, ratios
-from tests.benchmarks.operator import growth, plot, report, rounds, tradeoff
+from tests.benchmarks.operator import (
+    growth,
+    plot,
+    providers,
+    recovery,
+    report,
+    restore,
+    rounds,
+    tradeoff,
+)
 from tests.benchmarks.operator.events import write
 from tests.benchmarks.operator.rounds import Case
 from tests.benchmarks.operator.sizes import Sizes
@@ -47,6 +56,8 @@ def main() -> None:
                 found["parameters"]["seconds"] = round(time.monotonic() - began)
                 _write(found)
     _show(found)
+    if given.docs:
+        recovery.publish(found)
 
 
 def _write(found: dict[str, Any]) -> None:
@@ -85,7 +96,7 @@ def _throughput(found: dict[str, Any], sizes: Sizes, folder: Path, wanted: set[s
 
 
 def _tradeoff(found: dict[str, Any], sizes: Sizes, folder: Path, _wanted: set[str]) -> None:
-    print("checkpoint trade-off: the job on a real Postgres, killed once an interval", flush=True)
+    print("interval sweep: the job on a real Postgres, killed once an interval", flush=True)
     found["tradeoff"] = tradeoff.measure(folder / "tradeoff", sizes.pace)
 
 
@@ -102,10 +113,25 @@ def _growth(found: dict[str, Any], sizes: Sizes, folder: Path, _wanted: set[str]
     }
 
 
+def _restore(found: dict[str, Any], sizes: Sizes, folder: Path, _wanted: set[str]) -> None:
+    print("restore: the job on a real Postgres, killed by size of its state", flush=True)
+    found["restore"] = restore.measure(folder / "restore", sizes.fill)
+
+
+def _providers(found: dict[str, Any], sizes: Sizes, folder: Path, _wanted: set[str]) -> None:
+    print("state store providers: Spark's own operators on the heap and in RocksDB", flush=True)
+    events, warm = folder / "provided", folder / "provided-warm"
+    write(events, sizes.providers)
+    write(warm, sizes.providers_warm)
+    found["providers"] = providers.measure(events, warm, folder / "providers")
+
+
 _PARTS: dict[str, Callable[[dict[str, Any], Sizes, Path, set[str]], None]] = {
     "abc": _throughput,
+    "g": _providers,
     "d": _tradeoff,
     "e": _growth,
+    "f": _restore,
 }
 
 _RATIOS = {
@@ -128,6 +154,10 @@ def _show(found: dict[str, Any]) -> None:
         print(report.tradeoff(found["tradeoff"]))
     if "state" in found:
         print(report.state(found["state"]))
+    if "restore" in found:
+        print(report.restore(found["restore"]))
+    if "providers" in found:
+        print(report.providers(found["providers"]))
     print(f"\nreport: {FOLDER / 'operator.json'}  picture: {FOLDER / 'operator.png'}")
 
 
@@ -135,9 +165,15 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.operator")
     parser.add_argument("--events", type=int, help="events that (a) and (b) read, in ten files")
     parser.add_argument("--rounds", type=int, help="rounds of (a) and (b)")
-    parser.add_argument("--only", default="a,b,c,d,e", help="for example a,b")
+    parser.add_argument("--only", default="a,b,c,d,e,f,g", help="for example a,b")
+    parser.add_argument(
+        "--docs", action="store_true", help="write d to g to docs/spark/recovery-time.*"
+    )
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works")
-    return parser.parse_args()
+    given = parser.parse_args()
+    if given.docs and not {"d", "e", "f", "g"} <= set(given.only.split(",")):
+        parser.error("--docs needs the parts d, e, f and g")
+    return given
 
 
 if __name__ == "__main__":

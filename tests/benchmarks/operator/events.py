@@ -36,7 +36,7 @@ class Shape:
     files: int
     per_file: int
     merchants: int
-    file_s: int = 300
+    file_s: float = 300
     seed: int = SEED
 
     @property
@@ -74,7 +74,7 @@ class _Arrivals:
         count = shape.events
         again = round(count * DUPLICATES)
         fresh = count - again
-        span_us = shape.files * shape.file_s * SECOND_US
+        span_us = round(shape.files * shape.file_s * SECOND_US)
         # Even spacing: a file of the same number of events is the same length of event time.
         occurred = START_US + np.arange(fresh) * span_us // fresh
         merchant = _zipf(chance, fresh, shape.merchants)

@@ -34,12 +34,12 @@ def _throughput(axes: Any, cases: dict[str, Any]) -> None:
 
 
 def _tradeoff(axes: Any, found: dict[str, Any] | None) -> None:
-    axes.set_title("Trigger interval: overhead against what a SIGKILL costs")
+    axes.set_title("Interval: overhead against what a SIGKILL costs")
     if found is None:
         axes.text(0.5, 0.5, "not measured", ha="center", transform=axes.transAxes)
         return
     points = found["points"]
-    seconds = [point["interval_ms"] / 1000 for point in points]
+    seconds = [point["interval_s"] for point in points]
     share = [100 * point["overhead"] for point in points]
     axes.plot(seconds, share, "o-", color=OURS, label="overhead of batches, %")
     axes.set_xscale("log", base=2)
@@ -47,7 +47,7 @@ def _tradeoff(axes: Any, found: dict[str, Any] | None) -> None:
     axes.margins(x=0.15)
     axes.set_ylim(0, 105)
     axes.set_ylabel("overhead, % of the batches' time", color=OURS)
-    axes.set_xlabel("trigger interval")
+    axes.set_xlabel("interval")
     lost = axes.twinx()
     replayed = [point["replayed_events"] for point in points]
     lost.plot(seconds, replayed, "s--", color=LOSS, label="events replayed")

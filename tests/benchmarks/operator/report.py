@@ -41,31 +41,66 @@ def batches(case: dict[str, Any]) -> str:
 
 
 def tradeoff(found: dict[str, Any]) -> str:
-    """The checkpoint trade-off."""
+    """The interval sweep."""
     title = (
-        f"Checkpoint trade-off at {found['events_per_second']:,.0f} events a second: a batch costs"
+        f"Interval sweep at {found['events_per_second']:,.0f} events a second: a batch costs"
         f" {found['batch_fixed_ms']:.0f} ms and each event {found['event_us']:.0f} us"
     )
     head = (
-        *("interval", "batches", "overhead", "busy", "events per busy s", "processor s per M"),
-        *("checkpoint B per event", "replayed events", "recorded again after"),
+        *("interval", "batches", "batch", "busy", "overhead", "checkpoint", "processor s per M"),
+        *("changelog B per event", "replayed events", "committed again after"),
     )
     return table(
         title,
         head,
         [
             (
-                f"{point['interval_ms'] / 1000:g} s",
+                f"{point['interval_s']:g} s",
                 str(point["batches"]),
-                f"{point['overhead']:.0%}",
-                f"{point['busy']:.0%}",
-                f"{point['events_per_busy_s']:,.0f}",
+                f"{point['batch_s']:.2f} s",
+                *(f"{point[name]:.0%}" for name in ("busy", "overhead", "checkpoint")),
                 f"{point['cpu_s_per_million']:.0f}",
-                f"{point['checkpoint_bytes_per_event']:,.0f}",
+                f"{point['bytes_per_event']['changelog']:,.0f}",
                 f"{point['replayed_events']:,}",
                 f"{point['recovery_s']:.1f} s",
             )
             for point in found["points"]
+        ],
+    )
+
+
+def restore(points: list[dict[str, Any]]) -> str:
+    """Restarts by the number of ids in the state."""
+    return table(
+        "Restart after SIGKILL: seconds until the next commit, medians",
+        ("open ids", *points[0]["seconds"], "warm small batch"),
+        [
+            (
+                f"{point['open_ids']:,}",
+                *(f"{each:.2f}" for each in point["seconds"].values()),
+                f"{point['small_batch_s']:.2f}",
+            )
+            for point in points
+        ],
+    )
+
+
+def providers(found: dict[str, dict[str, Any]]) -> str:
+    """Spark's own operators with the state on the heap and in RocksDB."""
+    return table(
+        "State store providers under deduplication and a windowed sum",
+        ("provider", "events/s", "batch", "slowest", "collection", "live heap MB", "first after"),
+        [
+            (
+                name,
+                f"{case['rate']:,.0f}",
+                f"{case['batch_s']:.2f} s",
+                f"{case['slowest_batch_s']:.2f} s",
+                f"{case['collection_s']:.2f} s",
+                f"{case['live_heap_bytes'] / MB:,.0f}",
+                f"{case['restart']['first_batch_s']:.2f} s",
+            )
+            for name, case in found.items()
         ],
     )
 

@@ -1,205 +1,145 @@
-"""The checkpoint trade-off: the savings and costs of a longer trigger interval.
+"""The interval sweep: the savings and costs of a longer trigger interval.
 
-The real job, with its sink, on a real Postgres, reads files that appear at a fixed pace. After a
-while the whole process group gets SIGKILL in the middle of a batch, and the job is started again at
-once while files go on appearing. Measured for each interval:
+The real job, with its sink, on a real Postgres. A batch gets the events of one interval at a fixed
+rate, and the next one begins when it has ended: the time between two batches, in which the job only
+waits, is not spent. What depends on it is computed: a batch of s seconds every i seconds keeps the
+job busy for s/i of the time. Then the whole process group gets SIGKILL in the middle of a batch,
+and the job is started again at once. For each interval:
 
-    overhead   the share of the batches' time that a batch costs however many events it holds: a
-               straight line through (events, milliseconds) of all batches of all intervals
-    replay     the events of the batch that was in flight: they are read and computed again
-    recovery   from the SIGKILL to the first batch that is recorded in Postgres; Python, JVM and
-               the restored state are in it
+    busy        the time of a batch by the interval; above 1 the job falls behind
+    overhead    the share of the batches' time that a batch costs however many events it holds: a
+                straight line through (events, seconds) of all batches of all intervals
+    checkpoint  the share of the batches' time in Spark's plan, the commit of the state and Spark's
+    bytes       what the batches added to the checkpoint
+    replay      the events of the batch in flight: they are read and computed again
+    recovery    from the SIGKILL until that batch is committed; Python, JVM and the state are in it
 """
 
 import os
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+import statistics
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from threading import Event, Thread
+from typing import Any
 
 import numpy as np
-import psycopg
 
 from tests.benchmarks.common.processes import processor_seconds
 from tests.benchmarks.operator import events
 from tests.benchmarks.operator.database import database
-from tests.benchmarks.operator.job import Batch, Running, job
+from tests.benchmarks.operator.job import Batch, Running, job, kill_in_flight
 
-FILE_EVERY_S = 0.25
+FILE_EVERY_S = 0.5
 WARM_BATCHES = 3
-INTERVALS_AT_LEAST = 3
-SPARE_S = 150
-"""For two starts of Spark on a slow machine: files must not run out before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How the measurement runs: trigger intervals in milliseconds, events in each file."""
+    """Seconds between batches, each with how many batches are measured; the rate of events."""
 
-    intervals_ms: Sequence[int]
-    seconds: float
-    per_file: int = 1_000
+    batches: dict[float, int]
+    events_per_second: int = 4_000
     merchants: int = 5_000
 
-    @property
-    def events_per_second(self) -> float:
-        return self.per_file / FILE_EVERY_S
 
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """What one interval came to."""
-
-    interval_ms: int
-    seconds: float
-    batches: int
-    events: int
-    busy_s: float
-    cpu_s: float
-    checkpoint_bytes: int
-    replayed_events: int
-    recovery_s: float
-
-
-def measure(folder: Path, pace: Pace) -> dict[str, object]:
+def measure(folder: Path, pace: Pace) -> dict[str, Any]:
     """Measure every interval, one after another; the report's `tradeoff`."""
     points, seen = [], []
     with database(folder) as dsn:
-        for interval_ms in pace.intervals_ms:
-            point, batches = _interval(folder / f"{interval_ms}ms", dsn, interval_ms, pace)
+        for interval_s in pace.batches:
+            point, batches = _interval(folder / f"{interval_s:g}s", dsn, interval_s, pace)
             points.append(point)
-            seen.append(batches)
+            seen += batches
             print(
-                f"  every {interval_ms / 1000:g} s: {point.batches} batches, after SIGKILL"
-                f" {point.replayed_events:,} events again, recorded after {point.recovery_s:.1f} s",
+                f"  every {interval_s:g} s: {point['batches']} batches, after SIGKILL"
+                f" {point['replayed_events']:,} events again in {point['recovery_s']:.1f} s",
                 flush=True,
             )
-    fixed_ms, event_us = cost(batch for batches in seen for batch in batches)
+    fixed_s, event_s = cost(seen)
+    for point in points:
+        point["overhead"] = min(fixed_s / point["batch_s"], 1.0)
     return {
         "events_per_second": pace.events_per_second,
-        "batch_fixed_ms": fixed_ms,
-        "event_us": event_us,
-        "points": [
-            {**asdict(point), **_derived(point, batches, fixed_ms)}
-            for point, batches in zip(points, seen, strict=True)
-        ],
+        "merchants": pace.merchants,
+        "batch_fixed_ms": fixed_s * 1e3,
+        "event_us": event_s * 1e6,
+        "points": points,
     }
 
 
-def cost(batches: Iterator[Batch]) -> tuple[float, float]:
-    """What a batch costs in milliseconds, and each of its events in microseconds: least squares."""
-    rows, ms = np.array([(batch.rows, batch.ms) for batch in batches], np.float64).T
-    slope, fixed = np.polyfit(rows, ms, 1)
-    return max(float(fixed), 0.0), max(float(slope), 0.0) * 1000
+def cost(batches: Iterable[Batch]) -> tuple[float, float]:
+    """Seconds of a batch without events, and seconds an event: least squares.
+
+    Every number of events counts the same, by its median: the many short batches would else decide.
+    """
+    sizes: dict[int, list[float]] = {}
+    for batch in batches:
+        sizes.setdefault(batch.rows, []).append(batch.seconds)
+    rows = np.array(list(sizes), np.float64)
+    seconds = np.array([statistics.median(each) for each in sizes.values()])
+    slope, fixed = np.polyfit(rows, seconds, 1)
+    return max(float(fixed), 0.0), max(float(slope), 0.0)
 
 
-def _derived(point: Point, batches: Sequence[Batch], fixed_ms: float) -> dict[str, float]:
-    busy_ms = sum(batch.ms for batch in batches)
-    return {
-        "overhead": min(len(batches) * fixed_ms / busy_ms, 1.0),
-        "busy": busy_ms / 1000 / point.seconds,
-        "events_per_busy_s": point.events / busy_ms * 1000,
-        "cpu_s_per_million": point.cpu_s / point.events * 1e6,
-        "checkpoint_bytes_per_event": point.checkpoint_bytes / point.events,
+def _interval(
+    folder: Path, dsn: str, interval_s: float, pace: Pace
+) -> tuple[dict[str, Any], list[Batch]]:
+    stream = f"every-{interval_s:g}s"
+    files = max(round(interval_s / FILE_EVERY_S), 1)
+    counted = pace.batches[interval_s]
+    _write_events(folder, files * (WARM_BATCHES + counted + 2), pace)
+    with job(folder, dsn, stream, files) as first:
+        first.until(lambda: _with_rows(first) >= WARM_BATCHES)
+        cpu, before = processor_seconds(first.process.pid), written_bytes(folder / "checkpoint")
+        skipped = len(first.batches)
+        first.until(lambda: _with_rows(first) >= WARM_BATCHES + counted)
+        batches = first.batches[skipped:]
+        cpu = processor_seconds(first.process.pid) - cpu
+        after = written_bytes(folder / "checkpoint")
+        killed = kill_in_flight(first)
+    with job(folder, dsn, stream, files) as second:
+        second.until(lambda: second.batches)
+        again = second.batches[0]
+    rows = sum(batch.rows for batch in batches)
+    busy_s = sum(batch.seconds for batch in batches)
+    intervals = sum(1 for batch in batches if batch.rows)
+    point = {
+        "interval_s": interval_s,
+        "batches": intervals,
+        "events": rows,
+        "open_ids": round((WARM_BATCHES + counted / 2) * rows / intervals),
+        "batch_s": busy_s / intervals,
+        "busy": busy_s / intervals / interval_s,
+        "checkpoint": sum(batch.checkpoint_s for batch in batches) / busy_s,
+        "cpu_s_per_million": cpu / rows * 1e6,
+        "bytes_per_event": {kind: (after[kind] - before[kind]) / rows for kind in after},
+        "replayed_events": again.rows,
+        "recovery_s": again.ended - killed,
+        "replay_s": again.seconds,
     }
+    return point, [batch for batch in batches if batch.rows]
 
 
-def _interval(folder: Path, dsn: str, interval_ms: int, pace: Pace) -> tuple[Point, list[Batch]]:
-    seconds = max(pace.seconds, INTERVALS_AT_LEAST * interval_ms / 1000)
-    stream = f"every-{interval_ms}ms"
-    with _feeding(folder, pace, seconds + interval_ms / 1000 * WARM_BATCHES + SPARE_S):
-        with job(folder, dsn, stream, interval_ms) as first:
-            first.until(lambda: len(first.batches) >= WARM_BATCHES)
-            before, cpu, size = (
-                len(first.batches),
-                processor_seconds(first.process.pid),
-                _size(folder),
-            )
-            began = time.monotonic()
-            time.sleep(seconds)
-            first.until(lambda: len(first.batches) > before)
-            batches = [batch for batch in first.batches[before:] if batch.rows]
-            elapsed = time.monotonic() - began
-            cpu = processor_seconds(first.process.pid) - cpu
-            size = _size(folder) - size
-            lost = _kill_in_flight(first)
-            killed = time.monotonic()
-        with job(folder, dsn, stream, interval_ms) as second, psycopg.connect(dsn) as connection:
-            connection.autocommit = True
-            second.until(lambda: _recorded(connection, stream) >= lost)
-            recovery = time.monotonic() - killed
-            second.until(lambda: any(batch.number == lost for batch in second.batches))
-            again = next(batch.rows for batch in second.batches if batch.number == lost)
-    point = Point(
-        interval_ms=interval_ms,
-        seconds=elapsed,
-        batches=len(batches),
-        events=sum(batch.rows for batch in batches),
-        busy_s=sum(batch.ms for batch in batches) / 1000,
-        cpu_s=cpu,
-        checkpoint_bytes=size,
-        replayed_events=again,
-        recovery_s=recovery,
-    )
-    return point, batches
+def _write_events(folder: Path, files: int, pace: Pace) -> None:
+    per_file = round(pace.events_per_second * FILE_EVERY_S)
+    shape = events.Shape(files, per_file, pace.merchants, file_s=FILE_EVERY_S)
+    events.write(folder / "events", shape)
 
 
-def _kill_in_flight(running: Running) -> int:
-    """Wait until no batch is in flight, then for the next one, and kill; that batch's number."""
-    running.until(lambda: running.in_flight is None, every_s=0.002)
-    running.until(lambda: running.in_flight is not None, every_s=0.002)
-    number = running.in_flight
-    running.kill()
-    if number is None:
-        raise RuntimeError("the batch ended before the signal")
-    return number
+def _with_rows(running: Running) -> int:
+    return sum(1 for batch in running.batches if batch.rows)
 
 
-def _recorded(connection: psycopg.Connection, stream: str) -> int:
-    row = connection.execute(
-        "SELECT coalesce(max(batch_id), -1) FROM holdfast.batch WHERE stream = %s", [stream]
-    ).fetchone()
-    return row[0] if row else -1
-
-
-def _size(folder: Path) -> int:
-    total = 0
-    for root, _, names in os.walk(folder / "checkpoint"):
+def written_bytes(checkpoint: Path) -> Counter[str]:
+    """Bytes of the checkpoint now: `changelog`s of the state, its `snapshot`s, and the `logs`."""
+    sizes = Counter({"changelog": 0, "snapshot": 0, "logs": 0})
+    for root, _, names in os.walk(checkpoint):
         for name in names:
+            in_state = "/state/" in f"{root}/"
+            kind = "logs" if not in_state else "changelog" if ".changelog" in name else "snapshot"
             try:
-                total += (Path(root) / name).stat().st_size
+                sizes[kind] += (Path(root) / name).stat().st_size
             except FileNotFoundError:
                 continue  # Spark renames files under our eyes
-    return total
-
-
-@contextmanager
-def _feeding(folder: Path, pace: Pace, seconds: float) -> Iterator[None]:
-    """While entered, let an event file appear every FILE_EVERY_S; event time runs with it."""
-    pool, into = folder / "pool", folder / "events"
-    into.mkdir(parents=True)
-    shape = events.Shape(
-        files=round(seconds / FILE_EVERY_S),
-        per_file=pace.per_file,
-        merchants=pace.merchants,
-        file_s=10,
-    )
-    events.write(pool, shape)
-    stop = Event()
-
-    def feed() -> None:
-        began = time.monotonic()
-        for number, path in enumerate(sorted(pool.glob("*.parquet"))):
-            if stop.wait(max(0.0, began + number * FILE_EVERY_S - time.monotonic())):
-                return
-            path.rename(into / path.name)
-
-    feeder = Thread(target=feed, daemon=True)
-    feeder.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        feeder.join()
+    return sizes

@@ -45,19 +45,31 @@ class Stream:
 
     def put(self, folder: Path) -> None:
         """Write the files, to be read one a batch in this order."""
-        for number, (rows, refused) in enumerate(zip(self.files, self.refused, strict=True)):
-            lines = [_line(row) for row in rows] + [_REFUSED[reason] for reason in refused]
-            self._shuffles.shuffle(lines)
-            put(folder, number, lines)
+        for number in range(len(self.files)):
+            self.put_one(folder, number)
 
-    def expected(self, policy: Path) -> list[BatchResult]:
-        """Recompute the stream naively, a file a batch, and the batch without rows at the end."""
-        policy.write_text(POLICY)
+    def put_one(self, folder: Path, number: int) -> None:
+        """Write one of the files."""
+        lines = [_line(row) for row in self.files[number]]
+        lines += [_REFUSED[reason] for reason in self.refused[number]]
+        self._shuffles.shuffle(lines)
+        put(folder, number, lines)
+
+    def expected(
+        self, policy: Path, text: str = POLICY, pause: int | None = None
+    ) -> list[BatchResult]:
+        """Recompute the stream naively, a file a batch, and the batch without rows at the end.
+
+        There is another one where a run paused before it read the file with this number.
+        """
+        policy.write_text(text)
         reference = Reference(policy, late_cutoff_us=SETTINGS.late_cutoff_us)
-        batches = zip([*self.files, []], self._watermarks(), strict=True)
+        batches = [*zip([*self.files, []], self.watermarks(), strict=True)]
+        if pause is not None:
+            batches.insert(pause, ([], batches[pause][1]))
         return [reference.batch(rows, watermark) for rows, watermark in batches]
 
-    def _watermarks(self) -> Iterator[int | None]:
+    def watermarks(self) -> Iterator[int | None]:
         """W of each batch: the newest time of earlier ones less the delay, in whole ms."""
         yield None
         newest = 0

@@ -2,6 +2,8 @@ import re
 import socket
 from collections import Counter
 from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -68,6 +70,27 @@ def test_a_written_batch_is_counted_and_a_replayed_one_only_as_such() -> None:
     assert _value(metrics, "late_rows_total", reason="duplicate") == 1
     assert _value(metrics, "quarantined_rows_total", reason="malformed") == 3
     assert _value(metrics, "quarantined_rows_total", reason="decision") == 1
+
+
+def test_age_of_the_last_commit_grows_until_a_batch_is_recorded() -> None:
+    metrics = Metrics("payouts")
+    metrics._committed -= 400
+    age = _value(metrics, "last_commit_age_seconds")
+    assert age is not None
+    assert 400 <= age < 430
+    report: Any = SimpleNamespace(
+        timestamp="2026-11-25T03:00:00.000Z",
+        numInputRows=3,
+        durationMs={"walCommit": 50, "commitOffsets": 250},
+        eventTime={},
+        stateOperators=[],
+    )
+    metrics.recorded(report)
+    age = _value(metrics, "last_commit_age_seconds")
+    assert age is not None
+    assert age < 30
+    total = _value(metrics, "checkpoint_duration_seconds_sum", phase="total")
+    assert total == pytest.approx(0.3)
 
 
 def test_a_restart_is_counted_by_its_cause_and_shows_as_waiting() -> None:

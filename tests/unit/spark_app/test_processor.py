@@ -1,5 +1,6 @@
 """The operator around the step, in Spark's own tester: what it stores, and which timer it arms."""
 
+from copy import deepcopy
 from typing import Any
 
 import pyarrow as pa
@@ -7,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spark_app.exposure import codec
+from spark_app.exposure.errors import StateTooNew
 from spark_app.exposure.policy import Policy
 from spark_app.exposure.schema import STATE_MERCHANTS
 from spark_app.exposure.settings import MINUTE_US, Settings
@@ -163,6 +166,18 @@ def test_eight_pieces_of_ids_become_one(operator: Operator) -> None:
     assert (key, segment.level) == ((at("12:15"), 0), 1)
     duplicates = dict(operator.rows(table(*(row(f"e{n}", "12:01", 1) for n in range(8)))))
     assert len(duplicates["late"]) == 8
+
+
+def test_state_of_a_newer_version_is_refused_and_stays_as_it_was(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as newer:
+        newer.setattr(codec, "VERSION", 99)
+        operator.rows(table(row("e1", "12:01", 1)))
+    before = deepcopy(operator.kept)
+    with pytest.raises(StateTooNew, match="version 99 and this Holdfast reads up to"):
+        operator.rows(table(row("e2", "12:02", 1)))
+    assert operator.kept == before
 
 
 def test_refused_rows_pass_through_and_touch_no_state(operator: Operator) -> None:

@@ -1,7 +1,9 @@
 from types import SimpleNamespace
 from typing import Any
 
-from spark_app.reporting.query_progress import is_recorded
+import pytest
+
+from spark_app.reporting.query_progress import checkpoint_phases, is_recorded
 
 
 def _query(*reports: tuple[int, dict[str, int]]) -> Any:
@@ -22,3 +24,18 @@ def test_a_batch_is_recorded_when_spark_has_reported_it() -> None:
 def test_the_report_of_a_query_that_waits_is_of_the_batch_to_come() -> None:
     assert not is_recorded(_query((6, RAN), (7, {"triggerExecution": 1})), 7)
     assert is_recorded(_query(*[(8, {"triggerExecution": 1})] * 3), 7)
+
+
+def test_times_of_the_state_are_those_of_a_mean_partition() -> None:
+    details = {"rocksdbCommitFileSyncLatencyMs": 2_000, "rocksdbLoadLatencyMs": 600}
+    operator = SimpleNamespace(commitTimeMs=4_000, numShufflePartitions=4, customMetrics=details)
+    phases = {"walCommit": 50, "addBatch": 9_000, "commitOffsets": 150}
+    progress: Any = SimpleNamespace(durationMs=phases, stateOperators=[operator])
+    assert checkpoint_phases(progress) == pytest.approx(
+        {"plan": 0.05, "load": 0.15, "state": 1.0, "upload": 0.5, "commit": 0.15, "total": 1.2}
+    )
+
+
+def test_a_batch_without_state_has_a_checkpoint() -> None:
+    progress: Any = SimpleNamespace(durationMs={"walCommit": 50}, stateOperators=[])
+    assert checkpoint_phases(progress)["total"] == pytest.approx(0.05)

@@ -1,6 +1,5 @@
 """What a checkpoint is begun with, and the words for a start that does not fit it."""
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -54,13 +53,13 @@ def test_a_checkpoint_that_spark_wrote_by_another_setting_is_refused_by_its_name
         SHAPE.require(kept, "/checkpoint")
 
 
-def test_a_file_of_version_1_is_read_and_its_state_is_not_taken_for_an_empty_one() -> None:
-    """It names no setting of Spark, which is no difference; but the state lies elsewhere now."""
-    kept = json.loads(BEGUN) | {"version": 1}
-    del kept["spark"], kept["layout"], kept["location"]
-    assert _kept(json.dumps(kept)) == kept
+def test_state_of_no_layout_is_not_taken_for_an_empty_one() -> None:
+    kept = _kept()
+    del kept["layout"]
     assert SHAPE.differences(kept) == []
-    assert SHAPE.foreign(kept) == ["layout of the state was 1, is 2"]
+    assert SHAPE.foreign(kept) == ["layout of the state was not set, is 2"]
+    del kept["spark"]
+    assert len(SHAPE.foreign(kept)) == 1 + len(SHAPE.spark)
     with pytest.raises(CommandError, match="another version of Holdfast"):
         SHAPE.require(kept, "/checkpoint")
 

@@ -1,0 +1,1 @@
+"""`holdfast demo checkpoints`: kill, save, rescale, restore, damage, and compare after each."""

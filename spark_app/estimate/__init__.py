@@ -1,0 +1,1 @@
+"""What a rate of events costs: interval, state, checkpoint, memory and recovery time."""

@@ -1,0 +1,191 @@
+"""The time from a SIGKILL to the next committed batch, by the number of event ids in the state.
+
+One job fills its state up to each number of ids: all its events lie in one window, so no id is
+forgotten. Then a small batch is killed in flight, and the job is started again. The parts:
+
+    python   until the job's modules are imported
+    session  the JVM and the Spark session
+    query    the checks of checkpoint and ledger, and the query's own start
+    load     RocksDB's files and changelogs into the state stores, of a mean partition
+    batch    the rest of the batch that was in flight: Spark's plan, its Python workers, its rows
+
+The machine's page cache is warm, and the checkpoint is on a local file system.
+"""
+
+import shutil
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tests.benchmarks.operator import events
+from tests.benchmarks.operator.database import database
+from tests.benchmarks.operator.job import Batch, Running, job, kill_in_flight
+from tests.benchmarks.operator.tradeoff import written_bytes
+
+WARM = 5
+"""Two versions of the state each: after ten RocksDB writes its files, whose size is then exact."""
+
+PARTS = ("python", "session", "query", "load", "batch")
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """Files of equal size that fill one window, and the numbers of files with a measurement."""
+
+    per_file: int
+    merchants: int
+    files: Sequence[int]
+    rounds: int = 2
+    small: int = 1_000
+    """Events of a batch that is killed, and of WARM ones before it."""
+
+    @property
+    def shape(self) -> events.Shape:
+        count = max(self.files)
+        return events.Shape(count, self.per_file, self.merchants, file_s=800 / count)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One start after a SIGKILL; seconds, and what the state had to load."""
+
+    python: float
+    session: float
+    query: float
+    load: float
+    batch: float
+    total: float
+    rows: int
+    changelogs: int
+    snapshots: int
+    loaded_bytes: int
+
+
+def measure(folder: Path, fill: Fill) -> list[dict[str, Any]]:
+    """Measure each number of ids; the report's `restore`."""
+    pool, small, into = folder / "pool", folder / "small", folder / "events"
+    into.mkdir(parents=True)
+    events.write(pool, fill.shape)
+    smalls = (fill.rounds + WARM) * len(fill.files)
+    # Of other ids, in the middle of the window.
+    events.write(small, events.Shape(smalls, fill.small, 500, file_s=800 / smalls, seed=2))
+    full, spare = (iter(sorted(each.glob("*.parquet"))) for each in (pool, small))
+    found: list[dict[str, Any]] = []
+    with database(folder) as dsn:
+        for count in fill.files:
+            while len(list(into.glob("pool-*"))) < count:
+                _move(next(full), into)
+            found.append(_point(folder, dsn, fill, spare))
+            print(f"  {found[-1]}", flush=True)
+    return found
+
+
+def _point(folder: Path, dsn: str, fill: Fill, spare: Iterator[Path]) -> dict[str, Any]:
+    """Fill the state from the files that are there, and measure starts with it."""
+    checkpoint, into = folder / "checkpoint", folder / "events"
+    starts: list[Start] = []
+    with job(folder, dsn, "restore") as running:
+        running.until(lambda: _has_read(running, len(list(into.glob("pool-*")))))
+        running.settle()
+        fed = [batch for batch in running.batches if batch.rows]
+        warm = [_one_batch(running, next(spare), into) for _ in range(WARM)]
+        found = {
+            **_distinct(into),
+            "state_file_bytes": running.batches[-1].state["rocksdbSstFileSize"],
+            "checkpoint_bytes": written_bytes(checkpoint),
+            "small_batch_s": statistics.median(batch.seconds for batch in warm),
+            "small_changelog_bytes": _changelog_bytes(checkpoint, warm),
+            "fed_batch_events": fill.per_file,
+            "fed_batch_s": statistics.median(batch.seconds for batch in fed),
+            "fed_changelog_bytes": _changelog_bytes(checkpoint, fed),
+        }
+        _move(next(spare), into)
+        killed = kill_in_flight(running)
+    for left in reversed(range(fill.rounds)):
+        with job(folder, dsn, "restore") as running:
+            running.until(lambda: running.batches)
+            starts.append(_start(running, killed))
+            running.settle()
+            if left:
+                _move(next(spare), into)
+                killed = kill_in_flight(running)
+    return {**found, **_summary(starts)}
+
+
+def _distinct(into: Path) -> dict[str, int]:
+    """What the state holds: event ids, and merchants with a window."""
+    table = pq.read_table(into, columns=["event_id", "merchant_id"])
+    return {
+        "open_ids": pc.count_distinct(table["event_id"]).as_py(),
+        "merchants": pc.count_distinct(table["merchant_id"]).as_py(),
+    }
+
+
+def _summary(starts: list[Start]) -> dict[str, Any]:
+    rounds = [asdict(each) for each in starts]
+    seconds = (*PARTS, "total")
+    return {
+        "rounds": rounds,
+        "seconds": {name: statistics.median(each[name] for each in rounds) for name in seconds},
+    }
+
+
+def _one_batch(running: Running, path: Path, into: Path) -> Batch:
+    """Let one file appear in a job that waits; its batch."""
+    before = len(running.batches)
+    _move(path, into)
+    running.until(lambda: any(batch.rows for batch in running.batches[before:]))
+    running.settle()
+    return next(batch for batch in running.batches[before:] if batch.rows)
+
+
+def _start(running: Running, killed: float) -> Start:
+    [first, *_] = running.batches
+    python, session = running.when("python"), running.when("session")
+    load = first.state_s("rocksdbLoadLatencyMs")
+    began = first.began - running.began
+    return Start(
+        python=python,
+        session=session - python,
+        query=began - session,
+        load=load,
+        batch=first.seconds - load,
+        total=first.ended - killed,
+        rows=first.rows,
+        changelogs=first.state["rocksdbNumReplayChangelogFiles"],
+        snapshots=first.state["rocksdbNumLoadedFromDfs"],
+        loaded_bytes=first.state["rocksdbSstFileSize"],
+    )
+
+
+def _has_read(running: Running, files: int) -> bool:
+    """Whether the job has a batch of this run, and every full file in its source's log."""
+    log = running.folder / "checkpoint" / "sources" / "0"
+    read = {
+        line
+        for path in (log.glob("[0-9]*") if log.is_dir() else ())
+        for line in path.read_text().splitlines()
+        if "/pool-" in line
+    }
+    return bool(running.batches) and len(read) >= files
+
+
+def _move(path: Path, into: Path) -> None:
+    # The copy appears whole, under a name of its own.
+    part = into / f".{path.parent.name}"
+    shutil.copy(path, part)
+    part.rename(into / f"{path.parent.name}-{path.name}")
+
+
+def _changelog_bytes(checkpoint: Path, batches: list[Batch]) -> float:
+    """Bytes of the changelogs of a median batch, all partitions together."""
+    state = checkpoint / "state" / "0"
+    return statistics.median(
+        sum(path.stat().st_size for path in state.glob(f"*/{batch.number + 1}_*.changelog"))
+        for batch in batches
+    )
