@@ -15,8 +15,8 @@ import numpy as np
 
 _HADOOP = b"crc\0"
 _POLYNOMIAL = 0x82F63B78
-_LANE = 1 << 10
 _CHUNK = 1 << 24
+_SMALL = 1 << 16
 _ALL_ONES = 0xFFFFFFFF
 
 Words = np.ndarray[Any, np.dtype[np.uint32]]
@@ -74,17 +74,16 @@ def _from_zero(chunk: bytes) -> Words:
     The chunk is cut into lanes, which are computed side by side and then joined in pairs. Zeros in
     front of it change nothing.
     """
-    lanes = 1
-    while lanes * _LANE < len(chunk):
+    lanes, length = 1, 64 if len(chunk) <= _SMALL else 1024
+    while lanes * length < len(chunk):
         lanes *= 2
-    padded = np.zeros(lanes * _LANE, np.uint8)
-    padded[lanes * _LANE - len(chunk) :] = np.frombuffer(chunk, np.uint8)
-    columns = np.ascontiguousarray(padded.reshape(lanes, _LANE).T)
+    padded = np.zeros(lanes * length, np.uint8)
+    padded[lanes * length - len(chunk) :] = np.frombuffer(chunk, np.uint8)
+    columns = np.ascontiguousarray(padded.reshape(lanes, length).T)
     table = _table()
     found = np.zeros(lanes, np.uint32)
     for column in columns:
         found = table[(found ^ column) & 0xFF] ^ (found >> 8)
-    length = _LANE
     while len(found) > 1:
         found = _times(_zeros(length), found[::2]) ^ found[1::2]
         length *= 2

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from sink.contract.checkpoint import local_folder
 from sink.contract.exits import CommandError, ExitCode
-from spark_app.checkpoint import initial, policy_history, retention, shape
+from spark_app.checkpoint import initial, origin, policy_history, retention, shape
 from spark_app.checkpoint_manager import source_entries, spark_files
 from spark_app.checkpoint_manager.checksums import hadoop_problem, spark_problem
 from spark_app.checkpoint_manager.source_entries import Name
@@ -30,6 +30,7 @@ _OWN: Final = {
     policy_history.FILE: policy_history.VERSION,
     initial.FILE: initial.VERSION,
     retention.FILE: retention.VERSION,
+    origin.FILE: origin.VERSION,
 }
 
 _Parsed = TypeVar("_Parsed")
@@ -130,15 +131,20 @@ class Folder:
             return MISSING
         try:
             content = self.read(name)
-            beside = self.path / name
-            sums = beside.with_name(f".{beside.name}.crc")
-            found = hadoop_problem(content, sums.read_bytes()) if sums.exists() else None
-            sidecar = beside.with_name(f"{beside.name}.crc")
-            if found is None and sidecar.exists():
-                found = spark_problem(content, sidecar.read_bytes())
+            found = self._hadoop_problem(name, content)
+            sidecar = f"{name}.crc"
+            if found is None and sidecar in self.files:
+                found = spark_problem(content, self.read(sidecar))
+                if self._hadoop_problem(sidecar, self.read(sidecar)) is not None:
+                    found = "its checksum file is damaged"
         except OSError as error:
             return f"it cannot be read ({error.strerror})"
         return found or _content_problem(name, content)
+
+    def _hadoop_problem(self, name: str, content: bytes) -> str | None:
+        file = self.path / name
+        sums = file.with_name(f".{file.name}.crc")
+        return hadoop_problem(content, sums.read_bytes()) if sums.exists() else None
 
     def _parsed(self, name: str, parse: Callable[[str], _Parsed]) -> _Parsed | None:
         return self._decoded(name, lambda content: parse(content.decode()))

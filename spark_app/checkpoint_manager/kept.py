@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
-from spark_app.checkpoint import policy_history, shape
+from spark_app.checkpoint import origin, policy_history, shape
 from spark_app.checkpoint_manager import source_entries, spark_files
 from spark_app.checkpoint_manager.folder import METADATA, MISSING, Folder
 
@@ -67,6 +67,8 @@ class Kept:
         found = _Found(self._folder)
         for name in (METADATA, shape.FILE, policy_history.FILE):
             found.require(name)
+        if origin.FILE in self._folder.files:
+            found.require(origin.FILE)
         found.require(f"commits/{batch}")
         # Spark reads the plan before it as well.
         for planned in {max(batch - 1, 0), batch}:

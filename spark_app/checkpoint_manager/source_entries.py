@@ -1,7 +1,7 @@
 """The log in which Spark's file source keeps which files it has read (`sources/I/N`). Pure.
 
 Every tenth entry is a compact one (`9.compact`): it repeats all entries before it, and Spark
-removes those after ten minutes. So the log as it was at an older entry is made again from it.
+removes those that no kept batch needs. An entry that is damaged is made again from a later one.
 """
 
 import json

@@ -139,7 +139,7 @@ def snapshot(content: bytes) -> Snapshot:
             found = _object(archive.read("metadata").decode().partition("\n")[2])
         families = {int(n): name for name, n in (found.get("columnFamilyMapping") or {}).items()}
         ssts = tuple(each["dfsSstFileName"] for each in found["sstFiles"])
-    except (zipfile.BadZipFile, KeyError, TypeError, EOFError, NotImplementedError) as error:
+    except (zipfile.BadZipFile, KeyError, TypeError, EOFError, RuntimeError) as error:
         raise ValueError(f"it is not a snapshot: {error}") from error
     return Snapshot(ssts, families)
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from sink.contract.exits import ExitCode
-from spark_app.checkpoint import policy_history, shape
+from spark_app.checkpoint import origin, policy_history, shape
 from spark_app.checkpoint_manager import history
 from spark_app.checkpoint_manager.folder import METADATA, MISSING, Folder, moved_from
 from spark_app.checkpoint_manager.kept import EXPIRED, Kept, Needs
 from spark_app.checkpoint_manager.listing import Document, stream
 
-_ALWAYS = (METADATA, shape.FILE, policy_history.FILE)
+_ALWAYS = (METADATA, shape.FILE, policy_history.FILE, origin.FILE)
 """The files that every batch needs: no older batch has another copy of them."""
 
 
@@ -75,7 +75,8 @@ def _blocking(folder: Folder, kept: Kept, start: Needs | None) -> dict[str, str]
     if start is not None:
         found = dict(start.problems)
     else:
-        found = {name: why for name in _ALWAYS if (why := folder.problem(name)) is not None}
+        always = (name for name in _ALWAYS if name in folder.files or name != origin.FILE)
+        found = {name: why for name in always if (why := folder.problem(name)) is not None}
     newest_plan = max(kept.planned, default=-1)
     # Without the plan of a committed batch, the ledger is ahead of the checkpoint.
     found |= {f"offsets/{batch}": MISSING for batch in kept.committed if batch > newest_plan}
@@ -103,6 +104,11 @@ def _advice(
     if document["unfinished_restore"] is not None:
         batch = document["unfinished_restore"]
         return [f"A restore to batch {batch} was interrupted; finish it: {restore} {batch}"]
+    if origin.FILE in folder.files and shape.FILE not in folder.files:
+        return [
+            "The checkpoint was being made from a savepoint, and that did not end. Start with the"
+            " same --from-savepoint again, which completes it."
+        ]
     if not document["damaged"]:
         return []
     if not blocking:

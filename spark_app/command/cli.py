@@ -94,6 +94,12 @@ FromSavepoint = Annotated[
     str | None,
     typer.Option(help="Begin the checkpoint, which must be new, with the state of a savepoint."),
 ]
+AvailableNow = Annotated[
+    bool, typer.Option("--available-now", help="Process what is available now, then exit.")
+]
+Dsn = Annotated[
+    str | None, typer.Option(envvar="HOLDFAST_DSN", help="The database (libpq URI or keywords).")
+]
 KeepBatches = Annotated[
     int, typer.Option(min=2, help="Number of batches that the checkpoint keeps to go back to.")
 ]
@@ -121,16 +127,11 @@ def run_job(
     policy: Annotated[Path, typer.Option(help="The policy file (TOML).")],
     source: Annotated[Source, typer.Option(help="Where events come from.")] = Source.FILES,
     format_: Annotated[Format, typer.Option("--format", help="Format of the files.")] = Format.JSON,
-    available_now: Annotated[
-        bool, typer.Option("--available-now", help="Process what is available now, then exit.")
-    ] = False,
+    available_now: AvailableNow = False,
     max_files_per_trigger: MaxFiles = None,
     trigger_interval: TriggerInterval = "1s",
     idle_timeout: IdleTimeout = "0",
-    dsn: Annotated[
-        str | None,
-        typer.Option(envvar="HOLDFAST_DSN", help="The database (libpq URI or keywords)."),
-    ] = None,
+    dsn: Dsn = None,
     key_groups: KeyGroups = KEY_GROUPS,
     partitions: Partitions = STATE_PARTITIONS,
     watermark_delay: WatermarkDelay = "30s",
@@ -161,20 +162,13 @@ def run_job(
         interval_ms = milliseconds(trigger_interval)
         idle_timeout_ms = timeout_milliseconds(idle_timeout, interval_ms)
         state_memory_mb = mebibytes(state_memory)
-        keep_for_ms = None if keep_for is None else milliseconds(keep_for)
     except ValueError as error:
         raise CommandError(f"{error}. Nothing was started.", ExitCode.USAGE) from error
-    if available_now and keep_for_ms is not None:
-        raise CommandError(
-            "--keep-for counts the batches of a trigger interval, and --available-now has none."
-            " Nothing was started; use --keep-batches.",
-            ExitCode.USAGE,
-        )
     if source is Source.FILES:
         _run_files(
             dsn=dsn,
             trigger={"available_now": available_now, "interval_ms": interval_ms},
-            keep=(keep_batches, keep_for_ms, interval_ms),
+            keep=(keep_batches, keep_for),
             running={
                 "max_restarts": max_restarts,
                 "state_memory_mb": state_memory_mb,
@@ -201,10 +195,11 @@ def _run_files(
     *,
     trigger: dict[str, Any],
     running: dict[str, Any],
-    keep: tuple[int, int | None, int],
+    keep: tuple[int, str | None],
     **job: Any,
 ) -> None:
     require_checkpoint(job["checkpoint"], "started")
+    keep_batches, keep_for_ms = keep[0], _keep_for(keep[1], trigger["available_now"])
     try:
         from spark_app.checkpoint.retention import Retention  # noqa: PLC0415 - takes a second
         from spark_app.lifecycle.run import Running, Trigger, run_files  # noqa: PLC0415
@@ -214,8 +209,24 @@ def _run_files(
             " pip install '/path/to/holdfast[spark]'.",
             ExitCode.USAGE,
         ) from error
-    kept = Retention.covering(*keep)
+    kept = Retention.covering(keep_batches, keep_for_ms, trigger["interval_ms"])
     run_files(trigger=Trigger(**trigger), running=Running(**running, retention=kept), **job)
+
+
+def _keep_for(text: str | None, available_now: bool) -> int | None:
+    """Return `--keep-for` in milliseconds; raises CommandError."""
+    if text is None:
+        return None
+    if available_now:
+        raise CommandError(
+            "--keep-for counts the batches of a trigger interval, and --available-now has none."
+            " Nothing was started; use --keep-batches.",
+            ExitCode.USAGE,
+        )
+    try:
+        return milliseconds(text)
+    except ValueError as error:
+        raise CommandError(f"--keep-for: {error}. Nothing was started.", ExitCode.USAGE) from error
 
 
 app.command("inspect")(inspect)

@@ -41,6 +41,11 @@ _HOPELESS = re.compile(r"^(STATE_STORE_\w*SCHEMA|STATE_STORE_UNSUPPORTED|STREAMI
 JVM of a killed driver may do so once more, and a replaced driver is fenced at its restart."""
 
 _FILES = re.compile(r"^(FAILED_READ_FILE|CANNOT_READ_FILE|PATH_NOT_FOUND)")
+_STATE = "CANNOT_LOAD_STATE_STORE"
+_STATE_ADVICE = (
+    "Nothing is lost: what the ledger has stands, and the batch is in the checkpoint. `holdfast job"
+    " checkpoints verify` names the damaged file and the way out."
+)
 _PLAN = "=== Streaming Query ==="
 """The rest of a message after it is the whole query, for Spark's own developers."""
 
@@ -172,6 +177,8 @@ def _of_spark(error: Py4JJavaError | PySparkException) -> Failure:
     of_file = any(_FILES.match(thrown.condition) for thrown in chain)
     if of_file:
         return Failure(Cause.FILE, said)
+    if any(thrown.condition.startswith(_STATE) for thrown in chain):
+        return Failure(Cause.QUERY, f"{said}. {_STATE_ADVICE}", guided=True)
     return Failure(Cause.QUERY, said, _is_hopeless(error, chain))
 
 

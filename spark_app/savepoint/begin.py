@@ -70,7 +70,7 @@ def begin(
     if complete and begun is not None and not folder.exists:
         # A restart with the same command, after the savepoint was removed.
         _require_same(files, begun.location == folder.location, begun, savepoint)
-        _adopt(job, sink, begun.proof, UUID(begun.query_id))
+        _adopt_own(files, job, sink, begun.proof, UUID(begun.query_id))
         return True
     found = folder.manifest()
     if begun is None:
@@ -91,7 +91,7 @@ def begin(
         )
         if not _Beginning(spark, job, files, folder, found).run(made, history, stopped):
             return False
-    _adopt(job, sink, found.proof, query_id)
+    _adopt_own(files, job, sink, found.proof, query_id)
     return True
 
 
@@ -351,6 +351,14 @@ def _require_silence(rows: DataFrame, batch_id: int) -> None:
             f"Batch {batch_id} of a savepoint's state gave rows. Nothing was written to the"
             " database; the savepoint does not fit this version of Holdfast."
         )
+
+
+def _adopt_own(
+    files: CheckpointFiles, job: Job, sink: OutboxSink, proof: Continuation, query_id: UUID
+) -> None:
+    """Adopt the checkpoint, unless a restore has given it another query id since."""
+    if files.query_id() == query_id:
+        _adopt(job, sink, proof, query_id)
 
 
 def _adopt(job: Job, sink: OutboxSink, previous: Continuation, query_id: UUID) -> None:

@@ -24,15 +24,18 @@ def _tree(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
 
 
 COMMANDS = dict(_tree(typer.main.get_command(application([]))))
-GROUPS = {words[:1] for words in COMMANDS if len(words) > 1}
+GROUPS = {words[:count] for words in COMMANDS for count in range(1, len(words))}
 
 
 def _meant(text: str) -> list[tuple[str, ...]]:
     """The commands that a text such as `replay plan|apply ID` names."""
     words = re.split(r"[ ]+", text.replace("\\|", "|"))
-    if (words[0],) not in GROUPS:
-        return [(words[0],)]
-    return [(words[0], each) for each in words[1].split("|")] if len(words) > 1 else []
+    found: list[tuple[str, ...]] = [()]
+    for word in words:
+        found = [(*begun, each) for begun in found for each in word.split("|")]
+        if GROUPS.isdisjoint(found):
+            return found
+    return []
 
 
 def _faults(text: str) -> Iterator[str]:
