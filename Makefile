@@ -46,9 +46,18 @@ test-times: $(STAMP) ## run every test and record how long each file takes, for 
 test-browser: $(STAMP) ## test the console in the Chromium of this machine; pictures of every screen are kept
 	@HOLDFAST_TEST_SCREENSHOTS=.holdfast/screenshots $(BIN)/python -m pytest tests/browser
 
-.PHONY: golden
-golden: $(STAMP) ## make the checkpoint of another version for the tests: CODE=its-checkout TO=archive
-	@$(BIN)/python -m tests.support.golden.checkpoint "$(CODE)" "$(TO)"
+.PHONY: golden-checkpoint golden-savepoint
+golden-checkpoint golden-savepoint: golden-%: $(STAMP) ## keep what another version leaves, for the tests: CODE=its-checkout TO=archive
+	@$(BIN)/python -m tests.support.golden.$* "$(CODE)" "$(TO)"
+
+SPARK_VERSIONS := 4.1.1 4.2.0
+
+.holdfast/spark-%: requirements/spark-%.txt $(STAMP)
+	@$(BIN)/pip install --quiet --no-deps --no-build-isolation --require-hashes --target $@ -r $<
+
+.PHONY: test-spark-versions
+test-spark-versions: $(SPARK_VERSIONS:%=.holdfast/spark-%) ## move a job between versions of Spark; takes long
+	@HOLDFAST_TEST_SPARK_VERSIONS="$(SPARK_VERSIONS)" $(BIN)/python -m pytest tests/soak/spark_versions.py
 
 .PHONY: check
 check: $(STAMP) ## format, lint, types, import arrows

@@ -18,6 +18,7 @@ from spark_app.exposure.settings import MILLISECOND_US
 
 NO_OFFSET = "-"
 """How Spark records that a source had no offset yet."""
+
 RESTORING = "holdfast-restore.json"
 """In a checkpoint while `job checkpoints restore` is unfinished."""
 

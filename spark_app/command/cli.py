@@ -16,6 +16,7 @@ from spark_app.command.values import (
     mebibytes,
     milliseconds,
     require_checkpoint,
+    require_database,
     timeout_milliseconds,
 )
 from spark_app.estimate.cli import estimate_job
@@ -33,6 +34,10 @@ class Source(StrEnum):
 
     FILES = "files"
 
+
+Checkpoint = Annotated[
+    str, typer.Option(help="The directory in which Spark keeps its position and state.")
+]
 
 # A checkpoint keeps these; a later start may add a path.
 Paths = Annotated[
@@ -149,11 +154,7 @@ def run_job(
     keep_for: KeepFor = None,
 ) -> None:
     """Read events, compute exposure per merchant, and write block and release decisions."""
-    if not dsn:
-        raise CommandError(
-            "no database: pass --dsn, set HOLDFAST_DSN, or start one with `holdfast local up`.",
-            ExitCode.USAGE,
-        )
+    database = require_database(dsn)
     try:
         settings = Settings(
             watermark_delay_us=milliseconds(watermark_delay) * MILLISECOND_US,
@@ -167,7 +168,7 @@ def run_job(
         raise CommandError(f"{error}. Nothing was started.", ExitCode.USAGE) from error
     if source is Source.FILES:
         _run_files(
-            dsn=dsn,
+            dsn=database,
             trigger={"available_now": available_now, "interval_ms": interval_ms},
             keep=(keep_batches, keep_for),
             running={

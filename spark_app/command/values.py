@@ -24,14 +24,17 @@ def milliseconds(text: str) -> int:
 
 
 def timeout_milliseconds(text: str, interval_ms: int) -> int:
-    """Read an idle timeout, `0` for none; raises ValueError, also when it is below the interval."""
+    """Read an idle timeout, `0` for none; raises ValueError.
+
+    Below two trigger intervals a tick would be too old for its batch (`input.ticks`).
+    """
     if text.strip() == "0":
         return 0
     timeout_ms = milliseconds(text)
-    if 0 < timeout_ms < interval_ms:
+    if 0 < timeout_ms < 2 * interval_ms:
         raise ValueError(
-            f"an --idle-timeout of {text} is less than the --trigger-interval: silence cannot be"
-            " noticed sooner"
+            f"an --idle-timeout of {text} is less than two times the --trigger-interval: silence"
+            " cannot be noticed so soon"
         )
     return timeout_ms
 
@@ -57,3 +60,13 @@ def require_checkpoint(checkpoint: str, done: str) -> None:
             " Spark keeps its position and state.",
             ExitCode.USAGE,
         )
+
+
+def require_database(dsn: str | None) -> str:
+    """Return the `--dsn`; raises CommandError (usage) where there is none."""
+    if not dsn:
+        raise CommandError(
+            "no database: pass --dsn, set HOLDFAST_DSN, or start one with `holdfast local up`.",
+            ExitCode.USAGE,
+        )
+    return dsn

@@ -5,9 +5,9 @@ In the batch that reads it, a tick advances the watermark of the next batch to t
 one, less the timeout and the watermark delay. The tick has the timeout in it, and Spark stores the
 batch's timestamp and its files: a replay computes the same, whatever the options of its run are.
 
-A tick that the batch reads later than the timeout after its decision counts for nothing, as after a
-restart: what arrived in between must not be late because of it. So the watermark never passes the
-moment at which the sources were last known to be read to their end.
+A tick also says when the sources were last known to be read to their end. Where a batch reads it
+later than the timeout after that, as after a restart, it counts for nothing: what arrived in
+between must not be late because of it. So no watermark of a tick passes that moment.
 """
 
 import json
@@ -19,20 +19,23 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 FOLDER: Final = "holdfast-ticks"
 """In the checkpoint."""
 
-_DDL = "decided_ms long, timeout_ms long"
+_DDL = "known_ms long, timeout_ms long"
 
 _AGE_MAX = "1h"
 """Spark forgets the names of ticks that are older than the newest one by more than this."""
 
 
-def file_name(decided_ms: int) -> str:
-    """Return the name of a tick's file in a checkpoint; `decided_ms` is since 1970."""
-    return f"{FOLDER}/{decided_ms}.json"
+def file_name(known_ms: int) -> str:
+    """Return the name of a tick's file in a checkpoint."""
+    return f"{FOLDER}/{known_ms}.json"
 
 
-def to_json(decided_ms: int, timeout_ms: int) -> str:
-    """Return the content of a tick's file."""
-    return json.dumps({"decided_ms": decided_ms, "timeout_ms": timeout_ms})
+def to_json(known_ms: int, timeout_ms: int) -> str:
+    """Return the content of a tick's file.
+
+    `known_ms`: when the sources were last known to be read to their end, since 1970.
+    """
+    return json.dumps({"known_ms": known_ms, "timeout_ms": timeout_ms})
 
 
 def read(spark: SparkSession, checkpoint: str, key_group: int) -> DataFrame:
@@ -46,9 +49,14 @@ def read(spark: SparkSession, checkpoint: str, key_group: int) -> DataFrame:
         .option("cleanSource", "delete")
         .json(f"{checkpoint}/{FOLDER}")
     )
+    return packed(ticks, key_group)
+
+
+def packed(ticks: DataFrame, key_group: int) -> DataFrame:
+    """Return the rows of `read` for the content of ticks."""
     # The timestamp of the batch, the same in a replay.
     now_ms = F.unix_millis(F.current_timestamp())
-    in_time = now_ms - F.col("decided_ms") <= F.col("timeout_ms")
+    in_time = now_ms - F.col("known_ms") <= F.col("timeout_ms")
     return ticks.select(
         F.lit(key_group).alias("key_group"),
         F.when(in_time, F.timestamp_millis(now_ms - F.col("timeout_ms"))).alias("plausible_at"),

@@ -86,7 +86,7 @@ def attempt(
         batches.begin(UUID(query.id), run_id, partial(require_files, query))
         ownership.confirm()
         metrics.enter(State.RUNNING)
-        watch(query, batches, stop, metrics, idle_clock(spark, job))
+        watch(query, batches, stop, metrics, idle_clock(spark, job, trigger.interval_ms))
     except CommandError:
         raise
     except Exception as error:  # also psycopg's errors: a restart may succeed
@@ -110,10 +110,11 @@ def watch(
     progress = Progress(query, batches, metrics or Metrics())
     try:
         while not _ended(query):
-            status = query.status if idle else {}
+            if idle:
+                idle.ask(query)
             rows = progress.show()
             if idle:
-                idle.observe(status, rows)
+                idle.observe(rows)
             if stop.is_set():
                 _stop_between_batches(query, batches)
     except StreamingQueryException:

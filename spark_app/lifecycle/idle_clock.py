@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_app.checkpoint.files import CheckpointFiles
 from spark_app.input import ticks
@@ -25,44 +26,56 @@ _WAITING = ("Waiting for next trigger", "Waiting for data to arrive")
 
 
 class IdleClock:
-    """Decides when a tick is due. Call `observe` a few times a second."""
+    """Decides when a tick is due. Call `ask` and then `observe`, a few times a second."""
 
     def __init__(
         self,
         timeout_s: float,
-        write: Callable[[], object],
+        write: Callable[[int], object],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`write` writes a tick, or raises when a source cannot be reached."""
+        """`write` gets the moment of `ask` in milliseconds since 1970.
+
+        It writes a tick, or raises when a source cannot be reached.
+        """
         self._timeout_s = timeout_s
         self._write = write
         self._clock = clock
         self._since = clock()
+        self._asked_ms = 0
+        self._status: Mapping[str, Any] = {}
 
-    def observe(self, status: Mapping[str, Any], rows: int) -> None:
-        """Take Spark's status of the query, and how many rows the batches recorded by then had.
+    def ask(self, query: StreamingQuery) -> None:
+        """Take the status of the query, before the reports of its batches: none is missed then."""
+        self._asked_ms = time.time_ns() // 1_000_000
+        self._status = query.status
 
-        Rows since the last call; ask for the status first, so that no batch is missed between.
-        """
-        if rows or status["isDataAvailable"]:
+    def observe(self, rows: int) -> None:
+        """Take how many rows the batches had that were reported since the last call."""
+        if rows or self._status["isDataAvailable"]:
             self._since = self._clock()
-        elif status["message"] in _WAITING and self._clock() - self._since >= self._timeout_s:
-            self._write()
+        elif self._status["message"] in _WAITING and self._silent_s() >= self._timeout_s:
+            self._write(self._asked_ms)
             self._since = self._clock()
 
+    def _silent_s(self) -> float:
+        return self._clock() - self._since
 
-def idle_clock(spark: SparkSession, job: Job) -> IdleClock | None:
-    """Return the idle clock of a claimed job; None where it is disabled."""
+
+def idle_clock(spark: SparkSession, job: Job, interval_ms: int) -> IdleClock | None:
+    """Return the idle clock of a claimed job; None where it is disabled.
+
+    The latest trigger of a query that waits began at most `interval_ms` before.
+    """
     if not job.idle_timeout_ms:
         return None
     files = CheckpointFiles(spark, job.checkpoint)
     paths = [source.path for source in job.sources if isinstance(source, Files)]
 
-    def write() -> None:
+    def write(asked_ms: int) -> None:
         _require_reachable(files, paths)
-        decided_ms = time.time_ns() // 1_000_000
-        text = ticks.to_json(decided_ms, job.idle_timeout_ms)
-        files.write(ticks.file_name(decided_ms), text)
+        known_ms = asked_ms - interval_ms
+        files.write(ticks.file_name(known_ms), ticks.to_json(known_ms, job.idle_timeout_ms))
 
     return IdleClock(job.idle_timeout_ms / 1000, write)
 

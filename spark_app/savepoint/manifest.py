@@ -112,14 +112,14 @@ class Manifest:
             raise damaged(folder, FILE)
         try:
             return cls._of(content)
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise damaged(folder, FILE) from error
 
     @classmethod
     def _of(cls, content: Mapping[str, Any]) -> Self:
         values = {field.name: content[field.name] for field in fields(cls)}
         found = cls(**values | {"files": [File(**each) for each in values["files"]]})
-        _ = found.proof, found.settings
+        _ = found.proof, found.settings, json.loads(found.offsets[1])["conf"]
         return found
 
     def require_readable(self, folder: str) -> None:

@@ -21,6 +21,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg_pool import AsyncConnectionPool
 from sqlalchemy import create_engine, inspect
 
+from deploy.local.java import spark_environment
 from dispatcher.receiver.message.body import parse_body
 from sink.contract.exits import ExitCode
 from spark_app.exposure.policy_file import read
@@ -29,6 +30,7 @@ from tests.support.dispatch.payouts import inquiry_headers
 from tests.support.dispatch.sender import body, headers, secret_text
 from tests.support.dispatch.webhooks import WebhookReceiver, answer
 from tests.support.job.driver import Driver
+from tests.support.job.jobs import POLICY, event, put
 from tests.support.pages import ROOT, Follower, blocks, blocks_of, shell
 from tests.support.runbook_world import World, decided, free_port, rows, world
 from tests.support.servers.databases import create
@@ -50,6 +52,8 @@ OPERATORS = (
 
 NEWCOMERS = ("docs/embedded-runtime.md", "docs/quickstart.md")
 """Pages whose shell blocks are followed on a machine on which nothing runs."""
+
+SAVEPOINTS = "docs/spark/savepoints.md"
 
 RUNBOOK = "deploy/runbook/"
 """Its pages are followed by `tests/e2e/runbook`, with the exit code of each command."""
@@ -150,6 +154,20 @@ def test_commands_of_a_newcomers_page(page: str, tmp_path: Path) -> None:
         held = held[held.rindex("0 dead letters") :]
         assert "m_482" in held
         assert "85,000" in held
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_commands_of_the_page_on_savepoints(
+    dsn: str, db: psycopg.Connection, tmp_path: Path
+) -> None:
+    (tmp_path / "policy.toml").write_text(POLICY)
+    put(tmp_path / "events", 0, [event("e1", "12:01", 5_900_000), event("e2", "12:31", 1)])
+    given = environment(HOLDFAST_DSN=dsn, **spark_environment())
+    with shell(tmp_path, given) as bash:
+        Follower(bash, given, in_process=False).follow(SAVEPOINTS, NOT_RUN)
+    assert json.loads((tmp_path / "ck-16" / "holdfast.json").read_text())["key_groups"] == 16
+    assert db.execute("SELECT count(DISTINCT query_id) FROM holdfast.batch").fetchone() == (2,)
 
 
 def executed(text: str, names: dict[str, Any]) -> dict[str, Any]:
@@ -311,6 +329,7 @@ EXECUTED: dict[tuple[str, str], Callable[..., None]] = {
     ): test_receiver_of_the_kit_acts_once_and_answers_an_inquiry,
     **{(page, "sh"): test_commands_of_an_operators_page for page in OPERATORS},
     **{(page, "sh"): test_commands_of_a_newcomers_page for page in NEWCOMERS},
+    (SAVEPOINTS, "sh"): test_commands_of_the_page_on_savepoints,
     ("docs/operators/database.md", "sql"): test_grant_to_a_service_is_one,
     ("docs/operators/endpoints.md", "toml"): test_file_of_an_endpoint_is_one,
     ("docs/spark/exposure-job.md", "toml"): test_policy_is_one,

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
@@ -9,10 +10,13 @@ from uuid import UUID, uuid4
 import pytest
 
 from sink import LedgerBehind, OutboxSink
+from sink.contract import failpoints
 from sink.contract.exits import CommandError
+from sink.contract.failpoints import FailpointHit
 from spark_app.checkpoint.policy_history import PolicyHistory
 from spark_app.exposure.policy import Policy
 from spark_app.exposure.policy_file import Limits
+from spark_app.input.sources import Files
 from tests.support.job.driver import Driver
 from tests.support.job.jobs import POLICY, Play, at, micros
 
@@ -125,6 +129,47 @@ def test_a_file_that_is_missing_or_damaged_is_named(play: Play) -> None:
     assert "written by a newer Holdfast" in _complaint(play)
     (checkpoint / "offsets" / "1").write_text("v1\n")
     assert "offsets/1 in the checkpoint" in _complaint(play)
+
+
+def _with_a_second_path(play: Play) -> Play:
+    paths = tuple(str(play.folder / name) for name in ("events", "more"))
+    return replace(play, options={"paths": paths})
+
+
+@pytest.mark.parametrize("point", ["K1=raise", "K2=raise", "K2=raise@2"])
+def test_a_path_is_added_whatever_dies_on_the_way(
+    point: str, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from spark_app.checkpoint.files import CheckpointFiles
+
+    checkpoint = play.folder / "checkpoint"
+    files = CheckpointFiles(play.spark, str(checkpoint))
+    # With checksums, as Spark leaves them; of three plans, a start reads two.
+    text = (checkpoint / "offsets" / "1").read_text()
+    (checkpoint / "offsets" / ".1.crc").unlink()
+    for batch_id in (1, 2):
+        files.write(f"offsets/{batch_id}", text)
+    (checkpoint / "commits" / "1").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    both = _with_a_second_path(play)
+    monkeypatch.setattr(failpoints, "_passed", {})
+    with monkeypatch.context() as dying:
+        dying.setattr(failpoints, "_armed", point)
+        with pytest.raises(FailpointHit):
+            _claim(both)
+    planned = files.planned()
+    assert planned
+    assert planned.sources[0] == '{"logOffset":1}'
+    assert f"--path {play.folder}/more is missing" in _complaint(play)
+
+    assert [source.path for source in _claim(both).sources if isinstance(source, Files)] == [
+        *both.options["paths"]
+    ]
+    for batch_id, added in ((0, []), (1, ["-"]), (2, ["-"])):
+        assert (files.read(f"offsets/{batch_id}") or "").splitlines()[3:] == added
+    assert files.planned() == planned._replace(sources=('{"logOffset":1}', "-"))
+    assert {path.name for path in (checkpoint / "offsets").iterdir()} >= {".1.crc", ".2.crc"}
+    (checkpoint / "offsets" / "2").write_text("v1\n{}\n-")
+    assert "offsets/2 in the checkpoint" in _complaint(both)
 
 
 def test_a_checkpoint_of_another_layout_is_not_taken_for_an_empty_one(play: Play) -> None:

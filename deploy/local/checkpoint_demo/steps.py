@@ -115,7 +115,7 @@ class Steps:
 
     def _newest(self) -> int:
         listed = self._json("list", self._layout.rescaled)
-        return max(int(batch["batch_id"]) for batch in listed["batches"])
+        return max(int(batch["batch"]) for batch in listed["batches"])
 
     def _restore(self, batch: int) -> None:
         self._holdfast(
@@ -130,16 +130,21 @@ class Steps:
         content = bytearray(newest.read_bytes())
         content[len(content) // 2] ^= 1
         newest.write_bytes(content)
-        self._console.print(f"Flipped a bit of {newest.relative_to(self._layout.root)}.")
+        self._console.print(
+            f"Flipped a bit of {newest.relative_to(self._layout.root)}.", soft_wrap=True
+        )
         return newest
 
     def _verify(self, damaged: Path | None) -> int:
         """Verify the checkpoint; returns the newest intact batch."""
         found = self._json("verify", self._layout.rescaled, fails=damaged is not None)
         named = [each["file"] for each in found["damaged"]]
+        self._console.print(
+            f"{found['result']}: {', '.join(named) or 'no file is damaged'}", soft_wrap=True
+        )
         if damaged is not None and not any(damaged.name in name for name in named):
             raise self._last.failure(f"did not name {damaged.name}")
-        return int(found["newest_intact"])
+        return max(int(batch["batch"]) for batch in found["batches"] if batch["restorable"])
 
     def _compared(self, step: str) -> None:
         should = recompute(

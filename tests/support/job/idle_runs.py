@@ -6,6 +6,8 @@ the watermark of Spark. What a tick adds to it is what `spark_app.input.ticks` s
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 from hypothesis import strategies as st
 
@@ -13,6 +15,9 @@ from deploy.local.demo.reference import Event
 from spark_app.exposure.settings import Settings
 from spark_app.lifecycle.idle_clock import IdleClock
 from tests.support.job.exposure_runs import MINUTE, START, WINDOW, Batch, events
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
 
 MS = 1000
 SECOND = 1000 * MS
@@ -63,7 +68,7 @@ class IdleRun:
 def idle_runs(draw: st.DrawFn, *, prompt: bool) -> IdleRun:
     """Draw a run; `prompt`: no event arrives later than the watermark delay after it occurred."""
     timeout = draw(st.sampled_from([1, 2, 10])) * MINUTE
-    interval = timeout // draw(st.sampled_from([1, 2, 3]))
+    interval = timeout // draw(st.sampled_from([2, 3, 5]))
     delay = draw(st.sampled_from([0, 30, 300])) * SECOND
     clocks = Clocks(interval, timeout, delay, draw(st.integers(0, interval // MS - 1)) * MS)
     lags = st.integers(0, delay)
@@ -86,27 +91,28 @@ def idle_runs(draw: st.DrawFn, *, prompt: bool) -> IdleRun:
 def played(run: IdleRun) -> list[Trigger]:
     """Play a run; returns its batches, those without rows that follow the watermark too."""
     clocks, waiting = run.clocks, list(run.arrivals)
-    seconds, watermark, decided = START / SECOND, None, None
+    seconds, watermark, known = START / SECOND, None, None
     done: list[Trigger] = []
     written: list[int] = []
-    clock = IdleClock(clocks.timeout / SECOND, lambda: written.append(1), lambda: seconds)
+    clock = IdleClock(clocks.timeout / SECOND, written.append, lambda: seconds)
     for now in range(START, run.until, clocks.interval):
         rows = [row for arrival in waiting if arrival.at <= now for row in arrival.rows]
         waiting = [arrival for arrival in waiting if arrival.at > now]
-        found = bool(rows or decided)
+        found = bool(rows or known)
         if found:
-            done.append(Trigger(now, Batch(rows, watermark), tick=decided is not None))
+            done.append(Trigger(now, Batch(rows, watermark), tick=known is not None))
             reached = [row.occurred_at_us for row in rows]
-            if decided is not None and now - decided <= clocks.timeout:
+            if known is not None and now - known <= clocks.timeout:
                 reached.append(now - clocks.timeout)
             moved = max((at // MS * MS - clocks.delay for at in reached), default=None)
             if moved is not None and (watermark is None or moved > watermark):
                 watermark = moved
                 done.append(Trigger(now, Batch([], watermark), tick=False))
-        seconds, decided = (now + clocks.after) / SECOND, None
+        seconds, known = (now + clocks.after) / SECOND, None
         status = {"isDataAvailable": found, "message": "Waiting for next trigger"}
-        clock.observe(status, len(rows))
+        clock.ask(cast("StreamingQuery", SimpleNamespace(status=status)))
+        clock.observe(len(rows))
         if written:
             written.clear()
-            decided = now + clocks.after
+            known = now + clocks.after - clocks.interval
     return done

@@ -45,10 +45,15 @@ class Stream:
 
     def put(self, folder: Path) -> None:
         """Write the files, to be read one a batch in this order."""
-        for number, (rows, refused) in enumerate(zip(self.files, self.refused, strict=True)):
-            lines = [_line(row) for row in rows] + [_REFUSED[reason] for reason in refused]
-            self._shuffles.shuffle(lines)
-            put(folder, number, lines)
+        for number in range(len(self.files)):
+            self.put_one(folder, number)
+
+    def put_one(self, folder: Path, number: int) -> None:
+        """Write one of the files."""
+        lines = [_line(row) for row in self.files[number]]
+        lines += [_REFUSED[reason] for reason in self.refused[number]]
+        self._shuffles.shuffle(lines)
+        put(folder, number, lines)
 
     def expected(
         self, policy: Path, text: str = POLICY, pause: int | None = None

@@ -10,7 +10,10 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import pyarrow as pa
+
 from sink import OutboxSink, QuarantineLimit
+from sink.rows.batch import BatchInput
 from sink.rows.quarantine_limit import REFUSED_ROWS
 from spark_app.exposure.policy import Policy
 from spark_app.input.formats import Format
@@ -121,14 +124,16 @@ class Play:
         }
         return Job(**described | dict(self.options) | changed)
 
-    def sink(self, job: "Job") -> OutboxSink:
+    def sink(
+        self, job: "Job", select: Callable[[pa.Table], BatchInput] | None = None
+    ) -> OutboxSink:
         from spark_app.operator import companions, output
 
         return OutboxSink(
             self.dsn,
             stream=job.stream,
             checkpoint=job.checkpoint,
-            select=output.select,
+            select=select or output.select,
             also=companions.writer(job.stream),
             suppress_repeats=True,
             quarantine_limit=QuarantineLimit(rows=self.refused_rows, share=1),

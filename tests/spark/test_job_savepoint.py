@@ -1,0 +1,253 @@
+"""Savepoints on real Spark: crashes while a checkpoint is made from one, and everything refused."""
+
+import hashlib
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from sink.contract.exits import CommandError
+from spark_app.exposure.settings import Settings
+from spark_app.lifecycle.failure import QueryFailed
+from tests.support.job.jobs import Play, event, put
+from tests.support.servers.databases import copy_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+FILES = [
+    [event("e1", "12:01", 5_900_000), event("e2", "12:02", 1, "m_2")],
+    [event("e3", "12:16:30", 5_500_000), event("e4", "12:16:30", 100, "m_2")],
+    # Emits 12:00-12:15 and blocks m_1.
+    [event("e5", "12:16:40", 7, "m_2"), event("e4", "12:16:30", 100, "m_2")],
+    # Corrects the emitted window, and repeats an id of it.
+    [event("e6", "12:14", 100_000), event("e1", "12:01", 5_900_000)],
+    [event("e7", "12:31", 1, "m_2")],
+]
+SAVED = 2
+"""The newest batch that every savepoint here is of: two files follow it."""
+
+
+@pytest.fixture(scope="module")
+def finished(
+    spark: "SparkSession",
+    server_dsn: str,
+    template_database: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Play]:
+    """A stream that has read all files, and a savepoint of an earlier batch of it."""
+    with copy_of(server_dsn, template_database) as dsn:
+        play = Play(spark, dsn, tmp_path_factory.mktemp("finished"))
+        for number, lines in enumerate(FILES):
+            put(play.folder / "events", number, lines)
+        play.command()
+        play.save(str(play.folder / "checkpoint"), str(play.folder / "saved"), SAVED)
+        yield play
+
+
+@pytest.fixture
+def dsn(finished: Play, make_database: Callable[[str | None], str]) -> str:
+    """Its database, for one test."""
+    return make_database(conninfo_to_dict(finished.dsn)["dbname"])
+
+
+@pytest.fixture
+def play(finished: Play, dsn: str) -> Play:
+    """The stream, for one test; its checkpoint and its savepoint are only read."""
+    return Play(finished.spark, dsn, finished.folder)
+
+
+def _saved(play: Play) -> str:
+    return str(play.folder / "saved")
+
+
+def _content(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def _written(db: psycopg.Connection) -> dict[str, list[tuple[Any, ...]]]:
+    """What receivers and readers see."""
+    return {
+        "entries": db.execute("""
+            SELECT name, sequence, key, type, convert_from(body, 'UTF8')
+            FROM holdfast.entry JOIN holdfast.subject ON subject.id = subject_id
+            ORDER BY 1, 2""").fetchall(),
+        "windows": db.execute("""
+            SELECT merchant_id, window_end, revision, exposure_minor
+            FROM holdfast.exposure_window ORDER BY 1, 2""").fetchall(),
+    }
+
+
+def _queries(db: psycopg.Connection) -> list[tuple[Any, ...]]:
+    return db.execute("""
+        SELECT query_id, count(*) FROM holdfast.batch GROUP BY 1 ORDER BY min(batch_no)
+    """).fetchall()
+
+
+def test_a_crash_at_any_point_is_repaired_by_the_same_command(
+    play: Play, db: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, checkpoint = _written(db), tmp_path / "new"
+    assert [window[2:] for window in before["windows"] if window[2] > 1] == [(2, 6_000_000)]
+    wanted = {"checkpoint": str(checkpoint), "savepoint": _saved(play), "key_groups": 7}
+    ids = set()
+    for point in ("P1", "P2", "P3", "P4", "P5", "P6"):
+        with monkeypatch.context() as armed:
+            armed.setattr("sink.contract.failpoints._armed", f"{point}=raise")
+            armed.setattr("sink.contract.failpoints._passed", {})
+            with pytest.raises(QueryFailed, match=point):
+                play.command(**wanted)
+        ids.add(json.loads((checkpoint / "holdfast-savepoint.json").read_text())["query_id"])
+        assert len(_queries(db)) == (2 if point == "P6" else 1)
+        if point in {"P1", "P4"}:
+            with pytest.raises(CommandError, match="--from-savepoint"):
+                play.command(checkpoint=str(checkpoint), key_groups=7)
+    assert len(ids) == 1
+
+    play.command(**wanted)
+    assert _written(db) == before
+    # Batch 0 is the savepoint; then the files that followed it, and the batch without data.
+    assert _queries(db)[1][1] == 1 + len(FILES) - SAVED
+    play.command(**wanted)
+    assert _queries(db)[1][1] == 1 + len(FILES) - SAVED
+
+    # A restart does not need the savepoint any more; another one is refused.
+    copy = tmp_path / "copy"
+    shutil.copytree(_saved(play), copy)
+    again = play.save(str(checkpoint), str(tmp_path / "again"))
+    assert again.begun["key_groups"] == 7
+    with pytest.raises(CommandError, match="made from another savepoint"):
+        play.command(**wanted | {"savepoint": str(tmp_path / "again")})
+    play.command(**wanted | {"savepoint": str(copy)})
+    with pytest.raises(CommandError, match="made from another savepoint"):
+        play.command(**wanted | {"savepoint": str(tmp_path / "gone")})
+
+
+def _flip(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    # A copy without its hidden files.
+    (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
+
+
+def _flip_ids(folder: Path) -> None:
+    _flip(next((folder / "ids").glob("part-*")))
+
+
+def _flip_sources(folder: Path) -> None:
+    _flip(folder / "sources" / "0.jsonl")
+
+
+def _lose_windows(folder: Path) -> None:
+    next((folder / "windows").glob("part-*")).unlink()
+
+
+def _cut(folder: Path) -> None:
+    text = (folder / "manifest.json").read_text()
+    (folder / ".manifest.json.crc").unlink(missing_ok=True)
+    (folder / "manifest.json").write_text(text[: len(text) // 2])
+
+
+def _of_the_future(folder: Path) -> None:
+    (folder / ".manifest.json.crc").unlink(missing_ok=True)
+    (folder / "manifest.json").write_text('{"version": 2, "holdfast": "9.0"}')
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        (_flip_ids, r"ids/part-.* \(checksum\)"),
+        (_flip_sources, r"sources/0\.jsonl .*\(checksum\)"),
+        (_lose_windows, "windows/part-.* is missing"),
+        (_cut, r"manifest\.json .* cannot be read"),
+        (_of_the_future, "version 2, and this Holdfast reads up to 1"),
+    ],
+)
+def test_a_damaged_savepoint_is_refused(
+    damage: Callable[[Path], None], named: str, play: Play, db: psycopg.Connection, tmp_path: Path
+) -> None:
+    shutil.copytree(_saved(play), tmp_path / "saved")
+    damage(tmp_path / "saved")
+    with pytest.raises(CommandError, match=f"{named}.* Nothing was changed"):
+        play.command(checkpoint=str(tmp_path / "new"), savepoint=str(tmp_path / "saved"))
+    assert not (tmp_path / "new").exists()
+    assert len(_queries(db)) == 1
+
+
+def test_a_job_or_a_database_that_does_not_fit_is_refused(
+    play: Play, db: psycopg.Connection, server_dsn: str, template_database: str, tmp_path: Path
+) -> None:
+    (tmp_path / "events").mkdir()
+    wanted = {"checkpoint": str(tmp_path / "new"), "savepoint": _saved(play)}
+    for change, named in (
+        ({"stream": "others"}, "--stream was payouts, is others"),
+        ({"settings": Settings(late_cutoff_us=60_000_000)}, "--late-cutoff was 120s, is 60s"),
+        ({"paths": (str(tmp_path / "events"),)}, "--path .*events is missing"),
+        ({"savepoint": str(tmp_path / "events")}, "is not a savepoint"),
+    ):
+        with pytest.raises(CommandError, match=f"{named}.* Nothing was changed"):
+            play.command(**wanted | change)
+    with copy_of(server_dsn, template_database) as other:
+        elsewhere = Play(play.spark, other, play.folder)
+        with pytest.raises(CommandError, match=r"does not have that batch.* Nothing was changed"):
+            elsewhere.command(**wanted)
+        with pytest.raises(CommandError, match=r"the ledger has no batch .* Nothing was written"):
+            elsewhere.save(str(play.folder / "checkpoint"), str(tmp_path / "unproved"))
+    with pytest.raises(CommandError, match="holds something else already"):
+        play.command(**wanted | {"checkpoint": str(play.folder / "checkpoint")})
+    db.execute("UPDATE holdfast.stream SET query_id = gen_random_uuid(), adopted_at = now()")
+    with pytest.raises(CommandError, match=r"has adopted another one since. Nothing was changed"):
+        play.command(**wanted)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["events"]
+
+
+def test_what_cannot_be_saved_leaves_nothing(play: Play, tmp_path: Path) -> None:
+    checkpoint = play.folder / "checkpoint"
+    before = _content(checkpoint)
+    with pytest.raises(CommandError, match=r"batch 99 is not committed yet: .* 0 to 5"):
+        play.save(str(checkpoint), str(tmp_path / "no"), 99)
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(CommandError, match=r"exists already. Nothing was written"):
+        play.save(str(checkpoint), str(tmp_path / "taken"))
+    (tmp_path / "no.part").mkdir()
+    (tmp_path / "no.part" / "notes.txt").touch()
+    with pytest.raises(CommandError, match=r"holds notes\.txt, which is not of a savepoint"):
+        play.save(str(checkpoint), str(tmp_path / "no"))
+    assert {path.name for path in tmp_path.iterdir()} == {"taken", "no.part"}
+    assert _content(checkpoint) == before
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Path]:
+    """A disk of 16 KiB. Not in pytest's own folder, which other runs clean."""
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-small-disk-"))
+    mount = ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(folder)]
+    try:
+        if subprocess.run(mount, check=False, capture_output=True).returncode:
+            pytest.skip("only root can mount a small disk, and not in every container")
+        try:
+            yield folder
+        finally:
+            subprocess.run(["umount", "-l", str(folder)], check=True)  # noqa: S607 - of the machine
+    finally:
+        folder.rmdir()
+
+
+def test_a_full_disk_half_way_leaves_nothing(play: Play, small_disk: Path) -> None:
+    with pytest.raises(CommandError, match=r"No space left on device.* only read"):
+        play.save(str(play.folder / "checkpoint"), str(small_disk / "saved"))
+    assert list(small_disk.iterdir()) == []

@@ -1,0 +1,303 @@
+"""Several paths with one consistent cut, and the clock that closes the windows of a silent stream.
+
+Real: Spark, Postgres, a driver that is killed with its JVM.
+"""
+
+import json
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import psycopg
+import pytest
+
+from deploy.local.demo.reference import Event as Row
+from deploy.local.demo.reference import Reference
+from sink.contract.failpoints import ENVIRONMENT
+from spark_app.exposure.settings import SECOND_US, Settings
+from tests.support.job.job_outcome import published, required
+from tests.support.job.job_process import QUICK, job_process
+from tests.support.job.job_stream import OPTIONS, SETTINGS, stream
+from tests.support.job.jobs import POLICY, Play, event, patiently, put
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from spark_app.lifecycle.idle_clock import IdleClock
+    from spark_app.reporting.batch_counts import FinishedBatch
+    from spark_app.reporting.metrics import Metrics
+
+pytestmark = pytest.mark.spark
+
+WINDOW = timedelta(minutes=15)
+
+
+def _plan(checkpoint: Path, batch_id: int) -> tuple[dict[str, Any], list[str]]:
+    """The clocks of a planned batch, and the end of its input in each source."""
+    _, described, *sources = (checkpoint / "offsets" / str(batch_id)).read_text().splitlines()
+    return json.loads(described), sources
+
+
+def _forget_commit(checkpoint: Path, batch_id: int) -> None:
+    """Leave a batch as a driver does that dies before Spark has recorded it."""
+    for name in (str(batch_id), f".{batch_id}.crc"):
+        (checkpoint / "commits" / name).unlink()
+
+
+def _batches(checkpoint: Path) -> int:
+    return max(int(path.name) for path in (checkpoint / "offsets").glob("[0-9]*")) + 1
+
+
+def _files_of(checkpoint: Path, source: int) -> Iterator[tuple[int, Path]]:
+    """The files of a source in Spark's log, each with its place there."""
+    entries = {}
+    for log in (checkpoint / "sources" / str(source)).glob("[0-9]*"):
+        for entry in map(json.loads, log.read_text().splitlines()[1:]):
+            entries[entry["path"]] = entry["batchId"]
+    for path, number in entries.items():
+        yield number, Path(path.removeprefix("file://"))
+
+
+def _cut(checkpoint: Path, sources: int) -> list[list[Path]]:
+    """The files of each batch, of all sources together."""
+    logs = [dict(_files_of(checkpoint, source)) for source in range(sources)]
+    before, cut = [-1] * sources, []
+    for batch_id in range(_batches(checkpoint)):
+        _, planned = _plan(checkpoint, batch_id)
+        ends = [-1 if end == "-" else json.loads(end)["logOffset"] for end in planned]
+        cut.append(
+            [
+                log[number]
+                for log, begin, end in zip(logs, before, ends, strict=True)
+                for number in range(begin + 1, end + 1)
+            ]
+        )
+        before = ends
+    return cut
+
+
+def _watermarks(batches: Sequence[Sequence[Row]]) -> Iterator[int | None]:
+    """W of each batch: the newest time of earlier ones, of any source, less the delay."""
+    newest = None
+    for rows in batches:
+        yield None if newest is None else newest // 1000 * 1000 - SETTINGS.watermark_delay_us
+        plausible = [row.occurred_at_us for row in rows if not row.future_dated]
+        newest = max([*plausible, *([] if newest is None else [newest])], default=None)
+
+
+@pytest.mark.timeout(900)
+def test_two_paths_one_of_them_slow_and_a_kill_between_them_equal_the_reference(
+    spark: "SparkSession", dsn: str, db: psycopg.Connection, tmp_path: Path
+) -> None:
+    made = stream(24, 9)
+    fast, slow, checkpoint = (tmp_path / name for name in ("events", "slow", "checkpoint"))
+    # What the slow path has is ahead of the other one, whose next files are late for some windows.
+    for number in (0, 1, 2, 3, 6, 7):
+        made.put_one(fast, number)
+    made.put_one(slow, 4)
+    paths = (str(fast), str(slow))
+    with job_process(
+        tmp_path,
+        dsn,
+        *("--available-now", "--path", str(slow), *OPTIONS),
+        environment={ENVIRONMENT: "S8=kill@3"},
+    ) as job:
+        assert job.wait() == -signal.SIGKILL, job.said
+    assert db.execute("SELECT max(batch_id) FROM holdfast.batch").fetchone() == (2,)
+
+    play = Play(spark, dsn, tmp_path, {"settings": SETTINGS, "key_groups": 8})
+    made.put_one(slow, 5)
+    made.put_one(slow, 8)
+    play.command(paths=paths)
+
+    cut = _cut(checkpoint, 2)
+    files = [path.name for batch in cut for path in batch]
+    assert sorted(files) == [f"{number:03}.json" for number in range(9)]
+    assert {len({path.parent for path in batch}) for batch in cut} >= {1, 2}
+    batches = [[row for path in batch for row in made.files[int(path.stem)]] for batch in cut]
+    watermarks = [*_watermarks(batches)]
+    assert [_plan(checkpoint, n)[0]["batchWatermarkMs"] * 1000 for n in range(len(cut))] == [
+        watermark or 0 for watermark in watermarks
+    ]
+    (tmp_path / "reference.toml").write_text(POLICY)
+    reference = Reference(tmp_path / "reference.toml", late_cutoff_us=SETTINGS.late_cutoff_us)
+    expected = [reference.batch(*each) for each in zip(batches, watermarks, strict=True)]
+    assert published(dsn) == required(expected)
+    assert any(batch.late for batch in expected)
+
+
+def test_a_path_and_the_idle_clock_are_added_to_a_checkpoint_whose_newest_batch_is_unfinished(
+    spark: "SparkSession",
+    dsn: str,
+    db: psycopg.Connection,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    play, checkpoint = Play(spark, dsn, tmp_path), tmp_path / "checkpoint"
+    events, more = tmp_path / "events", tmp_path / "more"
+    put(events, 0, [event("e0", "12:01", 6_000_000)])
+    put(events, 1, [event("e1", "12:20", 1)])
+    play.command()
+    newest = _batches(checkpoint) - 1
+    _forget_commit(checkpoint, newest)
+    record = checkpoint / "holdfast.json"
+    old = {**json.loads(record.read_text()), "version": 2, "format": "json"}
+    # As the version before recorded it.
+    del old["sources"]
+    record.write_text(json.dumps(old))
+    (checkpoint / ".holdfast.json.crc").unlink()
+    play.command(idle_timeout_ms=60_000)
+
+    put(more, 0, [event("e2", "12:21", 20), event("e1", "12:20", 1)])
+    put(events, 2, [event("e3", "12:40", 0)])
+    capsys.readouterr()
+    _forget_commit(checkpoint, newest)
+    play.command(paths=(str(more), str(events)))
+    assert [source.get("path") for source in json.loads(record.read_text())["sources"]] == [
+        str(events),
+        None,
+        str(more),
+    ]
+    said = capsys.readouterr().err.splitlines()
+    assert f"batch={newest} outcome=replayed rows=0 " in said[0]
+    assert f"batch={newest + 1} outcome=written rows=3 " in said[1]
+    ends = ['{"logOffset":1}', "-", "-"]
+    assert _plan(checkpoint, newest)[1] == ends
+    assert _plan(checkpoint, newest + 1)[1] == ['{"logOffset":2}', "-", '{"logOffset":0}']
+    windows = db.execute(
+        "SELECT to_char(window_end, 'HH24:MI'), exposure_minor FROM holdfast.exposure_window"
+        " ORDER BY 1"
+    )
+    assert windows.fetchall() == [("12:15", 6_000_000), ("12:30", 21)]
+    late = db.execute("SELECT event_id, reason::text FROM holdfast.late_event").fetchall()
+    assert late == [("e1", "duplicate")]
+
+
+def _quarter(moment: datetime) -> datetime:
+    """The quarter of an hour that a moment is in, from its start."""
+    return moment - (moment - datetime(2026, 1, 1, tzinfo=UTC)) % WINDOW
+
+
+def _on(moment: datetime) -> str:
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+@pytest.mark.timeout(900)
+def test_the_hold_of_a_merchant_that_fell_silent_with_the_whole_stream_ends_in_real_time(
+    spark: "SparkSession",
+    dsn: str,
+    db: psycopg.Connection,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    events, woken = tmp_path / "events", tmp_path / "woken"
+    # The window after the one that blocks has just ended on the clock, and no event says so.
+    ended = _quarter(datetime.now(UTC) - timedelta(seconds=6)) - WINDOW
+    before, after = (_on(ended + timedelta(seconds=seconds)) for seconds in (-60, 5))
+    rows = [("e1", "m_1", 6_000_000, before), ("e2", "m_2", 1, after)]
+    put(events, 0, [event(i, "12:00", n, m, occurred_at=at) for i, m, n, at in rows])
+    clock = ("--watermark-delay", "1s", "--idle-timeout", "2s")
+    # Batch 0 reads the file, batch 1 blocks, batch 2 reads a tick, is written, and never recorded.
+    with job_process(tmp_path, dsn, *clock, *QUICK, environment={ENVIRONMENT: "S8=kill@3"}) as job:
+        assert job.wait() == -signal.SIGKILL, job.said
+    held = [("payout_hold.block",)]
+    assert db.execute("SELECT type FROM holdfast.entry ORDER BY occurred_at").fetchall() == held
+
+    checkpoint = tmp_path / "checkpoint"
+    settings = Settings(watermark_delay_us=SECOND_US)
+    play = Play(spark, dsn, tmp_path, {"settings": settings, "idle_timeout_ms": 9_000})
+    metrics = _until_released(play)
+    # The timeout of the first run, and the clock of its batch.
+    planned = _plan(checkpoint, 2)[0]
+    assert planned["batchWatermarkMs"] == _ms(ended + timedelta(seconds=4))
+    assert _plan(checkpoint, 3)[0]["batchWatermarkMs"] == planned["batchTimestampMs"] - 3_000
+    assert "batch=2 outcome=replayed rows=0 " in (said := capsys.readouterr().err)
+    assert [line.rpartition(" ")[2] for line in said.splitlines() if " idle=" in line] == ["idle=1"]
+    counted = metrics.registry.get_sample_value("holdfast_job_idle_ticks_total", {"stream": ""})
+    assert counted == 1
+    decisions = db.execute(
+        "SELECT type, occurred_at FROM holdfast.entry ORDER BY occurred_at"
+    ).fetchall()
+    assert decisions == [
+        ("payout_hold.block", ended),
+        ("payout_hold.release", ended + WINDOW),
+    ]
+    assert db.execute("SELECT count(*) FROM holdfast.late_event").fetchone() == (0,)
+
+    # A source that was silent all along: what is recent counts, what the clock has passed is late.
+    rows = [("e3", "m_1", 7, _on(datetime.now(UTC))), ("e4", "m_1", 7, before)]
+    put(woken, 0, [event(i, "12:00", n, m, occurred_at=at) for i, m, n, at in rows])
+    play.command(paths=(str(events), str(woken)))
+    late = db.execute("SELECT event_id, reason::text FROM holdfast.late_event").fetchall()
+    assert late == [("e4", "late")]
+    assert not [*(checkpoint / "holdfast-ticks").iterdir()]
+    _refuses_to_tick_without(play, woken)
+
+
+def _ms(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000)
+
+
+def _until_released(play: Play) -> "Metrics":
+    """Run the job as a service until it has written a decision."""
+    from spark_app.lifecycle.attempt import Trigger, attempt
+    from spark_app.reporting.batch_counts import BatchCounter
+    from spark_app.reporting.metrics import Metrics
+    from spark_app.runtime import session
+
+    stop, metrics, job = Event(), Metrics(), play.job()
+
+    def done(batch: "FinishedBatch") -> None:
+        if batch.outcome.counts.entries:
+            stop.set()
+
+    counter = BatchCounter(done)
+    own = session.fix(play.spark.newSession())
+    with closing(play.sink(job, counter.select)) as sink:
+        run = (own, job, sink, Trigger(interval_ms=100), stop)
+        patiently(lambda: attempt(*run, counter=counter, metrics=metrics))
+    return metrics
+
+
+def test_a_tick_that_its_batch_reads_too_late_moves_nothing(spark: "SparkSession") -> None:
+    from spark_app.input.ticks import packed
+
+    now = time.time_ns() // 1_000_000
+    ticks = [(now - 60_000, 600_000), (now - 600_001, 600_000), (None, None)]
+    rows = packed(spark.createDataFrame(ticks, "known_ms long, timeout_ms long"), 7).collect()
+    assert [row.plausible_at is None for row in rows] == [False, True, True]
+    assert {(row.key_group, row.events, row.refused) for row in rows} == {(7, None, None)}
+    moved = _ms(rows[0].plausible_at.astimezone(UTC))
+    assert now - 600_000 <= moved <= time.time_ns() // 1_000_000 - 600_000
+
+
+def _refuses_to_tick_without(play: Play, folder: Path) -> None:
+    """A directory that has disappeared is not silent; Spark reads it as one without files."""
+    from spark_app.input.missing_files import FileGone
+    from spark_app.lifecycle.idle_clock import idle_clock
+
+    job = play.job(paths=(str(folder),), idle_timeout_ms=1)
+    clock = idle_clock(play.spark, replace(job, sources=job.declared), 100)
+    assert clock
+    folder.rename(folder.with_name("away"))
+    with pytest.raises(FileGone, match=f"{folder} is gone"):
+        _be_silent(clock)
+    folder.with_name("away").rename(folder)
+    _be_silent(clock)
+    [tick] = (play.folder / "checkpoint" / "holdfast-ticks").glob("[0-9]*.json")
+    assert json.loads(tick.read_text())["timeout_ms"] == 1
+
+
+def _be_silent(clock: "IdleClock") -> None:
+    time.sleep(0.01)
+    waits = {"isDataAvailable": False, "message": "Waiting for next trigger"}
+    clock.ask(cast("StreamingQuery", SimpleNamespace(status=waits)))
+    clock.observe(0)
