@@ -99,9 +99,6 @@ FromSavepoint = Annotated[
     str | None,
     typer.Option(help="Begin the checkpoint, which must be new, with the state of a savepoint."),
 ]
-Checkpoint = Annotated[
-    str, typer.Option(help="The directory in which Spark keeps its position and state.")
-]
 AvailableNow = Annotated[
     bool, typer.Option("--available-now", help="Process what is available now, then exit.")
 ]
