@@ -143,6 +143,8 @@ def _harmless(damaged: list[dict[str, Any]]) -> str:
             " Spark reads the state from an older snapshot and more changelogs"
             f" ({', '.join(replaced)})."
         )
+    if any(not each["replaced_for"] and not each["needed_by"] for each in damaged):
+        said += " `prune` removes state files that no kept batch needs."
     if older:
         said += f" A restore to batch {', '.join(map(str, older))} is not possible."
     return said
