@@ -50,6 +50,15 @@ test-browser: $(STAMP) ## test the console in the Chromium of this machine; pict
 golden-checkpoint golden-savepoint: golden-%: $(STAMP) ## keep what another version leaves, for the tests: CODE=its-checkout TO=archive
 	@$(BIN)/python -m tests.support.golden.$* "$(CODE)" "$(TO)"
 
+SPARK_VERSIONS := 4.1.1 4.2.0
+
+.holdfast/spark-%: requirements/spark-%.txt $(STAMP)
+	@$(BIN)/pip install --quiet --no-deps --no-build-isolation --require-hashes --target $@ -r $<
+
+.PHONY: test-spark-versions
+test-spark-versions: $(SPARK_VERSIONS:%=.holdfast/spark-%) ## move a job between versions of Spark; takes long
+	@HOLDFAST_TEST_SPARK_VERSIONS="$(SPARK_VERSIONS)" $(BIN)/python -m pytest tests/soak/spark_versions.py
+
 .PHONY: check
 check: $(STAMP) ## format, lint, types, import arrows
 	$(BIN)/ruff format --check .

@@ -35,6 +35,10 @@ class Source(StrEnum):
     FILES = "files"
 
 
+Checkpoint = Annotated[
+    str, typer.Option(help="The directory in which Spark keeps its position and state.")
+]
+
 # A checkpoint keeps these; a later start may add a path.
 Paths = Annotated[
     list[str],
@@ -121,9 +125,7 @@ def group() -> None:
 @app.command("run")
 def run_job(
     path: Paths,
-    checkpoint: Annotated[
-        str, typer.Option(help="The directory in which Spark keeps its position and state.")
-    ],
+    checkpoint: Checkpoint,
     stream: Annotated[str, typer.Option(help="The sink stream that the job writes.")],
     policy: Annotated[Path, typer.Option(help="The policy file (TOML).")],
     source: Annotated[Source, typer.Option(help="Where events come from.")] = Source.FILES,

@@ -1,21 +1,18 @@
-"""The state of all key groups as one, and one state distributed over other key groups; pure.
+"""The states of key groups as one, whatever groups it is distributed over next; pure.
 
 The rules of the exposure step are per merchant, so the grouping affects no decision: a group is
 only the unit that Spark stores and calls. Timers are not part of a state: the caller computes them
 anew from each state, with `exposure.step.next_timer_us`.
 """
 
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Iterable
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_app.exposure.errors import StateError
-from spark_app.exposure.schema import STATE_ABSORBED, Int64s, one_chunk
+from spark_app.exposure.schema import STATE_ABSORBED, one_chunk
 from spark_app.exposure.state import GroupState
-from spark_app.input.text_bytes import crc32
 
 
 def whole(states: Iterable[GroupState]) -> GroupState:
@@ -43,41 +40,6 @@ def whole(states: Iterable[GroupState]) -> GroupState:
         absorbed=pa.concat_tables(part.absorbed for part in parts),
         settled_until_us=max(settled, default=None),
     )
-
-
-def split(state: GroupState, numbers: Sequence[int]) -> dict[int, GroupState]:
-    """Return the state of each key group; `numbers` are those of `groups.group_numbers`.
-
-    Every group has the settled frontier, also one without a merchant.
-    """
-    windows = _by_group(state.windows, numbers)
-    merchants = _by_group(state.merchants, numbers)
-    absorbed = _by_group(state.absorbed, numbers)
-    return {
-        number: GroupState(
-            windows=windows[place],
-            merchants=merchants[place],
-            absorbed=own_names(absorbed[place]),
-            settled_until_us=state.settled_until_us,
-        )
-        for place, number in enumerate(numbers)
-    }
-
-
-def _by_group(table: pa.Table, numbers: Sequence[int]) -> list[pa.Table]:
-    """Return the rows of each group, in their order."""
-    owner = _owners(one_chunk(table["merchant_id"]), len(numbers))
-    ordered = table.take(pa.array(np.argsort(owner, kind="stable")))
-    ends = np.cumsum(np.bincount(owner, minlength=len(numbers))).tolist()
-    return [ordered.slice(start, end - start) for start, end in pairwise([0, *ends])]
-
-
-def _owners(merchants: pa.Array, groups: int) -> Int64s:
-    """Return the place of each merchant's group among the numbers: `groups.key_group`."""
-    encoded = merchants.dictionary_encode()
-    places = (crc32(encoded.dictionary) % groups).astype(np.int64)
-    owners: Int64s = places[encoded.indices.to_numpy()]
-    return owners
 
 
 def own_names(absorbed: pa.Table) -> pa.Table:

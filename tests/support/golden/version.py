@@ -1,4 +1,4 @@
-"""The commands of one version of Holdfast, or on one version of Spark, over a stream of files."""
+"""The commands of one version of Holdfast, on one version of Spark, over a stream of files."""
 
 import os
 import secrets
@@ -30,12 +30,13 @@ effective_from = 2024-11-04T13:30:00Z
 
 @dataclass(frozen=True)
 class Version:
-    """A checkout and the Python that runs it, a folder for the files, and a database."""
+    """A checkout, a folder for the files, and a database."""
 
     code: Path
     folder: Path
     dsn: str
-    python: str = sys.executable
+    spark: Path | None = None
+    """Where another version of PySpark is installed; None for the one of the tests."""
 
     def begin(self) -> None:
         """Make the schema of the database, and all files of the stream."""
@@ -73,9 +74,10 @@ class Version:
     def command(self, *words: str, failpoints: str = "") -> int:
         """Run a command to its end, and end everything that it has started."""
         mark = secrets.token_hex(8)
-        settings = {"PYTHONPATH": str(self.code), ENVIRONMENT: failpoints, MARK: mark}
+        paths = [str(path) for path in (self.code, self.spark) if path]
+        settings = {"PYTHONPATH": os.pathsep.join(paths), ENVIRONMENT: failpoints, MARK: mark}
         started = subprocess.Popen(
-            [self.python, "-m", "dispatcher.cli.main", *words],
+            [sys.executable, "-m", "dispatcher.cli.main", *words],
             cwd=self.code,
             env={**os.environ, **spark_environment(), "HOLDFAST_DSN": self.dsn, **settings},
         )

@@ -18,9 +18,10 @@ from spark_app.exposure.state import GroupState, resumed
 from spark_app.exposure.step import StepOutput, next_timer_us
 from spark_app.operator.groups import group_numbers, key_group
 from spark_app.operator.id_segments import BASE
-from spark_app.operator.regroup import split, whole
+from spark_app.operator.regroup import own_names, whole
 from tests.support.job.exposure import Group, at, row
 from tests.support.job.exposure_runs import WINDOW, Batch, Run, apply, moments, plain, runs
+from tests.support.job.split_groups import split
 from tests.support.job.stored_state import Kept, content
 
 MERCHANTS = [f"m_{number}" for number in range(1, 9)]
@@ -195,8 +196,8 @@ def test_ids_of_many_segments_become_one_segment_of_each_new_group() -> None:
 def test_a_frame_of_ids_names_the_merchants_of_its_own_group_only() -> None:
     state = Group().batch(None, *(row(f"e{n}", "12:00", 1, f"m_{n}") for n in range(500))).state
     parts = split(state, group_numbers(50, 2)).values()
-    frames = [encode_part("absorbed", p.absorbed.drop_columns("window_end")) for p in parts]
-    assert sum(b"m_499" in frame for frame in frames) == 1
+    ids = [own_names(part.absorbed).drop_columns("window_end") for part in parts]
+    assert sum(b"m_499" in encode_part("absorbed", each) for each in ids) == 1
 
 
 def test_the_latest_settled_frontier_counts() -> None:

@@ -13,10 +13,11 @@ from spark_app.exposure.policy import Policy
 from spark_app.exposure.state import GroupState
 from spark_app.operator import initial_state, stored
 from spark_app.operator.groups import group_numbers, key_group
-from spark_app.operator.regroup import split, whole
+from spark_app.operator.regroup import whole
 from spark_app.savepoint import tables
 from tests.support.job.exposure import Group, row
 from tests.support.job.exposure_runs import Run, apply, runs
+from tests.support.job.split_groups import split
 from tests.support.job.stored_state import Kept, content
 
 MERCHANTS = [f"m_{number}" for number in range(1, 9)]
