@@ -20,8 +20,8 @@ from sink.transaction.continuation import Continuation
 from spark_app.checkpoint import policy_history, shape
 from spark_app.checkpoint.files import CheckpointFiles
 from spark_app.exposure import codec
-from spark_app.inspection.reader import Operator, StateReader
 from spark_app.input.source import holds
+from spark_app.inspection.reader import Operator, StateReader
 from spark_app.lifecycle.failure import diagnose
 from spark_app.operator import stored
 from spark_app.savepoint import manifest, read_files, tables
@@ -155,7 +155,7 @@ def _require_beside(to: str, checkpoint: str, begun: dict[str, Any]) -> None:
     Older versions did not record the directory of the events.
     """
     paths = [source["path"] for source in begun.get(shape.SOURCES, ()) if "path" in source]
-    reasons = {path: "where its files would be read as events" for path in paths}
+    reasons = dict.fromkeys(paths, "where its files would be read as events")
     reasons[checkpoint] = "with which it would be lost"
     for place, reason in reasons.items():
         if holds(place, to):
