@@ -16,6 +16,7 @@ from spark_app.command.values import (
     mebibytes,
     milliseconds,
     require_checkpoint,
+    require_database,
     timeout_milliseconds,
 )
 from spark_app.estimate.cli import estimate_job
@@ -33,6 +34,10 @@ class Source(StrEnum):
 
     FILES = "files"
 
+
+Checkpoint = Annotated[
+    str, typer.Option(help="The directory in which Spark keeps its position and state.")
+]
 
 # A checkpoint keeps these; a later start may add a path.
 Paths = Annotated[
@@ -120,9 +125,7 @@ def group() -> None:
 @app.command("run")
 def run_job(
     path: Paths,
-    checkpoint: Annotated[
-        str, typer.Option(help="The directory in which Spark keeps its position and state.")
-    ],
+    checkpoint: Checkpoint,
     stream: Annotated[str, typer.Option(help="The sink stream that the job writes.")],
     policy: Annotated[Path, typer.Option(help="The policy file (TOML).")],
     source: Annotated[Source, typer.Option(help="Where events come from.")] = Source.FILES,
@@ -148,11 +151,7 @@ def run_job(
     keep_for: KeepFor = None,
 ) -> None:
     """Read events, compute exposure per merchant, and write block and release decisions."""
-    if not dsn:
-        raise CommandError(
-            "no database: pass --dsn, set HOLDFAST_DSN, or start one with `holdfast local up`.",
-            ExitCode.USAGE,
-        )
+    database = require_database(dsn)
     try:
         settings = Settings(
             watermark_delay_us=milliseconds(watermark_delay) * MILLISECOND_US,
@@ -166,7 +165,7 @@ def run_job(
         raise CommandError(f"{error}. Nothing was started.", ExitCode.USAGE) from error
     if source is Source.FILES:
         _run_files(
-            dsn=dsn,
+            dsn=database,
             trigger={"available_now": available_now, "interval_ms": interval_ms},
             keep=(keep_batches, keep_for),
             running={

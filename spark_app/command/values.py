@@ -60,3 +60,13 @@ def require_checkpoint(checkpoint: str, done: str) -> None:
             " Spark keeps its position and state.",
             ExitCode.USAGE,
         )
+
+
+def require_database(dsn: str | None) -> str:
+    """Return the `--dsn`; raises CommandError (usage) where there is none."""
+    if not dsn:
+        raise CommandError(
+            "no database: pass --dsn, set HOLDFAST_DSN, or start one with `holdfast local up`.",
+            ExitCode.USAGE,
+        )
+    return dsn

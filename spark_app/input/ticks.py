@@ -49,6 +49,11 @@ def read(spark: SparkSession, checkpoint: str, key_group: int) -> DataFrame:
         .option("cleanSource", "delete")
         .json(f"{checkpoint}/{FOLDER}")
     )
+    return packed(ticks, key_group)
+
+
+def packed(ticks: DataFrame, key_group: int) -> DataFrame:
+    """Return the rows of `read` for the content of ticks."""
     # The timestamp of the batch, the same in a replay.
     now_ms = F.unix_millis(F.current_timestamp())
     in_time = now_ms - F.col("known_ms") <= F.col("timeout_ms")

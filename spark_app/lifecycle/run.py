@@ -30,6 +30,7 @@ from spark_app.reporting.metrics import Metrics, State, served
 from spark_app.runtime import session
 from spark_app.runtime.engine import Engine
 from spark_app.runtime.java import require_java
+from spark_app.savepoint.folder import require_plain
 
 __all__ = ["Running", "Trigger", "run", "run_files"]
 
@@ -69,7 +70,9 @@ def run_files(
         raise CommandError(f"{error} Nothing was started.", ExitCode.USAGE) from error
     # The database stores it with the stream, and does not know our working directory.
     checkpoint = absolute(checkpoint)
-    savepoint = None if savepoint is None else absolute(savepoint)
+    if savepoint is not None:
+        savepoint = absolute(savepoint)
+        require_plain(savepoint, "--from-savepoint")
     read = tuple(map(absolute, paths))
     job = Job(policy=rules, paths=read, checkpoint=checkpoint, savepoint=savepoint, **described)
     run(job, dsn, trigger, running or Running())

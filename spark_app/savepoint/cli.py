@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from sink.contract.exits import CommandError, ExitCode
-from spark_app.command.values import require_checkpoint
+from spark_app.command.values import require_checkpoint, require_database
 
 
 def savepoint(
@@ -31,18 +31,7 @@ def savepoint(
     Only reads the checkpoint; the job may be running.
     """
     require_checkpoint(checkpoint, "read")
-    if not to:
-        raise CommandError(
-            "--to '' names no directory. Nothing was written; name a directory that does not exist"
-            " yet.",
-            ExitCode.USAGE,
-        )
-    if not dsn:
-        raise CommandError(
-            "no database: pass --dsn, set HOLDFAST_DSN, or start one with `holdfast local up`."
-            " A savepoint names its batch in the ledger.",
-            ExitCode.USAGE,
-        )
+    database = require_database(dsn)
     try:
         from spark_app.savepoint import command  # noqa: PLC0415 - takes a second
     except ModuleNotFoundError as error:
@@ -51,4 +40,4 @@ def savepoint(
             " pip install '/path/to/holdfast[spark]'.",
             ExitCode.USAGE,
         ) from error
-    command.run(checkpoint=checkpoint, to=to, batch=batch, dsn=dsn, as_json=as_json)
+    command.run(checkpoint=checkpoint, to=to, batch=batch, dsn=database, as_json=as_json)

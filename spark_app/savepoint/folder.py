@@ -22,7 +22,13 @@ KNOWN = frozenset({"windows", "merchants", "ids", "sources", manifest.FILE})
 
 
 def require_plain(place: str, option: str) -> None:
-    """Raise CommandError for a path that Spark would read as a pattern."""
+    """Raise CommandError for an empty path, and for one that Spark would read as a pattern."""
+    if not place:
+        raise CommandError(
+            f"{option} '' names no directory. Nothing was written; name the directory of the"
+            " savepoint.",
+            ExitCode.USAGE,
+        )
     if found := PATTERN.search(place):
         raise CommandError(
             f"{option} {place} holds {found[0]!r}, and Spark reads a path with one of []{{}}*?\\ as"

@@ -24,6 +24,8 @@ MISTAKES = {
     "no policy": (["--policy", "/nowhere.toml"], 2, "/nowhere.toml"),
     "a stream of another shape": (["--stream", "Pay outs"], 2, "is not a stream name"),
     "a duration in words": (["--late-cutoff", "soon"], 2, "'soon' is not a duration"),
+    "an impatient idle clock": (["--idle-timeout", "1s"], 2, "two times the --trigger-interval"),
+    "the same directory twice": (["--path", "{folder}/events/"], 2, "would be read twice"),
     "a size in words": (["--state-memory", "plenty"], 2, "'plenty' is not a size"),
     "an address of another machine": (
         ["--metrics-port", "9464", "--metrics-host", "192.0.2.1"],
@@ -41,6 +43,7 @@ def test_a_mistake_is_one_line_before_anything_is_started(
 ) -> None:
     options, exit_code, said = MISTAKES[mistake]
     put(tmp_path / "events", 0, LINES)
+    options = [option.format(folder=tmp_path) for option in options]
     done = holdfast("job", *command(tmp_path, *options), dsn=dsn)
     assert done.returncode == exit_code, done.stderr
     assert said in done.stderr

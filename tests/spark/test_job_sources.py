@@ -267,6 +267,18 @@ def _until_released(play: Play) -> "Metrics":
     return metrics
 
 
+def test_a_tick_that_its_batch_reads_too_late_moves_nothing(spark: "SparkSession") -> None:
+    from spark_app.input.ticks import packed
+
+    now = time.time_ns() // 1_000_000
+    ticks = [(now - 60_000, 600_000), (now - 600_001, 600_000), (None, None)]
+    rows = packed(spark.createDataFrame(ticks, "known_ms long, timeout_ms long"), 7).collect()
+    assert [row.plausible_at is None for row in rows] == [False, True, True]
+    assert {(row.key_group, row.events, row.refused) for row in rows} == {(7, None, None)}
+    moved = _ms(rows[0].plausible_at.astimezone(UTC))
+    assert now - 600_000 <= moved <= time.time_ns() // 1_000_000 - 600_000
+
+
 def _refuses_to_tick_without(play: Play, folder: Path) -> None:
     """A directory that has disappeared is not silent; Spark reads it as one without files."""
     from spark_app.input.missing_files import FileGone

@@ -76,6 +76,12 @@ class Operator:
         ]
         return read(self.tester.test(GROUP, given))
 
+    def tick(self) -> PutOut:
+        """Hand over the row of a tick of the idle clock."""
+        from pyspark.sql import Row
+
+        return read(self.tester.test(GROUP, [Row(events=None, refused=None)]))
+
     def batch(self, watermark_us: int | None, rows: pa.Table) -> PutOut:
         """Take one batch as Spark runs it: rows at the new watermark, then the timers due by it."""
         if watermark_us is not None:

@@ -1,6 +1,6 @@
 """The time from a SIGKILL to the next committed batch, by the number of event ids in the state.
 
-One job fills its state up to each number of ids: all its events lie in one window, so no id is
+A job for each number of ids fills its state: all its events lie in one window, so no id is
 forgotten. Then a small batch is killed in flight, and the job is started again. The parts:
 
     python   until the job's modules are imported
@@ -15,13 +15,15 @@ The machine's page cache is warm, and the checkpoint is on a local file system.
 import shutil
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tests.benchmarks.common.processes import processor_seconds
 from tests.benchmarks.operator import events
 from tests.benchmarks.operator.database import database
 from tests.benchmarks.operator.job import Batch, Running, job, kill_in_flight
@@ -40,7 +42,7 @@ class Fill:
     per_file: int
     merchants: int
     files: Sequence[int]
-    rounds: int = 2
+    rounds: int = 3
     small: int = 1_000
     """Events of a batch that is killed, and of WARM ones before it."""
 
@@ -60,61 +62,88 @@ class Start:
     load: float
     batch: float
     total: float
+    cpu: float
+    """Processor seconds of all processes."""
     rows: int
     changelogs: int
     snapshots: int
     loaded_bytes: int
 
 
+@dataclass
+class _Size:
+    """A job with so many ids in its state, that is killed and started again."""
+
+    folder: Path
+    dsn: str
+    spare: Iterator[Path]
+    """Small files that are still to appear."""
+    found: dict[str, Any] = field(default_factory=dict)
+    starts: list[Start] = field(default_factory=list)
+    killed: float = 0.0
+
+    def job(self) -> AbstractContextManager[Running]:
+        return job(self.folder, self.dsn, f"restore-{self.folder.name}")
+
+    def kill_a_batch(self, running: Running) -> None:
+        _move(next(self.spare), self.folder / "events")
+        self.killed = kill_in_flight(running)
+
+
 def measure(folder: Path, fill: Fill) -> list[dict[str, Any]]:
     """Measure each number of ids; the report's `restore`."""
-    pool, small, into = folder / "pool", folder / "small", folder / "events"
-    into.mkdir(parents=True)
+    pool = folder / "pool"
     events.write(pool, fill.shape)
-    smalls = (fill.rounds + WARM) * len(fill.files)
-    # Of other ids, in the middle of the window.
-    events.write(small, events.Shape(smalls, fill.small, 500, file_s=800 / smalls, seed=2))
-    full, spare = (iter(sorted(each.glob("*.parquet"))) for each in (pool, small))
-    found: list[dict[str, Any]] = []
+    files = sorted(pool.glob("*.parquet"))
     with database(folder) as dsn:
-        for count in fill.files:
-            while len(list(into.glob("pool-*"))) < count:
-                _move(next(full), into)
-            found.append(_point(folder, dsn, fill, spare))
-            print(f"  {found[-1]}", flush=True)
-    return found
+        sizes = [_filled(folder / f"{count}", dsn, fill, files[:count]) for count in fill.files]
+        # In turns, so that a busy minute of the machine affects all.
+        for _ in range(fill.rounds):
+            for size in sizes:
+                _restart(size)
+                print(f"  {size.found['open_ids']:>9,} ids: {size.starts[-1]}", flush=True)
+    return [{**size.found, **_summary(size.starts)} for size in sizes]
 
 
-def _point(folder: Path, dsn: str, fill: Fill, spare: Iterator[Path]) -> dict[str, Any]:
-    """Fill the state from the files that are there, and measure starts with it."""
-    checkpoint, into = folder / "checkpoint", folder / "events"
-    starts: list[Start] = []
-    with job(folder, dsn, "restore") as running:
-        running.until(lambda: _has_read(running, len(list(into.glob("pool-*")))))
+def _filled(folder: Path, dsn: str, fill: Fill, files: Sequence[Path]) -> _Size:
+    """Run a job over all files, and kill it in a small batch."""
+    checkpoint, into, small = folder / "checkpoint", folder / "events", folder / "small"
+    into.mkdir(parents=True)
+    count = WARM + 1 + fill.rounds
+    # Of other ids, in all parts of the window.
+    events.write(small, events.Shape(count, fill.small, 500, file_s=800 / count, seed=2))
+    for path in files:
+        _move(path, into)
+    size = _Size(folder, dsn, iter(sorted(small.glob("*.parquet"))))
+    with size.job() as running:
+        running.until(lambda: _has_read(running, len(files)))
         running.settle()
         fed = [batch for batch in running.batches if batch.rows]
-        warm = [_one_batch(running, next(spare), into) for _ in range(WARM)]
-        found = {
+        cpu = processor_seconds(running.process.pid)
+        warm = [_one_batch(running, next(size.spare), into) for _ in range(WARM)]
+        cpu = processor_seconds(running.process.pid) - cpu
+        size.found = {
             **_distinct(into),
             "state_file_bytes": running.batches[-1].state["rocksdbSstFileSize"],
             "checkpoint_bytes": written_bytes(checkpoint),
             "small_batch_s": statistics.median(batch.seconds for batch in warm),
+            "small_batch_cpu_s": cpu / WARM,
             "small_changelog_bytes": _changelog_bytes(checkpoint, warm),
             "fed_batch_events": fill.per_file,
             "fed_batch_s": statistics.median(batch.seconds for batch in fed),
             "fed_changelog_bytes": _changelog_bytes(checkpoint, fed),
         }
-        _move(next(spare), into)
-        killed = kill_in_flight(running)
-    for left in reversed(range(fill.rounds)):
-        with job(folder, dsn, "restore") as running:
-            running.until(lambda: running.batches)
-            starts.append(_start(running, killed))
-            running.settle()
-            if left:
-                _move(next(spare), into)
-                killed = kill_in_flight(running)
-    return {**found, **_summary(starts)}
+        size.kill_a_batch(running)
+    return size
+
+
+def _restart(size: _Size) -> None:
+    """Start a job that was killed, note the parts of its start, and kill it in another batch."""
+    with size.job() as running:
+        running.until(lambda: running.batches)
+        size.starts.append(_start(running, size.killed))
+        running.settle()
+        size.kill_a_batch(running)
 
 
 def _distinct(into: Path) -> dict[str, int]:
@@ -128,7 +157,7 @@ def _distinct(into: Path) -> dict[str, int]:
 
 def _summary(starts: list[Start]) -> dict[str, Any]:
     rounds = [asdict(each) for each in starts]
-    seconds = (*PARTS, "total")
+    seconds = (*PARTS, "total", "cpu")
     return {
         "rounds": rounds,
         "seconds": {name: statistics.median(each[name] for each in rounds) for name in seconds},
@@ -156,6 +185,7 @@ def _start(running: Running, killed: float) -> Start:
         load=load,
         batch=first.seconds - load,
         total=first.ended - killed,
+        cpu=processor_seconds(running.process.pid),
         rows=first.rows,
         changelogs=first.state["rocksdbNumReplayChangelogFiles"],
         snapshots=first.state["rocksdbNumLoadedFromDfs"],

@@ -84,6 +84,7 @@ def test_age_of_the_last_commit_grows_until_a_batch_is_recorded() -> None:
         durationMs={"walCommit": 50, "commitOffsets": 250},
         eventTime={},
         stateOperators=[],
+        sources=[],
     )
     metrics.recorded(report)
     age = _value(metrics, "last_commit_age_seconds")

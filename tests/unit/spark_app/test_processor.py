@@ -55,6 +55,15 @@ def test_one_timer_is_armed_at_the_earliest_moment_at_which_something_is_due(
     assert operator.timers == [at("12:30")]
 
 
+def test_a_tick_has_no_part_in_any_group(operator: Operator) -> None:
+    operator.tick()
+    assert (operator.timers, operator.calls.total()) == ([], 0)
+    operator.rows(table(row("e1", "12:20", 1)))
+    before, calls = operator.kept, operator.calls.copy()
+    assert operator.tick() == []
+    assert (operator.kept, operator.calls) == (before, calls)
+
+
 def test_a_timer_publishes_without_rows(operator: Operator) -> None:
     operator.rows(table(row("e1", "12:01", OVER)))
     put_out = dict(operator.watermark(at("12:15")))

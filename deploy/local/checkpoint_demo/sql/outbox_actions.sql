@@ -1,4 +1,5 @@
--- Returns every decision in the outbox, in the order of each merchant. No index: the demo's outbox is small.
+-- Returns every decision in the outbox, in the order of each merchant.
+-- No index: the demo's outbox is small, and read whole.
 SELECT replace(entry.key::text, '-', '') AS key,
        subject.name AS merchant_id,
        split_part(entry.type, '.', 2) AS action,
