@@ -174,9 +174,10 @@ def _written(folder: SavepointFolder) -> Iterator[SavepointFolder]:
         yield part
     except (PySparkException, Py4JError, OSError) as error:
         raise CommandError(
-            f"the savepoint {folder.checkpoint} was not written: {diagnose(error).said.rstrip('.')}."
-            " There is nothing in its place, and the checkpoint was only read. Correct the cause and run"
-            " the command again; if the job is running, Spark may just have removed the batch."
+            f"the savepoint {folder.checkpoint} was not written:"
+            f" {diagnose(error).said.rstrip('.')}. There is nothing in its place, and"
+            " the checkpoint was only read. Correct the cause and run the command again; if the job"
+            " is running, Spark may just have removed the batch."
         ) from error
     finally:
         with suppress(Py4JError, OSError):
