@@ -228,6 +228,10 @@ def test_what_cannot_be_saved_leaves_nothing(play: Play, tmp_path: Path) -> None
     with pytest.raises(CommandError, match=r"holds notes\.txt, which is not of a savepoint"):
         play.save(str(checkpoint), str(tmp_path / "no"))
     assert {path.name for path in tmp_path.iterdir()} == {"taken", "no.part"}
+    for place in (checkpoint, play.folder / "events"):
+        with pytest.raises(CommandError, match=f"lies in {place}, .* Nothing was written"):
+            play.save(str(checkpoint), str(place / "day" / "saved"))
+        assert not (place / "day").exists()
     assert _content(checkpoint) == before
 
 
