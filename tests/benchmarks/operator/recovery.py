@@ -243,8 +243,8 @@ def draw(report: dict[str, Any], path: Path) -> None:
         )
     right.set_title("SIGKILL to commit, with the events replayed")
     right.set_ylabel("s")
-    right.margins(y=0.2)
-    right.set_ylim(bottom=0)
+    right.margins(x=0.1)
+    right.set_ylim(0, 1.15 * max(p["recovery_s"] for p in points))
     for axes in (middle, right):
         axes.set_xscale("log", base=2)
         axes.set_xticks(seconds, [f"{each:g} s" for each in seconds])
@@ -267,7 +267,7 @@ def _restarts(axes: Any, points: Sequence[dict[str, Any]]) -> None:
     axes.set_title("Start after SIGKILL until the next commit")
     axes.set_xlabel("s")
     axes.invert_yaxis()
-    axes.legend(frameon=False, ncols=3, loc="lower center", bbox_to_anchor=(0.5, -0.42))
+    axes.legend(frameon=False, ncols=5, loc="lower center", bbox_to_anchor=(0.5, -0.32))
 
 
 def _origin(report: dict[str, Any]) -> str:
