@@ -65,8 +65,7 @@ def require_directory(path: str, checkpoint: str) -> None:
             " name.",
             ExitCode.USAGE,
         )
-    between = _between(path, checkpoint)
-    if between is not None and not any(map(_hidden, between)):
+    if holds(path, checkpoint):
         raise CommandError(
             f"the checkpoint {checkpoint} lies in {path}, where its files would be read as events."
             " Nothing was started; name a directory beside it with --checkpoint.",
@@ -80,6 +79,12 @@ def local(location: str) -> Path | None:
     if scheme is None:
         return Path(location).absolute()
     return Path("/" + location[scheme.end() :].lstrip("/")) if scheme[1] == "file" else None
+
+
+def holds(path: str, other: str) -> bool:
+    """Return whether files in another directory would be read as events of `path`."""
+    between = _between(path, other)
+    return between is not None and not any(map(_hidden, between))
 
 
 def _hidden(name: str) -> bool:

@@ -83,7 +83,8 @@ def ask(spark: SparkSession, question: Question) -> Answer:
         return _answer(spark, question, absolute(question.checkpoint))
     except (PySparkException, Py4JError, ConnectionError) as error:
         raise CommandError(
-            f"{question.checkpoint} cannot be read: {diagnose(error).said}. Nothing was changed."
+            f"{question.checkpoint} cannot be read: {diagnose(error).said.rstrip('.')}. Nothing was"
+            " changed."
         ) from error
 
 

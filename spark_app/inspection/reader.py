@@ -68,6 +68,8 @@ class StateReader:
     def __init__(self, spark: SparkSession, checkpoint: str) -> None:
         self._spark = spark
         self._checkpoint = checkpoint
+        # Spark 4.1 reads state only where a manager of queries was made once.
+        _ = spark.streams
 
     def operator(self) -> Operator | None:
         """Find the exposure job's operator; None before the first committed batch."""

@@ -69,7 +69,7 @@ def write(spark: SparkSession, checkpoint: str, to: str, dsn: str, batch: int | 
         raise CommandError(explain(error)) from error
     except (PySparkException, Py4JError, ConnectionError) as error:
         raise CommandError(
-            f"{checkpoint} cannot be read: {diagnose(error).said}. Nothing was written."
+            f"{checkpoint} cannot be read: {diagnose(error).said.rstrip('.')}. Nothing was written."
         ) from error
 
 

@@ -20,6 +20,7 @@ from sink.transaction.continuation import Continuation
 from spark_app.checkpoint import policy_history, shape
 from spark_app.checkpoint.files import CheckpointFiles
 from spark_app.exposure import codec
+from spark_app.input.source import holds
 from spark_app.inspection.reader import Operator, StateReader
 from spark_app.lifecycle.failure import diagnose
 from spark_app.operator import stored
@@ -118,6 +119,7 @@ def _save(
 ) -> Manifest:
     files = CheckpointFiles(spark, checkpoint)
     begun = _begun(files)
+    _require_beside(folder.checkpoint, checkpoint, begun)
     plan = Plan.read(files, batch)
     proof = _proof(sink, files, begun["stream"], batch)
     with _written(folder) as part:
@@ -147,6 +149,23 @@ def _save(
     return found
 
 
+def _require_beside(to: str, checkpoint: str, begun: dict[str, Any]) -> None:
+    """Raise CommandError for a place in which the files would be events, or part of a checkpoint.
+
+    Older versions did not record the directory of the events.
+    """
+    paths = [source["path"] for source in begun.get(shape.SOURCES, ()) if "path" in source]
+    reasons = dict.fromkeys(paths, "where its files would be read as events")
+    reasons[checkpoint] = "with which it would be lost"
+    for place, reason in reasons.items():
+        if holds(place, to):
+            raise CommandError(
+                f"{to} lies in {place}, {reason}. Nothing was written; name a directory beside it"
+                " with --to.",
+                ExitCode.USAGE,
+            )
+
+
 @contextmanager
 def _written(folder: SavepointFolder) -> Iterator[SavepointFolder]:
     """Yield the folder to write; it is removed when the block raises."""
@@ -155,9 +174,10 @@ def _written(folder: SavepointFolder) -> Iterator[SavepointFolder]:
         yield part
     except (PySparkException, Py4JError, OSError) as error:
         raise CommandError(
-            f"the savepoint {folder.checkpoint} was not written: {diagnose(error).said}. There is"
-            " nothing in its place, and the checkpoint was only read. Correct the cause and run"
-            " the command again; if the job is running, Spark may just have removed the batch."
+            f"the savepoint {folder.checkpoint} was not written:"
+            f" {diagnose(error).said.rstrip('.')}. There is nothing in its place, and"
+            " the checkpoint was only read. Correct the cause and run the command again; if the job"
+            " is running, Spark may just have removed the batch."
         ) from error
     finally:
         with suppress(Py4JError, OSError):

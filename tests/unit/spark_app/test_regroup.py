@@ -114,7 +114,7 @@ def beginnings(draw: st.DrawFn) -> GroupState:
 
 
 @given(runs(MERCHANTS), beginnings(), st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_groups_that_are_merged_and_split_decide_as_undisturbed_ones(
     run: Run, beginning: GroupState, data: st.DataObject
 ) -> None:
@@ -129,7 +129,7 @@ def test_groups_that_are_merged_and_split_decide_as_undisturbed_ones(
 
 
 @given(runs(MERCHANTS), st.none() | moments(-25, 60), st.tuples(GROUPS, GROUPS, GROUPS), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_three_groupings_of_one_run_equal_the_reference(
     tmp_path_factory: pytest.TempPathFactory,
     run: Run,
@@ -155,7 +155,7 @@ def test_three_groupings_of_one_run_equal_the_reference(
 
 
 @given(runs(MERCHANTS), beginnings(), GROUPS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_a_state_that_is_split_and_merged_is_the_state(
     run: Run, state: GroupState, count: int
 ) -> None:
