@@ -101,10 +101,12 @@ def restored(answer: Document) -> Iterator[str]:
     again = answer["recomputed"]
     verb = "would go back" if answer["dry_run"] else "is back"
     yield f"{answer['checkpoint']} {verb} at batch {answer['batch']}."
+    first, last = again["first"], again["last"]
+    what = f"Batch {first} is" if first == last else f"Batches {first} to {last} are"
     yield (
-        f"Batches {again['first']} to {again['last']} are recomputed: {again['batches']} batches"
-        f" with {again['rows']} rows and {again['entries']} entries in the ledger. Their keys are"
-        " recorded, so nothing is written or delivered a second time."
+        f"{what} recomputed; the ledger has {again['rows']} rows and {again['entries']} entries of"
+        f" {'it' if first == last else 'them'}. Their keys are recorded, so nothing is written or"
+        " delivered a second time."
     )
     if answer["rebuilt_files"]:
         yield f"Made again from a compact entry: {', '.join(answer['rebuilt_files'])}"

@@ -58,17 +58,23 @@ def require_directory(path: str, checkpoint: str) -> None:
             " directory into which the event files are put.",
             ExitCode.USAGE,
         )
-    if folder is not None and (found := PATTERN.search(str(folder))):
-        raise CommandError(
-            f"{folder} holds {found[0]!r}, and Spark reads a path with one of []{{}}*?\\ as a"
-            " pattern. Nothing was started; rename the directory, or link to it under another"
-            " name.",
-            ExitCode.USAGE,
-        )
+    require_plain(path)
     if holds(path, checkpoint):
         raise CommandError(
             f"the checkpoint {checkpoint} lies in {path}, where its files would be read as events."
             " Nothing was started; name a directory beside it with --checkpoint.",
+            ExitCode.USAGE,
+        )
+
+
+def require_plain(location: str) -> None:
+    """Raise CommandError for a local path that Spark would read as a pattern."""
+    folder = local(location)
+    if folder is not None and (found := _PATTERN.search(str(folder))):
+        raise CommandError(
+            f"{folder} holds {found[0]!r}, and Spark reads a path with one of []{{}}*?\\ as a"
+            " pattern. Nothing was started; rename the directory, or link to it under another"
+            " name.",
             ExitCode.USAGE,
         )
 

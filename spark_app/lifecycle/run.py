@@ -17,7 +17,7 @@ from sink.transaction.future_dated import TOLERANCE, TOLERANCE_MAX
 from spark_app.checkpoint.retention import Retention
 from spark_app.exposure.errors import PolicyError
 from spark_app.exposure.policy import Policy
-from spark_app.input.source import absolute, require_apart, require_directory
+from spark_app.input.source import absolute, require_apart, require_directory, require_plain
 from spark_app.lifecycle.attempt import Trigger, attempt
 from spark_app.lifecycle.failure import Failure, QueryFailed, explain
 from spark_app.lifecycle.stopping import StopSignals
@@ -87,6 +87,9 @@ def run(job: Job, dsn: str, trigger: Trigger, running: Running) -> None:
     for path in job.paths:
         require_directory(path, job.checkpoint)
     require_apart(job.paths)
+    if job.idle_timeout_ms:
+        # Spark reads the ticks in it as event files.
+        require_plain(job.checkpoint)
     metrics = Metrics(job.stream)
     counter = BatchCounter(metrics.done)
     with (

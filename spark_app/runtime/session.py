@@ -56,9 +56,10 @@ _OWN_JVM: dict[str, bool | float | int | str | None] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # After an OutOfMemoryError a JVM continues without the threads that died: it has to exit and
-    # be replaced.
+    # be replaced. Spark matches plans with regular expressions that recurse: the default stack of
+    # 1 MB has ended queries.
     "spark.driver.extraJavaOptions": (
-        "-XX:+ExitOnOutOfMemoryError"
+        "-XX:+ExitOnOutOfMemoryError -Xss4m"
         f" -Dlog4j2.configurationFile={files('spark_app.runtime') / 'log4j2.properties'}"
     ),
 }

@@ -25,6 +25,11 @@ MISTAKES = {
     "a stream of another shape": (["--stream", "Pay outs"], 2, "is not a stream name"),
     "a duration in words": (["--late-cutoff", "soon"], 2, "'soon' is not a duration"),
     "an impatient idle clock": (["--idle-timeout", "1s"], 2, "two times the --trigger-interval"),
+    "ticks that Spark would not find": (
+        ["--idle-timeout", "1m", "--checkpoint", "{folder}/checkpoint[1]"],
+        2,
+        "as a pattern",
+    ),
     "the same directory twice": (["--path", "{folder}/events/"], 2, "would be read twice"),
     "a size in words": (["--state-memory", "plenty"], 2, "'plenty' is not a size"),
     "an address of another machine": (

@@ -81,6 +81,10 @@ class Steps:
 
         self._arrive(PARTS[2])
         self._job(layout.rescaled, MORE_GROUPS)
+        # Nothing needs the damaged file any more, and it is still there.
+        self._holdfast(
+            *("job", "checkpoints", "prune", "--checkpoint", layout.rescaled, "--keep-last", "10")
+        )
         self._verify(None)
         self._compared("to the end")
 
