@@ -4,6 +4,8 @@ Read through Hadoop, because a checkpoint may be on any file system that Spark s
 """
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
@@ -58,9 +60,22 @@ class CheckpointFiles:
         path = self._path(name)
         if not self._system.exists(path):
             return None
-        stream = self._system.open(path)
-        try:
+        with self._opened(name) as stream:
             return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+
+    def check(self, name: str) -> None:
+        """Read a file in the JVM; raises CommandError when its checksum does not match.
+
+        Spark does not compare the checksums of its own logs.
+        """
+        with self._opened(name) as stream:
+            self._jvm.org.apache.commons.io.IOUtils.consume(stream)
+
+    @contextmanager
+    def _opened(self, name: str) -> Iterator[Any]:
+        stream = self._system.open(self._path(name))
+        try:
+            yield stream
         except Py4JJavaError as error:
             if error.java_exception.getClass().getSimpleName() == "ChecksumException":
                 raise self.damaged(name) from error

@@ -59,6 +59,9 @@ def claim(spark: SparkSession, job: Job, sink: OutboxSink) -> Job:
     job = replace(job, sources=_sources(files, job, kept))
     query_id = files.query_id()
     committed = files.committed()
+    if planned is not None and planned.batch_id - 1 in files.batches("offsets"):
+        # Spark reads it too.
+        files.check(f"offsets/{planned.batch_id - 1}")
     forget_unplanned(files, job.sources)
     # Spark plans a second batch only after it has recorded the first.
     done = committed is not None or (planned is not None and planned.batch_id > 0)

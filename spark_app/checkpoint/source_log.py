@@ -21,6 +21,7 @@ _ENTRY = re.compile(r"([0-9]+)(\.compact)?")
 def forget_unplanned(files: CheckpointFiles, sources: Sequence[Source]) -> None:
     """Remove the log entries of batches that were never planned; call before the query starts.
 
+    Raises CommandError where the checksum of one that Spark reads does not match.
     Every kind of source so far is files to Spark. `sources/N` of another kind is not such a log.
     """
     planned = files.planned()
@@ -33,10 +34,18 @@ def _cut(files: CheckpointFiles, folder: str, planned: tuple[str, ...] | None) -
     position = _position(planned)
     if position is None:
         return
+    kept: dict[str, re.Match[str]] = {}
     for name in files.names(folder):
         entry = _ENTRY.fullmatch(name)
         if entry and int(entry[1]) > position:
             files.remove(f"{folder}/{name}")
+        elif entry:
+            kept[name] = entry
+    start = max((int(entry[1]) for entry in kept.values() if entry[2]), default=0)
+    for name, entry in kept.items():
+        # Spark reads these. It would read a file again whose name was changed by a flipped bit.
+        if int(entry[1]) >= start:
+            files.check(f"{folder}/{name}")
 
 
 def _position(planned: tuple[str, ...] | None) -> int | None:

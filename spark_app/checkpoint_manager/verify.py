@@ -105,12 +105,8 @@ def _advice(
         batch = document["unfinished_restore"]
         return [f"A restore to batch {batch} was interrupted; finish it: {restore} {batch}"]
     if origin.FILE in folder.files and shape.FILE not in folder.files:
-        return [
-            (
-                "The checkpoint was being made from a savepoint, and that did not end. Start with"
-                " the same --from-savepoint again, which completes it."
-            ),
-        ]
+        unmade = "The checkpoint was being made from a savepoint, and that did not end."
+        return [f"{unmade} Start with the same --from-savepoint again, which completes it."]
     if not document["damaged"]:
         return []
     if not blocking:

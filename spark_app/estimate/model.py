@@ -35,6 +35,7 @@ UNKNOWN: Final = (
     "your machine: another number of cores, disk or load changes every unit cost",
     "a remote checkpoint: the measured one is on a local file system with a warm cache",
     "the detection: it is what --detection says",
+    "more than 4 million ids: what depends on them is extrapolated",
     "your ids: random UUIDs take about 1.7 times the measured ones of 20 characters",
     "other partitions than two: more cores divide what depends on events and ids",
     "other key groups than 32: more groups cost each batch more",
@@ -154,7 +155,7 @@ def estimate(load: Load, units: Units = MEASURED) -> Estimate:
         detection_s=load.detection_s,
         restart_s=units.start_s + units.first_batch_s,
         restore_s=units.restore_s_per_million_ids * millions,
-        reprocess_s=_event_s(load, units) * interval_s,
+        reprocess_s=(units.replay_s_per_million_events * load.events_per_second * interval_s / 1e6),
     )
     return Estimate(
         recommended_interval_s=recommended,
@@ -181,16 +182,14 @@ def _event_s(load: Load, units: Units) -> float:
 
 
 def _batch_s(load: Load, units: Units, interval_s: float) -> float:
-    fixed = units.batch_s + units.batch_s_per_million_ids * load.ids / 1e6
-    return fixed + _event_s(load, units) * interval_s
+    return units.batch_s + _event_s(load, units) * interval_s
 
 
 def _recommended(load: Load, units: Units) -> float | None:
     """The shortest interval that leaves the job time; a longer one only repeats more."""
-    fixed = _batch_s(load, units, 0)
     for interval_s in INTERVALS_S:
         busy = _batch_s(load, units, interval_s) / interval_s
-        if busy <= BUSY_MAX and fixed / interval_s <= OVERHEAD_MAX:
+        if busy <= BUSY_MAX and units.batch_s / interval_s <= OVERHEAD_MAX:
             return interval_s
     return None
 

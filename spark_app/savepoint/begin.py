@@ -49,8 +49,8 @@ from spark_app.savepoint.folder import SavepointFolder
 from spark_app.savepoint.manifest import Manifest
 from spark_app.savepoint.write import sources_name
 
-ROWS_PER_BATCH: Final = 16
-"""Rows of the initial state, of a few megabytes each, that Spark passes to Python together."""
+BYTES_PER_BATCH: Final = 64 << 20
+"""Of the initial state, that Spark passes to Python together."""
 
 _HEADER: Final = "v1"
 _POLL_SECONDS: Final = 0.25
@@ -285,9 +285,9 @@ class _Beginning:
         """Let Spark run batch 0; return whether it did before a stop."""
         conf = self._spark.conf
         conf.set("spark.sql.shuffle.partitions", str(self._job.partitions))
-        arrow = "spark.sql.execution.arrow.maxRecordsPerBatch"
+        arrow = "spark.sql.execution.arrow.maxBytesPerBatch"
         before = str(conf.get(arrow))
-        conf.set(arrow, str(ROWS_PER_BATCH))
+        conf.set(arrow, str(BYTES_PER_BATCH))
         try:
             with TemporaryDirectory(prefix="holdfast-no-events-") as nothing:
                 return self._run_batch_0(nothing, stopped)

@@ -88,7 +88,7 @@ class Manifest:
     def to_json(self) -> str:
         """Return the text of `FILE`."""
         content = {"version": VERSION, **asdict(self)}
-        return json.dumps({**content, _CHECKSUM: _checksum(content)}, indent=2) + "\n"
+        return json.dumps({**content, _CHECKSUM: checksum(content)}, indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str, folder: str) -> Self:
@@ -98,7 +98,7 @@ class Manifest:
         """
         try:
             content = json.loads(text)
-            version, checksum = content["version"], content.pop(_CHECKSUM, None)
+            version, expected = content["version"], content.pop(_CHECKSUM, None)
         except (ValueError, KeyError, TypeError, AttributeError):
             raise damaged(folder, FILE) from None
         # The version first: only this version's rule for the checksum is known.
@@ -108,7 +108,7 @@ class Manifest:
                 f" {VERSION}. Nothing was changed; run the version that wrote it"
                 f" ({content.get('holdfast', 'unknown')}) or a newer one."
             )
-        if checksum != _checksum(content):
+        if expected != checksum(content):
             raise damaged(folder, FILE)
         try:
             return cls._of(content)
@@ -137,6 +137,7 @@ def damaged(folder: str, name: str, reason: str = "cannot be read") -> CommandEr
     return CommandError(f"{name} in the savepoint {folder} {reason}. {WAY_OUT}.")
 
 
-def _checksum(content: Mapping[str, Any]) -> str:
+def checksum(content: Mapping[str, Any]) -> str:
+    """Return the checksum of all other fields of a manifest."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

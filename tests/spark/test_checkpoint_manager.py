@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
+from typer.testing import CliRunner
 
 from sink import CheckpointBehind
 from sink.contract.exits import CommandError, ExitCode
+from spark_app.checkpoint_manager.cli import app as commands
 from spark_app.checkpoint_manager.folder import Folder
 from spark_app.checkpoint_manager.kept import Kept
 from spark_app.checkpoint_manager.listing import listed, shown
@@ -264,18 +266,27 @@ def test_list_and_show_have_sizes_phases_and_files(world: World, database: str) 
     assert raised.value.exit_code == ExitCode.NOTHING_MATCHED
 
 
+def _said(*words: str) -> str:
+    """Return what a command prints, in this process."""
+    done = CliRunner().invoke(commands, words)
+    assert done.exit_code == ExitCode.OK, done.output
+    return str(done.stdout)
+
+
 def test_commands_print_text_and_json(world: World) -> None:
     where = ("--checkpoint", str(world.checkpoint))
-    for words in (["list"], ["show", "--batch", str(world.newest)], ["verify"]):
-        done = holdfast("job", "checkpoints", *words, *where)
-        assert done.returncode == ExitCode.OK, done.stderr
-        assert str(world.checkpoint) in done.stdout
-        done = holdfast("job", "checkpoints", *words, *where, "--json")
-        assert json.loads(done.stdout)["stream"] == "payouts"
-    done = holdfast("job", "checkpoints", "list", "--checkpoint", "s3a://bucket/checkpoint")
-    assert (done.returncode, "not on a local path" in done.stderr) == (ExitCode.USAGE, True)
-    done = holdfast("job", "checkpoints", "list", "--checkpoint", str(world.folder))
-    assert (done.returncode, "is not a checkpoint" in done.stderr) == (ExitCode.USAGE, True)
+    said = _said("list", *where)
+    assert str(world.newest) in said.splitlines()[3].split()
+    assert "can be restored" in _said("show", "--batch", str(world.newest), *where)
+    assert "intact batches" in _said("verify", *where)
+    assert json.loads(_said("verify", "--json", *where))["stream"] == "payouts"
+    for checkpoint, words in (
+        ("s3a://bucket/checkpoint", "not on a local path"),
+        (str(world.folder), "is not a checkpoint"),
+    ):
+        with pytest.raises(CommandError, match=words) as raised:
+            Folder(checkpoint)
+        assert raised.value.exit_code == ExitCode.USAGE
 
 
 def test_prune_leaves_an_intact_checkpoint_and_what_the_newest_batches_need(copied: Path) -> None:
@@ -499,7 +510,7 @@ def test_damaged_snapshots_and_shared_files_are_replaced_by_older_ones(
     assert _left(database) == undisturbed
 
 
-def test_start_with_a_lost_plan_or_cut_settings_is_refused(
+def test_start_with_a_lost_plan_or_a_damaged_log_is_refused(
     spark: "SparkSession", later: World, database: str
 ) -> None:
     play, before = Play(spark, database, later.folder), _left(database)
@@ -507,10 +518,16 @@ def test_start_with_a_lost_plan_or_cut_settings_is_refused(
     with pytest.raises(Exception, match="CheckpointBehind") as raised:
         play.command()
     assert CheckpointBehind.__name__ in str(raised.value)
-    later.put_back()
-    _cut(later.checkpoint / "holdfast.json")
-    with pytest.raises(CommandError, match=r"holdfast\.json in the checkpoint"):
-        play.command()
+    for name, damage in (
+        ("holdfast.json", _cut),
+        # These Spark would take as they are.
+        (f"offsets/{later.newest - 1}", _flip),
+        (_log("sources/0")(later.checkpoint), _flip),
+    ):
+        later.put_back()
+        damage(later.checkpoint / name)
+        with pytest.raises(CommandError, match=f"{name} in the checkpoint"):
+            play.command()
     assert _left(database) == before
 
 

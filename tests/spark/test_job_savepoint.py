@@ -16,6 +16,7 @@ from psycopg.conninfo import conninfo_to_dict
 from sink.contract.exits import CommandError
 from spark_app.exposure.settings import Settings
 from spark_app.lifecycle.failure import QueryFailed
+from spark_app.savepoint import manifest
 from tests.support.job.jobs import Play, event, put
 from tests.support.servers.databases import copy_of
 
@@ -215,6 +216,27 @@ def test_a_job_or_a_database_that_does_not_fit_is_refused(
     with pytest.raises(CommandError, match=r"has adopted another one since. Nothing was changed"):
         play.command(**wanted)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["events"]
+
+
+def test_a_savepoint_of_an_older_version_is_refused_for_another_directory(
+    play: Play, tmp_path: Path
+) -> None:
+    """It has no sources; but its job has read files."""
+    saved = tmp_path / "saved"
+    shutil.copytree(_saved(play), saved)
+    content = json.loads((saved / manifest.FILE).read_text())
+    del content["checksum"], content["begun"]["sources"]
+    content["begun"] |= {"version": 2, "format": "json"}
+    content["checksum"] = manifest.checksum(content)
+    (saved / f".{manifest.FILE}.crc").unlink(missing_ok=True)
+    (saved / manifest.FILE).write_text(json.dumps(content))
+    (tmp_path / "events").mkdir()
+    wanted = {"checkpoint": str(tmp_path / "new"), "savepoint": str(saved)}
+    with pytest.raises(CommandError, match=r"000\.json, which is not in --path .*/events/"):
+        play.command(**wanted, paths=(str(tmp_path / "events"),))
+    assert not (tmp_path / "new").exists()
+    play.command(**wanted)
+    assert (tmp_path / "new" / "commits" / "1").exists()
 
 
 def test_what_cannot_be_saved_leaves_nothing(play: Play, tmp_path: Path) -> None:

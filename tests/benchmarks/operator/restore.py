@@ -1,4 +1,4 @@
-"""The time from a SIGKILL to the next committed batch, by the number of event ids in the state.
+"""The time from a start after SIGKILL to the next commit, by the number of event ids in the state.
 
 A job for each number of ids fills its state: all its events lie in one window, so no id is
 forgotten. Then a small batch is killed in flight, and the job is started again. The parts:
@@ -80,14 +80,13 @@ class _Size:
     """Small files that are still to appear."""
     found: dict[str, Any] = field(default_factory=dict)
     starts: list[Start] = field(default_factory=list)
-    killed: float = 0.0
 
     def job(self) -> AbstractContextManager[Running]:
         return job(self.folder, self.dsn, f"restore-{self.folder.name}")
 
     def kill_a_batch(self, running: Running) -> None:
         _move(next(self.spare), self.folder / "events")
-        self.killed = kill_in_flight(running)
+        kill_in_flight(running)
 
 
 def measure(folder: Path, fill: Fill) -> list[dict[str, Any]]:
@@ -141,7 +140,7 @@ def _restart(size: _Size) -> None:
     """Start a job that was killed, note the parts of its start, and kill it in another batch."""
     with size.job() as running:
         running.until(lambda: running.batches)
-        size.starts.append(_start(running, size.killed))
+        size.starts.append(_start(running))
         running.settle()
         size.kill_a_batch(running)
 
@@ -173,7 +172,7 @@ def _one_batch(running: Running, path: Path, into: Path) -> Batch:
     return next(batch for batch in running.batches[before:] if batch.rows)
 
 
-def _start(running: Running, killed: float) -> Start:
+def _start(running: Running) -> Start:
     [first, *_] = running.batches
     python, session = running.when("python"), running.when("session")
     load = first.state_s("rocksdbLoadLatencyMs")
@@ -184,7 +183,7 @@ def _start(running: Running, killed: float) -> Start:
         query=began - session,
         load=load,
         batch=first.seconds - load,
-        total=first.ended - killed,
+        total=first.ended - running.began,
         cpu=processor_seconds(running.process.pid),
         rows=first.rows,
         changelogs=first.state["rocksdbNumReplayChangelogFiles"],

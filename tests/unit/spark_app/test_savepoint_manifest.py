@@ -13,7 +13,7 @@ from sink.contract.exits import CommandError
 from spark_app.checkpoint.shape import SOURCES
 from spark_app.exposure import codec
 from spark_app.exposure.settings import Settings
-from spark_app.savepoint.manifest import VERSION, File, Manifest, _checksum
+from spark_app.savepoint.manifest import VERSION, File, Manifest, checksum
 
 MANIFEST = Manifest(
     savepoint_id="0b5a7c4e-2d0c-4b0e-9e62-7a1d1a2b3c4d",
@@ -74,7 +74,7 @@ def test_a_flipped_bit_is_refused_or_changes_nothing(place: int, bit: int) -> No
 def _resealed(**changed: Any) -> str:
     content = json.loads(TEXT) | changed
     del content["checksum"]
-    return json.dumps({**content, "checksum": _checksum(content)})
+    return json.dumps({**content, "checksum": checksum(content)})
 
 
 def test_a_manifest_of_a_later_version_is_refused_by_its_version() -> None:

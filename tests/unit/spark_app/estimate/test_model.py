@@ -14,9 +14,9 @@ ROUND = Units(
     start_s=20,
     first_batch_s=5,
     restore_s_per_million_ids=4,
+    replay_s_per_million_events=20,
     batch_s=1,
     batch_s_per_million_events=10,
-    batch_s_per_million_ids=0.5,
     state_bytes_per_id=20,
     state_bytes_per_merchant=50,
     changelog_bytes_per_event=16,
@@ -34,8 +34,8 @@ merchants = st.integers(1, 1_000_000)
 
 def test_example_with_round_unit_costs() -> None:
     found = estimate(Load(1_000, 10_000, ids_open=2_000_000, interval_s=15), ROUND)
-    assert found.batch_s == pytest.approx(1 + 2 * 0.5 + 0.015 * 10)
-    assert found.busy == pytest.approx(2.15 / 15)
+    assert found.batch_s == pytest.approx(1 + 0.015 * 10)
+    assert found.busy == pytest.approx(1.15 / 15)
     assert found.state_bytes == found.snapshot_bytes == 2_000_000 * 20 + 10_000 * 50
     # 70 batches while an id is kept: two levels of segments, seven of eight written again in each.
     assert found.changelog_bytes == pytest.approx(15_000 * 2.75 * 16 + 10_000 * 10)
@@ -45,10 +45,10 @@ def test_example_with_round_unit_costs() -> None:
     assert (found.java_bytes, found.python_bytes) == (1.2e9, 6e8)
     terms = found.recovery
     assert (terms.detection_s, terms.restart_s) == (10, 25)
-    assert (terms.restore_s, terms.reprocess_s) == pytest.approx((8, 0.15))
-    assert terms.total_s == pytest.approx(43.15)
-    # A hundredth of each second is work: what arrived in 43.15 s takes that of 43.15 / 0.99 s.
-    assert found.caught_up_s == pytest.approx(43.15 * 0.01 / 0.99)
+    assert (terms.restore_s, terms.reprocess_s) == pytest.approx((8, 0.3))
+    assert terms.total_s == pytest.approx(43.3)
+    # A hundredth of each second is work: what arrived in 43.3 s takes that of 43.3 / 0.99 s.
+    assert found.caught_up_s == pytest.approx(43.3 * 0.01 / 0.99)
     assert found.warnings == ()
 
 
@@ -57,11 +57,10 @@ def test_ids_are_those_of_a_window_its_cutoff_and_the_delay() -> None:
 
 
 def test_recommended_interval_is_the_shortest_that_leaves_time() -> None:
-    # 1 s a batch and nothing else of weight: a fifth of 5 s.
-    assert estimate(Load(1, 1), ROUND).recommended_interval_s == 10
-    assert estimate(Load(1, 1, ids_open=0), ROUND).recommended_interval_s == 5
-    assert estimate(Load(40_000, 1, ids_open=1_000_000), ROUND).recommended_interval_s == 10
-    assert estimate(Load(60_000, 1, ids_open=1_000_000), ROUND).recommended_interval_s == 20
+    # A batch costs 1 s: a fifth of 5 s. With 60,000 events a second 6 s of 10 s are work.
+    assert estimate(Load(1, 1), ROUND).recommended_interval_s == 5
+    assert estimate(Load(40_000, 1), ROUND).recommended_interval_s == 5
+    assert estimate(Load(60_000, 1), ROUND).recommended_interval_s == 10
 
 
 def _sizes(found: Estimate) -> dict[str, float]:

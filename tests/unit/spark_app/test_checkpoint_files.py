@@ -1,0 +1,171 @@
+"""What is read of a checkpoint without Spark: checksums, changelogs, the log of a source."""
+
+import io
+import json
+import zipfile
+import zlib
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_app.checkpoint.retention import Retention
+from spark_app.checkpoint_manager import spark_files
+from spark_app.checkpoint_manager.checksums import crc32c, hadoop_problem, spark_problem
+from spark_app.checkpoint_manager.source_entries import Entry, Name, entries, read_for, rebuilt
+from spark_app.checkpoint_manager.spark_files import Changelog, Link
+
+
+def _bit_by_bit(content: bytes) -> int:
+    register = 0xFFFFFFFF
+    for byte in content:
+        register ^= byte
+        for _ in range(8):
+            register = (register >> 1) ^ (0x82F63B78 if register & 1 else 0)
+    return register ^ 0xFFFFFFFF
+
+
+@given(st.binary(max_size=3000))
+def test_crc32c_is_that_of_its_definition(content: bytes) -> None:
+    assert crc32c(content) == _bit_by_bit(content)
+
+
+def test_crc32c_of_a_large_file_is_that_of_its_definition() -> None:
+    content = bytes(range(251)) * 400
+    assert len(content) > 1 << 16
+    assert crc32c(content) == _bit_by_bit(content)
+
+
+def _sums(content: bytes) -> bytes:
+    blocks = [content[at : at + 512] for at in range(0, len(content), 512)]
+    sums = (zlib.crc32(block).to_bytes(4, "big") for block in blocks)
+    return b"crc\0" + (512).to_bytes(4, "big") + b"".join(sums)
+
+
+@given(st.binary(min_size=1, max_size=2000), st.data())
+def test_every_flipped_bit_and_every_cut_is_seen_by_both_checksums(
+    content: bytes, data: st.DataObject
+) -> None:
+    value = crc32c(content)
+    signed = value - (1 << 32) if value >> 31 else value
+    sidecar = json.dumps(
+        {"algorithm": "CRC32C", "value": signed, "mainFileSize": len(content)}
+    ).encode()
+    assert hadoop_problem(content, _sums(content)) is None
+    assert spark_problem(content, sidecar) is None
+    at = data.draw(st.integers(0, len(content) - 1))
+    flipped = bytearray(content)
+    flipped[at] ^= 1 << data.draw(st.integers(0, 7))
+    for damaged in (bytes(flipped), content[:at]):
+        assert hadoop_problem(damaged, _sums(content)) is not None
+        assert spark_problem(damaged, sidecar) is not None
+    assert spark_problem(content, sidecar[:-1]) == "its checksum file is damaged"
+    assert hadoop_problem(content, b"crc") == "its checksum file is damaged"
+
+
+def _changelog(before: list[Link], records: list[tuple[bytes, bytes | None]]) -> bytes:
+    lineage = json.dumps(
+        [{"version": each.version, "checkpointUniqueId": each.unique_id} for each in before]
+    ).encode()
+    parts = [b"\0\2v4", len(lineage).to_bytes(2, "big"), lineage]
+    for key, value in records:
+        kind, size = (b"\x10", -1) if value is None else (b"\1", len(value))
+        parts += [kind, len(key).to_bytes(4, "big"), key]
+        parts += [size.to_bytes(4, "big", signed=True), value or b""]
+    content = b"".join([*parts, b"\0"])
+    blocks = [content[at : at + 64] for at in range(0, len(content), 64)]
+    packed = [pa.Codec("lz4_raw").compress(block, asbytes=True) for block in blocks]
+    framed = [
+        b"LZ4Block%"
+        + b"".join(n.to_bytes(4, "little") for n in (len(small), len(block), 0))
+        + small
+        for block, small in zip(blocks, packed, strict=True)
+    ]
+    return b"".join([*framed, b"LZ4Block\x15", bytes(12)])
+
+
+BEFORE = [Link(3, "a" * 36), Link(4, "b" * 36)]
+RECORDS = [(b"\2\0key", b"value"), (b"\4\0key", b"x" * 90), (b"\4\0key", None)]
+
+
+def test_changelog_has_its_earlier_versions_and_the_bytes_of_each_kind_of_value() -> None:
+    found = Changelog(_changelog(BEFORE, RECORDS))
+    assert found.before == tuple(BEFORE)
+    assert found.sizes() == {2: 10, 4: 100}
+
+
+def test_changelog_that_is_cut_anywhere_is_refused() -> None:
+    whole = _changelog(BEFORE, RECORDS)
+    for length in range(len(whole) - 1):
+        with pytest.raises(ValueError, match=r"it ends|is not|cannot|block"):
+            Changelog(whole[:length]).sizes()
+
+
+def test_snapshot_names_shared_files_and_is_refused_where_a_member_is_damaged() -> None:
+    described = {
+        "sstFiles": [{"localFileName": "1.sst", "dfsSstFileName": "1-x.sst", "sizeBytes": 1}],
+        "columnFamilyMapping": {"ids": 4},
+    }
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("metadata", f"v1\n{json.dumps(described)}")
+    found = spark_files.snapshot(content.getvalue())
+    assert (found.sst_files, found.column_families) == (("1-x.sst",), {4: "ids"})
+    damaged = content.getvalue().replace(b"1-x.sst", b"2-x.sst")
+    with pytest.raises(ValueError, match=r"checksum of metadata|not a snapshot"):
+        spark_files.snapshot(damaged)
+
+
+def test_plans_and_commits_are_read_or_refused() -> None:
+    plan = spark_files.plan('v1\n{"batchWatermarkMs":5,"conf":{"a":"b"}}\n{"logOffset":3}\n-')
+    assert (plan.watermark_ms, plan.conf) == (5, {"a": "b"})
+    assert [spark_files.log_offset(each) for each in plan.sources] == [3, None]
+    assert spark_files.log_offset('{"logOffset":-1}') is None
+    done = spark_files.committed(
+        'v2\n{"nextBatchWatermarkMs":7,"stateUniqueIds":{"0":[["x"],["y"]]}}'
+    )
+    assert (done.next_watermark_ms, done.state_ids) == (7, {0: ("x", "y")})
+    for text in ("", "v1", "v1\n{}", "v1\n{}\n-", "garbage\n{}\n-", "v1\n[]\n-"):
+        with pytest.raises(ValueError):  # noqa: PT011 - the words are for people
+            spark_files.plan(text)
+    for text in ("", "v2", "v2\n{}", "v2\n[]", '{"nextBatchWatermarkMs":7}'):
+        with pytest.raises(ValueError):  # noqa: PT011 - as above
+            spark_files.committed(text)
+
+
+def _entry(*numbers: int) -> str:
+    lines = [json.dumps({"path": f"/{n}", "timestamp": n, "batchId": n}) for n in numbers]
+    return "\n".join(["v1", *lines])
+
+
+@given(st.integers(0, 45), st.data())
+def test_lost_entries_of_a_sources_log_are_made_again_from_a_later_compact_one(
+    position: int, data: st.DataObject
+) -> None:
+    """What Spark reads afterwards is what it would have read."""
+    last = data.draw(st.integers(position, 49))
+    whole = {Name(n, compact=False): _entry(n) for n in range(last + 1) if n % 10 != 9}
+    whole |= {Name(n, compact=True): _entry(*range(n + 1)) for n in range(9, last + 1, 10)}
+    lost = data.draw(st.sets(st.sampled_from(sorted(whole))))
+    kept = {name: text for name, text in whole.items() if name not in lost}
+    names = [name for name in whole if name not in lost or data.draw(st.booleans())]
+    made = rebuilt(position, names, kept)
+    if made is None:
+        later = [name for name in kept if name.compact and name.number > position]
+        assert not later
+        return
+    log = {**kept, **made}
+    after = [Entry(n, line) for n, line in enumerate(_entry(*range(position + 1)).split("\n")[1:])]
+    wanted = read_for(position, [*names, *made])
+    assert [each for name in wanted for each in entries(log[name])] == after
+
+
+@pytest.mark.parametrize(
+    ("batches", "keep_for_ms", "interval_ms", "kept"),
+    [(100, None, 1_000, 100), (100, 7_200_000, 1_000, 7_201), (100, 60_000, 60_000, 100)],
+)
+def test_a_duration_keeps_every_batch_that_can_begin_in_it(
+    batches: int, keep_for_ms: int | None, interval_ms: int, kept: int
+) -> None:
+    assert Retention.covering(batches, keep_for_ms, interval_ms) == Retention(kept)
