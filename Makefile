@@ -47,8 +47,11 @@ test-browser: $(STAMP) ## test the console in the Chromium of this machine; pict
 	@HOLDFAST_TEST_SCREENSHOTS=.holdfast/screenshots $(BIN)/python -m pytest tests/browser
 
 .PHONY: golden-checkpoint golden-savepoint
-golden-checkpoint golden-savepoint: golden-%: $(STAMP) ## keep what another version leaves, for the tests: CODE=its-checkout TO=archive
-	@$(BIN)/python -m tests.support.golden.$* "$(CODE)" "$(TO)"
+golden-checkpoint: $(STAMP) ## keep a checkpoint of another version for the tests: CODE=its-checkout TO=archive
+	@$(BIN)/python -m tests.support.golden.checkpoint "$(CODE)" "$(TO)"
+
+golden-savepoint: $(STAMP) ## the same for a savepoint
+	@$(BIN)/python -m tests.support.golden.savepoint "$(CODE)" "$(TO)"
 
 SPARK_VERSIONS := 4.1.1 4.2.0
 
