@@ -56,7 +56,7 @@ golden-savepoint: $(STAMP) ## the same for a savepoint
 SPARK_VERSIONS := 4.1.1 4.2.0
 
 .holdfast/spark-%: requirements/spark-%.txt $(STAMP)
-	@$(BIN)/pip install --quiet --no-deps --no-build-isolation --require-hashes --target $@ -r $<
+	@$(BIN)/pip install --quiet --no-deps --require-hashes --target $@ -r $<
 
 .PHONY: test-spark-versions
 test-spark-versions: $(SPARK_VERSIONS:%=.holdfast/spark-%) ## move a job between versions of Spark; takes long
