@@ -47,13 +47,16 @@ test-browser: $(STAMP) ## test the console in the Chromium of this machine; pict
 	@HOLDFAST_TEST_SCREENSHOTS=.holdfast/screenshots $(BIN)/python -m pytest tests/browser
 
 .PHONY: golden-checkpoint golden-savepoint
-golden-checkpoint golden-savepoint: golden-%: $(STAMP) ## keep what another version leaves, for the tests: CODE=its-checkout TO=archive
-	@$(BIN)/python -m tests.support.golden.$* "$(CODE)" "$(TO)"
+golden-checkpoint: $(STAMP) ## keep a checkpoint of another version for the tests: CODE=its-checkout TO=archive
+	@$(BIN)/python -m tests.support.golden.checkpoint "$(CODE)" "$(TO)"
+
+golden-savepoint: $(STAMP) ## the same for a savepoint
+	@$(BIN)/python -m tests.support.golden.savepoint "$(CODE)" "$(TO)"
 
 SPARK_VERSIONS := 4.1.1 4.2.0
 
 .holdfast/spark-%: requirements/spark-%.txt $(STAMP)
-	@$(BIN)/pip install --quiet --no-deps --no-build-isolation --require-hashes --target $@ -r $<
+	@$(BIN)/pip install --quiet --no-deps --require-hashes --target $@ -r $<
 
 .PHONY: test-spark-versions
 test-spark-versions: $(SPARK_VERSIONS:%=.holdfast/spark-%) ## move a job between versions of Spark; takes long

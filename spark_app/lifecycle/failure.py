@@ -48,6 +48,8 @@ _STATE_ADVICE = (
 )
 _PLAN = "=== Streaming Query ==="
 """The rest of a message after it is the whole query, for Spark's own developers."""
+_STACK = "\n\tat "
+"""The rest after it is Java's stack in a task. Its causes are in the chain, too."""
 
 _WORKER_DIED = re.compile(r"Python worker (exited unexpectedly|process terminated)")
 _WORKER_LATE = re.compile(r"Python worker to connect back|Python worker failed to connect back")
@@ -141,7 +143,8 @@ def _java_gone() -> Failure:
 
 def one_line(text: str) -> str:
     """Return a text on one line, without a password and without a full stop at the end."""
-    return redact(" ".join(text.partition(_PLAN)[0].split())).rstrip(".: ")
+    said = text.partition(_PLAN)[0].partition(_STACK)[0]
+    return redact(" ".join(said.split())).rstrip(".: ")
 
 
 @dataclass(frozen=True, slots=True)

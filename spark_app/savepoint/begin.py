@@ -40,6 +40,7 @@ from spark_app.checkpoint.policy_history import PolicyHistory
 from spark_app.checkpoint.shape import Shape
 from spark_app.exposure.errors import StateError
 from spark_app.input.formats import Format
+from spark_app.input.source import holds
 from spark_app.input.sources import Files, Source, SourcesDiffer, followed_by
 from spark_app.operator.job import MODE, Job, decide
 from spark_app.operator.pack import PACKED_DDL
@@ -74,7 +75,7 @@ def begin(
         return True
     found = folder.manifest()
     if begun is None:
-        _require_new(files)
+        _require_new(files, savepoint)
     else:
         _require_same(files, begun.savepoint_id == found.savepoint_id, begun, savepoint)
     query_id = UUID(begun.query_id) if begun else uuid4()
@@ -95,7 +96,13 @@ def begin(
     return True
 
 
-def _require_new(files: CheckpointFiles) -> None:
+def _require_new(files: CheckpointFiles, savepoint: str) -> None:
+    if holds(savepoint, files.checkpoint):
+        raise CommandError(
+            f"the checkpoint {files.checkpoint} lies in the savepoint {savepoint}, which is never"
+            " changed. Nothing was changed; name a directory beside it with --checkpoint.",
+            ExitCode.USAGE,
+        )
     if any(name for name in files.names(".")):
         raise CommandError(
             f"--from-savepoint makes a new checkpoint, and {files.checkpoint} holds something"

@@ -208,8 +208,10 @@ def test_a_job_or_a_database_that_does_not_fit_is_refused(
             elsewhere.command(**wanted)
         with pytest.raises(CommandError, match=r"the ledger has no batch .* Nothing was written"):
             elsewhere.save(str(play.folder / "checkpoint"), str(tmp_path / "unproved"))
-    with pytest.raises(CommandError, match="holds something else already"):
-        play.command(**wanted | {"checkpoint": str(play.folder / "checkpoint")})
+    for place, named in (("checkpoint", "holds something else already"), ("saved/new", "lies in")):
+        with pytest.raises(CommandError, match=named):
+            play.command(**wanted | {"checkpoint": str(play.folder / place)})
+    assert not (play.folder / "saved" / "new").exists()
     db.execute("UPDATE holdfast.stream SET query_id = gen_random_uuid(), adopted_at = now()")
     with pytest.raises(CommandError, match=r"has adopted another one since. Nothing was changed"):
         play.command(**wanted)

@@ -8,7 +8,7 @@ from sink import errors as sink_errors
 from spark_app.command.cli import run_job
 from spark_app.command.values import mebibytes
 from spark_app.exposure import errors as exposure_errors
-from spark_app.lifecycle.failure import _PERMANENT_NAMES, Cause, _python, diagnose
+from spark_app.lifecycle.failure import _PERMANENT_NAMES, Cause, _python, diagnose, one_line
 from spark_app.lifecycle.supervisor import MAX_RESTARTS
 from spark_app.runtime import session
 
@@ -94,3 +94,8 @@ def test_the_command_has_the_defaults_of_the_code() -> None:
     }
     assert defaults["max_restarts"] == MAX_RESTARTS
     assert mebibytes(defaults["state_memory"]) == session.STATE_MEMORY_MB
+
+
+def test_a_message_of_a_task_comes_without_its_stack() -> None:
+    said = "Lost task 0.0: java.io.IOException: Mkdirs failed\n\tat org.apache.hadoop.A.b(A.java:1)"
+    assert one_line(said) == "Lost task 0.0: java.io.IOException: Mkdirs failed"
