@@ -70,7 +70,7 @@ def require_directory(path: str, checkpoint: str) -> None:
 def require_plain(location: str) -> None:
     """Raise CommandError for a local path that Spark would read as a pattern."""
     folder = local(location)
-    if folder is not None and (found := _PATTERN.search(str(folder))):
+    if folder is not None and (found := PATTERN.search(str(folder))):
         raise CommandError(
             f"{folder} holds {found[0]!r}, and Spark reads a path with one of []{{}}*?\\ as a"
             " pattern. Nothing was started; rename the directory, or link to it under another"

@@ -30,7 +30,7 @@ from spark_app.reporting.metrics import Metrics, State, served
 from spark_app.runtime import session
 from spark_app.runtime.engine import Engine
 from spark_app.runtime.java import require_java
-from spark_app.savepoint.folder import require_plain
+from spark_app.savepoint.folder import require_place
 
 __all__ = ["Running", "Trigger", "run", "run_files"]
 
@@ -72,7 +72,7 @@ def run_files(
     checkpoint = absolute(checkpoint)
     if savepoint is not None:
         savepoint = absolute(savepoint)
-        require_plain(savepoint, "--from-savepoint")
+        require_place(savepoint, "--from-savepoint")
     read = tuple(map(absolute, paths))
     job = Job(policy=rules, paths=read, checkpoint=checkpoint, savepoint=savepoint, **described)
     run(job, dsn, trigger, running or Running())

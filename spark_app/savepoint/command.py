@@ -21,7 +21,7 @@ from spark_app.lifecycle.failure import diagnose, explain
 from spark_app.runtime import session
 from spark_app.runtime.engine import start_quietly
 from spark_app.runtime.java import require_java
-from spark_app.savepoint.folder import require_plain
+from spark_app.savepoint.folder import require_place
 from spark_app.savepoint.manifest import Manifest
 from spark_app.savepoint.write import save
 
@@ -31,7 +31,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def run(*, checkpoint: str, to: str, batch: int | None, dsn: str, as_json: bool) -> None:
     """Write a savepoint and print it; raises CommandError, and then there is nothing at `to`."""
     checkpoint, to = absolute(checkpoint), absolute(to)
-    require_plain(to, "--to")
+    require_place(to, "--to")
     # Before the start of Spark, so that a wrong path fails at once.
     if checkpoint.startswith("/") and not Path(checkpoint, FILE).is_file():
         raise no_checkpoint(checkpoint)

@@ -21,7 +21,7 @@ PART = ".part"
 KNOWN = frozenset({"windows", "merchants", "ids", "sources", manifest.FILE})
 
 
-def require_plain(place: str, option: str) -> None:
+def require_place(place: str, option: str) -> None:
     """Raise CommandError for an empty path, and for one that Spark would read as a pattern."""
     if not place:
         raise CommandError(
