@@ -313,10 +313,11 @@ def _replay_dead(world: World) -> None:
         try:
             wanted = replace(DEAD, endpoint=None)
             operator.apply(operator.plan(wanted, reason="test")["id"])
-            return
         except CommandError as error:
             if error.exit_code is not ExitCode.NOTHING_MATCHED:
                 raise
+        else:
+            return
     left = world.db.execute(LEFT_DEAD).fetchall()
     assert left, "each dead letter is of a type that its endpoint takes"
     with DeadLetters.connect(world.dsn) as dead:
