@@ -99,14 +99,14 @@ def verified(answer: Document) -> Iterator[str]:
 def restored(answer: Document) -> Iterator[str]:
     """Yield the lines of `restore`."""
     again = answer["recomputed"]
-    verb = "would go back" if answer["dry_run"] else "is back"
-    yield f"{answer['checkpoint']} {verb} at batch {answer['batch']}."
+    where = "would go back to" if answer["dry_run"] else "is back at"
+    yield f"{answer['checkpoint']} {where} batch {answer['batch']}."
     first, last = again["first"], again["last"]
     what = f"Batch {first} is" if first == last else f"Batches {first} to {last} are"
     yield (
         f"{what} recomputed; the ledger has {again['rows']} rows and {again['entries']} entries of"
-        f" {'it' if first == last else 'them'}. Their keys are recorded, so nothing is written or"
-        " delivered a second time."
+        f" {'it' if first == last else 'them'}. Their keys are recorded, so no decision is written"
+        " or delivered a second time."
     )
     if answer["rebuilt_files"]:
         yield f"Made again from a compact entry: {', '.join(answer['rebuilt_files'])}"
