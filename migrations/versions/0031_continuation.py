@@ -27,6 +27,16 @@ def upgrade() -> None:
                 'holdfast/continuation/v1', proof_query, proof_batch,
                 encode(proof_digest, 'hex'), new_query, new_batch), 'UTF8'));
         BEGIN
+            -- A comparison with null is not true, so a null would pass for a proof.
+            IF num_nulls(
+                of_stream, proof_query, proof_batch, proof_digest, new_query, new_batch) > 0 THEN
+                RAISE null_value_not_allowed USING MESSAGE = 'a continuation has no null in it';
+            END IF;
+            -- An empty batch of the query that goes on would take the place of a real one.
+            IF proof_query = new_query THEN
+                RAISE invalid_parameter_value
+                    USING MESSAGE = 'a continuation has a query id of its own';
+            END IF;
             SELECT query_id, epoch INTO adopted, fence FROM holdfast.stream
             WHERE name = of_stream FOR UPDATE;
             IF adopted IS NULL THEN

@@ -137,6 +137,8 @@ def write(
     keys = add_keys(connection, entries, stamp.batch_no, expect_known=expect_known)
     numbered = number(entries, locked.subjects, keys.fresh, suppress=suppress_repeats).at(places)
     _report_overtaken(run.stream, batch_id, numbered)
+    if suppress_repeats and keys.differing:
+        _report_differing(run.stream, batch_id, keys.differing)
     known = len(keys.fresh) - int(keys.fresh.sum())
     counts = Counts(
         rows=batch.row_count,
@@ -172,6 +174,18 @@ def _report_overtaken(stream: str, batch_id: int, numbered: Numbered) -> None:
             overtaken,
             stream,
         )
+
+
+def _report_differing(stream: str, batch_id: int, differing: int) -> None:
+    _log.warning(
+        "stream=%s batch=%d differing=%d: entries whose keys are recorded with other content are"
+        " not written. A state that was recomputed in other batches differs from what was"
+        " published: see `holdfast stream show %s`",
+        stream,
+        batch_id,
+        differing,
+        stream,
+    )
 
 
 def _record(

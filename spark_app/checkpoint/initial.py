@@ -94,6 +94,19 @@ def newest_batch(sink: OutboxSink, stream: str, query_id: UUID) -> int | None:
     return sink.read(read)
 
 
+def published_until(sink: OutboxSink, stream: str) -> int:
+    """Return the newest published window end of a stream in microseconds, 0 before the first one.
+
+    Raises what `OutboxSink.read` does.
+    """
+
+    def read(connection: "psycopg.Connection") -> int:
+        found = connection.execute(_statement("read_frontier"), {"stream": stream}).fetchone()
+        return 0 if found is None else found[0]
+
+    return sink.read(read)
+
+
 def _read(stream: str, query_id: UUID, connection: "psycopg.Connection") -> Past:
     values: dict[str, Any] = {"stream": stream, "query_id": query_id}
     found = connection.execute(_statement("read_past"), values).fetchone()

@@ -24,7 +24,7 @@ from sink.transaction.lineage import require_recorded
 from spark_app.checkpoint import initial, policy_history, shape
 from spark_app.checkpoint.checkpoint_path import require_same_path
 from spark_app.checkpoint.files import RESTORING, CheckpointFiles, Planned
-from spark_app.checkpoint.initial import Past, newest_batch, read_past
+from spark_app.checkpoint.initial import Past, newest_batch, published_until, read_past
 from spark_app.checkpoint.origin import require_begun
 from spark_app.checkpoint.policy_history import PolicyHistory
 from spark_app.checkpoint.shape import Shape
@@ -74,7 +74,7 @@ def claim(spark: SparkSession, job: Job, sink: OutboxSink) -> Job:
     else:
         job = replace(
             job,
-            policy=_policy(files, job.policy, planned),
+            policy=_policy(files, job, planned, sink),
             # Spark reads it in the first batch only.
             initial=None
             if done
@@ -154,12 +154,19 @@ def _prepare_ticks(files: CheckpointFiles, *, done: bool) -> None:
         files.remove(f"{ticks.FOLDER}/{name}")
 
 
-def _policy(files: CheckpointFiles, policy: Policy, planned: Planned | None) -> Policy:
+def _policy(files: CheckpointFiles, job: Job, planned: Planned | None, sink: OutboxSink) -> Policy:
+    """Return the job's policy with its predecessors; a new one may not change what is decided.
+
+    A checkpoint that went back is behind the windows that the stream has published, and behind the
+    policies that were in force for them.
+    """
     kept = _kept(files, policy_history.FILE, policy_history.VERSION, PolicyHistory.from_json)
-    history = kept.followed_by(policy, planned.watermark_us if planned else 0)
-    if history is not kept:
-        files.write(policy_history.FILE, history.to_json())
-    return history.policy
+    decided_us = max(planned.watermark_us if planned else 0, kept.reached_us)
+    if kept.followed_by(job.policy, decided_us) is not kept:
+        decided_us = max(decided_us, published_until(sink, job.stream))
+        kept = kept.followed_by(job.policy, decided_us)
+        files.write(policy_history.FILE, kept.to_json())
+    return kept.policy
 
 
 def _kept(

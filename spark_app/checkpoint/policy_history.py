@@ -36,8 +36,9 @@ class PolicyHistory:
     def followed_by(self, policy: Policy, watermark_us: int) -> Self:
         """Return the history with the policy of this start; itself where that is the last one.
 
-        `watermark_us` is that of the newest planned batch, 0 without one. Raises CommandError for
-        a policy that changes a past decision, or that has the version of another one.
+        `watermark_us` is the time up to which windows are decided, 0 before any is. Raises
+        CommandError for a policy that changes a past decision, or that has the version of another
+        one.
         """
         last = self.policies[-1]
         if same(last.file, policy.file):
@@ -48,6 +49,11 @@ class PolicyHistory:
         except PolicyError as error:
             raise CommandError(f"{error} Nothing was read or written.") from error
         return type(self)((*self.policies, policy), (*self.since_us, watermark_us))
+
+    @property
+    def reached_us(self) -> int:
+        """The watermark from which the last policy is in force; 0 for the first one."""
+        return max(filter(None, self.since_us), default=0)
 
     @property
     def policy(self) -> Policy:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -59,12 +60,11 @@ class Folder:
             )
         self.path = path
         self.files = {
-            str(found.relative_to(path)): Stat(stat.st_size, stat.st_mtime)
+            str(found.relative_to(path)): stat
             for found in sorted(path.rglob("*"))
             if not found.name.startswith(".")
             and not found.relative_to(path).parts[0].startswith(REMOVED)
-            and found.is_file()
-            and (stat := found.stat())
+            and (stat := _stat(found)) is not None
         }
         if shape.FILE not in self.files and not self.batches("offsets"):
             raise CommandError(
@@ -108,6 +108,10 @@ class Folder:
         """Return what a snapshot refers to, None where it cannot be read."""
         return self._decoded(name, spark_files.snapshot)
 
+    def operator(self, name: str) -> tuple[int, tuple[str, ...]] | None:
+        """Return the metadata of an operator, None where it cannot be read."""
+        return self._parsed(name, spark_files.operator)
+
     def changelog(self, name: str) -> Changelog | None:
         """Return a changelog, None where it cannot be read."""
         return self._decoded(name, Changelog)
@@ -120,11 +124,8 @@ class Folder:
     def source_log(self, source: int) -> dict[Name, str]:
         """Return the text of each readable file of a file source's log."""
         files = {name: f"sources/{source}/{name.text}" for name in self.source_names(source)}
-        return {
-            name: self.read(file).decode()
-            for name, file in files.items()
-            if self.problem(file) is None
-        }
+        texts = {name: self._parsed(file, str) for name, file in files.items()}
+        return {name: text for name, text in texts.items() if text is not None}
 
     def _problem(self, name: str) -> str | None:
         if name not in self.files:
@@ -152,7 +153,21 @@ class Folder:
     def _decoded(self, name: str, decode: Callable[[bytes], _Parsed]) -> _Parsed | None:
         if self.problem(name) is not None:
             return None
-        return decode(self.read(name))
+        try:
+            content = self.read(name)
+        except OSError:
+            # A running job has removed it since it was checked.
+            return None
+        return decode(content)
+
+
+def _stat(file: Path) -> Stat | None:
+    """Return the size and time of a file; None for a folder, and for what has just been removed."""
+    try:
+        stat = file.stat()
+    except FileNotFoundError:
+        return None
+    return Stat(stat.st_size, stat.st_mtime) if S_ISREG(stat.st_mode) else None
 
 
 def _content_problem(name: str, content: bytes) -> str | None:

@@ -128,9 +128,8 @@ class Kept:
             numbers = (int(n) for n in self._folder.in_folder(folder) if n.isdecimal())
             newest = max((n for n in numbers if n <= batch), default=0)
             name = f"{folder}/{newest}"
-            if found.require(name):
-                _, schemas = spark_files.operator(self._folder.read(name).decode())
-                for schema in schemas:
+            if found.require(name) and (described := self._folder.operator(name)) is not None:
+                for schema in described[1]:
                     found.require(f"state/{schema.rpartition('/state/')[2]}")
 
     def _committed_ids(self, batch: int) -> Mapping[int, tuple[str, ...]] | None:

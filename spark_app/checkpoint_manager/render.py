@@ -108,6 +108,12 @@ def restored(answer: Document) -> Iterator[str]:
         f" {'it' if first == last else 'them'}. Their keys are recorded, so no decision is written"
         " or delivered a second time."
     )
+    if again["entries"]:
+        yield (
+            "What these entries say stands. Recompute them with the same --max-files-per-trigger:"
+            " in other batches the job may decide otherwise, and its state then differs from what"
+            " was published."
+        )
     if answer["rebuilt_files"]:
         yield f"Made again from a compact entry: {', '.join(answer['rebuilt_files'])}"
     if answer["dry_run"]:

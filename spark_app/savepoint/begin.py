@@ -34,7 +34,7 @@ from sink.foreach_batch import OutboxSink
 from sink.transaction.continuation import Continuation
 from spark_app.checkpoint import origin, policy_history, shape
 from spark_app.checkpoint.files import NO_OFFSET, CheckpointFiles
-from spark_app.checkpoint.initial import newest_batch, read_past
+from spark_app.checkpoint.initial import newest_batch, published_until, read_past
 from spark_app.checkpoint.origin import Origin
 from spark_app.checkpoint.policy_history import PolicyHistory
 from spark_app.checkpoint.shape import Shape
@@ -68,7 +68,7 @@ def begin(
     files, folder = CheckpointFiles(spark, job.checkpoint), SavepointFolder(spark, savepoint)
     begun = Origin.read(files)
     complete = files.read(shape.FILE) is not None
-    if complete and begun is not None and not folder.exists:
+    if complete and begun is not None and not folder.exists and _goes_on(sink, job, begun):
         # A restart with the same command, after the savepoint was removed.
         _require_same(files, begun.location == folder.location, begun, savepoint)
         _adopt_own(files, job, sink, begun.proof, UUID(begun.query_id))
@@ -92,8 +92,15 @@ def begin(
         )
         if not _Beginning(spark, job, files, folder, found).run(made, history, stopped):
             return False
+    if newest_batch(sink, job.stream, query_id) is None:
+        # The old job may have published more since the policies were compared.
+        _history(folder, found, job, published_until(sink, job.stream))
     _adopt_own(files, job, sink, found.proof, query_id)
     return True
+
+
+def _goes_on(sink: OutboxSink, job: Job, begun: Origin) -> bool:
+    return newest_batch(sink, job.stream, UUID(begun.query_id)) is not None
 
 
 def _require_new(files: CheckpointFiles, savepoint: str) -> None:
@@ -232,8 +239,8 @@ def _history(folder: SavepointFolder, found: Manifest, job: Job, frontier_us: in
         kept = PolicyHistory.from_json(found.policies)
     except (KeyError, TypeError, ValueError) as error:
         raise manifest.damaged(folder.checkpoint, manifest.FILE) from error
-    reached = [since for since in kept.since_us if since is not None]
-    return kept.followed_by(job.policy, max(found.watermark_us or 0, frontier_us, *reached, 0))
+    decided_us = max(found.watermark_us or 0, frontier_us, kept.reached_us)
+    return kept.followed_by(job.policy, decided_us)
 
 
 class _Beginning:

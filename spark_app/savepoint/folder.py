@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
@@ -17,8 +18,6 @@ from spark_app.savepoint.manifest import File, Manifest
 
 PART = ".part"
 """The end of the name of a folder that is being written."""
-
-KNOWN = frozenset({"windows", "merchants", "ids", "sources", manifest.FILE})
 
 
 def require_place(place: str, option: str) -> None:
@@ -109,23 +108,11 @@ class SavepointFolder(CheckpointFiles):
     def prepare(self) -> "SavepointFolder":
         """Return an empty folder beside the savepoint's place, in which it is written.
 
-        Raises CommandError when the place is taken.
+        Of its own for each call: two that write to one place never mix their files. Raises
+        CommandError when the place is taken.
         """
         self.require_free()
-        part = type(self)(self.spark, self.checkpoint.rstrip("/") + PART)
-        foreign = {name for name in part.names(".") if name.lstrip(".").partition(".")[0]} - {
-            *KNOWN,
-            *(f".{name}.crc" for name in KNOWN),
-            *(f".{name}.part" for name in KNOWN),
-            *(f"..{name}.part.crc" for name in KNOWN),
-        }
-        if foreign:
-            raise CommandError(
-                f"{part.checkpoint} is in the way: it holds {min(foreign)}, which is not of a"
-                " savepoint. Nothing was written; remove it, or name another --to.",
-                ExitCode.USAGE,
-            )
-        part.remove_all()
+        part = type(self)(self.spark, f"{self.checkpoint.rstrip('/')}.{uuid4().hex[:8]}{PART}")
         self._system.mkdirs(part.root)
         return part
 

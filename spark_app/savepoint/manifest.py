@@ -120,6 +120,9 @@ class Manifest:
         values = {field.name: content[field.name] for field in fields(cls)}
         found = cls(**values | {"files": [File(**each) for each in values["files"]]})
         _ = found.proof, found.settings, json.loads(found.offsets[1])["conf"]
+        tables = {file.name.partition("/")[0] for file in found.files}
+        if any(rows and table not in tables for table, rows in found.rows.items()):
+            raise ValueError("a table has rows and no file")
         return found
 
     def require_readable(self, folder: str) -> None:

@@ -205,6 +205,18 @@ def _with_both(name: str) -> set[str]:
     return {name, name.removesuffix(".crc")}
 
 
+@pytest.mark.parametrize("name", ["commits/{}", "offsets/{}", "state/0/_metadata/v2/0"])
+def test_a_file_that_a_running_job_removes_meanwhile_ends_no_command(
+    world: World, copied: Path, name: str
+) -> None:
+    name = name.format(world.newest)
+    folder = Folder(str(copied))
+    assert folder.problem(name) is None
+    (copied / name).unlink()
+    assert verified(folder)[0]["newest"] == world.newest
+    assert listed(folder, None)["batches"]
+
+
 def test_intact_checkpoint_is_intact_and_every_batch_can_be_restored_but_the_oldest(
     world: World,
 ) -> None:

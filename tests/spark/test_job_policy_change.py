@@ -9,6 +9,8 @@ import psycopg
 import pytest
 
 from sink.contract.exits import CommandError
+from spark_app.checkpoint_manager.folder import Folder
+from spark_app.checkpoint_manager.restore import restored
 from spark_app.exposure.policy import Policy
 from tests.support.job.jobs import Play, at, event, micros, put
 from tests.support.job.outbox import contents
@@ -97,6 +99,22 @@ def test_a_new_policy_counts_from_its_moment_on_and_a_batch_that_comes_again_sta
     with pytest.raises(CommandError, match="lets the default settle in EUR"):
         _claim(play, 'currency = "EUR"\n' + V2.replace("v2", "v3"))
     assert len(_kept(play)) == 2
+
+
+def test_a_checkpoint_that_went_back_keeps_what_later_batches_have_published(
+    play: Play, dsn: str
+) -> None:
+    """Else the stream keeps a block that the state does not know, and nothing releases it."""
+    for number, clock in enumerate(("12:01", "12:20", "12:25")):
+        put(play.folder / "events", number, [event(f"e{number}", clock, 6_000_000)])
+    _run(play, V1)
+    restored(Folder(str(play.folder / "checkpoint")), 0, dsn, dry_run=False)
+    early = V2.replace("12:30", "12:10").replace("40000", "9000000")
+    with pytest.raises(CommandError, match="that end up to 2024-11-04T12:15:00Z are decided"):
+        _claim(play, early)
+    assert _kept(play) == [("v1", None)]
+    _claim(play, V2)
+    assert _kept(play) == [("v1", None), ("v2", micros(at("12:15")))]
 
 
 def test_until_the_first_batch_any_policy_may_be_the_first(play: Play) -> None:

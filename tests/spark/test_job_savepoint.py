@@ -14,10 +14,12 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from sink.contract.exits import CommandError
+from spark_app.exposure.policy import Policy
 from spark_app.exposure.settings import Settings
 from spark_app.lifecycle.failure import QueryFailed
-from spark_app.savepoint import manifest
-from tests.support.job.jobs import Play, event, put
+from spark_app.savepoint import manifest, write
+from spark_app.savepoint.folder import SavepointFolder
+from tests.support.job.jobs import POLICY, Play, event, put
 from tests.support.servers.databases import copy_of
 
 if TYPE_CHECKING:
@@ -137,6 +139,42 @@ def test_a_crash_at_any_point_is_repaired_by_the_same_command(
         play.command(**wanted | {"savepoint": str(tmp_path / "gone")})
 
 
+def test_a_policy_is_compared_again_before_the_stream_adopts(
+    spark: "SparkSession",
+    make_database: Callable[[str | None], str],
+    template_database: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The old job may have gone on in between, for long where the database was away."""
+    play = Play(spark, make_database(template_database), tmp_path)
+    put(tmp_path / "events", 0, [event("e1", "12:01", 6_000_000)])
+    play.command()
+    play.save(str(tmp_path / "checkpoint"), _saved(play))
+    limits = "limit_minor = 9_000_000\nrelease_level_minor = 9_000_000\n"
+    later = POLICY.replace("2026-11-01", "v2")
+    later += f"[[default]]\n{limits}effective_from = 2024-11-04T12:10:00Z\n"
+    wanted = {
+        "checkpoint": str(tmp_path / "new"),
+        "savepoint": _saved(play),
+        "policy": Policy.parse(later),
+    }
+    with monkeypatch.context() as armed:
+        armed.setattr("sink.contract.failpoints._armed", "P5=raise")
+        armed.setattr("sink.contract.failpoints._passed", {})
+        with pytest.raises(QueryFailed, match="P5"):
+            play.command(**wanted)
+    put(tmp_path / "events", 1, [event("e2", "12:20", 1)])
+    play.command()
+    with pytest.raises(CommandError, match=r"up to 2024-11-04T12:15:00Z are decided"):
+        play.command(**wanted)
+    shutil.rmtree(_saved(play))
+    with pytest.raises(CommandError, match="is not a savepoint"):
+        play.command(**wanted)
+    put(tmp_path / "events", 2, [event("e3", "12:40", 1)])
+    play.command()
+
+
 def _flip(file: Path) -> None:
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
@@ -247,16 +285,34 @@ def test_what_cannot_be_saved_leaves_nothing(play: Play, tmp_path: Path) -> None
     (tmp_path / "taken").mkdir()
     with pytest.raises(CommandError, match=r"exists already. Nothing was written"):
         play.save(str(checkpoint), str(tmp_path / "taken"))
-    (tmp_path / "no.part").mkdir()
-    (tmp_path / "no.part" / "notes.txt").touch()
-    with pytest.raises(CommandError, match=r"holds notes\.txt, which is not of a savepoint"):
-        play.save(str(checkpoint), str(tmp_path / "no"))
-    assert {path.name for path in tmp_path.iterdir()} == {"taken", "no.part"}
+    assert {path.name for path in tmp_path.iterdir()} == {"taken"}
     for place in (checkpoint, play.folder / "events"):
         with pytest.raises(CommandError, match=f"lies in {place}, .* Nothing was written"):
             play.save(str(checkpoint), str(place / "day" / "saved"))
         assert not (place / "day").exists()
     assert _content(checkpoint) == before
+
+
+def test_two_commands_that_save_to_one_place_do_not_mix_their_files(
+    play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the first one publishes a manifest of files that the second one has removed."""
+    count, to = write._counts, str(tmp_path / "saved")
+
+    def while_another_begins(spark: "SparkSession", part: SavepointFolder) -> dict[str, int]:
+        SavepointFolder(spark, to).prepare()
+        return count(spark, part)
+
+    def after_which_another_begins(spark: "SparkSession", part: SavepointFolder) -> dict[str, int]:
+        found = count(spark, part)
+        SavepointFolder(spark, to).prepare()
+        return found
+
+    for patched in (while_another_begins, after_which_another_begins):
+        monkeypatch.setattr(write, "_counts", patched)
+        saved = play.save(str(play.folder / "checkpoint"), to, SAVED)
+        assert {file.name.partition("/")[0] for file in saved.files} == {*saved.rows, "sources"}
+        shutil.rmtree(to)
 
 
 @pytest.fixture

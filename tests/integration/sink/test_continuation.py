@@ -211,6 +211,29 @@ def test_login_with_the_sinks_role_alone_may_continue(
     assert _adopted(db) == new.query_id
 
 
+def test_null_is_no_proof(driver: MakeDriver, app_dsn: str, db: psycopg.Connection) -> None:
+    """Also not for a login that calls the function itself: the audit row would be wrong."""
+    old = driver(app_dsn)
+    old.batch(0, decision("m_1"))
+    proof, before = _proof(old, 0), _state(db)
+    whole = ["payouts", proof.query_id, proof.batch_id, proof.digest, uuid4(), 0]
+    own_batch = [*whole[:4], old.query_id, 1]
+    wrong = [[*whole[:i], None, *whole[i + 1 :]] for i in range(len(whole))]
+    with psycopg.connect(app_dsn, autocommit=True) as login:
+        login.execute("SET ROLE holdfast_sink")
+        for arguments in (*wrong, own_batch, [*whole[:5], -1]):
+            with pytest.raises((psycopg.errors.DataError, psycopg.errors.IntegrityError)):
+                login.execute("SELECT holdfast.continue_stream(%s, %s, %s, %s, %s, %s)", arguments)
+            assert _state(db) == before
+        # A temporary table or function is not found before the real one.
+        login.execute("CREATE TEMPORARY TABLE batch (stream text)")
+        login.execute("SET search_path = pg_temp, holdfast, pg_catalog")
+        [(outcome,)] = login.execute(
+            "SELECT outcome FROM holdfast.continue_stream(%s, %s, %s, %s, %s, %s)", whole
+        ).fetchall()
+    assert outcome == "continued"
+
+
 def test_batch_that_was_never_written_has_no_proof(driver: MakeDriver) -> None:
     old = driver()
     old.batch(0, decision("m_1"))

@@ -113,6 +113,19 @@ def test_older_decision_of_a_recomputation_does_not_invert_the_newest(
     assert recomputed.batch(1, rows[1]).counts.duplicates == 1
 
 
+def test_known_key_with_other_content_is_reported(
+    driver: MakeDriver, db: psycopg.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = driver()
+    first.batch(0, decision("m_1"))
+    first.batch(1, decision("m_1"))
+    assert "differing" not in caplog.text
+    recomputed = driver()
+    _adopt(db, recomputed.query_id)
+    assert recomputed.batch(0, decision("m_1", minor=9_000_000)).counts.differing == 1
+    assert "stream=payouts batch=0 differing=1" in caplog.text
+
+
 def test_overtaken_decision_takes_no_part_in_what_repeats_what(
     driver: MakeDriver, db: psycopg.Connection
 ) -> None:

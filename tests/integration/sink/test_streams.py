@@ -113,6 +113,8 @@ HOSTILE = (
     BATCH,
     "UPDATE holdfast.stream SET epoch = epoch + 1 WHERE name = %(stream)s",
     "UPDATE holdfast.stream SET query_id = gen_random_uuid() WHERE name = %(stream)s",
+    """SELECT holdfast.continue_stream(stream, query_id, batch_id, digest, gen_random_uuid(), 0)
+    FROM holdfast.batch WHERE stream = %(stream)s""",
 )
 
 

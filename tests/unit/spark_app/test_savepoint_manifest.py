@@ -42,7 +42,9 @@ MANIFEST = Manifest(
     offsets=["v1", '{"batchWatermarkMs":1730722580000,"conf":{}}', '{"logOffset":2}'],
     policies={"version": 1, "policies": []},
     rows={"windows": 1, "merchants": 1, "ids": 2},
-    files=[File("ids/part-0.parquet", 10, "cd" * 32)],
+    files=[
+        File(f"{table}/part-0.parquet", 10, "cd" * 32) for table in ("windows", "merchants", "ids")
+    ],
 )
 TEXT = MANIFEST.to_json()
 
@@ -55,6 +57,16 @@ def test_a_manifest_is_read_as_it_was_written() -> None:
     assert found.watermark_us == 1_730_722_580_000_000
     assert replace(found, watermark_ms=0).watermark_us is None
     found.require_readable("/sp")
+
+
+def test_a_table_with_rows_and_no_file_is_damage() -> None:
+    """Else its part of the state would silently be empty."""
+    for table in MANIFEST.rows:
+        files = [file for file in MANIFEST.files if not file.name.startswith(f"{table}/")]
+        with pytest.raises(CommandError, match="cannot be read"):
+            Manifest.from_json(replace(MANIFEST, files=files).to_json(), "/sp")
+        empty = replace(MANIFEST, files=files, rows={**MANIFEST.rows, table: 0})
+        assert Manifest.from_json(empty.to_json(), "/sp") == empty
 
 
 @given(st.integers(0, len(TEXT) - 2))
