@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from sink.contract.exits import CommandError, ExitCode
-from spark_app.command.values import milliseconds, require_checkpoint
+from spark_app.command.values import milliseconds, require_checkpoint, require_database
 
 app = typer.Typer(
     help="The batches that a checkpoint keeps: sizes, integrity, going back.",
@@ -21,6 +21,9 @@ app = typer.Typer(
 Checkpoint = Annotated[str, typer.Option(help="The checkpoint of `job run`, a local directory.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, do nothing.")]
+Dsn = Annotated[
+    str | None, typer.Option(envvar="HOLDFAST_DSN", help="The database (libpq URI or keywords).")
+]
 ForTimes = Annotated[
     str | None, typer.Option("--dsn", help="The database, to show when the outbox was written.")
 ]
@@ -85,10 +88,7 @@ def verify(
 def restore(
     checkpoint: Checkpoint,
     batch: Annotated[int, typer.Option(min=0, help="The committed batch to go back to.")],
-    dsn: Annotated[
-        str | None,
-        typer.Option(envvar="HOLDFAST_DSN", help="The database (libpq URI or keywords)."),
-    ] = None,
+    dsn: Dsn = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -99,15 +99,12 @@ def restore(
     the folder removed-N. Exit code 3: the batch is not kept, or is the newest one.
     """
     require_checkpoint(checkpoint, "changed")
-    if not dsn:
-        raise CommandError(
-            "no database: pass --dsn or set HOLDFAST_DSN. Nothing was changed.", ExitCode.USAGE
-        )
+    database = require_database(dsn)
     from spark_app.checkpoint_manager import render  # noqa: PLC0415 - takes a second
     from spark_app.checkpoint_manager.folder import Folder  # noqa: PLC0415
     from spark_app.checkpoint_manager.restore import restored  # noqa: PLC0415
 
-    answer = restored(Folder(checkpoint), batch, dsn, dry_run=dry_run)
+    answer = restored(Folder(checkpoint), batch, database, dry_run=dry_run)
     _print(answer, render.restored, as_json=as_json)
 
 
@@ -119,24 +116,34 @@ def prune(
         str | None,
         typer.Option(help="Also keep younger batches: 2h.", show_default="no age"),
     ] = None,
+    dsn: Dsn = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Remove what no kept batch needs, also what restores have removed.
 
-    The job must be stopped. A running job removes old batches by itself: see `job run
-    --keep-batches`.
+    The job must be stopped, and the database is asked whether it is. A running job removes old
+    batches by itself: see `job run --keep-batches`.
     """
     require_checkpoint(checkpoint, "removed")
     try:
         min_age_ms = 0 if min_age is None else milliseconds(min_age)
     except ValueError as error:
         raise CommandError(f"--min-age: {error}. Nothing was removed.", ExitCode.USAGE) from error
+    database = "" if dry_run else require_database(dsn)
     from spark_app.checkpoint_manager import render  # noqa: PLC0415 - takes a second
     from spark_app.checkpoint_manager.folder import Folder  # noqa: PLC0415
+    from spark_app.checkpoint_manager.ledger import ledger  # noqa: PLC0415
+    from spark_app.checkpoint_manager.listing import stream  # noqa: PLC0415
     from spark_app.checkpoint_manager.prune import pruned  # noqa: PLC0415
 
-    answer = pruned(Folder(checkpoint), keep_last, min_age_ms, dry_run=dry_run)
+    folder = Folder(checkpoint)
+    if not dry_run and (name := stream(folder)) is not None:
+        with ledger(database, name) as books:
+            books.require_stopped()
+            answer = pruned(folder, keep_last, min_age_ms, dry_run=False)
+    else:
+        answer = pruned(folder, keep_last, min_age_ms, dry_run=dry_run)
     _print(answer, render.pruned, as_json=as_json)
 
 

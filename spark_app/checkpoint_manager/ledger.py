@@ -59,10 +59,16 @@ class Ledger:
         """As `OutboxSink.continue_from`."""
         self._sink.continue_from(previous, query_id, batch)
 
-    def running(self) -> list[int]:
-        """Return the server processes of other sessions of this stream's sink."""
+    def require_stopped(self) -> None:
+        """Raise CommandError while another session of this stream's sink is connected."""
         name = f"holdfast sink {self._stream}"[:63]
-        return [int(pid) for (pid,) in self._rows("running", name=name)]
+        running = [str(pid) for (pid,) in self._rows("running", name=name)]
+        if running:
+            raise CommandError(
+                f"a job of stream {self._stream!r} is connected to the database (server process"
+                f" {', '.join(running)}), and Spark would go on writing into the checkpoint."
+                " Nothing was changed; stop the job and repeat the command."
+            )
 
     def _rows(self, file: str, **values: Any) -> list[Any]:
         def read(connection: "psycopg.Connection") -> list[Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from sink.contract.canonical import rfc3339, rfc3339_from_micros
 from sink.contract.exits import CommandError, ExitCode
-from spark_app.checkpoint import retention, shape
+from spark_app.checkpoint import origin, retention, shape
 from spark_app.checkpoint_manager import history
 from spark_app.checkpoint_manager.folder import Folder
 from spark_app.checkpoint_manager.kept import Kept
@@ -149,6 +149,9 @@ def _batch(folder: Folder, batch: int, written: Mapping[int, datetime]) -> Docum
     plan, commit = folder.plan(batch), folder.committed(batch)
     changelogs, snapshots = _own_state(folder, batch)
     planned, committed = (_changed(folder, f"{log}/{batch}") for log in ("offsets", "commits"))
+    if batch == 0 and origin.FILE in folder.files:
+        # The plan and the commit of the batch that took over a savepoint are written again.
+        planned = committed = None
     state = max((folder.files[name].changed_at for name in changelogs), default=None)
     outbox = written[batch].timestamp() if batch in written else None
     return {

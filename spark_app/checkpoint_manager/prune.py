@@ -1,7 +1,7 @@
 """`prune`: remove what no kept batch needs. What the newest batches need stays, file by file.
 
 Plans and commits go first, oldest first: after a crash the rest belongs to no batch, and the next
-call removes it.
+call removes it. What a batch in flight may be writing stays, whether or not a job is known to run.
 """
 
 import shutil
@@ -14,6 +14,9 @@ from spark_app.checkpoint_manager import history, source_entries, spark_files
 from spark_app.checkpoint_manager.folder import Folder
 from spark_app.checkpoint_manager.kept import Kept
 from spark_app.checkpoint_manager.listing import Document, stream
+
+IN_FLIGHT_SECONDS = 600
+"""State of a later version, and shared files, may belong to a batch in flight for so long."""
 
 
 def pruned(folder: Folder, keep_last: int, min_age_ms: int, *, dry_run: bool) -> Document:
@@ -37,7 +40,7 @@ def pruned(folder: Folder, keep_last: int, min_age_ms: int, *, dry_run: bool) ->
         for batch in folder.batches(log)
         if batch < first and (name := f"{log}/{batch}") not in needed
     ]
-    others = [*_state(folder, needed), *_superseded(folder, oldest)] if keep else []
+    others = [*_state(folder, needed, kept.newest), *_superseded(folder, oldest)] if keep else []
     aside = history.removed_folders(folder) if keep else []
     size = sum(folder.files[name].size for name in (*logs, *others))
     size += sum(
@@ -85,16 +88,19 @@ def _needed(kept: Kept, keep: Iterable[int]) -> set[str]:
     return found
 
 
-def _state(folder: Folder, needed: set[str]) -> list[str]:
+def _state(folder: Folder, needed: set[str], newest: int | None) -> list[str]:
     """Return the state files that no kept batch needs, also those of failed attempts."""
     found = []
+    in_flight = time.time() - IN_FLIGHT_SECONDS
     for name in folder.files:
         at, _, last = name.rpartition("/")
         main = last.removesuffix(".crc")
-        is_state = at.startswith("state/") and (
-            spark_files.state_file(main) or at.endswith("/SSTs")
-        )
-        if is_state and f"{at}/{main}" not in needed:
+        versioned, shared = spark_files.state_file(main), at.endswith("/SSTs")
+        if not at.startswith("state/") or not (versioned or shared) or f"{at}/{main}" in needed:
+            continue
+        # The state after batch N is version N + 1.
+        later = versioned is None or newest is None or versioned[0].version > newest + 1
+        if not later or folder.files[name].changed_at < in_flight:
             found.append(name)
     return found
 

@@ -62,7 +62,7 @@ def restored(folder: Folder, batch: int, dsn: str, *, dry_run: bool) -> Document
         )
     cut = _cut(folder, batch)
     with ledger(dsn, name) as books:
-        _require_stopped(books, name)
+        books.require_stopped()
         if unfinished is not None:
             intent = unfinished
         else:
@@ -103,16 +103,6 @@ def _require_usable(folder: Folder, kept: Kept, batch: int) -> None:
         + ". Nothing was changed; "
         + (f"these batches are intact: {', '.join(others)}." if others else "no batch is intact.")
     )
-
-
-def _require_stopped(books: Ledger, name: str) -> None:
-    running = books.running()
-    if running:
-        raise CommandError(
-            f"a job of stream {name!r} is connected to the database (server process"
-            f" {', '.join(map(str, running))}), and Spark would go on writing into the checkpoint."
-            " Nothing was changed; stop the job and repeat the command."
-        )
 
 
 def _proof(books: Ledger, name: str, query_id: UUID, batch: int) -> Continuation:

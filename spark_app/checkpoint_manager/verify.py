@@ -111,7 +111,7 @@ def _advice(
         return []
     if not blocking:
         return [_harmless(document["damaged"])]
-    found = ["The next start is refused or fails; what the ledger has stands."]
+    found = ["The next start is refused, or its first batch fails; what the ledger has stands."]
     always = sorted(set(blocking).intersection(_ALWAYS))
     if always:
         found.append(

@@ -320,13 +320,43 @@ def test_prune_leaves_an_intact_checkpoint_and_what_the_newest_batches_need(copi
     assert pruned(after, 1, 3_600_000, dry_run=True)["kept_batches"] == done["kept_batches"]
 
 
-def test_prune_that_died_half_way_leaves_a_checkpoint_that_starts(copied: Path) -> None:
+def test_prune_spares_what_a_batch_in_flight_writes(copied: Path) -> None:
+    """A job goes on with the state that it has in memory, and no later start could read it."""
+    newest = Kept(Folder(str(copied))).newest
+    assert newest is not None
+    at = next(copied.glob("state/0/0"))
+    written = [at / f"{newest + 2}_x.changelog", at / "SSTs" / "000999-x.sst"]
+    stale = at / f"{newest + 1}_x.changelog"
+    for file in (*written, stale):
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(b"x")
+    done = pruned(Folder(str(copied)), 2, 0, dry_run=False)
+    assert not stale.exists()
+    assert [file.exists() for file in written] == [True, True], done
+    for file in written:
+        os.utime(file, (0, 0))
+    pruned(Folder(str(copied)), 2, 0, dry_run=False)
+    assert [file.exists() for file in written] == [False, False]
+
+
+def test_prune_is_refused_while_the_job_is_connected(copied: Path, dsn: str) -> None:
     words = ("job", "checkpoints", "prune", "--checkpoint", str(copied), "--keep-last", "2")
-    done = holdfast(*words, environment={"HOLDFAST_FAILPOINTS": "O7=kill@9"})
+    before = Folder(str(copied)).files
+    assert holdfast(*words).returncode == ExitCode.USAGE
+    with psycopg.connect(dsn, application_name="holdfast sink payouts"):
+        done = holdfast(*words, dsn=dsn)
+    assert done.returncode == ExitCode.FAILED
+    assert "is connected" in done.stderr
+    assert Folder(str(copied)).files == before
+
+
+def test_prune_that_died_half_way_leaves_a_checkpoint_that_starts(copied: Path, dsn: str) -> None:
+    words = ("job", "checkpoints", "prune", "--checkpoint", str(copied), "--keep-last", "2")
+    done = holdfast(*words, dsn=dsn, environment={"HOLDFAST_FAILPOINTS": "O7=kill@9"})
     assert done.returncode < 0
     _, code = verified(Folder(str(copied)))
     assert code in (ExitCode.OK, ExitCode.DEGRADED)
-    assert holdfast(*words).returncode == ExitCode.OK
+    assert holdfast(*words, dsn=dsn).returncode == ExitCode.OK
     assert verified(Folder(str(copied)))[1] == ExitCode.OK
 
 

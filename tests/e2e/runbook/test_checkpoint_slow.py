@@ -27,6 +27,7 @@ def report(seconds: float) -> Any:
         durationMs={"walCommit": 40, "commitOffsets": 60, "addBatch": 1_000 * seconds},
         eventTime={"watermark": "2026-11-25T02:40:00.000Z"},
         stateOperators=[operator],
+        sources=[],
     )
 
 
