@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -325,8 +326,8 @@ def test_prune_spares_what_a_batch_in_flight_writes(copied: Path) -> None:
     newest = Kept(Folder(str(copied))).newest
     assert newest is not None
     at = next(copied.glob("state/0/0"))
-    written = [at / f"{newest + 2}_x.changelog", at / "SSTs" / "000999-x.sst"]
-    stale = at / f"{newest + 1}_x.changelog"
+    written = [at / f"{newest + 2}_{uuid4()}.changelog", at / "SSTs" / f"000999-{uuid4()}.sst"]
+    stale = at / f"{newest + 1}_{uuid4()}.changelog"
     for file in (*written, stale):
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(b"x")
