@@ -98,10 +98,10 @@ class Shape:
             raise CommandError(
                 f"the checkpoint {checkpoint} was begun with other settings:"
                 f" {'; '.join(differences)}. Its state would not fit. Nothing was read or"
-                " written; start with the settings as they were. A new checkpoint that begins with a savepoint"
-                " (`holdfast job savepoint`) may have other key groups and partitions; one without"
-                " it may have other durations too, and the stream has to adopt it (`holdfast stream"
-                " adopt`)."
+                " written; start with the settings as they were. A new checkpoint that begins with"
+                " a savepoint (`holdfast job savepoint`) may have other key groups and partitions;"
+                " one without it may have other durations too, and the stream has to adopt it"
+                " (`holdfast stream adopt`)."
             )
 
     def differences(self, kept: Mapping[str, Any]) -> list[str]:
