@@ -16,7 +16,7 @@ from spark_app.checkpoint_manager.kept import Kept
 from spark_app.checkpoint_manager.listing import Document, stream
 
 IN_FLIGHT_SECONDS = 600
-"""State of a later version, and shared files, may belong to a batch in flight for so long."""
+"""Age up to which state of a later version, or a shared file, may belong to a batch in flight."""
 
 
 def pruned(folder: Folder, keep_last: int, min_age_ms: int, *, dry_run: bool) -> Document:

@@ -37,9 +37,7 @@ def estimate_job(
     late_cutoff: Annotated[
         str, typer.Option(help="Time after its end in which a window accepts corrections.")
     ] = "2m",
-    detection: Annotated[
-        str, typer.Option(help="Time until somebody or something starts the job again.")
-    ] = "10s",
+    detection: Annotated[str, typer.Option(help="Time until the job is started again.")] = "10s",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Estimate interval, state, checkpoint, memory and recovery time from measured unit costs.

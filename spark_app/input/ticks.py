@@ -1,4 +1,4 @@
-"""The idle clock as a source: small files that say "nothing came for so long".
+"""The idle clock as a source: small files that record a time without events.
 
 The driver writes a tick when no source had an event for the idle timeout (`lifecycle.idle_clock`).
 In the batch that reads it, a tick advances the watermark of the next batch to the timestamp of this

@@ -4,7 +4,7 @@ A tick needs sources that are known to be silent, not one that has a backlog or 
 Spark must have found no new data when it last asked all of them, and every directory must be there.
 Spark itself reads a directory that has disappeared as one without files.
 
-Every row of a source starts the timeout anew, also a refused one, and so does a tick: while nothing
+Every row of a source restarts the timeout, also a refused one, and so does a tick: while nothing
 comes there is one tick in each timeout, and the watermark follows the clock.
 """
 

@@ -2,7 +2,7 @@
 
 The rules of the exposure step are per merchant, so the grouping affects no decision: a group is
 only the unit that Spark stores and calls. Timers are not part of a state: the caller computes them
-anew from each state, with `exposure.step.next_timer_us`.
+from each new state, with `exposure.step.next_timer_us`.
 """
 
 from collections.abc import Iterable

@@ -242,13 +242,20 @@ def test_a_replay_that_differs_ends_the_job_at_once(
 def test_a_run_that_took_the_stream_without_an_answer_is_known_as_ours(dsn: str) -> None:
     query_id, first, second = uuid4(), uuid4(), uuid4()
     ownership = StreamOwnership("payouts")
-    with closing(OutboxSink(dsn, stream="payouts")) as sink:
+    with (
+        closing(OutboxSink(dsn, stream="payouts")) as sink,
+        closing(OutboxSink(dsn, stream="payouts")) as other,
+    ):
         for run_id in (first, second):
             ownership.claim_with(run_id)
             sink.start(query_id, run_id)
             ownership.require(sink)
         ownership.claim_with(uuid4())
         ownership.require(sink)
+        # It was ours: one that is not is refused.
+        other.start(query_id, uuid4())
+        with pytest.raises(Fenced):
+            ownership.require(sink)
 
 
 def test_a_restart_does_not_take_the_stream_back_from_a_newer_driver(dsn: str) -> None:

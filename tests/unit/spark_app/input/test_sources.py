@@ -79,7 +79,7 @@ def test_a_start_without_a_source_of_its_checkpoint_is_refused(
 
 
 def test_a_file_of_version_2_has_one_source_and_is_written_as_version_3() -> None:
-    old = {**_kept(), "version": 2, "format": "json", "left by": "somebody"}
+    old = {**_kept(), "version": 2, "format": "json", "unknown": "kept"}
     del old["sources"]
     assert sources_of(old, [*_files("a"), Ticks()], "/checkpoint") == (*_files("a"), Ticks())
     with pytest.raises(CommandError, match="with that one alone"):
@@ -90,7 +90,7 @@ def test_a_file_of_version_2_has_one_source_and_is_written_as_version_3() -> Non
     text = grown(old, "file:/checkpoint", _files("a"))
     assert text
     new = json.loads(text)
-    assert (new["version"], new["left by"]) == (VERSION, "somebody")
+    assert (new["version"], new["unknown"]) == (VERSION, "kept")
     assert "format" not in new
     assert new["sources"] == [{"kind": "files", "path": "/a", "format": "json"}]
     assert grown(new, "file:/checkpoint", _files("a")) is None
