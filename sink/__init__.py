@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sink.foreach_batch import OutboxSink
     from sink.rows.batch import BatchInput
     from sink.rows.quarantine_limit import QuarantineLimit
-    from sink.transaction.continuation import Continuation
+    from sink.transaction.continuation import Continuation, Repeated
     from sink.transaction.database import Timeouts
     from sink.transaction.ledger import Counts, Replayed, Written
     from sink.transaction.staging.stage import StageLost
@@ -50,6 +50,7 @@ _HOME = {
     "Permanent": "sink.errors",
     "QuarantineLimit": "sink.rows.quarantine_limit",
     "ReplayDiverged": "sink.errors",
+    "Repeated": "sink.transaction.continuation",
     "Replayed": "sink.transaction.ledger",
     "SchemaMismatch": "sink.errors",
     "SinkError": "sink.errors",
@@ -77,6 +78,7 @@ __all__ = [
     "OutboxSink",
     "Permanent",
     "QuarantineLimit",
+    "Repeated",
     "ReplayDiverged",
     "Replayed",
     "SchemaMismatch",

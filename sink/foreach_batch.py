@@ -26,7 +26,7 @@ from sink.trace import BatchSpan, batch_span
 from sink.transaction import continuation
 from sink.transaction.companion import Also
 from sink.transaction.content import Content
-from sink.transaction.continuation import Continuation
+from sink.transaction.continuation import Continuation, Repeated
 from sink.transaction.database import Timeouts
 from sink.transaction.driver_path import InDriver
 from sink.transaction.future_dated import TOLERANCE
@@ -206,15 +206,17 @@ class OutboxSink:
         else:
             self.apply(_collected(df), identity)
 
-    def start(self, query_id: UUID, run_id: UUID) -> None:
+    def start(self, query_id: UUID, run_id: UUID, *, repeated: Repeated | None = None) -> None:
         """Take the stream for a run and fence every earlier run; once per run id.
 
         Without this call the run's first batch does it. Call it as soon as the query has started
         (`query.id`, `query.runId`) and before its first batch runs, not while one is written.
+        `repeated` is for a checkpoint that went back and whose plans are put back: its batches are
+        in the ledger. A batch that then has other content is refused (`ReplayDiverged`).
         Raises `UnadoptedCheckpoint`, `SchemaMismatch` and `SinkUnavailable`; `ValueError` as
         `check`.
         """
-        self._take(query_id, run_id)
+        self._take(query_id, run_id, repeated)
 
     def apply(self, table: pa.Table, identity: Identity) -> Written | Replayed:
         """Write the rows of one micro-batch: `__call__` on the driver path, after `toArrow()`."""
@@ -298,10 +300,10 @@ class OutboxSink:
         """Close the connection."""
         self._writer.close()
 
-    def _take(self, query_id: UUID, run_id: UUID) -> Run:
+    def _take(self, query_id: UUID, run_id: UUID, repeated: Repeated | None = None) -> Run:
         run = self._run
         if run is None or (run.query_id, run.run_id) != (query_id, run_id):
-            run = self._run = self._writer.begin_run(query_id, run_id)
+            run = self._run = self._writer.begin_run(query_id, run_id, repeated=repeated)
             _log.info("stream=%s run=%s epoch=%d started", run.stream, run_id, run.epoch)
         return run
 

@@ -37,6 +37,28 @@ class Continuation:
             raise ValueError("a proof has a batch id of 0 or more and a digest of 32 bytes")
 
 
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """What a run announces whose checkpoint went back: that it repeats batches of before.
+
+    >>> sink = OutboxSink(dsn, stream="payouts")
+    >>> six, seven = (Identity(query_id, first_run, batch) for batch in (6, 7))
+    >>> outcomes = sink.apply(decisions, six), sink.apply(decisions, seven)
+    >>> sink.continue_from(sink.proof(query_id, 6), other_query_id, 0)
+    >>> again = Repeated(until=1, source=sink.proof(query_id, 7))
+    >>> sink.start(other_query_id, second_run, repeated=again)
+    >>> type(sink.apply(decisions, Identity(other_query_id, second_run, 1))).__name__
+    'Replayed'
+    """
+
+    until: int
+    """The newest batch of the run's query that is planned again as it was; the ledger may have it
+    although the checkpoint does not."""
+    source: Continuation | None = None
+    """The batch of another query of the stream that the run's first batch repeats: it has the same
+    input and the same state before. None where it is a batch of the run's own query."""
+
+
 def proof(
     connection: psycopg.Connection, stream: str, query_id: UUID, batch_id: int
 ) -> Continuation | None:

@@ -92,16 +92,19 @@ def read_checkpoint(checkpoint: str | None, query_id: UUID) -> Checkpoint | None
         return None
 
 
-def compare(stream: str, checkpoint: Checkpoint, recorded: int | None) -> None:
+def compare(
+    stream: str, checkpoint: Checkpoint, recorded: int | None, *, repeated_until: int = -1
+) -> None:
     """Compare a checkpoint with the ledger's newest batch of its query (None: it knows none).
 
+    Batches up to `repeated_until` are planned again as they were, so the ledger may have them.
     Raises `CheckpointBehind` and `LedgerBehind`. A query that the ledger does not know may have run
     without this sink before.
     """
     if recorded is None:
         return
     planned = checkpoint.planned
-    if planned is None or recorded > planned:
+    if recorded > max(-1 if planned is None else planned, repeated_until):
         newest = (
             "no batch was ever planned" if planned is None else f"batch {planned} is the newest"
         )

@@ -25,7 +25,7 @@ from sink.transaction.content import Content, Stamp
 from sink.transaction.database import execute, one_row
 from sink.transaction.driver_path import add_quarantined
 from sink.transaction.keys import add_keys
-from sink.transaction.ledger import Counts, Run, Written
+from sink.transaction.ledger import Counts, Replayed, Run, Written
 from sink.transaction.subjects import advance_subjects, lock_subjects, with_transitions
 
 _log = logging.getLogger(__name__)
@@ -161,6 +161,25 @@ def write(
     if also is not None:
         accompany(connection, run, batch_id, reserved["transaction_id"], also)
     return Written(run.stream, batch_id, stamp.batch_no, stamp.written_at, counts)
+
+
+def record_repeated(
+    connection: psycopg.Connection,
+    run: Run,
+    batch_id: int,
+    batch: Content,
+    source_offsets: str | None,
+) -> Replayed:
+    """Record a batch that repeats one of another query: all of its rows are in the outbox.
+
+    The caller has compared their contents, also the refused rows: nothing but the ledger's row is
+    written.
+    """
+    reserved = one_row(connection, "batch/reserve_batch", last_created_at=None)
+    stamp = Stamp(reserved["batch_no"], reserved["written_at"], None)
+    counts = Counts(batch.row_count, 0, batch.row_count, 0, 0, 0)
+    _record(connection, run, batch_id, batch.digest, counts, stamp, source_offsets)
+    return Replayed(run.stream, batch_id, stamp.batch_no, stamp.written_at, counts)
 
 
 def _report_overtaken(stream: str, batch_id: int, numbered: Numbered) -> None:

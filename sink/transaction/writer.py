@@ -8,6 +8,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import date, timedelta
 from functools import partial
 from typing import Any, TypeVar
@@ -30,7 +31,7 @@ from sink.transaction import (
 )
 from sink.transaction.companion import Also
 from sink.transaction.content import Content
-from sink.transaction.continuation import Continuation
+from sink.transaction.continuation import Continuation, Repeated
 from sink.transaction.database import (
     Timeouts,
     cut_after,
@@ -110,6 +111,7 @@ class Writer:
         self._doorbell = doorbell
         self._connection: psycopg.Connection | None = None
         self._run: Run | None = None
+        self._repeated: Repeated | None = None
         self._partitions_of: date | None = None
         self._expect_known = False
         self._newest: int | None = None
@@ -157,12 +159,20 @@ class Writer:
 
         self._persist(attempt, lambda: f"query {query_id} may not be adopted yet; try again.")
 
-    def begin_run(self, query_id: UUID, run_id: UUID, *, acts_for: str | None = None) -> Run:
+    def begin_run(
+        self,
+        query_id: UUID,
+        run_id: UUID,
+        *,
+        acts_for: str | None = None,
+        repeated: Repeated | None = None,
+    ) -> Run:
         """Take the stream for a run; from here on every older run is fenced.
 
         A new stream acts for the stream `acts_for`, where one is given: they share their transition
         states. Only such a stream may have a name reserved for entries written by hand
-        (`ValueError`); an existing stream of a job continues.
+        (`ValueError`); an existing stream of a job continues. `repeated` announces the batches of
+        before that it repeats.
         The first query id of a new stream is adopted. Raises before the epoch moves:
         `UnadoptedCheckpoint` for another one, and `CheckpointBehind` or `LedgerBehind` where a
         local checkpoint and the ledger do not match; also `SchemaMismatch` and
@@ -178,7 +188,7 @@ class Writer:
                     acts_for=acts_for,
                     checkpoint=self._checkpoint,
                 )
-                self._compare(connection, query_id)
+                self._compare(connection, query_id, repeated)
                 started = one_row(
                     connection,
                     "batch/start_run",
@@ -191,6 +201,7 @@ class Writer:
 
         self._partitions_of = None
         self._newest = None
+        self._repeated = repeated
         self._run = self._persist(begin, lambda: f"run {run_id} did not start; restart the query.")
         return self._run
 
@@ -227,6 +238,8 @@ class Writer:
                         connection, run, batch_id, batch, recorded, commit_unknown=commit_unknown
                     )
                 commit_unknown = False
+                if (source := self._source()) is not None:
+                    return self._repeat(connection, run, batch_id, batch, source, source_offsets)
                 self._require_newest(connection, run, batch_id)
                 written = self._write(
                     connection,
@@ -260,6 +273,8 @@ class Writer:
             self._keep(error)
             raise
         self._newest = batch_id
+        # Only the first batch of a run repeats one of another query.
+        self._repeated = None
         if self._doorbell and isinstance(outcome, Written):
             self._ring()
         return outcome
@@ -314,12 +329,36 @@ class Writer:
     def _streams(self, connection: psycopg.Connection) -> list[Any]:
         return execute(connection, "batch/acts_for", stream=self.stream).fetchall()
 
-    def _compare(self, connection: psycopg.Connection, query_id: UUID) -> None:
+    def _source(self) -> Continuation | None:
+        return None if self._repeated is None else self._repeated.source
+
+    def _repeat(
+        self,
+        connection: psycopg.Connection,
+        run: Run,
+        batch_id: int,
+        batch: Content,
+        source: Continuation,
+        source_offsets: str | None,
+    ) -> Replayed:
+        """Record that a batch repeats one of another query; it must have the same content."""
+        other = replace(run, query_id=source.query_id)
+        recorded = ledger.read(connection, other, source.batch_id)
+        if recorded is None or recorded.digest != source.digest:
+            raise lineage.forgotten(run.stream, source.batch_id, batch_id)
+        # Raises where the content differs.
+        self._accept(connection, other, source.batch_id, batch, recorded, commit_unknown=False)
+        return write_batch.record_repeated(connection, run, batch_id, batch, source_offsets)
+
+    def _compare(
+        self, connection: psycopg.Connection, query_id: UUID, repeated: Repeated | None
+    ) -> None:
         # The ledger first, under the stream's lock: it has no batch that Spark plans afterwards.
         newest = one_row(connection, "batch/newest_batch", stream=self.stream, query_id=query_id)
         checkpoint = lineage.read_checkpoint(self._checkpoint, query_id)
         if checkpoint is not None:
-            lineage.compare(self.stream, checkpoint, newest["batch_id"])
+            until = -1 if repeated is None else repeated.until
+            lineage.compare(self.stream, checkpoint, newest["batch_id"], repeated_until=until)
 
     def _require_newest(self, connection: psycopg.Connection, run: Run, batch_id: int) -> None:
         newest = self._newest

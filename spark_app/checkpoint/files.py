@@ -191,6 +191,10 @@ class CheckpointFiles:
         """Remove a file, with its checksum."""
         self._system.delete(self._path(name), False)
 
+    def remove_folder(self, name: str) -> None:
+        """Remove a folder with everything in it."""
+        self._system.delete(self._path(name), True)
+
     def clear(self, *keep: str) -> None:
         """Remove everything in the checkpoint except the named files and their checksums."""
         kept = {*keep, *(f".{name}.crc" for name in keep)}

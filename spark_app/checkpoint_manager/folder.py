@@ -4,6 +4,7 @@ Spark is not needed for this, and a start of it takes longer than all of it. Not
 """
 
 import json
+import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -13,7 +14,7 @@ from uuid import UUID
 
 from sink.contract.checkpoint import local_folder
 from sink.contract.exits import CommandError, ExitCode
-from spark_app.checkpoint import initial, origin, policy_history, retention, shape
+from spark_app.checkpoint import initial, origin, policy_history, repeats, retention, shape
 from spark_app.checkpoint_manager import source_entries, spark_files
 from spark_app.checkpoint_manager.checksums import hadoop_problem, spark_problem
 from spark_app.checkpoint_manager.source_entries import Name
@@ -32,7 +33,10 @@ _OWN: Final = {
     initial.FILE: initial.VERSION,
     retention.FILE: retention.VERSION,
     origin.FILE: origin.VERSION,
+    repeats.FILE: repeats.VERSION,
 }
+
+_REPEATED = re.compile(rf"{repeats.FOLDER}/[0-9]+/", re.ASCII)
 
 _Parsed = TypeVar("_Parsed")
 
@@ -116,14 +120,15 @@ class Folder:
         """Return a changelog, None where it cannot be read."""
         return self._decoded(name, Changelog)
 
-    def source_names(self, source: int) -> list[Name]:
-        """Return the names of the files of a file source's log."""
-        names = map(source_entries.name, self.in_folder(f"sources/{source}"))
+    def source_names(self, source: int, at: str = "") -> list[Name]:
+        """Return the names of the files of a file source's log; `at` is a folder, with its `/`."""
+        names = map(source_entries.name, self.in_folder(f"{at}sources/{source}"))
         return [name for name in names if name is not None]
 
-    def source_log(self, source: int) -> dict[Name, str]:
+    def source_log(self, source: int, at: str = "") -> dict[Name, str]:
         """Return the text of each readable file of a file source's log."""
-        files = {name: f"sources/{source}/{name.text}" for name in self.source_names(source)}
+        names = self.source_names(source, at)
+        files = {name: f"{at}sources/{source}/{name.text}" for name in names}
         texts = {name: self._parsed(file, str) for name, file in files.items()}
         return {name: text for name, text in texts.items() if text is not None}
 
@@ -172,14 +177,17 @@ def _stat(file: Path) -> Stat | None:
 
 def _content_problem(name: str, content: bytes) -> str | None:
     """Return what is wrong with the content of a file whose checksums match or do not exist."""
+    name = _REPEATED.sub("", name)
     folder, _, last = name.rpartition("/")
     try:
         if name == METADATA:
             _query_id(content.decode())
         elif name in _OWN:
             return _own_problem(name, _json(content.decode()))
-        elif folder == "offsets" and last.isdecimal():
+        elif (folder == "offsets" and last.isdecimal()) or name == repeats.PLAN:
             spark_files.plan(content.decode())
+        elif name == repeats.SOURCE:
+            _source(content.decode())
         elif folder == "commits" and last.isdecimal():
             spark_files.committed(content.decode())
         elif folder.startswith("sources/") and source_entries.name(last):
@@ -221,6 +229,13 @@ def _query_id(text: str) -> UUID:
         return UUID(json.loads(text)["id"])
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError("it has no query id") from error
+
+
+def _source(text: str) -> None:
+    try:
+        repeats.source_from_json(json.loads(text))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{error} is missing in it") from error
 
 
 def moved_from(folder: Path, kept: dict[str, Any] | None) -> str | None:

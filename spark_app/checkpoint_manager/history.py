@@ -1,10 +1,9 @@
-"""The restores that were done in a checkpoint, and so which query ran which of its batches."""
+"""The restores that were done in a checkpoint."""
 
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Self
-from uuid import UUID
 
 from sink.contract.exits import CommandError
 from spark_app.checkpoint.files import RESTORING
@@ -18,16 +17,12 @@ VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """One restore: `query_id` continues after `batch` of `previous`."""
+    """One restore."""
 
     batch: int
+    """The batch to which it goes back."""
     newest: int
-    """The newest batch before."""
-    previous: str
-    query_id: str
-    proof_batch: int
-    digest: str
-    """The digest of `proof_batch`, a batch of `previous`."""
+    """The newest batch before, which is repeated too."""
     removed: str
     """The folder with what was removed."""
     begun_at: str
@@ -41,8 +36,7 @@ class Restore:
         """Read a file; None where there is none. Raises CommandError for a damaged one."""
         try:
             kept: dict[str, Any] = json.loads(path.read_text())
-            kept.pop("version")
-            return cls(**kept)
+            return cls(**{name: kept[name] for name in cls.__dataclass_fields__})
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -65,13 +59,3 @@ def restores(folder: Folder) -> list[Restore]:
 def removed_folders(folder: Folder) -> list[str]:
     """Return the names of the folders with what restores have removed."""
     return sorted(each.name for each in folder.path.glob(f"{REMOVED}*") if each.is_dir())
-
-
-def spans(folder: Folder, query_id: UUID, newest: int) -> list[tuple[UUID, int, int]]:
-    """Return which query ran which batches up to `newest`: (query, first, last), the last first."""
-    found, last = [], newest
-    for each in restores(folder):
-        if each.query_id == str(query_id) and each.batch <= last:
-            found.append((query_id, each.batch + 1, last))
-            query_id, last = UUID(each.previous), each.batch
-    return [*found, (query_id, 0, last)]

@@ -6,27 +6,25 @@ from datetime import datetime
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from sink.contract.exits import CommandError, ExitCode
 from sink.errors import SinkError
 from sink.foreach_batch import OutboxSink
-from sink.transaction.continuation import Continuation
+from spark_app.checkpoint.initial import newest_batch
 from spark_app.lifecycle.failure import explain
 
 if TYPE_CHECKING:
     import psycopg
 
 
-class Recomputed(NamedTuple):
-    """Batches that run again: their number, rows and entries in the ledger."""
+class Recorded(NamedTuple):
+    """A batch in the ledger."""
 
-    batches: int
     rows: int
     entries: int
-
-    def plus(self, other: "Recomputed") -> "Recomputed":
-        return Recomputed(*map(sum, zip(self, other, strict=True)))
+    plan: str | None
+    """The text of Spark's `offsets/N`; None where it was not stored."""
 
 
 class Ledger:
@@ -41,23 +39,21 @@ class Ledger:
         rows = self._rows("batches_written", query_id=query_id, oldest=oldest)
         return dict(rows)
 
-    def between(self, query_id: UUID, after: int, until: int) -> Recomputed:
-        """Return what the ledger has of a query's batches after one, up to another."""
-        [row] = self._rows("batches_after", query_id=query_id, after=after, until=until)
-        return Recomputed(*row)
+    def after(self, query_id: UUID, batch: int) -> dict[int, Recorded]:
+        """Return what the ledger has of a query's batches after one, in ascending order."""
+        rows = self._rows("batches_after", query_id=query_id, after=batch)
+        return {number: Recorded(*found) for number, *found in rows}
 
-    def first(self, query_id: UUID) -> int | None:
-        """Return the first batch of a query; None where the ledger has none."""
-        [(first,)] = self._rows("first_batch", query_id=query_id)
-        return None if first is None else int(first)
+    def newest(self, query_id: UUID) -> int | None:
+        """Return the newest batch of a query; None where the ledger has none."""
+        return newest_batch(self._sink, self._stream, query_id)
 
-    def proof(self, query_id: UUID, batch: int) -> Continuation | None:
-        """As `OutboxSink.proof`."""
-        return self._sink.proof(query_id, batch)
+    def fence(self, query_id: UUID) -> None:
+        """Take the stream, so that a driver that still runs may write no other batch.
 
-    def continue_from(self, previous: Continuation, query_id: UUID, batch: int) -> None:
-        """As `OutboxSink.continue_from`."""
-        self._sink.continue_from(previous, query_id, batch)
+        Raises `UnadoptedCheckpoint` for a query that the stream has not adopted.
+        """
+        self._sink.start(query_id, uuid4())
 
     def require_stopped(self) -> None:
         """Raise CommandError while another session of this stream's sink is connected."""

@@ -116,7 +116,7 @@ def _head(folder: Folder) -> Document:
         "stream": stream(folder),
         "query_id": None if query_id is None else str(query_id),
         "restores": [
-            {"batch": each.batch, "previous": each.previous, "at": each.begun_at}
+            {"batch": each.batch, "newest": each.newest, "at": each.begun_at}
             for each in history.restores(folder)
         ],
     }
@@ -137,12 +137,8 @@ def _written(folder: Folder, kept: Kept, dsn: str | None) -> Mapping[int, dateti
     name, query_id, newest = stream(folder), folder.query_id(), kept.newest
     if dsn is None or name is None or query_id is None or newest is None:
         return {}
-    found: dict[int, datetime] = {}
     with ledger(dsn, name) as books:
-        for query, first, last in history.spans(folder, query_id, newest):
-            times = books.written(query, first)
-            found |= {batch: at for batch, at in times.items() if batch <= last}
-    return found
+        return books.written(query_id, min(kept.committed))
 
 
 def _batch(folder: Folder, batch: int, written: Mapping[int, datetime]) -> Document:

@@ -98,29 +98,34 @@ def verified(answer: Document) -> Iterator[str]:
 
 def restored(answer: Document) -> Iterator[str]:
     """Yield the lines of `restore`."""
-    again = answer["recomputed"]
-    where = "would go back to" if answer["dry_run"] else "is back at"
-    yield f"{answer['checkpoint']} {where} batch {answer['batch']}."
-    first, last = again["first"], again["last"]
-    what = f"Batch {first} is" if first == last else f"Batches {first} to {last} are"
+    again, dry_run = answer["repeated"], answer["dry_run"]
+    first, last, exact = again["first"], again["last"], again["exact_until"]
     yield (
-        f"{what} recomputed; the ledger has {again['rows']} rows and {again['entries']} entries of"
-        f" {'it' if first == last else 'them'}. Their keys are recorded, so no decision is written"
-        " or delivered a second time."
+        f"{answer['checkpoint']} {'would go' if dry_run else 'went'} back to batch"
+        f" {answer['batch']}."
     )
-    if again["entries"]:
+    if exact >= first:
+        repeats = "would repeat" if dry_run else "repeats"
         yield (
-            "What these entries say stands. Recompute them with the same --max-files-per-trigger:"
-            " in other batches the job may decide otherwise, and its state then differs from what"
-            " was published."
+            f"The next start {repeats} {_batches(first, exact)} with the input of before. The"
+            f" ledger has {again['recorded']} of them, with {again['entries']} entries: of those"
+            " nothing is written or delivered a second time."
+        )
+    if last > exact:
+        yield (
+            f"Not everything is kept of {_batches(exact + 1, last)}: Spark plans them anew, and the"
+            " ledger refuses one that decides otherwise than it did."
         )
     if answer["rebuilt_files"]:
         yield f"Made again from a compact entry: {', '.join(answer['rebuilt_files'])}"
-    if answer["dry_run"]:
+    if dry_run:
         yield "Nothing was changed."
         return
-    yield f"Stream {answer['stream']} has adopted query {answer['query_id']}. Start the job."
-    yield f"What was removed is in {answer['removed']}."
+    yield f"What was removed is in {answer['removed']}. Start the job."
+
+
+def _batches(first: int, last: int) -> str:
+    return f"batch {first}" if first == last else f"batches {first} to {last}"
 
 
 def pruned(answer: Document) -> Iterator[str]:
@@ -161,7 +166,7 @@ def _head(answer: Document) -> Iterator[str]:
         f" · query {answer['query_id'] or 'not known'}"
     )
     for each in answer["restores"]:
-        yield f"restored to batch {each['batch']} of query {each['previous']} on {each['at']}"
+        yield f"restored from batch {each['newest']} to batch {each['batch']} on {each['at']}"
 
 
 def _retention(found: dict[str, Any] | None) -> str:

@@ -1,33 +1,35 @@
-"""`restore`: go back to a kept batch, in place.
+"""`restore`: go back to a kept batch, in place; later batches are repeated as they were planned.
 
-    intent written -> stream adopts the new query id -> newer plans, commits and log entries moved
-    aside -> query id of the checkpoint replaced -> intent moved to what was removed
+    running driver fenced -> intent written -> plans to repeat written (`checkpoint.repeats`)
+    -> newer plans, commits and log entries moved aside -> intent moved to what was removed
 
-Each step can be repeated, and the next call continues where a crash has left it. Until the query
-id is replaced, the ledger refuses a start, because the stream has adopted another one. State files
-stay: the commits name those that belong to a batch.
+Each step can be repeated, and the next call continues where a crash has left it. The checkpoint
+keeps its query id, so the ledger compares each batch that runs again with what it has: nothing is
+written a second time, and other content is refused. State files stay: the commits name those that
+belong to a batch.
 """
 
-import json
 import os
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from sink.contract.canonical import rfc3339
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.failpoints import failpoint
-from sink.transaction.continuation import Continuation
-from spark_app.checkpoint import shape
+from sink.errors import SinkError
+from spark_app.checkpoint import repeats, shape
 from spark_app.checkpoint_manager import history, source_entries, spark_files
 from spark_app.checkpoint_manager.folder import METADATA, REMOVED, Folder, moved_from
 from spark_app.checkpoint_manager.history import INTENT, Restore
 from spark_app.checkpoint_manager.kept import Kept
-from spark_app.checkpoint_manager.ledger import Ledger, Recomputed, ledger
+from spark_app.checkpoint_manager.ledger import Ledger, ledger
 from spark_app.checkpoint_manager.listing import Document, require_kept, stream
+from spark_app.checkpoint_manager.replanning import Replanned, pending, replanned
+from spark_app.lifecycle.failure import explain
 
 _BYTES_PER_SUM = 512
 
@@ -54,31 +56,36 @@ def restored(folder: Folder, batch: int, dsn: str, *, dry_run: bool) -> Document
     query_id = folder.query_id()
     if query_id is None or name is None:
         raise CommandError(f"{METADATA} or {shape.FILE} cannot be read. Nothing was changed.")
-    newest = max(kept.planned + kept.committed)
-    if newest == batch and unfinished is None:
-        raise CommandError(
-            f"batch {batch} is the newest one of {folder.path}. Nothing was changed.",
-            ExitCode.NOTHING_MATCHED,
-        )
     cut = _cut(folder, batch)
     with ledger(dsn, name) as books:
         books.require_stopped()
-        if unfinished is not None:
-            intent = unfinished
-        else:
-            proof = _proof(books, name, query_id, batch)
-            intent = _intent(folder, proof, batch, newest)
-        recomputed = _recomputed(folder, books, UUID(intent.previous), batch, intent.newest)
+        _require_recorded(books, name, query_id, batch)
+        recorded = books.after(query_id, batch)
+        newest = max([*kept.planned, *kept.committed, *pending(folder), *recorded])
+        if newest <= batch and unfinished is None:
+            raise CommandError(
+                f"batch {batch} is the newest one of {folder.path}. Nothing was changed.",
+                ExitCode.NOTHING_MATCHED,
+            )
+        again = replanned(folder, batch, {number: each.plan for number, each in recorded.items()})
+        intent = unfinished or _intent(folder, batch, newest)
         if not dry_run:
-            _run(folder.path, books, intent, cut)
+            _fence(books, query_id)
+            _run(folder.path, intent, cut, again)
     return {
         "checkpoint": str(folder.path),
         "stream": name,
+        "query_id": str(query_id),
         "batch": batch,
         "dry_run": dry_run,
-        "previous_query_id": intent.previous,
-        "query_id": None if dry_run else intent.query_id,
-        "recomputed": {"first": batch + 1, "last": intent.newest, **recomputed._asdict()},
+        "repeated": {
+            "first": batch + 1,
+            "last": again.until,
+            "exact_until": again.exact_until,
+            "recorded": len(recorded),
+            "rows": sum(each.rows for each in recorded.values()),
+            "entries": sum(each.entries for each in recorded.values()),
+        },
         "removed": None if dry_run else str(folder.path / intent.removed),
         "moved_files": list(cut.moved),
         "rebuilt_files": list(cut.written),
@@ -105,25 +112,20 @@ def _require_usable(folder: Folder, kept: Kept, batch: int) -> None:
     )
 
 
-def _proof(books: Ledger, name: str, query_id: UUID, batch: int) -> Continuation:
-    """Return the proof of the batch, or of the first one after an earlier restore.
-
-    That one continues a batch of this same checkpoint, of an earlier query; the stream has adopted
-    the later one.
-    """
-    found = books.proof(query_id, batch)
-    first = books.first(query_id)
-    if found is None and first is not None and first > batch:
-        found = books.proof(query_id, first)
-    if found is None:
+def _require_recorded(books: Ledger, name: str, query_id: UUID, batch: int) -> None:
+    """Raise CommandError where the ledger is behind the batch: a start would be refused."""
+    newest = books.newest(query_id)
+    if newest is None or newest < batch:
+        known = "it has none of it" if newest is None else f"its newest is {newest}"
         raise CommandError(
-            f"the ledger of stream {name!r} does not have batch {batch} of query {query_id}."
-            " Nothing was changed; check that --dsn is the database that the job wrote."
+            f"the ledger of stream {name!r} does not have batch {batch} of query {query_id}:"
+            f" {known}. Nothing was changed; check that --dsn is the database that the job"
+            " wrote. If the database was put back to an older moment, go back to a batch that it"
+            " has: those after it are then written again."
         )
-    return found
 
 
-def _intent(folder: Folder, proof: Continuation, batch: int, newest: int) -> Restore:
+def _intent(folder: Folder, batch: int, newest: int) -> Restore:
     numbers = [
         int(each.removeprefix(REMOVED))
         for each in history.removed_folders(folder)
@@ -132,22 +134,16 @@ def _intent(folder: Folder, proof: Continuation, batch: int, newest: int) -> Res
     return Restore(
         batch=batch,
         newest=newest,
-        previous=str(proof.query_id),
-        query_id=str(uuid4()),
-        proof_batch=proof.batch_id,
-        digest=proof.digest.hex(),
         removed=f"{REMOVED}{max(numbers, default=0) + 1}",
         begun_at=rfc3339(datetime.now(UTC)),
     )
 
 
-def _recomputed(
-    folder: Folder, books: Ledger, query_id: UUID, batch: int, newest: int
-) -> Recomputed:
-    found = Recomputed(0, 0, 0)
-    for query, first, last in history.spans(folder, query_id, newest):
-        found = found.plus(books.between(query, max(batch, first - 1), last))
-    return found
+def _fence(books: Ledger, query_id: UUID) -> None:
+    try:
+        books.fence(query_id)
+    except SinkError as error:
+        raise CommandError(f"{explain(error)} The checkpoint was not changed.") from error
 
 
 def _cut(folder: Folder, batch: int) -> Cut:
@@ -178,11 +174,13 @@ def _batch_of(name: str) -> int | None:
     return None
 
 
-def _run(path: Path, books: Ledger, intent: Restore, cut: Cut) -> None:
+def _run(path: Path, intent: Restore, cut: Cut, again: Replanned) -> None:
     aside = path / intent.removed
     write(path / INTENT, intent.to_json())
-    proof = Continuation(UUID(intent.previous), intent.proof_batch, bytes.fromhex(intent.digest))
-    books.continue_from(proof, UUID(intent.query_id), intent.batch)
+    for name, text in again.files.items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        write(path / name, text)
+    write(path / repeats.FILE, repeats.to_json(again.until))
     failpoint("O4")
     for name, text in cut.written.items():
         write(path / name, text)
@@ -190,7 +188,6 @@ def _run(path: Path, books: Ledger, intent: Restore, cut: Cut) -> None:
     for name in sorted(cut.moved, key=lambda each: (not each.startswith("commits"), each)):
         _move(path, aside, name)
         failpoint("O5")
-    write(path / METADATA, json.dumps({"id": intent.query_id}, separators=(",", ":")))
     failpoint("O6")
     aside.mkdir(exist_ok=True)
     (path / INTENT).replace(aside / INTENT)

@@ -11,6 +11,7 @@ between must not be late because of it. So no watermark of a tick passes that mo
 """
 
 import json
+import re
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -25,9 +26,21 @@ _AGE_MAX = "1h"
 """Spark forgets the names of ticks that are older than the newest one by more than this."""
 
 
-def file_name(known_ms: int) -> str:
-    """Return the name of a tick's file in a checkpoint."""
-    return f"{FOLDER}/{known_ms}.json"
+_NAME: Final = re.compile(r"([0-9]+)-([0-9]+)\.json", re.ASCII)
+
+
+def file_name(known_ms: int, timeout_ms: int) -> str:
+    """Return the name of a tick's file in a checkpoint; it has the content of the file in it."""
+    return f"{FOLDER}/{known_ms}-{timeout_ms}.json"
+
+
+def from_name(name: str) -> str | None:
+    """Return the content of a tick's file by its name without the folder; None for another name.
+
+    Spark's log keeps the names of files that were read and removed.
+    """
+    match = _NAME.fullmatch(name)
+    return None if match is None else to_json(int(match[1]), int(match[2]))
 
 
 def to_json(known_ms: int, timeout_ms: int) -> str:

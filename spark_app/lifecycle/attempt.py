@@ -1,10 +1,12 @@
 """One run of the query: from the check of its checkpoint until it ends, fails or is stopped."""
 
-from collections.abc import Callable
-from contextlib import suppress
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from threading import Event
+from typing import Any
 from uuid import UUID
 
 from py4j.protocol import Py4JError
@@ -14,7 +16,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sink.contract.exits import CommandError
 from sink.foreach_batch import OutboxSink
+from sink.transaction.continuation import Repeated
+from spark_app.checkpoint.files import CheckpointFiles
 from spark_app.checkpoint.journal import claim, require_ledger
+from spark_app.checkpoint.repeats import Repeats
 from spark_app.checkpoint.retention import Retention
 from spark_app.input.missing_files import require_files
 from spark_app.lifecycle.batches import Batches
@@ -62,10 +67,11 @@ def attempt(
     After it returns or raises, it writes no batch. Raises QueryFailed when the query ended with an
     error, and CommandError where a restart cannot succeed.
     """
-    batches = Batches(sink, (counter or BatchCounter()).close)
+    account = (counter or BatchCounter()).close
     metrics = metrics or Metrics()
     ownership = ownership or StreamOwnership(job.stream)
-    query: StreamingQuery | None = None
+    batches: Batches | None = None
+    progressed = False
     try:
         ownership.require(sink)
         if job.savepoint and not begin(spark, job, sink, job.savepoint, stop.is_set):
@@ -73,30 +79,78 @@ def attempt(
         job = claim(spark, job, sink)
         require_ledger(spark, job, sink)
         (retention or Retention()).keep(spark, job.checkpoint)
-        query = start(
-            spark,
-            job,
-            batches,
-            available_now=trigger.available_now,
-            interval_ms=trigger.interval_ms,
-        )
-        # As early as possible: it fences a run that started before.
-        run_id = UUID(query.runId)
-        ownership.claim_with(run_id)
-        batches.begin(UUID(query.id), run_id, partial(require_files, query))
-        ownership.confirm()
-        metrics.enter(State.RUNNING)
-        watch(query, batches, stop, metrics, idle_clock(spark, job, trigger.interval_ms))
+        for run in _runs(spark, job, trigger):
+            batches = Batches(sink, account)
+            with run.started(batches) as query:
+                # As early as possible: it fences a run that started before.
+                run_id = UUID(query.runId)
+                ownership.claim_with(run_id)
+                require = partial(require_files, query)
+                batches.begin(UUID(query.id), run_id, require, run.repeated)
+                ownership.confirm()
+                metrics.enter(State.RUNNING)
+                watch(query, batches, stop, metrics, run.idle)
+            batches.close()
+            if stop.is_set():
+                return
+            progressed = True
     except CommandError:
         raise
     except Exception as error:  # also psycopg's errors: a restart may succeed
         # The sink is not thread-safe: the next run needs it exclusively.
-        batches.close()
-        failure = diagnose(batches.failure or error, jvm_gone=jvm_gone())
-        raise QueryFailed(failure, wrote=batches.wrote) from error
+        wrote, cause = progressed, None
+        if batches is not None:
+            batches.close()
+            wrote, cause = wrote or batches.wrote, batches.failure
+        failure = diagnose(cause or error, jvm_gone=jvm_gone())
+        raise QueryFailed(failure, wrote=wrote) from error
     finally:
-        batches.close()
-        _end(query)
+        if batches is not None:
+            batches.close()
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One run of the query."""
+
+    start: Callable[[Batches], StreamingQuery]
+    repeated: Repeated | None
+    idle: IdleClock | None
+
+    @contextmanager
+    def started(self, batches: Batches) -> Iterator[StreamingQuery]:
+        query = self.start(batches)
+        try:
+            yield query
+        finally:
+            # A JVM that has died has ended it.
+            with suppress(Py4JError, OSError):
+                query.stop()
+
+
+def _runs(spark: SparkSession, job: Job, trigger: Trigger) -> Iterator[_Run]:
+    """Yield the runs, each after the one before has ended.
+
+    One for each batch that the checkpoint repeats, and the last for all others.
+    """
+
+    def of(batches: Batches, **when: Any) -> StreamingQuery:
+        return start(spark, job, batches, **when)
+
+    repeats = Repeats.read(CheckpointFiles(spark, job.checkpoint))
+    while repeats and (step := repeats.put_back(len(job.sources))) is not None:
+        _report(f"repeating batch {step.batch_id} of {repeats.until} as it was planned")
+        yield _Run(partial(of, planned_only=True), step.repeated, None)
+    repeats = Repeats.read(CheckpointFiles(spark, job.checkpoint))
+    yield _Run(
+        partial(of, available_now=trigger.available_now, interval_ms=trigger.interval_ms),
+        repeats.rest if repeats else None,
+        idle_clock(spark, job, trigger.interval_ms),
+    )
+
+
+def _report(text: str) -> None:
+    print(f"holdfast: {text}", file=sys.stderr, flush=True)  # noqa: T201 - the command's own report
 
 
 def watch(
@@ -139,10 +193,3 @@ def _ended(query: StreamingQuery) -> bool:
     """Wait up to `POLL_SECONDS`; return whether the query has ended. Raises its error."""
     ended = query.awaitTermination(POLL_SECONDS)  # type: ignore[arg-type] # takes a float as well
     return bool(ended)
-
-
-def _end(query: StreamingQuery | None) -> None:
-    if query is not None:
-        # A JVM that has died has ended it.
-        with suppress(Py4JError, OSError):
-            query.stop()

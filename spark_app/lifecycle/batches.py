@@ -8,6 +8,7 @@ from uuid import UUID
 
 from pyspark.sql import DataFrame
 
+from sink.transaction.continuation import Repeated
 from sink.transaction.ledger import Replayed, Written
 from spark_app.reporting.batch_counts import BatchCounter, FinishedBatch
 
@@ -17,7 +18,7 @@ class Sink(Protocol):
 
     last: Written | Replayed | None
 
-    def start(self, query_id: UUID, run_id: UUID) -> None: ...
+    def start(self, query_id: UUID, run_id: UUID, *, repeated: Repeated | None = None) -> None: ...
 
     def __call__(self, df: DataFrame, batch_id: int) -> None: ...
 
@@ -53,16 +54,20 @@ class Batches:
         """The error that ended the query, before Spark wrapped it."""
 
     def begin(
-        self, query_id: UUID, run_id: UUID, require: Callable[[int], None] | None = None
+        self,
+        query_id: UUID,
+        run_id: UUID,
+        require: Callable[[int], None] | None = None,
+        repeated: Repeated | None = None,
     ) -> None:
         """Begin the run and open the gate; an error of the sink is raised and closes it.
 
         `require` is called with the id of each batch before the sink, and raises for a batch that
-        must not be written.
+        must not be written. `repeated` is what the run announces to the sink.
         """
         self._require = require or _nothing
         try:
-            self._sink.start(query_id, run_id)
+            self._sink.start(query_id, run_id, repeated=repeated)
         except BaseException as error:
             self.failure = error
             self.close()

@@ -75,7 +75,8 @@ def idle_clock(spark: SparkSession, job: Job, interval_ms: int) -> IdleClock | N
     def write(asked_ms: int) -> None:
         _require_reachable(files, paths)
         known_ms = asked_ms - interval_ms
-        files.write(ticks.file_name(known_ms), ticks.to_json(known_ms, job.idle_timeout_ms))
+        name = ticks.file_name(known_ms, job.idle_timeout_ms)
+        files.write(name, ticks.to_json(known_ms, job.idle_timeout_ms))
 
     return IdleClock(job.idle_timeout_ms / 1000, write)
 

@@ -115,9 +115,13 @@ def start(
     sink: Callable[[DataFrame, int], None],
     *,
     available_now: bool = False,
+    planned_only: bool = False,
     interval_ms: int = 1000,
 ) -> StreamingQuery:
-    """Start the query: for what is available now, or endlessly, at most one batch per interval."""
+    """Start the query: for what is available now, or endlessly, at most one batch per interval.
+
+    With `planned_only`, for the one batch that is planned and not done: it plans none.
+    """
     # Spark keeps the number with which a checkpoint began, and ignores another one.
     spark.conf.set("spark.sql.shuffle.partitions", str(job.partitions))
     writer = (
@@ -127,6 +131,8 @@ def start(
         .option("checkpointLocation", job.checkpoint)
         .foreachBatch(sink)
     )
+    if planned_only:
+        return writer.trigger(once=True).start()
     if available_now:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{interval_ms} milliseconds").start()

@@ -242,7 +242,7 @@ class _Slow:
         self.go_on = Event()
         self.written: list[int] = []
 
-    def start(self, query_id: UUID, run_id: UUID) -> None:
+    def start(self, query_id: UUID, run_id: UUID, *, repeated: Repeated | None = None) -> None:
         """Begin no run: there is no database behind it."""
 
     def __call__(self, df: "DataFrame", batch_id: int) -> None:

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from sink import UnadoptedCheckpoint
+from sink import Repeated, Replayed, ReplayDiverged, UnadoptedCheckpoint
 from sink.contract.exits import ExitCode
 from sink.transaction.continuation import Continuation
 from tests.support.command import holdfast
@@ -258,3 +258,41 @@ def test_commands_of_operators_understand_the_empty_batch(
     ):
         done = holdfast(*command, dsn=dsn)
         assert done.returncode == ExitCode.OK, done.stderr + done.stdout
+
+
+def _continued(old: Driver, new: Driver, batch_id: int) -> None:
+    """Let `new` continue `old` after a batch, and announce that it repeats the next one."""
+    new.sink.continue_from(_proof(old, batch_id), new.query_id, 0)
+    again = Repeated(until=1, source=_proof(old, batch_id + 1))
+    new.sink.start(new.query_id, new.run_id, repeated=again)
+
+
+def test_batch_that_repeats_one_of_another_query_writes_its_row_of_the_ledger_alone(
+    driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    old, new = driver(), driver()
+    old.batch(0, decision("m_1"))
+    old.batch(1, decision("m_2"), decision("m_3"))
+    _continued(old, new, 0)
+    before = contents(db)
+    assert isinstance(new.batch(1, decision("m_3"), decision("m_2")), Replayed)
+    after = contents(db)
+    assert {name for name in after if after[name] != before[name]} == {"batch"}
+    assert _ledger(db)[2:] == [(new.query_id, 0, 0), (new.query_id, 1, 2)]
+    assert isinstance(new.batch(1, decision("m_2"), decision("m_3")), Replayed)
+    assert new.batch(2, decision("m_4")).counts.entries == 1
+
+
+def test_batch_that_repeats_one_of_another_query_with_other_content_is_refused(
+    driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    old, new = driver(), driver()
+    old.batch(0, decision("m_1"))
+    old.batch(1, decision("m_2"))
+    _continued(old, new, 0)
+    before = contents(db)
+    with pytest.raises(ReplayDiverged, match=f"batch 1 of query {old.query_id}"):
+        new.batch(1, decision("m_2"), decision("m_3"))
+    after = contents(db)
+    assert {name for name in after if after[name] != before[name]} <= {"divergence"}
+    assert _ledger(db)[2:] == [(new.query_id, 0, 0)]

@@ -10,9 +10,9 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from sink import Fenced, Replayed, UnadoptedCheckpoint, Written
+from sink import Fenced, Repeated, Replayed, UnadoptedCheckpoint, Written
 from sink.contract.exits import ExitCode
-from sink.errors import CheckpointBehind, LedgerBehind
+from sink.errors import CheckpointBehind, LedgerBehind, ReplayDiverged
 from tests.support.command import holdfast
 from tests.support.dispatch.entries import BLOCK, RELEASE, alternating, decision
 from tests.support.job.driver import Driver
@@ -246,6 +246,24 @@ def test_older_copy_of_a_checkpoint_is_refused_before_the_epoch_moves(
 
     _checkpoint(tmp_path, spark.query_id, planned=2, committed=1)
     assert isinstance(restored.batch(2, decision("m_2")), Replayed)
+
+
+def test_checkpoint_that_repeats_its_batches_may_be_behind_up_to_the_last_of_them(
+    driver: MakeDriver, db: psycopg.Connection, tmp_path: Path
+) -> None:
+    spark = driver(checkpoint=str(tmp_path))
+    for n in range(3):
+        spark.batch(n, decision(f"m_{n}"))
+    before = contents(db)
+    _checkpoint(tmp_path, spark.query_id, planned=1, committed=0)
+    behind = driver(query_id=spark.query_id, checkpoint=str(tmp_path))
+    with pytest.raises(CheckpointBehind):
+        behind.sink.start(behind.query_id, behind.run_id, repeated=Repeated(until=1))
+    behind.sink.start(behind.query_id, behind.run_id, repeated=Repeated(until=2))
+    assert isinstance(behind.batch(1, decision("m_1")), Replayed)
+    assert contents(db) == before
+    with pytest.raises(ReplayDiverged):
+        behind.batch(2, decision("m_9"))
 
 
 def test_older_moment_of_the_database_is_refused_before_the_epoch_moves(

@@ -23,7 +23,7 @@ class _Sink:
         self.batches: list[int] = []
         self.runs: list[tuple[UUID, UUID]] = []
 
-    def start(self, query_id: UUID, run_id: UUID) -> None:
+    def start(self, query_id: UUID, run_id: UUID, *, repeated: Repeated | None = None) -> None:  # noqa: ARG002 - as the sink
         if self.error is not None:
             raise self.error
         self.runs.append((query_id, run_id))

@@ -1,0 +1,99 @@
+"""A checkpoint that went back repeats the batches of before as they were planned.
+
+In other batches the job decides otherwise here: read together, the correction comes before the
+window is emitted, and nothing is decided. What was published would stand against a state that does
+not know it.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from sink import ReplayDiverged
+from sink.contract.exits import CommandError
+from spark_app.checkpoint_manager.folder import Folder
+from spark_app.checkpoint_manager.restore import restored
+from spark_app.lifecycle.failure import QueryFailed
+from tests.support.dispatch.entries import BLOCK, RELEASE
+from tests.support.job.jobs import Play, event, put
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+
+FILES = [
+    [event("e1", "12:01", 6_000_000)],
+    # The first moves the watermark, and the batch of the second emits 12:00-12:15: block.
+    [event("e2", "12:16:10", 1, "m_2")],
+    [event("e3", "12:16:20", 1, "m_2")],
+    # A correction: release.
+    [event("e4", "12:02", -2_000_000)],
+]
+LATER = [event("e9", "12:03", 9_000_000)]
+"""A correction in the same window: block."""
+
+
+@pytest.fixture
+def play(spark: "SparkSession", dsn: str, tmp_path: Path) -> Play:
+    """A stream that has read one file a batch, and has blocked and released a merchant."""
+    found = Play(spark, dsn, tmp_path)
+    for number, lines in enumerate(FILES):
+        put(found.folder / "events", number, lines)
+    found.command()
+    return found
+
+
+def _said(db: psycopg.Connection, merchant: str = "m_1") -> list[str]:
+    rows = db.execute(
+        "SELECT type FROM holdfast.entry JOIN holdfast.subject ON subject.id = subject_id"
+        " WHERE name = %s ORDER BY sequence",
+        [merchant],
+    )
+    return [each for (each,) in rows]
+
+
+def _ledger(db: psycopg.Connection) -> list[tuple[Any, ...]]:
+    return db.execute(
+        "SELECT query_id, batch_id, differing_count FROM holdfast.batch ORDER BY batch_no"
+    ).fetchall()
+
+
+def test_restored_checkpoint_repeats_its_batches_whatever_the_files_for_each_are(
+    play: Play, db: psycopg.Connection
+) -> None:
+    assert _said(db) == [BLOCK, RELEASE]
+    before = _ledger(db)
+    restored(Folder(str(play.folder / "checkpoint")), 0, play.dsn, dry_run=False)
+    play.command(max_files_per_trigger=None)
+    assert (_said(db), _ledger(db)) == ([BLOCK, RELEASE], before)
+    put(play.folder / "events", len(FILES), LATER)
+    play.command(max_files_per_trigger=None)
+    assert _said(db) == [BLOCK, RELEASE, BLOCK]
+    assert not any(differing for _, _, differing in _ledger(db))
+
+
+def test_savepoint_that_is_older_than_its_stream_repeats_the_batches_since(
+    play: Play, db: psycopg.Connection
+) -> None:
+    saved, new = str(play.folder / "saved"), str(play.folder / "new")
+    play.save(str(play.folder / "checkpoint"), saved, 0)
+    before = _ledger(db)
+    changed: dict[str, Any] = {
+        "savepoint": saved,
+        "checkpoint": new,
+        "key_groups": 8,
+        "max_files_per_trigger": None,
+    }
+    play.command(**changed)
+    assert _said(db) == [BLOCK, RELEASE]
+    after = _ledger(db)[len(before) :]
+    assert [batch for _, batch, _ in after] == list(range(len(before)))
+    put(play.folder / "events", len(FILES), LATER)
+    play.command(**changed)
+    assert _said(db) == [BLOCK, RELEASE, BLOCK]
+    assert not any(differing for _, _, differing in _ledger(db))
