@@ -119,9 +119,7 @@ def _refusal(
         case "other_query":
             return (
                 f"{begun} the stream has adopted query {adopted} since. {_UNCHANGED} Continue from"
-                " a batch of that query; or, if that one is to be given up, run `holdfast stream"
-                f" adopt {stream} --query-id {previous.query_id} --reason TEXT` and repeat this"
-                " command."
+                " a batch of that query, whose state has what the stream has published."
             )
         case "no_batch":
             return (

@@ -94,6 +94,19 @@ def newest_batch(sink: OutboxSink, stream: str, query_id: UUID) -> int | None:
     return sink.read(read)
 
 
+def newer_query(sink: OutboxSink, stream: str, query_id: UUID) -> tuple[UUID, int] | None:
+    """Return the query that has written batches after the newest one of a query, and its newest.
+
+    None where there is no other, or the query has written none. Raises what `OutboxSink.read` does.
+    """
+
+    def read(connection: "psycopg.Connection") -> tuple[UUID, int] | None:
+        values = {"stream": stream, "query_id": query_id}
+        return connection.execute(_statement("read_newer_query"), values).fetchone()
+
+    return sink.read(read)
+
+
 def published_until(sink: OutboxSink, stream: str) -> int:
     """Return the newest published window end of a stream in microseconds, 0 before the first one.
 

@@ -14,6 +14,7 @@ and the first batch leaves nothing to repair.
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
+from uuid import UUID
 
 from pyspark.sql import SparkSession
 
@@ -24,7 +25,13 @@ from sink.transaction.lineage import require_recorded
 from spark_app.checkpoint import initial, policy_history, shape
 from spark_app.checkpoint.checkpoint_path import require_same_path
 from spark_app.checkpoint.files import RESTORING, CheckpointFiles, Planned
-from spark_app.checkpoint.initial import Past, newest_batch, published_until, read_past
+from spark_app.checkpoint.initial import (
+    Past,
+    newer_query,
+    newest_batch,
+    published_until,
+    read_past,
+)
 from spark_app.checkpoint.origin import require_begun
 from spark_app.checkpoint.policy_history import PolicyHistory
 from spark_app.checkpoint.shape import Shape
@@ -91,15 +98,30 @@ def require_ledger(spark: SparkSession, job: Job, sink: OutboxSink) -> None:
     """Raise `LedgerBehind` unless the ledger has every batch that the checkpoint has committed.
 
     The sink itself can check this only for a checkpoint on a local path, and for a query that the
-    ledger knows: another query may have run without the sink before, the job never does. Also
-    raises what `OutboxSink.read` raises.
+    ledger knows: another query may have run without the sink before, the job never does.
+    Raises CommandError for a checkpoint to which the stream came back: its state does not have what
+    another query has published since. Also raises what `OutboxSink.read` raises.
     """
     files = CheckpointFiles(spark, job.checkpoint)
     # The checkpoint first: a batch of another driver is in the ledger before it is committed there.
     committed = files.committed()
     if committed is not None:
-        recorded = newest_batch(sink, job.stream, files.query_id())
+        query_id = files.query_id()
+        recorded = newest_batch(sink, job.stream, query_id)
         require_recorded(job.stream, job.checkpoint, committed, recorded)
+        _require_newest_query(sink, job, query_id)
+
+
+def _require_newest_query(sink: OutboxSink, job: Job, query_id: UUID) -> None:
+    newer = newer_query(sink, job.stream, query_id)
+    if newer is not None:
+        raise CommandError(
+            f"the stream {job.stream} went on with query {newer[0]}, up to its batch {newer[1]},"
+            f" after the newest batch of the checkpoint {job.checkpoint} (query {query_id}), whose"
+            " state does not have what was published since. Nothing was read or written; go on with"
+            " the checkpoint of that query, or begin a new one, which the stream then has to adopt"
+            " (`holdfast stream adopt`): it continues from the published windows and holds."
+        )
 
 
 def _claim_shape(

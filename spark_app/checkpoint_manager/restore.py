@@ -188,6 +188,7 @@ def _run(path: Path, intent: Restore, cut: Cut, again: Replanned) -> None:
     for name in sorted(cut.moved, key=lambda each: (not each.startswith("commits"), each)):
         _move(path, aside, name)
         failpoint("O5")
+    _remove_orphaned_sums(path)
     failpoint("O6")
     aside.mkdir(exist_ok=True)
     (path / INTENT).replace(aside / INTENT)
@@ -200,6 +201,14 @@ def _move(path: Path, aside: Path, name: str) -> None:
             to = aside / each.relative_to(path)
             to.parent.mkdir(parents=True, exist_ok=True)
             each.replace(to)
+
+
+def _remove_orphaned_sums(path: Path) -> None:
+    """Remove checksums of files that are lost: Spark would not write such a file again."""
+    for pattern in ("offsets/.*.crc", "commits/.*.crc", "sources/*/.*.crc"):
+        for sums in path.glob(pattern):
+            if not sums.with_name(sums.name[1:].removesuffix(".crc")).exists():
+                sums.unlink()
 
 
 def _with_sums(file: Path) -> Iterator[Path]:

@@ -32,7 +32,7 @@ from sink.contract.failpoints import failpoint
 from sink.errors import UnadoptedCheckpoint
 from sink.foreach_batch import OutboxSink
 from sink.transaction.continuation import Continuation
-from spark_app.checkpoint import origin, policy_history, shape
+from spark_app.checkpoint import origin, policy_history, repeats, shape
 from spark_app.checkpoint.files import NO_OFFSET, CheckpointFiles
 from spark_app.checkpoint.initial import newest_batch, published_until, read_past
 from spark_app.checkpoint.origin import Origin
@@ -47,6 +47,7 @@ from spark_app.operator.pack import PACKED_DDL
 from spark_app.savepoint import manifest, read_files, tables
 from spark_app.savepoint.folder import SavepointFolder
 from spark_app.savepoint.manifest import Manifest
+from spark_app.savepoint.repeated import Past, read_since, texts
 from spark_app.savepoint.write import sources_name
 
 BYTES_PER_BATCH: Final = 64 << 20
@@ -90,12 +91,18 @@ def begin(
             previous_batch_id=found.batch_id,
             previous_digest=found.digest,
         )
-        if not _Beginning(spark, job, files, folder, found).run(made, history, stopped):
+        beginning = _Beginning(spark, job, files, folder, found)
+        if not beginning.run(made, history, sink, stopped):
             return False
-    if newest_batch(sink, job.stream, query_id) is None:
+    adopted = newest_batch(sink, job.stream, query_id)
+    if adopted is None:
         # The old job may have published more since the policies were compared.
         _history(folder, found, job, published_until(sink, job.stream))
     _adopt_own(files, job, sink, found.proof, query_id)
+    if adopted in (None, 0):
+        # It may have written more batches since; from the adoption on it writes none.
+        job = replace(job, sources=_sources(folder, found, job))
+        _Beginning(spark, job, files, folder, found).repeat(read_since(sink, found))
     return True
 
 
@@ -220,13 +227,6 @@ def _require_ledger(folder: SavepointFolder, found: Manifest, sink: OutboxSink) 
             f" content. Nothing was changed; pass the database of the stream {found.stream} with"
             " --dsn."
         )
-    newest = newest_batch(sink, found.stream, query_id)
-    if newest is not None and newest > found.batch_id:
-        _report(
-            f"the savepoint is of batch {found.batch_id}, and the stream went on to batch {newest}:"
-            f" {newest - found.batch_id} batches are recomputed, and what they decided is not"
-            " written again"
-        )
     return past.initial.settled_until_us if past.initial else 0
 
 
@@ -260,8 +260,17 @@ class _Beginning:
         self._folder = folder
         self._found = found
 
-    def run(self, made: Origin, history: PolicyHistory, stopped: Callable[[], bool]) -> bool:
+    def run(
+        self,
+        made: Origin,
+        history: PolicyHistory,
+        sink: OutboxSink,
+        stopped: Callable[[], bool],
+    ) -> bool:
         """Return whether the checkpoint is complete."""
+        since = read_since(sink, self._found)
+        # Before anything is changed: not everything may be kept.
+        self._texts(since)
         self._files.write(origin.FILE, made.to_json())
         failpoint("P1")
         self._files.clear(origin.FILE)
@@ -274,10 +283,30 @@ class _Beginning:
         failpoint("P3")
         self._files.write(policy_history.FILE, history.to_json())
         self._continue_sources()
+        self.repeat(since)
         failpoint("P4")
         self._files.write(shape.FILE, Shape.of(self._job).to_json(self._files.location))
         failpoint("P5")
         return True
+
+    def repeat(self, since: Past) -> None:
+        """Keep the plans of the batches that the stream has written since the savepoint."""
+        if (self._files.committed() or 0) > 0:
+            return
+        if self._files.read(repeats.FILE) == repeats.to_json(len(since.batches)):
+            return
+        for name, text in self._texts(since).items():
+            if self._files.read(name) != text:
+                self._files.write(name, text)
+
+    def _texts(self, since: Past) -> dict[str, str]:
+        sources = self._job.sources
+        read = [
+            _read_files(self._folder, self._found, number)
+            for number, _ in enumerate(sources[: len(self._found.source_lines)])
+        ]
+        location, partitions = self._files.location, self._job.partitions
+        return texts(self._spark, since, self._found, sources, read, location, partitions)
 
     def _plan(self, source_lines: list[str]) -> str:
         """Return the text of `offsets/0`, with Spark's settings as they are now."""

@@ -61,6 +61,13 @@ def read_up_to(files: CheckpointFiles, source: int, offset: int) -> list[dict[st
 
     Raises CommandError for a damaged entry, and ValueError where the log is not complete.
     """
+    return read_between(files, source, -1, offset)
+
+
+def read_between(
+    files: CheckpointFiles, source: int, after: int, offset: int
+) -> list[dict[str, Any]]:
+    """Return the same of the files that came after another entry. Raises as `read_up_to`."""
     folder = f"sources/{source}"
     read: list[dict[str, Any]] = []
     for name in entries(files.names(folder), offset):
@@ -71,7 +78,7 @@ def read_up_to(files: CheckpointFiles, source: int, offset: int) -> list[dict[st
         read += [
             {"path": row["path"], "timestamp": row["timestamp"]}
             for row in rows
-            if row["batchId"] <= offset
+            if after < row["batchId"] <= offset
         ]
     return read
 

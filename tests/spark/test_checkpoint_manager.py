@@ -394,11 +394,14 @@ def test_restore_is_refused_in_words_and_changes_nothing(
     with psycopg.connect(database, application_name="holdfast sink payouts"):
         assert "stop the job" in complaint(newest - 2)
     with psycopg.connect(database) as db:
-        db.execute("UPDATE holdfast.batch SET digest = sha256('x') WHERE false")
-        db.execute("DELETE FROM holdfast.batch WHERE batch_id = %s", [newest - 2])
+        db.execute("DELETE FROM holdfast.batch WHERE batch_id >= %s", [newest - 2])
     assert f"does not have batch {newest - 2}" in complaint(newest - 2)
+    ledger = [row for row in ledger if row[1] < newest - 2]
+    events = next(iter(sorted((in_place.folder / "events").iterdir(), reverse=True)))
+    events.rename(in_place.folder / "gone.json")
+    assert f"{events} is gone" in complaint(newest - 3)
+    (in_place.folder / "gone.json").rename(events)
     assert Folder(where).files == files
-    ledger = [row for row in ledger if row[1] != newest - 2]
     name = Kept(Folder(where)).chains(newest - 3)[0, 0].files[-1]
     _flip(in_place.checkpoint / name)
     assert name in complaint(newest - 3)
@@ -422,22 +425,13 @@ def test_restore_that_died_is_finished_by_the_same_command(
     done = holdfast(*words, str(batch), "--json", dsn=database)
     assert done.returncode == ExitCode.OK, done.stderr
     said = json.loads(done.stdout)
-    assert said["recomputed"]["last"] == in_place.newest
-    _require_restored(in_place, database, batch)
-
-
-def _require_restored(world: World, dsn: str, batch: int) -> None:
-    answer, code = verified(Folder(str(world.checkpoint)))
+    assert said["repeated"]["first"] == batch + 1
+    assert said["repeated"]["last"] == said["repeated"]["exact_until"] == in_place.newest
+    answer, code = verified(Folder(str(in_place.checkpoint)))
     assert code == ExitCode.OK, answer
     assert (answer["newest"], answer["planned"]) == (batch, batch)
-    query_id = json.loads((world.checkpoint / "metadata").read_text())["id"]
-    [(adopted, digests)] = _rows(
-        dsn,
-        "SELECT s.query_id::text, array_agg(b.batch_id) FROM holdfast.stream s"
-        " JOIN holdfast.batch b USING (query_id) GROUP BY 1",
-    )
-    assert (adopted, digests) == (query_id, [batch])
-    assert len(_rows(dsn, "SELECT FROM holdfast.operator_action")) == 1
+    plans = sorted(int(each.parent.name) for each in in_place.checkpoint.glob("*repeat/*/plan"))
+    assert plans == list(range(batch + 1, in_place.newest + 1))
 
 
 def _rows(dsn: str, query: str) -> list[Any]:
@@ -501,24 +495,27 @@ def test_restored_twice_the_job_goes_on_and_leaves_what_an_undisturbed_one_does(
     batch = min(Kept(Folder(where)).restorable()) + 1
     assert batch < 9
     (later.checkpoint / "sources/0" / str(batch)).unlink()
+    before = _ledger(database)
     said = restored(Folder(where), batch, database, dry_run=False)
     assert said["rebuilt_files"] == [f"sources/0/{batch}"]
-    again = said["recomputed"]
+    again = said["repeated"]
     assert (again["first"], again["last"]) == (batch + 1, later.newest)
-    assert again["batches"] == later.newest - batch
-    play.command()
+    assert again["recorded"] == later.newest - batch
+    # Farther back before it has begun to repeat.
+    restored(Folder(where), batch - 1, database, dry_run=False)
+    play.command(max_files_per_trigger=None)
+    assert _ledger(database)[: len(before)] == before
     assert _left(database) == undisturbed
     assert len(undisturbed[1]) > windows
 
-    # To a batch that the checkpoint's first query has run.
     newest = Kept(Folder(where)).newest
-    again = restored(Folder(where), batch - 1, database, dry_run=False)["recomputed"]
-    assert again["batches"] == 1 + newest - batch  # type: ignore[operator]
+    again = restored(Folder(where), batch - 1, database, dry_run=False)["repeated"]
+    assert again["recorded"] == 1 + newest - batch  # type: ignore[operator]
     play.command()
     assert _left(database) == undisturbed
     answer, code = verified(Folder(where))
     assert code == ExitCode.OK, answer
-    assert len(listed(Folder(where), database)["restores"]) == 2
+    assert len(listed(Folder(where), database)["restores"]) == 3
     pruned(Folder(where), 2, 0, dry_run=False)
     assert verified(Folder(where))[1] == ExitCode.OK
 
@@ -539,6 +536,27 @@ def test_newest_delta_that_is_damaged_is_left_behind_by_a_restore(
     assert done.returncode == ExitCode.OK, done.stderr
     play.command()
     assert _left(database) == undisturbed
+
+
+@pytest.mark.parametrize(("log", "exact"), [("offsets", True), ("sources/0", False)])
+def test_batch_whose_plan_or_files_are_lost_is_planned_again_and_compared_with_the_ledger(
+    spark: "SparkSession",
+    later: World,
+    database: str,
+    undisturbed: list[Any],
+    log: str,
+    exact: bool,
+) -> None:
+    where = str(later.checkpoint)
+    (later.checkpoint / _log(log)(later.checkpoint)).unlink()
+    batch = Kept(Folder(where)).restorable()[-1] - 1
+    before = _ledger(database)
+    again = restored(Folder(where), batch, database, dry_run=False)["repeated"]
+    # The ledger has the plan, and not the names of the files.
+    assert (again["exact_until"] == again["last"] == later.newest) is exact
+    Play(spark, database, later.folder).command()
+    assert _left(database) == undisturbed
+    assert _ledger(database)[: len(before)] == before
 
 
 def test_damaged_snapshots_and_shared_files_are_replaced_by_older_ones(

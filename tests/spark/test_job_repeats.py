@@ -11,11 +11,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from sink import ReplayDiverged
-from sink.contract.exits import CommandError
 from spark_app.checkpoint_manager.folder import Folder
 from spark_app.checkpoint_manager.restore import restored
-from spark_app.lifecycle.failure import QueryFailed
 from tests.support.dispatch.entries import BLOCK, RELEASE
 from tests.support.job.jobs import Play, event, put
 
@@ -23,7 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
-
 
 
 FILES = [

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from sink import Repeated, Replayed, ReplayDiverged, UnadoptedCheckpoint
+from sink import Repeated, ReplayDiverged, Replayed, UnadoptedCheckpoint
 from sink.contract.exits import ExitCode
 from sink.transaction.continuation import Continuation
 from tests.support.command import holdfast

@@ -1,0 +1,223 @@
+"""The batches that a stream has written since a savepoint, for the checkpoint that begins with it.
+
+The new checkpoint repeats them as they were planned (`checkpoint.repeats`): batch K is batch N + K
+of the savepoint's query, with the same input, and N that of the savepoint. The ledger has the plan
+of each; which files a plan reads is in the log of the old checkpoint alone.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files as resources
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import unquote
+from uuid import UUID
+
+from pyspark.sql import SparkSession
+
+from sink.contract.exits import CommandError
+from sink.foreach_batch import OutboxSink
+from sink.transaction.continuation import Continuation
+from spark_app.checkpoint import repeats
+from spark_app.checkpoint.files import NO_OFFSET, CheckpointFiles
+from spark_app.input import ticks
+from spark_app.input.sources import Files, Source, Ticks
+from spark_app.savepoint import read_files
+from spark_app.savepoint.manifest import Manifest
+
+if TYPE_CHECKING:
+    import psycopg
+
+INTERVAL: Final = "spark.sql.streaming.fileSource.log.compactInterval"
+_INTERVAL_DEFAULT = "10"
+
+
+class Since(NamedTuple):
+    """A batch of the ledger after the savepoint's."""
+
+    source: Continuation
+    plan: str | None
+    """The text of Spark's `offsets/N`; None where it was not stored."""
+
+
+class Past(NamedTuple):
+    """What a stream has written since a savepoint."""
+
+    checkpoint: str | None
+    """The checkpoint that the stream's newest run had."""
+    batches: tuple[Since, ...]
+
+    @property
+    def newest(self) -> int | None:
+        """The newest batch of the savepoint's query; None where the savepoint is the newest."""
+        return self.batches[-1].source.batch_id if self.batches else None
+
+
+def read_since(sink: OutboxSink, found: Manifest) -> Past:
+    """Return the batches after the savepoint; raises what `OutboxSink.read` does."""
+    query_id = UUID(found.query_id)
+    values = {"stream": found.stream, "query_id": query_id, "after": found.batch_id}
+
+    def read(connection: "psycopg.Connection") -> Past:
+        rows = connection.execute(_statement("read_since"), values).fetchall()
+        batches = (
+            Since(Continuation(query_id, batch_id, digest), plan)
+            for batch_id, digest, plan, _ in rows
+        )
+        return Past(rows[0][3] if rows else None, tuple(batches))
+
+    return sink.read(read)
+
+
+def texts(
+    spark: SparkSession,
+    past: Past,
+    found: Manifest,
+    sources: Sequence[Source],
+    read: Sequence[Sequence[dict[str, Any]]],
+    location: str,
+    partitions: int,
+) -> dict[str, str]:
+    """Return the files of `checkpoint.repeats` for a checkpoint at `location`, by name.
+
+    `read` has the files that each source had read at the savepoint. Raises CommandError where a
+    plan or a file's name is not known.
+    """
+    made = _Plans(spark, past, found, sources, read, location, partitions)
+    texts: dict[str, str] = {}
+    for number, each in enumerate(past.batches, start=1):
+        if each.source.batch_id != found.batch_id + number:
+            raise made.refused(f"the ledger has no batch {found.batch_id + number}")
+        at = f"{repeats.FOLDER}/{number}"
+        texts |= {f"{at}/{name}": text for name, text in made.texts(each)}
+    if texts:
+        texts[repeats.FILE] = repeats.to_json(len(past.batches))
+    return texts
+
+
+@dataclass(slots=True)
+class _Log:
+    """The log of one source in the new checkpoint."""
+
+    position: int | None
+    """In the old checkpoint's log; None before the first file."""
+    lines: list[str] = field(default_factory=list)
+    newest: int = -1
+
+    def add(self, rows: Sequence[dict[str, Any]], interval: int) -> tuple[str, str]:
+        """Add an entry; return its name and its text, as Spark writes them."""
+        self.newest += 1
+        added = [json.dumps({**row, "batchId": self.newest}, separators=(",", ":")) for row in rows]
+        self.lines += added
+        if (self.newest + 1) % interval:
+            return str(self.newest), "\n".join([read_files.HEADER, *added])
+        return f"{self.newest}.compact", "\n".join([read_files.HEADER, *self.lines])
+
+
+class _Plans:
+    """Writes the plans of the batches, one after another."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        past: Past,
+        found: Manifest,
+        sources: Sequence[Source],
+        read: Sequence[Sequence[dict[str, Any]]],
+        location: str,
+        partitions: int,
+    ) -> None:
+        self._spark = spark
+        self._past = past
+        self._found = found
+        self._sources = sources
+        self._location = location
+        self._partitions = str(partitions)
+        self._interval = int(str(spark.conf.get(INTERVAL, _INTERVAL_DEFAULT)))
+        self._logs = [
+            _Log(read_files.log_offset(line)) if isinstance(source, Files | Ticks) else None
+            for source, line in zip(sources, found.source_lines, strict=False)
+        ]
+        for log, rows in zip(self._logs, read, strict=False):
+            if log is not None and rows:
+                log.add(rows, self._interval)
+        self._old: CheckpointFiles | None = None
+
+    def texts(self, each: Since) -> Iterator[tuple[str, str]]:
+        try:
+            header, planned, *lines = (each.plan or "").splitlines()
+            described = json.loads(planned)
+            conf = described["conf"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise self.refused(f"the ledger has no plan of batch {each.source.batch_id}") from error
+        now = []
+        for number, line in enumerate(lines):
+            if number >= len(self._logs) and line != NO_OFFSET:
+                raise self.refused("a source was added since, so use a newer savepoint")
+            log = self._logs[number] if number < len(self._logs) else None
+            if log is None:
+                now.append(line)
+                continue
+            yield from self._entry(number, log, line)
+            now.append(NO_OFFSET if log.newest < 0 else _offset(log.newest))
+        conf = {name: self._spark.conf.get(name, old) for name, old in conf.items()}
+        described["conf"] = conf | {"spark.sql.shuffle.partitions": self._partitions}
+        yield repeats.SOURCE, repeats.source_to_json(each.source)
+        text = json.dumps(described, separators=(",", ":"))
+        yield repeats.PLAN, "\n".join([header, text, *now])
+
+    def _entry(self, number: int, log: _Log, line: str) -> Iterator[tuple[str, str]]:
+        position = read_files.log_offset(line)
+        if position is None or position == log.position:
+            return
+        before, log.position = log.position, position
+        rows = self._added(number, -1 if before is None else before, position)
+        if isinstance(self._sources[number], Ticks):
+            names = [PurePosixPath(unquote(row["path"])).name for row in rows]
+            for row, name in zip(rows, names, strict=True):
+                content = ticks.from_name(name)
+                if content is None:
+                    raise self.refused(f"{row['path']} was written by an older Holdfast")
+                row["path"] = f"{self._location}/{ticks.FOLDER}/{name}"
+                yield f"{repeats.TICKS}/{name}", content
+        name, text = log.add(rows, self._interval)
+        yield f"{repeats.SOURCES}/{number}/{name}", text
+
+    def _added(self, number: int, after: int, until: int) -> list[dict[str, Any]]:
+        try:
+            return read_files.read_between(self._checkpoint(), number, after, until)
+        except ValueError as error:
+            raise self.refused(f"the log of its source {number} is not complete") from error
+
+    def _checkpoint(self) -> CheckpointFiles:
+        if self._old is None:
+            where = self._past.checkpoint
+            if where is None:
+                raise self.refused("the ledger does not know where it is")
+            old = CheckpointFiles(self._spark, where)
+            if self._found.query_id not in (old.read("metadata") or ""):
+                raise self.refused("it is not there")
+            self._old = old
+        return self._old
+
+    def refused(self, why: str) -> CommandError:
+        found, past = self._found, self._past
+        return CommandError(
+            f"the savepoint is of batch {found.batch_id}, and the stream {found.stream} went on to"
+            f" batch {past.newest}. A checkpoint that begins there repeats the batches between with"
+            " the same files, and their names are in the checkpoint"
+            f" {past.checkpoint or 'that wrote them'}, of query {found.query_id}: {why}. Nothing"
+            " was changed; put that checkpoint back in its place, or use a savepoint of the newest"
+            " batch."
+        )
+
+
+def _offset(newest: int) -> str:
+    return json.dumps({"logOffset": newest}, separators=(",", ":"))
+
+
+@cache
+def _statement(name: str) -> bytes:
+    return (resources("spark_app.savepoint") / "sql" / f"{name}.sql").read_bytes()
