@@ -74,7 +74,7 @@ def restored(folder: Folder, batch: int, dsn: str, *, dry_run: bool) -> Document
     return {
         "checkpoint": str(folder.path),
         "stream": name,
-        "batch": batch,
+        "batch_id": batch,
         "dry_run": dry_run,
         "previous_query_id": intent.previous,
         "query_id": None if dry_run else intent.query_id,

@@ -214,7 +214,7 @@ def test_a_file_that_a_running_job_removes_meanwhile_ends_no_command(
     folder = Folder(str(copied))
     assert folder.problem(name) is None
     (copied / name).unlink()
-    assert verified(folder)[0]["newest"] == world.newest
+    assert verified(folder)[0]["last_batch_id"] == world.newest
     assert listed(folder, None)["batches"]
 
 
@@ -223,7 +223,7 @@ def test_intact_checkpoint_is_intact_and_every_batch_can_be_restored_but_the_old
 ) -> None:
     answer, code = verified(Folder(str(world.checkpoint)))
     assert (answer["result"], code, answer["damaged"]) == ("intact", ExitCode.OK, [])
-    usable = {each["batch"]: each["restorable"] for each in answer["batches"]}
+    usable = {each["batch_id"]: each["restorable"] for each in answer["batches"]}
     # Spark reads the plan before a batch as well, and has removed that of the oldest.
     assert [batch for batch, restorable in usable.items() if not restorable] in ([], [min(usable)])
     assert len(usable) >= KEEP
@@ -242,7 +242,7 @@ def test_damage_is_named_with_what_it_means_and_the_way_out(case: str, copied: P
     assert way_out in " ".join(answer["advice"])
     if way_out == BACK:
         batch = int(answer["advice"][-1].rpartition(" ")[2])
-        usable = [each["batch"] for each in answer["batches"] if each["restorable"]]
+        usable = [each["batch_id"] for each in answer["batches"] if each["restorable"]]
         assert batch == max(usable)
 
 
@@ -250,14 +250,14 @@ def test_commit_that_was_never_written_is_a_batch_to_replay(copied: Path) -> Non
     (copied / _log("commits")(copied)).unlink()
     answer, code = verified(Folder(str(copied)))
     assert code == ExitCode.OK
-    assert answer["planned"] == answer["newest"] + 1
+    assert answer["last_planned_batch_id"] == answer["last_batch_id"] + 1
 
 
 def test_list_and_show_have_sizes_phases_and_files(world: World, database: str) -> None:
     folder = Folder(str(world.checkpoint))
     answer = listed(folder, database)
     batches = answer["batches"]
-    assert batches[0]["batch"] == answer["newest"] == world.newest
+    assert batches[0]["batch_id"] == answer["last_batch_id"] == world.newest
     assert answer["retention"]["keep_batches"] == KEEP
     assert answer["retention"]["spark"]["spark.sql.streaming.minBatchesToRetain"] == str(KEEP)
     assert any(each["snapshot_bytes"] for each in batches)
@@ -302,6 +302,88 @@ def test_commands_print_text_and_json(world: World) -> None:
         assert raised.value.exit_code == ExitCode.USAGE
 
 
+def _names(answer: Any) -> set[str]:
+    """The names of all fields of an answer, but those that are data: settings and kinds."""
+    if isinstance(answer, list):
+        return set().union(*map(_names, answer))
+    if not isinstance(answer, dict):
+        return set()
+    nested = (v for k, v in answer.items() if k not in ("spark", "pinned", "settings", "changes"))
+    return {*answer}.union(*map(_names, nested))
+
+
+def test_fields_have_the_names_that_the_rest_of_the_product_uses(world: World) -> None:
+    where, batch = ("--checkpoint", str(world.checkpoint), "--json"), str(world.newest - 2)
+    answers = [
+        json.loads(_said(*words, *where))
+        for words in (
+            ("list",),
+            ("show", "--batch", batch),
+            ("verify",),
+            ("prune", "--keep-last", "2", "--dry-run"),
+        )
+    ]
+    for answer in answers:
+        assert (answer["checkpoint"], answer["stream"]) == (str(world.checkpoint), "payouts")
+        assert _names(answer).isdisjoint(
+            {"batch", "newest", "oldest", "planned", "previous", "at", "outbox_at", "judged_at"}
+        )
+    listed, shown, verified, _ = answers
+    [same] = [each for each in listed["batches"] if each["batch_id"] == world.newest - 2]
+    assert same.items() <= shown.items()
+    assert listed["last_batch_id"] == verified["last_batch_id"] == world.newest
+
+
+def test_list_and_show_take_the_ledger_from_the_environment_and_work_without_it(
+    world: World, database: str
+) -> None:
+    where = ("--checkpoint", str(world.checkpoint))
+    commands = {"list": (), "show": ("--batch", str(world.newest))}
+    for verb, options in commands.items():
+        words = ("job", "checkpoints", verb, *where, *options)
+        with_it = holdfast(*words, "--json", dsn=database)
+        assert with_it.returncode == ExitCode.OK, with_it.stderr
+        answer = json.loads(with_it.stdout)
+        newest = answer["batches"][0] if verb == "list" else answer
+        assert newest["written_at"]
+        without = holdfast(*words)
+        assert without.returncode == ExitCode.OK
+        assert without.stdout.count("The ledger's times are missing: pass --dsn or set") == 1
+        gone = holdfast(*words, dsn="host=127.0.0.1 port=1")
+        assert (gone.returncode, gone.stdout) == (ExitCode.OK, without.stdout)
+        assert gone.stderr.startswith("the ledger's times are missing: SinkUnavailable")
+        assert len(gone.stderr.splitlines()) == 1
+
+
+def test_show_names_a_snapshot_by_its_batch(world: World) -> None:
+    answer = shown(Folder(str(world.checkpoint)), world.newest, None)
+    for each in answer["state"]:
+        at = f"state/{each['operator']}/{each['partition']}"
+        [name] = [
+            f["file"] for f in answer["files"] if f["file"].endswith(".zip") and at in f["file"]
+        ]
+        # The state after batch N is version N + 1.
+        assert name.startswith(f"{at}/{each['snapshot_batch_id'] + 1}_")
+        assert each["changelogs"] == world.newest - each["snapshot_batch_id"]
+    said = _said("show", "--batch", str(world.newest), "--checkpoint", str(world.checkpoint))
+    assert f"snapshot of batch {answer['state'][0]['snapshot_batch_id']} and" in said
+
+
+def test_verify_prints_the_command_that_removes_what_no_batch_needs(copied: Path, dsn: str) -> None:
+    stale = copied / "state/0/0" / f"1_{uuid4()}.changelog"
+    stale.write_bytes(b"x")
+    (copied / "removed-1").mkdir()
+    answer, code = verified(Folder(str(copied)))
+    assert code == ExitCode.DEGRADED
+    assert f"{stale.relative_to(copied)}, removed-1/" in answer["advice"][-1]
+    words = answer["advice"][-1].partition(": holdfast ")[2].split()
+    done = holdfast(*words, dsn=dsn)
+    assert done.returncode == ExitCode.OK, done.stderr
+    answer, code = verified(Folder(str(copied)))
+    assert (code, answer["advice"]) == (ExitCode.OK, [])
+    assert not (copied / "removed-1").exists()
+
+
 def test_prune_leaves_an_intact_checkpoint_and_what_the_newest_batches_need(copied: Path) -> None:
     before, newest = Folder(str(copied)), Kept(Folder(str(copied))).newest
     assert newest is not None
@@ -310,15 +392,15 @@ def test_prune_leaves_an_intact_checkpoint_and_what_the_newest_batches_need(copi
     done = pruned(before, 3, 0, dry_run=False)
     assert done["removed_files"] == planned["removed_files"]
     assert done["removed_files"]
-    assert done["kept_batches"] == [newest - 2, newest - 1, newest]
+    assert done["kept_batch_ids"] == [newest - 2, newest - 1, newest]
     after = Folder(str(copied))
     assert before.files.keys() - after.files.keys() == set(done["removed_files"])
     answer, code = verified(after)
     assert code == ExitCode.OK, answer
     assert [each["restorable"] for each in answer["batches"]] == [True] * 3
     again = pruned(after, 3, 0, dry_run=False)
-    assert (again["removed_files"], again["removed_batches"]) == ([], [])
-    assert pruned(after, 1, 3_600_000, dry_run=True)["kept_batches"] == done["kept_batches"]
+    assert (again["removed_files"], again["removed_batch_ids"]) == ([], [])
+    assert pruned(after, 1, 3_600_000, dry_run=True)["kept_batch_ids"] == done["kept_batch_ids"]
 
 
 def test_prune_spares_what_a_batch_in_flight_writes(copied: Path) -> None:
@@ -416,7 +498,7 @@ def test_restore_that_died_is_finished_by_the_same_command(
     done = holdfast(*words, str(batch), dsn=database, environment=environment)
     assert done.returncode < 0
     answer, code = verified(Folder(str(in_place.checkpoint)))
-    assert (code, answer["unfinished_restore"]) == (ExitCode.FAILED, batch)
+    assert (code, answer["unfinished_restore_batch_id"]) == (ExitCode.FAILED, batch)
     other = holdfast(*words, str(batch - 1), dsn=database)
     assert (other.returncode, "was interrupted" in other.stderr) == (ExitCode.FAILED, True)
     done = holdfast(*words, str(batch), "--json", dsn=database)
@@ -429,7 +511,7 @@ def test_restore_that_died_is_finished_by_the_same_command(
 def _require_restored(world: World, dsn: str, batch: int) -> None:
     answer, code = verified(Folder(str(world.checkpoint)))
     assert code == ExitCode.OK, answer
-    assert (answer["newest"], answer["planned"]) == (batch, batch)
+    assert (answer["last_batch_id"], answer["last_planned_batch_id"]) == (batch, batch)
     query_id = json.loads((world.checkpoint / "metadata").read_text())["id"]
     [(adopted, digests)] = _rows(
         dsn,
