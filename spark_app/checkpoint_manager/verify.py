@@ -164,7 +164,5 @@ def _prunable(folder: Folder, document: Document, where: str) -> list[str]:
     keep = len(list(takewhile(itemgetter("restorable"), document["batches"])))
     if not found or not keep:
         return []
-    return [
-        f"No batch needs {', '.join(found)}; with the job stopped, what no batch needs is removed"
-        f" by: holdfast job checkpoints prune --checkpoint {where} --keep-last {keep}"
-    ]
+    prune = f"holdfast job checkpoints prune --checkpoint {where} --keep-last {keep}"
+    return [f"No batch needs {', '.join(found)}. With the job stopped, remove it: {prune}"]

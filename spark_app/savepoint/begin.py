@@ -95,6 +95,7 @@ def begin(
     if newest_batch(sink, job.stream, query_id) is None:
         # The old job may have published more since the policies were compared.
         _history(folder, found, job, published_until(sink, job.stream))
+        _report(found.began(job.checkpoint, folder.checkpoint, job.key_groups))
     _adopt_own(files, job, sink, found.proof, query_id)
     return True
 

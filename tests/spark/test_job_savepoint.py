@@ -102,7 +102,11 @@ def _queries(db: psycopg.Connection) -> list[tuple[Any, ...]]:
 
 
 def test_a_crash_at_any_point_is_repaired_by_the_same_command(
-    play: Play, db: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    play: Play,
+    db: psycopg.Connection,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     before, checkpoint = _written(db), tmp_path / "new"
     assert [window[2:] for window in before["windows"] if window[2] > 1] == [(2, 6_000_000)]
@@ -120,8 +124,16 @@ def test_a_crash_at_any_point_is_repaired_by_the_same_command(
             with pytest.raises(CommandError, match="--from-savepoint"):
                 play.command(checkpoint=str(checkpoint), key_groups=7)
     assert len(ids) == 1
+    said = capsys.readouterr().err
+    rows = json.loads((play.folder / "saved" / "manifest.json").read_text())["rows"]
+    assert (
+        f"holdfast: began {checkpoint} with the state after batch {SAVED} of payouts, from the"
+        f" savepoint {_saved(play)}: {rows['windows']} windows, {rows['merchants']} merchants,"
+        f" {rows['ids']} ids; 7 key groups\n"
+    ) in said
 
     play.command(**wanted)
+    assert "began" not in capsys.readouterr().err
     assert _written(db) == before
     # Batch 0 is the savepoint; then the files that followed it, and the batch without data.
     assert _queries(db)[1][1] == 1 + len(FILES) - SAVED
