@@ -76,8 +76,17 @@ def _killed(play: Play, point: str, *options: str) -> None:
             job.kill()
 
 
-@pytest.mark.parametrize("point", [each for each in POINTS if each.startswith("P")])
-def test_a_kill_while_a_savepoint_is_taken_over_is_repaired_by_the_same_command(
+@pytest.mark.parametrize("point", POINTS)
+def test_a_kill_is_repaired_by_the_same_command(
+    play: Play, point: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if point.startswith("K"):
+        _a_path_is_added(play, point, tmp_path)
+    else:
+        _a_savepoint_is_taken_over(play, point, tmp_path, capsys)
+
+
+def _a_savepoint_is_taken_over(
     play: Play, point: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before, checkpoint, saved = _written(play.dsn), tmp_path / "new", str(play.folder / "saved")
@@ -104,10 +113,7 @@ def test_a_kill_while_a_savepoint_is_taken_over_is_repaired_by_the_same_command(
     assert adopted == [(query_id,)]
 
 
-@pytest.mark.parametrize("point", [each for each in POINTS if each.startswith("K")])
-def test_a_kill_while_a_path_is_added_is_completed_by_the_same_command(
-    play: Play, point: str, tmp_path: Path
-) -> None:
+def _a_path_is_added(play: Play, point: str, tmp_path: Path) -> None:
     kept = Path(shutil.copytree(play.folder / "checkpoint", tmp_path / "kept"))
     before, more = _written(play.dsn), str(play.folder / "more")
     try:
