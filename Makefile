@@ -99,6 +99,10 @@ bench-queries: $(STAMP) ## measure every page, read and list on a million entrie
 kills: $(STAMP) ## kill the job's JVM, Python workers and driver at twenty random points
 	@$(BIN)/python -m pytest tests/soak/kills.py
 
+.PHONY: kills-checkpoints
+kills-checkpoints: $(STAMP) ## kill the job at each point where a checkpoint is begun or gets a source
+	@HOLDFAST_TEST_KILL_POINTS="P2 P3 P5 P6 K1 K2" $(BIN)/python -m pytest tests/spark/test_checkpoint_kills.py
+
 .PHONY: soak
 soak: $(STAMP) ## run the demo, the job and dispatchers under random faults for SOAK_MINUTES (30)
 	@$(BIN)/python -m tests.soak.run

@@ -261,6 +261,11 @@ class OutboxSink:
             # Also after a failure: the replayed batch is staged again.
             drop_stages(stage, run)
 
+    @property
+    def checkpoint(self) -> str | None:
+        """The query's checkpointLocation as text; None where it was not given."""
+        return self._checkpoint
+
     def check(self) -> None:
         """Connect once; raises `SinkUnavailable` or `SchemaMismatch` without a retry.
 

@@ -43,6 +43,7 @@ COMMANDS = {
     "audit": "audit:app",
     "quarantine": "quarantine.commands:app",
     "suppressed": "suppressed:app",
+    "late": "late_events:app",
     "dead": "dead_letters:app",
     "replay": "replays.commands:app",
     "proposal": "proposals:app",

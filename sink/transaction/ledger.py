@@ -24,6 +24,8 @@ class Run:
     query_id: UUID
     run_id: UUID
     epoch: int
+    checkpoint: str | None = None
+    """The query's checkpointLocation, for messages; None where the sink was not given it."""
 
 
 @dataclass(frozen=True, slots=True)

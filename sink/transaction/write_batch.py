@@ -84,7 +84,7 @@ def lock(connection: psycopg.Connection, run: Run, batch_id: int) -> str:
             " right one, stop the other and restart this one."
         )
     if found["query_id"] != run.query_id:
-        raise unadopted(run.stream, run.query_id, found["query_id"])
+        raise unadopted(run.stream, run.query_id, found["query_id"], run.checkpoint)
     acts_for: str = found["acts_for"]
     return acts_for
 
@@ -94,8 +94,9 @@ def unadopted(
 ) -> UnadoptedCheckpoint:
     """Return the error of a query id that is not adopted, and how to adopt it."""
     where = "" if checkpoint is None else f" --checkpoint {quote(checkpoint)}"
+    this = "this checkpoint" if checkpoint is None else f"the checkpoint {checkpoint}"
     return UnadoptedCheckpoint(
-        f"stream {stream!r} has adopted query {adopted}, but this checkpoint is query {query_id}."
+        f"stream {stream!r} has adopted query {adopted}, but {this} is query {query_id}."
         " Nothing was written. If the checkpoint was moved or lost by mistake, restart from the"
         " adopted one; if the new one is meant, run"
         f" `holdfast stream adopt {stream} --query-id {query_id}{where} --reason TEXT`"

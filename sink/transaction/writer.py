@@ -197,7 +197,7 @@ class Writer:
                     run_id=run_id,
                     checkpoint=self._checkpoint,
                 )
-            return Run(self.stream, query_id, run_id, int(started["epoch"]))
+            return Run(self.stream, query_id, run_id, int(started["epoch"]), self._checkpoint)
 
         self._partitions_of = None
         self._newest = None

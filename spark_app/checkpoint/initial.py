@@ -80,7 +80,7 @@ def read_past(sink: OutboxSink, stream: str, query_id: UUID) -> Past:
     Raises UnadoptedCheckpoint for another query than the one that the stream has adopted, and what
     `OutboxSink.read` raises.
     """
-    return sink.read(partial(_read, stream, query_id))
+    return sink.read(partial(_read, stream, query_id, sink.checkpoint))
 
 
 def newest_batch(sink: OutboxSink, stream: str, query_id: UUID) -> int | None:
@@ -120,14 +120,16 @@ def published_until(sink: OutboxSink, stream: str) -> int:
     return sink.read(read)
 
 
-def _read(stream: str, query_id: UUID, connection: "psycopg.Connection") -> Past:
+def _read(
+    stream: str, query_id: UUID, checkpoint: str | None, connection: "psycopg.Connection"
+) -> Past:
     values: dict[str, Any] = {"stream": stream, "query_id": query_id}
     found = connection.execute(_statement("read_past"), values).fetchone()
     adopted, recorded, frontier_us = found or (None, False, None)
     if adopted not in (None, query_id):
         # Not left to the run's first statement: after an adoption in between, this read would miss
         # batches of the other query.
-        raise unadopted(stream, query_id, adopted)
+        raise unadopted(stream, query_id, adopted, checkpoint)
     if frontier_us is None:
         return Past(recorded, initial=None)
     holds = {"stream": stream, "block": TYPE_PREFIX + BLOCK}

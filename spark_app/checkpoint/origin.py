@@ -12,11 +12,18 @@ from uuid import UUID
 
 from sink.contract.exits import CommandError
 from sink.transaction.continuation import Continuation
-from spark_app.checkpoint import shape
+from spark_app.checkpoint import initial, policy_history, retention, shape
 from spark_app.checkpoint.files import CheckpointFiles
+from spark_app.input import ticks
 
 FILE: Final = "holdfast-savepoint.json"
 VERSION: Final = 1
+
+_UNPLANNED: Final = {
+    *("metadata", shape.FILE, policy_history.FILE, initial.FILE, retention.FILE, ticks.FOLDER),
+    *("offsets", "commits", "sources"),
+}
+"""What a start leaves that ends before its first batch is planned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,15 @@ class Origin:
         except (KeyError, TypeError, ValueError) as error:
             raise files.damaged(FILE) from error
         return found
+
+
+def unbound(files: CheckpointFiles) -> bool:
+    """Return whether a checkpoint may still begin with anything: no batch of it was planned.
+
+    False where it holds something that no start of the job makes.
+    """
+    names = {name.removeprefix(".").removesuffix(".crc") for name in files.names(".")}
+    return names <= _UNPLANNED and not files.batches("offsets") and not files.batches("commits")
 
 
 def require_begun(files: CheckpointFiles) -> None:

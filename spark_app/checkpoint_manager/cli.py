@@ -25,7 +25,10 @@ Dsn = Annotated[
     str | None, typer.Option(envvar="HOLDFAST_DSN", help="The database (libpq URI or keywords).")
 ]
 ForTimes = Annotated[
-    str | None, typer.Option("--dsn", help="The database, to show when the outbox was written.")
+    str | None,
+    typer.Option(
+        "--dsn", envvar="HOLDFAST_DSN", help="The database, for the times of the ledger; optional."
+    ),
 ]
 
 

@@ -52,7 +52,7 @@ def _decoded(reader: StateReader, batch: int) -> Document:
     except (PySparkException, Py4JError, ConnectionError) as error:
         problem = diagnose(error).said
     return {
-        "batch": batch,
+        "batch_id": batch,
         "values": dict(sorted(values.items())),
         "merchants": rows[stored.GROUP],
         "windows": rows[stored.WINDOWS],

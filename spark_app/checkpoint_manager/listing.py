@@ -5,6 +5,7 @@ changelogs), when Spark recorded it (`commits/N`). Between the last two the sink
 ledger knows when, by the database's clock.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -31,8 +32,8 @@ def listed(folder: Folder, dsn: str | None) -> Document:
     newest = kept.newest
     waiting = [batch for batch in kept.planned if newest is None or batch > newest]
     return _head(folder) | {
-        "newest": newest,
-        "planned_not_committed": waiting,
+        "last_batch_id": newest,
+        "planned_batch_ids": waiting,
         "bytes": sum(stat.size for stat in folder.files.values()),
         "state_bytes": _sized(folder, [n for n in folder.files if n.startswith("state/")]),
         "retention": retained(folder),
@@ -59,7 +60,8 @@ def shown(folder: Folder, batch: int, dsn: str | None) -> Document:
                 {
                     "operator": operator,
                     "partition": partition,
-                    "from_snapshot": chain.snapshot,
+                    # The state after batch N is version N + 1.
+                    "snapshot_batch_id": None if chain.snapshot is None else chain.snapshot - 1,
                     "changelogs": sum(name.endswith(".changelog") for name in chain.files),
                     "bytes": _sized(folder, chain.files),
                 }
@@ -116,7 +118,11 @@ def _head(folder: Folder) -> Document:
         "stream": stream(folder),
         "query_id": None if query_id is None else str(query_id),
         "restores": [
-            {"batch": each.batch, "newest": each.newest, "at": each.begun_at}
+            {
+                "batch_id": each.batch,
+                "last_batch_id": each.newest,
+                "restored_at": each.begun_at,
+            }
             for each in history.restores(folder)
         ],
     }
@@ -137,8 +143,13 @@ def _written(folder: Folder, kept: Kept, dsn: str | None) -> Mapping[int, dateti
     name, query_id, newest = stream(folder), folder.query_id(), kept.newest
     if dsn is None or name is None or query_id is None or newest is None:
         return {}
-    with ledger(dsn, name) as books:
-        return books.written(query_id, min(kept.committed))
+    try:
+        with ledger(dsn, name) as books:
+            return books.written(query_id, min(kept.committed))
+    except CommandError as error:
+        # The files answer without it.
+        print(f"the ledger's times are missing: {error}", file=sys.stderr)  # noqa: T201
+    return {}
 
 
 def _batch(folder: Folder, batch: int, written: Mapping[int, datetime]) -> Document:
@@ -151,12 +162,12 @@ def _batch(folder: Folder, batch: int, written: Mapping[int, datetime]) -> Docum
     state = max((folder.files[name].changed_at for name in changelogs), default=None)
     outbox = written[batch].timestamp() if batch in written else None
     return {
-        "batch": batch,
+        "batch_id": batch,
         "watermark": _moment(plan.watermark_ms) if plan else None,
         "next_watermark": _moment(commit.next_watermark_ms) if commit else None,
         "planned_at": time(planned),
         "state_at": time(state),
-        "outbox_at": time(outbox),
+        "written_at": time(outbox),
         "committed_at": time(committed),
         "phases_ms": {
             "plan_to_state": _between(planned, state),

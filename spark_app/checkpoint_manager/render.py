@@ -16,14 +16,14 @@ def listed(answer: Document) -> Iterator[str]:
         f"{size(answer['bytes'])} in all, {size(answer['state_bytes'])} of state;"
         f" {_retention(answer['retention'])}"
     )
-    for batch in answer["planned_not_committed"]:
+    for batch in answer["planned_batch_ids"]:
         yield f"batch {batch} is planned and not committed: the next start runs it again"
     if not answer["batches"]:
         yield "no committed batch yet"
         return
     rows = [
         [
-            str(each["batch"]),
+            str(each["batch_id"]),
             each["watermark"] or _NOT_KNOWN,
             each["planned_at"] or _NOT_KNOWN,
             size(each["changelog_bytes"]),
@@ -34,31 +34,34 @@ def listed(answer: Document) -> Iterator[str]:
     ]
     head = ["batch", "watermark", "planned", "changelog", "snapshot", *_PHASES]
     yield from _table([head, *rows])
-    if all(each["outbox_at"] is None for each in answer["batches"]):
-        yield "The time of the outbox is in the ledger: pass --dsn."
+    if all(each["written_at"] is None for each in answer["batches"]):
+        yield "The ledger's times are missing: pass --dsn or set HOLDFAST_DSN."
 
 
 def shown(answer: Document) -> Iterator[str]:
     """Yield the lines of `show`."""
     yield from _head(answer)
     yield (
-        f"batch {answer['batch']} · watermark {answer['watermark'] or 'none'}"
+        f"batch {answer['batch_id']} · watermark {answer['watermark'] or 'none'}"
         f" · next {answer['next_watermark'] or 'none'}"
     )
     moments = [
-        f"{name} {answer[f'{key}_at'] or 'not known'}"
-        for name, key in zip(
-            ("planned", "state written", "outbox", "committed"),
-            ("planned", "state", "outbox", "committed"),
-            strict=True,
+        f"{name} {answer[key] or 'not known'}"
+        for name, key in (
+            ("planned", "planned_at"),
+            ("state written", "state_at"),
+            ("outbox", "written_at"),
+            ("committed", "committed_at"),
         )
     ]
     yield " · ".join(moments)
+    if answer["written_at"] is None:
+        yield "The ledger's times are missing: pass --dsn or set HOLDFAST_DSN."
     for number, source in enumerate(answer["sources"] or ()):
         yield f"source {number} {source}"
     for each in answer["state"]:
-        snapshot = each["from_snapshot"]
-        start = "no intact snapshot" if snapshot is None else f"snapshot {snapshot}"
+        snapshot = each["snapshot_batch_id"]
+        start = "no intact snapshot" if snapshot is None else f"snapshot of batch {snapshot}"
         yield (
             f"partition {each['partition']}: {start} and {each['changelogs']} changelogs,"
             f" {size(each['bytes'])}"
@@ -87,11 +90,11 @@ def verified(answer: Document) -> Iterator[str]:
     deep = answer["deep"]
     if deep is not None:
         yield (
-            f"state after batch {deep['batch']}: {deep['merchants']} merchants,"
+            f"state after batch {deep['batch_id']}: {deep['merchants']} merchants,"
             f" {deep['windows']} rows of windows, {deep['event_ids']} event ids"
             + (f"; {deep['problem']}" if deep["problem"] else ", all decoded")
         )
-    intact = [each["batch"] for each in answer["batches"] if each["restorable"]]
+    intact = [each["batch_id"] for each in answer["batches"] if each["restorable"]]
     yield f"intact batches: {_ranges(sorted(intact)) or 'none'}"
     yield from answer["advice"]
 
@@ -99,10 +102,11 @@ def verified(answer: Document) -> Iterator[str]:
 def restored(answer: Document) -> Iterator[str]:
     """Yield the lines of `restore`."""
     again, dry_run = answer["repeated"], answer["dry_run"]
-    first, last, exact = again["first"], again["last"], again["exact_until"]
+    first, last = again["first_batch_id"], again["last_batch_id"]
+    exact = again["last_exact_batch_id"]
     yield (
         f"{answer['checkpoint']} {'would go' if dry_run else 'went'} back to batch"
-        f" {answer['batch']}."
+        f" {answer['batch_id']}."
     )
     if exact >= first:
         repeats = "would repeat" if dry_run else "repeats"
@@ -133,8 +137,8 @@ def pruned(answer: Document) -> Iterator[str]:
     verb = "would remove" if answer["dry_run"] else "removed"
     files = len(answer["removed_files"])
     yield (
-        f"{verb} {len(answer['removed_batches'])} batches and {files} files,"
-        f" {size(answer['removed_bytes'])}; kept batches {_ranges(answer['kept_batches'])}"
+        f"{verb} {len(answer['removed_batch_ids'])} batches and {files} files,"
+        f" {size(answer['removed_bytes'])}; kept batches {_ranges(answer['kept_batch_ids'])}"
     )
     for name in answer["removed_folders"]:
         yield f"{verb} {name}/, what a restore had removed"
@@ -166,7 +170,10 @@ def _head(answer: Document) -> Iterator[str]:
         f" · query {answer['query_id'] or 'not known'}"
     )
     for each in answer["restores"]:
-        yield f"restored from batch {each['newest']} to batch {each['batch']} on {each['at']}"
+        yield (
+            f"restored from batch {each['last_batch_id']} to batch {each['batch_id']}"
+            f" on {each['restored_at']}"
+        )
 
 
 def _retention(found: dict[str, Any] | None) -> str:
@@ -182,9 +189,9 @@ def _retention(found: dict[str, Any] | None) -> str:
 def _effect(damaged: dict[str, Any]) -> str:
     if damaged["needed_to_start"]:
         return "needed to start"
-    if damaged["needed_by"]:
-        return f"needed by batch {_ranges(damaged['needed_by'])}"
-    if damaged["replaced_for"]:
+    if damaged["needed_by_batch_ids"]:
+        return f"needed by batch {_ranges(damaged['needed_by_batch_ids'])}"
+    if damaged["replaced_for_batch_ids"]:
         return "an older snapshot serves"
     return "no kept batch needs it"
 

@@ -4,6 +4,8 @@ way out.
 
 import shlex
 from collections.abc import Mapping
+from itertools import takewhile
+from operator import itemgetter
 from typing import Any
 
 from sink.contract.exits import ExitCode
@@ -51,19 +53,19 @@ def verified(folder: Folder, *, deep: bool = False) -> tuple[Document, ExitCode]
         "checkpoint": str(folder.path),
         "stream": stream(folder),
         "result": {0: "intact", 4: "damaged", 1: "unusable"}[code],
-        "newest": newest,
-        "planned": max(kept.planned, default=None),
+        "last_batch_id": newest,
+        "last_planned_batch_id": max(kept.planned, default=None),
         "files": len(folder.files),
         "bytes": sum(stat.size for stat in folder.files.values()),
         "damaged": [
             _described(name, why, blocking, needs) for name, why in sorted(damaged.items())
         ],
         "batches": [
-            {"batch": batch, "restorable": each.usable, "problems": sorted(each.problems)}
+            {"batch_id": batch, "restorable": each.usable, "problems": sorted(each.problems)}
             for batch, each in sorted(needs.items(), reverse=True)
         ],
         "moved_from": moved_from(folder.path, folder.own(shape.FILE)),
-        "unfinished_restore": unfinished.batch if unfinished else None,
+        "unfinished_restore_batch_id": unfinished.batch if unfinished else None,
         "deep": decoded,
     }
     document["advice"] = _advice(folder, document, blocking, usable)
@@ -90,8 +92,12 @@ def _described(
         "file": name,
         "problem": why,
         "needed_to_start": name in blocking,
-        "needed_by": [batch for batch, each in sorted(needs.items()) if name in each.problems],
-        "replaced_for": [batch for batch, each in sorted(needs.items()) if name in each.replaced],
+        "needed_by_batch_ids": [
+            batch for batch, each in sorted(needs.items()) if name in each.problems
+        ],
+        "replaced_for_batch_ids": [
+            batch for batch, each in sorted(needs.items()) if name in each.replaced
+        ],
     }
 
 
@@ -101,16 +107,14 @@ def _advice(
     """Return what the next start does, and the way out."""
     where = shlex.quote(str(folder.path))
     restore = f"holdfast job checkpoints restore --checkpoint {where} --batch"
-    if document["unfinished_restore"] is not None:
-        batch = document["unfinished_restore"]
+    if (batch := document["unfinished_restore_batch_id"]) is not None:
         return [f"A restore to batch {batch} was interrupted; finish it: {restore} {batch}"]
     if origin.FILE in folder.files and shape.FILE not in folder.files:
         unmade = "The checkpoint was being made from a savepoint, and that did not end."
         return [f"{unmade} Start with the same --from-savepoint again, which completes it."]
-    if not document["damaged"]:
-        return []
     if not blocking:
-        return [_harmless(document["damaged"])]
+        said = [_harmless(document["damaged"])] if document["damaged"] else []
+        return [*said, *_prunable(folder, document, where)]
     found = ["The next start is refused, or its first batch fails; what the ledger has stands."]
     always = sorted(set(blocking).intersection(_ALWAYS))
     if always:
@@ -135,16 +139,30 @@ def _advice(
 
 
 def _harmless(damaged: list[dict[str, Any]]) -> str:
-    replaced = [each["file"] for each in damaged if each["replaced_for"]]
-    older = sorted({batch for each in damaged for batch in each["needed_by"]})
+    replaced = [each["file"] for each in damaged if each["replaced_for_batch_ids"]]
+    older = sorted({batch for each in damaged for batch in each["needed_by_batch_ids"]})
     said = "The next start is not affected."
     if replaced:
         said += (
             " Spark reads the state from an older snapshot and more changelogs"
             f" ({', '.join(replaced)})."
         )
-    if any(not each["replaced_for"] and not each["needed_by"] for each in damaged):
-        said += " `prune` removes state files that no kept batch needs."
     if older:
         said += f" A restore to batch {', '.join(map(str, older))} is not possible."
     return said
+
+
+def _prunable(folder: Folder, document: Document, where: str) -> list[str]:
+    """Return the command that removes what no batch needs, where there is such a thing."""
+    unneeded = [
+        each["file"]
+        for each in document["damaged"]
+        if not each["replaced_for_batch_ids"] and not each["needed_by_batch_ids"]
+    ]
+    found = [*unneeded, *(f"{name}/" for name in history.removed_folders(folder))]
+    # `prune` keeps intact batches only; those here are sorted from the newest.
+    keep = len(list(takewhile(itemgetter("restorable"), document["batches"])))
+    if not found or not keep:
+        return []
+    prune = f"holdfast job checkpoints prune --checkpoint {where} --keep-last {keep}"
+    return [f"No batch needs {', '.join(found)}. With the job stopped, remove it: {prune}"]

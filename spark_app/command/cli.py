@@ -150,7 +150,10 @@ def run_job(
     keep_batches: KeepBatches = 100,
     keep_for: KeepFor = None,
 ) -> None:
-    """Read events, compute exposure per merchant, and write block and release decisions."""
+    """Read events, compute exposure per merchant, and write block and release decisions.
+
+    Prints a line for each batch on stderr; its fields are explained in docs/spark/exposure-job.md.
+    """
     database = require_database(dsn)
     try:
         settings = Settings(

@@ -9,7 +9,7 @@ import typer
 
 from sink.contract.exits import CommandError, ExitCode
 from spark_app.command.values import milliseconds
-from spark_app.estimate.model import UNKNOWN, Estimate, Load, estimate
+from spark_app.estimate.model import Estimate, Load, estimate
 from spark_app.estimate.units import COMMAND, DATE, MACHINE
 from spark_app.exposure.settings import MILLISECOND_US, Settings
 from spark_app.operator.groups import KEY_GROUPS
@@ -37,7 +37,10 @@ def estimate_job(
     late_cutoff: Annotated[
         str, typer.Option(help="Time after its end in which a window accepts corrections.")
     ] = "2m",
-    detection: Annotated[str, typer.Option(help="Time until the job is started again.")] = "10s",
+    detection: Annotated[
+        str | None,
+        typer.Option(help="Time until the job is started again.", show_default="a guess of 10s"),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Estimate interval, state, checkpoint, memory and recovery time from measured unit costs.
@@ -52,7 +55,7 @@ def estimate_job(
             ids_open=ids_open,
             interval_s=None if interval is None else milliseconds(interval) / 1000,
             key_groups=key_groups,
-            detection_s=milliseconds(detection) / 1000,
+            detection_s=None if detection is None else milliseconds(detection) / 1000,
             settings=Settings(
                 watermark_delay_us=milliseconds(watermark_delay) * MILLISECOND_US,
                 late_cutoff_us=milliseconds(late_cutoff) * MILLISECOND_US,
@@ -72,16 +75,15 @@ def document(found: Estimate) -> dict[str, Any]:
         **asdict(found),
         "recovery": {**asdict(found.recovery), "total_s": found.recovery.total_s},
         "measured": {"command": COMMAND, "date": DATE, "machine": MACHINE},
-        "not_known": UNKNOWN,
     }
 
 
 def text(found: Estimate) -> str:
     """Return the lines that the command prints."""
     lines = [f"{name:<16}{words}" for name, words in _figures(found)]
-    lines += [f"{'warning':<16}{words}" for words in found.warnings]
+    lines += [f"{'warning':<16}{words}" for words in (*found.warnings, *found.extrapolated)]
     lines += ["", f"Measured {DATE} on {MACHINE}. Not known:"]
-    return "\n".join([*lines, *(f"- {words}" for words in UNKNOWN)])
+    return "\n".join([*lines, *(f"- {words}" for words in found.not_known)])
 
 
 def _figures(found: Estimate) -> Iterator[tuple[str, str]]:

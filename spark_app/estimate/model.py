@@ -4,10 +4,11 @@ recovery time = detection + restart + restore(state) + reprocess(interval x rate
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from spark_app.estimate.units import MEASURED, Units
+from spark_app.estimate.units import MEASURED, RANGE, Units
 from spark_app.exposure.settings import SECOND_US, Settings
 from spark_app.operator.groups import KEY_GROUPS
 from spark_app.operator.id_segments import BASE
@@ -31,18 +32,18 @@ SNAPSHOT_S: Final = 60.0
 KEPT_BATCHES: Final = 100
 """Of which Spark keeps the state."""
 
+DETECTION_S: Final = 10.0
+"""Assumed where nothing is said."""
+
 UNKNOWN: Final = (
     "your machine: another number of cores, disk or load changes every unit cost",
     "a remote checkpoint: the measured one is on a local file system with a warm cache",
-    "the detection: it is what --detection says",
-    "more than 4 million ids: what depends on them is extrapolated",
     "your ids: random UUIDs take about 1.7 times the measured ones of 20 characters",
     "other partitions than two: more cores divide what depends on events and ids",
-    "other key groups than 32: more groups cost each batch more",
     "a merchant with a large share of the events: its group is one task",
     "late events, and merchants with more than one open window",
 )
-"""What an estimate cannot say."""
+"""What no option tells an estimate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,8 @@ class Load:
     interval_s: float | None = None
     """None: the recommended one."""
     key_groups: int = KEY_GROUPS
-    detection_s: float = 10.0
+    detection_s: float | None = None
+    """None: `DETECTION_S`, which is a guess."""
     settings: Settings = field(default_factory=Settings)
 
     def __post_init__(self) -> None:
@@ -73,7 +75,7 @@ class Load:
             raise ValueError(
                 f"an interval of {self.interval_s:g} s: expected more than 0, up to 1 h"
             )
-        if not 0 <= self.detection_s <= 86_400:
+        if self.detection_s is not None and not 0 <= self.detection_s <= 86_400:
             raise ValueError(f"a detection of {self.detection_s:g} s: expected 0 s to 24 h")
         batch = self.events_per_second * (self.interval_s or 0)
         if self.ids_open is not None and batch > self.ids_open:
@@ -138,6 +140,11 @@ class Estimate:
     caught_up_s: float | None
     """After the recovery, until what arrived in the meantime is processed; None: never."""
     warnings: tuple[str, ...]
+    """Why one machine like the measured one is not enough."""
+    extrapolated: tuple[str, ...]
+    """What is beyond the range that was measured."""
+    not_known: tuple[str, ...]
+    """What the estimate cannot say of this load."""
 
 
 def estimate(load: Load, units: Units = MEASURED) -> Estimate:
@@ -152,7 +159,7 @@ def estimate(load: Load, units: Units = MEASURED) -> Estimate:
     snapshots_kept = math.ceil(KEPT_BATCHES * interval_s / snapshot_every_s) + 1
     logs = units.log_bytes_per_batch
     recovery = Recovery(
-        detection_s=load.detection_s,
+        detection_s=DETECTION_S if load.detection_s is None else load.detection_s,
         restart_s=units.start_s + units.first_batch_s,
         restore_s=units.restore_s_per_million_ids * millions,
         reprocess_s=(units.replay_s_per_million_events * load.events_per_second * interval_s / 1e6),
@@ -173,6 +180,8 @@ def estimate(load: Load, units: Units = MEASURED) -> Estimate:
         recovery=recovery,
         caught_up_s=_caught_up_s(load, units, recovery.total_s),
         warnings=tuple(_warnings(load, recommended, batch_s / interval_s)),
+        extrapolated=tuple(_extrapolated(load, interval_s)),
+        not_known=(*_not_given(load), *UNKNOWN),
     )
 
 
@@ -228,3 +237,29 @@ def _warnings(load: Load, recommended: float | None, busy: float) -> list[str]:
         groups = math.ceil(load.ids / IDS_PER_GROUP_MAX)
         found.append(f"a key group would have too many ids: at least {groups:,} groups are needed")
     return found
+
+
+def _extrapolated(load: Load, interval_s: float) -> Iterator[str]:
+    events = load.events_per_second * interval_s
+    for found, most, name in (
+        (load.ids, RANGE.ids, "ids in the state"),
+        (load.merchants, RANGE.merchants, "merchants"),
+        (events, RANGE.events_per_batch, "events in a batch"),
+    ):
+        if found > most:
+            yield (
+                f"{found:,.0f} {name} are extrapolated: measured up to {most:,}, and a machine can"
+                " behave otherwise beyond"
+            )
+    if interval_s > RANGE.interval_s:
+        yield f"an interval of {interval_s:g} s is extrapolated: measured up to {RANGE.interval_s}"
+
+
+def _not_given(load: Load) -> Iterator[str]:
+    """Yield what an option can say, and these options do not, or what they change unmeasured."""
+    if load.detection_s is None:
+        yield f"the detection: {DETECTION_S:g} s are a guess; --detection says it"
+    if load.ids_open is None:
+        yield "the open ids: one for each event until it is forgotten; --ids-open says how many"
+    if load.key_groups != KEY_GROUPS:
+        yield f"{load.key_groups:,} key groups: measured with {KEY_GROUPS}, and each costs a batch"

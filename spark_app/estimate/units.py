@@ -62,3 +62,18 @@ MEASURED: Final = Units(
     python_bytes=784_000_000,
     python_bytes_per_million_ids=39_700_000,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The largest loads that were measured."""
+
+    ids: int
+    """Event ids in the state."""
+    merchants: int
+    events_per_batch: int
+    interval_s: int
+
+
+RANGE: Final = Range(ids=4_000_000, merchants=200_000, events_per_batch=480_000, interval_s=120)
+"""Rounded; beyond it every figure is a straight line drawn on."""

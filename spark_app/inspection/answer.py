@@ -94,6 +94,7 @@ def _answer(spark: SparkSession, question: Question, checkpoint: str) -> Answer:
     group = key_group(question.merchant_id, begun.key_groups)
     operator = reader.operator()
     location = StateLocation(
+        checkpoint=checkpoint,
         merchant_id=question.merchant_id,
         stream=begun.stream,
         key_group=group,
@@ -163,8 +164,8 @@ def _require(operator: Operator, batches: Iterable[int]) -> None:
             when = "is not committed yet" if batch > operator.newest else "is no longer available"
             raise CommandError(
                 f"batch {batch} {when}: the state can be read after the batches"
-                f" {operator.oldest} to {operator.newest}.",
-                ExitCode.USAGE,
+                f" {operator.oldest} to {operator.newest}. Nothing was changed.",
+                ExitCode.NOTHING_MATCHED,
             )
 
 

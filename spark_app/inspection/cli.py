@@ -28,7 +28,8 @@ def inspect(
 ) -> None:
     """Show the job's state of a merchant: windows, event ids, hold, and what is due when.
 
-    Only reads; the job may be running.
+    Only reads; the job may be running. Exit code 3: nothing is known of the merchant, or the batch
+    is not kept.
     """
     require_checkpoint(checkpoint, "read")
     if batch is not None and diff is not None:

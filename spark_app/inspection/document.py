@@ -10,6 +10,7 @@ from spark_app.inspection.view import Snapshot, Timer, Window
 class StateLocation(NamedTuple):
     """Where a merchant's state was searched."""
 
+    checkpoint: str
     merchant_id: str
     stream: str
     key_group: int
@@ -57,20 +58,22 @@ def compared(location: StateLocation, found: Difference) -> dict[str, Any]:
 
 
 def _location(location: StateLocation) -> dict[str, Any]:
-    batches = location.batches
+    first, last = location.batches or (None, None)
     return {
+        "checkpoint": location.checkpoint,
         "merchant_id": location.merchant_id,
         "stream": location.stream,
         "key_group": location.key_group,
         "key_groups": location.key_groups,
-        "batches": batches and dict(zip(("oldest", "newest"), batches, strict=True)),
+        "first_batch_id": first,
+        "last_batch_id": last,
     }
 
 
 def _batch(snapshot: Snapshot) -> dict[str, Any]:
     return {
-        "batch": snapshot.batch,
-        "judged_at": _time(snapshot.judged_us),
+        "batch_id": snapshot.batch,
+        "watermark": _time(snapshot.judged_us),
         "settled_until": _time(snapshot.settled_until_us),
         "key_group_timer": _time(snapshot.group_timer_us),
     }

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -46,6 +47,14 @@ _STATE_ADVICE = (
     "Nothing is lost: what the ledger has stands, and the batch is in the checkpoint. `holdfast job"
     " checkpoints verify` names the damaged file and the way out."
 )
+_DAMAGE_KINDS = ("AssertionError", "ChecksumException", "ZipException")
+_DAMAGE = re.compile(
+    r"^\[CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED\]|^Stream is corrupted|^Corruption: "
+)
+"""What Spark, LZ4 and RocksDB say of the content of a state file. A file system that does not
+answer says something else, and may answer the next start."""
+_MISSING = re.compile(r"^File file:(/.+) does not exist")
+"""Only of local paths it can be told whether the file is missing or the whole file system."""
 _PLAN = "=== Streaming Query ==="
 """The rest of a message after it is the whole query, for Spark's own developers."""
 _STACK = "\n\tat "
@@ -181,7 +190,8 @@ def _of_spark(error: Py4JJavaError | PySparkException) -> Failure:
     if of_file:
         return Failure(Cause.FILE, said)
     if any(thrown.condition.startswith(_STATE) for thrown in chain):
-        return Failure(Cause.QUERY, f"{said}. {_STATE_ADVICE}", guided=True)
+        damaged = any(map(_is_damage, chain))
+        return Failure(Cause.QUERY, f"{said}. {_STATE_ADVICE}", damaged, guided=True)
     return Failure(Cause.QUERY, said, _is_hopeless(error, chain))
 
 
@@ -197,6 +207,15 @@ def _chain(error: Py4JJavaError | PySparkException) -> Iterator[_Thrown]:
         )
         yield _Thrown(kind, throwable.getMessage() or kind, cut_off)
         throwable = throwable.getCause()
+
+
+def _is_damage(thrown: _Thrown) -> bool:
+    """Return whether a state file has lost its content: another start finds the same."""
+    if (missing := _MISSING.match(thrown.message)) is not None:
+        file = Path(missing[1])
+        # Spark makes the folder again where all of it is away: then no other version is in it.
+        return any(file.parent.glob("[0-9]*_*")) and not file.exists()
+    return thrown.kind in _DAMAGE_KINDS or _DAMAGE.match(thrown.message) is not None
 
 
 def _is_hopeless(error: BaseException, chain: list[_Thrown]) -> bool:

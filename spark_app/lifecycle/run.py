@@ -131,6 +131,8 @@ def run(job: Job, dsn: str, trigger: Trigger, running: Running) -> None:
                 max_restarts=running.max_restarts,
                 on_restart=on_restart,
             )
+            if trigger.available_now and not counter.finished and not signals.requested.is_set():
+                print("holdfast: nothing new to read", file=sys.stderr, flush=True)  # noqa: T201
         finally:
             engine.stop()
 

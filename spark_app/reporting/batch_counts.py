@@ -46,6 +46,8 @@ class BatchCounter:
     def __init__(self, on_done: Callable[[FinishedBatch], None] = lambda _: None) -> None:
         self._on_done = on_done
         self._open = BatchCounts()
+        self.finished = 0
+        """Number of batches that the sink has written or replayed."""
 
     def select(self, blobs: pa.Table) -> BatchInput:
         """Return what the sink writes of the operator's blobs."""
@@ -58,6 +60,7 @@ class BatchCounter:
     def close(self, outcome: Written | Replayed) -> FinishedBatch:
         """Return the outcome and counts of the batch that was selected last, after `on_done`."""
         done, self._open = FinishedBatch(outcome, self._open), BatchCounts()
+        self.finished += 1
         self._on_done(done)
         return done
 

@@ -35,7 +35,7 @@ from sink.transaction.continuation import Continuation
 from spark_app.checkpoint import origin, policy_history, repeats, shape
 from spark_app.checkpoint.files import NO_OFFSET, CheckpointFiles
 from spark_app.checkpoint.initial import newest_batch, published_until, read_past
-from spark_app.checkpoint.origin import Origin
+from spark_app.checkpoint.origin import Origin, unbound
 from spark_app.checkpoint.policy_history import PolicyHistory
 from spark_app.checkpoint.shape import Shape
 from spark_app.exposure.errors import StateError
@@ -68,7 +68,7 @@ def begin(
     """
     files, folder = CheckpointFiles(spark, job.checkpoint), SavepointFolder(spark, savepoint)
     begun = Origin.read(files)
-    complete = files.read(shape.FILE) is not None
+    complete = begun is not None and files.read(shape.FILE) is not None
     if complete and begun is not None and not folder.exists and _goes_on(sink, job, begun):
         # A restart with the same command, after the savepoint was removed.
         _require_same(files, begun.location == folder.location, begun, savepoint)
@@ -98,6 +98,7 @@ def begin(
     if adopted is None:
         # The old job may have published more since the policies were compared.
         _history(folder, found, job, published_until(sink, job.stream))
+        _report(found.began(job.checkpoint, folder.checkpoint, job.key_groups))
     _adopt_own(files, job, sink, found.proof, query_id)
     if adopted in (None, 0):
         # It may have written more batches since; from the adoption on it writes none.
@@ -117,7 +118,7 @@ def _require_new(files: CheckpointFiles, savepoint: str) -> None:
             " changed. Nothing was changed; name a directory beside it with --checkpoint.",
             ExitCode.USAGE,
         )
-    if any(name for name in files.names(".")):
+    if not unbound(files):
         raise CommandError(
             f"--from-savepoint makes a new checkpoint, and {files.checkpoint} holds something"
             " else already. Nothing was changed; name a new directory with --checkpoint, or leave"
@@ -271,6 +272,7 @@ class _Beginning:
         since = read_since(sink, self._found)
         # Before anything is changed: not everything may be kept.
         self._texts(since)
+        self._files.remove(shape.FILE)
         self._files.write(origin.FILE, made.to_json())
         failpoint("P1")
         self._files.clear(origin.FILE)

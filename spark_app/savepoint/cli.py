@@ -28,7 +28,7 @@ def savepoint(
 ) -> None:
     """Save the job's state, from which `job run --from-savepoint` begins a new checkpoint.
 
-    Only reads the checkpoint; the job may be running.
+    Only reads the checkpoint; the job may be running. Exit code 3: the batch is not kept.
     """
     require_checkpoint(checkpoint, "read")
     database = require_database(dsn)

@@ -3,7 +3,6 @@
 import json
 import sys
 from contextlib import closing, suppress
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,12 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from sink.contract.canonical import rfc3339_from_micros
 from sink.contract.exits import CommandError, ExitCode
 from sink.errors import SinkError
 from sink.foreach_batch import OutboxSink
 from spark_app.checkpoint.shape import FILE
+from spark_app.exposure.settings import MILLISECOND_US
 from spark_app.input.source import absolute
 from spark_app.inspection.reader import CheckpointInfo, no_checkpoint
 from spark_app.lifecycle.failure import diagnose, explain
@@ -24,8 +25,6 @@ from spark_app.runtime.java import require_java
 from spark_app.savepoint.folder import require_place
 from spark_app.savepoint.manifest import Manifest
 from spark_app.savepoint.write import save
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def run(*, checkpoint: str, to: str, batch: int | None, dsn: str, as_json: bool) -> None:
@@ -52,7 +51,7 @@ def run(*, checkpoint: str, to: str, batch: int | None, dsn: str, as_json: bool)
         with suppress(Py4JError, OSError):
             spark.stop()
     if as_json:
-        json.dump(document(found, to), sys.stdout, indent=2)
+        json.dump(document(found, checkpoint, to), sys.stdout, indent=2)
         sys.stdout.write("\n")
     else:
         print("\n".join(text(found, to)))  # noqa: T201 - the command's answer
@@ -80,9 +79,10 @@ def _sink(dsn: str, stream: str, checkpoint: str) -> OutboxSink:
         raise CommandError(f"{error}. Nothing was written.", ExitCode.USAGE) from error
 
 
-def document(found: Manifest, to: str) -> dict[str, Any]:
+def document(found: Manifest, checkpoint: str, to: str) -> dict[str, Any]:
     """Return what `--json` prints."""
     return {
+        "checkpoint": checkpoint,
         "savepoint": to,
         "savepoint_id": found.savepoint_id,
         "stream": found.stream,
@@ -113,7 +113,4 @@ def text(found: Manifest, to: str) -> list[str]:
 
 
 def _moment(milliseconds: int) -> str | None:
-    if not milliseconds:
-        return None
-    moment = _EPOCH + timedelta(milliseconds=milliseconds)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return rfc3339_from_micros(milliseconds * MILLISECOND_US) if milliseconds else None

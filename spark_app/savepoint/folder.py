@@ -1,9 +1,14 @@
 """A savepoint's folder, on any file system that Spark supports."""
 
+import fcntl
 import os
+import re
+import shutil
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from uuid import uuid4
 
 from py4j.protocol import Py4JJavaError
@@ -18,6 +23,10 @@ from spark_app.savepoint.manifest import File, Manifest
 
 PART = ".part"
 """The end of the name of a folder that is being written."""
+
+STALE_SECONDS: Final = 60
+"""Age from which a folder that no process holds was left by one that was killed. A younger one may
+be about to be held."""
 
 
 def require_place(place: str, option: str) -> None:
@@ -42,6 +51,8 @@ class SavepointFolder(CheckpointFiles):
     def __init__(self, spark: SparkSession, place: str) -> None:
         super().__init__(spark, place)
         self.spark = spark
+        self._held: int | None = None
+        """Open while this process writes the folder, on a local path."""
 
     @property
     def root(self) -> Any:
@@ -108,13 +119,23 @@ class SavepointFolder(CheckpointFiles):
     def prepare(self) -> "SavepointFolder":
         """Return an empty folder beside the savepoint's place, in which it is written.
 
-        Of its own for each call: two that write to one place never mix their files. Raises
-        CommandError when the place is taken.
+        Of its own for each call: two that write to one place never mix their files. Those of killed
+        processes are removed, on a local path. Raises CommandError when the place is taken.
         """
         self.require_free()
+        place = local_folder(self.location)
+        if place is not None:
+            _remove_stale(place)
         part = type(self)(self.spark, f"{self.checkpoint.rstrip('/')}.{uuid4().hex[:8]}{PART}")
         self._system.mkdirs(part.root)
+        if (folder := local_folder(part.location)) is not None:
+            part.hold(folder)
         return part
+
+    def hold(self, folder: Path) -> None:
+        """Show other processes that this one writes the folder, until `remove_all` or its death."""
+        self._held = os.open(folder, os.O_RDONLY)
+        fcntl.flock(self._held, fcntl.LOCK_EX)
 
     def require_free(self) -> None:
         """Raise CommandError when there is something at the place of the savepoint."""
@@ -128,6 +149,9 @@ class SavepointFolder(CheckpointFiles):
     def remove_all(self) -> None:
         """Remove the folder."""
         self._system.delete(self._root, True)
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
 
     def publish(self, part: "SavepointFolder") -> None:
         """Give a complete folder its place, in one step."""
@@ -155,6 +179,27 @@ class SavepointFolder(CheckpointFiles):
     def location_of(self, name: str) -> str:
         """Return the location of a file or folder in Spark."""
         return str(self._path(name).toString())
+
+
+def _remove_stale(place: Path) -> None:
+    """Remove the folders beside a place that killed processes have left; never one in use."""
+    name = re.compile(re.escape(place.name) + r"\.[0-9a-f]{8}" + re.escape(PART))
+    found = place.parent.iterdir() if place.parent.is_dir() else ()
+    for folder in [each for each in found if name.fullmatch(each.name)]:
+        with suppress(OSError):
+            _remove_unused(folder)
+
+
+def _remove_unused(folder: Path) -> None:
+    """Remove a folder; raises BlockingIOError while a process writes it."""
+    held: Any = os.open(folder, os.O_RDONLY)
+    try:
+        # The kernel releases the lock of a process that dies.
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if time.time() - folder.stat().st_mtime > STALE_SECONDS:
+            shutil.rmtree(folder)
+    finally:
+        os.close(held)
 
 
 def _sync(folder: Path | None) -> None:

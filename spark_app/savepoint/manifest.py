@@ -125,6 +125,14 @@ class Manifest:
             raise ValueError("a table has rows and no file")
         return found
 
+    def began(self, checkpoint: str, place: str, key_groups: int) -> str:
+        """Return what a checkpoint was begun with, for a person."""
+        counts = ", ".join(f"{count:,} {name}" for name, count in self.rows.items())
+        return (
+            f"began {checkpoint} with the state after batch {self.batch_id} of {self.stream}, from"
+            f" the savepoint {place}: {counts}; {key_groups} key groups"
+        )
+
     def require_readable(self, folder: str) -> None:
         """Raise CommandError for columns of the state that this version does not read."""
         if self.codec != codec.VERSION:

@@ -93,7 +93,8 @@ def require_operator(reader: StateReader, checkpoint: str) -> Operator:
     operator = reader.operator()
     if operator is None:
         raise CommandError(
-            f"{checkpoint} has no committed batch yet. Nothing was written; try again later."
+            f"{checkpoint} has no committed batch yet. Nothing was written; try again later.",
+            ExitCode.NOTHING_MATCHED,
         )
     return operator
 
@@ -105,7 +106,7 @@ def require_kept(operator: Operator, batch: int) -> None:
         raise CommandError(
             f"batch {batch} {when}: a savepoint can be made of the batches {operator.oldest} to"
             f" {operator.newest}. Nothing was written.",
-            ExitCode.USAGE,
+            ExitCode.NOTHING_MATCHED,
         )
 
 

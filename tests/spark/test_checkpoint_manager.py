@@ -28,6 +28,7 @@ from spark_app.checkpoint_manager.prune import pruned
 from spark_app.checkpoint_manager.restore import restored
 from spark_app.checkpoint_manager.verify import verified
 from tests.support.command import holdfast
+from tests.support.job.damage import cut, flip, gone
 from tests.support.job.job_process import QUICK, job_process
 from tests.support.job.jobs import Play, event, put
 from tests.support.servers.databases import copy_of
@@ -114,21 +115,6 @@ def copied(world: World, tmp_path: Path) -> Path:
     return Path(shutil.copytree(world.copy, tmp_path / "checkpoint"))
 
 
-def _flip(file: Path) -> None:
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 0x04
-    file.write_bytes(content)
-
-
-def _cut(file: Path) -> None:
-    content = file.read_bytes()
-    file.write_bytes(content[: len(content) // 2])
-
-
-def _gone(file: Path) -> None:
-    file.unlink()
-
-
 def _newest(checkpoint: Path, kind: str) -> str:
     """Return a file of a kind that the state after the newest batch needs."""
     kept = Kept(Folder(str(checkpoint)))
@@ -168,36 +154,36 @@ BACK = "--batch"
 COPY = "from a copy"
 
 DAMAGE = {
-    "metadata flipped": (_named("metadata"), _flip, STAYS, COPY),
-    "metadata gone": (_named("metadata"), _gone, STAYS, COPY),
-    "settings cut": (_named("holdfast.json"), _cut, STAYS, COPY),
-    "policy flipped": (_named("holdfast-policy.json"), _flip, STAYS, COPY),
-    "initial cut": (_named("holdfast-initial.json"), _cut, STARTS, "not affected"),
-    "newest plan flipped": (_log("offsets"), _flip, STAYS, BACK),
-    "newest plan cut": (_log("offsets"), _cut, STAYS, BACK),
-    "newest plan gone": (_log("offsets"), _gone, STAYS, BACK),
-    "plan before it gone": (_log("offsets", 1), _gone, STAYS, BACK),
-    "older plan gone": (_log("offsets", 3), _gone, STARTS, "not possible"),
-    "newest commit flipped": (_log("commits"), _flip, STAYS, BACK),
-    "newest commit cut": (_log("commits"), _cut, STAYS, BACK),
-    "older commit flipped": (_log("commits", 3), _flip, STARTS, "not possible"),
-    "older commit gone": (_log("commits", 3), _gone, STARTS, "not affected"),
-    "source entry flipped": (_log("sources/0"), _flip, STAYS, BACK),
-    "source entry gone": (_log("sources/0"), _gone, STAYS, BACK),
-    "older source entry flipped": (_log("sources/0", 6), _flip, STARTS, "not affected"),
-    "compact entry cut": (_named("sources/0/9.compact"), _cut, STAYS, BACK),
-    "delta flipped": (lambda c: _newest(c, ".changelog"), _flip, STAYS, BACK),
-    "delta cut": (lambda c: _newest(c, ".changelog"), _cut, STAYS, BACK),
-    "delta gone": (lambda c: _newest(c, ".changelog"), _gone, STAYS, BACK),
-    "older delta flipped": (_oldest_changelog, _flip, STARTS, "not possible"),
-    "snapshot flipped": (lambda c: _newest(c, ".zip"), _flip, STARTS, "older snapshot"),
-    "snapshot cut": (lambda c: _newest(c, ".zip"), _cut, STARTS, "older snapshot"),
-    "snapshot gone": (lambda c: _newest(c, ".zip"), _gone, STARTS, "older snapshot"),
-    "shared file flipped": (lambda c: _newest(c, ".sst"), _flip, STARTS, "older snapshot"),
-    "shared file gone": (lambda c: _newest(c, ".sst"), _gone, STARTS, "older snapshot"),
-    "checksum flipped": (lambda c: f"{_newest(c, '.changelog')}.crc", _flip, STAYS, BACK),
-    "operator flipped": (_named("state/0/_metadata/v2/0"), _flip, STAYS, "No kept batch"),
-    "schema cut": (_named("state/0/_stateSchema/default/0_*"), _cut, STAYS, "No kept batch"),
+    "metadata flipped": (_named("metadata"), flip, STAYS, COPY),
+    "metadata gone": (_named("metadata"), gone, STAYS, COPY),
+    "settings cut": (_named("holdfast.json"), cut, STAYS, COPY),
+    "policy flipped": (_named("holdfast-policy.json"), flip, STAYS, COPY),
+    "initial cut": (_named("holdfast-initial.json"), cut, STARTS, "not affected"),
+    "newest plan flipped": (_log("offsets"), flip, STAYS, BACK),
+    "newest plan cut": (_log("offsets"), cut, STAYS, BACK),
+    "newest plan gone": (_log("offsets"), gone, STAYS, BACK),
+    "plan before it gone": (_log("offsets", 1), gone, STAYS, BACK),
+    "older plan gone": (_log("offsets", 3), gone, STARTS, "not possible"),
+    "newest commit flipped": (_log("commits"), flip, STAYS, BACK),
+    "newest commit cut": (_log("commits"), cut, STAYS, BACK),
+    "older commit flipped": (_log("commits", 3), flip, STARTS, "not possible"),
+    "older commit gone": (_log("commits", 3), gone, STARTS, "not affected"),
+    "source entry flipped": (_log("sources/0"), flip, STAYS, BACK),
+    "source entry gone": (_log("sources/0"), gone, STAYS, BACK),
+    "older source entry flipped": (_log("sources/0", 6), flip, STARTS, "not affected"),
+    "compact entry cut": (_named("sources/0/9.compact"), cut, STAYS, BACK),
+    "delta flipped": (lambda c: _newest(c, ".changelog"), flip, STAYS, BACK),
+    "delta cut": (lambda c: _newest(c, ".changelog"), cut, STAYS, BACK),
+    "delta gone": (lambda c: _newest(c, ".changelog"), gone, STAYS, BACK),
+    "older delta flipped": (_oldest_changelog, flip, STARTS, "not possible"),
+    "snapshot flipped": (lambda c: _newest(c, ".zip"), flip, STARTS, "older snapshot"),
+    "snapshot cut": (lambda c: _newest(c, ".zip"), cut, STARTS, "older snapshot"),
+    "snapshot gone": (lambda c: _newest(c, ".zip"), gone, STARTS, "older snapshot"),
+    "shared file flipped": (lambda c: _newest(c, ".sst"), flip, STARTS, "older snapshot"),
+    "shared file gone": (lambda c: _newest(c, ".sst"), gone, STARTS, "older snapshot"),
+    "checksum flipped": (lambda c: f"{_newest(c, '.changelog')}.crc", flip, STAYS, BACK),
+    "operator flipped": (_named("state/0/_metadata/v2/0"), flip, STAYS, "No kept batch"),
+    "schema cut": (_named("state/0/_stateSchema/default/0_*"), cut, STAYS, "No kept batch"),
 }
 
 
@@ -214,7 +200,7 @@ def test_a_file_that_a_running_job_removes_meanwhile_ends_no_command(
     folder = Folder(str(copied))
     assert folder.problem(name) is None
     (copied / name).unlink()
-    assert verified(folder)[0]["newest"] == world.newest
+    assert verified(folder)[0]["last_batch_id"] == world.newest
     assert listed(folder, None)["batches"]
 
 
@@ -223,7 +209,7 @@ def test_intact_checkpoint_is_intact_and_every_batch_can_be_restored_but_the_old
 ) -> None:
     answer, code = verified(Folder(str(world.checkpoint)))
     assert (answer["result"], code, answer["damaged"]) == ("intact", ExitCode.OK, [])
-    usable = {each["batch"]: each["restorable"] for each in answer["batches"]}
+    usable = {each["batch_id"]: each["restorable"] for each in answer["batches"]}
     # Spark reads the plan before a batch as well, and has removed that of the oldest.
     assert [batch for batch, restorable in usable.items() if not restorable] in ([], [min(usable)])
     assert len(usable) >= KEEP
@@ -242,7 +228,7 @@ def test_damage_is_named_with_what_it_means_and_the_way_out(case: str, copied: P
     assert way_out in " ".join(answer["advice"])
     if way_out == BACK:
         batch = int(answer["advice"][-1].rpartition(" ")[2])
-        usable = [each["batch"] for each in answer["batches"] if each["restorable"]]
+        usable = [each["batch_id"] for each in answer["batches"] if each["restorable"]]
         assert batch == max(usable)
 
 
@@ -250,14 +236,14 @@ def test_commit_that_was_never_written_is_a_batch_to_replay(copied: Path) -> Non
     (copied / _log("commits")(copied)).unlink()
     answer, code = verified(Folder(str(copied)))
     assert code == ExitCode.OK
-    assert answer["planned"] == answer["newest"] + 1
+    assert answer["last_planned_batch_id"] == answer["last_batch_id"] + 1
 
 
 def test_list_and_show_have_sizes_phases_and_files(world: World, database: str) -> None:
     folder = Folder(str(world.checkpoint))
     answer = listed(folder, database)
     batches = answer["batches"]
-    assert batches[0]["batch"] == answer["newest"] == world.newest
+    assert batches[0]["batch_id"] == answer["last_batch_id"] == world.newest
     assert answer["retention"]["keep_batches"] == KEEP
     assert answer["retention"]["spark"]["spark.sql.streaming.minBatchesToRetain"] == str(KEEP)
     assert any(each["snapshot_bytes"] for each in batches)
@@ -310,15 +296,15 @@ def test_prune_leaves_an_intact_checkpoint_and_what_the_newest_batches_need(copi
     done = pruned(before, 3, 0, dry_run=False)
     assert done["removed_files"] == planned["removed_files"]
     assert done["removed_files"]
-    assert done["kept_batches"] == [newest - 2, newest - 1, newest]
+    assert done["kept_batch_ids"] == [newest - 2, newest - 1, newest]
     after = Folder(str(copied))
     assert before.files.keys() - after.files.keys() == set(done["removed_files"])
     answer, code = verified(after)
     assert code == ExitCode.OK, answer
     assert [each["restorable"] for each in answer["batches"]] == [True] * 3
     again = pruned(after, 3, 0, dry_run=False)
-    assert (again["removed_files"], again["removed_batches"]) == ([], [])
-    assert pruned(after, 1, 3_600_000, dry_run=True)["kept_batches"] == done["kept_batches"]
+    assert (again["removed_files"], again["removed_batch_ids"]) == ([], [])
+    assert pruned(after, 1, 3_600_000, dry_run=True)["kept_batch_ids"] == done["kept_batch_ids"]
 
 
 def test_prune_spares_what_a_batch_in_flight_writes(copied: Path) -> None:
@@ -362,7 +348,7 @@ def test_prune_that_died_half_way_leaves_a_checkpoint_that_starts(copied: Path, 
 
 
 def test_prune_refuses_a_damaged_checkpoint(copied: Path) -> None:
-    _flip(copied / _newest(copied, ".changelog"))
+    flip(copied / _newest(copied, ".changelog"))
     before = Folder(str(copied)).files
     with pytest.raises(CommandError, match=r"is not intact.*Nothing was removed"):
         pruned(Folder(str(copied)), 3, 0, dry_run=False)
@@ -403,7 +389,7 @@ def test_restore_is_refused_in_words_and_changes_nothing(
     (in_place.folder / "gone.json").rename(events)
     assert Folder(where).files == files
     name = Kept(Folder(where)).chains(newest - 3)[0, 0].files[-1]
-    _flip(in_place.checkpoint / name)
+    flip(in_place.checkpoint / name)
     assert name in complaint(newest - 3)
     assert _ledger(database) == ledger
 
@@ -419,17 +405,21 @@ def test_restore_that_died_is_finished_by_the_same_command(
     done = holdfast(*words, str(batch), dsn=database, environment=environment)
     assert done.returncode < 0
     answer, code = verified(Folder(str(in_place.checkpoint)))
-    assert (code, answer["unfinished_restore"]) == (ExitCode.FAILED, batch)
+    assert (code, answer["unfinished_restore_batch_id"]) == (ExitCode.FAILED, batch)
     other = holdfast(*words, str(batch - 1), dsn=database)
     assert (other.returncode, "was interrupted" in other.stderr) == (ExitCode.FAILED, True)
     done = holdfast(*words, str(batch), "--json", dsn=database)
     assert done.returncode == ExitCode.OK, done.stderr
     said = json.loads(done.stdout)
-    assert said["repeated"]["first"] == batch + 1
-    assert said["repeated"]["last"] == said["repeated"]["exact_until"] == in_place.newest
+    assert said["repeated"]["first_batch_id"] == batch + 1
+    assert (
+        said["repeated"]["last_batch_id"]
+        == said["repeated"]["last_exact_batch_id"]
+        == in_place.newest
+    )
     answer, code = verified(Folder(str(in_place.checkpoint)))
     assert code == ExitCode.OK, answer
-    assert (answer["newest"], answer["planned"]) == (batch, batch)
+    assert (answer["last_batch_id"], answer["last_planned_batch_id"]) == (batch, batch)
     plans = sorted(int(each.parent.name) for each in in_place.checkpoint.glob("*repeat/*/plan"))
     assert plans == list(range(batch + 1, in_place.newest + 1))
 
@@ -499,7 +489,7 @@ def test_restored_twice_the_job_goes_on_and_leaves_what_an_undisturbed_one_does(
     said = restored(Folder(where), batch, database, dry_run=False)
     assert said["rebuilt_files"] == [f"sources/0/{batch}"]
     again = said["repeated"]
-    assert (again["first"], again["last"]) == (batch + 1, later.newest)
+    assert (again["first_batch_id"], again["last_batch_id"]) == (batch + 1, later.newest)
     assert again["recorded"] == later.newest - batch
     # Farther back before it has begun to repeat.
     restored(Folder(where), batch - 1, database, dry_run=False)
@@ -524,7 +514,7 @@ def test_newest_delta_that_is_damaged_is_left_behind_by_a_restore(
     spark: "SparkSession", later: World, database: str, undisturbed: list[Any]
 ) -> None:
     play, where = Play(spark, database, later.folder), str(later.checkpoint)
-    _flip(later.checkpoint / _newest(later.checkpoint, ".changelog"))
+    flip(later.checkpoint / _newest(later.checkpoint, ".changelog"))
     before = _left(database)
     with pytest.raises(Exception, match="job checkpoints verify` names"):
         play.command()
@@ -553,7 +543,7 @@ def test_batch_whose_plan_or_files_are_lost_is_planned_again_and_compared_with_t
     before = _ledger(database)
     again = restored(Folder(where), batch, database, dry_run=False)["repeated"]
     # The ledger has the plan, and not the names of the files.
-    assert (again["exact_until"] == again["last"] == later.newest) is exact
+    assert (again["last_exact_batch_id"] == again["last_batch_id"] == later.newest) is exact
     Play(spark, database, later.folder).command()
     assert _left(database) == undisturbed
     assert _ledger(database)[: len(before)] == before
@@ -565,7 +555,7 @@ def test_damaged_snapshots_and_shared_files_are_replaced_by_older_ones(
     chains = Kept(Folder(str(later.checkpoint))).chains(later.newest)
     for partition, kind in ((0, ".sst"), (1, ".zip")):
         files = [name for name in chains[0, partition].files if name.endswith(kind)]
-        _flip(later.checkpoint / files[-1])
+        flip(later.checkpoint / files[-1])
     assert verified(Folder(str(later.checkpoint)))[1] == ExitCode.DEGRADED
     Play(spark, database, later.folder).command()
     assert _left(database) == undisturbed
@@ -580,10 +570,10 @@ def test_start_with_a_lost_plan_or_a_damaged_log_is_refused(
         play.command()
     assert CheckpointBehind.__name__ in str(raised.value)
     for name, damage in (
-        ("holdfast.json", _cut),
+        ("holdfast.json", cut),
         # These Spark would take as they are.
-        (f"offsets/{later.newest - 1}", _flip),
-        (_log("sources/0")(later.checkpoint), _flip),
+        (f"offsets/{later.newest - 1}", flip),
+        (_log("sources/0")(later.checkpoint), flip),
     ):
         later.put_back()
         damage(later.checkpoint / name)

@@ -16,6 +16,7 @@ import pyarrow.parquet
 import pytest
 
 from sink.contract.exits import CommandError
+from sink.transaction.continuation import Repeated
 from spark_app.exposure.policy import Policy
 from spark_app.input.formats import Format
 from tests.support.job.jobs import Play, at, event, put

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from sink.contract.exits import CommandError
 from spark_app.lifecycle.failure import QueryFailed
 from tests.support.job.jobs import Play, at, event, micros, put
 from tests.support.servers.databases import copy_of
@@ -143,6 +144,33 @@ def test_a_recomputed_stream_is_the_undisturbed_one_and_nothing_goes_back(
         ("settled", "e1", at("12:01")),
         ("settled", "e5", at("12:14")),
     ]
+
+
+def test_a_start_that_was_refused_before_its_first_batch_binds_nothing(
+    play: Play, published: Play
+) -> None:
+    """Else a corrected second start is refused for the settings of the first."""
+    play.folder.joinpath("wrong").mkdir()
+    _files(play, [*BEFORE, *AFTER])
+    wrong = {"paths": (str(play.folder / "wrong"),), "key_groups": 9, "idle_timeout_ms": 60_000}
+    with pytest.raises(QueryFailed, match="UnadoptedCheckpoint"):
+        play.command(**wrong)
+    checkpoint = play.folder / "checkpoint"
+    assert json.loads((checkpoint / "holdfast.json").read_text())["key_groups"] == 9
+    # As where Spark was started too, and ended before it planned.
+    for name in ("offsets", "commits", "sources/0"):
+        (checkpoint / name).mkdir(parents=True)
+
+    saved = str(play.folder / "saved")
+    published.save(str(published.folder / "checkpoint"), saved)
+    files = play.folder / "events"
+    with pytest.raises(CommandError, match="other sources"):
+        play.command(savepoint=saved, paths=(str(files),), key_groups=5)
+    with pytest.raises(QueryFailed, match="UnadoptedCheckpoint"):
+        play.command(key_groups=5)
+    play.command(savepoint=saved, paths=(str(published.folder / "events"),), key_groups=5)
+    assert json.loads((checkpoint / "holdfast.json").read_text())["key_groups"] == 5
+    assert (checkpoint / "commits" / "0").exists()
 
 
 def test_a_hold_is_released_also_where_the_old_files_are_gone(

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from deploy.local.java import spark_environment
-from sink.contract.exits import CommandError
+from sink.contract.exits import CommandError, ExitCode
 from tests.support.command import holdfast
 from tests.support.job.job_process import QUICK, check_ledger, check_stopped, job_process
 from tests.support.job.jobs import Play, event, put
@@ -52,9 +52,10 @@ AFTER_E919 = {
     "stream": "payouts",
     "key_group": 4,
     "key_groups": 4,
-    "batches": {"oldest": 0, "newest": 3},
-    "batch": 1,
-    "judged_at": "2024-11-04T12:13:30Z",
+    "first_batch_id": 0,
+    "last_batch_id": 3,
+    "batch_id": 1,
+    "watermark": "2024-11-04T12:13:30Z",
     "settled_until": None,
     "key_group_timer": "2024-11-04T12:15:00Z",
     "found": True,
@@ -169,7 +170,7 @@ def _files(folder: Path) -> dict[Path, tuple[int, int]]:
 def test_the_founding_example_is_shown_as_it_was_after_each_batch(played: Play) -> None:
     before = _files(played.folder)
     after_e919 = _ask(played, batch=1)
-    assert after_e919.document == AFTER_E919
+    assert after_e919.document == {"checkpoint": str(played.folder / "checkpoint"), **AFTER_E919}
     assert _lines(after_e919)[2:] == [
         "12:00-12:15 open 8,500,000 emit@12:15 expire@12:17 ids 2: e914 e916",
         "12:15-12:30 open 4,000,000 emit@12:30 expire@12:32 ids 3: e917 e918 e919",
@@ -182,7 +183,7 @@ def test_the_founding_example_is_shown_as_it_was_after_each_batch(played: Play) 
         "12:15-12:30 open 2,200,000 emit@12:30 expire@12:32 ids 4: e917 e918 e919 e920",
         "key group 4, one of 4, has its timer at 2024-11-04 12:30:00Z",
     ]
-    assert newest.document["batch"] == 3
+    assert newest.document["batch_id"] == 3
     assert _files(played.folder) == before
 
 
@@ -227,11 +228,13 @@ def test_what_is_not_there_is_said_in_words(played: Play) -> None:
     # As Spark does with batches that are old enough.
     with _away(checkpoint / "commits" / "0", checkpoint / "offsets" / "0"):
         for batch, said in ((0, "is no longer available"), (4, "is not committed yet")):
-            with pytest.raises(CommandError, match=f"batch {batch} {said}: .* batches 1 to 3"):
+            words = f"batch {batch} {said}: .* batches 1 to 3"
+            with pytest.raises(CommandError, match=words) as raised:
                 _ask(played, batch=batch)
+            assert raised.value.exit_code == ExitCode.NOTHING_MATCHED
     with _away(checkpoint / "commits"):
         unbegun = _ask(played)
-    assert (unbegun.document["found"], unbegun.document["batches"]) == (False, None)
+    assert (unbegun.document["found"], unbegun.document["last_batch_id"]) == (False, None)
     assert unbegun.nothing
     assert "no committed batch yet" in unbegun.nothing
 
@@ -304,7 +307,8 @@ def test_the_command_answers_while_the_job_runs_and_the_job_goes_on(
         job.until(lambda: "batch=3 " in job.said)
         found = holdfast(*question, environment=spark_environment())
         assert found.returncode == 0, found.stderr
-        assert json.loads(found.stdout) == AFTER_E919
+        shown = json.loads(found.stdout)
+        assert shown == {"checkpoint": str(tmp_path / "checkpoint"), **AFTER_E919}
         assert found.stderr == ""
         put(tmp_path / "events", len(FILES), [event("e1", "12:31", 100, "m_1")])
         job.until(lambda: "batch=5 " in job.said)

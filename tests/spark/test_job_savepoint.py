@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import tempfile
@@ -13,7 +14,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from sink.contract.exits import CommandError
+from sink.contract.exits import CommandError, ExitCode
 from spark_app.exposure.policy import Policy
 from spark_app.exposure.settings import Settings
 from spark_app.lifecycle.failure import QueryFailed
@@ -101,7 +102,11 @@ def _queries(db: psycopg.Connection) -> list[tuple[Any, ...]]:
 
 
 def test_a_crash_at_any_point_is_repaired_by_the_same_command(
-    play: Play, db: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    play: Play,
+    db: psycopg.Connection,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     before, checkpoint = _written(db), tmp_path / "new"
     assert [window[2:] for window in before["windows"] if window[2] > 1] == [(2, 6_000_000)]
@@ -119,8 +124,16 @@ def test_a_crash_at_any_point_is_repaired_by_the_same_command(
             with pytest.raises(CommandError, match="--from-savepoint"):
                 play.command(checkpoint=str(checkpoint), key_groups=7)
     assert len(ids) == 1
+    said = capsys.readouterr().err
+    rows = json.loads((play.folder / "saved" / "manifest.json").read_text())["rows"]
+    assert (
+        f"holdfast: began {checkpoint} with the state after batch {SAVED} of payouts, from the"
+        f" savepoint {_saved(play)}: {rows['windows']} windows, {rows['merchants']} merchants,"
+        f" {rows['ids']} ids; 7 key groups\n"
+    ) in said
 
     play.command(**wanted)
+    assert "began" not in capsys.readouterr().err
     assert _written(db) == before
     # Batch 0 is the savepoint; then the files that followed it, and the batch without data.
     assert _queries(db)[1][1] == 1 + len(FILES) - SAVED
@@ -280,8 +293,9 @@ def test_a_savepoint_of_an_older_version_is_refused_for_another_directory(
 def test_what_cannot_be_saved_leaves_nothing(play: Play, tmp_path: Path) -> None:
     checkpoint = play.folder / "checkpoint"
     before = _content(checkpoint)
-    with pytest.raises(CommandError, match=r"batch 99 is not committed yet: .* 0 to 5"):
+    with pytest.raises(CommandError, match=r"batch 99 is not committed yet: .* 0 to 5") as raised:
         play.save(str(checkpoint), str(tmp_path / "no"), 99)
+    assert raised.value.exit_code == ExitCode.NOTHING_MATCHED
     (tmp_path / "taken").mkdir()
     with pytest.raises(CommandError, match=r"exists already. Nothing was written"):
         play.save(str(checkpoint), str(tmp_path / "taken"))
@@ -313,6 +327,23 @@ def test_two_commands_that_save_to_one_place_do_not_mix_their_files(
         saved = play.save(str(play.folder / "checkpoint"), to, SAVED)
         assert {file.name.partition("/")[0] for file in saved.files} == {*saved.rows, "sources"}
         shutil.rmtree(to)
+
+
+def test_what_a_killed_command_left_is_removed_by_the_next_and_never_what_one_writes(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    saved = SavepointFolder(spark, str(tmp_path / "saved"))
+    running = Path(saved.prepare().checkpoint)
+    young, killed, other = (tmp_path / f"{name}.part" for name in NAMES)
+    for folder in (young, killed, other):
+        (folder / "windows").mkdir(parents=True)
+    for folder in (running, killed, other):
+        os.utime(folder, (0, 0))
+    mine = Path(saved.prepare().checkpoint)
+    assert {*tmp_path.iterdir()} == {running, young, other, mine}
+
+
+NAMES = ("saved.0badcafe", "saved.00000001", "saved-2.00000001")
 
 
 @pytest.fixture

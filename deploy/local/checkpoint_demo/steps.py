@@ -119,7 +119,7 @@ class Steps:
 
     def _newest(self) -> int:
         listed = self._json("list", self._layout.rescaled)
-        return max(int(batch["batch"]) for batch in listed["batches"])
+        return max(int(batch["batch_id"]) for batch in listed["batches"])
 
     def _restore(self, batch: int) -> None:
         self._holdfast(
@@ -148,7 +148,7 @@ class Steps:
         )
         if damaged is not None and not any(damaged.name in name for name in named):
             raise self._last.failure(f"did not name {damaged.name}")
-        return max(int(batch["batch"]) for batch in found["batches"] if batch["restorable"])
+        return max(int(batch["batch_id"]) for batch in found["batches"] if batch["restorable"])
 
     def _compared(self, step: str) -> None:
         should = recompute(

@@ -1,6 +1,7 @@
 """What the exposure job reads of its stream's past before a new checkpoint begins."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from uuid import UUID, uuid4
 
 import psycopg
@@ -94,13 +95,18 @@ def test_a_query_that_has_written_a_batch_is_known(driver: Driver) -> None:
 
 
 def test_before_the_adoption_nothing_is_taken_for_final(
-    driver: Driver, db: psycopg.Connection
+    driver: Driver, db: psycopg.Connection, dsn: str
 ) -> None:
     """The old query may still publish: a read of its past would be too early."""
     driver.batch(0, decision("m_1", type_=BLOCK))
     _publish(db, "m_1", "12:15")
     with pytest.raises(UnadoptedCheckpoint, match="holdfast stream adopt payouts --query-id"):
         read_past(driver.sink, "payouts", uuid4())
+    with (
+        closing(OutboxSink(dsn, stream="payouts", checkpoint="/new/checkpoint")) as known,
+        pytest.raises(UnadoptedCheckpoint, match="the checkpoint /new/checkpoint is query"),
+    ):
+        read_past(known, "payouts", uuid4())
 
 
 MERCHANTS, WINDOWS = 20_000, 10

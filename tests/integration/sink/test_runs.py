@@ -148,13 +148,14 @@ def test_older_decision_is_written_where_the_stream_wants_repeats(
     assert newest == (RELEASE, decision("m_1", 4)["occurred_at"])
 
 
-def test_run_whose_query_id_is_no_longer_adopted_is_refused(
+def test_run_whose_query_id_is_no_longer_adopted_is_refused_with_its_checkpoint(
     driver: MakeDriver, db: psycopg.Connection
 ) -> None:
-    spark = driver()
+    spark = driver(checkpoint="s3a://bucket/checkpoint")
     spark.batch(0)
     _adopt(db, uuid4())
-    with pytest.raises(UnadoptedCheckpoint):
+    said = f"the checkpoint s3a://bucket/checkpoint is query {spark.query_id}"
+    with pytest.raises(UnadoptedCheckpoint, match=f"{said}.* --checkpoint s3a://bucket/ch"):
         spark.batch(1)
 
 

@@ -35,7 +35,7 @@ def test_json_has_every_figure_of_the_model() -> None:
     assert found["recovery"]["total_s"] == model.recovery.total_s
     assert found["ids_open"] == 4_000 * 1_050
     assert found["measured"]["command"] == COMMAND
-    assert tuple(found["not_known"]) == UNKNOWN
+    assert tuple(found["not_known"]) == model.not_known
 
 
 def test_options_reach_the_model() -> None:
@@ -52,6 +52,35 @@ def test_text_names_the_terms_and_what_is_not_known() -> None:
     for term in ("detection", "restart", "restore", "reprocess"):
         assert term in lines["recovery time"]
     assert all(words in done.stdout for words in UNKNOWN)
+
+
+def test_only_what_the_options_leave_open_is_not_known() -> None:
+    unsaid = ("the detection", "the open ids", "key groups")
+    for words, expected in (
+        ((), {"the detection", "the open ids"}),
+        (("--detection", "5s"), {"the open ids"}),
+        (("--detection", "5s", "--ids-open", "1000000"), set()),
+        (("--detection", "5s", "--ids-open", "1000000", "--key-groups", "64"), {"key groups"}),
+    ):
+        said = _json(*LOAD, *words)["not_known"]
+        assert {name for name in unsaid if any(name in each for each in said)} == expected
+        assert set(UNKNOWN) <= set(said)
+
+
+def test_a_load_beyond_what_was_measured_is_a_warning_and_no_failure() -> None:
+    inside = ("--events-per-second", "3000", "--merchants", "5000")
+    assert _json(*inside)["extrapolated"] == []
+    assert "warning" not in _estimated(*inside).stdout
+    beyond = ("--ids-open", "9000000", "--merchants", "300000", "--interval", "10m")
+    found = _json(*inside, *beyond)["extrapolated"]
+    assert [each.partition(" are ")[0] for each in found[:3]] == [
+        "9,000,000 ids in the state",
+        "300,000 merchants",
+        "1,800,000 events in a batch",
+    ]
+    assert "an interval of 600 s" in found[3]
+    done = _estimated(*inside, *beyond)
+    assert (done.returncode, done.stdout.count("warning  ")) == (ExitCode.OK, 4)
 
 
 def test_a_load_that_does_not_fit_is_exit_code_4() -> None:

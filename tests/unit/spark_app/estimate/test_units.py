@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spark_app.estimate.units import COMMAND, DATE, MEASURED
+from spark_app.estimate.units import COMMAND, DATE, MEASURED, RANGE
 from tests.benchmarks.operator import recovery
 from tests.support.command import holdfast
 
@@ -20,6 +20,15 @@ def report() -> dict[str, Any]:
 def test_unit_costs_are_those_of_the_report(report: dict[str, Any]) -> None:
     assert asdict(MEASURED) == report["units"]
     assert (report["command"], report["date"]) == (COMMAND, DATE)
+
+
+def test_measured_range_is_that_of_the_report(report: dict[str, Any]) -> None:
+    sweep, sizes = report["tradeoff"], report["restore"]
+    longest = max(point["interval_s"] for point in sweep["points"])
+    assert longest == RANGE.interval_s
+    assert sweep["events_per_second"] * longest == RANGE.events_per_batch
+    assert max(each["open_ids"] for each in sizes) == pytest.approx(RANGE.ids, rel=0.05)
+    assert max(each["merchants"] for each in sizes) == pytest.approx(RANGE.merchants, rel=0.05)
 
 
 def test_unit_costs_of_the_report_are_those_of_its_measurements(report: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from spark_app.inspection.document import StateLocation
 from spark_app.inspection.view import Snapshot, view
 from tests.support.job.exposure import FIFTY_THOUSAND, Group, at, row
 
-LOCATION = StateLocation("m", "payouts", key_group=3, key_groups=32, batches=(0, 9))
+LOCATION = StateLocation("/ck", "m", "payouts", key_group=3, key_groups=32, batches=(0, 9))
 
 
 def _snapshot(group: Group, batch: int) -> Snapshot:

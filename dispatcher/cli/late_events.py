@@ -1,0 +1,63 @@
+"""`holdfast late`: events that the exposure job did not apply."""
+
+from typing import Annotated
+
+import typer
+
+from dispatcher.cli.options import AsJson, BeforeId, Dsn, Limit, OfStream, moment_of
+from dispatcher.cli.output import print_json, print_rows
+from dispatcher.operators.late_events.store import LateEvents, Wanted
+from sink.contract.exits import CommandError, ExitCode
+from sink.contract.states import LateReason
+
+app = typer.Typer(help="Events that the exposure job did not apply: list.", no_args_is_help=True)
+
+_LIST = (
+    *("id", "merchant_id", "event_id", "reason", "occurred_at", "watermark"),
+    *("amount_minor", "currency", "stream", "written_at"),
+)
+
+
+@app.callback()
+def group() -> None:
+    """Keep `list` a subcommand where it is the only one."""
+
+
+@app.command("list")
+def list_(
+    stream: OfStream = None,
+    merchant: Annotated[str | None, typer.Option("--merchant", help="Only this merchant.")] = None,
+    reason: Annotated[
+        LateReason | None, typer.Option("--reason", help="Only events not applied for this reason.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", help="Only events recorded at or after this time (RFC 3339)."),
+    ] = None,
+    limit: Limit = 50,
+    before: BeforeId = None,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """List events that were read and not applied, the newest first. Exit code 3: none match.
+
+    `late`: behind the cutoff of its window. `future_dated`: too far ahead of its batch.
+    `duplicate`: its id was absorbed before. `settled`: its window was published before the
+    checkpoint began. `watermark` is the one that the batch ran with.
+    """
+    wanted = Wanted(stream, merchant, reason, moment_of("--since", since))
+    with LateEvents.connect(dsn) as store:
+        rows = store.newest(wanted, limit=limit, before=before)
+    if not rows:
+        raise CommandError(
+            "no event matches: all that were read are applied, refused (`holdfast quarantine"
+            " list`) or outside this filter. Nothing was changed.",
+            ExitCode.NOTHING_MATCHED,
+        )
+    older = rows[-1]["id"] if len(rows) == limit else None
+    if as_json:
+        print_json({"late_events": rows, "next_before": older})
+        return
+    print_rows(rows, _LIST, "Events that were not applied")
+    if older is not None:
+        typer.echo(f"older rows: --before {older}")

@@ -1,0 +1,1 @@
+"""Events that the exposure job did not apply."""

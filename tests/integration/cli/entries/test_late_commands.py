@@ -1,0 +1,96 @@
+"""`holdfast late list`: events that the exposure job did not apply."""
+
+import json
+from typing import Any
+
+import psycopg
+import pytest
+
+from sink.contract.exits import ExitCode
+from sink.contract.states import LateReason
+from tests.support.command import holdfast
+
+
+@pytest.fixture
+def late(dsn: str, db: psycopg.Connection) -> str:
+    """A database with an event of each reason, of two streams and two merchants."""
+    db.execute("INSERT INTO holdfast.stream (name) VALUES ('payouts'), ('cards')")
+    for number, reason in enumerate(LateReason):
+        db.execute(
+            "INSERT INTO holdfast.late_event (stream, reason, event_id, merchant_id, type,"
+            " amount_minor, currency, occurred_at, watermark, written_at) VALUES"
+            " (%s, %s, %s, %s, 'payout_submitted', -1800000, 'USD', '2026-11-02 12:14:59.5Z',"
+            " '2026-11-02 12:17:30Z', '2026-11-02 13:00Z'::timestamptz + %s * interval '1 hour')",
+            [("payouts", "cards")[number % 2], reason, f"e{number}", f"m_{number // 2}", number],
+        )
+    return dsn
+
+
+def _listed(dsn: str, *words: str) -> dict[str, Any]:
+    done = holdfast("late", "list", *words, "--json", dsn=dsn)
+    assert done.returncode == ExitCode.OK, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_events_that_were_not_applied_are_listed_with_reason_and_watermark(late: str) -> None:
+    found = _listed(late)["late_events"]
+    assert [row["event_id"] for row in found] == ["e3", "e2", "e1", "e0"]
+    assert found[-1] == {
+        "id": found[-1]["id"],
+        "stream": "payouts",
+        "reason": "late",
+        "event_id": "e0",
+        "merchant_id": "m_0",
+        "type": "payout_submitted",
+        "amount_minor": -1800000,
+        "currency": "USD",
+        "occurred_at": "2026-11-02T12:14:59.500000Z",
+        "watermark": "2026-11-02T12:17:30Z",
+        "written_at": "2026-11-02T13:00:00Z",
+    }
+    done = holdfast("late", "list", "--merchant", "m_0", dsn=late)
+    assert (done.returncode, "e0" in done.stdout, "e2" in done.stdout) == (ExitCode.OK, True, False)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--stream", "cards"), ["e3", "e1"]),
+        (("--merchant", "m_1"), ["e3", "e2"]),
+        (("--reason", "settled"), ["e3"]),
+        (("--since", "2026-11-02T15:00:00Z"), ["e3", "e2"]),
+        (("--stream", "payouts", "--merchant", "m_0"), ["e0"]),
+    ],
+)
+def test_filters_choose(late: str, words: tuple[str, ...], expected: list[str]) -> None:
+    assert [row["event_id"] for row in _listed(late, *words)["late_events"]] == expected
+
+
+def test_pages_follow_each_other(late: str) -> None:
+    seen: list[str] = []
+    before: tuple[str, ...] = ()
+    for _ in range(3):
+        done = holdfast("late", "list", "--limit", "2", *before, "--json", dsn=late)
+        if done.returncode == ExitCode.NOTHING_MATCHED:
+            break
+        page = json.loads(done.stdout)
+        seen += [row["event_id"] for row in page["late_events"]]
+        before = ("--before", str(page["next_before"]))
+    assert seen == ["e3", "e2", "e1", "e0"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("--merchant", "m_9"), ExitCode.NOTHING_MATCHED),
+        (("--stream", "unknown"), ExitCode.NOTHING_MATCHED),
+        (("--since", "yesterday"), ExitCode.USAGE),
+    ],
+)
+def test_what_matches_nothing_is_exit_code_3_and_one_line(
+    late: str, words: tuple[str, ...], code: ExitCode
+) -> None:
+    done = holdfast("late", "list", *words, dsn=late)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert len(done.stderr.strip().splitlines()) == 1
