@@ -199,8 +199,8 @@ def _report_overtaken(stream: str, batch_id: int, numbered: Numbered) -> None:
 def _report_differing(stream: str, batch_id: int, differing: int) -> None:
     _log.warning(
         "stream=%s batch=%d differing=%d: entries whose keys are recorded with other content are"
-        " not written. A state that was recomputed in other batches differs from what was"
-        " published: see `holdfast stream show %s`",
+        " not written. The state of the job differs from what was published: see `holdfast"
+        " stream show %s`",
         stream,
         batch_id,
         differing,

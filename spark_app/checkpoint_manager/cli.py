@@ -95,11 +95,11 @@ def restore(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Go back to a kept batch, in place; later batches are recomputed at the next start.
+    """Go back to a kept batch, in place; the next start repeats the later batches.
 
-    The job must be stopped. The stream adopts the checkpoint's new query id by the proof of the
-    batch in the ledger, where the keys of later batches stay recorded. What is removed is kept in
-    the folder removed-N. Exit code 3: the batch is not kept, or is the newest one.
+    The job must be stopped. Each batch has the same input again, and the ledger compares it with
+    what it has: nothing is written twice. What is removed is kept in the folder removed-N.
+    Exit code 3: the batch is not kept, or is the newest one.
     """
     require_checkpoint(checkpoint, "changed")
     database = require_database(dsn)

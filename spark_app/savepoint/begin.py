@@ -8,7 +8,7 @@ and the watermark of batch N+1. Batch 1 is what N+1 would have been.
     1  holdfast-savepoint.json   the origin; the query id of the checkpoint
     2  metadata, offsets/0       no source has an offset
     3  state, commits/0          by Spark
-    4  policies, sources/i/0, offsets/0, commits/0
+    4  policies, sources/i/0, offsets/0, commits/0; the batches since (`repeated`)
     5  holdfast.json             the checkpoint is complete
     6  the ledger                the stream adopts the query id by the savepoint's proof
 
@@ -72,7 +72,7 @@ def begin(
     if complete and begun is not None and not folder.exists and _goes_on(sink, job, begun):
         # A restart with the same command, after the savepoint was removed.
         _require_same(files, begun.location == folder.location, begun, savepoint)
-        _adopt_own(files, job, sink, begun.proof, UUID(begun.query_id))
+        _adopt(files, job, sink, begun.proof, UUID(begun.query_id))
         return True
     found = folder.manifest()
     if begun is None:
@@ -99,7 +99,7 @@ def begin(
         # The old job may have published more since the policies were compared.
         _history(folder, found, job, published_until(sink, job.stream))
         _report(found.began(job.checkpoint, folder.checkpoint, job.key_groups))
-    _adopt_own(files, job, sink, found.proof, query_id)
+    _adopt(files, job, sink, found.proof, query_id)
     if adopted in (None, 0):
         # It may have written more batches since; from the adoption on it writes none.
         job = replace(job, sources=_sources(folder, found, job))
@@ -398,18 +398,12 @@ def _require_silence(rows: DataFrame, batch_id: int) -> None:
         )
 
 
-def _adopt_own(
+def _adopt(
     files: CheckpointFiles, job: Job, sink: OutboxSink, proof: Continuation, query_id: UUID
 ) -> None:
-    """Adopt the checkpoint, unless a restore has given it another query id since."""
-    if files.query_id() == query_id:
-        _adopt(job, sink, proof, query_id)
-
-
-def _adopt(job: Job, sink: OutboxSink, previous: Continuation, query_id: UUID) -> None:
     """Let the stream adopt the checkpoint, unless it has written batches since."""
-    if newest_batch(sink, job.stream, query_id) is None:
-        sink.continue_from(previous, query_id, 0)
+    if files.query_id() == query_id and newest_batch(sink, job.stream, query_id) is None:
+        sink.continue_from(proof, query_id, 0)
         failpoint("P6")
 
 

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
+from sink import ReplayDiverged
+from sink.contract.exits import CommandError
 from spark_app.checkpoint_manager.folder import Folder
 from spark_app.checkpoint_manager.restore import restored
+from spark_app.lifecycle.failure import QueryFailed
 from tests.support.dispatch.entries import BLOCK, RELEASE
 from tests.support.job.jobs import Play, event, put
 
@@ -60,11 +63,17 @@ def _ledger(db: psycopg.Connection) -> list[tuple[Any, ...]]:
 
 
 def test_restored_checkpoint_repeats_its_batches_whatever_the_files_for_each_are(
-    play: Play, db: psycopg.Connection
+    play: Play, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert _said(db) == [BLOCK, RELEASE]
     before = _ledger(db)
     restored(Folder(str(play.folder / "checkpoint")), 0, play.dsn, dry_run=False)
+    for point in ("K3", "K4"):
+        with monkeypatch.context() as armed:
+            armed.setattr("sink.contract.failpoints._armed", f"{point}=raise")
+            armed.setattr("sink.contract.failpoints._passed", {})
+            with pytest.raises(QueryFailed, match=point):
+                play.command(max_files_per_trigger=None)
     play.command(max_files_per_trigger=None)
     assert (_said(db), _ledger(db)) == ([BLOCK, RELEASE], before)
     put(play.folder / "events", len(FILES), LATER)
@@ -89,7 +98,36 @@ def test_savepoint_that_is_older_than_its_stream_repeats_the_batches_since(
     assert _said(db) == [BLOCK, RELEASE]
     after = _ledger(db)[len(before) :]
     assert [batch for _, batch, _ in after] == list(range(len(before)))
+
+    # The state of the old checkpoint does not have what the new one publishes.
+    db.execute("UPDATE holdfast.stream SET query_id = %s", [before[0][0]])
+    with pytest.raises(CommandError, match=f"went on with query {after[0][0]}"):
+        play.command()
+    db.execute("UPDATE holdfast.stream SET query_id = %s", [after[0][0]])
     put(play.folder / "events", len(FILES), LATER)
     play.command(**changed)
     assert _said(db) == [BLOCK, RELEASE, BLOCK]
     assert not any(differing for _, _, differing in _ledger(db))
+
+
+def test_savepoint_whose_stream_went_on_without_its_checkpoint_is_refused(
+    play: Play, db: psycopg.Connection
+) -> None:
+    saved, new = str(play.folder / "saved"), play.folder / "new"
+    play.save(str(play.folder / "checkpoint"), saved, 0)
+    (play.folder / "checkpoint").rename(play.folder / "elsewhere")
+    before = _ledger(db)
+    with pytest.raises(CommandError, match=r"went on to batch 3\..* it is not there"):
+        play.command(savepoint=saved, checkpoint=str(new))
+    assert (_ledger(db), new.exists()) == (before, False)
+
+
+def test_file_that_changed_since_is_refused_when_its_batch_is_repeated(
+    play: Play, db: psycopg.Connection
+) -> None:
+    before = _ledger(db)
+    restored(Folder(str(play.folder / "checkpoint")), 0, play.dsn, dry_run=False)
+    put(play.folder / "events", 3, [event("e4", "12:02", -3, "m_1")])
+    with pytest.raises(QueryFailed, match=ReplayDiverged.__name__):
+        play.command()
+    assert (_said(db), _ledger(db)) == ([BLOCK, RELEASE], before)

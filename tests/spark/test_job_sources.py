@@ -21,6 +21,8 @@ import pytest
 from deploy.local.demo.reference import Event as Row
 from deploy.local.demo.reference import Reference
 from sink.contract.failpoints import ENVIRONMENT
+from spark_app.checkpoint_manager.folder import Folder
+from spark_app.checkpoint_manager.restore import restored
 from spark_app.exposure.settings import SECOND_US, Settings
 from tests.support.job.job_outcome import published, required
 from tests.support.job.job_process import QUICK, job_process
@@ -239,7 +241,20 @@ def test_the_hold_of_a_merchant_that_fell_silent_with_the_whole_stream_ends_in_r
     late = db.execute("SELECT event_id, reason::text FROM holdfast.late_event").fetchall()
     assert late == [("e4", "late")]
     assert not [*(checkpoint / "holdfast-ticks").iterdir()]
+
+    # The batch of the tick is repeated with it.
+    plans, batches = [_plan(checkpoint, number)[0] for number in (2, 3)], _batches(db)
+    restored(Folder(str(checkpoint)), 1, dsn, dry_run=False)
+    play.command(paths=(str(events), str(woken)))
+    assert [_plan(checkpoint, number)[0] for number in (2, 3)] == plans
+    assert _batches(db)[: len(batches)] == batches
+    assert db.execute("SELECT count(*) FROM holdfast.late_event").fetchone() == (1,)
+    assert not [*(checkpoint / "holdfast-ticks").iterdir()]
     _refuses_to_tick_without(play, woken)
+
+
+def _batches(db: psycopg.Connection) -> list[Any]:
+    return db.execute("SELECT batch_id, digest FROM holdfast.batch ORDER BY batch_no").fetchall()
 
 
 def _ms(moment: datetime) -> int:
