@@ -112,6 +112,7 @@ class Writer:
         self._connection: psycopg.Connection | None = None
         self._run: Run | None = None
         self._repeated: Repeated | None = None
+        """Until the first batch of the run is written."""
         self._partitions_of: date | None = None
         self._expect_known = False
         self._newest: int | None = None
@@ -222,9 +223,7 @@ class Writer:
         `SchemaMismatch`, `SinkUnavailable`, and whatever `also` raises; then nothing of the batch
         is written, unless `also` committed.
         """
-        if self._run is None:
-            raise RuntimeError("begin_run comes before write")
-        run = self._run
+        run = self._require_run()
         commit_unknown = False
 
         def attempt(connection: psycopg.Connection) -> Written | Replayed:
@@ -238,7 +237,7 @@ class Writer:
                         connection, run, batch_id, batch, recorded, commit_unknown=commit_unknown
                     )
                 commit_unknown = False
-                if (source := self._source()) is not None:
+                if self._repeated and (source := self._repeated.source):
                     return self._repeat(connection, run, batch_id, batch, source, source_offsets)
                 self._require_newest(connection, run, batch_id)
                 written = self._write(
@@ -273,11 +272,15 @@ class Writer:
             self._keep(error)
             raise
         self._newest = batch_id
-        # Only the first batch of a run repeats one of another query.
         self._repeated = None
         if self._doorbell and isinstance(outcome, Written):
             self._ring()
         return outcome
+
+    def _require_run(self) -> Run:
+        if self._run is None:
+            raise RuntimeError("begin_run comes before write")
+        return self._run
 
     def close(self) -> None:
         """Close the connection; the next call opens another."""
@@ -328,9 +331,6 @@ class Writer:
 
     def _streams(self, connection: psycopg.Connection) -> list[Any]:
         return execute(connection, "batch/acts_for", stream=self.stream).fetchall()
-
-    def _source(self) -> Continuation | None:
-        return None if self._repeated is None else self._repeated.source
 
     def _repeat(
         self,

@@ -243,17 +243,17 @@ def test_the_hold_of_a_merchant_that_fell_silent_with_the_whole_stream_ends_in_r
     assert not [*(checkpoint / "holdfast-ticks").iterdir()]
 
     # The batch of the tick is repeated with it.
-    plans, batches = [_plan(checkpoint, number)[0] for number in (2, 3)], _batches(db)
+    plans, batches = [_plan(checkpoint, number)[0] for number in (2, 3)], _recorded(db)
     restored(Folder(str(checkpoint)), 1, dsn, dry_run=False)
     play.command(paths=(str(events), str(woken)))
     assert [_plan(checkpoint, number)[0] for number in (2, 3)] == plans
-    assert _batches(db)[: len(batches)] == batches
+    assert _recorded(db)[: len(batches)] == batches
     assert db.execute("SELECT count(*) FROM holdfast.late_event").fetchone() == (1,)
     assert not [*(checkpoint / "holdfast-ticks").iterdir()]
     _refuses_to_tick_without(play, woken)
 
 
-def _batches(db: psycopg.Connection) -> list[Any]:
+def _recorded(db: psycopg.Connection) -> list[Any]:
     return db.execute("SELECT batch_id, digest FROM holdfast.batch ORDER BY batch_no").fetchall()
 
 
