@@ -13,7 +13,7 @@ from typing import Any
 
 from sink.contract.canonical import rfc3339, rfc3339_from_micros
 from sink.contract.exits import CommandError, ExitCode
-from spark_app.checkpoint import origin, retention, shape
+from spark_app.checkpoint import origin, repeats, retention, shape
 from spark_app.checkpoint_manager import history
 from spark_app.checkpoint_manager.folder import Folder
 from spark_app.checkpoint_manager.kept import Kept
@@ -117,6 +117,7 @@ def _head(folder: Folder) -> Document:
         "checkpoint": str(folder.path),
         "stream": stream(folder),
         "query_id": None if query_id is None else str(query_id),
+        "repeats_until": repeats_until(folder),
         "restores": [
             {
                 "batch_id": each.batch,
@@ -126,6 +127,13 @@ def _head(folder: Folder) -> Document:
             for each in history.restores(folder)
         ],
     }
+
+
+def repeats_until(folder: Folder) -> int | None:
+    """Return the newest batch that the next start repeats; None where it repeats none."""
+    kept = folder.own(repeats.FILE) or {}
+    until, newest = kept.get("until"), max(folder.batches("commits"), default=-1)
+    return until if isinstance(until, int) and until > newest else None
 
 
 def stream(folder: Folder) -> str | None:

@@ -169,6 +169,8 @@ def _head(answer: Document) -> Iterator[str]:
         f"{answer['checkpoint']} · stream {answer['stream'] or 'not known'}"
         f" · query {answer['query_id'] or 'not known'}"
     )
+    if answer["repeats_until"] is not None:
+        yield f"the next start repeats batches up to {answer['repeats_until']} as planned before"
     for each in answer["restores"]:
         yield (
             f"restored from batch {each['last_batch_id']} to batch {each['batch_id']}"

@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 from sink.contract.exits import ExitCode
-from spark_app.checkpoint import origin, policy_history, shape
+from spark_app.checkpoint import origin, policy_history, repeats, shape
 from spark_app.checkpoint_manager import history
 from spark_app.checkpoint_manager.folder import METADATA, MISSING, Folder, moved_from
 from spark_app.checkpoint_manager.kept import EXPIRED, Kept, Needs
@@ -79,6 +79,8 @@ def _blocking(folder: Folder, kept: Kept, start: Needs | None) -> dict[str, str]
     else:
         always = (name for name in _ALWAYS if name in folder.files or name != origin.FILE)
         found = {name: why for name in always if (why := folder.problem(name)) is not None}
+    repeated = (name for name in folder.files if name.startswith((repeats.FOLDER, repeats.FILE)))
+    found |= {name: why for name in repeated if (why := folder.problem(name)) is not None}
     newest_plan = max(kept.planned, default=-1)
     # Without the plan of a committed batch, the ledger is ahead of the checkpoint.
     found |= {f"offsets/{batch}": MISSING for batch in kept.committed if batch > newest_plan}

@@ -480,17 +480,19 @@ def test_restored_twice_the_job_goes_on_and_leaves_what_an_undisturbed_one_does(
     spark: "SparkSession", later: World, database: str, undisturbed: list[Any]
 ) -> None:
     play, where = Play(spark, database, later.folder), str(later.checkpoint)
-    windows = len(_left(database)[1])
+    windows, before = len(_left(database)[1]), _ledger(database)
     # Before the compact entry of the source's log, from which a lost one is made again.
     batch = min(Kept(Folder(where)).restorable()) + 1
     assert batch < 9
     (later.checkpoint / "sources/0" / str(batch)).unlink()
-    before = _ledger(database)
     said = restored(Folder(where), batch, database, dry_run=False)
     assert said["rebuilt_files"] == [f"sources/0/{batch}"]
     again = said["repeated"]
     assert (again["first_batch_id"], again["last_batch_id"]) == (batch + 1, later.newest)
     assert again["recorded"] == later.newest - batch
+    assert listed(Folder(where), database)["repeats_until"] == later.newest
+    flip(later.checkpoint / f"holdfast-repeat/{later.newest}/plan")
+    assert verified(Folder(where))[1] == ExitCode.FAILED
     # Farther back before it has begun to repeat.
     restored(Folder(where), batch - 1, database, dry_run=False)
     play.command(max_files_per_trigger=None)
@@ -498,9 +500,8 @@ def test_restored_twice_the_job_goes_on_and_leaves_what_an_undisturbed_one_does(
     assert _left(database) == undisturbed
     assert len(undisturbed[1]) > windows
 
-    newest = Kept(Folder(where)).newest
     again = restored(Folder(where), batch - 1, database, dry_run=False)["repeated"]
-    assert again["recorded"] == 1 + newest - batch  # type: ignore[operator]
+    assert again["recorded"] == again["last_batch_id"] - batch + 1
     play.command()
     assert _left(database) == undisturbed
     answer, code = verified(Folder(where))

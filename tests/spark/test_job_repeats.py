@@ -5,19 +5,22 @@ window is emitted, and nothing is decided. What was published would stand agains
 not know it.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
-from sink import ReplayDiverged
+from sink import LedgerBehind, ReplayDiverged
 from sink.contract.exits import CommandError
 from spark_app.checkpoint_manager.folder import Folder
 from spark_app.checkpoint_manager.restore import restored
 from spark_app.lifecycle.failure import QueryFailed
 from tests.support.dispatch.entries import BLOCK, RELEASE
 from tests.support.job.jobs import Play, event, put
+from tests.support.job.outbox import contents
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -131,3 +134,24 @@ def test_file_that_changed_since_is_refused_when_its_batch_is_repeated(
     with pytest.raises(QueryFailed, match=ReplayDiverged.__name__):
         play.command()
     assert (_said(db), _ledger(db)) == ([BLOCK, RELEASE], before)
+
+
+def test_database_that_was_put_back_gets_the_batches_that_it_lost(
+    spark: "SparkSession",
+    dsn: str,
+    make_database: Callable[[str | None], str],
+    tmp_path: Path,
+) -> None:
+    play = Play(spark, dsn, tmp_path)
+    for number, lines in enumerate(FILES[:3]):
+        put(play.folder / "events", number, lines)
+    play.command()
+    older = Play(spark, make_database(conninfo_to_dict(dsn)["dbname"]), tmp_path)
+    put(play.folder / "events", 3, FILES[3])
+    play.command()
+    with pytest.raises(QueryFailed, match=LedgerBehind.__name__):
+        older.command()
+    restored(Folder(str(play.folder / "checkpoint")), 2, older.dsn, dry_run=False)
+    older.command(max_files_per_trigger=None)
+    with psycopg.connect(dsn) as whole, psycopg.connect(older.dsn) as mended:
+        assert contents(mended) == contents(whole)
