@@ -34,7 +34,12 @@ from sink.foreach_batch import OutboxSink
 from sink.transaction.continuation import Continuation
 from spark_app.checkpoint import origin, policy_history, repeats, shape
 from spark_app.checkpoint.files import NO_OFFSET, CheckpointFiles
-from spark_app.checkpoint.initial import newest_batch, published_until, read_past
+from spark_app.checkpoint.initial import (
+    newer_query,
+    newest_batch,
+    published_until,
+    read_past,
+)
 from spark_app.checkpoint.origin import Origin, unbound
 from spark_app.checkpoint.policy_history import PolicyHistory
 from spark_app.checkpoint.shape import Shape
@@ -227,6 +232,14 @@ def _require_ledger(folder: SavepointFolder, found: Manifest, sink: OutboxSink) 
             f" {query_id}, and the ledger of this database does not have that batch with the same"
             f" content. Nothing was changed; pass the database of the stream {found.stream} with"
             " --dsn."
+        )
+    newer = newer_query(sink, found.stream, query_id)
+    if newer is not None:
+        raise CommandError(
+            f"the stream {found.stream} went on with query {newer[0]}, up to its batch {newer[1]},"
+            f" and the savepoint {folder.checkpoint}, of query {query_id}, does not have what was"
+            " published since. Nothing was changed; use a savepoint of that query, or go on with"
+            " its checkpoint."
         )
     return past.initial.settled_until_us if past.initial else 0
 

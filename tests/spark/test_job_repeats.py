@@ -104,8 +104,9 @@ def test_savepoint_that_is_older_than_its_stream_repeats_the_batches_since(
 
     # The state of the old checkpoint does not have what the new one publishes.
     db.execute("UPDATE holdfast.stream SET query_id = %s", [before[0][0]])
-    with pytest.raises(CommandError, match=f"went on with query {after[0][0]}"):
-        play.command()
+    for start in ({}, changed | {"checkpoint": str(play.folder / "other")}):
+        with pytest.raises(CommandError, match=f"went on with query {after[0][0]}"):
+            play.command(**start)
     db.execute("UPDATE holdfast.stream SET query_id = %s", [after[0][0]])
     put(play.folder / "events", len(FILES), LATER)
     play.command(**changed)
