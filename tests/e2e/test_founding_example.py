@@ -90,7 +90,9 @@ def reader(
             done = subprocess.run(  # noqa: S602 - a line of our page
                 command, shell=True, env=environment, capture_output=True, text=True, check=False
             )
-        assert done.returncode in {ExitCode.OK, ExitCode.USAGE}, f"{command}\n{done.stderr}"
+        assert done.returncode in {ExitCode.OK, ExitCode.NOTHING_MATCHED}, (
+            f"{command}\n{done.stderr}"
+        )
         return done.stdout + done.stderr
 
     return read

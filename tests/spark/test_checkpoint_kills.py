@@ -1,8 +1,8 @@
 """SIGKILL at the points at which a checkpoint is begun from a savepoint, or gets another source.
 
 An exception lets Python and the JVM clean up; a kill leaves what was written, also temporary files.
-Each point pays the start of a JVM: `make kills-checkpoints` plays them, and `make test` raises at them
-(test_job_savepoint, test_job_sources).
+Each point pays the start of a JVM: `make kills-checkpoints` plays them, and `make test` raises at
+them (test_job_savepoint, test_job_sources).
 """
 
 import json
