@@ -101,7 +101,7 @@ kills: $(STAMP) ## kill the job's JVM, Python workers and driver at twenty rando
 
 .PHONY: kills-checkpoints
 kills-checkpoints: $(STAMP) ## kill the job at each point where a checkpoint is begun or gets a source
-	@HOLDFAST_TEST_KILL_POINTS="P2 P3 P5 P6 K1 K2" $(BIN)/python -m pytest tests/spark/test_checkpoint_kills.py
+	@HOLDFAST_TEST_KILL_POINTS="P2 P3 P5 P6 K1 K2" $(BIN)/python -m pytest tests/spark/checkpoint/test_checkpoint_kills.py
 
 .PHONY: soak
 soak: $(STAMP) ## run the demo, the job and dispatchers under random faults for SOAK_MINUTES (30)

@@ -129,7 +129,10 @@ def main() -> None:
     """Run the command; the process exits with one of `ExitCode`."""
     _prepare_output()
     try:
-        application(sys.argv[1:2])()
+        try:
+            application(sys.argv[1:2])()
+        finally:
+            _write_out()
     except CommandError as error:
         _print_error(str(error))
         sys.exit(error.exit_code)
@@ -148,6 +151,20 @@ def _prepare_output() -> None:
     for stream_ in (sys.stdout, sys.stderr):
         if isinstance(stream_, TextIOWrapper):
             stream_.reconfigure(errors="backslashreplace")
+
+
+def _write_out() -> None:
+    """Write what is buffered now: an error at the interpreter's own exit would be exit code 120.
+
+    Raises OSError, except where the reader has closed its end, as `head` does.
+    """
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        # The exit would try again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise
 
 
 def _load(point: EntryPoint, *, wanted: bool) -> typer.Typer:

@@ -155,6 +155,16 @@ def forgotten(stream: str, batch_id: int, next_id: int) -> LedgerBehind:
     )
 
 
+def unrepeatable(stream: str, batch_id: int, query_id: UUID, other_id: int) -> LedgerBehind:
+    """Return the error of a batch that repeats one which the ledger does not have as it was."""
+    return LedgerBehind(
+        f"stream {stream!r}: batch {batch_id} repeats batch {other_id} of query {query_id}, and the"
+        " ledger does not have that one with the content of then: the database was put back to an"
+        " older moment, or is another one. Nothing was written. Restore the newest copy of the"
+        f" database; or {_remedy(stream)}: keys that are recorded repeat nothing."
+    )
+
+
 def _remedy(stream: str) -> str:
     return (
         f"begin a new checkpoint and run `holdfast stream adopt {stream} --query-id ID --reason"

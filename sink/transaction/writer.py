@@ -345,7 +345,7 @@ class Writer:
         other = replace(run, query_id=source.query_id)
         recorded = ledger.read(connection, other, source.batch_id)
         if recorded is None or recorded.digest != source.digest:
-            raise lineage.forgotten(run.stream, source.batch_id, batch_id)
+            raise lineage.unrepeatable(run.stream, batch_id, source.query_id, source.batch_id)
         # Raises where the content differs.
         self._accept(connection, other, source.batch_id, batch, recorded, commit_unknown=False)
         return write_batch.record_repeated(connection, run, batch_id, batch, source_offsets)

@@ -117,8 +117,8 @@ def restored(answer: Document) -> Iterator[str]:
         )
     if last > exact:
         yield (
-            f"Not everything is kept of {_batches(exact + 1, last)}: Spark plans them anew, and the"
-            " ledger refuses one that decides otherwise than it did."
+            f"The plan or the file names of {_batches(exact + 1, last)} are lost: Spark plans"
+            " again, and the ledger refuses a batch with other decisions than before."
         )
     if answer["rebuilt_files"]:
         yield f"Made again from a compact entry: {', '.join(answer['rebuilt_files'])}"

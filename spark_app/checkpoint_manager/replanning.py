@@ -30,13 +30,13 @@ class Replanned:
     until: int
     """The newest one: batches after it were neither kept nor recorded."""
     exact_until: int
-    """The newest one of which everything is kept. Spark plans those after it anew."""
+    """The newest one whose plan and files are known. Spark plans those after it again."""
     files: Mapping[str, str]
     """Texts to write, by name in the checkpoint."""
 
 
 class _Incomplete(Exception):
-    """A batch of which not everything is kept."""
+    """The files of a batch are not known."""
 
 
 def replanned(folder: Folder, batch: int, recorded: Plans) -> Replanned:

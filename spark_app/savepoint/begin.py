@@ -52,7 +52,7 @@ from spark_app.operator.pack import PACKED_DDL
 from spark_app.savepoint import manifest, read_files, tables
 from spark_app.savepoint.folder import SavepointFolder
 from spark_app.savepoint.manifest import Manifest
-from spark_app.savepoint.repeated import Past, read_since, texts
+from spark_app.savepoint.repeated import Past, RepeatedPlans, read_since
 from spark_app.savepoint.write import sources_name
 
 BYTES_PER_BATCH: Final = 64 << 20
@@ -321,7 +321,8 @@ class _Beginning:
             for number, _ in enumerate(sources[: len(self._found.source_lines)])
         ]
         location, partitions = self._files.location, self._job.partitions
-        return texts(self._spark, since, self._found, sources, read, location, partitions)
+        plans = RepeatedPlans(self._spark, since, self._found, sources, read, location, partitions)
+        return plans.texts()
 
     def _plan(self, source_lines: list[str]) -> str:
         """Return the text of `offsets/0`, with Spark's settings as they are now."""

@@ -59,27 +59,24 @@ def entries(names: Iterable[str], offset: int) -> list[str]:
 def read_up_to(files: CheckpointFiles, source: int, offset: int) -> list[dict[str, Any]]:
     """Return path (a URI) and timestamp (milliseconds) of each file, in the order of the log.
 
+    Raises as `logged`.
+    """
+    rows = logged(files, source, offset)
+    return [{"path": row["path"], "timestamp": row["timestamp"]} for row in rows]
+
+
+def logged(files: CheckpointFiles, source: int, offset: int) -> list[dict[str, Any]]:
+    """Return the rows of a log up to an entry; `batchId` is the entry that first had the file.
+
     Raises CommandError for a damaged entry, and ValueError where the log is not complete.
     """
-    return read_between(files, source, -1, offset)
-
-
-def read_between(
-    files: CheckpointFiles, source: int, after: int, offset: int
-) -> list[dict[str, Any]]:
-    """Return the same of the files that came after another entry. Raises as `read_up_to`."""
     folder = f"sources/{source}"
     read: list[dict[str, Any]] = []
     for name in entries(files.names(folder), offset):
         header, *lines = (files.read(f"{folder}/{name}") or "").splitlines()
         if header != HEADER:
             raise ValueError(f"{folder}/{name} has the unknown version {header}")
-        rows = map(json.loads, lines)
-        read += [
-            {"path": row["path"], "timestamp": row["timestamp"]}
-            for row in rows
-            if after < row["batchId"] <= offset
-        ]
+        read += [row for row in map(json.loads, lines) if row["batchId"] <= offset]
     return read
 
 

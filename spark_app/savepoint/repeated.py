@@ -71,32 +71,6 @@ def read_since(sink: OutboxSink, found: Manifest) -> Past:
     return sink.read(read)
 
 
-def texts(
-    spark: SparkSession,
-    past: Past,
-    found: Manifest,
-    sources: Sequence[Source],
-    read: Sequence[Sequence[dict[str, Any]]],
-    location: str,
-    partitions: int,
-) -> dict[str, str]:
-    """Return the files of `checkpoint.repeats` for a checkpoint at `location`, by name.
-
-    `read` has the files that each source had read at the savepoint. Raises CommandError where a
-    plan or a file's name is not known.
-    """
-    made = _Plans(spark, past, found, sources, read, location, partitions)
-    texts: dict[str, str] = {}
-    for number, each in enumerate(past.batches, start=1):
-        if each.source.batch_id != found.batch_id + number:
-            raise made.refused(f"the ledger has no batch {found.batch_id + number}")
-        at = f"{repeats.FOLDER}/{number}"
-        texts |= {f"{at}/{name}": text for name, text in made.texts(each)}
-    if texts:
-        texts[repeats.FILE] = repeats.to_json(len(past.batches))
-    return texts
-
-
 @dataclass(slots=True)
 class _Log:
     """The log of one source in the new checkpoint."""
@@ -116,8 +90,8 @@ class _Log:
         return f"{self.newest}.compact", "\n".join([read_files.HEADER, *self.lines])
 
 
-class _Plans:
-    """Writes the plans of the batches, one after another."""
+class RepeatedPlans:
+    """Writes the batches for a new checkpoint, in their order."""
 
     def __init__(
         self,
@@ -129,6 +103,10 @@ class _Plans:
         location: str,
         partitions: int,
     ) -> None:
+        """`location` is the checkpoint's.
+
+        `read` has the files that each source had read at the savepoint.
+        """
         self._spark = spark
         self._past = past
         self._found = found
@@ -143,19 +121,36 @@ class _Plans:
         for log, rows in zip(self._logs, read, strict=False):
             if log is not None and rows:
                 log.add(rows, self._interval)
-        self._old: CheckpointFiles | None = None
+        self._old_logs: dict[int, list[dict[str, Any]]] = {}
 
-    def texts(self, each: Since) -> Iterator[tuple[str, str]]:
+    def texts(self) -> dict[str, str]:
+        """Return the files of `checkpoint.repeats`, by name; `repeats.FILE` is the last one.
+
+        Raises CommandError where a plan or the name of a file is not known.
+        """
+        texts: dict[str, str] = {}
+        for number, each in enumerate(self._past.batches, start=1):
+            if each.source.batch_id != self._found.batch_id + number:
+                raise self._refused(f"the ledger has no batch {self._found.batch_id + number}")
+            at = f"{repeats.FOLDER}/{number}"
+            texts |= {f"{at}/{name}": text for name, text in self._batch(each)}
+        if texts:
+            texts[repeats.FILE] = repeats.to_json(len(self._past.batches))
+        return texts
+
+    def _batch(self, each: Since) -> Iterator[tuple[str, str]]:
         try:
             header, planned, *lines = (each.plan or "").splitlines()
             described = json.loads(planned)
             conf = described["conf"]
         except (KeyError, TypeError, ValueError) as error:
-            raise self.refused(f"the ledger has no plan of batch {each.source.batch_id}") from error
+            raise self._refused(
+                f"the ledger has no plan of batch {each.source.batch_id}"
+            ) from error
         now = []
         for number, line in enumerate(lines):
             if number >= len(self._logs) and line != NO_OFFSET:
-                raise self.refused("a source was added since, so use a newer savepoint")
+                raise self._refused("a source was added since, so use a newer savepoint")
             log = self._logs[number] if number < len(self._logs) else None
             if log is None:
                 now.append(line)
@@ -179,38 +174,53 @@ class _Plans:
             for row, name in zip(rows, names, strict=True):
                 content = ticks.from_name(name)
                 if content is None:
-                    raise self.refused(f"{row['path']} was written by an older Holdfast")
+                    raise self._refused(f"{row['path']} was written by an older Holdfast")
                 row["path"] = f"{self._location}/{ticks.FOLDER}/{name}"
                 yield f"{repeats.TICKS}/{name}", content
         name, text = log.add(rows, self._interval)
         yield f"{repeats.SOURCES}/{number}/{name}", text
 
     def _added(self, number: int, after: int, until: int) -> list[dict[str, Any]]:
-        try:
-            return read_files.read_between(self._checkpoint(), number, after, until)
-        except ValueError as error:
-            raise self.refused(f"the log of its source {number} is not complete") from error
+        """Return path and timestamp of the files that came between two entries of the old log."""
+        rows = self._old_log(number)
+        return [
+            {"path": row["path"], "timestamp": row["timestamp"]}
+            for row in rows
+            if after < row["batchId"] <= until
+        ]
+
+    def _old_log(self, number: int) -> list[dict[str, Any]]:
+        if number not in self._old_logs:
+            lines = ((each.plan or "").splitlines()[2:] for each in self._past.batches)
+            positions = (
+                read_files.log_offset(each[number]) for each in lines if number < len(each)
+            )
+            try:
+                self._old_logs[number] = read_files.logged(
+                    self._checkpoint(), number, max(filter(None, positions), default=0)
+                )
+            except ValueError as error:
+                raise self._refused(f"the log of its source {number} is not complete") from error
+        return self._old_logs[number]
 
     def _checkpoint(self) -> CheckpointFiles:
-        if self._old is None:
-            where = self._past.checkpoint
-            if where is None:
-                raise self.refused("the ledger does not know where it is")
-            old = CheckpointFiles(self._spark, where)
-            if self._found.query_id not in (old.read("metadata") or ""):
-                raise self.refused("it is not there")
-            self._old = old
-        return self._old
+        where = self._past.checkpoint
+        if where is None:
+            raise self._refused("the ledger does not know where it is")
+        old = CheckpointFiles(self._spark, where)
+        if self._found.query_id not in (old.read("metadata") or ""):
+            raise self._refused("it is not there")
+        return old
 
-    def refused(self, why: str) -> CommandError:
+    def _refused(self, why: str) -> CommandError:
         found, past = self._found, self._past
         return CommandError(
             f"the savepoint is of batch {found.batch_id}, and the stream {found.stream} went on to"
             f" batch {past.newest}. A checkpoint that begins there repeats the batches between with"
             " the same files, and their names are in the checkpoint"
-            f" {past.checkpoint or 'that wrote them'}, of query {found.query_id}: {why}. Nothing"
-            " was changed; put that checkpoint back in its place, or use a savepoint of the newest"
-            " batch."
+            f" {past.checkpoint or 'that wrote them'}, of query {found.query_id}: {why}. No"
+            " batch was run, and what the ledger has stands; put that checkpoint back in its place,"
+            " or use a savepoint of the newest batch."
         )
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deploy.local.java import spark_environment
+from tests.support.job.jobs import Play
+from tests.support.servers.databases import copy_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,3 +58,15 @@ def spark(
         ).getOrCreate()
         yield session
         session.stop()
+
+
+@pytest.fixture(scope="module")
+def shared_play(
+    spark: "SparkSession",
+    server_dsn: str,
+    template_database: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Play]:
+    """A new stream on a database of its own, for the tests of one module."""
+    with copy_of(server_dsn, template_database) as dsn:
+        yield Play(spark, dsn, tmp_path_factory.mktemp("shared"))

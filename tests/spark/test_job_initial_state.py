@@ -1,7 +1,7 @@
 """A lost checkpoint: the new one goes on from the windows and holds that Postgres knows."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,18 +37,11 @@ AFTER: Files = [
 
 
 @pytest.fixture(scope="module")
-def published(
-    spark: "SparkSession",
-    server_dsn: str,
-    template_database: str,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Play]:
+def published(shared_play: Play) -> Play:
     """A stream that has read `BEFORE`, and holds m_1."""
-    with copy_of(server_dsn, template_database) as dsn:
-        play = Play(spark, dsn, tmp_path_factory.mktemp("published"))
-        _files(play, BEFORE)
-        play.command()
-        yield play
+    _files(shared_play, BEFORE)
+    shared_play.command()
+    return shared_play
 
 
 @pytest.fixture

@@ -1,10 +1,12 @@
 """The operator's commands on a real database: what they change, what they refuse, how they end."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 from uuid import UUID, uuid4
 
 import psycopg
@@ -335,13 +337,35 @@ def test_names_that_look_like_markup_are_shown_as_they_are(dsn: str) -> None:
     assert url in listed.stdout
 
 
-def test_output_that_cannot_be_written_is_one_line(dsn: str) -> None:
-    command = [sys.executable, "-m", "dispatcher.cli.main", "stream", "list", "--dsn", dsn]
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_cannot_be_written_is_one_line(dsn: str, unbuffered: str) -> None:
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        done = _listed(dsn, full, unbuffered)
     assert done.returncode == ExitCode.FAILED
     assert "No space left" in done.stderr
     assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_reader_that_closes_its_end_is_not_an_error(dsn: str) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as closed:
+        done = _listed(dsn, closed, "", "--json")
+    assert (done.returncode, done.stderr) == (ExitCode.OK, "")
+
+
+def _listed(
+    dsn: str, stdout: IO[str], unbuffered: str, *options: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "dispatcher.cli.main", "stream", "list", "--dsn", dsn, *options],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    )
 
 
 def test_help_lists_every_group() -> None:

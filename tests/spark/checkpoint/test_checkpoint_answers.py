@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -17,10 +16,9 @@ from spark_app.checkpoint_manager.listing import shown
 from spark_app.checkpoint_manager.verify import verified
 from tests.support.command import holdfast
 from tests.support.job.jobs import Play, event, put
-from tests.support.servers.databases import copy_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 pytestmark = pytest.mark.spark
 
@@ -28,19 +26,12 @@ NEWEST = 3
 
 
 @pytest.fixture(scope="module")
-def made(
-    spark: "SparkSession",
-    server_dsn: str,
-    template_database: str,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Play]:
+def made(shared_play: Play) -> Play:
     """A checkpoint with a few batches, which is only read."""
-    with copy_of(server_dsn, template_database) as dsn:
-        play = Play(spark, dsn, tmp_path_factory.mktemp("made"))
-        for number in range(NEWEST):
-            put(play.folder / "events", number, [event(f"e{number}", f"12:{number:02}", 1)])
-        play.command()
-        yield play
+    for number in range(NEWEST):
+        put(shared_play.folder / "events", number, [event(f"e{number}", f"12:{number:02}", 1)])
+    shared_play.command()
+    return shared_play
 
 
 def _checkpoint(made: Play) -> Path:

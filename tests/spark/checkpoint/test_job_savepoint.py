@@ -42,20 +42,15 @@ SAVED = 2
 
 
 @pytest.fixture(scope="module")
-def finished(
-    spark: "SparkSession",
-    server_dsn: str,
-    template_database: str,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Play]:
+def finished(shared_play: Play) -> Play:
     """A stream that has read all files, and a savepoint of an earlier batch of it."""
-    with copy_of(server_dsn, template_database) as dsn:
-        play = Play(spark, dsn, tmp_path_factory.mktemp("finished"))
-        for number, lines in enumerate(FILES):
-            put(play.folder / "events", number, lines)
-        play.command()
-        play.save(str(play.folder / "checkpoint"), str(play.folder / "saved"), SAVED)
-        yield play
+    for number, lines in enumerate(FILES):
+        put(shared_play.folder / "events", number, lines)
+    shared_play.command()
+    shared_play.save(
+        str(shared_play.folder / "checkpoint"), str(shared_play.folder / "saved"), SAVED
+    )
+    return shared_play
 
 
 @pytest.fixture

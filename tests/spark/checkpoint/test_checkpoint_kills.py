@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,10 +21,9 @@ from psycopg.conninfo import conninfo_to_dict
 from sink.contract.exits import CommandError, ExitCode
 from tests.support.job.job_process import QUICK, job_process
 from tests.support.job.jobs import Play, event, put
-from tests.support.servers.databases import copy_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -33,21 +32,14 @@ POINTS = os.environ.get("HOLDFAST_TEST_KILL_POINTS", "").split()
 
 
 @pytest.fixture(scope="module")
-def made(
-    spark: "SparkSession",
-    server_dsn: str,
-    template_database: str,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Play]:
+def made(shared_play: Play) -> Play:
     """A stream that has read its files, and a savepoint of its newest batch."""
-    with copy_of(server_dsn, template_database) as dsn:
-        play = Play(spark, dsn, tmp_path_factory.mktemp("made"))
-        for number in range(3):
-            clock = f"12:{number * 10:02}"
-            put(play.folder / "events", number, [event(f"e{number}", clock, 6_000_000)])
-        play.command()
-        play.save(str(play.folder / "checkpoint"), str(play.folder / "saved"))
-        yield play
+    for number in range(3):
+        clock = f"12:{number * 10:02}"
+        put(shared_play.folder / "events", number, [event(f"e{number}", clock, 6_000_000)])
+    shared_play.command()
+    shared_play.save(str(shared_play.folder / "checkpoint"), str(shared_play.folder / "saved"))
+    return shared_play
 
 
 @pytest.fixture
@@ -77,17 +69,8 @@ def _killed(play: Play, point: str, *options: str) -> None:
             job.kill()
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_a_kill_is_repaired_by_the_same_command(
-    play: Play, point: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    if point.startswith("K"):
-        _a_path_is_added(play, point, tmp_path)
-    else:
-        _a_savepoint_is_taken_over(play, point, tmp_path, capsys)
-
-
-def _a_savepoint_is_taken_over(
+@pytest.mark.parametrize("point", [each for each in POINTS if each.startswith("P")])
+def test_a_kill_while_a_savepoint_is_taken_over_is_repaired_by_the_same_command(
     play: Play, point: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before, checkpoint, saved = _written(play.dsn), tmp_path / "new", str(play.folder / "saved")
@@ -114,7 +97,10 @@ def _a_savepoint_is_taken_over(
     assert adopted == [(query_id,)]
 
 
-def _a_path_is_added(play: Play, point: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("point", [each for each in POINTS if each.startswith("K")])
+def test_a_kill_while_a_path_is_added_is_repaired_by_the_same_command(
+    play: Play, point: str, tmp_path: Path
+) -> None:
     kept = Path(shutil.copytree(play.folder / "checkpoint", tmp_path / "kept"))
     before, more = _written(play.dsn), str(play.folder / "more")
     try:

@@ -1,7 +1,7 @@
 """A start on a damaged state ends the job at once; one whose file system is away is tried again."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,31 +12,23 @@ from spark_app.checkpoint_manager.folder import Folder
 from spark_app.checkpoint_manager.kept import Kept
 from spark_app.lifecycle.failure import QueryFailed
 from tests.support.job.jobs import Play, event, put
-from tests.support.servers.databases import copy_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
-def made(
-    spark: "SparkSession",
-    server_dsn: str,
-    template_database: str,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Play]:
+def made(shared_play: Play) -> Play:
     """A checkpoint with a few batches, a file that is still to be read, and a copy."""
-    with copy_of(server_dsn, template_database) as dsn:
-        play = Play(spark, dsn, tmp_path_factory.mktemp("made"))
-        for number in range(3):
-            lines = [event(f"e{number}-{i}", f"12:{number:02}", 1, f"m_{i}") for i in range(9)]
-            put(play.folder / "events", number, lines)
-        play.command()
-        shutil.copytree(play.folder / "checkpoint", play.folder / "copy")
-        put(play.folder / "events", 9, [event("e9", "12:09", 1, f"m_{i}") for i in range(9)])
-        yield play
+    for number in range(3):
+        lines = [event(f"e{number}-{i}", f"12:{number:02}", 1, f"m_{i}") for i in range(9)]
+        put(shared_play.folder / "events", number, lines)
+    shared_play.command()
+    shutil.copytree(shared_play.folder / "checkpoint", shared_play.folder / "copy")
+    put(shared_play.folder / "events", 9, [event("e9", "12:09", 1, f"m_{i}") for i in range(9)])
+    return shared_play
 
 
 @pytest.fixture
