@@ -1,7 +1,6 @@
 """`holdfast batch`: the ledger of a stream, and replays that diverged from it."""
 
-import json
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -9,6 +8,7 @@ from dispatcher.cli.options import NUMBER_MAX, AsJson, Dsn, Limit, QueryId, quer
 from dispatcher.cli.output import counted, display, print_facts, print_json, print_rows, shortened
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.streams.store import Streams
+from sink.contract.source_offsets import range_lines
 
 app = typer.Typer(help="Batches: list, show, compare a diverged replay.", no_args_is_help=True)
 
@@ -132,15 +132,11 @@ def _offsets(offsets: Row | None) -> list[str]:
         return ["source offsets: not stored (the sink was not given the checkpoint)"]
     if "text" in offsets:
         return ["source offsets:", f"  {shortened(offsets['text'])}"]
-    sources: list[Any] = offsets["sources"]
     times = (
         f"batch time {display(offsets['batch_time'])}, watermark {display(offsets['watermark'])}"
     )
-    lines = (
-        f"  source {number}: {'none' if source is None else shortened(json.dumps(source))}"
-        for number, source in enumerate(sources)
-    )
-    return [f"source offsets, {times}:", *lines]
+    lines = (line for each in offsets["ranges"] for line in range_lines(each))
+    return [f"read, {times}:", *(f"  {shortened(line)}" for line in lines)]
 
 
 def _show_difference(found: Row) -> None:

@@ -1,5 +1,6 @@
 """`holdfast trace`: one decision from its batch to its receipts."""
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -11,9 +12,11 @@ from dispatcher.operators.common.session import Row
 from dispatcher.operators.common.text import between
 from dispatcher.operators.trace.store import ATTEMPTS_MAX, Trace
 from sink.contract.money import money
+from sink.contract.source_offsets import range_lines
 
 _MOMENT = len("2026-11-02T12:15:00.000000Z")
 _DIFFERENCE = len("+23 min 59 s")
+_READ_LINES_MAX = 20
 _AMOUNTS = ("exposure_minor", "limit_minor", "release_level_minor")
 
 
@@ -50,6 +53,8 @@ def _show(found: Row) -> None:
         f" stream {visible(batch['stream'])} (query {batch['query_id']}, epoch {batch['epoch']})"
     )
     _step(batch["written_at"], entry["occurred_at"], "written", where)
+    for line in _read(batch):
+        typer.echo(f"  {'':{_MOMENT + _DIFFERENCE + 2}}  {line}")
     if batch["routed_at"] is None:
         _step(None, None, "routed", "not yet")
     else:
@@ -68,6 +73,21 @@ def _show(found: Row) -> None:
         typer.echo(f"body: {size}, SHA-256 {entry['body_sha256'][:16]}...; --body shows it")
     else:
         typer.echo(f"body, {size}:\n{visible(entry['body'])}")
+
+
+def _read(batch: Row) -> Iterator[str]:
+    """Yield what the batch read, at most `_READ_LINES_MAX` lines of it."""
+    offsets = batch["source_offsets"]
+    if offsets is None or "text" in offsets:
+        yield "what it read is not known: its source offsets are not stored, or not as Spark's"
+        return
+    lines = [line for each in offsets["ranges"] for line in range_lines(each)]
+    for line in lines[:_READ_LINES_MAX]:
+        yield f"read {shortened(line)}"
+    if len(lines) > _READ_LINES_MAX:
+        batch_id = f"{batch['batch_id']} --query-id {batch['query_id']}"
+        more = counted(len(lines) - _READ_LINES_MAX, "line")
+        yield f"{more} more: holdfast batch show {visible(batch['stream'])} {batch_id}"
 
 
 def _attempts(rows: list[Row], before: datetime) -> None:

@@ -1,6 +1,6 @@
 """Batches: the ledger of a stream, and replays that diverged from it."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Query
@@ -29,14 +29,52 @@ class BatchPage(PagedByNumber):
     batches: list[ListedBatch]
 
 
+class PartitionRange(ResponseModel):
+    """What a batch read from a partition of Kafka."""
+
+    topic: str
+    partition: int
+    from_: int | None = Field(alias="from", description="The first offset; null if not known.")
+    until: int | None = Field(description="The offset behind the last one; null if not known.")
+    count: Count | None = Field(
+        description="until - from; records are fewer in a compacted topic or with transactions."
+    )
+    note: str | None = Field(description="Why something is not known.")
+
+
+class SourceRange(ResponseModel):
+    """What a batch read from a source: the difference from the batch before it."""
+
+    source: Count = Field(description="Its position in `sources`, from 0.")
+    kind: Literal["kafka", "log", "nothing", "other"] = Field(
+        description="`log`: files, or the ticks of the idle clock; `nothing`: no data yet."
+    )
+    partitions: list[PartitionRange] | None = Field(
+        None, description="Of Kafka: those that were read, or have a note."
+    )
+    count: Count | None = Field(
+        None, description="Of Kafka: over all partitions; null if one is not known."
+    )
+    unread: Count | None = Field(None, description="Of Kafka: number of the other partitions.")
+    first_entry: Count | None = Field(
+        None, description="Of `log`: the first entry of the source's log; null if not known."
+    )
+    last_entry: Count | None = Field(
+        None, description="Of `log`: the last entry; null if nothing was read."
+    )
+    offset: Any = Field(None, description="Of `other`: how far it is read.")
+    note: str | None = Field(description="Why something is not known.")
+
+
 class Offsets(ResponseModel):
-    """Source offsets of a batch, as Spark recorded them."""
+    """Source offsets of a batch, as Spark recorded them, and what the batch read."""
 
     batch_time: Time | None = None
     watermark: Time | None = None
     sources: list[Any] | None = Field(
-        None, description="One for each source; null: nothing was read from it."
+        None, description="How far each source is read; null: it had no data yet."
     )
+    ranges: list[SourceRange] = Field(description="What the batch read, one for each source.")
     text: str | None = Field(
         None, description="Instead of the other members, if it is not in Spark's format."
     )

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 from dispatcher.operators.common.session import OperatorSession, Row
-from dispatcher.operators.streams.rules import readable_offsets
+from dispatcher.operators.streams.views import with_offsets
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
 
@@ -94,8 +94,7 @@ class Streams(OperatorSession):
         """
         found = self._batch(stream, batch_id, given)
         return {
-            **found,
-            "source_offsets": readable_offsets(found["source_offsets"]),
+            **with_offsets(found),
             "types": self._all("streams/batch_types", found),
             "delivery": self._all("streams/batch_delivery", found),
             "refused": self._all("streams/batch_quarantined", found),
@@ -125,7 +124,7 @@ class Streams(OperatorSession):
             "streams/divergence_rows", {**batch, "id": chosen[0]["id"], "limit": limit}
         )
         return {
-            "batch": {**batch, "source_offsets": readable_offsets(batch["source_offsets"])},
+            "batch": with_offsets(batch),
             "divergence": chosen[0],
             "others": [each["id"] for each in found if each is not chosen[0]],
             "rows": [_comparable(row) for row in rows],

@@ -6,7 +6,7 @@ from typing import Any
 
 from dispatcher.operators.attempts.store import Wanted
 from dispatcher.operators.common.session import Row
-from dispatcher.operators.streams.rules import readable_offsets
+from dispatcher.operators.streams.views import with_offsets
 from dispatcher.operators.why.store import Why
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
@@ -51,7 +51,7 @@ class Trace(Why):
             )
         return {
             "key": key.text,
-            "batch": {**ledger, "source_offsets": readable_offsets(ledger["source_offsets"])},
+            "batch": with_offsets(ledger),
             "entry": _entry(found, body=body),
             "endpoints": [
                 {

@@ -7,6 +7,7 @@ import httpx
 import psycopg
 import pytest
 
+from dispatcher.api.console.rendering.filters import NOTHING
 from dispatcher.api.console.routes import audit, batches, dead_letters, quarantine
 from tests.support.console.admin_api import Api
 from tests.support.console.api_world import ANSWERED, DEAD, SET_ASIDE, key_text
@@ -31,6 +32,7 @@ SCREENS = {
     "/database": "Database",
     "/audit": "Audit",
 }
+READ = "/batches/show?stream=repeats&batch_id=1"
 ROW_TEXT = "what was set aside"
 
 
@@ -71,6 +73,17 @@ def test_question_is_shown_to_a_viewer_without_its_button(
     assert "your role is viewer" in text_of(page)
     assert page.text.count('method="post"') == 1
     assert operator.get(address).text.count('method="post"') == 2
+
+
+def test_batch_shows_which_records_it_read(viewer: httpx.Client) -> None:
+    said = text_of(viewer.get(READ))
+    assert "source 0: Kafka, an unknown number of offsets, 1 partition with nothing new" in said
+    assert "events 0 90 117 27" in said
+    assert f"events 2 {NOTHING} 4 {NOTHING} a partition that is new to the query" in said
+    assert "source 1: files or ticks, log entry 0" in said
+    assert "no source offsets are stored" in text_of(
+        viewer.get("/batches/show?stream=payouts&batch_id=0")
+    )
 
 
 def test_counts_of_a_batch_add_up_and_its_parts_are_linked(viewer: httpx.Client) -> None:

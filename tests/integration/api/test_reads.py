@@ -53,6 +53,7 @@ SAME = (
     ("/streams/payouts", ("stream", "show", "payouts"), None),
     ("/batches?stream=test&limit=2", ("batch", "list", "test", "--limit", "2"), None),
     ("/batches/payouts/0", ("batch", "show", "payouts", "0"), None),
+    ("/batches/repeats/1", ("batch", "show", "repeats", "1"), None),
     ("/batches/payouts/0/diff?body=true", ("batch", "diff", "payouts", "0"), None),
     ("/quarantine", ("quarantine", "list"), None),
     ("/quarantine?reason=malformed", ("quarantine", "list", "--reason", "malformed"), None),

@@ -36,7 +36,13 @@ HISTORY = """
     INSERT INTO holdfast.dispatcher_instance (id, host, pid, version, heartbeat_at, draining)
     VALUES (gen_random_uuid(), 'there', 2, '9', now() - interval '2 hours', false)
 """
-
+OFFSETS = """
+    UPDATE holdfast.batch
+    SET source_offsets = E'v1\\n{"batchWatermarkMs":0,"batchTimestampMs":1793620800000}\\n'
+        || CASE batch_id WHEN 0 THEN E'{"events":{"0":90,"1":12}}\\n-'
+                         ELSE E'{"events":{"0":117,"1":12,"2":4}}\\n{"logOffset":0}' END
+    WHERE stream = 'repeats'
+"""
 
 SUPPRESSED = (decision("j_1", 3), decision("j_1", 4), decision("j_1", 1, key=["overtaken"]))
 """Of stream `repeats`, not written: two repeat a block and one was overtaken by it."""
@@ -75,6 +81,7 @@ def fill(dsn: str) -> None:
         _job(dsn)
         drain(dsn)
         db.execute(HISTORY)
+        db.execute(OFFSETS)
     with Replays.connect(dsn) as store:
         store.plan(ReplayFilter(endpoint="payouts"), reason="again")
         store.plan(ReplayFilter(subject="m_1"), reason="once more", rate=5)

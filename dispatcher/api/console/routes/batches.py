@@ -1,6 +1,5 @@
 """Batches: the ledger of a stream, one batch, and a replay of it that diverged."""
 
-import json
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -17,6 +16,7 @@ from dispatcher.api.console.rendering.diff import line_diff
 from dispatcher.api.requests import no_others
 from dispatcher.operators.streams.store import Streams
 from sink.contract.exits import CommandError, ExitCode
+from sink.contract.source_offsets import range_lines
 
 router = APIRouter(dependencies=[Depends(no_others)])
 
@@ -70,8 +70,11 @@ def show_batch(
         person,
         "decisions/batch.html",
         batch=found,
-        sources=_sources(found["source_offsets"]),
-        times=found["source_offsets"] or {},
+        offsets=found["source_offsets"],
+        ranges=[
+            (each, *range_lines({**each, "partitions": ()}))
+            for each in (found["source_offsets"] or {}).get("ranges", ())
+        ],
     )
 
 
@@ -135,12 +138,3 @@ def _note(person: Login, found: dict[str, Any]) -> None:
     batch, number = found["batch"], found["divergence"]["id"]
     target = f"{batch['stream']} batch {batch['batch_id']}"
     bodies.note(person.session, "entry.read", target, divergence=number)
-
-
-def _sources(offsets: dict[str, Any] | None) -> list[str]:
-    """Return the offsets of each source as text."""
-    if offsets is None:
-        return []
-    if "text" in offsets:
-        return [str(offsets["text"])]
-    return [json.dumps(each, ensure_ascii=False) for each in offsets["sources"]]

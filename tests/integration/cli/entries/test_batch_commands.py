@@ -87,6 +87,9 @@ def test_batch_is_shown_with_counts_that_add_up_and_its_offsets(
         "batch_time": "2026-11-02T12:00:00Z",
         "watermark": None,
         "sources": [{"logOffset": 3}],
+        "ranges": [
+            {"source": 0, "kind": "log", "first_entry": 0, "last_entry": 3, "note": None},
+        ],
     }
     assert found["types"] == [
         {"type": BLOCK, "entries": 2, "subjects": 2},
@@ -95,7 +98,74 @@ def test_batch_is_shown_with_counts_that_add_up_and_its_offsets(
     assert found["refused"] == [{"reason": "bad_subject", "rows": 1, "open": 1}]
     text = holdfast("batch", "show", "payouts", "0", dsn=dsn).stdout
     assert "5 rows = 3 entries + 1 duplicate + 0 suppressed + 1 quarantined; 0 duplicates" in text
-    assert 'source 0: {"logOffset": 3}' in text
+    assert "source 0: files or ticks, log entries 0 to 3" in text
+
+
+def test_batch_says_which_records_of_kafka_it_read(
+    dsn: str, driver: MakeDriver, tmp_path: Path
+) -> None:
+    head = OFFSETS.rpartition("\n")[0]
+    (tmp_path / "offsets").mkdir()
+    for batch_id, position in (
+        (3, '{"events":{"0":90,"1":12}}'),
+        (4, '{"events":{"0":117,"1":12}}'),
+    ):
+        (tmp_path / "offsets" / str(batch_id)).write_text(f"{head}\n{position}")
+    spark = driver(checkpoint=str(tmp_path))
+    for batch_id in (3, 4, 5):
+        spark.batch(batch_id, decision("m_1", batch_id, (RELEASE, BLOCK)[batch_id % 2]))
+
+    [source] = _json(dsn, "show", "payouts", "4")["source_offsets"]["ranges"]
+    assert (source["kind"], source["count"], source["unread"]) == ("kafka", 27, 1)
+    assert source["partitions"] == [
+        {"topic": "events", "partition": 0, "from": 90, "until": 117, "count": 27, "note": None}
+    ]
+    [first] = _json(dsn, "show", "payouts", "3")["source_offsets"]["ranges"]
+    assert [each["from"] for each in first["partitions"]] == [None, None]
+    assert "batch 2 are not in the ledger" in first["note"]
+    assert _json(dsn, "show", "payouts", "5")["source_offsets"] is None
+
+    text = holdfast("batch", "show", "payouts", "4", dsn=dsn).stdout
+    assert "  source 0: Kafka, 27 offsets, 1 partition with nothing new" in text
+    assert "events partition 0: from 90 until 117, 27 offsets" in text
+    assert "not stored" in holdfast("batch", "show", "payouts", "5", dsn=dsn).stdout
+
+    key = Key.of(decision("m_1", 4, RELEASE)["key"]).text
+    traced = json.loads(holdfast("trace", key, "--json", dsn=dsn).stdout)
+    assert traced["batch"]["source_offsets"]["ranges"] == [source]
+    assert "read   events partition 0: from 90 until 117" in holdfast("trace", key, dsn=dsn).stdout
+
+
+def test_trace_of_a_batch_of_many_partitions_says_where_all_of_them_are(
+    dsn: str, driver: MakeDriver, tmp_path: Path
+) -> None:
+    head = OFFSETS.rpartition("\n")[0]
+    (tmp_path / "offsets").mkdir()
+    for batch_id in range(2):
+        position = {"events": {str(each): 5 * batch_id for each in range(30)}}
+        (tmp_path / "offsets" / str(batch_id)).write_text(f"{head}\n{json.dumps(position)}")
+    spark = driver(checkpoint=str(tmp_path))
+    spark.batch(0)
+    spark.batch(1, decision("m_1"))
+    text = holdfast("trace", Key.of(decision("m_1")["key"]).text, dsn=dsn).stdout
+    assert text.count("events partition") == 19
+    assert f"11 lines more: holdfast batch show payouts 1 --query-id {spark.query_id}" in text
+
+
+@pytest.mark.parametrize(
+    "stored", ["[" * 100_000, 'v1\n{}\n{"t":{"0":NaN}}', 'v1\n{}\n"\x1b[2J\\ud800"']
+)
+def test_source_offsets_of_no_known_form_are_shown_as_they_are(
+    dsn: str, db: psycopg.Connection, driver: MakeDriver, stored: str
+) -> None:
+    driver().batch(0, decision("m_1"))
+    db.execute("UPDATE holdfast.batch SET source_offsets = %s", [stored])
+    assert _json(dsn, "show", "payouts", "0")["source_offsets"] == {"text": stored, "ranges": []}
+    text = holdfast("batch", "show", "payouts", "0", dsn=dsn).stdout
+    assert stored[:20].splitlines()[0] in text
+    assert "\x1b" not in text
+    traced = holdfast("trace", Key.of(decision("m_1")["key"]).text, dsn=dsn)
+    assert "what it read is not known" in traced.stdout
 
 
 def test_batch_says_what_each_endpoint_has_of_it(
