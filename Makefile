@@ -30,6 +30,10 @@ demo: $(STAMP) ## run the whole path, kill both halves, prove that nothing repea
 demo-checkpoints: $(STAMP) ## kill, save, rescale, restore and damage a checkpoint, compare after each step
 	@$(BIN)/holdfast demo checkpoints
 
+.PHONY: kafka-jars
+kafka-jars: $(STAMP) ## stage the pinned jars of Spark's Kafka connector and of a broker, by Maven or Ivy
+	@$(BIN)/python -m deploy.local.kafka.jars
+
 .PHONY: test
 test: $(STAMP) ## run every test: real Spark, real Postgres, real HTTP
 	@$(BIN)/python -m tests.run

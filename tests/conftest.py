@@ -13,6 +13,8 @@ from psycopg.conninfo import make_conninfo
 
 from tests.support.servers.databases import create, dropping_behind, template_on
 
+pytest_plugins = ["tests.support.kafka.fixtures"]
+
 # A JVM that lives for a minute spends more on compiling well than it gets back. The job's own, then
 # whatever else is started by Spark's scripts, then the launcher that those scripts ask.
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

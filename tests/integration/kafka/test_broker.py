@@ -1,0 +1,74 @@
+"""The broker that tests and demo run: what it keeps when it is killed, and what it refuses."""
+
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import KafkaException
+
+from deploy.local.kafka.broker import Broker, client_settings
+from sink.contract.exits import CommandError
+from tests.support.kafka.server import KafkaServer
+
+
+def _values(kafka: KafkaServer, topic: str) -> list[str]:
+    return [(message.value() or b"").decode() for message in kafka.read(topic)]
+
+
+def test_a_killed_broker_keeps_what_it_acknowledged_and_its_port(kafka: KafkaServer) -> None:
+    topic = kafka.make_topic()
+    kafka.produce(topic, ["first", "second"])
+    address, pid = kafka.bootstrap_servers, kafka.broker.pid
+    kafka.broker.kill()
+    assert kafka.broker.pid is None
+    with pytest.raises(KafkaException):
+        kafka.admin.list_topics(timeout=0.5)
+    kafka.broker.start()
+    assert (kafka.bootstrap_servers, kafka.broker.pid != pid) == (address, True)
+    kafka.produce(topic, ["third"])
+    assert _values(kafka, topic) == ["first", "second", "third"]
+    kafka.broker.stop()
+    assert kafka.broker.pid is None
+    kafka.broker.start()
+    assert _values(kafka, topic) == ["first", "second", "third"]
+
+
+def test_topics_are_not_made_by_those_who_ask_for_one(shared_kafka: KafkaServer) -> None:
+    assert shared_kafka.admin.list_topics("absent", timeout=10).topics["absent"].error
+    assert "absent" not in shared_kafka.admin.list_topics(timeout=10).topics
+
+
+def test_partitions_are_written_and_read_apart(shared_kafka: KafkaServer) -> None:
+    topic = shared_kafka.make_topic(2)
+    shared_kafka.produce(topic, ["a", "b"], partition=1, key="k", timestamp_ms=1_000)
+    assert shared_kafka.end_offsets(topic) == {0: 0, 1: 2}
+    shared_kafka.add_partitions(topic, 3)
+    shared_kafka.delete_records(topic, 1, 1)
+    (kept,) = shared_kafka.read(topic)
+    assert (kept.partition(), kept.offset(), kept.key(), kept.value()) == (1, 1, b"k", b"b")
+    assert kept.timestamp()[1] == 1_000
+
+
+def test_a_broker_that_cannot_start_says_why_and_leaves_no_process(
+    shared_kafka: KafkaServer, tmp_path: Path
+) -> None:
+    broker = Broker(tmp_path / "b", shared_kafka.broker.jars, settings={"node.id": "none"})
+    with pytest.raises(CommandError, match=r"cannot be prepared .* Invalid value none") as caught:
+        broker.start()
+    assert "StorageTool" not in str(caught.value)
+    assert broker.pid is None
+    broker = Broker(tmp_path / "c", shared_kafka.broker.jars, java_options=("-Xmx1m",))
+    with pytest.raises(CommandError, match=r"Kafka broker|Too small"):
+        broker.start()
+    here = [child for child in psutil.Process().children() if "java" in child.name()]
+    assert [child.pid for child in here] == [shared_kafka.broker.pid]
+
+
+def test_a_client_of_a_broker_that_is_away_writes_nothing_to_standard_error(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    from confluent_kafka.admin import AdminClient
+
+    with pytest.raises(KafkaException):
+        AdminClient(client_settings("127.0.0.1:1")).list_topics(timeout=0.5)
+    assert capfd.readouterr().err == ""
