@@ -34,6 +34,15 @@ demo-checkpoints: $(STAMP) ## kill, save, rescale, restore and damage a checkpoi
 kafka-jars: $(STAMP) ## stage the pinned jars of Spark's Kafka connector and of a broker, by Maven or Ivy
 	@$(BIN)/python -m deploy.local.kafka.jars
 
+HDFS_JAR := hadoop-client-minicluster
+
+.PHONY: hdfs-jar
+hdfs-jar: ## download the jar of the HDFS that tests start (56 MB, by Maven), with its pinned SHA-256
+	@test -f .holdfast/hdfs/$(HDFS_JAR)-3.5.0.jar \
+	  || mvn --batch-mode --quiet org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy \
+	    -Dartifact=org.apache.hadoop:$(HDFS_JAR):3.5.0 -DoutputDirectory=.holdfast/hdfs
+	@cd .holdfast/hdfs && echo "06772d24529e59939915979b3edba204d367750ef7dc5120411f35221dd4818c  $(HDFS_JAR)-3.5.0.jar" | sha256sum --check --quiet
+
 .PHONY: test
 test: $(STAMP) ## run every test: real Spark, real Postgres, real HTTP
 	@$(BIN)/python -m tests.run

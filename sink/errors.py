@@ -14,8 +14,9 @@
         CompanionFailed      `also` ended the transaction or hid an error
         NotStreaming         the sink was called outside a streaming query
         AccessDenied         the server refused the DSN's user, password or database
-      Transient            a restart may succeed: the database was not reachable or not ready
-        SinkUnavailable
+      Transient            a restart may succeed
+        SinkUnavailable      the database was not reachable or not ready
+        CheckpointUnreadable the checkpoint's file system did not answer
 
 Each message says what happened, what was not lost, and what to do; the text is composed where the
 error is raised. The examples are run by
@@ -221,4 +222,14 @@ class SinkUnavailable(Transient):
     >>> OutboxSink("host=/nowhere dbname=outbox", stream="payouts").check()
     Traceback (most recent call last):
     sink.errors.SinkUnavailable: the database did not answer: ...
+    """
+
+
+class CheckpointUnreadable(Transient):
+    """The file system of the checkpoint did not answer, so it is not compared with the ledger.
+
+    >>> sink = OutboxSink(dsn, stream="payouts", checkpoint=unreadable_checkpoint)
+    >>> sink.start(query_id, first_run)
+    Traceback (most recent call last):
+    sink.errors.CheckpointUnreadable: ...Nothing was written...
     """

@@ -31,7 +31,7 @@ from sink.transaction.database import Timeouts
 from sink.transaction.driver_path import InDriver
 from sink.transaction.future_dated import TOLERANCE
 from sink.transaction.ledger import Replayed, Run, Written
-from sink.transaction.lineage import location, source_offsets
+from sink.transaction.lineage import location, source_offsets, unreadable
 from sink.transaction.staging.content import take_over
 from sink.transaction.staging.stage import Stage, drop_stages, open_stage
 from sink.transaction.staging.task import Summary, arrow_schema, run_tasks
@@ -39,7 +39,7 @@ from sink.transaction.writer import Writer
 
 if TYPE_CHECKING:
     import psycopg
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 _log = logging.getLogger(__name__)
 
@@ -170,6 +170,7 @@ class OutboxSink:
         self._stage = Stage(dsn, stream, timeouts or Timeouts())
         self._dsn = dsn
         self._checkpoint = where
+        self._context: object = None
         self._select = select or BatchInput
         self._also = also
         self._writer = Writer(
@@ -200,6 +201,8 @@ class OutboxSink:
 
     def _write_batch(self, df: "DataFrame", batch_id: int) -> None:
         identity = _identity(df, batch_id)
+        if df.sparkSession.sparkContext is not self._context:
+            self.use_session(df.sparkSession)
         if self._path.is_staged(lambda: plan_bytes(df)):
             schema = arrow_schema(df)
             self.apply_staged(schema, lambda stage: run_tasks(df, schema, stage), identity)
@@ -213,10 +216,26 @@ class OutboxSink:
         (`query.id`, `query.runId`) and before its first batch runs, not while one is written.
         `repeated` is for a checkpoint that went back and whose plans are put back: its batches are
         in the ledger. A batch that then has other content is refused (`ReplayDiverged`).
-        Raises `UnadoptedCheckpoint`, `SchemaMismatch` and `SinkUnavailable`; `ValueError` as
-        `check`.
+        Raises `UnadoptedCheckpoint`, `CheckpointUnreadable`, `SchemaMismatch` and
+        `SinkUnavailable`; `ValueError` as `check`.
         """
         self._take(query_id, run_id, repeated)
+
+    def use_session(self, spark: "SparkSession") -> None:
+        """Find the checkpoint as this session does: on any file system that Spark supports.
+
+        The first batch does it. Call it before `start`, which otherwise compares only a checkpoint
+        on a local path. Raises `CheckpointUnreadable`.
+        """
+        if self._checkpoint is not None:
+            # Where there is a session there is py4j.
+            from sink.hadoop_files import files_of  # noqa: PLC0415
+
+            try:
+                self._writer.files = files_of(spark, self._checkpoint)
+            except OSError as error:
+                raise unreadable(self._checkpoint, error) from error
+        self._context = spark.sparkContext
 
     def apply(self, table: pa.Table, identity: Identity) -> Written | Replayed:
         """Write the rows of one micro-batch: `__call__` on the driver path, after `toArrow()`."""
@@ -323,7 +342,7 @@ class OutboxSink:
         self.last = self._writer.write(
             identity.batch_id,
             content,
-            source_offsets=source_offsets(self._checkpoint, identity.batch_id),
+            source_offsets=source_offsets(self._writer.files, identity.batch_id),
             traceparent=span.traceparent,
             also=also,
         )

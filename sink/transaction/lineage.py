@@ -9,19 +9,65 @@ import logging
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
+from typing import Protocol
 from uuid import UUID
 
 from sink.contract.checkpoint import local_folder
-from sink.errors import CheckpointBehind, LedgerBehind
+from sink.errors import CheckpointBehind, CheckpointUnreadable, LedgerBehind
 
 _log = logging.getLogger(__name__)
+
+
+class Files(Protocol):
+    """The files of one checkpoint; a name is relative to it, with `/`.
+
+    Both methods raise OSError or UnicodeDecodeError for what is there and cannot be read.
+    """
+
+    @property
+    def location(self) -> str: ...
+
+    def read(self, name: str) -> str | None:
+        """Return the text of a file; None where there is none."""
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of the files in a folder; none where there is no such folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFiles:
+    """The files of a checkpoint on a local path."""
+
+    folder: Path
+
+    @property
+    def location(self) -> str:
+        return str(self.folder)
+
+    def read(self, name: str) -> str | None:
+        try:
+            return (self.folder / name).read_text(encoding="utf-8")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def names(self, folder: str) -> list[str]:
+        try:
+            return [path.name for path in (self.folder / folder).iterdir()]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+
+def local_files(checkpoint: str | None) -> LocalFiles | None:
+    """Return the files of a checkpoint on a local path; None elsewhere, which needs a session."""
+    folder = local_folder(checkpoint)
+    return None if folder is None else LocalFiles(folder)
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """The newest batch ids of a checkpoint; None where there are none."""
 
-    folder: Path
+    location: str
     planned: int | None
     committed: int | None
 
@@ -46,50 +92,55 @@ def location(checkpoint: str | PathLike[str] | None) -> str | None:
     return text
 
 
-def source_offsets(checkpoint: str | None, batch_id: int) -> str | None:
+def source_offsets(files: Files | None, batch_id: int) -> str | None:
     """Return the source offsets that Spark wrote before it ran the batch.
 
-    None where they are not on a local path or cannot be stored: they never stop a batch.
+    None where they cannot be read or stored: they never stop a batch.
     """
-    folder = local_folder(checkpoint)
-    if folder is None:
+    if files is None:
         return None
     try:
-        text = (folder / "offsets" / str(batch_id)).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return None
+        text = files.read(f"offsets/{batch_id}")
     except (OSError, UnicodeDecodeError) as error:
         why = str(error)
     else:
-        if "\x00" not in text:
+        if text is None or "\x00" not in text:
             return text
         why = "they hold a NUL character"
     _log.warning("the source's offsets of batch %d are not stored: %s", batch_id, why)
     return None
 
 
-def read_checkpoint(checkpoint: str | None, query_id: UUID) -> Checkpoint | None:
-    """Return the checkpoint of `query_id`; None where it cannot be read from this machine.
+def read_checkpoint(files: Files | None, query_id: UUID) -> Checkpoint | None:
+    """Return the checkpoint of `query_id`; None without files, or for the folder of another query.
 
-    That is: no local path, or the folder of another query (a path without a scheme may belong to
-    another file system).
+    A path without a scheme may belong to another file system than the files.
+    Raises `CheckpointUnreadable`: a checkpoint that exists is compared, or nothing is written.
     """
-    folder = local_folder(checkpoint)
-    if folder is None:
+    if files is None:
         return None
     try:
-        if _query_id(folder) != query_id:
+        if _query_id(files) != query_id:
             _log.warning(
                 "%s is not the checkpoint of query %s on this machine, so the restore of an older"
                 " copy goes unnoticed: give the sink the query's checkpointLocation",
-                folder,
+                files.location,
                 query_id,
             )
             return None
-        return Checkpoint(folder, _newest(folder / "offsets"), _newest(folder / "commits"))
+        return Checkpoint(
+            files.location, _newest(files.names("offsets")), _newest(files.names("commits"))
+        )
     except OSError as error:
-        _log.warning("the checkpoint is not compared with the ledger: %s", error)
-        return None
+        raise unreadable(files.location, error) from error
+
+
+def unreadable(location: str, error: OSError) -> CheckpointUnreadable:
+    """Return the error of a checkpoint whose file system does not answer."""
+    return CheckpointUnreadable(
+        f"the checkpoint {location} cannot be compared with the ledger ({error}). Nothing was"
+        " written, and what the ledger has stands; start again when its file system answers."
+    )
 
 
 def compare(
@@ -110,16 +161,16 @@ def compare(
         )
         raise CheckpointBehind(
             f"stream {stream!r}: the ledger has batch {recorded} of this query, but in the"
-            f" checkpoint {checkpoint.folder} {newest}: it is an older copy, and its state does not"
-            " have what the ledger has. Nothing was written, and what the ledger has stands."
+            f" checkpoint {checkpoint.location} {newest}: it is an older copy, and its state does"
+            " not have what the ledger has. Nothing was written, and what the ledger has stands."
             f" Restore the newest copy of the checkpoint; or {_remedy(stream)}: keys that are"
             " recorded repeat nothing."
         )
-    require_recorded(stream, checkpoint.folder, checkpoint.committed, recorded)
+    require_recorded(stream, checkpoint.location, checkpoint.committed, recorded)
 
 
 def require_recorded(
-    stream: str, folder: Path | str, committed: int | None, recorded: int | None
+    stream: str, location: str, committed: int | None, recorded: int | None
 ) -> None:
     """Compare the newest committed batch of a checkpoint with the ledger's newest of its query.
 
@@ -134,7 +185,7 @@ def require_recorded(
         else f"the newest batch of this query in the ledger is {recorded}"
     )
     raise LedgerBehind(
-        f"stream {stream!r}: the checkpoint {folder} has finished batch {committed},"
+        f"stream {stream!r}: the checkpoint {location} has finished batch {committed},"
         f" but {newest}: the database was put back to an older moment (or the sink was not called"
         " for each batch, which it has to be), and Spark does not run the batches between again."
         f" Nothing was written. Restore the newest copy of the database; or {_remedy(stream)}:"
@@ -172,18 +223,13 @@ def _remedy(stream: str) -> str:
     )
 
 
-def _query_id(folder: Path) -> UUID | None:
+def _query_id(files: Files) -> UUID | None:
     try:
-        return UUID(json.loads((folder / "metadata").read_text(encoding="utf-8"))["id"])
-    except FileNotFoundError:
-        return None
+        return UUID(json.loads(files.read("metadata") or "")["id"])
     except (ValueError, KeyError, TypeError, AttributeError):
         # Spark itself refuses such a checkpoint.
         return None
 
 
-def _newest(folder: Path) -> int | None:
-    if not folder.is_dir():
-        return None
-    names = (path.name for path in folder.iterdir())
+def _newest(names: list[str]) -> int | None:
     return max((int(name) for name in names if name.isascii() and name.isdigit()), default=None)

@@ -43,6 +43,7 @@ from sink.transaction.database import (
 )
 from sink.transaction.divergence import keep
 from sink.transaction.ledger import Replayed, Run, Written
+from sink.transaction.lineage import Checkpoint, Files
 from sink.transaction.retry import persist
 
 _log = logging.getLogger(__name__)
@@ -100,6 +101,8 @@ class Writer:
         self.stream = stream
         self._dsn = dsn
         self._checkpoint = checkpoint
+        self.files: Files | None = lineage.local_files(checkpoint)
+        """Of the checkpoint, compared with the ledger; None: it is not compared."""
         self._write = partial(
             write_batch.write,
             suppress_repeats=suppress_repeats,
@@ -175,10 +178,12 @@ class Writer:
         (`ValueError`); an existing stream of a job continues. `repeated` announces the batches of
         before that it repeats.
         The first query id of a new stream is adopted. Raises before the epoch moves:
-        `UnadoptedCheckpoint` for another one, and `CheckpointBehind` or `LedgerBehind` where a
-        local checkpoint and the ledger do not match; also `SchemaMismatch` and
-        `SinkUnavailable`.
+        `UnadoptedCheckpoint` for another one, `CheckpointBehind` or `LedgerBehind` where the
+        checkpoint and the ledger do not match, and `CheckpointUnreadable`; also `SchemaMismatch`
+        and `SinkUnavailable`.
         """
+        # Outside the transaction: a file system that does not answer must not hold the lock.
+        checkpoint = lineage.read_checkpoint(self.files, query_id)
 
         def begin(connection: psycopg.Connection) -> Run:
             with self._transaction(connection):
@@ -189,7 +194,7 @@ class Writer:
                     acts_for=acts_for,
                     checkpoint=self._checkpoint,
                 )
-                self._compare(connection, query_id, repeated)
+                self._compare(connection, query_id, checkpoint, repeated)
                 started = one_row(
                     connection,
                     "batch/start_run",
@@ -351,14 +356,24 @@ class Writer:
         return write_batch.record_repeated(connection, run, batch_id, batch, source_offsets)
 
     def _compare(
-        self, connection: psycopg.Connection, query_id: UUID, repeated: Repeated | None
+        self,
+        connection: psycopg.Connection,
+        query_id: UUID,
+        checkpoint: Checkpoint | None,
+        repeated: Repeated | None,
     ) -> None:
-        # The ledger first, under the stream's lock: it has no batch that Spark plans afterwards.
+        if checkpoint is None:
+            return
         newest = one_row(connection, "batch/newest_batch", stream=self.stream, query_id=query_id)
-        checkpoint = lineage.read_checkpoint(self._checkpoint, query_id)
+        recorded = newest["batch_id"]
+        planned = checkpoint.planned
+        if recorded is not None and (planned is None or recorded > planned):
+            # Another driver may have planned and written it meanwhile; under the stream's lock it
+            # writes no batch that is planned afterwards.
+            checkpoint = lineage.read_checkpoint(self.files, query_id)
         if checkpoint is not None:
             until = -1 if repeated is None else repeated.until
-            lineage.compare(self.stream, checkpoint, newest["batch_id"], repeated_until=until)
+            lineage.compare(self.stream, checkpoint, recorded, repeated_until=until)
 
     def _require_newest(self, connection: psycopg.Connection, run: Run, batch_id: int) -> None:
         newest = self._newest

@@ -97,8 +97,8 @@ def claim(spark: SparkSession, job: Job, sink: OutboxSink) -> Job:
 def require_ledger(spark: SparkSession, job: Job, sink: OutboxSink) -> None:
     """Raise `LedgerBehind` unless the ledger has every batch that the checkpoint has committed.
 
-    The sink itself can check this only for a checkpoint on a local path, and for a query that the
-    ledger knows: another query may have run without the sink before, the job never does.
+    The sink itself can check this only for a query that the ledger knows: another query may have
+    run without the sink before, the job never does.
     Raises CommandError for a checkpoint to which the stream came back: its state does not have what
     another query has published since. Also raises what `OutboxSink.read` raises.
     """

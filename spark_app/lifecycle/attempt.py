@@ -77,6 +77,7 @@ def attempt(
         if job.savepoint and not begin(spark, job, sink, job.savepoint, stop.is_set):
             return
         job = claim(spark, job, sink)
+        sink.use_session(spark)
         require_ledger(spark, job, sink)
         (retention or Retention()).keep(spark, job.checkpoint)
         for run in _runs(spark, job, trigger):

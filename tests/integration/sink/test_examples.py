@@ -28,6 +28,12 @@ def _checkpoint(folder: Path) -> str:
     return str(folder)
 
 
+def _unreadable(folder: Path) -> str:
+    """A folder where the file `metadata` cannot be read as one."""
+    (folder / "metadata").mkdir(parents=True)
+    return str(folder)
+
+
 @pytest.fixture
 def make_sink() -> Iterator[Callable[..., sink.OutboxSink]]:
     """Stands for `OutboxSink`: a short example leaves its connection to the end of the program."""
@@ -61,6 +67,7 @@ def names(dsn: str, make_sink: Callable[..., sink.OutboxSink], tmp_path: Path) -
         "decisions": rows,
         "without_subjects": nameless,
         "checkpoint_with_two_batches": _checkpoint(tmp_path),
+        "unreadable_checkpoint": _unreadable(tmp_path / "unreadable"),
     }
 
 

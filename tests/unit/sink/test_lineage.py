@@ -6,11 +6,25 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from sink.errors import CheckpointBehind, LedgerBehind, Permanent, SinkError
-from sink.transaction.lineage import Checkpoint, compare, read_checkpoint, require_recorded
+from sink.errors import (
+    CheckpointBehind,
+    CheckpointUnreadable,
+    LedgerBehind,
+    Permanent,
+    SinkError,
+    Transient,
+)
+from sink.transaction.lineage import (
+    Checkpoint,
+    compare,
+    local_files,
+    read_checkpoint,
+    require_recorded,
+    source_offsets,
+)
 
 QUERY_ID = UUID("5f3a1c58-6f0e-4c7e-9d5b-0b5a7d2f6c11")
-HERE = Path("/checkpoints/payouts")
+HERE = "/checkpoints/payouts"
 
 
 def _checkpoint(folder: Path, planned: list[str], committed: list[str]) -> Path:
@@ -24,32 +38,49 @@ def _checkpoint(folder: Path, planned: list[str], committed: list[str]) -> Path:
 
 def test_newest_batches_are_found_by_number_among_what_else_lies_there(tmp_path: Path) -> None:
     _checkpoint(tmp_path, ["9", "10", ".10.crc", ".11.a1b2.tmp"], ["9", ".9.crc", "\u0661\u0662"])
-    expected = Checkpoint(tmp_path, planned=10, committed=9)
-    assert read_checkpoint(str(tmp_path), QUERY_ID) == expected
-    assert read_checkpoint(f"file://{tmp_path}", QUERY_ID) == expected
+    expected = Checkpoint(str(tmp_path), planned=10, committed=9)
+    assert read_checkpoint(local_files(str(tmp_path)), QUERY_ID) == expected
+    assert read_checkpoint(local_files(f"file://{tmp_path}"), QUERY_ID) == expected
 
 
 def test_checkpoint_before_its_first_batch_has_planned_none(tmp_path: Path) -> None:
     (tmp_path / "metadata").write_text(json.dumps({"id": str(QUERY_ID)}))
-    assert read_checkpoint(str(tmp_path), QUERY_ID) == Checkpoint(tmp_path, None, None)
+    assert read_checkpoint(local_files(str(tmp_path)), QUERY_ID) == Checkpoint(
+        str(tmp_path), None, None
+    )
 
 
 @pytest.mark.parametrize("metadata", [None, "", "[]", "{}", '{"id": 1}', '{"id": "no uuid"}'])
 def test_folder_that_is_no_checkpoint_says_nothing(tmp_path: Path, metadata: str | None) -> None:
     if metadata is not None:
         (tmp_path / "metadata").write_text(metadata)
-    assert read_checkpoint(str(tmp_path), QUERY_ID) is None
-    assert read_checkpoint(str(tmp_path / "gone"), QUERY_ID) is None
+    assert read_checkpoint(local_files(str(tmp_path)), QUERY_ID) is None
+    assert read_checkpoint(local_files(str(tmp_path / "gone")), QUERY_ID) is None
 
 
 def test_checkpoint_of_another_query_or_file_system_is_not_read(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     _checkpoint(tmp_path, ["0"], [])
-    assert read_checkpoint(str(tmp_path), uuid4()) is None
+    assert read_checkpoint(local_files(str(tmp_path)), uuid4()) is None
     assert "is not the checkpoint of query" in caplog.text
-    assert read_checkpoint(f"hdfs://name{tmp_path}", QUERY_ID) is None
-    assert read_checkpoint(None, QUERY_ID) is None
+    assert read_checkpoint(local_files(f"hdfs://name{tmp_path}"), QUERY_ID) is None
+    assert read_checkpoint(local_files(None), QUERY_ID) is None
+
+
+def test_checkpoint_that_cannot_be_read_is_not_taken_for_one_that_fits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "metadata").mkdir()
+    (tmp_path / "offsets" / "3").mkdir(parents=True)
+    files = local_files(str(tmp_path))
+    with pytest.raises(CheckpointUnreadable, match="Nothing was written") as raised:
+        read_checkpoint(files, QUERY_ID)
+    assert isinstance(raised.value, Transient)
+    # A batch itself does not depend on what is kept for reading only.
+    assert source_offsets(files, 3) is None
+    assert "the source's offsets of batch 3 are not stored" in caplog.text
+    assert source_offsets(files, 4) is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,154 @@
+"""The job with its events and its checkpoint on a real HDFS: what a local path has, too."""
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+
+from sink import CheckpointBehind, CheckpointUnreadable, LedgerBehind, OutboxSink
+from tests.support.dispatch.entries import decision
+from tests.support.job.driver import Driver
+from tests.support.job.job_outcome import published
+from tests.support.job.jobs import Play, event, put
+from tests.support.servers.databases import copy_of
+from tests.support.servers.hdfs import Hdfs, hdfs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+FILES = [
+    [event("e1", "12:02", 6_000_000), event("e2", "12:14", 100, "m_2")],
+    [event("e3", "12:16:30", 1_000_000)],
+    [event("e4", "12:40", -2_000_000)],
+]
+NEWEST = 3
+"""The batch without rows that closes the last windows."""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
+    with hdfs(tmp_path_factory.mktemp("hdfs")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def made(
+    spark: "SparkSession",
+    cluster: Hdfs,
+    server_dsn: str,
+    template_database: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Play]:
+    """A stream on HDFS that has read all files."""
+    for number, lines in enumerate(FILES):
+        content = b"".join(line + b"\n" for line in lines)
+        cluster.put(f"/events/{number:03}.json", content, 1_700_000_000 + number)
+    with copy_of(server_dsn, template_database) as dsn:
+        places = {"paths": (f"{cluster.uri}/events",), "checkpoint": f"{cluster.uri}/checkpoint"}
+        play = Play(spark, dsn, tmp_path_factory.mktemp("remote"), places)
+        play.command()
+        yield play
+
+
+def test_job_on_hdfs_publishes_what_one_on_local_files_does(
+    made: Play, spark: "SparkSession", dsn: str, tmp_path: Path
+) -> None:
+    for number, lines in enumerate(FILES):
+        put(tmp_path / "events", number, lines)
+    Play(spark, dsn, tmp_path).command()
+    decisions, windows, _ = published(made.dsn)
+    assert [(merchant, type_) for merchant, type_, _ in decisions] == [
+        ("m_1", "payout_hold.block"),
+        ("m_1", "payout_hold.release"),
+    ]
+    assert windows
+    assert published(made.dsn) == published(dsn)
+
+
+def test_ledger_has_the_source_offsets_of_every_batch_and_the_checkpoint(
+    made: Play, cluster: Hdfs
+) -> None:
+    with psycopg.connect(made.dsn) as db:
+        batches = db.execute(
+            "SELECT batch_id, source_offsets FROM holdfast.batch ORDER BY 1"
+        ).fetchall()
+        (checkpoint,) = db.execute("SELECT checkpoint FROM holdfast.stream").fetchone() or ("",)
+    assert [batch_id for batch_id, _ in batches] == list(range(NEWEST + 1))
+    for batch_id, offsets in batches:
+        assert offsets == cluster.read(f"/checkpoint/offsets/{batch_id}").decode()
+    assert checkpoint == f"{cluster.uri}/checkpoint"
+
+
+def _query_id(cluster: Hdfs) -> UUID:
+    return UUID(json.loads(cluster.read("/checkpoint/metadata"))["id"])
+
+
+def _start(spark: "SparkSession", dsn: str, checkpoint: str, query_id: UUID) -> None:
+    with closing(OutboxSink(dsn, stream="payouts", checkpoint=checkpoint)) as sink:
+        sink.use_session(spark)
+        sink.start(query_id, uuid4())
+
+
+@pytest.mark.usefixtures("made")
+def test_database_and_checkpoint_of_different_moments_are_noticed(
+    cluster: Hdfs, spark: "SparkSession", dsn: str
+) -> None:
+    query_id, checkpoint = _query_id(cluster), f"{cluster.uri}/checkpoint"
+    driver = Driver(dsn, query_id=query_id)
+    with closing(driver.sink):
+        driver.batch(NEWEST - 1, decision("m_1"))
+        with pytest.raises(LedgerBehind, match=f"{checkpoint} has finished batch {NEWEST}, but"):
+            _start(spark, dsn, checkpoint, query_id)
+        driver.batch(NEWEST, decision("m_2"))
+        _start(spark, dsn, checkpoint, query_id)
+        driver = Driver(dsn, query_id=query_id)
+    with closing(driver.sink):
+        driver.batch(NEWEST + 1, decision("m_3"))
+        with pytest.raises(CheckpointBehind, match=f"{checkpoint} batch {NEWEST} is the newest"):
+            _start(spark, dsn, checkpoint, query_id)
+
+
+@pytest.mark.usefixtures("made")
+def test_path_without_a_scheme_is_where_spark_finds_it(
+    cluster: Hdfs, spark: "SparkSession"
+) -> None:
+    from sink.hadoop_files import files_of
+
+    settings = spark.sparkContext._jsc.hadoopConfiguration()
+    before = settings.get("fs.defaultFS")
+    assert files_of(spark, "/checkpoint").location == "/checkpoint"
+    settings.set("fs.defaultFS", cluster.uri)
+    try:
+        files = files_of(spark, "/checkpoint")
+        assert files.location == f"{cluster.uri}/checkpoint"
+        assert str(_query_id(cluster)) in (files.read("metadata") or "")
+        assert {name for name in files.names("commits") if name.isdigit()} == {*"0123"}
+        assert (files.read("gone"), files.names("gone")) == (None, [])
+        assert files_of(spark, "file:/checkpoint").location == "/checkpoint"
+    finally:
+        settings.set("fs.defaultFS", before)
+
+
+def test_checkpoint_that_cannot_be_read_stops_the_start_before_the_epoch_moves(
+    spark: "SparkSession", dsn: str, db: psycopg.Connection
+) -> None:
+    settings = spark.sparkContext._jsc.hadoopConfiguration()
+    settings.set("ipc.client.connect.max.retries", "0")
+    try:
+        with pytest.raises(CheckpointUnreadable) as raised:
+            _start(spark, dsn, "hdfs://127.0.0.1:1/checkpoint", uuid4())
+    finally:
+        settings.unset("ipc.client.connect.max.retries")
+    said = str(raised.value)
+    assert said.startswith("the checkpoint hdfs://127.0.0.1:1/checkpoint cannot be compared")
+    assert "Connection refused). Nothing was written" in said
+    assert db.execute("SELECT name FROM holdfast.stream").fetchall() == []
+    with pytest.raises(CheckpointUnreadable, match='No FileSystem for scheme "nowhere"'):
+        _start(spark, dsn, "nowhere://host/checkpoint", uuid4())
