@@ -112,7 +112,7 @@ def _show(found: Row) -> None:
         f" + {found['suppressed_count']} suppressed + {found['quarantined_count']} quarantined;"
         f" {counted(found['differing_count'], 'duplicate')} with other content"
     )
-    for line in _offsets(found["source_offsets"]):
+    for line in _offsets(found["source_offsets"], found["batch_id"]):
         typer.echo(line)
     print_rows(found["types"], ("type", "entries", "subjects"), "Entries by type")
     print_rows(found["delivery"], _DELIVERY, "Delivery")
@@ -127,7 +127,7 @@ def _title(batch: Row) -> str:
     return f"batch {batch['batch_id']} of stream {batch['stream']}, query {batch['query_id']}"
 
 
-def _offsets(offsets: Row | None) -> list[str]:
+def _offsets(offsets: Row | None, batch_id: int) -> list[str]:
     if offsets is None:
         return ["source offsets: not stored (the sink was not given the checkpoint)"]
     if "text" in offsets:
@@ -135,7 +135,10 @@ def _offsets(offsets: Row | None) -> list[str]:
     times = (
         f"batch time {display(offsets['batch_time'])}, watermark {display(offsets['watermark'])}"
     )
-    lines = (line for each in offsets["ranges"] for line in range_lines(each))
+    lines = [line for each in offsets["ranges"] for line in range_lines(each)]
+    if any(each.get("last_entry") is not None for each in offsets["ranges"]):
+        command = f"holdfast job checkpoints input --checkpoint PATH --batch {batch_id}"
+        lines.append(f"names of the files: {command}")
     return [f"read, {times}:", *(f"  {shortened(line)}" for line in lines)]
 
 

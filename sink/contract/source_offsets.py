@@ -52,8 +52,8 @@ def readable_offsets(text: str | None) -> Document | None:
 def ranges(before: str | None, after: str | None, batch_id: int) -> list[Document]:
     """Return what a batch read from each source: from its offsets and those of batch_id - 1.
 
-    `before` is None where they are not known; batch 0 has none before it. Each source has `source`
-    (its line, from 0), `kind` and `note` (None, or why something is not known), and by its kind:
+    `before` is None where they are not known; batch 0 needs none before it. Each source has
+    `source` (its line, from 0), `kind` and `note` (None, or why something is not known), and:
 
     - `kafka`: `partitions`, those that were read or have a note: `topic`, `partition`, `from`
       (inclusive), `until` (exclusive), `count` (until - from; records are fewer in a compacted
@@ -73,7 +73,7 @@ def ranges(before: str | None, after: str | None, batch_id: int) -> list[Documen
     now = _sources(after)
     if now is None:
         return []
-    then: list[Any] | None = [] if batch_id == 0 else _sources(before)
+    then: list[Any] | None = [] if before is None and batch_id == 0 else _sources(before)
     unknown = (
         f"the offsets of batch {batch_id - 1} are not in the ledger: {FIRST_READ}"
         if then is None
@@ -88,9 +88,12 @@ def ranges(before: str | None, after: str | None, batch_id: int) -> list[Documen
     ]
 
 
-def range_lines(source: Document) -> Iterator[str]:
-    """Yield a source of `ranges` as text; a partition is a line of its own, indented."""
-    said = [f"source {source['source']}: {_summary(source)}"]
+def range_lines(source: Document, log: str | None = None) -> Iterator[str]:
+    """Yield a source of `ranges` as text; a partition is a line of its own, indented.
+
+    `log` says what the entries of a log are.
+    """
+    said = [f"source {source['source']}: {_summary(source, log or 'files or ticks')}"]
     if source["note"] is not None:
         said.append(source["note"])
     yield "; ".join(said)
@@ -98,31 +101,36 @@ def range_lines(source: Document) -> Iterator[str]:
         yield f"  {_partition_line(each)}"
 
 
-def _summary(source: Document) -> str:
+def _summary(source: Document, log: str) -> str:
     match source["kind"]:
         case "kafka":
-            count = "an unknown number of" if source["count"] is None else f"{source['count']:,}"
+            count = source["count"]
+            said = "an unknown number of offsets" if count is None else _offsets(count)
             unread = source["unread"]
             partitions = "1 partition" if unread == 1 else f"{unread} partitions"
             rest = f", {partitions} with nothing new" if unread else ""
-            return f"Kafka, {count} offsets{rest}"
+            return f"Kafka, {said}{rest}"
         case "log":
             first, last = source["first_entry"], source["last_entry"]
             if last is None:
-                return "files or ticks, nothing new"
+                return f"{log}, nothing new"
             if first is None:
-                return f"files or ticks, log entries up to {last}"
+                return f"{log}, log entries up to {last}"
             entries = f"entry {last}" if first == last else f"entries {first} to {last}"
-            return f"files or ticks, log {entries}"
+            return f"{log}, log {entries}"
         case "nothing":
             return "no data yet"
         case _:
             return f"up to {json.dumps(source['offset'])}"
 
 
+def _offsets(count: int) -> str:
+    return "1 offset" if count == 1 else f"{count:,} offsets"
+
+
 def _partition_line(each: Document) -> str:
     start, end = ("?" if each[name] is None else each[name] for name in ("from", "until"))
-    count = "" if each["count"] is None else f", {each['count']:,} offsets"
+    count = "" if each["count"] is None else f", {_offsets(each['count'])}"
     note = "" if each["note"] is None else f" ({each['note']})"
     return f"{each['topic']} partition {each['partition']}: from {start} until {end}{count}{note}"
 

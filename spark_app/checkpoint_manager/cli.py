@@ -1,4 +1,4 @@
-"""`holdfast job checkpoints`: list, show, verify, restore and prune.
+"""`holdfast job checkpoints`: list, show, input, verify, restore and prune.
 
 Arrow and Spark are imported only after the options are checked, so that `--help` is fast.
 """
@@ -61,6 +61,30 @@ def show(
     from spark_app.checkpoint_manager.folder import Folder  # noqa: PLC0415
 
     _print(listing.shown(Folder(checkpoint), batch, dsn), render.shown, as_json=as_json)
+
+
+@app.command("input")
+def show_input(
+    checkpoint: Checkpoint,
+    batch: Annotated[int, typer.Option(min=0, help="The batch to show.")],
+    dsn: Annotated[
+        str | None,
+        typer.Option(
+            envvar="HOLDFAST_DSN", help="The database, for a batch that is not kept; optional."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a batch read: the files of each --path, ticks, and offsets of each topic.
+
+    Only reads; the job may be running. Exit code 3: neither the checkpoint nor the ledger has the
+    batch.
+    """
+    require_checkpoint(checkpoint, "read")
+    from spark_app.checkpoint_manager import batch_input  # noqa: PLC0415 - takes a second
+    from spark_app.checkpoint_manager.folder import Folder  # noqa: PLC0415
+
+    _print(batch_input.read_by(Folder(checkpoint), batch, dsn), batch_input.lines, as_json=as_json)
 
 
 @app.command()

@@ -191,7 +191,7 @@ def _content_problem(name: str, content: bytes) -> str | None:
         elif folder == "commits" and last.isdecimal():
             spark_files.committed(content.decode())
         elif folder.startswith("sources/") and source_entries.name(last):
-            source_entries.entries(content.decode())
+            _source_file(content.decode())
         elif folder.endswith("/_metadata/v2"):
             spark_files.operator(content.decode())
         elif last.endswith(".zip"):
@@ -201,6 +201,13 @@ def _content_problem(name: str, content: bytes) -> str | None:
     except ValueError as error:
         return f"it cannot be read: {error}"
     return None
+
+
+def _source_file(text: str) -> None:
+    if text.startswith(spark_files.INITIAL_HEAD):
+        json.loads(text.removeprefix(spark_files.INITIAL_HEAD))
+    else:
+        source_entries.entries(text)
 
 
 def _own_problem(name: str, kept: dict[str, Any]) -> str | None:

@@ -44,6 +44,10 @@ class Ledger:
         rows = self._rows("batches_after", query_id=query_id, after=batch)
         return {number: Recorded(*found) for number, *found in rows}
 
+    def plans(self, query_id: UUID, batch: int) -> dict[int, str | None]:
+        """Return the text of `offsets/N` of a batch and of the one before it, as far as stored."""
+        return dict(self._rows("plans", query_id=query_id, batch=batch))
+
     def newest(self, query_id: UUID) -> int | None:
         """Return the newest batch of a query; None where the ledger has none."""
         return newest_batch(self._sink, self._stream, query_id)

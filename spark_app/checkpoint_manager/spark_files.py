@@ -18,6 +18,9 @@ import pyarrow as pa
 NOTHING = "-"
 """Spark's line for a source from which nothing was read yet."""
 
+INITIAL_HEAD = "\0v1\n"
+"""Before the JSON in the file in which Spark keeps where a topic began (`sources/I/0`)."""
+
 _STATE_FILE = re.compile(r"([0-9]+)_([0-9a-f-]{36})\.(changelog|zip)", re.ASCII)
 _MAGIC = b"LZ4Block"
 _RAW, _LZ4 = 0x10, 0x20

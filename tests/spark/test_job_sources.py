@@ -21,6 +21,7 @@ import pytest
 from deploy.local.demo.reference import Event as Row
 from deploy.local.demo.reference import Reference
 from sink.contract.failpoints import ENVIRONMENT
+from spark_app.checkpoint_manager.batch_input import read_by
 from spark_app.checkpoint_manager.folder import Folder
 from spark_app.checkpoint_manager.restore import restored
 from spark_app.exposure.settings import SECOND_US, Settings
@@ -86,6 +87,12 @@ def _cut(checkpoint: Path, sources: int) -> list[list[Path]]:
     return cut
 
 
+def _read_by(checkpoint: Path, batch_id: int, dsn: str | None) -> list[Path]:
+    """The files of a batch as `job checkpoints input` names them."""
+    sources = read_by(Folder(str(checkpoint)), batch_id, dsn)["sources"]
+    return [Path(uri.removeprefix("file://")) for each in sources for uri in each.get("files", ())]
+
+
 def _watermarks(batches: Sequence[Sequence[Row]]) -> Iterator[int | None]:
     """W of each batch: the newest time of earlier ones, of any source, less the delay."""
     newest = None
@@ -121,6 +128,7 @@ def test_two_paths_one_of_them_slow_and_a_kill_between_them_equal_the_reference(
     play.command(paths=paths)
 
     cut = _cut(checkpoint, 2)
+    assert [_read_by(checkpoint, number, None) for number in range(len(cut))] == cut
     files = [path.name for batch in cut for path in batch]
     assert sorted(files) == [f"{number:03}.json" for number in range(9)]
     assert {len({path.parent for path in batch}) for batch in cut} >= {1, 2}
@@ -134,6 +142,10 @@ def test_two_paths_one_of_them_slow_and_a_kill_between_them_equal_the_reference(
     expected = [reference.batch(*each) for each in zip(batches, watermarks, strict=True)]
     assert published(dsn) == required(expected)
     assert any(batch.late for batch in expected)
+    # The ledger keeps the plans that a checkpoint no longer has.
+    for number in range(len(cut) - 2):
+        (checkpoint / "offsets" / str(number)).unlink()
+    assert [_read_by(checkpoint, number, dsn) for number in range(len(cut) - 2)] == cut[:-2]
 
 
 def test_a_path_and_the_idle_clock_are_added_to_a_checkpoint_whose_newest_batch_is_unfinished(

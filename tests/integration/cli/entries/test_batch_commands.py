@@ -99,6 +99,7 @@ def test_batch_is_shown_with_counts_that_add_up_and_its_offsets(
     text = holdfast("batch", "show", "payouts", "0", dsn=dsn).stdout
     assert "5 rows = 3 entries + 1 duplicate + 0 suppressed + 1 quarantined; 0 duplicates" in text
     assert "source 0: files or ticks, log entries 0 to 3" in text
+    assert "holdfast job checkpoints input --checkpoint PATH --batch 0" in text
 
 
 def test_batch_says_which_records_of_kafka_it_read(
