@@ -9,7 +9,8 @@
 `sqlalchemy_inbox.py` runs the steps of `claim/claiming.py` in a SQLAlchemy session.
 """
 
-from collections.abc import Generator
+import asyncio
+from collections.abc import Coroutine, Generator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -27,7 +28,7 @@ from psycopg.pq.abc import PGresult
 from psycopg.rows import tuple_row
 
 from dispatcher.receiver.claim import claiming
-from dispatcher.receiver.claim.block import UNDO_ALL, Block, Raw, State
+from dispatcher.receiver.claim.block import UNCANCELLED, UNDO_ALL, Block, Raw, State
 from dispatcher.receiver.claim.one_trip import Texts
 from dispatcher.receiver.claim.overlap import Frame
 from dispatcher.receiver.ddl import ddl
@@ -152,7 +153,7 @@ class Inbox:
 class _Session:
     """The view of a connection that a block gets."""
 
-    __slots__ = ("_connection", "_depth", "_known", "frames", "sent")
+    __slots__ = ("_connection", "_depth", "_known", "can_cancel", "frames", "sent")
 
     def __init__(self, connection: _Connection) -> None:
         known = _known.get(connection)
@@ -161,6 +162,7 @@ class _Session:
         self._connection = connection
         self._known = known
         self._depth = 0
+        self.can_cancel = isinstance(connection, psycopg.AsyncConnection)
         self.frames = known.frames
         self.sent = 0
 
@@ -353,13 +355,34 @@ class _AsyncReceiving(AbstractAsyncContextManager[Receipt]):
                 failure = error
 
     async def _send(self, text: bytes) -> Raw:
-        raw = self._session.first(await self._connection.wait(self._session.exchange(text)))
+        answered = self._connection.wait(self._session.exchange(text))
+        if text.startswith(UNCANCELLED):
+            answered = self._to_its_end(answered)
+        raw = self._session.first(await answered)
         if text.startswith(_ROLLBACK):
             await self._connection.wait(self._session.forget())
         return raw
 
+    async def _to_its_end(self, answered: Coroutine[Any, Any, _T]) -> _T:
+        """Wait for an answer also when cancelled; then raise the cancellation."""
+        task = asyncio.ensure_future(answered)
+        # A failure behind the cancellation is nobody's: asyncio would log it.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            try:
+                await asyncio.wait([task], timeout=_SILENCE_SECONDS)
+            finally:
+                if not task.done():
+                    self._session.close()
+            raise
+
 
 _ROLLBACK = b"ROLLBACK"
+
+_SILENCE_SECONDS = 5.0
+"""After a cancellation, a connection without an answer for this time is closed, as by psycopg."""
 
 
 def _is_asked_for(error: BaseException | None) -> bool:

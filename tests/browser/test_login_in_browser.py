@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterator
+from http import HTTPStatus
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Request, Route, expect
 
 from dispatcher.api.console.routes import live
 from tests.support.console.admin_api import Api
@@ -73,3 +74,36 @@ def test_page_that_is_open_ends_with_its_token(
     looked_at.ask("POST", "/tokens/shift/revoke", json={"reason": "the shift is over"})
     page.wait_for_url(re.compile("/login"))
     expect(page.get_by_label("Token")).to_be_visible()
+
+
+def test_login_that_ends_amid_a_refresh_is_left_by_one_navigation(
+    opened: Window, looked_at: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both lead to the login, and a second navigation would abort the first."""
+    monkeypatch.setattr(live, "TICK_SECONDS", 0.05)
+    given = {"name": "late-shift", "role": "operator", "days": 1, "reason": "a test"}
+    secret = looked_at.ask("POST", "/tokens", json=given).json()["secret"]
+    opened.log_in(secret)
+    page = opened.go("/")
+    refreshes: list[Route] = []
+    navigations: list[Route] = []
+    left: list[str] = []
+
+    def hold(route: Route) -> None:
+        (navigations if route.request.is_navigation_request() else refreshes).append(route)
+
+    def noted(request: Request) -> None:
+        if request.is_navigation_request() and request.redirected_from is None:
+            left.append(path_of(request.url))
+
+    page.route(f"{looked_at.url}/", hold)
+    page.on("request", noted)
+    page.evaluate("htmx.trigger('#live', 'holdfast:live')")
+    looked_at.ask("POST", "/tokens/late-shift/revoke", json={"reason": "the shift is over"})
+    while not refreshes or not navigations:
+        page.wait_for_timeout(20)
+    with page.expect_response(lambda answer: answer.status == HTTPStatus.UNAUTHORIZED):
+        refreshes[0].continue_()
+    navigations[0].continue_()
+    expect(page.get_by_label("Token")).to_be_visible()
+    assert left == ["/"]

@@ -3,7 +3,8 @@
 A driver runs the generators `enter` and `leave`: it sends each message in one round trip and
 returns the first row of its last statement, or throws the error in. A delivery is two round trips:
 `BEGIN` and the claim, then `COMMIT`, with the service's block between them. In an open transaction
-a savepoint replaces both; otherwise it is inside them, at no extra round trip.
+a savepoint replaces both, as a message of its own if messages can be cancelled; otherwise it is
+inside them, at no extra round trip.
 """
 
 from collections.abc import Generator, Sequence
@@ -23,6 +24,11 @@ _WRONG_NAME = frozenset({"26000", "42P05"})
 _NO_SAVEPOINT = "3B001"
 
 UNDO_ALL = b"ROLLBACK"
+
+UNCANCELLED = (b"SAVEPOINT", b"ROLLBACK TO")
+"""How messages begin that fail the enclosing transaction, and other deliveries with it, if the
+server cancels them. They wait for no lock.
+"""
 
 _savepoints = cycle(range(64))
 """Few names, because `pg_stat_statements` counts each name as a statement; more than one, because
@@ -45,6 +51,9 @@ class Session(Protocol):
     """Number of messages sent; without one, nothing needs to be undone."""
     frames: list[overlap.Frame]
     """The frames of the connection's open blocks, in order of their begin."""
+
+    can_cancel: bool
+    """The driver cancels a message that its task no longer waits for, but none of `UNCANCELLED`."""
 
     def state(self) -> State: ...
 
@@ -153,6 +162,9 @@ class Block:
         for way in given:
             opening = self.frame.open
             try:
+                if session.can_cancel and not self.frame.owns_transaction:
+                    yield opening
+                    opening = b""
                 if way is Way.PREPARE:
                     yield opening + texts.prepare
                     opening = b""

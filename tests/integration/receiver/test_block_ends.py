@@ -10,14 +10,17 @@ import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack
 from enum import Enum
+from typing import IO
 
 import psycopg
 import pytest
 from psycopg.pq import TransactionStatus
 
-from dispatcher.receiver import Delivery, Inbox, Receipt, Secret, TakenBack, answer, verify
+from dispatcher.receiver import Delivery, Inbox, Receipt, Secret, TakenBack, answer, inbox, verify
+from dispatcher.receiver.claim.block import UNCANCELLED
 from sink.contract.wire import ReceiptOutcome
 from tests.support.dispatch.sender import KEY_BYTES, Sent
+from tests.support.servers.postgres_proxy import PostgresProxy
 
 SECRET = Secret(KEY_BYTES)
 APPLIED, DUPLICATE = ReceiptOutcome.APPLIED, ReceiptOutcome.DUPLICATE
@@ -141,10 +144,31 @@ def test_end_that_is_cancelled_while_another_task_is_sending_keeps_nothing(
     on_a_connection(payouts_dsn, case)
 
 
-def test_delivery_that_is_cancelled_never_breaks_those_around_it(payouts_dsn: str) -> None:
-    """A batch in one transaction: the first is answered, so the second must not undo it."""
+def _last_query(trace: IO[bytes]) -> bytes:
+    """The newest message that libpq noted in its trace."""
+    trace.seek(0)
+    return re.findall(rb'\tF\t\d+\tQuery\t "([^"]*)', trace.read())[-1]
+
+
+def test_delivery_that_is_cancelled_never_breaks_those_around_it(
+    payouts_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch in one transaction: the first is answered, so the second must not undo it.
+
+    A server that is busy may cancel a savepoint before it is set, and then nothing can go back to
+    it: so none is cancelled, nor is the way back.
+    """
+    cancelled: list[bytes] = []
 
     async def case(connection: psycopg.AsyncConnection) -> None:
+        connection.pgconn.trace(trace.fileno())
+        cancel = connection.cancel_safe
+
+        def noted(**options: float) -> Awaitable[None]:
+            cancelled.append(_last_query(trace))
+            return cancel(**options)
+
+        monkeypatch.setattr(connection, "cancel_safe", noted)
         for steps in range(1, 25):
             first, second = f"first{steps}", f"second{steps}"
 
@@ -162,8 +186,37 @@ def test_delivery_that_is_cancelled_never_breaks_those_around_it(payouts_dsn: st
                 await asyncio.gather(task, return_exceptions=True)
                 assert connection.info.transaction_status is OPEN
             assert first in kept(payouts_dsn)
+        connection.pgconn.untrace()
 
-    on_a_connection(payouts_dsn, case)
+    with tempfile.TemporaryFile() as trace:
+        on_a_connection(payouts_dsn, case)
+    assert cancelled
+    assert not [each for each in cancelled if each.startswith(UNCANCELLED)]
+
+
+def test_connection_is_closed_where_no_answer_follows_a_cancellation(
+    payouts_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inbox, "_SILENCE_SECONDS", 0.05)
+
+    async def case(connection: psycopg.AsyncConnection) -> None:
+        async def receive() -> None:
+            async with connection.transaction():
+                proxy.swallow()
+                async with Inbox().receive(connection, delivery(), subject="m_482"):
+                    pass
+
+        task = asyncio.create_task(receive())
+        while not proxy.struck.is_set() or connection.info.transaction_status is OPEN:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled()
+        assert connection.closed
+
+    with PostgresProxy(payouts_dsn) as proxy:
+        on_a_connection(proxy.dsn, case)
+    assert kept(payouts_dsn) == []
 
 
 @pytest.mark.parametrize("autocommit", [True, False])

@@ -107,9 +107,16 @@
       // The page may be older than the first event. While busy, the event is ignored until a later one.
       else if (event.data !== seen && !busy()) { seen = event.data; refresh(); }
     });
-    source.addEventListener("over", () => { stop(); location.reload(); });
+    source.addEventListener("over", reload);
   };
   const stop = () => { source?.close(); source = null; };
+  // A second navigation would abort the first, and refreshes that are under way lead to the login too.
+  let leaving = false;
+  const reload = () => { if (!leaving) { leaving = true; stop(); location.reload(); } };
+  document.addEventListener("htmx:beforeOnLoad", (event) => {
+    if (leaving) event.preventDefault();
+    else if (event.detail.xhr.getResponseHeader("HX-Redirect")) { leaving = true; stop(); }
+  });
   const showLive = () => {
     const button = one("[data-live-switch]");
     if (!button) return;
@@ -180,6 +187,7 @@
     if (document.hidden) stop(); else if (!paused && one("[data-live]")) { refresh(); listen(); }
   });
   window.addEventListener("pageshow", () => {
+    leaving = false;
     for (const form of all("form")) {
       delete form.dataset.sent;
       if (form.method === "get") for (const field of all("input, select", form)) field.disabled = false;
@@ -191,8 +199,7 @@
     const from = one("[data-live]");
     if (!from) {
       // The live part has ended, so the buttons and lists around it have changed.
-      stop();
-      location.reload();
+      reload();
       return;
     }
     showTimes(from);
