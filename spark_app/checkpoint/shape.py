@@ -14,7 +14,7 @@ from sink.contract.exits import CommandError
 from spark_app.input.formats import Format
 from spark_app.input.sources import Files, Source, SourcesDiffer, followed_by, from_json, to_json
 from spark_app.operator.job import Job
-from spark_app.runtime.session import FIXED
+from spark_app.runtime.launch import FIXED
 
 FILE: Final = "holdfast.json"
 VERSION: Final = 3
@@ -37,7 +37,7 @@ PINNED: Final = (
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled",
     "spark.sql.streaming.stateStore.encodingFormat",
 )
-"""The settings of `session.FIXED` that affect a checkpoint's files and times."""
+"""The settings of `launch.FIXED` that affect a checkpoint's files and times."""
 
 _OPTIONS = {
     "stream": "--stream",

@@ -3,6 +3,7 @@
 Spark and Arrow are imported only when the job runs, so that every other command starts fast.
 """
 
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,6 +25,7 @@ from spark_app.exposure.settings import MILLISECOND_US, Settings
 from spark_app.input.formats import Format
 from spark_app.inspection.cli import inspect
 from spark_app.operator.groups import KEY_GROUPS, STATE_PARTITIONS
+from spark_app.runtime.launch import Launch
 from spark_app.savepoint.cli import savepoint
 
 app = typer.Typer(help="The Spark job that turns events into decisions.", no_args_is_help=True)
@@ -114,6 +116,16 @@ KeepFor = Annotated[
         help="Also keep every batch that can begin in this time: 2h.", show_default="no time"
     ),
 ]
+Master = Annotated[
+    str | None,
+    typer.Option(
+        help="Where Spark runs tasks, as `spark://host:7077`.",
+        show_default="all cores of this machine",
+    ),
+]
+Conf = Annotated[
+    list[str] | None, typer.Option(help="A setting of Spark as NAME=VALUE. Can be repeated.")
+]
 MetricsHost = Annotated[str, typer.Option(help="Address of the Prometheus metrics.")]
 
 
@@ -149,6 +161,8 @@ def run_job(
     from_savepoint: FromSavepoint = None,
     keep_batches: KeepBatches = 100,
     keep_for: KeepFor = None,
+    master: Master = None,
+    conf: Conf = None,
 ) -> None:
     """Read events, compute exposure per merchant, and write block and release decisions.
 
@@ -170,7 +184,7 @@ def run_job(
         _run_files(
             dsn=database,
             trigger={"available_now": available_now, "interval_ms": interval_ms},
-            keep=(keep_batches, keep_for),
+            start=(keep_batches, keep_for, master, conf or ()),
             running={
                 "max_restarts": max_restarts,
                 "state_memory_mb": state_memory_mb,
@@ -197,14 +211,16 @@ def _run_files(
     *,
     trigger: dict[str, Any],
     running: dict[str, Any],
-    keep: tuple[int, str | None],
+    start: tuple[int, str | None, str | None, Iterable[str]],
     **job: Any,
 ) -> None:
     require_checkpoint(job["checkpoint"], "started")
-    keep_batches, keep_for_ms = keep[0], _keep_for(keep[1], trigger["available_now"])
+    keep_batches, keep_for, master, conf = start
+    keep_for_ms = _keep_for(keep_for, trigger["available_now"])
     try:
         from spark_app.checkpoint.retention import Retention  # noqa: PLC0415 - takes a second
         from spark_app.lifecycle.run import Running, Trigger, run_files  # noqa: PLC0415
+        from spark_app.runtime.session import launched_by_spark_submit  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise CommandError(
             f"`job run` needs the package {error.name}, which is not installed:"
@@ -212,7 +228,9 @@ def _run_files(
             ExitCode.USAGE,
         ) from error
     kept = Retention.covering(keep_batches, keep_for_ms, trigger["interval_ms"])
-    run_files(trigger=Trigger(**trigger), running=Running(**running, retention=kept), **job)
+    launch = Launch.read(master, conf, submitted=launched_by_spark_submit())
+    settings = Running(**running, retention=kept, launch=launch)
+    run_files(trigger=Trigger(**trigger), running=settings, **job)
 
 
 def _keep_for(text: str | None, available_now: bool) -> int | None:

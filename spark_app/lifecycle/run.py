@@ -9,6 +9,8 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+from pyspark.sql import SparkSession
+
 from sink.contract.exits import CommandError, ExitCode
 from sink.errors import SinkError
 from sink.foreach_batch import OutboxSink
@@ -20,6 +22,7 @@ from spark_app.exposure.policy import Policy
 from spark_app.input.source import absolute, require_apart, require_directory, require_plain
 from spark_app.lifecycle.attempt import Trigger, attempt
 from spark_app.lifecycle.failure import Failure, QueryFailed, explain
+from spark_app.lifecycle.jvm_stop import JvmStop
 from spark_app.lifecycle.stopping import StopSignals
 from spark_app.lifecycle.stream_ownership import StreamOwnership
 from spark_app.lifecycle.supervisor import MAX_RESTARTS, supervise
@@ -30,6 +33,7 @@ from spark_app.reporting.metrics import Metrics, State, served
 from spark_app.runtime import session
 from spark_app.runtime.engine import Engine
 from spark_app.runtime.java import require_java
+from spark_app.runtime.launch import Launch
 from spark_app.savepoint.folder import require_place
 
 __all__ = ["Running", "Trigger", "run", "run_files"]
@@ -50,6 +54,7 @@ class Running:
     doorbell: bool = False
     """Notify listening dispatchers of each batch."""
     retention: Retention = field(default_factory=Retention)
+    launch: Launch = field(default_factory=Launch)
 
 
 def run_files(
@@ -100,7 +105,14 @@ def run(job: Job, dsn: str, trigger: Trigger, running: Running) -> None:
         if not session.launched_by_spark_submit():
             with _starting(signals.requested):
                 require_java()
-        engine = Engine(f"holdfast {job.stream}", running.state_memory_mb, signals.install)
+        jvm_stop = JvmStop(signals.request)
+
+        def on_start(spark: SparkSession) -> None:
+            signals.install()
+            jvm_stop.install(spark)
+
+        name = f"holdfast {job.stream}"
+        engine = Engine(name, running.state_memory_mb, running.launch, on_start)
         ownership = StreamOwnership(job.stream)
 
         def once() -> None:
@@ -135,6 +147,7 @@ def run(job: Job, dsn: str, trigger: Trigger, running: Running) -> None:
                 print("holdfast: nothing new to read", file=sys.stderr, flush=True)  # noqa: T201
         finally:
             engine.stop()
+            jvm_stop.release()
 
 
 @contextmanager

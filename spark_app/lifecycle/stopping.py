@@ -37,9 +37,13 @@ class StopSignals:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    def request(self, why: str) -> None:
+        """Ask for the stop, from any thread; says so once."""
+        if not self.requested.is_set():
+            self.requested.set()
+            print(f"{why}: stopping after the running batch", file=sys.stderr, flush=True)  # noqa: T201 - the command's own report
+
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        self.requested.set()
         for each in _NUMBERS:
             signal.signal(each, signal.SIG_DFL)
-        name = signal.Signals(number).name
-        print(f"{name}: stopping after the running batch", file=sys.stderr, flush=True)  # noqa: T201 - the command's own report
+        self.request(signal.Signals(number).name)

@@ -23,6 +23,7 @@ from sink.contract.exits import CommandError
 from spark_app.lifecycle.failure import Cause, Failure, QueryFailed, one_line
 from spark_app.runtime import session
 from spark_app.runtime.java import WAY_OUT
+from spark_app.runtime.launch import Launch
 
 _GONE = (Py4JError, OSError)
 """What a call raises when the JVM does not answer."""
@@ -36,9 +37,16 @@ _CHARACTERS_SHOWN = 300
 class Engine:
     """One Spark session at a time. Not thread-safe."""
 
-    def __init__(self, name: str, state_memory_mb: int, on_start: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        name: str,
+        state_memory_mb: int,
+        launch: Launch,
+        on_start: Callable[[SparkSession], object],
+    ) -> None:
         """`on_start` is called after each start: Spark's context installs a SIGINT handler."""
         self._name = name
+        self._launch = launch
         self._state_memory_mb = state_memory_mb
         self._on_start = on_start
         self._spark: SparkSession | None = None
@@ -54,7 +62,7 @@ class Engine:
         if self._spark is None:
             self._spark = self._start()
             self._starts += 1
-            self._on_start()
+            self._on_start(self._spark)
         return self._spark
 
     def jvm_gone(self) -> bool:
@@ -73,7 +81,7 @@ class Engine:
 
     def _start(self) -> SparkSession:
         try:
-            spark = session.create(self._name, self._state_memory_mb)
+            spark = session.create(self._name, self._state_memory_mb, self._launch)
         except (PySparkRuntimeError, *_GONE) as error:
             forget_jvm()
             said = f"Spark did not start: {one_line(str(error))}"

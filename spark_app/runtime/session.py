@@ -3,38 +3,17 @@
 import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
+from pathlib import Path
+from typing import Any
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-_STREAMING = "spark.sql.streaming"
-_ROCKSDB = f"{_STREAMING}.stateStore.rocksdb"
-
-FIXED = {
-    # Times in Parquet files, and in Spark's own reports, are in one zone on every machine.
-    "spark.sql.session.timeZone": "UTC",
-    # transformWithState needs RocksDB. Version 2 names state files by the task that wrote them, so
-    # that a late task of a failed attempt cannot overwrite the state of the one that won.
-    f"{_STREAMING}.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
-    f"{_STREAMING}.stateStore.checkpointFormatVersion": "2",
-    f"{_ROCKSDB}.changelogCheckpointing.enabled": "true",
-    f"{_STREAMING}.stateStore.encodingFormat": "avro",
-    f"{_ROCKSDB}.trackTotalNumberOfRows": "false",
-    # Timers fire in the batch without data that follows an advance of the watermark.
-    f"{_STREAMING}.noDataMicroBatches.enabled": "true",
-    # A partial read of a batch in foreachBatch would lose state: it has to fail.
-    f"{_STREAMING}.stateStore.commitValidation.enabled": "true",
-    # Parquet's other reader takes a column of another type for what the job expects.
-    "spark.sql.parquet.enableVectorizedReader": "true",
-    # Arrow batches to Python are bounded by rows only: for a bound by bytes the JVM sums all
-    # buffers of a batch after each row. `pack` joins small batches, and after it a row is a key
-    # group's share of about 200,000 events.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
-}
-"""Not configurable: another value breaks a guarantee, or an existing checkpoint."""
+from sink.contract.exits import CommandError, ExitCode
+from spark_app.runtime.launch import BOUND_MB, BOUNDED, FIXED, Launch, of_this_machine
 
 STATE_MEMORY_MB = 512
 """Default memory of RocksDB for all partitions of the state in one process.
@@ -48,23 +27,25 @@ anyway.
 _JAVA_OPTIONS = "HOLDFAST_SPARK_JAVA_OPTIONS"
 """Appended to our own options, so that they win. The heap is set by Spark's `driver.memory`."""
 
-_OWN_JVM: dict[str, bool | float | int | str | None] = {
-    "spark.master": "local[*]",
-    # No other host connects to a driver with a local master.
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
+_LOG_SETTINGS = str(files("spark_app.runtime") / "log4j2.properties")
+_LOG_PROPERTY = "log4j2.configurationFile"
+
+_DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
+_OWN_JVM = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # After an OutOfMemoryError a JVM continues without the threads that died: it has to exit and
     # be replaced. Spark matches plans with regular expressions that recurse: the default stack of
     # 1 MB has ended queries.
-    "spark.driver.extraJavaOptions": (
-        "-XX:+ExitOnOutOfMemoryError -Xss4m"
-        f" -Dlog4j2.configurationFile={files('spark_app.runtime') / 'log4j2.properties'}"
-    ),
+    _DRIVER_OPTIONS: f"-XX:+ExitOnOutOfMemoryError -Xss4m -D{_LOG_PROPERTY}={_LOG_SETTINGS}",
+}
+_LOCAL = {
+    # No other host connects to a driver with a local master.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
 }
 
-
+_PYTHON = "PYSPARK_PYTHON"
 _OWN_PACKAGES = ("sink", "spark_app")
 
 
@@ -73,15 +54,65 @@ def launched_by_spark_submit() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def create(name: str, state_memory_mb: int = STATE_MEMORY_MB) -> SparkSession:
-    """Start Spark, or take the JVM of `spark-submit`; the session has the `FIXED` settings."""
+def create(
+    name: str, state_memory_mb: int = STATE_MEMORY_MB, launch: Launch | None = None
+) -> SparkSession:
+    """Start Spark, or take the JVM of `spark-submit`; the session has the `FIXED` settings.
+
+    Raises CommandError (usage) where the Python of the workers is not on this machine.
+    """
     # Workers would otherwise run the `python3` of the PATH, without these packages.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    _require_python(os.environ.setdefault(_PYTHON, sys.executable))
     builder = SparkSession.builder.appName(name)
     if not launched_by_spark_submit():
-        ours = f"{_OWN_JVM['spark.driver.extraJavaOptions']} {os.environ.get(_JAVA_OPTIONS, '')}"
-        builder = builder.config(map=_OWN_JVM | {"spark.driver.extraJavaOptions": ours.strip()})
-    return bound(fix(builder.getOrCreate()), state_memory_mb)
+        builder = builder.config(map=dict(_settings(launch or Launch())))
+        return bound(fix(builder.getOrCreate()), state_memory_mb)
+    with _log_settings():
+        spark = builder.getOrCreate()
+    return bound(fix(spark), state_memory_mb)
+
+
+def _settings(launch: Launch) -> dict[str, Any]:
+    """Return the settings with which our own JVM starts."""
+    master = launch.master or "local[*]"
+    local = _LOCAL if of_this_machine(master) else {}
+    options = (
+        _OWN_JVM[_DRIVER_OPTIONS],
+        os.environ.get(_JAVA_OPTIONS),
+        launch.conf.get(_DRIVER_OPTIONS),
+    )
+    java = {_DRIVER_OPTIONS: " ".join(filter(None, options))}
+    return {"spark.master": master} | local | _OWN_JVM | dict(launch.conf) | java
+
+
+def _require_python(python: str) -> None:
+    """Refuse a relative path that only executors have: Spark runs it on the driver, too."""
+    if os.sep in python and not Path(python).exists():
+        raise CommandError(
+            f"{_PYTHON}={python} is not there in {Path.cwd()}, and Spark starts Python processes of"
+            " the job on the driver as well as on executors. Nothing was started; unpack the"
+            " archive that executors get in this directory, under the same name.",
+            ExitCode.USAGE,
+        )
+
+
+@contextmanager
+def _log_settings() -> Iterator[None]:
+    """Log as in our own JVM, unless the user of `spark-submit` has named other log settings.
+
+    Before the block and after it: a context that starts configures the log once more.
+    """
+    SparkContext._ensure_initialized()  # noqa: SLF001 - connects to the JVM that runs already
+    jvm: Any = SparkContext._jvm  # noqa: SLF001 - as above
+    if jvm.System.getProperty(_LOG_PROPERTY) is not None:
+        yield
+        return
+    jvm.System.setProperty(_LOG_PROPERTY, _LOG_SETTINGS)
+    settings = jvm.java.net.URI.create(Path(_LOG_SETTINGS).as_uri())
+    log = jvm.org.apache.logging.log4j.core.config.Configurator
+    log.reconfigure(settings)
+    yield
+    log.reconfigure(settings)
 
 
 def fix(spark: SparkSession) -> SparkSession:
@@ -96,8 +127,8 @@ def bound(spark: SparkSession, state_memory_mb: int) -> SparkSession:
 
     All partitions in a JVM share it. Spark reads it once, at the first query of the JVM.
     """
-    spark.conf.set(f"{_ROCKSDB}.boundedMemoryUsage", "true")
-    spark.conf.set(f"{_ROCKSDB}.maxMemoryUsageMB", str(state_memory_mb))
+    spark.conf.set(BOUNDED, "true")
+    spark.conf.set(BOUND_MB, str(state_memory_mb))
     return spark
 
 

@@ -58,7 +58,19 @@ SAVEPOINTS = "docs/spark/savepoints.md"
 RUNBOOK = "deploy/runbook/"
 """Its pages are followed by `tests/e2e/runbook`, with the exit code of each command."""
 
+NO_CLUSTER = "it names machines that are not there; tests/faults/test_job_cluster.py has its own"
+
 NOT_RUN = {
+    "holdfast job run --master spark://master:7077 --conf spark.executor.memory=2g --path events"
+    " --checkpoint /shared/checkpoint --stream payouts --policy policy.toml": NO_CLUSTER,
+    "spark-submit --master spark://master:7077 --conf spark.executor.memory=2g"
+    " spark_app/__main__.py run --path events --checkpoint /shared/checkpoint --stream payouts"
+    " --policy policy.toml": NO_CLUSTER,
+    "spark-submit --master k8s://https://api:6443 --deploy-mode cluster --properties-file"
+    " payouts.conf local:///opt/holdfast/spark_app/__main__.py run --path s3a://events/"
+    " --checkpoint s3a://state/payouts --stream payouts --policy /etc/holdfast/policy.toml": (
+        "no Kubernetes is there"
+    ),
     "make demo   # two hours of traffic; Spark and the dispatcher are killed on the way": (
         "tests/e2e/test_demo.py runs the demo, and `make test` runs this file"
     ),

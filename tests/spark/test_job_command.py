@@ -2,15 +2,25 @@
 
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import psycopg
 import pyspark
 import pytest
 
 import spark_app
+from sink.contract.failpoints import ENVIRONMENT
 from tests.support.command import holdfast
-from tests.support.job.job_process import QUICK, check_ledger, check_stopped, command, job_process
+from tests.support.job.job_process import (
+    QUICK,
+    JobProcess,
+    check_ledger,
+    check_stopped,
+    command,
+    job_process,
+)
 from tests.support.job.jobs import event, put
 
 pytestmark = pytest.mark.spark
@@ -36,6 +46,11 @@ MISTAKES = {
         ["--metrics-port", "9464", "--metrics-host", "192.0.2.1"],
         2,
         "the metrics cannot be served on 192.0.2.1:9464",
+    ),
+    "a setting that is fixed": (
+        ["--conf", "spark.sql.session.timeZone=CET"],
+        2,
+        "--conf spark.sql.session.timeZone is fixed at UTC",
     ),
     "nobody listens": (["--dsn", "postgresql://me:pw@127.0.0.1:1/x"], 1, "SinkUnavailable"),
     "no DSN": (["--dsn", "what?"], 2, "the DSN cannot be read"),
@@ -113,17 +128,47 @@ def test_ctrl_c_ends_the_job_after_the_running_batch(
     check_ledger(db, tmp_path / "checkpoint")
 
 
-def test_spark_submit_runs_the_same_job(dsn: str, db: psycopg.Connection, tmp_path: Path) -> None:
+SUBMIT = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
+MAIN = str(Path(spark_app.__file__).parent / "__main__.py")
+STANDING = "S7=stop@1"
+"""The process of the job stops itself within the transaction of its first batch."""
+
+
+def test_sigterm_to_spark_submit_ends_the_same_job_after_the_running_batch(
+    dsn: str, db: psycopg.Connection, tmp_path: Path
+) -> None:
+    """Only the JVM gets the signal, in the middle of a batch, as the first process of a pod."""
     put(tmp_path / "events", 0, LINES)
     put(tmp_path / "events", 1, NEXT)
-    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-    main = Path(spark_app.__file__).parent / "__main__.py"
-    program = (str(submit), "--master", "local[2]", str(main))
     db.execute("LISTEN holdfast_doorbell")
-    with job_process(tmp_path, dsn, "--available-now", "--doorbell", program=program) as job:
-        assert job.wait() == 0, job.said
+    with job_process(
+        tmp_path,
+        dsn,
+        *("--trigger-interval", "100ms", "--doorbell"),
+        program=(SUBMIT, "--master", "local[2]", MAIN),
+        environment={ENVIRONMENT: STANDING},
+    ) as job:
+        job.until(lambda: _standing(job))
+        job.process.terminate()
+        for python in _standing(job):
+            python.resume()
+        job.wait()
         # spark-submit hands on what the program says on either stream as its own stdout.
         assert job.process.stdout
-        assert b"batch=2 outcome=written rows=0 entries=1 " in job.process.stdout.read()
-    assert db.execute("SELECT count(*) FROM holdfast.entry").fetchone() == (1,)
+        said = job.process.stdout.read().decode()
+    assert "Spark's JVM got a signal: stopping after the running batch" in said
+    assert "batch=0 outcome=written rows=1 " in said
+    assert "Traceback" not in said + job.said
+    # Of Spark's own log nothing but its start.
+    assert "MicroBatchExecution" not in job.said
+    check_ledger(db, tmp_path / "checkpoint")
     assert [notify.channel for notify in db.notifies(timeout=10, stop_after=1)] != []
+
+
+def _standing(job: JobProcess) -> list[psutil.Process]:
+    found = []
+    for each in psutil.Process(job.process.pid).children():
+        with suppress(psutil.NoSuchProcess):
+            if each.status() == psutil.STATUS_STOPPED:
+                found.append(each)
+    return found

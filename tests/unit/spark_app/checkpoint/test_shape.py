@@ -11,7 +11,7 @@ from spark_app.checkpoint.shape import FILE, PINNED, VERSION, Shape
 from spark_app.exposure.policy import Policy
 from spark_app.input.formats import Format
 from spark_app.operator.job import Job
-from spark_app.runtime.session import FIXED
+from spark_app.runtime.launch import FIXED
 
 POLICY = Policy.parse('version = "v1"\n[[default]]\nlimit_minor = 100\nrelease_level_minor = 100\n')
 SHAPE = Shape.of(Job(("/events",), Format.JSON, "/checkpoint", "payouts", POLICY, key_groups=16))

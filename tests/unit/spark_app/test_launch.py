@@ -1,0 +1,91 @@
+"""What `--master` and `--conf` may say, and that the names exist in the Spark that is installed."""
+
+import re
+import struct
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from sink.contract.exits import CommandError, ExitCode
+from spark_app.runtime.launch import ELSEWHERE, FIXED, Launch, of_this_machine
+from tests.support.pages import ROOT
+
+PAGES = ("docs/spark/cluster.md", "docs/spark/kubernetes.md")
+OPEN_ENDED = re.compile(
+    r"(spark\.kubernetes\.(?:driver|executor)\.(?:volumes|secrets|secretKeyRef|label)\.)\w"
+    r"|(spark\.kubernetes\.authenticate\.driver)\.serviceAccountName"
+)
+"""Settings that Spark knows by their beginning."""
+ROCKSDB = "spark.sql.streaming.stateStore.rocksdb."
+"""Settings that Spark knows by their end."""
+
+_NAME = re.compile(r"\bspark\.[A-Za-z][\w.]*\w")
+_HOLDERS = ("/config/", "SQLConf", "SqlApiConf", "/k8s/", "SparkLauncher", "RocksDBConf")
+
+
+def test_settings_are_read_and_keep_an_equals_sign_in_their_value() -> None:
+    launch = Launch.read(
+        "spark://m:1", ["spark.executor.memory=2g", "spark.x= -Da=b "], submitted=False
+    )
+    assert launch == Launch("spark://m:1", {"spark.executor.memory": "2g", "spark.x": "-Da=b"})
+    assert Launch.read(None, [], submitted=True) == Launch()
+
+
+@pytest.mark.parametrize("name", [*FIXED, *ELSEWHERE])
+def test_settings_of_holdfast_are_refused_with_what_says_them(name: str) -> None:
+    with pytest.raises(CommandError, match=re.escape(f"--conf {name} is ")) as refused:
+        Launch.read(None, [f"{name}=x"], submitted=False)
+    assert refused.value.exit_code == ExitCode.USAGE
+    assert str(refused.value).endswith(". Nothing was started.")
+
+
+@pytest.mark.parametrize(
+    "text", ["spark.executor.memory", "executor.memory=1g", "", "=", "--master"]
+)
+def test_text_that_is_no_setting_is_refused(text: str) -> None:
+    with pytest.raises(CommandError, match="expected NAME=VALUE"):
+        Launch.read(None, [text], submitted=False)
+
+
+@pytest.mark.parametrize(("master", "conf"), [("local", []), (None, ["spark.x=1"])])
+def test_under_spark_submit_both_come_too_late(master: str | None, conf: list[str]) -> None:
+    with pytest.raises(CommandError, match="give them to spark-submit"):
+        Launch.read(master, conf, submitted=True)
+
+
+def test_only_a_local_master_keeps_the_driver_to_itself() -> None:
+    masters = ["local", "local[2]", "local[*,4]", "local-cluster[2,1,1024]", "spark://h:7077"]
+    assert [of_this_machine(master) for master in masters] == [True, True, True, False, False]
+
+
+def test_every_setting_that_is_named_exists_in_spark() -> None:
+    named = {*FIXED, *ELSEWHERE}
+    for page in PAGES:
+        named |= set(_NAME.findall((ROOT / page).read_text()))
+    known = set(_known(named | {"spark.holdfast.noSuchSetting"}))
+    assert named - known == set()
+    assert "spark.holdfast.noSuchSetting" not in known
+
+
+def _known(names: set[str]) -> Iterator[str]:
+    """Yield the names that are text constants of the classes in which Spark declares settings.
+
+    A constant of a class file is the byte 1, its length in two bytes, and the text.
+    """
+    declared = {name: _constant(name) for name in names}
+    jars = Path(pyspark.__file__).parent / "jars"
+    for jar in sorted(jars.glob("spark-*.jar")):
+        with zipfile.ZipFile(jar) as classes:
+            for entry in classes.namelist():
+                if entry.endswith(".class") and any(part in entry for part in _HOLDERS):
+                    content = classes.read(entry)
+                    yield from (name for name, text in declared.items() if text in content)
+
+
+def _constant(name: str) -> bytes:
+    open_ended = OPEN_ENDED.match(name)
+    known = next(filter(None, open_ended.groups())) if open_ended else name.removeprefix(ROCKSDB)
+    return b"\x01" + struct.pack(">H", len(known)) + known.encode()
