@@ -11,7 +11,7 @@ Until the checkpoint has written a batch, each start rewrites the last two, so a
 and the first batch leaves nothing to repair.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 from uuid import UUID
@@ -36,9 +36,11 @@ from spark_app.checkpoint.origin import require_begun
 from spark_app.checkpoint.policy_history import PolicyHistory
 from spark_app.checkpoint.shape import Shape
 from spark_app.checkpoint.source_log import forget_unplanned
+from spark_app.checkpoint.topic_positions import require_records
 from spark_app.exposure.policy import Policy
 from spark_app.input import ticks
-from spark_app.input.sources import Source, Ticks
+from spark_app.input.broker import Broker
+from spark_app.input.sources import Kafka, Source, Ticks, to_json
 from spark_app.operator.job import Job
 
 _Kept = TypeVar("_Kept")
@@ -46,13 +48,14 @@ _Kept = TypeVar("_Kept")
 _DONE = Past(recorded=True, initial=None)
 
 
-def claim(spark: SparkSession, job: Job, sink: OutboxSink) -> Job:
+def claim(spark: SparkSession, job: Job, sink: OutboxSink, broker: Broker | None = None) -> Job:
     """Record what a new checkpoint begins with, or compare it with the record.
 
-    Returns the job to start: its policy has its history, `sources` are in Spark's order, and
-    `initial` is the initial state of its first batch. Raises CommandError for a job that does not
-    fit the checkpoint, UnadoptedCheckpoint for a checkpoint that does not fit the stream, and what
-    `OutboxSink.read` raises; then nothing was started.
+    `broker` is that of the job's topics. Returns the job to start: its policy has its history,
+    `sources` are in Spark's order, and `initial` is the initial state of its first batch. Raises
+    CommandError for a job that does not fit the checkpoint, UnadoptedCheckpoint for a checkpoint
+    that does not fit the stream, KafkaFault, and what `OutboxSink.read` raises; then nothing was
+    started.
     """
     files = CheckpointFiles(spark, job.checkpoint)
     require_begun(files)
@@ -70,6 +73,10 @@ def claim(spark: SparkSession, job: Job, sink: OutboxSink) -> Job:
         # Spark reads it too.
         files.check(f"offsets/{planned.batch_id - 1}")
     forget_unplanned(files, job.sources)
+    if broker is not None:
+        accept = job.connection is not None and job.connection.accept_data_loss
+        read = require_records(files, job.sources, broker, planned, committed, accept=accept)
+        job = replace(job, sources=read)
     # Spark plans a second batch only after it has recorded the first.
     done = committed is not None or (planned is not None and planned.batch_id > 0)
     past = _DONE if done else read_past(sink, job.stream, query_id)
@@ -130,6 +137,7 @@ def _claim_shape(
     """Return the record that a job fits; None for a new checkpoint, which gets one."""
     wanted = Shape.of(job)
     if planned is None:
+        _forget_other_topics(files, wanted.sources)
         files.write(shape.FILE, wanted.to_json(files.location))
         return None
     kept = files.read_json(shape.FILE, shape.VERSION)
@@ -144,13 +152,28 @@ def _claim_shape(
     return kept
 
 
+def _forget_other_topics(files: CheckpointFiles, wanted: Sequence[Source]) -> None:
+    """Remove where a topic began for a start that ended before its first batch was planned.
+
+    One with the same source goes on from there: no record since that start is skipped.
+    """
+    try:
+        kept = (files.read_json(shape.FILE, shape.VERSION) or {}).get(shape.SOURCES, [])
+    except CommandError:
+        kept = []  # it is written anew
+    for number, source in enumerate(wanted):
+        same = kept[number : number + 1] == [to_json(source)]
+        if isinstance(source, Kafka) and not same:
+            files.remove_folder(f"sources/{number}")
+
+
 def _sources(
     files: CheckpointFiles, job: Job, kept: Mapping[str, Any] | None
 ) -> tuple[Source, ...]:
     if kept is None:
-        return job.declared
+        return job.sources or job.declared
     try:
-        return shape.sources_of(kept, job.declared, files.checkpoint)
+        return shape.sources_of(kept, job.sources or job.declared, files.checkpoint)
     except (KeyError, TypeError, ValueError) as error:
         raise files.damaged(shape.FILE) from error
 

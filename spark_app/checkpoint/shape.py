@@ -12,13 +12,24 @@ from typing import Any, Final, Self
 
 from sink.contract.exits import CommandError
 from spark_app.input.formats import Format
-from spark_app.input.sources import Files, Source, SourcesDiffer, followed_by, from_json, to_json
+from spark_app.input.sources import (
+    Files,
+    Kafka,
+    Source,
+    SourcesDiffer,
+    followed_by,
+    from_json,
+    to_json,
+)
 from spark_app.operator.job import Job
 from spark_app.runtime.launch import FIXED
 
 FILE: Final = "holdfast.json"
-VERSION: Final = 3
-"""Version 2 had a format and not the sources."""
+VERSION: Final = 4
+"""Version 2 had a format and not the sources, and version 3 no topics."""
+
+_WITHOUT_TOPICS = 3
+"""What a checkpoint without topics is written as: the Holdfast before can go on with it."""
 
 LOCATION: Final = "location"
 """Its name in the file: the path where the checkpoint was begun, see `checkpoint_path`."""
@@ -80,7 +91,7 @@ class Shape:
 
     def to_json(self, location: str) -> str:
         """Return the text of `FILE`, with the path where the checkpoint is begun."""
-        return _text({"version": VERSION, LOCATION: location, **asdict(self)}, self.sources)
+        return _text({LOCATION: location, **asdict(self)}, self.sources)
 
     def require(self, kept: Mapping[str, Any], checkpoint: str) -> None:
         """Raise CommandError unless the checkpoint was begun with this shape."""
@@ -136,10 +147,24 @@ def sources_of(
     except SourcesDiffer as differences:
         raise CommandError(
             f"the checkpoint {checkpoint} does not fit the sources of this start: {differences}."
-            " Nothing was read or written; start with every --path that it has, in any order, and"
-            " new ones if there are any. A directory that gets no more files may be empty; for one"
-            " that was moved, put a link in its place."
+            f" Nothing was read or written; {_way_out(wanted, kept)}"
         ) from differences
+
+
+def _way_out(wanted: Sequence[Source], kept: Mapping[str, Any]) -> str:
+    kinds = {source["kind"] for source in kept.get(SOURCES, ())}
+    kinds |= {to_json(source)["kind"] for source in wanted}
+    said = "start with every --path that it has, in any order, and new ones if there are any."
+    if "kafka" in kinds:
+        said = (
+            "start with every --path and --topic that it has, in any order, and the same cluster."
+        )
+    if "files" in kinds:
+        said += (
+            " A directory that gets no more files may be empty; for one that was moved, put a link"
+            " in its place."
+        )
+    return said
 
 
 def recorded(kept: Mapping[str, Any], wanted: Sequence[Source]) -> list[Source]:
@@ -147,7 +172,7 @@ def recorded(kept: Mapping[str, Any], wanted: Sequence[Source]) -> list[Source]:
 
     Raises SourcesDiffer where it cannot be told, and KeyError or ValueError for damaged content.
     """
-    if kept["version"] >= VERSION:
+    if kept["version"] >= _WITHOUT_TOPICS:
         return [from_json(source) for source in kept[SOURCES]]
     first, *others = [source for source in wanted if isinstance(source, Files)]
     if others:
@@ -160,14 +185,19 @@ def recorded(kept: Mapping[str, Any], wanted: Sequence[Source]) -> list[Source]:
 
 def grown(kept: Mapping[str, Any], location: str, sources: Sequence[Source]) -> str | None:
     """Return the text of `FILE` with these sources; None where it has them."""
-    if kept["version"] == VERSION and kept[SOURCES] == [to_json(source) for source in sources]:
+    if kept["version"] >= _WITHOUT_TOPICS and kept[SOURCES] == [
+        to_json(source) for source in sources
+    ]:
         return None
     same = {name: value for name, value in kept.items() if name != "format"}
-    return _text({**same, "version": VERSION, LOCATION: location}, sources)
+    return _text({**same, LOCATION: location}, sources)
 
 
 def _text(kept: Mapping[str, Any], sources: Sequence[Source]) -> str:
-    return json.dumps({**kept, SOURCES: [to_json(each) for each in sources]}, indent=2) + "\n"
+    has_topics = any(isinstance(each, Kafka) for each in sources)
+    version = VERSION if has_topics else _WITHOUT_TOPICS
+    described = {"version": version, **{n: v for n, v in kept.items() if n != "version"}}
+    return json.dumps({**described, SOURCES: [to_json(each) for each in sources]}, indent=2) + "\n"
 
 
 def _shown(name: str, value: Any) -> str:

@@ -22,7 +22,7 @@ def forget_unplanned(files: CheckpointFiles, sources: Sequence[Source]) -> None:
     """Remove the log entries of batches that were never planned; call before the query starts.
 
     Raises CommandError where the checksum of one that Spark reads does not match.
-    Every kind of source so far is files to Spark. `sources/N` of another kind is not such a log.
+    `sources/N` of another kind is not such a log: of a topic, it has where it began.
     """
     planned = files.planned()
     for number, source in enumerate(sources):

@@ -4,8 +4,9 @@ Spark and Arrow are imported only when the job runs, so that every other command
 """
 
 from collections.abc import Iterable
-from enum import StrEnum
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import typer
@@ -13,6 +14,7 @@ import typer
 from sink.contract.exits import CommandError, ExitCode
 from sink.rows.quarantine_limit import REFUSED_ROWS
 from spark_app.checkpoint_manager.cli import app as checkpoints
+from spark_app.command.sources import Asked, Source
 from spark_app.command.values import (
     mebibytes,
     milliseconds,
@@ -22,7 +24,7 @@ from spark_app.command.values import (
 )
 from spark_app.estimate.cli import estimate_job
 from spark_app.exposure.settings import MILLISECOND_US, Settings
-from spark_app.input.formats import Format
+from spark_app.input.formats import Format, KeyRule, ValueFormat
 from spark_app.inspection.cli import inspect
 from spark_app.operator.groups import KEY_GROUPS, STATE_PARTITIONS
 from spark_app.runtime.launch import Launch
@@ -31,11 +33,8 @@ from spark_app.savepoint.cli import savepoint
 app = typer.Typer(help="The Spark job that turns events into decisions.", no_args_is_help=True)
 
 
-class Source(StrEnum):
-    """Where events come from."""
-
-    FILES = "files"
-
+IDLE_MS = 60_000
+"""Default of the idle timeout where there is a topic."""
 
 Checkpoint = Annotated[
     str, typer.Option(help="The directory in which Spark keeps its position and state.")
@@ -43,8 +42,46 @@ Checkpoint = Annotated[
 
 # A checkpoint keeps these; a later start may add a path.
 Paths = Annotated[
-    list[str],
+    list[str] | None,
     typer.Option(help="A directory of event files, read recursively. Can be repeated."),
+]
+Topics = Annotated[list[str] | None, typer.Option(help="A Kafka topic. Can be repeated.")]
+TopicPattern = Annotated[
+    str | None,
+    typer.Option(help="A regular expression of Java: every topic that it matches, also later."),
+]
+KafkaKey = Annotated[
+    KeyRule, typer.Option(help="What the key of a record must be; another record is refused.")
+]
+Servers = Annotated[
+    str | None, typer.Option(help="Brokers of the cluster, as `host:9092,host:9092`.")
+]
+Starting = Annotated[
+    str,
+    typer.Option(help="Where a new topic begins: `earliest`, `latest` or a time (RFC 3339)."),
+]
+KafkaOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="NAME=VALUE of Kafka's client (`kafka.*`) or of the connector; a secret only as"
+        " `env:NAME` or `file:PATH`. Can be repeated."
+    ),
+]
+MaxOffsets = Annotated[
+    int | None, typer.Option(min=1, help="Maximum number of records of each --topic in a batch.")
+]
+AcceptDataLoss = Annotated[
+    bool,
+    typer.Option(
+        "--accept-data-loss", help="Go on after the records that this start finds missing."
+    ),
+]
+Jars = Annotated[
+    list[str] | None, typer.Option(help="A jar that Spark loads when it starts. Can be repeated.")
+]
+Packages = Annotated[
+    list[str] | None,
+    typer.Option(help="Maven coordinates that Spark downloads when it starts. Can be repeated."),
 ]
 KeyGroups = Annotated[
     int,
@@ -73,9 +110,10 @@ TriggerInterval = Annotated[
     str, typer.Option(help="Minimum time between the starts of two batches.")
 ]
 IdleTimeout = Annotated[
-    str,
+    str | None,
     typer.Option(
-        help="Time without events after which the clock closes windows, as `60s`; 0 disables."
+        help="Time without events after which the clock closes windows, as `60s`; 0 disables.",
+        show_default="60s with a topic, else 0",
     ),
 ]
 StateMemory = Annotated[
@@ -136,16 +174,35 @@ def group() -> None:
 
 @app.command("run")
 def run_job(
-    path: Paths,
     checkpoint: Checkpoint,
     stream: Annotated[str, typer.Option(help="The sink stream that the job writes.")],
     policy: Annotated[Path, typer.Option(help="The policy file (TOML).")],
-    source: Annotated[Source, typer.Option(help="Where events come from.")] = Source.FILES,
+    source: Annotated[
+        Source | None,
+        typer.Option(
+            help="Refuse the options of other sources.",
+            show_default="what --path and --topic name",
+        ),
+    ] = None,
+    path: Paths = None,
+    topic: Topics = None,
+    topic_pattern: TopicPattern = None,
+    bootstrap_servers: Servers = None,
+    starting: Starting = "earliest",
+    max_offsets_per_trigger: MaxOffsets = None,
+    kafka_option: KafkaOptions = None,
+    kafka_key: KafkaKey = KeyRule.IGNORED,
+    value_format: Annotated[
+        ValueFormat, typer.Option(help="Format of the records' values.")
+    ] = ValueFormat.JSON,
+    accept_data_loss: AcceptDataLoss = False,
+    jars: Jars = None,
+    packages: Packages = None,
     format_: Annotated[Format, typer.Option("--format", help="Format of the files.")] = Format.JSON,
     available_now: AvailableNow = False,
     max_files_per_trigger: MaxFiles = None,
     trigger_interval: TriggerInterval = "1s",
-    idle_timeout: IdleTimeout = "0",
+    idle_timeout: IdleTimeout = None,
     dsn: Dsn = None,
     key_groups: KeyGroups = KEY_GROUPS,
     partitions: Partitions = STATE_PARTITIONS,
@@ -168,47 +225,69 @@ def run_job(
 
     Prints a line for each batch on stderr; its fields are explained in docs/spark/exposure-job.md.
     """
-    database = require_database(dsn)
+    _start(SimpleNamespace(**locals()))
+
+
+def _start(given: SimpleNamespace) -> None:
+    """Read the options of `run_job`, by their names, and run the job."""
+    database = require_database(given.dsn)
+    asked = Asked(
+        paths=given.path or [],
+        topics=given.topic or [],
+        pattern=given.topic_pattern,
+        servers=given.bootstrap_servers,
+        starting=given.starting,
+        max_offsets=given.max_offsets_per_trigger,
+        options=given.kafka_option or [],
+        key=given.kafka_key,
+        value_format=given.value_format,
+        accept_data_loss=given.accept_data_loss,
+        jars=given.jars or [],
+        packages=given.packages or [],
+    )
+    asked.require(given.source, given.max_files_per_trigger)
     try:
         settings = Settings(
-            watermark_delay_us=milliseconds(watermark_delay) * MILLISECOND_US,
-            late_cutoff_us=milliseconds(late_cutoff) * MILLISECOND_US,
-            future_tolerance_us=milliseconds(future_tolerance) * MILLISECOND_US,
+            watermark_delay_us=milliseconds(given.watermark_delay) * MILLISECOND_US,
+            late_cutoff_us=milliseconds(given.late_cutoff) * MILLISECOND_US,
+            future_tolerance_us=milliseconds(given.future_tolerance) * MILLISECOND_US,
         )
-        interval_ms = milliseconds(trigger_interval)
-        idle_timeout_ms = timeout_milliseconds(idle_timeout, interval_ms)
-        state_memory_mb = mebibytes(state_memory)
+        interval_ms = milliseconds(given.trigger_interval)
+        idle_timeout_ms = max(IDLE_MS, 2 * interval_ms) if asked.has_topics else 0
+        if given.idle_timeout is not None:
+            idle_timeout_ms = timeout_milliseconds(given.idle_timeout, interval_ms)
+        state_memory_mb = mebibytes(given.state_memory)
     except ValueError as error:
         raise CommandError(f"{error}. Nothing was started.", ExitCode.USAGE) from error
-    if source is Source.FILES:
-        _run_files(
-            dsn=database,
-            trigger={"available_now": available_now, "interval_ms": interval_ms},
-            start=(keep_batches, keep_for, master, conf or ()),
-            running={
-                "max_restarts": max_restarts,
-                "state_memory_mb": state_memory_mb,
-                "metrics_host": metrics_host,
-                "metrics_port": metrics_port,
-                "refused_rows": refused_rows,
-                "doorbell": doorbell,
-            },
-            paths=path,
-            format=format_,
-            checkpoint=checkpoint,
-            stream=stream,
-            policy=policy,
-            settings=settings,
-            key_groups=key_groups,
-            partitions=partitions,
-            max_files_per_trigger=max_files_per_trigger,
-            savepoint=from_savepoint,
-            idle_timeout_ms=idle_timeout_ms,
-        )
+    _run(
+        asked=asked,
+        dsn=database,
+        trigger={"available_now": given.available_now, "interval_ms": interval_ms},
+        start=(given.keep_batches, given.keep_for, given.master, given.conf or ()),
+        running={
+            "max_restarts": given.max_restarts,
+            "state_memory_mb": state_memory_mb,
+            "metrics_host": given.metrics_host,
+            "metrics_port": given.metrics_port,
+            "refused_rows": given.refused_rows,
+            "doorbell": given.doorbell,
+        },
+        format=given.format_,
+        checkpoint=given.checkpoint,
+        stream=given.stream,
+        policy=given.policy,
+        settings=settings,
+        key_groups=given.key_groups,
+        partitions=given.partitions,
+        max_files_per_trigger=given.max_files_per_trigger,
+        savepoint=given.from_savepoint,
+        idle_timeout_ms=idle_timeout_ms,
+    )
 
 
-def _run_files(
+def _run(
     *,
+    asked: Asked,
     trigger: dict[str, Any],
     running: dict[str, Any],
     start: tuple[int, str | None, str | None, Iterable[str]],
@@ -219,7 +298,7 @@ def _run_files(
     keep_for_ms = _keep_for(keep_for, trigger["available_now"])
     try:
         from spark_app.checkpoint.retention import Retention  # noqa: PLC0415 - takes a second
-        from spark_app.lifecycle.run import Running, Trigger, run_files  # noqa: PLC0415
+        from spark_app.lifecycle.run import Running, Trigger, run_described  # noqa: PLC0415
         from spark_app.runtime.session import launched_by_spark_submit  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise CommandError(
@@ -229,8 +308,10 @@ def _run_files(
         ) from error
     kept = Retention.covering(keep_batches, keep_for_ms, trigger["interval_ms"])
     launch = Launch.read(master, conf, submitted=launched_by_spark_submit())
+    described = asked.described(submitted=launched_by_spark_submit())
+    launch = replace(launch, conf={**described.pop("jars").settings, **launch.conf})
     settings = Running(**running, retention=kept, launch=launch)
-    run_files(trigger=Trigger(**trigger), running=settings, **job)
+    run_described(trigger=Trigger(**trigger), running=settings, **described, **job)
 
 
 def _keep_for(text: str | None, available_now: bool) -> int | None:

@@ -36,9 +36,11 @@ class Fault:
 class Parsed:
     """`events` has the columns of EVENT; `faults` has the rows (by position) that are not events.
 
-    `text` returns one row as it arrived, for a person to read.
+    `text` returns one row as it arrived, for a person to read, and `place` says where it is, for a
+    source whose rows have a place of their own.
     """
 
     events: pa.RecordBatch
     text: Callable[[int], str]
     faults: dict[int, Fault] = field(default_factory=dict)
+    place: Callable[[int], str] | None = None

@@ -1,4 +1,4 @@
-"""Formats of event files."""
+"""Formats of event files, and of the values of records."""
 
 from enum import StrEnum
 
@@ -11,3 +11,19 @@ class Format(StrEnum):
 
     PARQUET = "parquet"
     """The columns of an event. A file with another type in one of them stops the query."""
+
+
+class ValueFormat(StrEnum):
+    """How the value of a Kafka record encodes its event."""
+
+    JSON = "json"
+    """One JSON object."""
+
+
+class KeyRule(StrEnum):
+    """What the key of a Kafka record must be."""
+
+    IGNORED = "ignored"
+
+    MERCHANT_ID = "merchant-id"
+    """The merchant id of its event, in UTF-8. Another record is refused."""

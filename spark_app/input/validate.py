@@ -51,7 +51,7 @@ def validate(parsed: Parsed, policy: Policy) -> tuple[pa.RecordBatch, pa.RecordB
         [
             {
                 "reason": fault.reason.value,
-                "detail": detail_text(fault.detail),
+                "detail": _detail(parsed, position, fault),
                 "row": storable(parsed.text(position)),
             }
             for position, fault in sorted(faults.items())
@@ -63,6 +63,12 @@ def validate(parsed: Parsed, policy: Policy) -> tuple[pa.RecordBatch, pa.RecordB
     good = np.ones(parsed.events.num_rows, np.bool_)
     good[list(faults)] = False
     return parsed.events.filter(pa.array(good)), refused
+
+
+def _detail(parsed: Parsed, position: int, fault: Fault) -> str:
+    if parsed.place is None:
+        return detail_text(fault.detail)
+    return detail_text(f"{parsed.place(position)}: {fault.detail}")
 
 
 def _checks(events: pa.RecordBatch, policy: Policy) -> Found:

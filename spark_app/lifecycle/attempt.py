@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Event
 from typing import Any
@@ -23,9 +23,10 @@ from spark_app.checkpoint.repeats import Repeats
 from spark_app.checkpoint.retention import Retention
 from spark_app.input.missing_files import require_files
 from spark_app.lifecycle.batches import Batches
-from spark_app.lifecycle.failure import QueryFailed, diagnose
+from spark_app.lifecycle.failure import Cause, QueryFailed, diagnose
 from spark_app.lifecycle.idle_clock import IdleClock, idle_clock
 from spark_app.lifecycle.stream_ownership import StreamOwnership
+from spark_app.lifecycle.topic_watch import TopicWatch, broker_of, located
 from spark_app.operator.job import Job, start
 from spark_app.reporting.batch_counts import BatchCounter
 from spark_app.reporting.metrics import Metrics, State
@@ -67,34 +68,42 @@ def attempt(
     After it returns or raises, it writes no batch. Raises QueryFailed when the query ended with an
     error, and CommandError where a restart cannot succeed.
     """
-    account = (counter or BatchCounter()).close
+    counter = counter or BatchCounter()
     metrics = metrics or Metrics()
     ownership = ownership or StreamOwnership(job.stream)
     batches: Batches | None = None
     progressed = False
     try:
         ownership.require(sink)
-        if job.savepoint and not begin(spark, job, sink, job.savepoint, stop.is_set):
-            return
-        job = claim(spark, job, sink)
-        sink.use_session(spark)
-        require_ledger(spark, job, sink)
-        (retention or Retention()).keep(spark, job.checkpoint)
-        for run in _runs(spark, job, trigger):
-            batches = Batches(sink, account)
-            with run.started(batches) as query:
-                # As early as possible: it fences a run that started before.
-                run_id = UUID(query.runId)
-                ownership.claim_with(run_id)
-                require = partial(require_files, query)
-                batches.begin(UUID(query.id), run_id, require, run.repeated)
-                ownership.confirm()
-                metrics.enter(State.RUNNING)
-                watch(query, batches, stop, metrics, run.idle)
-            batches.close()
-            if stop.is_set():
+        with broker_of(spark, job) as broker:
+            # Before anything is claimed: a cluster that does not answer leaves no trace.
+            job = located(job, broker)
+            if job.savepoint and not begin(spark, job, sink, job.savepoint, stop.is_set):
                 return
-            progressed = True
+            job = claim(spark, job, sink, broker)
+            sink.use_session(spark)
+            require_ledger(spark, job, sink)
+            (retention or Retention()).keep(spark, job.checkpoint)
+            watched = None if broker is None else TopicWatch(spark, job, broker)
+            if watched:
+                counter.on_read = watched.require_same
+            for run in _runs(spark, job, trigger, watched):
+                batches = Batches(sink, counter.close)
+                with run.started(batches) as query:
+                    # As early as possible: it fences a run that started before. A stream that no
+                    # run ever took is left to the first batch: a start that fails claims nothing.
+                    run_id = UUID(query.runId)
+                    take = not ownership.is_free(sink)
+                    ownership.claim_with(run_id)
+                    require = partial(_require_input, query, watched)
+                    batches.begin(UUID(query.id), run_id, require, run.repeated, take=take)
+                    ownership.confirm(taken=take)
+                    metrics.enter(State.RUNNING)
+                    watch(query, batches, stop, metrics, run.idle)
+                batches.close()
+                if stop.is_set():
+                    return
+                progressed = True
     except CommandError:
         raise
     except Exception as error:  # also psycopg's errors: a restart may succeed
@@ -104,6 +113,9 @@ def attempt(
             batches.close()
             wrote, cause = wrote or batches.wrote, batches.failure
         failure = diagnose(cause or error, jvm_gone=jvm_gone())
+        if failure.cause is Cause.KAFKA and ownership.is_new:
+            # A person waits for this start: what is wrong is said at once.
+            failure = replace(failure, permanent=True)
         raise QueryFailed(failure, wrote=wrote) from error
     finally:
         if batches is not None:
@@ -129,7 +141,16 @@ class _Run:
                 query.stop()
 
 
-def _runs(spark: SparkSession, job: Job, trigger: Trigger) -> Iterator[_Run]:
+def _require_input(query: StreamingQuery, watched: TopicWatch | None, batch_id: int) -> None:
+    """Raise where what the batch was planned to read is not there."""
+    require_files(query, batch_id)
+    if watched is not None:
+        watched.require(batch_id)
+
+
+def _runs(
+    spark: SparkSession, job: Job, trigger: Trigger, watched: TopicWatch | None
+) -> Iterator[_Run]:
     """Yield the runs, each after the one before has ended.
 
     One for each batch that the checkpoint repeats, and the last for all others.
@@ -146,7 +167,7 @@ def _runs(spark: SparkSession, job: Job, trigger: Trigger) -> Iterator[_Run]:
     yield _Run(
         partial(of, available_now=trigger.available_now, interval_ms=trigger.interval_ms),
         repeats.rest if repeats else None,
-        idle_clock(spark, job, trigger.interval_ms),
+        idle_clock(spark, job, trigger.interval_ms, watched),
     )
 
 

@@ -59,15 +59,20 @@ class Batches:
         run_id: UUID,
         require: Callable[[int], None] | None = None,
         repeated: Repeated | None = None,
+        *,
+        take: bool = True,
     ) -> None:
         """Begin the run and open the gate; an error of the sink is raised and closes it.
+
+        Without `take`, the first batch takes the stream.
 
         `require` is called with the id of each batch before the sink, and raises for a batch that
         must not be written. `repeated` is what the run announces to the sink.
         """
         self._require = require or _nothing
         try:
-            self._sink.start(query_id, run_id, repeated=repeated)
+            if take:
+                self._sink.start(query_id, run_id, repeated=repeated)
         except BaseException as error:
             self.failure = error
             self.close()

@@ -23,6 +23,8 @@ from pyspark.errors import (
 from sink.contract.dsn import redact
 from sink.errors import Permanent, SinkError
 from spark_app.exposure.errors import ExposureError
+from spark_app.input import kafka_faults
+from spark_app.input.kafka_faults import KafkaFault, fault
 from spark_app.input.missing_files import FileGone
 from spark_app.runtime.session import launched_by_spark_submit
 
@@ -84,6 +86,8 @@ class Cause(StrEnum):
     """A Python process of Spark died."""
     FILE = "file"
     """A file could not be read: corrupt, missing, or the file system was not available."""
+    KAFKA = "kafka"
+    """A cluster did not answer or refused, or records are gone."""
     QUERY = "query"
     """Any other error of Spark or of code that it runs."""
 
@@ -134,6 +138,8 @@ def diagnose(error: BaseException, *, jvm_gone: bool = False) -> Failure:
             return Failure(Cause.DATABASE, said, isinstance(error, Permanent), guided=True)
         case FileGone():
             return Failure(Cause.FILE, f"{one_line(str(error))}.", guided=True)
+        case KafkaFault():
+            return _of_kafka(error)
         case _ if jvm_gone:
             return _java_gone()
         case Py4JJavaError() | PySparkException():
@@ -143,6 +149,10 @@ def diagnose(error: BaseException, *, jvm_gone: bool = False) -> Failure:
         case _:
             said = f"{type(error).__name__}: {one_line(str(error))}"
             return Failure(Cause.QUERY, said, isinstance(error, ExposureError))
+
+
+def _of_kafka(error: KafkaFault) -> Failure:
+    return Failure(Cause.KAFKA, f"{one_line(str(error))}.", error.permanent, guided=True)
 
 
 def _java_gone() -> Failure:
@@ -181,6 +191,9 @@ def _of_spark(error: Py4JJavaError | PySparkException) -> Failure:
         return Failure(Cause.WORKER, _WORKER_GONE)
     if any(_WORKER_LATE.search(thrown.message) for thrown in chain):
         return Failure(Cause.WORKER, _WORKER_SLOW)
+    of_kafka = fault([kafka_faults.Thrown(thrown.kind, thrown.message) for thrown in chain])
+    if of_kafka is not None:
+        return _of_kafka(of_kafka)
     named = next((thrown.message for thrown in chain if thrown.condition), chain[0].message)
     said = one_line(_SQLSTATE.sub("", _NAMED.sub("", named)))
     deepest = one_line(chain[-1].message)

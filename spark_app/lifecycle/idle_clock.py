@@ -2,7 +2,8 @@
 
 A tick needs sources that are known to be silent, not one that has a backlog or cannot be read:
 Spark must have found no new data when it last asked all of them, and every directory must be there.
-Spark itself reads a directory that has disappeared as one without files.
+Spark itself reads a directory that has disappeared as one without files. The broker of a topic is
+asked once more: it must answer, and have no record that is not in a plan.
 
 Every row of a source restarts the timeout, also a refused one, and so does a tick: while nothing
 comes there is one tick in each timeout, and the watermark follows the clock.
@@ -19,6 +20,7 @@ from spark_app.checkpoint.files import CheckpointFiles
 from spark_app.input import ticks
 from spark_app.input.missing_files import FileGone
 from spark_app.input.sources import Files
+from spark_app.lifecycle.topic_watch import TopicWatch
 from spark_app.operator.job import Job
 
 _WAITING = ("Waiting for next trigger", "Waiting for data to arrive")
@@ -62,10 +64,13 @@ class IdleClock:
         return self._clock() - self._since
 
 
-def idle_clock(spark: SparkSession, job: Job, interval_ms: int) -> IdleClock | None:
+def idle_clock(
+    spark: SparkSession, job: Job, interval_ms: int, watched: TopicWatch | None = None
+) -> IdleClock | None:
     """Return the idle clock of a claimed job; None where it is disabled.
 
-    The latest trigger of a query that waits began at most `interval_ms` before.
+    `watched` has the job's topics. The latest trigger of a query that waits began at most
+    `interval_ms` before.
     """
     if not job.idle_timeout_ms:
         return None
@@ -74,6 +79,8 @@ def idle_clock(spark: SparkSession, job: Job, interval_ms: int) -> IdleClock | N
 
     def write(asked_ms: int) -> None:
         _require_reachable(files, paths)
+        if watched is not None and not watched.is_read():
+            return
         known_ms = asked_ms - interval_ms
         name = ticks.file_name(known_ms, job.idle_timeout_ms)
         files.write(name, ticks.to_json(known_ms, job.idle_timeout_ms))

@@ -19,6 +19,7 @@ from sink.transaction.future_dated import TOLERANCE, TOLERANCE_MAX
 from spark_app.checkpoint.retention import Retention
 from spark_app.exposure.errors import PolicyError
 from spark_app.exposure.policy import Policy
+from spark_app.input.kafka_faults import KafkaFault, require_server
 from spark_app.input.source import absolute, require_apart, require_directory, require_plain
 from spark_app.lifecycle.attempt import Trigger, attempt
 from spark_app.lifecycle.failure import Failure, QueryFailed, explain
@@ -36,7 +37,7 @@ from spark_app.runtime.java import require_java
 from spark_app.runtime.launch import Launch
 from spark_app.savepoint.folder import require_place
 
-__all__ = ["Running", "Trigger", "run", "run_files"]
+__all__ = ["Running", "Trigger", "run", "run_described"]
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Running:
     launch: Launch = field(default_factory=Launch)
 
 
-def run_files(
+def run_described(
     *,
     policy: Path,
     paths: Sequence[str],
@@ -68,7 +69,7 @@ def run_files(
     savepoint: str | None = None,
     **described: Any,
 ) -> None:
-    """Run the job that reads files, as the command line describes it; `described` is for `Job`."""
+    """Run the job that the command line describes; `described` is for `Job`."""
     try:
         rules = Policy.load(policy)
     except PolicyError as error:
@@ -95,6 +96,8 @@ def run(job: Job, dsn: str, trigger: Trigger, running: Running) -> None:
     if job.idle_timeout_ms:
         # Spark reads the ticks in it as event files.
         require_plain(job.checkpoint)
+    if job.connection is not None:
+        _require_answer(job.connection.servers)
     metrics = Metrics(job.stream)
     counter = BatchCounter(metrics.done)
     with (
@@ -148,6 +151,14 @@ def run(job: Job, dsn: str, trigger: Trigger, running: Running) -> None:
         finally:
             engine.stop()
             jvm_stop.release()
+
+
+def _require_answer(servers: str) -> None:
+    """Raise CommandError where no broker answers: at a start, a person waits for the words."""
+    try:
+        require_server(servers)
+    except KafkaFault as error:
+        raise CommandError(f"{error} Nothing was started.") from error
 
 
 @contextmanager

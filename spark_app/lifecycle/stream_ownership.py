@@ -25,13 +25,22 @@ class StreamOwnership:
         self._own_runs: list[UUID] = []
         self._confirmed = False
 
+    @property
+    def is_new(self) -> bool:
+        """Whether no query of this process has started."""
+        return not self._own_runs
+
     def claim_with(self, run_id: UUID) -> None:
         """Record a run that is about to take the stream: it may succeed without an answer."""
         self._own_runs.append(run_id)
 
-    def confirm(self) -> None:
-        """Record that the latest run has taken the stream."""
-        self._confirmed = True
+    def confirm(self, *, taken: bool) -> None:
+        """Record whether the latest run has taken the stream, or leaves it to its first batch."""
+        self._confirmed |= taken
+
+    def is_free(self, sink: OutboxSink) -> bool:
+        """Return whether no run ever took the stream; raises what `OutboxSink.read` raises."""
+        return sink.read(self._current) is None
 
     def require(self, sink: OutboxSink) -> None:
         """Raise `Fenced` when another driver has taken the stream since.

@@ -1,7 +1,7 @@
-"""The exposure job as one streaming query: files in, one batch of blobs after another to the sink.
+"""The exposure job as one streaming query: events in, one batch of blobs after another to the sink.
 
     files -> rows -> validate and pack by key group +
-    files -> rows -> validate and pack by key group +-> watermark -> exposure step per group -> sink
+    topic -> rows -> validate and pack by key group +-> watermark -> exposure step per group -> sink
     ticks of the idle clock ------------------------+
 
 There is one watermark, over the rows of all sources: one that is slow or silent does not hold back
@@ -16,16 +16,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import reduce
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, GroupedData, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_app.checkpoint.initial import Initial
 from spark_app.exposure.policy import Policy
 from spark_app.exposure.settings import MILLISECOND_US, Settings
-from spark_app.input import ticks
+from spark_app.input import kafka, ticks
+from spark_app.input.events import Parsed
 from spark_app.input.formats import Format
+from spark_app.input.kafka_options import Connection
 from spark_app.input.source import parser, read
-from spark_app.input.sources import Files, Source, Ticks
+from spark_app.input.sources import Files, Kafka, Source, Ticks
 from spark_app.operator.blobs import OUTPUT_DDL
 from spark_app.operator.groups import KEY_GROUPS, STATE_PARTITIONS, group_numbers
 from spark_app.operator.pack import PACKED_DDL, Packer
@@ -48,6 +51,9 @@ class Job:
     partitions: int = STATE_PARTITIONS
     max_files_per_trigger: int | None = None
     """Of each path."""
+    topics: tuple[Kafka, ...] = ()
+    connection: Connection | None = None
+    """How the cluster of the topics is reached."""
     idle_timeout_ms: int = 0
     """Processing time without events after which the clock advances the watermark; 0 disables."""
     sources: tuple[Source, ...] = ()
@@ -65,8 +71,9 @@ class Job:
     @property
     def declared(self) -> tuple[Source, ...]:
         """The sources that this run asks for."""
-        files = tuple(Files(path, self.format) for path in self.paths)
-        return (*files, Ticks()) if self.idle_timeout_ms else files
+        files = (Files(path, self.format) for path in self.paths)
+        ticks = (Ticks(),) if self.idle_timeout_ms else ()
+        return (*files, *self.topics, *ticks)
 
 
 def exposure(spark: SparkSession, job: Job) -> DataFrame:
@@ -99,14 +106,22 @@ def _packed(spark: SparkSession, job: Job, source: Source) -> DataFrame:
         case Ticks():
             return ticks.read(spark, job.checkpoint, job.groups[0])
         case Files():
-            packer = Packer(
-                parse=parser(source.format),
-                policy=job.policy,
-                future_tolerance_us=job.settings.future_tolerance_us,
-                groups=job.groups,
-            )
             rows = read(spark, source.path, source.format, job.max_files_per_trigger)
-            return rows.mapInArrow(packer.__call__, PACKED_DDL)
+            return _pack(job, rows, parser(source.format))
+        case Kafka():
+            if job.connection is None:
+                raise ValueError("a job with topics needs a connection")
+            return _pack(job, kafka.read(spark, source, job.connection), kafka.parser(source))
+
+
+def _pack(job: Job, rows: DataFrame, parse: Callable[[pa.RecordBatch], Parsed]) -> DataFrame:
+    packer = Packer(
+        parse=parse,
+        policy=job.policy,
+        future_tolerance_us=job.settings.future_tolerance_us,
+        groups=job.groups,
+    )
+    return rows.mapInArrow(packer.__call__, PACKED_DDL)
 
 
 def start(

@@ -48,9 +48,12 @@ class BatchCounter:
         self._open = BatchCounts()
         self.finished = 0
         """Number of batches that the sink has written or replayed."""
+        self.on_read: Callable[[], None] = _nothing
+        """Called once a batch is read and nothing of it is written; an error ends the batch."""
 
     def select(self, blobs: pa.Table) -> BatchInput:
         """Return what the sink writes of the operator's blobs."""
+        self.on_read()
         batch = output.select(blobs)
         late = _by_reason(batch.companions[Kind.LATE.value])
         windows = batch.companions[Kind.WINDOWS.value].num_rows
@@ -63,6 +66,10 @@ class BatchCounter:
         self.finished += 1
         self._on_done(done)
         return done
+
+
+def _nothing() -> None:
+    """Accept every batch."""
 
 
 def _by_reason(rows: pa.Table | None) -> Counter[str]:

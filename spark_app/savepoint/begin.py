@@ -46,7 +46,7 @@ from spark_app.checkpoint.shape import Shape
 from spark_app.exposure.errors import StateError
 from spark_app.input.formats import Format
 from spark_app.input.source import holds
-from spark_app.input.sources import Files, Source, SourcesDiffer, followed_by
+from spark_app.input.sources import Files, Kafka, Source, SourcesDiffer, followed_by
 from spark_app.operator.job import MODE, Job, decide
 from spark_app.operator.pack import PACKED_DDL
 from spark_app.savepoint import manifest, read_files, tables
@@ -183,8 +183,8 @@ def _sources(folder: SavepointFolder, found: Manifest, job: Job) -> tuple[Source
     except SourcesDiffer as differences:
         raise CommandError(
             f"the savepoint {folder.checkpoint} is of a job with other sources: {differences}."
-            " Nothing was changed; start with every --path that it had, and new ones if there are"
-            " any. For a directory that was moved, put a link in its place."
+            " Nothing was changed; start with every --path and --topic that it had, and new ones"
+            " if there are any. For a directory that was moved, put a link in its place."
         ) from differences
     except (KeyError, TypeError, ValueError) as error:
         raise manifest.damaged(folder.checkpoint, manifest.FILE) from error
@@ -396,6 +396,9 @@ class _Beginning:
 
     def _source(self, number: int) -> str:
         """Write the files that a source has read; return its offset in this checkpoint."""
+        lines = self._found.source_lines
+        if isinstance(self._job.sources[number], Kafka) and number < len(lines):
+            return lines[number]
         read = _read_files(self._folder, self._found, number)
         if not read:
             return NO_OFFSET

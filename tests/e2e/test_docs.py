@@ -71,6 +71,7 @@ NOT_RUN = {
     " --checkpoint s3a://state/payouts --stream payouts --policy /etc/holdfast/policy.toml": (
         "no Kubernetes is there"
     ),
+    "make kafka-jars": "it downloads jars, and no broker runs at the hosts of the page",
     "make demo   # two hours of traffic; Spark and the dispatcher are killed on the way": (
         "tests/e2e/test_demo.py runs the demo, and `make test` runs this file"
     ),

@@ -9,6 +9,7 @@ import pytest
 
 from deploy.local.java import spark_environment
 from tests.support.job.jobs import Play
+from tests.support.kafka.fixtures import JARS
 from tests.support.servers.databases import copy_of
 
 if TYPE_CHECKING:
@@ -24,6 +25,11 @@ def bare_machine(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Mappin
         environment.setenv("PATH", str(cache))
         environment.setenv("XDG_CACHE_HOME", str(cache))
         return cache, spark_environment()
+
+
+def _connector() -> str:
+    """The jars of the Kafka connector: Spark reads jars only when its JVM starts."""
+    return ",".join(str(jar) for jar in sorted((JARS / "connector").glob("*.jar")))
 
 
 @pytest.fixture(scope="session")
@@ -52,6 +58,7 @@ def spark(
                 "spark.sql.shuffle.partitions": 2,
                 "spark.sql.streaming.pollingDelay": "5ms",
                 "spark.sql.warehouse.dir": str(folder / "warehouse"),
+                "spark.jars": _connector(),
                 "spark.ui.enabled": False,
                 "spark.ui.showConsoleProgress": False,
             }

@@ -95,14 +95,22 @@ def test_a_new_checkpoint_is_refused_by_its_name_until_it_is_adopted(
     assert db.execute("SELECT key, body FROM holdfast.entry").fetchall() == entries
 
 
-def test_a_run_takes_the_stream_before_its_first_batch(play: Play, db: psycopg.Connection) -> None:
+def test_a_run_takes_the_stream_before_its_first_batch_unless_no_run_ever_had_it(
+    play: Play, db: psycopg.Connection
+) -> None:
     (play.folder / "events").mkdir()
     play.command()
-    taken = db.execute(
+    assert db.execute("SELECT count(*) FROM holdfast.stream").fetchone() == (0,)
+    put(play.folder / "events", 0, [event("e1", "12:01", 1)])
+    play.command()
+    taken = (
         "SELECT query_id::text, epoch, (SELECT count(*) FROM holdfast.batch) FROM holdfast.stream"
-    ).fetchall()
+    )
     metadata = json.loads((play.folder / "checkpoint" / "metadata").read_text())
-    assert taken == [(metadata["id"], 1, 0)]
+    [(query_id, epoch, batches)] = db.execute(taken).fetchall()
+    assert (query_id, epoch) == (metadata["id"], 1)
+    play.command()
+    assert db.execute(taken).fetchall() == [(metadata["id"], 2, batches)]
 
 
 def test_a_checkpoint_keeps_the_settings_of_its_first_batch(play: Play) -> None:

@@ -66,6 +66,11 @@ SETTINGS = (
         None,
         secret=True,  # a -D may be a password
     ),
+    Setting(
+        "HOLDFAST_KAFKA_JARS",
+        "folder with the jars of Spark's Kafka connector; default .holdfast/kafka/connector",
+        None,
+    ),
     Setting(FAILPOINTS, "points at which a test stops a process; never set it", None),
 )
 

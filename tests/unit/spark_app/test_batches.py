@@ -120,3 +120,13 @@ def test_a_batch_that_must_not_be_written_does_not_reach_the_sink() -> None:
         batches(None, 1)  # type: ignore[arg-type] # no DataFrame is looked at
     assert sink.batches == [0]
     assert batches.failure is gone
+
+
+def test_a_stream_that_no_run_ever_had_is_left_to_the_first_batch() -> None:
+    sink = _Sink()
+    sink.go_on.set()
+    batches = Batches(sink)
+    batches.begin(uuid4(), uuid4(), take=False)
+    assert sink.runs == []
+    batches(None, 0)  # type: ignore[arg-type] # no DataFrame is looked at
+    assert sink.batches == [0]

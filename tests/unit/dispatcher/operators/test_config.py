@@ -56,6 +56,7 @@ def test_every_value_says_where_it_came_from_and_hides_what_may_be_secret() -> N
         "HOLDFAST_ALLOW_SECRET_DIR": ("/run/secrets/holdfast", "default"),
         "HOLDFAST_SPARK_LOG": (None, "default"),
         "HOLDFAST_SPARK_JAVA_OPTIONS": ("***", "environment"),
+        "HOLDFAST_KAFKA_JARS": (None, "default"),
         "HOLDFAST_FAILPOINTS": (None, "default"),
     }
 

@@ -70,7 +70,7 @@ def test_state_of_no_layout_is_not_taken_for_an_empty_one() -> None:
         ("", "cannot be read"),
         ("[]", "cannot be read"),
         ('{"version": "1"}', "cannot be read"),
-        ('{"version": 4}', "newer Holdfast"),
+        ('{"version": 5}', "newer Holdfast"),
     ],
 )
 def test_a_file_that_is_not_ours_is_refused_in_words(text: str, said: str) -> None:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from sink.contract.exits import CommandError
 from spark_app.checkpoint.shape import VERSION, Shape, grown, sources_of
 from spark_app.exposure.policy import Policy
-from spark_app.input.formats import Format
+from spark_app.input.formats import Format, KeyRule
 from spark_app.input.source import require_apart
-from spark_app.input.sources import Files, Source, Ticks, followed_by, from_json, to_json
+from spark_app.input.sources import Files, Kafka, Source, Ticks, followed_by, from_json, to_json
 from spark_app.operator.job import Job
 
 POLICY = Policy.parse('version = "v1"\n[[default]]\nlimit_minor = 100\nrelease_level_minor = 100\n')
@@ -90,7 +90,7 @@ def test_a_file_of_version_2_has_one_source_and_is_written_as_version_3() -> Non
     text = grown(old, "file:/checkpoint", _files("a"))
     assert text
     new = json.loads(text)
-    assert (new["version"], new["unknown"]) == (VERSION, "kept")
+    assert (new["version"], new["unknown"]) == (3, "kept")
     assert "format" not in new
     assert new["sources"] == [{"kind": "files", "path": "/a", "format": "json"}]
     assert grown(new, "file:/checkpoint", _files("a")) is None
@@ -116,3 +116,46 @@ def test_paths_that_are_equal_or_nested_are_refused(tmp_path: Path) -> None:
     require_apart(["s3a://bucket/a", "s3a://other/a", a])
     with pytest.raises(CommandError, match="s3a://bucket/a/b lies in s3a://bucket/a"):
         require_apart(["s3a://bucket/a/b", "s3a://bucket/a"])
+
+
+PAY = Kafka("pay", cluster_id="c1", topic_ids=(("pay", "id1"),), starting="latest")
+
+
+def test_a_topic_is_recorded_with_its_cluster_and_its_id() -> None:
+    pattern = replace(PAY, topic="pay.*", is_pattern=True)
+    for source in (PAY, pattern):
+        assert from_json(json.loads(json.dumps(to_json(source)))) == source
+    kept = _kept(replace(JOB, topics=(PAY,)))
+    assert kept["version"] == VERSION
+    assert kept["sources"][2]["topic_ids"] == {"pay": "id1"}
+    assert _kept()["version"] == VERSION - 1
+    assert grown(kept, "file:/checkpoint", [*_files("a", "b"), PAY]) is None
+    more = grown(_kept(), "file:/checkpoint", [*_files("a", "b"), PAY])
+    assert more
+    assert json.loads(more)["version"] == VERSION
+
+
+def test_a_topic_keeps_its_place_where_it_began_and_its_ids() -> None:
+    asked = replace(PAY, starting="earliest", topic_ids=(("pay", "id2"), ("pay2", "id3")))
+    found = followed_by([PAY, Ticks()], [*_files("a"), asked])
+    ids = (("pay", "id1"), ("pay2", "id3"))
+    assert found == (replace(PAY, topic_ids=ids), Ticks(), *_files("a"))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ([], "--topic pay is missing"),
+        ([replace(PAY, topic="other")], "--topic pay is missing"),
+        ([replace(PAY, is_pattern=True)], "--topic pay is missing"),
+        ([replace(PAY, cluster_id="c2")], "from the cluster c1.* leads to the cluster c2"),
+        ([replace(PAY, key=KeyRule.MERCHANT_ID)], "--kafka-key was ignored, is merchant-id"),
+    ],
+)
+def test_a_start_with_another_topic_or_another_cluster_is_refused(
+    wanted: list[Source], said: str
+) -> None:
+    kept = _kept(replace(JOB, topics=(PAY,)))
+    with pytest.raises(CommandError, match=said) as raised:
+        sources_of(kept, [*_files("a", "b"), *wanted], "/checkpoint")
+    assert "every --path and --topic" in str(raised.value)

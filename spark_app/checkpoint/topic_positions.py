@@ -1,0 +1,265 @@
+"""Whether the broker has what a checkpoint reads next, and how a run goes on where it has not.
+
+Spark's plan has the next offset of each partition. The records there may be gone by the time they
+are read: removed by retention, or with their topic, which may have been made anew under its name,
+with other records under the same offsets. A start compares the plan with the cluster before Spark
+does, because Spark would not notice the last one, and because it says less.
+
+A gap is passed only where a person has said so (`--accept-data-loss`), and only the gap that this
+start has found: the plan is given the position after it, and Spark still fails at the next one.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sink.contract.exits import CommandError
+from spark_app.checkpoint.files import NO_OFFSET, CheckpointFiles, Planned
+from spark_app.input.broker import Broker, Partition, Range
+from spark_app.input.sources import Kafka, Source
+
+Positions = dict[Partition, int]
+
+_INITIAL_HEAD: Final = "\0v1\n"
+"""Before the JSON in the file in which Spark keeps where a topic began (`sources/I/0`)."""
+
+_SHOWN: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Records that cannot be read any more, and where the partition can go on."""
+
+    said: str
+    partition: Partition
+    after: int | None
+    """None where the partition is gone."""
+    is_back: bool = False
+    """Whether that is before what was read: the same offsets are of other records now."""
+
+    def end(self, planned: int) -> int:
+        """Return the end of a batch that was planned to read up to an offset."""
+        return self.after or 0 if self.is_back else max(self.after or 0, planned)
+
+
+def positions(line: str) -> Positions:
+    """Read a line of a plan; raises ValueError.
+
+    >>> positions('{"payments":{"1":7}}')
+    {Partition(topic='payments', number=1): 7}
+    """
+    try:
+        return {
+            Partition(topic, int(number)): int(offset)
+            for topic, partitions in json.loads(line).items()
+            for number, offset in partitions.items()
+        }
+    except (AttributeError, TypeError) as error:
+        raise ValueError("it is not the position of a topic") from error
+
+
+def to_line(found: Mapping[Partition, int]) -> str:
+    """Return the line that `positions` reads."""
+    topics: dict[str, dict[str, int]] = {}
+    for partition, offset in sorted(found.items()):
+        topics.setdefault(partition.topic, {})[str(partition.number)] = offset
+    return json.dumps(topics, separators=(",", ":"))
+
+
+def gaps(
+    source: Kafka, topic_ids: Mapping[str, str], at: Positions, there: Mapping[Partition, Range]
+) -> list[Gap]:
+    """Return where `at`, the next offset of each partition, does not lead on.
+
+    `source` has the ids of the topics that were read, and `topic_ids` those that exist now.
+    """
+    recorded = dict(source.topic_ids)
+    anew = {
+        name for name, known in recorded.items() if name in topic_ids and topic_ids[name] != known
+    }
+    return [*_gaps(at, there, anew)]
+
+
+def _gaps(at: Positions, there: Mapping[Partition, Range], anew: set[str]) -> Iterator[Gap]:
+    for partition in sorted({*at, *there}):
+        topic, number = partition
+        place = f"{topic}, partition {number}"
+        # Spark reads a partition that was added from its first record.
+        position, range_ = at.get(partition, 0), there.get(partition)
+        if range_ is None:
+            said = f"{place}, is gone from the cluster; {position} was the next offset"
+            yield Gap(said, partition, None)
+        elif topic in anew:
+            said = (
+                f"{place}: the topic was deleted and made again under its name, so offset"
+                f" {position} is of other records now; it has {range_.first} to {range_.end - 1}"
+            )
+            if range_.first >= range_.end:
+                said = said.partition("; it has")[0] + "; it is empty"
+            yield Gap(said, partition, range_.first, is_back=True)
+        elif position < range_.first:
+            last = range_.first - 1
+            said = f"{place}: the offsets {position} to {last} are gone, and were not read"
+            yield Gap(said, partition, range_.first)
+        elif position > range_.end:
+            said = (
+                f"{place}, ends at offset {range_.end}, before {position}, the next one to read:"
+                " the broker has lost records"
+            )
+            yield Gap(said, partition, range_.end, is_back=True)
+
+
+def passed(at: Positions, found: Sequence[Gap]) -> Positions:
+    """Return positions after the gaps."""
+    after = dict(at)
+    for gap in found:
+        if gap.after is None:
+            after.pop(gap.partition, None)
+        else:
+            after[gap.partition] = gap.after
+    return after
+
+
+def require_records(
+    files: CheckpointFiles,
+    sources: tuple[Source, ...],
+    broker: Broker,
+    planned: Planned | None,
+    committed: int | None,
+    *,
+    accept: bool,
+) -> tuple[Source, ...]:
+    """Return the sources with the ids of the topics as they are, once nothing is missing.
+
+    Raises CommandError for a gap, unless it is accepted: then it is reported, and the plan gets
+    the positions after it. Raises KafkaFault as `Broker` does.
+    """
+    found: list[Source] = []
+    refused: list[str] = []
+    for number, source in enumerate(sources):
+        if not isinstance(source, Kafka):
+            found.append(source)
+            continue
+        topic = _Topic(files, number, source, planned, committed)
+        now = broker.topic_ids(source)
+        at = topic.next()
+        missing = gaps(source, now, at, broker.ranges(source)) if at is not None else []
+        if missing and accept:
+            _report(missing)
+            topic.move(missing)
+        else:
+            refused += [gap.said for gap in missing]
+        found.append(replace(source, topic_ids=tuple(sorted(now.items()))))
+    if refused:
+        raise CommandError(_refusal(files.checkpoint, refused))
+    return tuple(found)
+
+
+class _Topic:
+    """One source in Spark's plans."""
+
+    def __init__(
+        self,
+        files: CheckpointFiles,
+        number: int,
+        source: Kafka,
+        planned: Planned | None,
+        committed: int | None,
+    ) -> None:
+        self._files = files
+        self._number = number
+        self._source = source
+        self._newest = -1 if planned is None else planned.batch_id
+        self._unfinished = planned is not None and planned.batch_id != committed
+
+    def next(self) -> Positions | None:
+        """Return the positions from which the next batch reads; None before the first start."""
+        line = self._line(self._newest - 1 if self._unfinished else self._newest)
+        if line is not None:
+            return positions(line)
+        text = self._files.read(self._initial)
+        return None if text is None else self._read(self._initial, text.rpartition("\n")[2])
+
+    def move(self, missing: Sequence[Gap]) -> None:
+        """Write the positions after gaps into the plans, and where the source began.
+
+        Can be repeated after a crash: a gap that was passed is none.
+        """
+        if self._newest < 0:
+            # Spark writes it again.
+            self._files.remove(self._initial)
+            return
+        if self._unfinished:
+            # Its end first: the gap is there until its start is moved.
+            self._write(self._newest, missing, is_end=True)
+        start = self._newest - 1 if self._unfinished else self._newest
+        if self._line(start) is not None:
+            self._write(start, missing)
+        elif (text := self._files.read(self._initial)) is not None:
+            at = self._read(self._initial, text.rpartition("\n")[2])
+            self._files.replace(self._initial, _INITIAL_HEAD + to_line(passed(at, missing)))
+
+    def _write(self, batch: int, missing: Sequence[Gap], *, is_end: bool = False) -> None:
+        line = self._line(batch)
+        if line is None:
+            return
+        at = positions(line)
+        after = passed(at, missing)
+        if is_end:
+            after |= {
+                gap.partition: gap.end(at[gap.partition])
+                for gap in missing
+                if gap.after is not None and gap.partition in at
+            }
+        name = f"offsets/{batch}"
+        lines = (self._files.read(name) or "").splitlines()
+        lines[2 + self._number] = to_line(after)
+        self._files.replace(name, "\n".join(lines))
+
+    @property
+    def _initial(self) -> str:
+        return f"sources/{self._number}/0"
+
+    def _line(self, batch: int) -> str | None:
+        """Return the line of a plan; None where it has none."""
+        if batch < 0:
+            return None
+        name = f"offsets/{batch}"
+        lines = (self._files.read(name) or "").splitlines()[2:]
+        line = lines[self._number] if self._number < len(lines) else NO_OFFSET
+        if line == NO_OFFSET:
+            return None
+        self._read(name, line)
+        return line
+
+    def _read(self, name: str, line: str) -> Positions:
+        try:
+            return positions(line)
+        except ValueError as error:
+            raise self._files.damaged(name) from error
+
+
+def _refusal(checkpoint: str, refused: Sequence[str]) -> str:
+    return (
+        f"the checkpoint {checkpoint} cannot go on without a gap: {_listed(refused)}. Nothing was"
+        " read or written, and what the ledger has stands. If these records shall never be read,"
+        " start once with --accept-data-loss: the job goes on after the gap, and says so. Without"
+        " that, put the records of the gap into a topic of their own and begin a new checkpoint"
+        " with it, which the stream then has to adopt (`holdfast stream adopt`)."
+    )
+
+
+def _report(missing: Sequence[Gap]) -> None:
+    said = _listed([gap.said for gap in missing])
+    print(  # noqa: T201 - the command's own report
+        f"holdfast: going on over a gap, as --accept-data-loss says: {said}",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def _listed(said: Sequence[str]) -> str:
+    more = f"; and {len(said) - _SHOWN} more partitions" if len(said) > _SHOWN else ""
+    return "; ".join(said[:_SHOWN]) + more

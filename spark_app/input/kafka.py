@@ -1,0 +1,42 @@
+"""Kafka topics as a stream, through Spark's own connector."""
+
+from collections.abc import Callable
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
+
+from spark_app.input.events import Parsed
+from spark_app.input.formats import KeyRule, ValueFormat
+from spark_app.input.kafka_options import Connection, starting_options
+from spark_app.input.lines import parse_lines
+from spark_app.input.records import COLUMNS, RecordParser
+from spark_app.input.sources import Kafka
+
+
+def read(spark: SparkSession, source: Kafka, connected: Connection) -> DataFrame:
+    """Return a streaming DataFrame of rows that `parser(source)` reads, with their `batch_time`.
+
+    `batch_time` is the timestamp that Spark stores with the batch, so a replay has the same one.
+    """
+    options: dict[str, str] = {**connected.resolved(), **starting_options(source.starting)}
+    options["subscribePattern" if source.is_pattern else "subscribe"] = source.topic
+    if connected.max_offsets_per_trigger is not None:
+        options["maxOffsetsPerTrigger"] = str(connected.max_offsets_per_trigger)
+    rows = spark.readStream.format("kafka").options(**options).load().select(*COLUMNS)
+    if source.key is KeyRule.IGNORED:
+        # Not sent to Python.
+        rows = rows.withColumn("key", F.lit(None).cast("binary"))
+    return rows.withColumn("batch_time", F.current_timestamp())
+
+
+def parser(source: Kafka) -> RecordParser:
+    """Return the function that parses the batches of `read`."""
+    return RecordParser(_values(source.value_format), source.key)
+
+
+def _values(format_: ValueFormat) -> Callable[[pa.Array], Parsed]:
+    """Return the function that parses the values of records."""
+    match format_:
+        case ValueFormat.JSON:
+            return parse_lines
