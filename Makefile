@@ -86,6 +86,13 @@ check: $(STAMP) ## format, lint, types, import arrows
 lock: ## pin every dependency again, with hashes and without an index (needs uv)
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
 	  --generate-hashes --no-header --no-emit-index-url --output-file requirements/dev.txt
+	uv pip compile pyproject.toml --extra spark --universal --python-version 3.11 \
+	  --generate-hashes --no-header --no-emit-index-url --constraint requirements/dev.txt \
+	  --no-emit-package pyspark --no-emit-package py4j --output-file requirements/cluster.txt
+
+.PHONY: package
+package: $(STAMP) ## a wheel and an environment that executors unpack, in dist/: PACKAGE="--python /usr/bin/python3.11"
+	@$(BIN)/python -m deploy.package $(PACKAGE)
 
 .PHONY: bench bench-sink
 bench: bench-sink ## the same as bench-sink

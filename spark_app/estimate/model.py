@@ -41,6 +41,7 @@ UNKNOWN: Final = (
     "your ids: random UUIDs take about 1.7 times the measured ones of 20 characters",
     "other partitions than two: more cores divide what depends on events and ids",
     "a merchant with a large share of the events: its group is one task",
+    "decisions in one batch: each takes about 2 KB of the driver's memory (docs/spark/cluster.md)",
     "late events, and merchants with more than one open window",
 )
 """What no option tells an estimate."""

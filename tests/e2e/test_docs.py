@@ -66,6 +66,10 @@ NOT_RUN = {
     "spark-submit --master spark://master:7077 --conf spark.executor.memory=2g"
     " spark_app/__main__.py run --path events --checkpoint /shared/checkpoint --stream payouts"
     " --policy policy.toml": NO_CLUSTER,
+    'make package PACKAGE="--python /usr/bin/python3.11"': ("it installs 300 MB"),
+    "mkdir environment && tar -xzf dist/holdfast-0.1.0-python3.11-x86_64.tar.gz -C environment": (
+        NO_CLUSTER
+    ),
     "spark-submit --master k8s://https://api:6443 --deploy-mode cluster --properties-file"
     " payouts.conf local:///opt/holdfast/spark_app/__main__.py run --path s3a://events/"
     " --checkpoint s3a://state/payouts --stream payouts --policy /etc/holdfast/policy.toml": (

@@ -1,7 +1,4 @@
-"""The job on a standalone cluster: a master and two workers as processes, one executor killed.
-
-Worker, master, a second driver and speculation: `make test-cluster`.
-"""
+"""The job on a standalone cluster: a master and two workers as processes, one executor killed."""
 
 from collections.abc import Callable
 from pathlib import Path
