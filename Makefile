@@ -43,6 +43,10 @@ hdfs-jar: ## download the jar of the HDFS that tests start (56 MB, by Maven), wi
 	    -Dartifact=org.apache.hadoop:$(HDFS_JAR):3.5.0 -DoutputDirectory=.holdfast/hdfs
 	@cd .holdfast/hdfs && echo "06772d24529e59939915979b3edba204d367750ef7dc5120411f35221dd4818c  $(HDFS_JAR)-3.5.0.jar" | sha256sum --check --quiet
 
+.PHONY: demo-kafka
+demo-kafka: kafka-jars ## run the demo with a Kafka broker, and kill the broker as well
+	@$(BIN)/holdfast demo kafka
+
 .PHONY: test
 test: $(STAMP) ## run every test: real Spark, real Postgres, real HTTP
 	@$(BIN)/python -m tests.run
@@ -54,6 +58,10 @@ quick: $(STAMP) ## unit and contract tests, lint and types, within a minute: for
 .PHONY: test-times
 test-times: $(STAMP) ## run every test and record how long each file takes, for the order of the next run
 	@$(BIN)/python -m tests.run --record
+
+.PHONY: test-kafka
+test-kafka: kafka-jars ## run the tests that need a Kafka broker or Spark's connector
+	@$(BIN)/python -m pytest -m kafka tests
 
 .PHONY: test-browser
 test-browser: $(STAMP) ## test the console in the Chromium of this machine; pictures of every screen are kept
@@ -118,6 +126,12 @@ bench-queries: $(STAMP) ## measure every page, read and list on a million entrie
 .PHONY: kills
 kills: $(STAMP) ## kill the job's JVM, Python workers and driver at twenty random points
 	@$(BIN)/python -m pytest tests/soak/kills.py
+
+KAFKA_SEEDS := 1 2 3 4 5 6 7 8 9 10
+
+.PHONY: kills-kafka
+kills-kafka: kafka-jars ## kill broker, job, cluster and dispatchers at random: KAFKA_SEEDS="1 2", KILLS=--cluster
+	@$(BIN)/python -m tests.soak.kafka $(KILLS) $(KAFKA_SEEDS)
 
 .PHONY: kills-checkpoints
 kills-checkpoints: $(STAMP) ## kill the job at each point where a checkpoint is begun or gets a source

@@ -16,6 +16,7 @@ app = typer.Typer(
 )
 
 DIRECTORY = Path(".holdfast/demo")
+KAFKA_DIRECTORY = Path(".holdfast/demo-kafka")
 CHECKPOINTS_DIRECTORY = Path(".holdfast/demo-checkpoints")
 SEED = 482
 EVENTS = 30_000
@@ -41,8 +42,37 @@ def demo(
     webhook is applied and before it is settled. Then the payouts service's tables are compared with
     a recomputation of the event files. Exit code 1: an action was lost or repeated.
     """
-    if context.invoked_subcommand is not None:
-        return
+    if context.invoked_subcommand is None:
+        _demo(directory, seed, events, as_json=as_json)
+
+
+@app.command("kafka")
+def kafka(
+    directory: Annotated[
+        Path, typer.Option(help="The directory for files, logs and the report.")
+    ] = KAFKA_DIRECTORY,
+    seed: Annotated[int, typer.Option(help="The seed of the generated traffic.")] = SEED,
+    events: Annotated[
+        int, typer.Option(min=2000, max=1_000_000, help="Approximate number of events.")
+    ] = EVENTS,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the report as JSON; the rest goes to stderr.")
+    ] = False,
+) -> None:
+    """Run the demo with a Kafka broker as the source, and kill the broker too.
+
+    A producer writes into a topic of three partitions, Spark reads it, two dispatchers deliver.
+    Broker, Spark and one dispatcher are killed. Needs `make kafka-jars`. Exit code 1: an action was
+    lost or repeated.
+    """
+    from deploy.local.kafka.jars import KINDS, staged  # noqa: PLC0415 - as below
+
+    for kind in KINDS:
+        staged(kind)
+    _demo(directory, seed, events, as_json=as_json, kafka=True)
+
+
+def _demo(directory: Path, seed: int, events: int, *, as_json: bool, kafka: bool = False) -> None:
     # Imported here, because every `holdfast` command loads this module.
     from deploy.local.demo import live, report, run  # noqa: PLC0415 - loads psycopg, alembic, rich
     from deploy.local.demo.layout import Layout  # noqa: PLC0415 - as above
@@ -50,7 +80,7 @@ def demo(
     console = Console(stderr=as_json, highlight=False)
     layout = Layout(directory.absolute())
     with _reported(console):
-        made = run.run(layout, seed=seed, events=events, view=live.view(console))
+        made = run.run(layout, seed=seed, events=events, view=live.view(console), kafka=kafka)
     if as_json:
         typer.echo(made.as_json())
     else:

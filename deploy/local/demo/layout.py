@@ -28,6 +28,10 @@ class Layout:
         return self.root / "postgres"
 
     @property
+    def broker(self) -> Path:
+        return self.root / "broker"
+
+    @property
     def events(self) -> Path:
         return self.root / "events"
 
@@ -87,7 +91,14 @@ class Layout:
 
     def clear(self) -> None:
         """Delete the files of an earlier run, and no others."""
-        for folder in (self.events, self.checkpoint, self.secrets, self.logs, self.flags):
+        for folder in (
+            self.events,
+            self.broker,
+            self.checkpoint,
+            self.secrets,
+            self.logs,
+            self.flags,
+        ):
             shutil.rmtree(folder, ignore_errors=True)
         for file in (self.policy, self.report):
             file.unlink(missing_ok=True)

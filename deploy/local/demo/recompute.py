@@ -1,11 +1,11 @@
-"""The expected result, computed from the event files alone.
+"""The expected result, computed from the events alone.
 
 The parser is deliberately simple and shares nothing with the Spark job: an event that is invalid
 here must be quarantined there, or the audit at the end fails.
 """
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -22,7 +22,7 @@ _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
 @dataclass(frozen=True)
 class Recomputed:
-    """The recomputed stream: one batch per file, and an empty last one that advances time."""
+    """The recomputed stream, batch by batch; the last one is empty and advances time."""
 
     lines: int
     unusable: int
@@ -55,27 +55,36 @@ def recompute(
     After each number of files in `pauses` the job had read everything that was there, so it ran a
     batch without data.
     """
-    reference = Reference(policy_path)
-    batches: list[BatchResult] = []
-    watermark: int | None = None
-    lines = unusable = 0
+    batches: list[list[str]] = []
     for number, path in enumerate(files.in_order(directory)):
         if number in pauses:
-            batches.append(reference.batch([], watermark))
-        read = [parse(line, now_us) for line in path.read_text(encoding="utf-8").splitlines()]
+            batches.append([])
+        batches.append(path.read_text(encoding="utf-8").splitlines())
+    return recompute_batches([*batches, []], policy_path, now_us)
+
+
+def recompute_batches(
+    batches: Iterable[Sequence[str]], policy_path: Path, now_us: int
+) -> Recomputed:
+    """Recompute batches of lines; `now_us` is the clock of all of them."""
+    reference = Reference(policy_path)
+    results: list[BatchResult] = []
+    watermark: int | None = None
+    lines = unusable = 0
+    for batch in batches:
+        read = [parse(line, now_us) for line in batch]
         events = [
             row for row in read if row and row.currency == reference.currency(row.merchant_id)
         ]
         lines += len(read)
         unusable += len(read) - len(events)
-        batches.append(reference.batch(events, watermark))
+        results.append(reference.batch(events, watermark))
         # Only a completed batch advances the watermark.
         for row in events:
             if not row.future_dated:
                 reached = row.occurred_at_us - WATERMARK_DELAY_US
                 watermark = reached if watermark is None else max(watermark, reached)
-    batches.append(reference.batch([], watermark))
-    return Recomputed(lines, unusable, batches)
+    return Recomputed(lines, unusable, results)
 
 
 def parse(line: str, now_us: int) -> Event | None:

@@ -42,18 +42,24 @@ class Report:
     held_at_the_end: int
     seconds: float
     story: tuple[dict[str, Any], ...]
+    broker_kills: int | None = None
+    """None without a broker."""
+    records_missing: int = 0
+    """Lines that the producer wrote and the topic does not hold."""
 
     @property
     def kept(self) -> bool:
-        """Whether each decision was applied once, in order, although both halves were killed."""
+        """Whether each decision was applied once, in order, although its parts were killed."""
         wrong = (
             self.actions_lost,
             self.actions_repeated,
             self.actions_altered,
             self.out_of_order,
             self.quarantined - self.quarantined_expected,
+            self.records_missing,
         )
-        return not any(wrong) and self.spark_kills > 0 and self.dispatcher_kills > 0
+        killed = self.spark_kills > 0 and self.dispatcher_kills > 0 and self.broker_kills != 0
+        return not any(wrong) and killed
 
     def write(self, path: Path) -> None:
         path.write_text(self.as_json() + "\n", encoding="utf-8")
@@ -67,7 +73,8 @@ def make(
 ) -> Report:
     """Compare the actions of the payouts service with the decisions of the event files."""
     verdict: Verdict = audit(
-        expected(recomputed.decisions), [_action(row) for row in databases.receiver_actions()]
+        expected(recomputed.decisions),
+        [applied_action(row) for row in databases.receiver_actions()],
     )
     numbers, received = databases.progress(), databases.receiver_counts()
     return Report(
@@ -117,8 +124,13 @@ def show(report: Report, console: Console) -> None:
 def verdict(report: Report) -> str:
     """Return the result in one sentence."""
     if report.kept:
+        killed = (
+            "Spark and the dispatcher were both killed"
+            if report.broker_kills is None
+            else "The broker, Spark and a dispatcher were killed"
+        )
         return (
-            f"Spark and the dispatcher were both killed, and each of the {report.decisions}"
+            f"{killed}, and each of the {report.decisions}"
             " decisions was applied once, in order: nothing lost, nothing repeated."
         )
     kills = [
@@ -126,8 +138,9 @@ def verdict(report: Report) -> str:
         for name, count in (
             ("Spark", report.spark_kills),
             ("the dispatcher", report.dispatcher_kills),
+            ("the broker", report.broker_kills),
         )
-        if not count
+        if count == 0
     ]
     counts = [
         f"{count} {what}"
@@ -136,6 +149,7 @@ def verdict(report: Report) -> str:
             (report.actions_repeated, "repeated"),
             (report.out_of_order, "out of order"),
             (report.actions_altered, "altered"),
+            (report.records_missing, "records missing in the topic"),
             (
                 abs(report.quarantined - report.quarantined_expected),
                 "quarantined or accepted by mistake",
@@ -147,6 +161,8 @@ def verdict(report: Report) -> str:
 
 
 def _table(report: Report) -> Table:
+    source = "files" if report.broker_kills is None else "topic's records"
+    brokers = [(report.broker_kills, "kill of the broker, while records were written")]
     table = Table(title="What happened", title_justify="left", show_header=False)
     table.add_column(justify="right", style="bold")
     table.add_column()
@@ -159,7 +175,7 @@ def _table(report: Report) -> Table:
             (report.quarantined, "invalid lines, quarantined"),
         ),
         (
-            (report.decisions, "decisions expected, recomputed from the files"),
+            (report.decisions, f"decisions expected, recomputed from the {source}"),
             (report.entries, "entries in the outbox"),
         ),
         (
@@ -168,6 +184,7 @@ def _table(report: Report) -> Table:
                 report.dispatcher_kills,
                 "kill of the dispatcher: webhooks applied, but not settled",
             ),
+            *(brokers if report.broker_kills is not None else ()),
             (report.unknown_outcomes, "attempts of unknown outcome, retried with the same keys"),
         ),
         (
@@ -187,7 +204,8 @@ def _table(report: Report) -> Table:
     return table
 
 
-def _action(row: Row) -> Action:
+def applied_action(row: Row) -> Action:
+    """Return an action that the payouts service applied, from a row of its tables."""
     return Action(
         key=row["key"],
         merchant_id=row["merchant_id"],

@@ -2,14 +2,18 @@
 
 import os
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
+from typing import NamedTuple
 
-from deploy.local.demo import database, files, generator, report
+from deploy.local.demo import database, files, generator, report, story
+from deploy.local.demo.generator import TrafficFile
 from deploy.local.demo.interrupts import Interrupts
 from deploy.local.demo.layout import Layout
 from deploy.local.demo.live import View
 from deploy.local.demo.processes import Processes
-from deploy.local.demo.recompute import recompute
+from deploy.local.demo.recompute import Recomputed, recompute, recompute_batches
 from deploy.local.demo.scenario import Scenario
 from deploy.local.java import spark_environment
 from deploy.local.locks import locked
@@ -21,8 +25,12 @@ JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx1g"
 """For a JVM that runs for a minute, the optimizing compiler costs more than it saves."""
 
 
-def run(layout: Layout, *, seed: int, events: int, view: View) -> report.Report:
+def run(
+    layout: Layout, *, seed: int, events: int, view: View, kafka: bool = False
+) -> report.Report:
     """Run the demo in `layout`, on HOLDFAST_DSN if it is set, else on an embedded server there.
+
+    With `kafka` the events come from a topic of a broker, which is killed as well.
 
     Raises `CommandError` on a failure and `Interrupted` on a signal. It never leaves a process
     running.
@@ -40,14 +48,8 @@ def run(layout: Layout, *, seed: int, events: int, view: View) -> report.Report:
         server_dsn = stack.enter_context(resolve_server(None, layout.postgres))
         interrupts.check()
         holdfast_dsn, payouts_dsn = database.prepare(server_dsn)
-        view.say("Created two databases. Writing two hours of PayLedger traffic.")
-        files.write(layout.events, generator.traffic(seed, events))
+        view.say("Created two databases. Making two hours of PayLedger traffic.")
         layout.policy.write_text(generator.policy_toml(), encoding="utf-8")
-        recomputed = recompute(layout.events, layout.policy, round(time.time() * 1_000_000))
-        view.say(
-            f"{recomputed.lines:,} lines in {len(recomputed.batches) - 1} files. A separate"
-            f" calculation expects {len(recomputed.decisions)} decisions, each to be applied once."
-        )
         interrupts.check()
         environment = {
             **java,
@@ -57,19 +59,81 @@ def run(layout: Layout, *, seed: int, events: int, view: View) -> report.Report:
             "PYTHONUNBUFFERED": "1",
         }
         processes = stack.enter_context(Processes(layout.logs, environment))
-        scenario = Scenario(layout, processes, view, interrupts, recomputed)
-        scenario.start_receiver(payouts_dsn)
-        databases = stack.enter_context(database.reading(holdfast_dsn, payouts_dsn))
-        scenario.run(databases)
-        made = report.make(
-            databases,
-            recomputed,
-            scenario.spark_kill,
-            scenario.dispatcher_kill,
-            time.monotonic() - started,
+        traffic = generator.traffic(seed, events)
+        play = _with_topic if kafka else _with_files
+        made = play(
+            Parts(layout, processes, view, interrupts), traffic, (holdfast_dsn, payouts_dsn)
         )
+        made = replace(made, seconds=round(time.monotonic() - started, 1))
         made.write(layout.report)
         return made
+
+
+class Parts(NamedTuple):
+    """What every scenario gets."""
+
+    layout: Layout
+    processes: Processes
+    view: View
+    interrupts: Interrupts
+
+
+def _with_files(parts: Parts, traffic: list[TrafficFile], dsns: tuple[str, str]) -> report.Report:
+    """Play the scenario with event files, whose decisions are known before."""
+    files.write(parts.layout.events, traffic)
+    recomputed = recompute(parts.layout.events, parts.layout.policy, _now_us())
+    parts.view.say(
+        f"{recomputed.lines:,} lines in {len(recomputed.batches) - 1} files. A separate"
+        f" calculation expects {len(recomputed.decisions)} decisions, each to be applied once."
+    )
+    batch_id = recomputed.batch_of(story.HERO, "block")
+    scenario = Scenario(*parts, batch_id=batch_id, batches=len(recomputed.batches))
+    return _played(scenario, dsns, lambda: recomputed)
+
+
+def _with_topic(parts: Parts, traffic: list[TrafficFile], dsns: tuple[str, str]) -> report.Report:
+    """Play the scenario with a topic; its decisions follow from the batches that Spark planned."""
+    # Imported here, because the demo with files needs no client of Kafka.
+    from deploy.local.demo import topic_batches  # noqa: PLC0415 - see above
+    from deploy.local.demo.topic_scenario import PARTITIONS, TOPIC, TopicScenario  # noqa: PLC0415
+    from deploy.local.kafka import topics  # noqa: PLC0415 - as above
+    from deploy.local.kafka.broker import Broker  # noqa: PLC0415 - as above
+
+    layout = parts.layout
+    parts.view.say("Starting the broker.")
+    with Broker(layout.broker) as broker:
+        topics.make(broker.admin(), TOPIC, PARTITIONS)
+        scenario = TopicScenario(*parts, traffic, broker)
+
+        def recomputed() -> Recomputed:
+            records = topics.read(broker.bootstrap_servers, TOPIC)
+            lines = topic_batches.of_topic(layout.checkpoint, TOPIC, records)
+            return recompute_batches(lines, layout.policy, _now_us())
+
+        made = _played(scenario, dsns, recomputed)
+        # Whatever ends the run ends the job before its broker.
+        parts.processes.close()
+    return replace(
+        made,
+        broker_kills=int(scenario.broker_killed),
+        records_missing=len(scenario.producer.lines) - made.events,
+    )
+
+
+def _played(
+    scenario: Scenario, dsns: tuple[str, str], recomputed: Callable[[], Recomputed]
+) -> report.Report:
+    holdfast_dsn, payouts_dsn = dsns
+    scenario.start_receiver(payouts_dsn)
+    with database.reading(holdfast_dsn, payouts_dsn) as databases:
+        scenario.run(databases)
+        return report.make(
+            databases, recomputed(), scenario.spark_kill, scenario.dispatcher_kill, seconds=0.0
+        )
+
+
+def _now_us() -> int:
+    return round(time.time() * 1_000_000)
 
 
 def _embedded() -> bool:

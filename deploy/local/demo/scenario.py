@@ -7,35 +7,31 @@ Each box is a separate process, started with the `holdfast` command; this proces
 """
 
 import time
-from collections.abc import Callable
 
-from deploy.local.demo import story
+from deploy.local.demo import receiver, story
 from deploy.local.demo.database import Databases
 from deploy.local.demo.interrupts import Interrupts
 from deploy.local.demo.kills import Kill, spark_has_recorded
 from deploy.local.demo.layout import Layout
 from deploy.local.demo.live import Progress, View
 from deploy.local.demo.processes import Child, Processes
-from deploy.local.demo.recompute import Recomputed
 from deploy.local.demo.words import sentence
 
 STREAM = "exposure"
 POLL_SECONDS = 0.1
 PROGRESS_SECONDS = 0.5
-START_SECONDS = 60.0
 END_SECONDS = 60.0
 RUN_SECONDS = 600.0
 """The limit after which a run counts as hung; it usually takes a little over a minute."""
 
-TOTAL_TIMEOUT_SECONDS = 4
-"""Short, so that the lease of the killed dispatcher expires during the run."""
-
-DISPATCHER_TURN = 25
-"""The delivery at which the dispatcher is killed, during an early wave of decisions."""
-
 
 class Scenario:
     """One run, on prepared databases and files."""
+
+    dispatcher_turn = 25
+    """The delivery at which the dispatcher is killed, during an early wave of decisions."""
+
+    beginning = "Starting Spark and the dispatcher. Each file is one micro-batch."
 
     def __init__(
         self,
@@ -43,52 +39,36 @@ class Scenario:
         processes: Processes,
         view: View,
         interrupts: Interrupts,
-        recomputed: Recomputed,
+        *,
+        batch_id: int,
+        batches: int,
     ) -> None:
+        """`batch_id` is the batch in which Spark is killed, `batches` about how many there are."""
         self._layout = layout
         self._processes = processes
         self._view = view
         self._interrupts = interrupts
-        self._batches = len(recomputed.batches)
-        self._batch_id = recomputed.batch_of(story.HERO, "block")
+        self._batches = batches
+        self._batch_id = batch_id
         # S9: the sink's transaction is committed, and foreachBatch is about to return to Spark.
         self.spark_kill = Kill("S9", self._batch_id + 1, layout.flags / "spark")
         # D10: the payouts service has answered, and the result is not stored yet.
-        self.dispatcher_kill = Kill("D10", DISPATCHER_TURN, layout.flags / "dispatcher")
+        self.dispatcher_kill = Kill("D10", self.dispatcher_turn, layout.flags / "dispatcher")
         self._merchants_told = 0
 
     def start_receiver(self, payouts_dsn: str) -> None:
         """Start the payouts service, which creates its tables, and add it as an endpoint."""
-        secret = f"file:{self._layout.secret}"
-        self._receiver = self._processes.start(
-            "payouts",
-            [
-                *("payouts", "serve", "--port", "0", "--port-file", str(self._layout.port)),
-                *("--secret-ref", secret),
-            ],
-            {"PAYOUTS_DSN": payouts_dsn},
+        self._receiver, url = receiver.start(
+            self._processes, self._layout, payouts_dsn, self._interrupts
         )
-        self._await(self._layout.port.exists, self._receiver, START_SECONDS)
-        url = f"http://127.0.0.1:{self._layout.port.read_text().strip()}"
         self._view.say(f"The payouts service lists held merchants on {url}")
-        adding = self._processes.start(
-            "endpoint",
-            [
-                *("endpoint", "add", "payouts", "--url", f"{url}/webhooks"),
-                *("--secret-ref", secret),
-                *("--allow-cidr", "127.0.0.1/32"),
-                *("--total-timeout", str(TOTAL_TIMEOUT_SECONDS)),
-                *("--schedule", "1,1,2,2,5,5,5,5,5,5"),
-            ],
-        )
-        self._await_end(adding, START_SECONDS)
 
     def run(self, databases: Databases) -> None:
         """Run to the end; raises `Failed` if a process fails, `Interrupted` on a signal."""
         self._databases = databases
         self._dispatcher = self._start_dispatcher(self.dispatcher_kill.environment)
         self._spark = self._start_spark(self.spark_kill.environment)
-        self._view.say("Starting Spark and the dispatcher. Each file is one micro-batch.")
+        self._view.say(self.beginning)
         self._watch()
         self._drain()
 
@@ -100,13 +80,20 @@ class Scenario:
         return self._processes.start(
             "spark",
             [
-                *("job", "run", "--source", "files", "--format", "json"),
-                *("--path", str(layout.events), "--checkpoint", str(layout.checkpoint)),
-                *("--policy", str(layout.policy), "--stream", STREAM),
-                *("--available-now", "--max-files-per-trigger", "1", "--key-groups", "4"),
+                *("job", "run", *self._source(), "--checkpoint", str(layout.checkpoint)),
+                *("--policy", str(layout.policy), "--stream", STREAM, "--key-groups", "4"),
             ],
             environment,
         )
+
+    def _source(self) -> list[str]:
+        """Return the options of the job that say where events come from."""
+        path = str(self._layout.events)
+        files = ["--source", "files", "--format", "json", "--path", path]
+        return [*files, "--available-now", "--max-files-per-trigger", "1"]
+
+    def _step(self) -> None:
+        """Do what else is due; called every `POLL_SECONDS`."""
 
     def _watch(self) -> None:
         """Watch until Spark has finished and both kills are done or no longer possible."""
@@ -114,6 +101,7 @@ class Scenario:
         shown = 0.0
         while True:
             self._interrupts.pause(POLL_SECONDS)
+            self._step()
             if self.spark_kill.due:
                 self._kill_spark()
             if self.dispatcher_kill.due:
@@ -164,9 +152,9 @@ class Scenario:
         """Stop the dispatcher as an operator does, and run another one until nothing is due."""
         self._view.say("Spark has read all files. Delivering the remaining entries.")
         self._dispatcher.terminate()
-        self._await_end(self._dispatcher, END_SECONDS)
+        receiver.await_end(self._dispatcher, END_SECONDS, self._interrupts)
         self._dispatcher = self._start_dispatcher({}, "--drain")
-        self._await_end(self._dispatcher, END_SECONDS)
+        receiver.await_end(self._dispatcher, END_SECONDS, self._interrupts)
         self._show()
 
     def _show(self) -> Progress:
@@ -186,21 +174,3 @@ class Scenario:
         )
         self._view.show(progress)
         return progress
-
-    def _await(self, ready: Callable[[], bool], child: Child, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while not ready():
-            child.must_run()
-            if time.monotonic() > deadline:
-                raise child.failure(f"was not ready after {seconds:.0f} s")
-            self._interrupts.pause(POLL_SECONDS)
-
-    def _await_end(self, child: Child, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while child.exit_code is None:
-            if time.monotonic() > deadline:
-                raise child.failure(f"did not end within {seconds:.0f} s")
-            self._interrupts.pause(POLL_SECONDS)
-        if child.exit_code != 0:
-            child.must_run()
-        child.kill()

@@ -24,8 +24,9 @@ from sink.contract.exits import CommandError
 
 HOST = "127.0.0.1"
 
-START_SECONDS = 60.0
-"""A start takes 2 to 3 s; after a kill the broker first reads its last segments again."""
+START_SECONDS = 180.0
+"""A start takes 2 to 3 s on an idle machine; after a kill the broker first reads its last segments
+again."""
 
 STOP_SECONDS = 20.0
 POLL_SECONDS = 0.05
@@ -92,6 +93,10 @@ class Broker:
     @property
     def bootstrap_servers(self) -> str:
         return f"{HOST}:{self._ports[0]}"
+
+    def admin(self) -> AdminClient:
+        """Return a client that makes topics; what it was asked for ends with it."""
+        return AdminClient(client_settings(self.bootstrap_servers))
 
     @property
     def log(self) -> Path:
@@ -211,7 +216,7 @@ class Broker:
             if attempt.connect_ex((HOST, self._ports[0])) != 0:
                 return False
         try:
-            found = AdminClient(client_settings(self.bootstrap_servers)).list_topics(timeout=5)
+            found = self.admin().list_topics(timeout=5)
         except KafkaException:
             return False
         return bool(found.brokers)

@@ -6,9 +6,11 @@ import psutil
 import pytest
 from confluent_kafka import KafkaException
 
+from deploy.local.demo.producer import Producer
 from deploy.local.kafka.broker import Broker, client_settings
 from sink.contract.exits import CommandError
 from tests.support.kafka.server import KafkaServer
+from tests.support.waiting import eventually
 
 
 def _values(kafka: KafkaServer, topic: str) -> list[str]:
@@ -31,6 +33,24 @@ def test_a_killed_broker_keeps_what_it_acknowledged_and_its_port(kafka: KafkaSer
     assert kafka.broker.pid is None
     kafka.broker.start()
     assert _values(kafka, topic) == ["first", "second", "third"]
+
+
+def test_a_producer_writes_each_line_once_though_its_broker_is_killed(kafka: KafkaServer) -> None:
+    topic = kafka.make_topic(3)
+    lines = [f'{{"event_id":"e{n}","merchant_id":"m_{n % 50}"}}' for n in range(3000)]
+    with Producer(kafka.bootstrap_servers, topic, 3, lines) as producer:
+        producer.allow(1500)
+        eventually(lambda: producer.written >= 500)
+        kafka.broker.kill()
+        producer.allow(len(lines))
+        kafka.broker.start()
+        eventually(producer.done, 120)
+    found = _values(kafka, topic)
+    assert sorted(found) == sorted(lines)
+    # Those of a merchant are in one partition, in their order.
+    assert [line for line in found if '"m_7"' in line] == [
+        line for line in lines if '"m_7"' in line
+    ]
 
 
 def test_topics_are_not_made_by_those_who_ask_for_one(shared_kafka: KafkaServer) -> None:

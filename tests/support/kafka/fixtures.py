@@ -15,6 +15,14 @@ JARS = Path(__file__).parents[3] / ".holdfast" / "kafka"
 """Where `make kafka-jars` stages them; the tests may run in another working directory."""
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs the staged jars, for `make test-kafka`."""
+    fixtures = {"kafka", "shared_kafka", "kafka_connector"}
+    for item in items:
+        if fixtures.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker("kafka")
+
+
 def staged_or_skip(kind: str) -> Path:
     """Return the folder of staged jars, `broker` or `connector`; skips the test without them."""
     from deploy.local.kafka.jars import staged

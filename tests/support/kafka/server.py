@@ -5,12 +5,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka import Message, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
 
+from deploy.local.kafka import topics
 from deploy.local.kafka.broker import Broker, client_settings
-
-SECONDS = 30.0
+from deploy.local.kafka.topics import SECONDS
 
 
 @dataclass
@@ -37,8 +37,7 @@ class KafkaServer:
     ) -> str:
         """Make a topic and return its name, which nobody used before unless it is given."""
         name = name or f"events-{secrets.token_hex(6)}"
-        topic = NewTopic(name, partitions, 1, config=dict(settings or {}))
-        self.admin.create_topics([topic])[name].result(SECONDS)
+        topics.make(self.admin, name, partitions, settings)
         return name
 
     def add_partitions(self, topic: str, total: int) -> None:
@@ -65,57 +64,22 @@ class KafkaServer:
         timestamp_ms: int = 0,
     ) -> None:
         """Write records into one partition in this order; returns once all are acknowledged."""
-        failed: list[object] = []
-        settings = {**client_settings(self.bootstrap_servers), "enable.idempotence": True}
-        producer = Producer(settings)
+        writer = topics.Writer(self.bootstrap_servers)
         for value in values:
-            producer.produce(
+            writer.write(
                 topic,
                 value,
-                key,
                 partition=partition,
-                timestamp=timestamp_ms,
-                headers=dict(headers or {}),
-                on_delivery=lambda error, _: failed.append(error) if error else None,
+                key=key,
+                headers=headers,
+                timestamp_ms=timestamp_ms,
             )
-            producer.poll(0)
-        left = producer.flush(SECONDS)
-        assert (left, failed) == (0, [])
+        writer.flush()
 
     def end_offsets(self, topic: str) -> dict[int, int]:
         """Return the offset behind the last record of each partition."""
-        consumer = Consumer({**client_settings(self.bootstrap_servers), "group.id": topic})
-        try:
-            partitions = consumer.list_topics(topic, SECONDS).topics[topic].partitions
-            return {
-                number: consumer.get_watermark_offsets(TopicPartition(topic, number), SECONDS)[1]
-                for number in sorted(partitions)
-            }
-        finally:
-            consumer.close()
+        return topics.ends(self.bootstrap_servers, topic)
 
     def read(self, topic: str) -> list[Message]:
         """Return the records that the topic holds now, partition by partition."""
-        ends = self.end_offsets(topic)
-        consumer = Consumer(
-            {
-                **client_settings(self.bootstrap_servers),
-                "group.id": secrets.token_hex(6),
-                "enable.auto.commit": False,
-            }
-        )
-        found: list[Message] = []
-        try:
-            for number, end in ends.items():
-                place = TopicPartition(topic, number)
-                at, _ = consumer.get_watermark_offsets(place, SECONDS)
-                consumer.assign([TopicPartition(topic, number, at)])
-                while at < end:
-                    messages = consumer.consume(min(end - at, 1000), SECONDS)
-                    assert messages, f"{topic}/{number} did not answer from offset {at}"
-                    assert [m.error() for m in messages if m.error()] == []
-                    found += messages
-                    at = (messages[-1].offset() or 0) + 1
-        finally:
-            consumer.close()
-        return found
+        return [m for found in topics.read(self.bootstrap_servers, topic).values() for m in found]
