@@ -4,7 +4,7 @@ Spark knows a topic by its name and a number for each partition. Where a topic w
 again, the same numbers mean other records; only the cluster can tell, by the topic's id.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
@@ -114,11 +114,17 @@ class Broker:
         names = self._answer(lambda: self._client.listTopics().names())
         return sorted(str(name) for name in names if pattern.matcher(name).matches())
 
-    def _described(self, names: Iterable[str]) -> Mapping[str, Any]:
+    def _described(self, names: Sequence[str]) -> Mapping[str, Any]:
         asked = self._jvm.java.util.ArrayList()
         for name in names:
             asked.add(name)
-        found = self._answer(lambda: self._client.describeTopics(asked).allTopicNames())
+        try:
+            found = self._answer(lambda: self._client.describeTopics(asked).allTopicNames())
+        except KafkaFault as error:
+            if error.moved:
+                said = f"{', '.join(names)}: {error}"
+                raise KafkaFault(said, permanent=error.permanent, moved=True) from error
+            raise
         return {str(name): found[name] for name in found}
 
     def _offsets(self, partitions: Iterable[Partition], spec: Any) -> dict[Partition, int]:

@@ -1,0 +1,188 @@
+"""The job reads Kafka topics of a real broker: the same decisions as from files, and no gap.
+
+Real: Apache Kafka, Spark with its own connector, Postgres.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from sink.contract.exits import CommandError
+from spark_app.checkpoint_manager.folder import Folder
+from spark_app.checkpoint_manager.restore import restored
+from spark_app.input.formats import KeyRule
+from spark_app.input.kafka_options import connection
+from spark_app.input.sources import Kafka
+from spark_app.lifecycle.failure import QueryFailed
+from tests.support.job.jobs import Play, event, put
+from tests.support.servers.databases import copy_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.support.kafka.server import KafkaServer
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("kafka_connector")]
+
+DAY = (
+    [event(f"e{n}", f"12:{n:02}", 3_000_000, f"m_{n % 3}") for n in range(14)],
+    [event("late", "12:14:59", 1, "m_1"), event("e30", "12:20", -4_000_000, "m_1"), b"{"],
+    [event("e40", "12:40", 1, "m_2")],
+)
+"""Three batches: a window with decisions, a correction with a bad line, and what closes all."""
+
+
+def _play(
+    spark: "SparkSession", dsn: str, folder: Path, kafka: "KafkaServer", **source: Any
+) -> Play:
+    """A job that reads topics alone."""
+    topic = source.pop("topic")
+    accept = source.pop("accept", False)
+    connected = connection(kafka.bootstrap_servers, (), None, accept_data_loss=accept)
+    options: Mapping[str, Any] = {
+        "paths": (),
+        "topics": (Kafka(topic, **source),),
+        "connection": connected,
+    }
+    return Play(spark, dsn, folder, options)
+
+
+def _plan(checkpoint: Path, batch: int) -> Any:
+    return json.loads((checkpoint / "offsets" / str(batch)).read_text().splitlines()[2])
+
+
+DECIDED = (
+    "SELECT key::text, sequence, type, convert_from(body, 'UTF8') FROM holdfast.entry ORDER BY key"
+)
+WINDOWS = (
+    "SELECT merchant_id, window_end, revision, exposure_minor FROM holdfast.exposure_window"
+    " ORDER BY 1, 2, 3"
+)
+REFUSED = "SELECT reason, detail FROM holdfast.quarantine ORDER BY detail"
+
+
+def _published(dsn: str) -> list[Sequence[Any]]:
+    with psycopg.connect(dsn) as db:
+        return [*db.execute(DECIDED).fetchall(), *db.execute(WINDOWS).fetchall()]
+
+
+@pytest.fixture(scope="module")
+def from_files(
+    spark: "SparkSession",
+    server_dsn: str,
+    template_database: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[list[Sequence[Any]]]:
+    """What the job publishes of `DAY` in files."""
+    folder = tmp_path_factory.mktemp("files")
+    with copy_of(server_dsn, template_database) as dsn:
+        play = Play(spark, dsn, folder)
+        for number, lines in enumerate(DAY):
+            put(folder / "events", number, lines)
+        play.command()
+        yield _published(dsn)
+
+
+def test_a_topic_gives_the_decisions_windows_keys_and_bytes_of_the_same_files(
+    spark: "SparkSession",
+    dsn: str,
+    db: psycopg.Connection,
+    tmp_path: Path,
+    shared_kafka: "KafkaServer",
+    from_files: list[Sequence[Any]],
+) -> None:
+    topic = shared_kafka.make_topic(2)
+    play = _play(spark, dsn, tmp_path, shared_kafka, topic=topic, key=KeyRule.IGNORED)
+    for number, lines in enumerate(DAY):
+        # The second partition is idle but for a tombstone, and holds nothing back.
+        shared_kafka.produce(topic, lines, partition=0)
+        if number == 1:
+            shared_kafka.produce(topic, [None], partition=1)
+        play.command()
+    assert _published(dsn) == from_files
+    assert any("payout_hold.block" in row for row in from_files)
+    places = [(reason, detail.partition(":")[0]) for reason, detail in db.execute(REFUSED)]
+    assert places == [
+        ("malformed", f"{topic}, partition 0, offset 16"),
+        ("malformed", f"{topic}, partition 1, offset 0"),
+    ]
+
+    # A restored checkpoint repeats the batches from the topic, and writes nothing anew.
+    checkpoint = tmp_path / "checkpoint"
+    count = db.execute("SELECT count(*), max(batch_id) FROM holdfast.batch").fetchone()
+    restored(Folder(str(checkpoint)), 1, dsn, dry_run=False)
+    play.command()
+    assert db.execute("SELECT count(*), max(batch_id) FROM holdfast.batch").fetchone() == count
+    assert _published(dsn) == from_files
+    # Without their records they are refused before anything runs.
+    restored(Folder(str(checkpoint)), 1, dsn, dry_run=False)
+    shared_kafka.delete_records(topic, 0, 18)
+    with pytest.raises(CommandError, match="are gone, and were not read"):
+        play.command()
+    assert _published(dsn) == from_files
+
+
+def test_a_gap_and_a_topic_made_anew_are_named_and_passed_only_on_a_persons_word(
+    spark: "SparkSession",
+    dsn: str,
+    db: psycopg.Connection,
+    tmp_path: Path,
+    shared_kafka: "KafkaServer",
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    topic = shared_kafka.make_topic(1)
+    play = _play(spark, dsn, tmp_path, shared_kafka, topic=topic)
+    accepting = _play(spark, dsn, tmp_path, shared_kafka, topic=topic, accept=True)
+    shared_kafka.produce(topic, [event(f"a{n}", "12:01", 1) for n in range(3)])
+    play.command()
+
+    shared_kafka.produce(topic, [event(f"b{n}", "12:02", 1) for n in range(4)])
+    shared_kafka.delete_records(topic, 0, 5)
+    with pytest.raises(CommandError, match="the offsets 3 to 4 are gone"):
+        play.command()
+    accepting.command()
+    assert "going on over a gap" in capsys.readouterr().err
+    newest = max(int(path.name) for path in (tmp_path / "checkpoint/offsets").glob("[0-9]*"))
+    assert _plan(tmp_path / "checkpoint", newest) == {topic: {"0": 7}}
+
+    # The new topic has more records than the old one had: by offsets alone nobody would notice.
+    shared_kafka.delete_topic(topic)
+    shared_kafka.make_topic(2, name=topic)
+    shared_kafka.produce(topic, [event(f"c{n}", "12:03", 1) for n in range(9)])
+    with pytest.raises(CommandError, match="made again under its name"):
+        play.command()
+    accepting.command()
+    # Partitions that are added are read from their first record.
+    shared_kafka.add_partitions(topic, 3)
+    shared_kafka.produce(topic, [event("d1", "12:30", 1)], partition=2)
+    play.command()
+    absorbed = "SELECT exposure_minor FROM holdfast.exposure_window ORDER BY revision DESC LIMIT 1"
+    assert db.execute(absorbed).fetchone() == (3 + 2 + 9,)
+
+
+def test_nothing_is_claimed_where_the_topic_is_unknown_or_the_broker_away(
+    spark: "SparkSession",
+    dsn: str,
+    db: psycopg.Connection,
+    tmp_path: Path,
+    shared_kafka: "KafkaServer",
+) -> None:
+    play = _play(spark, dsn, tmp_path, shared_kafka, topic="nobody-made-it")
+    with pytest.raises(QueryFailed, match=r"nobody-made-it: .* its name is unknown") as raised:
+        play.command()
+    assert raised.value.failure.permanent
+    away = connection(
+        "127.0.0.1:1",
+        ("kafka.default.api.timeout.ms=2000", "kafka.request.timeout.ms=1000"),
+        None,
+        accept_data_loss=False,
+    )
+    with pytest.raises(QueryFailed, match=r"no broker at 127\.0\.0\.1:1 answers") as raised:
+        play.command(connection=away)
+    assert raised.value.failure.permanent
+    assert not (tmp_path / "checkpoint").exists()
+    assert db.execute("SELECT count(*) FROM holdfast.stream").fetchone() == (0,)
