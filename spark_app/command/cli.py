@@ -70,6 +70,19 @@ KafkaOptions = Annotated[
 MaxOffsets = Annotated[
     int | None, typer.Option(min=1, help="Maximum number of records of each --topic in a batch.")
 ]
+AvroSchema = Annotated[
+    Path | None, typer.Option(help="The Avro schema (a file) of all values, which are bare Avro.")
+]
+SchemaRegistry = Annotated[
+    str | None,
+    typer.Option(help="URL of a registry with Confluent's API; each value names its schema there."),
+]
+SchemaRegistryUser = Annotated[
+    str | None, typer.Option(help="`env:NAME` or `file:PATH` with NAME:PASSWORD of its user.")
+]
+SchemaRegistryCa = Annotated[
+    str | None, typer.Option(help="`env:NAME` or `file:PATH` with its authority's certificate.")
+]
 AcceptDataLoss = Annotated[
     bool,
     typer.Option(
@@ -195,6 +208,10 @@ def run_job(
     value_format: Annotated[
         ValueFormat, typer.Option(help="Format of the records' values.")
     ] = ValueFormat.JSON,
+    avro_schema: AvroSchema = None,
+    schema_registry: SchemaRegistry = None,
+    schema_registry_user: SchemaRegistryUser = None,
+    schema_registry_ca: SchemaRegistryCa = None,
     accept_data_loss: AcceptDataLoss = False,
     jars: Jars = None,
     packages: Packages = None,
@@ -241,6 +258,10 @@ def _start(given: SimpleNamespace) -> None:
         options=given.kafka_option or [],
         key=given.kafka_key,
         value_format=given.value_format,
+        schema=given.avro_schema,
+        registry=given.schema_registry,
+        registry_user=given.schema_registry_user,
+        registry_ca=given.schema_registry_ca,
         accept_data_loss=given.accept_data_loss,
         jars=given.jars or [],
         packages=given.packages or [],

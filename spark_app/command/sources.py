@@ -3,10 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from sink.contract.exits import CommandError, ExitCode
 from spark_app.input.formats import KeyRule, ValueFormat
+
+if TYPE_CHECKING:
+    from spark_app.input.schemas import Schemas
 
 
 class Source(StrEnum):
@@ -29,6 +33,10 @@ class Asked:
     options: Sequence[str]
     key: KeyRule
     value_format: ValueFormat
+    schema: Path | None
+    registry: str | None
+    registry_user: str | None
+    registry_ca: str | None
     accept_data_loss: bool
     jars: Sequence[str]
     packages: Sequence[str]
@@ -64,6 +72,7 @@ class Asked:
             )
         if repeated := sorted({name for name in self.topics if self.topics.count(name) > 1}):
             raise _usage(f"--topic {repeated[0]} is there twice, and would be read twice")
+        self._require_schema()
         if self.servers is None:
             raise _usage("--bootstrap-servers is missing: it names brokers of the topics' cluster")
 
@@ -98,6 +107,7 @@ class Asked:
             self.max_offsets,
             accept_data_loss=self.accept_data_loss,
         )
+        schemas = self._schemas()
         jars = connector.Jars()
         if not submitted:
             jars = connector.find(tuple(self.jars), tuple(self.packages))
@@ -108,14 +118,44 @@ class Asked:
                     name,
                     is_pattern=bool(self.pattern),
                     value_format=self.value_format,
+                    schema="" if schemas is None else schemas.recorded,
                     key=self.key,
                     starting=starting,
                 )
                 for name in names
             ),
             "connection": connected,
+            "schemas": schemas,
             "jars": jars,
         }
+
+    def _schemas(self) -> "Schemas | None":
+        if self.value_format is not ValueFormat.AVRO:
+            return None
+        from spark_app.input import schemas  # noqa: PLC0415 - imports Arrow
+
+        if self.registry is not None:
+            return schemas.of_registry(self.registry, self.registry_user, self.registry_ca)
+        return schemas.of_file(self.schema or Path())
+
+    def _require_schema(self) -> None:
+        options = {
+            "--avro-schema": self.schema,
+            "--schema-registry": self.registry,
+            "--schema-registry-user": self.registry_user,
+            "--schema-registry-ca": self.registry_ca,
+        }
+        given = [name for name, value in options.items() if value is not None]
+        if self.value_format is not ValueFormat.AVRO:
+            if given:
+                raise _usage(f"{given[0]} is an option of --value-format avro")
+        elif (self.schema is None) == (self.registry is None):
+            raise _usage(
+                "--value-format avro needs either --avro-schema, the schema of all values, or"
+                " --schema-registry, in which each value names its own"
+            )
+        elif self.registry is None and len(given) > 1:
+            raise _usage(f"{given[1]} is an option of --schema-registry")
 
     def _of_topics(self) -> str | None:
         """Return the first option of topics that was given."""
@@ -128,6 +168,7 @@ class Asked:
             "--kafka-option": self.options,
             "--kafka-key": self.key is not KeyRule.IGNORED,
             "--accept-data-loss": self.accept_data_loss,
+            "--value-format": self.value_format is not ValueFormat.JSON,
         }
         return next((name for name, value in given.items() if value), None)
 

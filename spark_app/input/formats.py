@@ -19,6 +19,9 @@ class ValueFormat(StrEnum):
     JSON = "json"
     """One JSON object."""
 
+    AVRO = "avro"
+    """A record of Avro: bare, or with the id of its schema in a registry."""
+
 
 class KeyRule(StrEnum):
     """What the key of a Kafka record must be."""

@@ -1,6 +1,7 @@
 """Kafka topics as a stream, through Spark's own connector."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -12,6 +13,9 @@ from spark_app.input.kafka_options import Connection, starting_options
 from spark_app.input.lines import parse_lines
 from spark_app.input.records import COLUMNS, RecordParser
 from spark_app.input.sources import Kafka
+
+if TYPE_CHECKING:
+    from spark_app.input.schemas import Schemas
 
 
 def read(spark: SparkSession, source: Kafka, connected: Connection) -> DataFrame:
@@ -30,13 +34,17 @@ def read(spark: SparkSession, source: Kafka, connected: Connection) -> DataFrame
     return rows.withColumn("batch_time", F.current_timestamp())
 
 
-def parser(source: Kafka) -> RecordParser:
-    """Return the function that parses the batches of `read`."""
-    return RecordParser(_values(source.value_format), source.key)
+def parser(source: Kafka, schemas: "Schemas | None") -> RecordParser:
+    """Return the function that parses the batches of `read`; `schemas` are those of Avro."""
+    return RecordParser(_values(source.value_format, schemas), source.key)
 
 
-def _values(format_: ValueFormat) -> Callable[[pa.Array], Parsed]:
+def _values(format_: ValueFormat, schemas: "Schemas | None") -> Callable[[pa.Array], Parsed]:
     """Return the function that parses the values of records."""
     match format_:
         case ValueFormat.JSON:
             return parse_lines
+        case ValueFormat.AVRO:
+            if schemas is None:
+                raise ValueError("values in Avro need schemas")
+            return schemas.parser()

@@ -119,7 +119,7 @@ class Connection:
         for name, value in self.options:
             found[name] = value
             if is_secret(name):
-                found[name] = read_reference(name, value)
+                found[name] = read_reference(f"--kafka-option {name}=", value)
                 self._revealed.append(found[name])
         return {**found, **FIXED}
 
@@ -196,7 +196,7 @@ def _is_reference(value: str) -> bool:
     return bool(colon and name) and kind in ("env", "file")
 
 
-def read_reference(name: str, reference: str) -> str:
+def read_reference(option: str, reference: str) -> str:
     """Return the secret of an option; raises CommandError, which does not quote the secret."""
     kind, _, place = reference.partition(":")
     if kind == "env":
@@ -208,7 +208,7 @@ def read_reference(name: str, reference: str) -> str:
         except (OSError, UnicodeDecodeError) as error:
             found, why = "", getattr(error, "strerror", None) or "it is not text"
     if not found.strip():
-        raise _usage(f"--kafka-option {name}={reference}: {why}")
+        raise _usage(f"{option}{reference}: {why}")
     return found.strip()
 
 

@@ -35,6 +35,8 @@ class Kafka:
     """The name, or the pattern (a regular expression of Java)."""
     is_pattern: bool = False
     value_format: ValueFormat = ValueFormat.JSON
+    schema: str = ""
+    """Of Avro values: the fingerprint of their schema, or `registry`."""
     key: KeyRule = KeyRule.IGNORED
     starting: str = "earliest"
     """Where it began: a word, or a time."""
@@ -81,6 +83,7 @@ def to_json(source: Source) -> dict[str, Any]:
                 "kind": "kafka",
                 "pattern" if source.is_pattern else "topic": source.topic,
                 "value_format": source.value_format.value,
+                **({"schema": source.schema} if source.schema else {}),
                 "key": source.key.value,
                 "starting": source.starting,
                 "cluster_id": source.cluster_id,
@@ -100,6 +103,7 @@ def from_json(kept: Mapping[str, Any]) -> Source:
                 kept["pattern"] if "pattern" in kept else kept["topic"],
                 is_pattern="pattern" in kept,
                 value_format=ValueFormat(kept["value_format"]),
+                schema=kept.get("schema", ""),
                 key=KeyRule(kept["key"]),
                 starting=kept["starting"],
                 cluster_id=kept["cluster_id"],
@@ -159,6 +163,11 @@ def _kafka_difference(kept: Kafka, now: Kafka) -> str | None:
         )
     if now.value_format.value != kept.value_format.value:
         return f"--value-format was {kept.value_format.value}, is {now.value_format.value}"
+    if now.schema != kept.schema:
+        return (
+            f"the schema of {kept.option} was {kept.schema}, is {now.schema} (--avro-schema or"
+            " --schema-registry)"
+        )
     if now.key is not kept.key:
         return f"--kafka-key was {kept.key.value}, is {now.key.value}"
     return None

@@ -98,6 +98,8 @@ def run(job: Job, dsn: str, trigger: Trigger, running: Running) -> None:
         require_plain(job.checkpoint)
     if job.connection is not None:
         _require_answer(job.connection.servers)
+    if job.schemas is not None:
+        job.schemas.require()
     metrics = Metrics(job.stream)
     counter = BatchCounter(metrics.done)
     with (

@@ -27,6 +27,7 @@ from spark_app.input import kafka, ticks
 from spark_app.input.events import Parsed
 from spark_app.input.formats import Format
 from spark_app.input.kafka_options import Connection
+from spark_app.input.schemas import Schemas
 from spark_app.input.source import parser, read
 from spark_app.input.sources import Files, Kafka, Source, Ticks
 from spark_app.operator.blobs import OUTPUT_DDL
@@ -54,6 +55,8 @@ class Job:
     topics: tuple[Kafka, ...] = ()
     connection: Connection | None = None
     """How the cluster of the topics is reached."""
+    schemas: Schemas | None = None
+    """Of topics whose values are Avro."""
     idle_timeout_ms: int = 0
     """Processing time without events after which the clock advances the watermark; 0 disables."""
     sources: tuple[Source, ...] = ()
@@ -111,7 +114,9 @@ def _packed(spark: SparkSession, job: Job, source: Source) -> DataFrame:
         case Kafka():
             if job.connection is None:
                 raise ValueError("a job with topics needs a connection")
-            return _pack(job, kafka.read(spark, source, job.connection), kafka.parser(source))
+            return _pack(
+                job, kafka.read(spark, source, job.connection), kafka.parser(source, job.schemas)
+            )
 
 
 def _pack(job: Job, rows: DataFrame, parse: Callable[[pa.RecordBatch], Parsed]) -> DataFrame:

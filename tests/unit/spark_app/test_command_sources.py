@@ -10,6 +10,7 @@ from spark_app.command.cli import app
 
 RUN = ("run", "--checkpoint", "/nowhere/ck", "--stream", "s", "--policy", "p.toml", "--dsn", "x=y")
 KAFKA = ("--bootstrap-servers", "127.0.0.1:1", "--topic", "pay")
+AVRO = (*KAFKA, "--value-format", "avro")
 
 
 def _refused(*options: str) -> str:
@@ -37,6 +38,12 @@ def _refused(*options: str) -> str:
         ((*KAFKA, "--topic", "a,b"), "not a name of a topic"),
         ((*KAFKA, "--starting", "yesterday"), "RFC 3339"),
         ((*KAFKA, "--kafka-option", "failOnDataLoss=false"), "--accept-data-loss"),
+        ((*KAFKA, "--avro-schema", "a"), "--avro-schema is an option of --value-format avro"),
+        ((*KAFKA, "--value-format", "avro"), "needs either --avro-schema"),
+        ((*AVRO, "--avro-schema", "a", "--schema-registry", "http://r"), "needs either"),
+        ((*AVRO, "--avro-schema", "a", "--schema-registry-ca", "env:CA"), "of --schema-registry"),
+        ((*AVRO, "--avro-schema", "/nowhere/a"), "--avro-schema /nowhere/a cannot be read"),
+        (("--path", "e", "--value-format", "avro"), "--value-format is an option of topics"),
         ((*KAFKA, "--jars", "/nowhere/a.jar"), "there is no file /nowhere/a.jar"),
     ],
 )

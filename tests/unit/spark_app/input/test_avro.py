@@ -1,0 +1,223 @@
+"""Avro values: which types of a schema are read as an event, and what is wrong with the others."""
+
+import io
+import json
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sink.contract.states import QuarantineReason as Reason
+from spark_app.input.avro import FRAME, AvroParser, Schema, SchemaUnusable, prepare
+from spark_app.input.events import EVENT, Fault, Parsed
+from spark_app.input.lines import parse_lines
+
+MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
+MICROS = {"type": "long", "logicalType": "timestamp-micros"}
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 20}
+AT_MS = 1_793_620_800_123
+
+
+def _record(**types: Any) -> dict[str, Any]:
+    known: dict[str, Any] = {
+        "event_id": "string",
+        "merchant_id": "string",
+        "type": "string",
+        "amount_minor": "long",
+        "currency": "string",
+        "occurred_at": MILLIS,
+    } | types
+    fields = [{"name": name, "type": kind} for name, kind in known.items() if kind is not None]
+    return {"type": "record", "name": "Event", "fields": fields}
+
+
+EVENT_OF = {
+    "event_id": "e1",
+    "merchant_id": "m_1",
+    "type": "payout_submitted",
+    "amount_minor": -1_800_000,
+    "currency": "USD",
+    "occurred_at": AT_MS,
+}
+
+
+def _encoded(schema: dict[str, Any], **changed: Any) -> bytes:
+    stream = io.BytesIO()
+    # With the encoded values of logical types.
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), EVENT_OF | changed)
+    return stream.getvalue()
+
+
+def _parsed(schema: dict[str, Any], *values: bytes) -> Parsed:
+    return AvroParser(prepare(json.dumps(schema)))(pa.array(values, pa.binary()))
+
+
+def _row(schema: dict[str, Any], **changed: Any) -> dict[str, Any]:
+    parsed = _parsed(schema, _encoded(schema, **changed))
+    assert parsed.faults == {}
+    [row] = parsed.events.to_pylist()
+    return row | {"occurred_at": parsed.events["occurred_at"].cast(pa.int64())[0].as_py()}
+
+
+def _fault(schema: dict[str, Any], **changed: Any) -> Fault:
+    parsed = _parsed(schema, _encoded(schema, **changed))
+    assert parsed.events.num_rows == 1
+    return parsed.faults[0]
+
+
+def test_record_is_read_as_the_same_event_as_its_json() -> None:
+    schema = _record(
+        note="string", event_id=["null", "string"], extra={"type": "map", "values": "int"}
+    )
+    value = _encoded(schema, note="of no interest", extra={"a": 1})
+    line = json.dumps(EVENT_OF | {"occurred_at": "2026-11-02T12:00:00.123Z"}).encode()
+    [event] = _parsed(schema, value).events.to_pylist()
+    [same] = parse_lines(pa.array([line], pa.binary())).events.to_pylist()
+    assert event == same
+
+
+@pytest.mark.parametrize(
+    ("kind", "written", "micros"),
+    [
+        (MILLIS, AT_MS, AT_MS * 1000),
+        (MICROS, AT_MS * 1000 + 7, AT_MS * 1000 + 7),
+        (["null", MILLIS], AT_MS, AT_MS * 1000),
+        (["null", MILLIS], None, None),
+        ("string", "2026-11-02T13:00:00.123456789+01:00", 1_793_620_800_123_456),
+    ],
+)
+def test_time_is_of_a_timestamp_or_a_text(kind: Any, written: Any, micros: int | None) -> None:
+    assert _row(_record(occurred_at=kind), occurred_at=written)["occurred_at"] == micros
+
+
+@pytest.mark.parametrize(
+    ("kind", "written", "amount"),
+    [
+        ("int", 5, 5),
+        ("long", -(2**63), -(2**63)),
+        (DECIMAL, Decimal(-1_800_000), -1_800_000),
+        (DECIMAL | {"scale": 0}, Decimal(2**63 - 1), 2**63 - 1),
+        ({"type": "fixed", "name": "F", "size": 9} | {"logicalType": "decimal", "precision": 20},
+         Decimal(-7), -7),
+        (["null", "long"], None, None),
+    ],
+)  # fmt: skip
+def test_amount_is_a_whole_number(kind: Any, written: Any, amount: int | None) -> None:
+    assert _row(_record(amount_minor=kind), amount_minor=written)["amount_minor"] == amount
+
+
+def test_type_and_currency_may_be_enumerations() -> None:
+    kind = {"type": "enum", "name": "Currency", "symbols": ["EUR", "USD"]}
+    assert _row(_record(currency=kind))["currency"] == "USD"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "written", "reason", "said"),
+    [
+        ("amount_minor", "double", 5.0, Reason.BAD_AMOUNT, "amount_minor is double in its schema"),
+        ("amount_minor", "string", "5", Reason.BAD_AMOUNT, "expected int, long, or decimal"),
+        ("amount_minor", MILLIS, 5, Reason.BAD_AMOUNT, "long of timestamp-millis"),
+        ("amount_minor", DECIMAL | {"scale": 2}, Decimal("1.25"), Reason.BAD_AMOUNT, "scale 2"),
+        ("amount_minor", ["null", "long", "string"], 5, Reason.BAD_AMOUNT, "union of several"),
+        ("occurred_at", "long", AT_MS, Reason.BAD_TIME, "occurred_at is long in its schema"),
+        ("occurred_at", {"type": "long", "logicalType": "local-timestamp-millis"}, AT_MS,
+         Reason.BAD_TIME, "long of local-timestamp-millis"),
+        ("occurred_at", {"type": "int", "logicalType": "date"}, 3, Reason.BAD_TIME, "int of date"),
+        ("currency", "bytes", b"USD", Reason.WRONG_CURRENCY, "currency is bytes"),
+        ("event_id", "long", 7, Reason.BAD_TEXT, "event_id is long in its schema, expected string"),
+        ("merchant_id", {"type": "map", "values": "int"}, {}, Reason.BAD_TEXT, "is map"),
+    ],
+)  # fmt: skip
+def test_field_of_another_type_is_refused_and_not_converted(
+    name: str, kind: Any, written: Any, reason: Reason, said: str
+) -> None:
+    fault = _fault(_record(**{name: kind}), **{name: written})
+    assert fault.reason is reason
+    assert said in fault.detail
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "written", "reason"),
+    [
+        (MILLIS, "occurred_at", 2**62, Reason.TIME_OUT_OF_RANGE),
+        ("string", "occurred_at", "2026-11-02 12:00", Reason.BAD_TIME),
+        (DECIMAL, "amount_minor", Decimal(2**63), Reason.AMOUNT_OUT_OF_RANGE),
+    ],
+)
+def test_value_beyond_what_an_event_holds_is_refused(
+    kind: Any, name: str, written: Any, reason: Reason
+) -> None:
+    assert _fault(_record(**{name: kind}), **{name: written}).reason is reason
+
+
+def test_field_that_the_schema_lacks_is_null_and_an_alias_is_not_guessed() -> None:
+    schema = _record(amount_minor=None, amount={"type": "long"})
+    schema["fields"][-1]["aliases"] = ["amount_minor"]
+    assert _row(schema, amount=5)["amount_minor"] is None
+
+
+def test_bytes_that_are_not_of_the_schema_are_refused_alone() -> None:
+    schema = _record()
+    good = _encoded(schema)
+    parsed = _parsed(
+        schema, good[:-1], good, good + b"\0", b"\xff" * 40, b"\x04\xff\xfe" + good[3:]
+    )
+    assert sorted(parsed.faults) == [0, 2, 3, 4]
+    assert {fault.reason for fault in parsed.faults.values()} == {Reason.MALFORMED}
+    assert "1 bytes are left over" in parsed.faults[2].detail
+    assert "not UTF-8" in parsed.faults[4].detail
+    assert parsed.text(2) == "0x" + (good + b"\0").hex()
+    assert json.loads(parsed.text(1)) == EVENT_OF
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "not an Avro schema"),
+        ('"string"', "not that of a record"),
+        ('{"type":"record"}', "not an Avro schema"),
+        (
+            '{"type":"record","name":"E","fields":[{"name":"a","type":"Other"}]}',
+            "refers to .Other.",
+        ),
+        ("[" * 100_000, "not an Avro schema"),
+        ('{"type":"enum","name":"E","symbols":["a"]}', "not that of a record"),
+    ],
+)
+def test_schema_that_is_no_record_is_refused_in_words(text: str, said: str) -> None:
+    with pytest.raises(SchemaUnusable, match=said):
+        prepare(text)
+
+
+def test_frame_names_the_schema_and_each_is_asked_for_once() -> None:
+    asked: list[int] = []
+    one, two = (prepare(json.dumps(_record(amount_minor=kind))) for kind in ("long", "int"))
+
+    def by_id(number: int) -> Schema | Fault:
+        asked.append(number)
+        return {7: one, 8: two}.get(number, Fault(Reason.MALFORMED, "unknown"))
+
+    long, short = _encoded(_record()), _encoded(_record(amount_minor="int"))
+    values = [FRAME.pack(0, 7) + long, FRAME.pack(0, 8) + short, FRAME.pack(0, 7) + long]
+    values += [FRAME.pack(0, 9) + long, FRAME.pack(1, 7) + long, b"\0\0", b""]
+    parsed = AvroParser(by_id)(pa.array(values, pa.binary()))
+    assert asked == [7, 8, 9]
+    assert sorted(parsed.faults) == [3, 4, 5, 6]
+    assert "expected a zero byte" in parsed.faults[4].detail
+    assert parsed.events["amount_minor"].to_pylist()[:3] == [-1_800_000] * 3
+    assert parsed.text(3) == "0x" + values[3].hex()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.binary(max_size=60), max_size=4))
+def test_any_bytes_are_events_or_faults(values: list[bytes]) -> None:
+    schema = _record(more={"type": "array", "items": "string"}, event_id=["null", "string"])
+    parsed = _parsed(schema, *values)
+    assert parsed.events.schema == EVENT
+    assert parsed.events.num_rows == len(values)
+    for position in range(len(values)):
+        assert parsed.text(position).encode()
