@@ -75,6 +75,8 @@ class Broker:
     """Settings of `server.properties` beside `SETTINGS`, which they replace."""
     java_options: tuple[str, ...] = ()
     """Options of its JVM behind `JAVA_OPTIONS`; of two that differ, the last one holds."""
+    listeners: tuple[str, ...] = ()
+    """More of them, as `NAME://HOST:PORT`; what each is stands in the settings."""
     _process: subprocess.Popen[bytes] | None = None
     _ports: tuple[int, int] = (0, 0)
 
@@ -159,10 +161,11 @@ class Broker:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._ports = (_free_port(), _free_port())
         own, controller = self._ports
+        plain = f"PLAINTEXT://{HOST}:{own}"
         settings = {
             **SETTINGS,
-            "listeners": f"PLAINTEXT://{HOST}:{own},CONTROLLER://{HOST}:{controller}",
-            "advertised.listeners": f"PLAINTEXT://{HOST}:{own}",
+            "listeners": ",".join([plain, f"CONTROLLER://{HOST}:{controller}", *self.listeners]),
+            "advertised.listeners": ",".join([plain, *self.listeners]),
             "controller.quorum.voters": f"1@{HOST}:{controller}",
             "log.dirs": str(self.folder / "data"),
             **self.settings,
