@@ -137,6 +137,10 @@ kills-kafka: kafka-jars ## kill broker, job, cluster and dispatchers at random: 
 kills-checkpoints: $(STAMP) ## kill the job at each point where a checkpoint is begun or gets a source
 	@HOLDFAST_TEST_KILL_POINTS="P2 P3 P5 P6 K1 K2" $(BIN)/python -m pytest tests/spark/checkpoint/test_checkpoint_kills.py
 
+.PHONY: test-remote
+test-remote: $(STAMP) hdfs-jar ## run the job on a real HDFS and kill it; takes long
+	@$(BIN)/python -m pytest tests/soak/remote.py
+
 .PHONY: soak
 soak: $(STAMP) ## run the demo, the job and dispatchers under random faults for SOAK_MINUTES (30)
 	@$(BIN)/python -m tests.soak.run

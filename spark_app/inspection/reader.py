@@ -159,7 +159,7 @@ class StateReader:
             yield location
 
     def _explain(self, error: PySparkException | Py4JJavaError) -> str:
-        said = diagnose(error).said
+        said = diagnose(error).said.rstrip(".")
         if "/_stateSchema/" in said:
             return (
                 f"{self._checkpoint} was begun in another place, and Spark reads a part of its"

@@ -55,12 +55,26 @@ _DAMAGE = re.compile(
 )
 """What Spark, LZ4 and RocksDB say of the content of a state file. A file system that does not
 answer says something else, and may answer the next start."""
+_NO_CLASS = (
+    "ClassNotFoundException",
+    "NoClassDefFoundError",
+    "NoSuchMethodError",
+    "UnsupportedFileSystemException",
+)
+"""A jar is missing, or is of another version."""
+_NO_CLASS_ADVICE = (
+    "Nothing is lost: what the ledger has stands, and a planned batch is in the checkpoint. A jar"
+    " is missing on Spark's class path, or is of another version: give Spark the one that fits"
+    " (`spark.jars`), and start again."
+)
 _MISSING = re.compile(r"^File file:(/.+) does not exist")
 """Only of local paths it can be told whether the file is missing or the whole file system."""
 _PLAN = "=== Streaming Query ==="
 """The rest of a message after it is the whole query, for Spark's own developers."""
 _STACK = "\n\tat "
 """The rest after it is Java's stack in a task. Its causes are in the chain, too."""
+_MORE = re.compile(r"; For more details see: +\S+")
+"""An address of Hadoop's wiki, in the message of each failed connection."""
 
 _WORKER_DIED = re.compile(r"Python worker (exited unexpectedly|process terminated)")
 _WORKER_LATE = re.compile(r"Python worker to connect back|Python worker failed to connect back")
@@ -162,7 +176,7 @@ def _java_gone() -> Failure:
 
 def one_line(text: str) -> str:
     """Return a text on one line, without a password and without a full stop at the end."""
-    said = text.partition(_PLAN)[0].partition(_STACK)[0]
+    said = _MORE.sub("", text.partition(_PLAN)[0].partition(_STACK)[0])
     return redact(" ".join(said.split())).rstrip(".: ")
 
 
@@ -199,6 +213,8 @@ def _of_spark(error: Py4JJavaError | PySparkException) -> Failure:
     deepest = one_line(chain[-1].message)
     if deepest not in one_line(named) and "MISMATCH" not in named:
         said = f"{said}: {deepest}"
+    if any(thrown.kind in _NO_CLASS for thrown in chain):
+        return Failure(Cause.QUERY, f"{said}. {_NO_CLASS_ADVICE}", permanent=True, guided=True)
     of_file = any(_FILES.match(thrown.condition) for thrown in chain)
     if of_file:
         return Failure(Cause.FILE, said)

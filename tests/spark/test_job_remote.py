@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from sink import CheckpointBehind, CheckpointUnreadable, LedgerBehind, OutboxSink
+from tests.support.command import holdfast
 from tests.support.dispatch.entries import decision
 from tests.support.job.driver import Driver
 from tests.support.job.job_outcome import published
@@ -152,3 +153,50 @@ def test_checkpoint_that_cannot_be_read_stops_the_start_before_the_epoch_moves(
     assert db.execute("SELECT name FROM holdfast.stream").fetchall() == []
     with pytest.raises(CheckpointUnreadable, match='No FileSystem for scheme "nowhere"'):
         _start(spark, dsn, "nowhere://host/checkpoint", uuid4())
+
+
+def test_file_system_whose_jar_is_missing_ends_the_job_at_once(made: Play) -> None:
+    from spark_app.lifecycle.failure import QueryFailed
+
+    with pytest.raises(QueryFailed) as raised:
+        made.command(checkpoint="s3a://bucket/checkpoint")
+    assert raised.value.failure.permanent
+    said = str(raised.value)
+    assert "Class org.apache.hadoop.fs.s3a.S3AFileSystem not found" in said
+    assert "Nothing is lost" in said
+    assert "spark.jars" in said
+
+
+@pytest.mark.usefixtures("made")
+def test_copy_of_a_checkpoint_on_hdfs_is_verified_and_listed(cluster: Hdfs, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    cluster.copy("/checkpoint", copy)
+    verified = holdfast("job", "checkpoints", "verify", "--checkpoint", str(copy), "--json")
+    assert verified.returncode == 0, verified.stdout
+    listed = holdfast("job", "checkpoints", "list", "--checkpoint", str(copy), "--json")
+    batches = [each["batch_id"] for each in json.loads(listed.stdout)["batches"]]
+    assert sorted(batches) == list(range(NEWEST + 1))
+    there = holdfast("job", "checkpoints", "list", "--checkpoint", f"{cluster.uri}/checkpoint")
+    assert there.returncode == 2
+    assert "copy the directory" in there.stderr
+
+
+def test_state_is_read_saved_and_continued_on_hdfs(made: Play, cluster: Hdfs) -> None:
+    from spark_app.inspection.answer import Question, ask
+    from spark_app.runtime import session
+
+    saved = f"{cluster.uri}/savepoint"
+    spark = session.fix(made.spark.newSession())
+    answer = ask(spark, Question(f"{cluster.uri}/checkpoint", "m_1"))
+    assert (answer.document["batch_id"], answer.document["held"]) == (NEWEST, False)
+    made.save(f"{cluster.uri}/checkpoint", saved)
+    assert "manifest.json" in cluster.names("/savepoint")
+    line = event("e5", "12:50", 9_000_000)
+    cluster.put("/events/003.json", line + b"\n", 1_700_000_003)
+    cluster.put("/events/004.json", event("e6", "13:20", 1) + b"\n", 1_700_000_004)
+    made.command(checkpoint=f"{cluster.uri}/next", savepoint=saved)
+    decisions = [(type_, data["window_end"]) for _, type_, data in published(made.dsn)[0]]
+    assert decisions[2:] == [
+        ("payout_hold.block", "2024-11-04T13:00:00Z"),
+        ("payout_hold.release", "2024-11-04T13:15:00Z"),
+    ]

@@ -49,16 +49,17 @@ class JobProcess:
         eventually(met, SECONDS)
 
 
-def command(folder: Path, *options: str) -> list[str]:
-    """The words after the name of the program, for the files in `folder/events`."""
+def command(folder: Path, *options: str, root: str | None = None) -> list[str]:
+    """The words after the name of the program; `events` and `checkpoint` are in `root`, or here."""
+    root = root or str(folder)
     policy = folder / "policy.toml"
     policy.write_text(POLICY)
     return [
         "run",
         *("--source", "files"),
         *("--format", "json"),
-        *("--path", str(folder / "events")),
-        *("--checkpoint", str(folder / "checkpoint")),
+        *("--path", f"{root}/events"),
+        *("--checkpoint", f"{root}/checkpoint"),
         *("--stream", "payouts"),
         *("--policy", str(policy)),
         *("--max-files-per-trigger", "1"),
@@ -79,12 +80,13 @@ def job_process(
     *options: str,
     program: tuple[str, ...] = HOLDFAST,
     environment: Mapping[str, str] | None = None,
+    root: str | None = None,
 ) -> Iterator[JobProcess]:
     """Start the job; whatever is left of it at the end is killed."""
     log = folder / "stderr.txt"
     with log.open("wb") as stderr:
         process = subprocess.Popen(
-            [*program, *command(folder, *options)],
+            [*program, *command(folder, *options, root=root)],
             env={**os.environ, **spark_environment(), "HOLDFAST_DSN": dsn, **(environment or {})},
             stdout=subprocess.PIPE,
             stderr=stderr,

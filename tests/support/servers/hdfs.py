@@ -96,6 +96,16 @@ class Hdfs:
             raise
         return [each["pathSuffix"] for each in found["FileStatuses"]["FileStatus"]]
 
+    def copy(self, folder: str, to: Path) -> None:
+        """Copy a folder with everything in it to the local disk."""
+        to.mkdir()
+        for each in self._ask("GET", folder, "LISTSTATUS")["FileStatuses"]["FileStatus"]:
+            name = each["pathSuffix"]
+            if each["type"] == "DIRECTORY":
+                self.copy(f"{folder}/{name}", to / name)
+            else:
+                (to / name).write_bytes(self.read(f"{folder}/{name}"))
+
     def rename(self, path: str, to: str) -> None:
         assert self._ask("PUT", path, "RENAME", destination=to)["boolean"], (path, to)
 

@@ -99,3 +99,12 @@ def test_the_command_has_the_defaults_of_the_code() -> None:
 def test_a_message_of_a_task_comes_without_its_stack() -> None:
     said = "Lost task 0.0: java.io.IOException: Mkdirs failed\n\tat org.apache.hadoop.A.b(A.java:1)"
     assert one_line(said) == "Lost task 0.0: java.io.IOException: Mkdirs failed"
+
+
+def test_connection_that_failed_is_said_without_an_address_to_read_on() -> None:
+    said = (
+        "Call From here/127.0.0.1 to namenode:8020 failed on connection exception:"
+        " java.net.ConnectException: Connection refused"
+    )
+    more = "; For more details see:  http://wiki.apache.org/hadoop/ConnectionRefused"
+    assert one_line(said + more) == said
