@@ -78,7 +78,7 @@ NOT_RUN = {
     "make kafka-jars": "it downloads jars, and no broker runs at the hosts of the page",
     "export KAFKA_JAAS='org.apache.kafka.common.security.plain.PlainLoginModule required"
     ' username="job" password="...";\'': (
-        "tests/spark/test_job_kafka_secured.py runs such a job on such a broker"
+        "tests/soak/kafka_secured.py runs such a job on such a broker"
     ),
     "make demo   # two hours of traffic; Spark and the dispatcher are killed on the way": (
         "tests/e2e/test_demo.py runs the demo, and `make test` runs this file"
