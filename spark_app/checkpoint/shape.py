@@ -28,7 +28,7 @@ FILE: Final = "holdfast.json"
 VERSION: Final = 4
 """Version 2 had a format and not the sources, and version 3 no topics."""
 
-_WITHOUT_TOPICS = 3
+WITHOUT_TOPICS = 3
 """What a checkpoint without topics is written as: the Holdfast before can go on with it."""
 
 LOCATION: Final = "location"
@@ -172,7 +172,7 @@ def recorded(kept: Mapping[str, Any], wanted: Sequence[Source]) -> list[Source]:
 
     Raises SourcesDiffer where it cannot be told, and KeyError or ValueError for damaged content.
     """
-    if kept["version"] >= _WITHOUT_TOPICS:
+    if kept["version"] >= WITHOUT_TOPICS:
         return [from_json(source) for source in kept[SOURCES]]
     first, *others = [source for source in wanted if isinstance(source, Files)]
     if others:
@@ -185,7 +185,7 @@ def recorded(kept: Mapping[str, Any], wanted: Sequence[Source]) -> list[Source]:
 
 def grown(kept: Mapping[str, Any], location: str, sources: Sequence[Source]) -> str | None:
     """Return the text of `FILE` with these sources; None where it has them."""
-    if kept["version"] >= _WITHOUT_TOPICS and kept[SOURCES] == [
+    if kept["version"] >= WITHOUT_TOPICS and kept[SOURCES] == [
         to_json(source) for source in sources
     ]:
         return None
@@ -195,7 +195,7 @@ def grown(kept: Mapping[str, Any], location: str, sources: Sequence[Source]) -> 
 
 def _text(kept: Mapping[str, Any], sources: Sequence[Source]) -> str:
     has_topics = any(isinstance(each, Kafka) for each in sources)
-    version = VERSION if has_topics else _WITHOUT_TOPICS
+    version = VERSION if has_topics else WITHOUT_TOPICS
     described = {"version": version, **{n: v for n, v in kept.items() if n != "version"}}
     return json.dumps({**described, SOURCES: [to_json(each) for each in sources]}, indent=2) + "\n"
 
