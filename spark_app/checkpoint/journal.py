@@ -160,7 +160,7 @@ def _forget_other_topics(files: CheckpointFiles, wanted: Sequence[Source]) -> No
     try:
         kept = (files.read_json(shape.FILE, shape.VERSION) or {}).get(shape.SOURCES, [])
     except CommandError:
-        kept = []  # it is written anew
+        kept = []  # it is written again
     for number, source in enumerate(wanted):
         same = kept[number : number + 1] == [to_json(source)]
         if isinstance(source, Kafka) and not same:

@@ -1,7 +1,7 @@
 """Whether the broker has what a checkpoint reads next, and how a run goes on where it has not.
 
 Spark's plan has the next offset of each partition. The records there may be gone by the time they
-are read: removed by retention, or with their topic, which may have been made anew under its name,
+are read: removed by retention, or with their topic, which may exist again under its name,
 with other records under the same offsets. A start compares the plan with the cluster before Spark
 does, because Spark would not notice the last one, and because it says less.
 
@@ -76,13 +76,13 @@ def gaps(
     `source` has the ids of the topics that were read, and `topic_ids` those that exist now.
     """
     recorded = dict(source.topic_ids)
-    anew = {
+    recreated = {
         name for name, known in recorded.items() if name in topic_ids and topic_ids[name] != known
     }
-    return [*_gaps(at, there, anew)]
+    return [*_gaps(at, there, recreated)]
 
 
-def _gaps(at: Positions, there: Mapping[Partition, Range], anew: set[str]) -> Iterator[Gap]:
+def _gaps(at: Positions, there: Mapping[Partition, Range], recreated: set[str]) -> Iterator[Gap]:
     for partition in sorted({*at, *there}):
         topic, number = partition
         place = f"{topic}, partition {number}"
@@ -91,7 +91,7 @@ def _gaps(at: Positions, there: Mapping[Partition, Range], anew: set[str]) -> It
         if range_ is None:
             said = f"{place}, is gone from the cluster; {position} was the next offset"
             yield Gap(said, partition, None)
-        elif topic in anew:
+        elif topic in recreated:
             said = (
                 f"{place}: the topic was deleted and made again under its name, so offset"
                 f" {position} is of other records now; it has {range_.first} to {range_.end - 1}"

@@ -111,7 +111,7 @@ class Connection:
     _revealed: list[str] = field(default_factory=list, repr=False, compare=False)
 
     def resolved(self) -> dict[str, str]:
-        """Return all options with the values of their secrets, read anew.
+        """Return all options with the values of their secrets, read again.
 
         Raises CommandError for a reference that cannot be read.
         """

@@ -43,7 +43,7 @@ class Kafka:
     cluster_id: str = ""
     """Empty until the broker was asked."""
     topic_ids: tuple[tuple[str, str], ...] = ()
-    """Name and id of each topic, sorted: a topic that is made anew under its name has another."""
+    """Name and id of each topic, sorted: a topic that is recreated has another."""
 
     @property
     def option(self) -> str:

@@ -111,7 +111,7 @@ def test_a_topic_gives_the_decisions_windows_keys_and_bytes_of_the_same_files(
         ("malformed", f"{topic}, partition 1, offset 0"),
     ]
 
-    # A restored checkpoint repeats the batches from the topic, and writes nothing anew.
+    # A restored checkpoint repeats the batches from the topic, and writes nothing new.
     checkpoint = tmp_path / "checkpoint"
     count = db.execute("SELECT count(*), max(batch_id) FROM holdfast.batch").fetchone()
     restored(Folder(str(checkpoint)), 1, dsn, dry_run=False)
