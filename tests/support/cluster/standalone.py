@@ -6,6 +6,7 @@ applications again.
 """
 
 import os
+import re
 import socket
 import subprocess
 import urllib.request
@@ -29,6 +30,8 @@ CONF = (
     "spark.driver.host=127.0.0.1",
     "spark.driver.bindAddress=127.0.0.1",
     "spark.executor.memory=600m",
+    # It lives for a minute or two: compiling well costs more than it gives.
+    "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     # A killed executor or worker is noticed by its connection; a part that is stopped, by this.
     "spark.network.timeout=60s",
     "spark.executor.heartbeatInterval=5s",
@@ -51,7 +54,9 @@ class Standalone:
         self._parts: dict[str, subprocess.Popen[bytes]] = {}
         self.restart_master()
         for number in range(workers):
-            self.restart_worker(number)
+            self._start_worker(number)
+        for number in range(workers):
+            self._await_worker(number)
 
     @property
     def master(self) -> int:
@@ -70,13 +75,21 @@ class Standalone:
                 found += _children(part.pid)
         return sorted(found, key=lambda each: each.pid)
 
-    def kill_executor(self, number: int = 0) -> int:
-        """SIGKILL an executor, and return its process id; its worker starts another one."""
-        executor = self.executors()[number]
-        executor.kill()
-        with suppress(psutil.TimeoutExpired):
-            executor.wait(SECONDS)
-        return executor.pid
+    def kill_busy_executor(self) -> bool:
+        """SIGKILL an executor in the middle of a task; its worker starts another one.
+
+        Returns whether there was one whose task had not ended when it died.
+        """
+        for executor in self.executors():
+            with suppress(psutil.NoSuchProcess):
+                log = self._executor_log(executor)
+                if not _open_tasks(log):
+                    continue
+                executor.kill()
+                with suppress(psutil.TimeoutExpired):
+                    executor.wait(SECONDS)
+                return bool(_open_tasks(log))
+        return False
 
     def kill_worker(self, number: int) -> None:
         """SIGKILL a worker and its executors, as a machine that is gone."""
@@ -88,6 +101,10 @@ class Standalone:
 
     def restart_worker(self, number: int) -> None:
         """Start a worker on its address, and wait until the master has it."""
+        self._start_worker(number)
+        self._await_worker(number)
+
+    def _start_worker(self, number: int) -> None:
         self._start(
             f"worker-{number}",
             "worker.Worker",
@@ -95,6 +112,8 @@ class Standalone:
             *("--webui-port", "0", "--cores", "1", "--memory", "1g"),
             *("--work-dir", str(self._folder / f"work-{number}"), self.url),
         )
+
+    def _await_worker(self, number: int) -> None:
         eventually(lambda: self._says(f"worker-{number}", "Successfully registered"), SECONDS)
 
     def kill_master(self) -> None:
@@ -136,11 +155,12 @@ class Standalone:
             "SPARK_HOME": str(_HOME),
             "SPARK_LOCAL_IP": HOST,
             "SPARK_DAEMON_MEMORY": "256m",
+            # How long a master that is back waits for those that it knew; a starved worker keeps
+            # its own, longer, time.
             "SPARK_DAEMON_JAVA_OPTS": (
-                "-XX:TieredStopAtLevel=1 -Dspark.deploy.recoveryMode=FILESYSTEM"
+                "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dspark.deploy.recoveryMode=FILESYSTEM"
                 f" -Dspark.deploy.recoveryDirectory={self._folder / 'recovery'}"
-                # A worker that lost its master tries again every few seconds.
-                " -Dspark.worker.timeout=15"
+                " -Dspark.deploy.recoveryTimeout=15"
             ),
         }
         # An executor takes the Python that its job names, never one of the worker's environment.
@@ -155,6 +175,14 @@ class Standalone:
                 stdout=log,
                 stderr=log,
             )
+
+    def _executor_log(self, executor: psutil.Process) -> Path:
+        words = executor.cmdline()
+        application, number = (
+            words[words.index(f"--{each}-id") + 1] for each in ("app", "executor")
+        )
+        (log,) = self._folder.glob(f"work-*/{application}/{number}/stderr")
+        return log
 
     def _kill(self, name: str) -> None:
         self._parts[name].send_signal(SIGKILL)
@@ -192,9 +220,25 @@ def options(cluster: Standalone, *conf: str) -> list[str]:
 def _children(pid: int) -> list[psutil.Process]:
     try:
         children = psutil.Process(pid).children()
-        return [each for each in children if _EXECUTOR in each.cmdline()]
     except psutil.NoSuchProcess:
         return []
+    return [each for each in children if _is_executor(each)]
+
+
+def _is_executor(process: psutil.Process) -> bool:
+    try:
+        return _EXECUTOR in process.cmdline()
+    except psutil.NoSuchProcess:
+        # Also a zombie. Spark's script leaves one to the Java that takes its place, for ever.
+        return False
+
+
+def _open_tasks(log: Path) -> set[str]:
+    """Tasks that an executor has begun and not ended, by the log that its worker writes."""
+    said = log.read_text(errors="replace") if log.exists() else ""
+    begun = re.findall(r"Running task \S+ in stage \S+ \(TID (\d+)\)", said)
+    ended = re.findall(r"(?:Finished|Exception in) task \S+ in stage \S+ \(TID (\d+)\)", said)
+    return set(begun) - set(ended)
 
 
 def _free_port() -> int:

@@ -43,8 +43,9 @@ class JobProcess:
 
         def met() -> object:
             ended = self.process.poll() is not None
-            assert condition() or not ended, self.said
-            return condition()
+            found = condition()
+            assert found or not ended, self.said
+            return found
 
         eventually(met, SECONDS)
 
