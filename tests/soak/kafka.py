@@ -1,4 +1,4 @@
-"""Broker, job and two dispatchers under the random kills of seeds: `python -m tests.soak.kafka N`.
+"""Broker, job, dispatchers and Postgres under random kills: `python -m tests.soak.kafka SEED`.
 
     producer -> broker -> job run -> outbox -> two dispatchers -> payouts serve
 
@@ -9,19 +9,21 @@ is compared with a recomputation from the topic's records, in the batches that S
 code that shares nothing with the job; and `holdfast check` compares outbox, attempts and the
 service's inbox.
 
-`make kills-kafka` plays SEEDS (ten by default). Postgres is not killed here. With `--cluster` the
+`make kills-kafka` plays KAFKA_SEEDS (ten by default). Postgres is that of the rounds, with both
+databases in it; where HOLDFAST_TEST_DSN names another one, it is not killed. With `--cluster` the
 job runs on a Spark master with two workers, and executors, workers and the master die as well.
 What a round left that went wrong stays in .holdfast/soak.
 """
 
 import argparse
+import os
 import random
 import shutil
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,7 +32,6 @@ from confluent_kafka.admin import AdminClient
 
 from deploy.local.demo import database, generator, receiver, topic_batches
 from deploy.local.demo.audit import Action, audit, expected
-from deploy.local.demo.database import Databases
 from deploy.local.demo.interrupts import Interrupted, Interrupts
 from deploy.local.demo.layout import Layout
 from deploy.local.demo.processes import Child, Processes
@@ -41,30 +42,29 @@ from deploy.local.java import spark_environment
 from deploy.local.kafka import topics
 from deploy.local.kafka.broker import Broker, client_settings
 from deploy.local.kafka.jars import STAGED, staged
+from deploy.local.postgres import EmbeddedPostgres
 from sink.contract.exits import CommandError
-from tests.soak.job import _server
 from tests.support.cluster.standalone import Standalone, options, standalone
 
 FOLDER = Path(".holdfast/soak")
 TOPIC = "payments"
 PARTITIONS = 3
 EVENTS = 4000
-KILLS = 6
+DSN = "HOLDFAST_TEST_DSN"
 
-END_SECONDS = 300.0
+END_SECONDS = 600.0
 """How long the rest may take after the last kill, on a busy machine."""
 
-BATCH_SECONDS = 300.0
+BATCH_SECONDS = 600.0
 """How long a kill waits for the next batch, which may need another start of Spark."""
 
 LOCAL = ("broker", "driver", "jvm", "python", "dispatcher")
 CLUSTER = ("executor", "worker", "master")
 
 
-def plan(seed: int, kills: int, *, cluster: bool) -> list[str]:
+def plan(seed: int, kills: int, kinds: Sequence[str]) -> list[str]:
     """Return whom the seed kills, one after the other: of each kind one before any comes again."""
     draw = random.Random(seed)  # noqa: S311 - a plan, not a secret
-    kinds = [*LOCAL, *(CLUSTER if cluster else ())]
     victims: list[str] = []
     while len(victims) < kills:
         victims += draw.sample(kinds, min(len(kinds), kills - len(victims)))
@@ -77,11 +77,14 @@ class Round:
 
     layout: Layout
     processes: Processes
-    databases: Databases
     interrupts: Interrupts
     broker: Broker
     draw: random.Random
-    cluster: Standalone | None = None
+    postgres: EmbeddedPostgres | None
+    """None: a server that somebody else runs."""
+    cluster: Standalone | None
+    began: float
+    """`time.monotonic()`."""
     killed: list[str] = field(default_factory=list)
     restarts: Counter[str] = field(default_factory=Counter)
     _children: dict[str, Child] = field(default_factory=dict)
@@ -118,6 +121,11 @@ class Round:
             self.rest(self.draw.uniform(0.0, 1.5))
             if self.kill(victim):
                 self.killed.append(victim)
+                self.say(f"killed {victim} after batch {self._newest('commits')}")
+
+    def say(self, what: str) -> None:
+        """Say what was done, and when."""
+        print(f"  {time.monotonic() - self.began:4.0f} s: {what}", flush=True)
 
     def kill(self, victim: str) -> bool:
         """Kill a part, and start it again where nothing else does; False if there is none."""
@@ -126,6 +134,8 @@ class Round:
             self.rest(self.draw.uniform(0.0, 3.0))
             self.broker.start()
             return True
+        if victim == "postgres":
+            return self._kill_postgres()
         if victim in CLUSTER:
             return self._kill_in_cluster(victim)
         if victim == "dispatcher":
@@ -142,6 +152,16 @@ class Round:
         with suppress(psutil.NoSuchProcess):
             self.draw.choice(found).kill()
         return True
+
+    def _kill_postgres(self) -> bool:
+        assert self.postgres
+        running = self.postgres.running
+        if running:
+            # Its backends end when they see that it is gone.
+            running.process.kill()
+            self.rest(self.draw.uniform(0.0, 3.0))
+            self.postgres.start()
+        return running is not None
 
     def _kill_in_cluster(self, victim: str) -> bool:
         assert self.cluster
@@ -199,6 +219,7 @@ class Round:
             return len(planned) > 1 and planned[-2] == planned[-1] == ends
 
         self.until(read, END_SECONDS)
+        self.say("the topic is read")
         for name in ("job", "dispatcher-1", "dispatcher-2"):
             self._children[name].terminate()
             receiver.await_end(self._children[name], 60, self.interrupts)
@@ -222,6 +243,15 @@ class Round:
         return max((int(path.name) for path in found), default=-1)
 
 
+class Asked(argparse.Namespace):
+    """What the command line asks for."""
+
+    seeds: list[int]
+    kills: int | None
+    events: int
+    cluster: bool
+
+
 @dataclass(frozen=True)
 class Result:
     """What a round showed."""
@@ -230,15 +260,17 @@ class Result:
     kept: bool
 
 
-def play(seed: int, server: str, folder: Path, kills: int, *, cluster: bool = False) -> Result:
+def play(seed: int, postgres: EmbeddedPostgres | None, folder: Path, asked: Asked) -> Result:
     """Play the round of a seed."""
     began = time.monotonic()
+    server = postgres.dsn if postgres else os.environ[DSN]
+    kinds = [*LOCAL, *(["postgres"] if postgres else []), *(CLUSTER if asked.cluster else [])]
     layout = Layout(folder)
     layout.claim()
     layout.clear()
     layout.make_secret()
     layout.policy.write_text(generator.policy_toml(), encoding="utf-8")
-    lines = [line for file in generator.traffic(seed, EVENTS) for line in file.lines]
+    lines = [line for file in generator.traffic(seed, asked.events) for line in file.lines]
     with ExitStack() as stack:
         interrupts = stack.enter_context(Interrupts())
         shutil.rmtree(folder / "broker", ignore_errors=True)
@@ -253,13 +285,12 @@ def play(seed: int, server: str, folder: Path, kills: int, *, cluster: bool = Fa
             "HOLDFAST_SPARK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "PYTHONUNBUFFERED": "1",
         }
-        spark = stack.enter_context(standalone(folder / "spark")) if cluster else None
+        spark = stack.enter_context(standalone(folder / "spark")) if asked.cluster else None
         processes = stack.enter_context(Processes(layout.logs, environment))
         receiver.start(processes, layout, payouts_dsn, interrupts)
-        databases = stack.enter_context(database.reading(holdfast_dsn, payouts_dsn))
         draw = random.Random(seed)  # noqa: S311 - times of kills, not secrets
-        played = Round(layout, processes, databases, interrupts, broker, draw, spark)
-        victims = plan(seed, kills, cluster=cluster)
+        played = Round(layout, processes, interrupts, broker, draw, postgres, spark, began)
+        victims = plan(seed, asked.kills or len(kinds), kinds)
         producer = Producer(broker.bootstrap_servers, TOPIC, PARTITIONS, lines)
         stack.enter_context(producer)
         played.attack(victims, producer)
@@ -267,24 +298,33 @@ def play(seed: int, server: str, folder: Path, kills: int, *, cluster: bool = Fa
         played.until(producer.done, END_SECONDS)
         played.finish()
         played.check(payouts_dsn)
-        return _judged(seed, played, lines, time.monotonic() - began)
+        with database.reading(holdfast_dsn, payouts_dsn) as databases:
+            applied = databases.receiver_actions()
+            numbers = databases.progress()
+        return _judged(seed, played, len(lines), applied, numbers)
 
 
-def _judged(seed: int, played: Round, lines: Sequence[str], seconds: float) -> Result:
+def _judged(
+    seed: int,
+    played: Round,
+    lines: int,
+    applied: Sequence[database.Row],
+    numbers: database.Row,
+) -> Result:
     recomputed = played.recomputed()
-    actions: list[Action] = [applied_action(row) for row in played.databases.receiver_actions()]
+    actions: list[Action] = [applied_action(row) for row in applied]
     verdict = audit(expected(recomputed.decisions), actions)
-    numbers = played.databases.progress()
     quarantined = numbers["quarantined"] == recomputed.unusable
     kills = ", ".join(f"{name} {count}" for name, count in sorted(Counter(played.killed).items()))
     said = (
         f"seed {seed}: {len(played.killed)} kills ({kills}); {recomputed.lines} records of"
-        f" {len(lines)} lines, {len(recomputed.batches)} batches, {verdict.applied} of"
+        f" {lines} lines, {len(recomputed.batches)} batches, {verdict.applied} of"
         f" {len(recomputed.decisions)} actions; {verdict.lost} lost, {verdict.repeated} repeated,"
         f" {verdict.out_of_order} out of order, {verdict.altered} altered;"
-        f" {numbers['unknown_outcomes']} unknown outcomes, {seconds:.0f} s"
+        f" {numbers['unknown_outcomes']} unknown outcomes,"
+        f" {time.monotonic() - played.began:.0f} s"
     )
-    complete = recomputed.lines == len(lines) and len(recomputed.decisions) > 0
+    complete = recomputed.lines == lines and len(recomputed.decisions) > 0
     return Result(said, verdict.kept and quarantined and complete)
 
 
@@ -292,18 +332,20 @@ def main(arguments: Sequence[str]) -> int:
     """Play each seed; returns 0 if nothing was lost, repeated, altered or out of order."""
     parser = argparse.ArgumentParser(prog="tests.soak.kafka")
     parser.add_argument("seeds", nargs="+", type=int)
-    parser.add_argument("--kills", type=int, default=KILLS)
+    parser.add_argument("--kills", type=int, help="one of each kind by default")
+    parser.add_argument("--events", type=int, default=EVENTS)
     parser.add_argument("--cluster", action="store_true")
-    asked = parser.parse_args(arguments)
+    asked = parser.parse_args(arguments, namespace=Asked())
     staged("broker", STAGED)
     wrong = 0
     FOLDER.mkdir(parents=True, exist_ok=True)
-    with _server(FOLDER.resolve()) as server:
+    own = None if DSN in os.environ else EmbeddedPostgres(FOLDER.resolve() / "postgres", keep=False)
+    with own or nullcontext():
         for seed in asked.seeds:
             folder = (FOLDER / f"kafka-{seed}").resolve()
             shutil.rmtree(folder, ignore_errors=True)
             try:
-                result = play(seed, server, folder, asked.kills, cluster=asked.cluster)
+                result = play(seed, own, folder, asked)
             except (CommandError, Interrupted) as error:
                 print(f"seed {seed}: {error}; see {folder}", flush=True)
                 return 1
