@@ -1,9 +1,10 @@
 """What a person does with keys and switches, and what stays of it on the next page."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 
 from tests.support.console.admin_api import Api
 from tests.support.console.browser import Window, path_of, window
@@ -85,3 +86,23 @@ def test_times_are_shown_in_utc_or_in_the_zone_of_the_browser(opened: Window) ->
         opened.page.reload()
     opened.page.get_by_role("button", name=f"Zone: {ZONE}").click()
     expect(time).to_have_text(in_utc or "")
+
+
+def test_click_that_began_before_a_refresh_ended_leads_on(opened: Window, looked_at: Api) -> None:
+    """A link that is replaced while the pointer is down would miss its click."""
+    page = opened.go("/")
+    refreshes: list[Route] = []
+
+    def hold(route: Route) -> None:
+        refreshes.append(route)
+
+    page.route(f"{looked_at.url}/", hold)
+    page.evaluate("htmx.trigger('#live', 'holdfast:live')")
+    while not refreshes:
+        page.wait_for_timeout(20)
+    page.get_by_role("link", name=re.compile("dead letters? (is|are) open")).hover()
+    page.mouse.down()
+    with page.expect_event("requestfinished"):
+        refreshes[0].continue_()
+    page.mouse.up()
+    page.wait_for_url(re.compile("/dead"))

@@ -27,7 +27,8 @@ from tests.support.console.admin_api import Api
 
 PROGRAM = "HOLDFAST_TEST_CHROMIUM"
 WIDTH, HEIGHT, NARROW = 1280, 900, 400
-TIMEOUT_MS = 30_000
+TIMEOUT_MS = 90_000
+"""How long anything may take on a busy machine."""
 
 ARGUMENTS = (
     "--disable-gpu",

@@ -94,7 +94,9 @@
   let source = null;
   let seen = "";
   let paused = false;
-  const busy = () => paused || document.hidden || one("dialog[open]") !== null;
+  // The pointer is down: a link that is replaced before the pointer is up would miss its click.
+  let held = false;
+  const busy = () => paused || held || document.hidden || one("dialog[open]") !== null;
   const refresh = () => {
     const live = one("[data-live]");
     if (live && window.htmx) window.htmx.trigger(live, "holdfast:live");
@@ -116,6 +118,13 @@
   document.addEventListener("htmx:beforeOnLoad", (event) => {
     if (leaving) event.preventDefault();
     else if (event.detail.xhr.getResponseHeader("HX-Redirect")) { leaving = true; stop(); }
+  });
+  document.addEventListener("pointerdown", () => { held = true; }, true);
+  for (const up of ["pointerup", "pointercancel", "dragend"]) {
+    document.addEventListener(up, () => setTimeout(() => { held = false; }), true);
+  }
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    if (held) { event.detail.shouldSwap = false; seen = ""; }
   });
   const showLive = () => {
     const button = one("[data-live-switch]");
