@@ -51,9 +51,21 @@ def _play(
     return Play(spark, dsn, folder, options)
 
 
-def _plan(checkpoint: Path, batch: int) -> Any:
-    return json.loads((checkpoint / "offsets" / str(batch)).read_text().splitlines()[2])
+def _planned(checkpoint: Path, batch: int) -> list[str]:
+    """The end of a batch in each source, in Spark's own words."""
+    return (checkpoint / "offsets" / str(batch)).read_text().splitlines()[2:]
 
+
+def _plan(checkpoint: Path, batch: int) -> Any:
+    return json.loads(_planned(checkpoint, batch)[0])
+
+
+UNREAD = event("unread", "12:07", 1_000_000_000)
+"""A record before the place where its topic begins."""
+
+CLOSED = """
+    SELECT to_char(window_end, 'HH24:MI'), exposure_minor FROM holdfast.exposure_window ORDER BY 1
+"""
 
 DECIDED = (
     "SELECT key::text, sequence, type, convert_from(body, 'UTF8') FROM holdfast.entry ORDER BY key"
@@ -162,6 +174,63 @@ def test_a_gap_and_a_topic_made_anew_are_named_and_passed_only_on_a_persons_word
     play.command()
     absorbed = "SELECT exposure_minor FROM holdfast.exposure_window ORDER BY revision DESC LIMIT 1"
     assert db.execute(absorbed).fetchone() == (3 + 2 + 9,)
+
+
+def test_files_topics_and_a_pattern_in_one_job_begin_as_told_and_go_on_from_a_savepoint(
+    spark: "SparkSession",
+    dsn: str,
+    db: psycopg.Connection,
+    tmp_path: Path,
+    shared_kafka: "KafkaServer",
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    timed, newest, events = shared_kafka.make_topic(2), shared_kafka.make_topic(), tmp_path / "e"
+    family = [shared_kafka.make_topic(name=f"{newest}-1"), f"{newest}-2"]
+    for partition in (0, 1):
+        shared_kafka.produce(timed, [UNREAD], partition=partition, timestamp_ms=1_999)
+    shared_kafka.produce(timed, [event("t1", "12:01", 1)], timestamp_ms=2_000)
+    shared_kafka.produce(newest, [UNREAD])
+    shared_kafka.produce(family[0], [event("p1", "12:02", 20)])
+    put(events, 0, [event("f1", "12:03", 300)])
+    sources: dict[str, Any] = {
+        "paths": (str(events),),
+        "topics": (
+            Kafka(timed, starting="1970-01-01T00:00:02.000Z"),
+            Kafka(newest, starting="latest"),
+            Kafka(f"{newest}-.*", is_pattern=True),
+        ),
+    }
+    play = _play(spark, dsn, tmp_path, shared_kafka, topic=timed)
+    play.command(**sources)
+    checkpoint = tmp_path / "checkpoint"
+    assert [json.loads(line) for line in _planned(checkpoint, 0)[1:]] == [
+        {timed: {"0": 2, "1": 1}},
+        {newest: {"0": 1}},
+        {family[0]: {"0": 1}},
+    ]
+
+    shared_kafka.make_topic(name=family[1])
+    shared_kafka.produce(family[1], [event("p2", "12:04", 4_000)])
+    shared_kafka.produce(newest, [event("n1", "12:05", 50_000)])
+    shared_kafka.produce(timed, [event("t2", "12:06", 600_000)], partition=1)
+    put(events, 1, [event("f2", "12:20", 7)])
+    play.command(**sources)
+    closed = [("12:15", 654_321)]
+    assert db.execute(CLOSED).fetchall() == closed
+
+    # Of an earlier batch: what followed it is read again from files and topics, as it was planned.
+    play.save(str(checkpoint), str(tmp_path / "saved"), 0)
+    shared_kafka.produce(family[1], [event("p3", "12:21", 80)])
+    shared_kafka.produce(newest, [event("n2", "12:22", 900), event("n3", "12:40", 1)])
+    moved = {"checkpoint": str(tmp_path / "new"), "savepoint": str(tmp_path / "saved")}
+    capsys.readouterr()
+    play.command(**sources, **moved, key_groups=7)
+    assert "repeating batch 1 of " in capsys.readouterr().err
+    assert db.execute(CLOSED).fetchall() == [*closed, ("12:30", 987)]
+    assert db.execute("SELECT count(*) FROM holdfast.late_event").fetchone() == (0,)
+    refused = {**sources, "topics": sources["topics"][:2]}
+    with pytest.raises(CommandError, match=f"--topic-pattern {newest}-.* is missing"):
+        play.command(**refused, **moved, key_groups=7)
 
 
 def test_nothing_is_claimed_where_the_topic_is_unknown_or_the_broker_away(

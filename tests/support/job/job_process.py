@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,11 +83,21 @@ def job_process(
     environment: Mapping[str, str] | None = None,
     root: str | None = None,
 ) -> Iterator[JobProcess]:
-    """Start the job; whatever is left of it at the end is killed."""
+    """Start the job over `events`; whatever is left of it at the end is killed."""
+    words = [*program, *command(folder, *options, root=root)]
+    with running(folder, dsn, words, environment) as job:
+        yield job
+
+
+@contextmanager
+def running(
+    folder: Path, dsn: str, words: Sequence[str], environment: Mapping[str, str] | None = None
+) -> Iterator[JobProcess]:
+    """Start a program; whatever is left of it at the end is killed."""
     log = folder / "stderr.txt"
     with log.open("wb") as stderr:
         process = subprocess.Popen(
-            [*program, *command(folder, *options, root=root)],
+            words,
             env={**os.environ, **spark_environment(), "HOLDFAST_DSN": dsn, **(environment or {})},
             stdout=subprocess.PIPE,
             stderr=stderr,
