@@ -23,8 +23,12 @@ REQUIREMENTS = ROOT / "requirements" / "cluster.txt"
 _LATEST = 1_580_601_600
 """2020-02-02, as in the wheel: the time of every file."""
 
-_OF_THE_MACHINE = ("__pycache__", "direct_url.json")
-"""What an installation writes about where and when it was made."""
+_OF_THE_MACHINE = "direct_url.json"
+"""What an installation writes about where it was made."""
+
+# Without compiled modules each start of Python would compile all of them: Spark gives it ten
+# seconds. By the hash of their sources, unchecked, they depend neither on time nor on a directory.
+_COMPILE = ("-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash")
 
 
 def build(to: Path, python: Path) -> tuple[Path, Path]:
@@ -70,8 +74,9 @@ def _make_movable(environment: Path, python: Path) -> None:
     for record in environment.rglob("*.dist-info/RECORD"):
         # The scripts of bin/ begin with the path of their interpreter: they are left out.
         lines = record.read_text().splitlines(keepends=True)
-        gone = ("../../../bin/", *(f"{record.parent.name}/{name}" for name in _OF_THE_MACHINE))
+        gone = ("../../../bin/", f"{record.parent.name}/{_OF_THE_MACHINE}")
         record.write_text("".join(line for line in lines if not line.startswith(gone)))
+    subprocess.run((sys.executable, *_COMPILE, "lib"), cwd=environment, check=True)
 
 
 def _pack(environment: Path, to: Path) -> None:
@@ -95,7 +100,7 @@ def _pack(environment: Path, to: Path) -> None:
 
 def _files(environment: Path) -> Iterator[Path]:
     for path in sorted(environment.rglob("*")):
-        if not path.is_dir() and not any(name in path.parts for name in _OF_THE_MACHINE):
+        if not path.is_dir() and path.name != _OF_THE_MACHINE:
             yield path
 
 
