@@ -142,6 +142,10 @@ kills-checkpoints: $(STAMP) ## kill the job at each point where a checkpoint is 
 test-remote: $(STAMP) hdfs-jar ## run the job on a real HDFS and kill it; takes long
 	@$(BIN)/python -m pytest tests/soak/remote.py
 
+.PHONY: test-cluster
+test-cluster: $(STAMP) ## run the job on a standalone cluster and kill its parts; takes long
+	@$(BIN)/python -m pytest tests/soak/cluster.py
+
 .PHONY: soak
 soak: $(STAMP) ## run the demo, the job and dispatchers under random faults for SOAK_MINUTES (30)
 	@$(BIN)/python -m tests.soak.run

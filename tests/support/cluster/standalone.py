@@ -1,7 +1,8 @@
 """A standalone Spark cluster of this machine: a master and two workers, each a process of its own.
 
-From the `pyspark` of pip alone. Each part can be killed and started again on its address. The
-master keeps what it knows in a directory, so that one that was killed knows its workers and
+From the `pyspark` of pip alone. Each part can be killed and started again on its address. Each
+worker has one of its own on the loopback device, so that Spark takes them for two hosts. The master
+keeps what it knows in a directory, so that one that was killed knows its workers and
 applications again.
 """
 
@@ -68,28 +69,27 @@ class Standalone:
         return self._parts[f"worker-{number}"].pid
 
     def executors(self) -> list[psutil.Process]:
-        """The executors that run, the oldest first; each is the child of a worker."""
-        found = []
-        for name, part in self._parts.items():
-            if name != "master" and part.poll() is None:
-                found += _children(part.pid)
-        return sorted(found, key=lambda each: each.pid)
+        """The executors that run; each is the child of a worker."""
+        return [executor for _, executor in self._executors()]
 
     def kill_busy_executor(self) -> bool:
         """SIGKILL an executor in the middle of a task; its worker starts another one.
 
         Returns whether there was one whose task had not ended when it died.
         """
-        for executor in self.executors():
-            with suppress(psutil.NoSuchProcess):
-                log = self._executor_log(executor)
-                if not _open_tasks(log):
-                    continue
-                executor.kill()
-                with suppress(psutil.TimeoutExpired):
-                    executor.wait(SECONDS)
-                return bool(_open_tasks(log))
+        for _, executor, log in self._busy():
+            executor.kill()
+            with suppress(psutil.TimeoutExpired):
+                executor.wait(SECONDS)
+            return bool(_open_tasks(log))
         return False
+
+    def kill_busy_worker(self) -> int | None:
+        """SIGKILL a worker and its executor in the middle of a task; returns its number."""
+        for number, _, _ in self._busy():
+            self.kill_worker(number)
+            return number
+        return None
 
     def kill_worker(self, number: int) -> None:
         """SIGKILL a worker and its executors, as a machine that is gone."""
@@ -108,7 +108,7 @@ class Standalone:
         self._start(
             f"worker-{number}",
             "worker.Worker",
-            *("--host", HOST, "--port", str(self._ports[number])),
+            *("--host", f"127.0.0.{number + 1}", "--port", str(self._ports[number])),
             *("--webui-port", "0", "--cores", "1", "--memory", "1g"),
             *("--work-dir", str(self._folder / f"work-{number}"), self.url),
         )
@@ -176,13 +176,21 @@ class Standalone:
                 stderr=log,
             )
 
-    def _executor_log(self, executor: psutil.Process) -> Path:
-        words = executor.cmdline()
-        application, number = (
-            words[words.index(f"--{each}-id") + 1] for each in ("app", "executor")
-        )
-        (log,) = self._folder.glob(f"work-*/{application}/{number}/stderr")
-        return log
+    def _executors(self) -> Iterator[tuple[int, psutil.Process]]:
+        for number in range(len(self._ports)):
+            part = self._parts[f"worker-{number}"]
+            if part.poll() is None:
+                yield from ((number, executor) for executor in _children(part.pid))
+
+    def _busy(self) -> Iterator[tuple[int, psutil.Process, Path]]:
+        """Executors in the middle of a task, with the number of the worker and their log."""
+        for number, executor in self._executors():
+            with suppress(psutil.NoSuchProcess):
+                words = executor.cmdline()
+                app, its = (words[words.index(f"--{each}-id") + 1] for each in ("app", "executor"))
+                log = self._folder / f"work-{number}" / app / its / "stderr"
+                if _open_tasks(log):
+                    yield number, executor, log
 
     def _kill(self, name: str) -> None:
         self._parts[name].send_signal(SIGKILL)

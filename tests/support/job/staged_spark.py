@@ -1,8 +1,8 @@
 """A Spark driver as a process, on the staged path: a file a batch, two partitions a batch.
 
 Run as
-`python -m tests.support.job.staged_spark DSN FOLDER`; it ends when all files are written. A task
-has four tries, as on a cluster.
+`python -m tests.support.job.staged_spark DSN FOLDER [NAME=VALUE ...]` with settings of Spark; it
+ends when all files are written. Without a master a task has four tries, as on a cluster.
 `FOLDER/events` has the files, `FOLDER/checkpoint` is the query's.
 """
 
@@ -17,6 +17,7 @@ from tests.support.dispatch.entries import SCHEMA
 from tests.support.job.driver import PATIENT
 
 CONF = {
+    "spark.master": "local[2,4]",
     # As the job: short queries gain nothing from the second compiler.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.sql.shuffle.partitions": "2",
@@ -35,12 +36,13 @@ def write_events(folder: Path, number: int, rows: list[dict[str, Any]]) -> None:
     os.utime(path, (1_793_620_000 + number,) * 2)
 
 
-def main(dsn: str, folder: Path) -> None:
+def main(dsn: str, folder: Path, *settings: str) -> None:
     """Write the files that the checkpoint does not know."""
     from pyspark.sql import SparkSession
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    spark = SparkSession.builder.master("local[2,4]").config(map=CONF).getOrCreate()
+    conf = CONF | dict(setting.split("=", 1) for setting in settings)
+    spark = SparkSession.builder.config(map=conf).getOrCreate()
     checkpoint = str(folder / "checkpoint")
     sink = OutboxSink(dsn, stream="payouts", checkpoint=checkpoint, path="staged", timeouts=PATIENT)
     source = spark.readStream.schema(from_arrow_schema(SCHEMA)).option("maxFilesPerTrigger", 1)
@@ -58,4 +60,4 @@ def main(dsn: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:])

@@ -1,0 +1,223 @@
+"""The job and the staged path on a standalone cluster whose parts are killed: `make test-cluster`.
+
+Real: a master and two workers as processes, the packed environment, Spark's speculation, Postgres.
+Each test compares every row of the sink with what the same events leave on this machine alone. Not
+part of `make test`, because starting Spark again and again takes long.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from signal import SIGCONT, SIGKILL
+from uuid import UUID
+
+import psutil
+import psycopg
+import pytest
+
+from deploy import package
+from deploy.local.java import spark_environment
+from sink.contract.failpoints import ENVIRONMENT
+from tests.support.cluster.standalone import CONF, SECONDS, Standalone, options, standalone
+from tests.support.job.driver import Driver
+from tests.support.job.job_outcome import Rows, outcome
+from tests.support.job.job_process import HOLDFAST, JobProcess, check_ledger, job_process
+from tests.support.job.job_stream import OPTIONS, stream
+from tests.support.job.outbox import contents
+from tests.support.job.sink_program import BATCHES, rows
+from tests.support.job.staged_spark import write_events
+from tests.support.servers.databases import copy_of
+from tests.support.waiting import eventually
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
+
+FILES = 3
+RUN = ("--available-now", "--trigger-interval", "100ms", *OPTIONS)
+PYTHON = "./environment/bin/python"
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    with standalone(tmp_path_factory.mktemp("spark")) as running:
+        yield running
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder of a job, with its events."""
+    stream(7, FILES).put(tmp_path / "events")
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def local(
+    server_dsn: str, template_database: str, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Rows]:
+    """What the same events leave without a cluster."""
+    folder = tmp_path_factory.mktemp("local")
+    stream(7, FILES).put(folder / "events")
+    with copy_of(server_dsn, template_database) as dsn:
+        with job_process(folder, dsn, *RUN, "--master", "local[2]") as job:
+            assert job.wait() == 0, job.said
+        found = outcome(dsn)
+    assert found["entry"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `make package` makes for executors."""
+    return package.build(tmp_path_factory.mktemp("dist"), Path(sys.executable).resolve())[1]
+
+
+def test_executors_run_the_python_of_the_archive(
+    cluster: Standalone, archive: Path, folder: Path, dsn: str, local: dict[str, Rows]
+) -> None:
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder / "environment", filter="fully_trusted")  # noqa: S202 - it is ours
+    seen: set[str] = set()
+
+    def ended() -> bool:
+        seen.update(word for each in cluster.executors() for word in _pythons_of(each))
+        return (folder / "checkpoint" / "commits" / str(FILES)).exists()
+
+    with job_process(
+        folder,
+        dsn,
+        *RUN,
+        *options(cluster, f"spark.archives={archive}#environment"),
+        program=("env", "-C", str(folder), *HOLDFAST),
+        environment={"PYSPARK_PYTHON": PYTHON},
+    ) as job:
+        job.until(ended)
+        assert job.wait() == 0, job.said
+    assert seen == {PYTHON}
+    assert outcome(dsn) == local
+
+
+def test_worker_killed_in_a_task_and_a_master_that_comes_back_repeat_nothing(
+    cluster: Standalone, folder: Path, dsn: str, db: psycopg.Connection, local: dict[str, Rows]
+) -> None:
+    checkpoint = folder / "checkpoint"
+    killed: list[int] = []
+
+    def worker_is_gone() -> bool:
+        number = cluster.kill_busy_worker() if (checkpoint / "offsets" / "1").exists() else None
+        killed.extend([] if number is None else [number])
+        return bool(killed)
+
+    # The driver stands behind the tasks of its third batch, with one more to come.
+    with job_process(
+        folder, dsn, *RUN, *options(cluster), environment={ENVIRONMENT: "S1=stop@3"}
+    ) as job:
+        job.until(worker_is_gone)
+        cluster.kill_master()
+        # What it had goes on, on the other worker.
+        job.until(lambda: _stands(job))
+        cluster.restart_master()
+        cluster.restart_worker(killed[0])
+        eventually(lambda: "Recovery complete" in cluster.log("master"), SECONDS)
+        # Without an executor of its own the job needs one from the master that is back.
+        cluster.kill_worker(1 - killed[0])
+        job.process.send_signal(SIGCONT)
+        assert job.wait() == 0, job.said
+        assert "restart=" not in job.said
+    cluster.restart_worker(1 - killed[0])
+    check_ledger(db, checkpoint)
+    assert outcome(dsn) == local
+
+
+def test_second_driver_on_the_checkpoint_fences_the_first(
+    cluster: Standalone, folder: Path, dsn: str, db: psycopg.Connection, local: dict[str, Rows]
+) -> None:
+    # Each has one core: otherwise the second would wait for executors.
+    one_core = (*RUN, *options(cluster, "spark.cores.max=1"))
+    (folder / "first").mkdir()
+    with job_process(
+        folder / "first",
+        dsn,
+        *one_core,
+        root=str(folder),
+        environment={ENVIRONMENT: "S1=stop@2"},
+    ) as first:
+        first.until(lambda: _stands(first))
+        with job_process(folder, dsn, *one_core) as second:
+            assert second.wait() == 0, second.said
+        assert outcome(dsn) == local
+        first.process.send_signal(SIGCONT)
+        assert first.wait() == 1, first.said
+    assert "Fenced" in first.said
+    check_ledger(db, folder / "checkpoint")
+    assert outcome(dsn) == local
+
+
+def test_tasks_repeated_by_speculation_on_the_staged_path_count_once(
+    cluster: Standalone,
+    make_database: Callable[[str | None], str],
+    template_database: str,
+    tmp_path: Path,
+) -> None:
+    """The first attempt of a task of each batch never ends, with all its rows staged."""
+    for number in range(BATCHES):
+        write_events(tmp_path, number, rows(number))
+    dsn, undisturbed = (make_database(template_database) for _ in range(2))
+    reached = tmp_path / "reached"
+
+    _run_staged(
+        *(dsn, str(tmp_path), f"spark.master={cluster.url}", *CONF),
+        f"spark.executorEnv.{ENVIRONMENT}=T2/0/0=pause:{reached}",
+        "spark.speculation=true",
+        "spark.speculation.quantile=0.5",
+        "spark.speculation.multiplier=1.1",
+    )
+
+    assert reached.exists()
+    query_id = json.loads((tmp_path / "checkpoint" / "metadata").read_text())["id"]
+    spark = Driver(undisturbed, query_id=UUID(query_id))
+    for number in range(BATCHES):
+        spark.batch(number, *rows(number))
+    spark.sink.close()
+    with (
+        psycopg.connect(dsn, autocommit=True) as db,
+        psycopg.connect(undisturbed, autocommit=True) as other,
+    ):
+        assert contents(db) == contents(other)
+        assert db.execute("SELECT count(*) FROM holdfast.stage").fetchone() == (0,)
+
+
+def _run_staged(*arguments: str) -> None:
+    """Run the driver of the staged path to its end."""
+    started = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.job.staged_spark", *arguments],
+        cwd=ROOT,
+        env={**os.environ, **spark_environment()},
+        start_new_session=True,
+    )
+    try:
+        assert started.wait(SECONDS * 2) == 0
+    finally:
+        if started.poll() is None:
+            os.killpg(started.pid, SIGKILL)
+            started.wait()
+
+
+def _pythons_of(executor: psutil.Process) -> set[str]:
+    """The first words of an executor's Python processes."""
+    found = set()
+    try:
+        for each in executor.children(recursive=True):
+            words = each.cmdline()
+            found.update(words[:1] if "pyspark.daemon" in words else [])
+    except psutil.NoSuchProcess:
+        pass
+    return found
+
+
+def _stands(job: JobProcess) -> bool:
+    """Whether the driver was stopped, as a failpoint does it."""
+    return psutil.Process(job.process.pid).status() == psutil.STATUS_STOPPED
