@@ -52,6 +52,11 @@ class CheckpointFiles:
         """The checkpoint's path in Spark: absolute, with its scheme, links not resolved."""
         return str(self._system.makeQualified(self._root).toString())
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the checkpoint is on a disk of this machine, by its scheme."""
+        return self.location.startswith("file:")
+
     def read(self, name: str) -> str | None:
         """Return the text of a file, None where there is none.
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, GroupedData, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from spark_app.checkpoint.files import CheckpointFiles
 from spark_app.checkpoint.initial import Initial
 from spark_app.exposure.policy import Policy
 from spark_app.exposure.settings import MILLISECOND_US, Settings
@@ -129,6 +130,20 @@ def _pack(job: Job, rows: DataFrame, parse: Callable[[pa.RecordBatch], Parsed]) 
     return rows.mapInArrow(packer.__call__, PACKED_DDL)
 
 
+_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+
+_LOCAL_MANAGER = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+"""What writes a checkpoint on a local disk, unless another is configured.
+
+On a local disk it does what Spark's default does: a temporary file and its checksum, a look whether
+the final name is taken, and a rename. The default looks by running `readlink` as a program, several
+times for each file. Where a rename that refuses a taken name is atomic, as on HDFS, only the
+default uses it.
+"""
+
+
 def start(
     spark: SparkSession,
     job: Job,
@@ -144,6 +159,8 @@ def start(
     """
     # Spark keeps the number with which a checkpoint began, and ignores another one.
     spark.conf.set("spark.sql.shuffle.partitions", str(job.partitions))
+    if CheckpointFiles(spark, job.checkpoint).is_local and spark.conf.get(_MANAGER, None) is None:
+        spark.conf.set(_MANAGER, _LOCAL_MANAGER)
     writer = (
         exposure(spark, job)
         .writeStream.queryName(job.stream)

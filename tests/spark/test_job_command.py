@@ -1,5 +1,6 @@
 """`holdfast job run` and `spark-submit` as a person starts, stops and mistypes them."""
 
+import os
 import signal
 from collections.abc import Callable
 from contextlib import suppress
@@ -117,15 +118,33 @@ def test_a_stop_while_spark_starts_is_a_stop_and_no_failure_of_java(
 def test_ctrl_c_ends_the_job_after_the_running_batch(
     dsn: str, db: psycopg.Connection, tmp_path: Path
 ) -> None:
-    """SIGTERM: see `test_the_command_answers_while_the_job_runs_and_the_job_goes_on`."""
+    """SIGTERM: see `test_the_command_answers_while_the_job_runs_and_the_job_goes_on`.
+
+    With Spark's default file manager, Hadoop starts `readlink` as a program for each file of the
+    checkpoint, which takes longer than a small batch.
+    """
     put(tmp_path / "events", 0, LINES)
     put(tmp_path / "events", 1, NEXT)
-    with job_process(tmp_path, dsn, *QUICK) as job:
+    looks = tmp_path / "looks.txt"
+    path = {"PATH": f"{_counting('readlink', looks)}:{os.environ['PATH']}"}
+    with job_process(tmp_path, dsn, *QUICK, environment=path) as job:
         job.until(lambda: "batch=0 " in job.said)
         job.kill(signal.SIGINT)  # Ctrl-C reaches everything that the terminal started
         assert job.wait() == 0, job.said
         check_stopped(job, "SIGINT")
     check_ledger(db, tmp_path / "checkpoint")
+    assert not looks.exists() or "/checkpoint/offsets/" not in looks.read_text()
+
+
+def _counting(program: str, log: Path) -> Path:
+    """Return a directory with a program that notes its arguments before it does its work."""
+    counting = log.parent / "programs" / program
+    counting.parent.mkdir()
+    counting.write_text(
+        f'#!/bin/sh\necho "$@" >>{log}\nPATH={os.environ["PATH"]} exec {program} "$@"\n'
+    )
+    counting.chmod(0o755)
+    return counting.parent
 
 
 SUBMIT = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")

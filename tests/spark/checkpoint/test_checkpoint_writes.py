@@ -16,7 +16,7 @@ pytestmark = pytest.mark.spark
 def test_second_writer_of_a_file_does_not_replace_the_first(
     spark: "SparkSession", tmp_path: Path, name: str
 ) -> None:
-    """With Spark's default, and with the manager for file systems without a `FileContext`."""
+    """Of the job's file manager for local disks, and of Spark's default."""
     context: Any = spark.sparkContext
     package = context._jvm.org.apache.spark.sql.execution.streaming.checkpointing
     place = context._jvm.org.apache.hadoop.fs.Path(str(tmp_path / "5"))
