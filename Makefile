@@ -112,6 +112,10 @@ bench-sink: $(STAMP) ## measure the sink against JDBC and others, with a plot; t
 bench-operator: $(STAMP) ## measure the exposure operator against Spark's own, with a plot; takes long
 	@$(BIN)/python -m tests.benchmarks.operator
 
+.PHONY: bench-cluster
+bench-cluster: $(STAMP) ## measure the job with one and two executors, and the driver's memory; takes long
+	@$(BIN)/python -m tests.benchmarks.cluster
+
 .PHONY: bench-dispatch
 bench-dispatch: $(STAMP) ## measure the dispatcher against bare clients and other queues; needs npm
 	@$(BIN)/python -m tests.benchmarks.dispatch

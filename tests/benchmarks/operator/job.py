@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -139,10 +139,13 @@ def _newest(folder: Path) -> int:
 
 
 @contextmanager
-def job(folder: Path, dsn: str, stream: str, files_per_batch: int = 1) -> Iterator[Running]:
+def job(
+    folder: Path, dsn: str, stream: str, files_per_batch: int = 1, *, options: Sequence[str] = ()
+) -> Iterator[Running]:
     """Start the job over `folder/events`; whatever is left of it at the end is killed.
 
-    A batch takes so many files and begins when the one before has ended.
+    A batch takes so many files and begins when the one before has ended. `options` are more of
+    `job run`.
     """
     policy = folder / "policy.toml"
     policy.write_text(POLICY_TEXT)
@@ -156,6 +159,7 @@ def job(folder: Path, dsn: str, stream: str, files_per_batch: int = 1) -> Iterat
         *("--stream", stream),
         *("--policy", str(policy)),
         *("--trigger-interval", "1ms", "--max-files-per-trigger", str(files_per_batch)),
+        *options,
     ]
     began = time.time()
     with log.open("wb") as stderr:

@@ -1,0 +1,1 @@
+"""The job on a standalone cluster, and what its driver needs."""
