@@ -7,16 +7,12 @@ A program of that name, first in the PATH of the job, kills the JVM there.
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-import psycopg
 import pytest
 
+from tests.support.job.job_outcome import outcome
 from tests.support.job.job_process import QUICK, job_process
-from tests.support.job.jobs import Play, event, put
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tests.support.job.jobs import event, put
 
 pytestmark = pytest.mark.spark
 
@@ -39,28 +35,6 @@ PATH={path} exec readlink "$@"
 """
 
 
-@pytest.fixture
-def play(spark: "SparkSession", dsn: str, tmp_path: Path) -> Play:
-    return Play(spark, dsn, tmp_path)
-
-
-def _left(dsn: str) -> list[tuple[Any, ...]]:
-    """The decisions and windows that the job wrote."""
-    with psycopg.connect(dsn) as db:
-        decisions = db.execute(
-            "SELECT name, sequence, key, convert_from(body, 'UTF8') FROM holdfast.entry"
-            " JOIN holdfast.subject ON subject.id = entry.subject_id ORDER BY 1, 2"
-        ).fetchall()
-        assert decisions
-        return (
-            decisions
-            + db.execute(
-                "SELECT merchant_id, window_end, revision, exposure_minor"
-                " FROM holdfast.exposure_window ORDER BY 1, 2"
-            ).fetchall()
-        )
-
-
 def _programs(folder: Path) -> Path:
     programs = folder / "programs"
     programs.mkdir()
@@ -74,28 +48,28 @@ def _programs(folder: Path) -> Path:
 
 @pytest.mark.timeout(900)
 def test_java_killed_within_a_write_repeats_and_loses_nothing(
-    play: Play, dsn: str, make_database: Callable[[str | None], str], template_database: str
+    make_database: Callable[[str | None], str], template_database: str, tmp_path: Path
 ) -> None:
-    for number in range(FILES):
-        clock = f"{12 + number * 12 // 60}:{number * 12 % 60:02}"
-        amount = [3_000_000, -2_000_000][number % 3 == 2]
-        put(
-            play.folder / "events",
-            number,
-            [event(f"e{number}-{i}", clock, amount, f"m_{i % 5}") for i in range(10)],
-        )
-    attacked = make_database(template_database)
-    path = f"{_programs(play.folder)}:{os.environ['PATH']}"
-    with job_process(
-        play.folder, attacked, *QUICK, "--available-now", environment={"PATH": path}
-    ) as job:
+    killed, undisturbed = (make_database(template_database) for _ in range(2))
+    for name in ("killed", "undisturbed"):
+        (tmp_path / name).mkdir()
+        for number in range(FILES):
+            clock = f"{12 + number * 12 // 60}:{number * 12 % 60:02}"
+            amount = [3_000_000, -2_000_000][number % 3 == 2]
+            lines = [event(f"e{number}-{i}", clock, amount, f"m_{i % 5}") for i in range(10)]
+            put(tmp_path / name / "events", number, lines)
+    folder = tmp_path / "killed"
+    path = {"PATH": f"{_programs(folder)}:{os.environ['PATH']}"}
+    with job_process(folder, killed, *QUICK, "--available-now", environment=path) as job:
         assert job.wait() == 0, job.said
         said = job.said
     for point in WRITES:
-        assert (play.folder / f"killed-in-{point}").exists()
+        assert (folder / f"killed-in-{point}").exists()
     assert said.count("Java process has died") == len(WRITES), said
-    (play.folder / "checkpoint").rename(play.folder / "checkpoint of the attacked")
-    play.run()
-    assert _left(attacked) == _left(dsn)
-    looks = play.folder / "looks.txt"
+    looks = folder / "looks.txt"
     assert not looks.exists() or "/checkpoint/offsets/" not in looks.read_text()
+
+    with job_process(tmp_path / "undisturbed", undisturbed, *QUICK, "--available-now") as job:
+        assert job.wait() == 0, job.said
+    assert outcome(killed) == outcome(undisturbed)
+    assert outcome(killed)["entry"]
