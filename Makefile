@@ -62,7 +62,7 @@ test-times: $(STAMP) ## run every test and record how long each file takes, for 
 .PHONY: test-kafka
 test-kafka: kafka-jars ## run the tests that need a Kafka broker or Spark's connector
 	@$(BIN)/python -m pytest -m kafka tests
-	@$(BIN)/python -m pytest tests/soak/kafka_avro.py tests/soak/kafka_secured.py tests/soak/kafka_outage.py
+	@$(BIN)/python -m pytest tests/soak/kafka_avro.py tests/soak/kafka_secured.py tests/soak/kafka_quickstart.py tests/soak/kafka_outage.py
 
 .PHONY: test-browser
 test-browser: $(STAMP) ## test the console in the Chromium of this machine; pictures of every screen are kept

@@ -1,4 +1,4 @@
-"""`holdfast local`: an embedded Postgres in a directory, and its environment variables."""
+"""`holdfast local`: an embedded Postgres in a directory, its environment variables, a broker."""
 
 import os
 import shlex
@@ -11,6 +11,7 @@ from psycopg.conninfo import conninfo_to_dict
 from rich.console import Console
 
 from deploy.local.java import spark_environment
+from deploy.local.kafka.cli import kafka
 from deploy.local.postgres import EmbeddedPostgres
 from dispatcher.cli.options import AsJson
 from dispatcher.cli.output import print_json
@@ -18,9 +19,10 @@ from sink.contract.dsn import redact
 from sink.contract.exits import CommandError, ExitCode
 
 app = typer.Typer(
-    help="Run Postgres from a wheel, for development: no service, no network.",
+    help="Run Postgres from a wheel, or a Kafka broker, for development: no service, no network.",
     no_args_is_help=True,
 )
+app.command("kafka")(kafka)
 
 DATABASE = "holdfast"
 

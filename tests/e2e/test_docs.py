@@ -75,6 +75,9 @@ NOT_RUN = {
     " --checkpoint s3a://state/payouts --stream payouts --policy /etc/holdfast/policy.toml": (
         "no Kubernetes is there"
     ),
+    'make install kafka-jars && export PATH="$PWD/.venv/bin:$PATH"    # jars too': (
+        "tests/soak/kafka_quickstart.py follows it in a clone"
+    ),
     "make kafka-jars": "it downloads jars, and no broker runs at the hosts of the page",
     "export KAFKA_JAAS='org.apache.kafka.common.security.plain.PlainLoginModule required"
     ' username="job" password="...";\'': (

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from threading import Event, Thread
 from types import TracebackType
 from typing import Self
-from zlib import crc32
 
 from deploy.local.kafka import topics
 
@@ -83,11 +82,7 @@ class Producer:
 
     def _write(self) -> None:
         for line in self.lines[self.written : min(self._allowed, self.written + PAUSE_LINES)]:
-            self._writer.write(self._topic, line, partition=self._partition(line))
+            partition = topics.partition_of(line, self._partitions)
+            self._writer.write(self._topic, line, partition=partition)
             self.written += 1
         Event().wait(PAUSE_SECONDS)
-
-    def _partition(self, line: str) -> int:
-        """Return the partition of a line: that of its merchant, where it has one."""
-        _, _, behind = line.partition('"merchant_id":"')
-        return crc32((behind.partition('"')[0] or line).encode()) % self._partitions

@@ -75,6 +75,8 @@ class Broker:
     """Settings of `server.properties` beside `SETTINGS`, which they replace."""
     java_options: tuple[str, ...] = ()
     """Options of its JVM behind `JAVA_OPTIONS`; of two that differ, the last one holds."""
+    port: int = 0
+    """The port on which it listens; 0: a free one."""
     listeners: tuple[str, ...] = ()
     """More of them, as `NAME://HOST:PORT`; what each is stands in the settings."""
     _process: subprocess.Popen[bytes] | None = None
@@ -159,7 +161,7 @@ class Broker:
     def _prepare(self) -> None:
         """Choose ports, write the settings, format the folder for the data."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._ports = (_free_port(), _free_port())
+        self._ports = (self.port or _free_port(), _free_port())
         own, controller = self._ports
         plain = f"PLAINTEXT://{HOST}:{own}"
         settings = {

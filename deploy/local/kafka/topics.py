@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
+from zlib import crc32
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -29,6 +30,12 @@ def make(
     while len(admin.list_topics(name, SECONDS).topics[name].partitions) < partitions:
         if time.monotonic() > deadline:
             raise CommandError(f"the topic {name} was not ready after {SECONDS:.0f} s.")
+
+
+def partition_of(line: str, partitions: int) -> int:
+    """Return the partition of an event in JSON: that of its merchant, where it has one."""
+    _, _, behind = line.partition('"merchant_id":"')
+    return crc32((behind.partition('"')[0] or line).encode()) % partitions
 
 
 @dataclass

@@ -1,5 +1,8 @@
 """The broker that tests and demo run: what it keeps when it is killed, and what it refuses."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import psutil
@@ -7,8 +10,11 @@ import pytest
 from confluent_kafka import KafkaException
 
 from deploy.local.demo.producer import Producer
+from deploy.local.kafka import topics
 from deploy.local.kafka.broker import Broker, client_settings
 from sink.contract.exits import CommandError
+from tests.support.command import holdfast
+from tests.support.kafka.fixtures import staged_or_skip
 from tests.support.kafka.server import KafkaServer
 from tests.support.waiting import eventually
 
@@ -51,6 +57,40 @@ def test_a_producer_writes_each_line_once_though_its_broker_is_killed(kafka: Kaf
     assert [line for line in found if '"m_7"' in line] == [
         line for line in lines if '"m_7"' in line
     ]
+
+
+def test_local_kafka_writes_files_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    jars = staged_or_skip("broker")
+    (tmp_path / ".holdfast").mkdir()
+    (tmp_path / ".holdfast" / "kafka").symlink_to(jars.parent)
+    lines = [f'{{"event_id":"e{n}","merchant_id":"m_{n % 5}"}}' for n in range(40)]
+    (tmp_path / "1.jsonl").write_text("\n".join([*lines, "", "no event"]))
+    command = [sys.executable, "-m", "dispatcher.cli.main", "local", "kafka", "--port", "0"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        [*command, "--write", "1.jsonl"],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as running:
+        try:
+            assert running.stdout
+            address = running.stdout.readline().strip()
+            [broker] = psutil.Process(running.pid).children()
+            found = topics.read(address, "payments")
+            taken = holdfast("local", "kafka", "--port", address.rpartition(":")[2])
+            running.terminate()
+            assert running.wait(60) == 0
+        finally:
+            running.kill()
+    assert sorted(found) == [0, 1, 2]
+    values = [(message.value() or b"").decode() for part in found.values() for message in part]
+    assert sorted(values) == sorted([*lines, "no event"])
+    assert taken.returncode == 1
+    assert "Nothing was started" in taken.stderr
+    assert not broker.is_running()
+    assert not list(tmp_path.glob("holdfast-kafka-*"))
 
 
 def test_topics_are_not_made_by_those_who_ask_for_one(shared_kafka: KafkaServer) -> None:
