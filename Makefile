@@ -128,6 +128,10 @@ bench-receiver: $(STAMP) ## measure the receiving half: verifications a core, th
 bench-queries: $(STAMP) ## measure every page, read and list on a million entries: QUERIES="--server DSN"
 	@$(BIN)/python -m tests.benchmarks.queries $(QUERIES)
 
+.PHONY: bench-source
+bench-source: kafka-jars ## measure topics: rate against files and Spark's own, lag, catch-up, slow partitions
+	@$(BIN)/python -m tests.benchmarks.source
+
 .PHONY: kills
 kills: $(STAMP) ## kill the job's JVM, Python workers and driver at twenty random points
 	@$(BIN)/python -m pytest tests/soak/kills.py

@@ -6,6 +6,7 @@ checkpoint's format are Spark's defaults.
 
 import os
 import sys
+from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -15,8 +16,8 @@ from spark_app.operator.groups import STATE_PARTITIONS
 _STATE = "spark.sql.streaming.stateStore"
 
 
-def create() -> SparkSession:
-    """Start Spark on two cores."""
+def create(conf: Mapping[str, str] | None = None) -> SparkSession:
+    """Start Spark on all cores; `conf` are more settings of it."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return (
         SparkSession.builder.appName("bench")
@@ -35,6 +36,7 @@ def create() -> SparkSession:
                 f"{_STATE}.rocksdb.changelogCheckpointing.enabled": True,
                 # Counting rows costs a lookup for each write; the job has it off as well.
                 f"{_STATE}.rocksdb.trackTotalNumberOfRows": False,
+                **(conf or {}),
             }
         )
         .getOrCreate()

@@ -1,0 +1,1 @@
+"""Topics as a source: throughput, lag, catch-up, partitions that differ."""
