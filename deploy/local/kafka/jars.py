@@ -212,6 +212,12 @@ def _failure(command: list[str]) -> str | None:
         return f"{command[0]} cannot be run ({error.strerror})"
     if ended.returncode == 0:
         return None
+    if "PKIX path building failed" in ended.stdout:
+        return (
+            f"{command[0]} does not trust the server's certificate, as behind a proxy with an"
+            " authority of its own: name your truststore by"
+            " JDK_JAVA_OPTIONS=-Djavax.net.ssl.trustStore=FILE"
+        )
     lines = [line.strip() for line in ended.stdout.splitlines() if line.strip()]
     told = [line for line in lines if "[ERROR]" in line or "not found" in line] or lines
     return told[0][:LINE_MAX] if told else f"exit code {ended.returncode}"

@@ -1,6 +1,7 @@
 """Which Kafka jars are staged: as pinned, or none, and never a half."""
 
 import hashlib
+import sys
 from pathlib import Path
 
 import pytest
@@ -78,3 +79,11 @@ def test_a_download_is_a_list_of_exact_jars_without_what_they_ask_for() -> None:
     assert pom.count("<artifactId>*</artifactId>") == 1
     ivy = jars._filled(jars._IVY, jars._IVY_DEPENDENCY, [first])
     assert 'rev="4.2.0" transitive="false"' in ivy
+
+
+def test_certificate_that_java_does_not_trust_is_called_so() -> None:
+    said = "module not found: x#y;1\n\tServer access error (PKIX path building failed: ...)"
+    told = jars._failure([sys.executable, "-c", f"print({said!r}); raise SystemExit(1)"])
+    assert told
+    assert "trustStore" in told
+    assert "not found" not in told
