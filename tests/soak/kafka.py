@@ -168,9 +168,11 @@ class Round:
         number = self.draw.randrange(2)
         if victim == "executor":
             running = self.cluster.executors()
-            if running:
-                self.cluster.kill_executor(number % len(running))
-            return bool(running)
+            if not running:
+                return False
+            with suppress(psutil.NoSuchProcess):
+                running[number % len(running)].kill()
+            return True
         if victim == "worker":
             self.cluster.kill_worker(number)
             self.rest(self.draw.uniform(0.0, 3.0))
