@@ -12,7 +12,7 @@ import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from signal import SIGCONT, SIGKILL
+from signal import SIGKILL
 from uuid import UUID
 
 import psutil
@@ -25,7 +25,7 @@ from sink.contract.failpoints import ENVIRONMENT
 from tests.support.cluster.standalone import CONF, SECONDS, Standalone, options, standalone
 from tests.support.job.driver import Driver
 from tests.support.job.job_outcome import Rows, outcome
-from tests.support.job.job_process import HOLDFAST, JobProcess, check_ledger, job_process
+from tests.support.job.job_process import HOLDFAST, check_ledger, job_process
 from tests.support.job.job_stream import OPTIONS, stream
 from tests.support.job.outbox import contents
 from tests.support.job.sink_program import BATCHES, rows
@@ -118,13 +118,13 @@ def test_worker_killed_in_a_task_and_a_master_that_comes_back_repeat_nothing(
         job.until(worker_is_gone)
         cluster.kill_master()
         # What it had goes on, on the other worker.
-        job.until(lambda: _stands(job))
+        job.until(lambda: job.stands)
         cluster.restart_master()
         cluster.restart_worker(killed[0])
         eventually(lambda: "Recovery complete" in cluster.log("master"), SECONDS)
         # Without an executor of its own the job needs one from the master that is back.
         cluster.kill_worker(1 - killed[0])
-        job.process.send_signal(SIGCONT)
+        job.resume()
         assert job.wait() == 0, job.said
         assert "restart=" not in job.said
     cluster.restart_worker(1 - killed[0])
@@ -145,11 +145,11 @@ def test_second_driver_on_the_checkpoint_fences_the_first(
         root=str(folder),
         environment={ENVIRONMENT: "S1=stop@2"},
     ) as first:
-        first.until(lambda: _stands(first))
+        first.until(lambda: first.stands)
         with job_process(folder, dsn, *one_core) as second:
             assert second.wait() == 0, second.said
         assert outcome(dsn) == local
-        first.process.send_signal(SIGCONT)
+        first.resume()
         assert first.wait() == 1, first.said
     assert "Fenced" in first.said
     check_ledger(db, folder / "checkpoint")
@@ -216,8 +216,3 @@ def _pythons_of(executor: psutil.Process) -> set[str]:
     except psutil.NoSuchProcess:
         pass
     return found
-
-
-def _stands(job: JobProcess) -> bool:
-    """Whether the driver was stopped, as a failpoint does it."""
-    return psutil.Process(job.process.pid).status() == psutil.STATUS_STOPPED

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import psycopg
 
 from deploy.local.java import spark_environment
@@ -29,6 +30,15 @@ class JobProcess:
     @property
     def said(self) -> str:
         return self.log.read_text(errors="replace")
+
+    @property
+    def stands(self) -> bool:
+        """Whether the driver was stopped, as a failpoint does it."""
+        return psutil.Process(self.process.pid).status() == psutil.STATUS_STOPPED
+
+    def resume(self) -> None:
+        """Let a driver that stands go on."""
+        self.process.send_signal(signal.SIGCONT)
 
     def wait(self) -> int:
         """Wait for the job to end by itself; returns its exit code."""
