@@ -40,7 +40,7 @@ from spark_app.checkpoint.topic_positions import require_records
 from spark_app.exposure.policy import Policy
 from spark_app.input import ticks
 from spark_app.input.broker import Broker
-from spark_app.input.sources import Kafka, Source, Ticks, to_json
+from spark_app.input.sources import Kafka, Source, Ticks, from_json
 from spark_app.operator.job import Job
 
 _Kept = TypeVar("_Kept")
@@ -73,9 +73,10 @@ def claim(spark: SparkSession, job: Job, sink: OutboxSink, broker: Broker | None
         # Spark reads it too.
         files.check(f"offsets/{planned.batch_id - 1}")
     forget_unplanned(files, job.sources)
-    if broker is not None:
-        accept = job.connection is not None and job.connection.accept_data_loss
+    if broker is not None and job.connection is not None:
+        accept = job.connection.accepts_gap
         read = require_records(files, job.sources, broker, planned, committed, accept=accept)
+        job.connection.begun()
         job = replace(job, sources=read)
     # Spark plans a second batch only after it has recorded the first.
     done = committed is not None or (planned is not None and planned.batch_id > 0)
@@ -162,9 +163,22 @@ def _forget_other_topics(files: CheckpointFiles, wanted: Sequence[Source]) -> No
     except CommandError:
         kept = []  # it is written again
     for number, source in enumerate(wanted):
-        same = kept[number : number + 1] == [to_json(source)]
-        if isinstance(source, Kafka) and not same:
+        if isinstance(source, Kafka) and not _begins_as(source, kept[number : number + 1]):
             files.remove_folder(f"sources/{number}")
+
+
+def _begins_as(source: Kafka, kept: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether a record is of the same topics, from the same place on."""
+    try:
+        (known,) = map(from_json, kept)
+    except (KeyError, TypeError, ValueError):
+        return False
+    if not isinstance(known, Kafka) or known.place != source.place:
+        return False
+    now = dict(source.topic_ids)
+    return (known.cluster_id, known.starting) == (source.cluster_id, source.starting) and all(
+        now.get(name) == topic_id for name, topic_id in known.topic_ids
+    )
 
 
 def _sources(

@@ -38,6 +38,8 @@ class Gap:
     """None where the partition is gone."""
     is_back: bool = False
     """Whether that is before what was read: the same offsets are of other records now."""
+    at_end: bool = False
+    """Whether the batch that is planned begins before it."""
 
     def end(self, planned: int) -> int:
         """Return the end of a batch that was planned to read up to an offset."""
@@ -111,10 +113,39 @@ def _gaps(at: Positions, there: Mapping[Partition, Range], recreated: set[str]) 
             yield Gap(said, partition, range_.end, is_back=True)
 
 
+def gaps_at_end(
+    end: Positions, there: Mapping[Partition, Range], found: Sequence[Gap]
+) -> list[Gap]:
+    """Return where the end of a batch that is planned cannot be reached.
+
+    `found` are the gaps at its begin, which are not named twice.
+    """
+    named = {gap.partition for gap in found}
+    return [*_gaps_at_end({one: at for one, at in end.items() if one not in named}, there)]
+
+
+def _gaps_at_end(end: Positions, there: Mapping[Partition, Range]) -> Iterator[Gap]:
+    for partition, planned in sorted(end.items()):
+        topic, number = partition
+        place = f"{topic}, partition {number}"
+        range_ = there.get(partition)
+        if range_ is None:
+            said = f"{place}, is gone from the cluster; a batch was to read it up to {planned}"
+            yield Gap(said, partition, None, at_end=True)
+        elif planned > range_.end:
+            said = (
+                f"{place}, ends at offset {range_.end}, and a batch was to read it up to {planned}:"
+                " the broker has lost records"
+            )
+            yield Gap(said, partition, range_.end, is_back=True, at_end=True)
+
+
 def passed(at: Positions, found: Sequence[Gap]) -> Positions:
     """Return positions after the gaps."""
     after = dict(at)
     for gap in found:
+        if gap.at_end and gap.after is not None:
+            continue
         if gap.after is None:
             after.pop(gap.partition, None)
         else:
@@ -145,7 +176,11 @@ def require_records(
         topic = _Topic(files, number, source, planned, committed)
         now = broker.topic_ids(source)
         at = topic.next()
-        missing = gaps(source, now, at, broker.ranges(source)) if at is not None else []
+        missing: list[Gap] = []
+        if at is not None:
+            there = broker.ranges(source)
+            missing = gaps(source, now, at, there)
+            missing += gaps_at_end(topic.end(), there, missing)
         if missing and accept:
             _report(missing)
             topic.move(missing)
@@ -181,6 +216,11 @@ class _Topic:
             return positions(line)
         text = self._files.read(self._initial)
         return None if text is None else self._read(self._initial, text.rpartition("\n")[2])
+
+    def end(self) -> Positions:
+        """Return the positions up to which the planned batch reads; empty where it is done."""
+        line = self._line(self._newest) if self._unfinished else None
+        return {} if line is None else positions(line)
 
     def move(self, missing: Sequence[Gap]) -> None:
         """Write the positions after gaps into the plans, and where the source began.

@@ -11,8 +11,10 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 
+from sink.contract.exits import CommandError, ExitCode
 from spark_app.input.connector import missing
 from spark_app.input.kafka_faults import KafkaFault, Thrown, away, fault
 from spark_app.input.kafka_options import Connection
@@ -22,6 +24,10 @@ SECONDS: Final = 20
 """For one answer; the client gives up before (`kafka_options.DEFAULTS`)."""
 
 _CONNECTOR: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+
+
+_NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
+"""The id of a topic, as text, where the broker gives none."""
 
 
 class Partition(NamedTuple):
@@ -83,34 +89,59 @@ class Broker:
         Raises KafkaFault, also for a topic that does not exist.
         """
         found = self._answer(lambda: self._client.describeCluster().clusterId())
+        if found is None:
+            raise _without_ids(f"the cluster at {self.servers} has no id")
         ids = self.topic_ids(source)
         return replace(source, cluster_id=str(found), topic_ids=tuple(sorted(ids.items())))
 
     def topic_ids(self, source: Kafka) -> dict[str, str]:
         """Return the id of each topic of a source; raises KafkaFault."""
         described = self._described(self._names(source))
-        return {name: str(topic.topicId().toString()) for name, topic in described.items()}
+        ids = {name: str(topic.topicId().toString()) for name, topic in described.items()}
+        if nameless := sorted(name for name, known in ids.items() if known == _NO_ID):
+            raise _without_ids(f"the cluster at {self.servers} has no id for {nameless[0]}")
+        return ids
 
     def ranges(self, source: Kafka) -> dict[Partition, Range]:
-        """Return the offsets of each partition of a source, without open transactions.
+        """Return the offsets of each partition of a source that a batch can read.
 
-        Raises KafkaFault.
+        An open transaction ends the range. Raises KafkaFault.
         """
-        described = self._described(self._names(source))
-        partitions = [
-            Partition(name, int(each.partition()))
-            for name, topic in described.items()
-            for each in topic.partitions()
-        ]
+        partitions = self._partitions(source)
         spec = self._kafka.clients.admin.OffsetSpec
         first = self._offsets(partitions, spec.earliest())
         end = self._offsets(partitions, spec.latest())
         return {each: Range(first[each], end[each]) for each in partitions}
 
+    def written(self, source: Kafka) -> dict[Partition, int]:
+        """Return the offset after the last record of each partition of a source.
+
+        Records of open transactions count. Raises KafkaFault.
+        """
+        latest = self._kafka.clients.admin.OffsetSpec.latest()
+        return self._offsets(self._partitions(source), latest, committed=False)
+
+    def _partitions(self, source: Kafka) -> list[Partition]:
+        described = self._described(self._names(source))
+        return [
+            Partition(name, int(each.partition()))
+            for name, topic in described.items()
+            for each in topic.partitions()
+        ]
+
     def _names(self, source: Kafka) -> list[str]:
         if not source.is_pattern:
             return [source.topic]
-        pattern = self._jvm.java.util.regex.Pattern.compile(source.topic)
+        compiled = self._jvm.java.util.regex.Pattern.compile
+        try:
+            compiled(source.topic)
+            pattern = compiled(source.pattern)
+        except (Py4JJavaError, IllegalArgumentException) as error:
+            raise CommandError(
+                f"{source.option} is not a regular expression of Java:"
+                f" {' '.join(str(error).split())}. Nothing was read or written.",
+                ExitCode.USAGE,
+            ) from error
         names = self._answer(lambda: self._client.listTopics().names())
         return sorted(str(name) for name in names if pattern.matcher(name).matches())
 
@@ -127,15 +158,18 @@ class Broker:
             raise
         return {str(name): found[name] for name in found}
 
-    def _offsets(self, partitions: Iterable[Partition], spec: Any) -> dict[Partition, int]:
+    def _offsets(
+        self, partitions: Iterable[Partition], spec: Any, *, committed: bool = True
+    ) -> dict[Partition, int]:
         common = self._kafka.common
         asked = self._jvm.java.util.HashMap()
         for each in partitions:
             asked.put(common.TopicPartition(each.topic, each.number), spec)
-        committed = self._kafka.clients.admin.ListOffsetsOptions(
-            common.IsolationLevel.READ_COMMITTED
+        level = common.IsolationLevel
+        options = self._kafka.clients.admin.ListOffsetsOptions(
+            level.READ_COMMITTED if committed else level.READ_UNCOMMITTED
         )
-        found = self._answer(lambda: self._client.listOffsets(asked, committed).all())
+        found = self._answer(lambda: self._client.listOffsets(asked, options).all())
         return {
             Partition(str(at.topic()), int(at.partition())): int(found[at].offset()) for at in found
         }
@@ -167,3 +201,11 @@ class Broker:
             self._jvm.java.lang.Class.forName(_CONNECTOR, False, loader)
         except Py4JJavaError as error:
             raise missing("Spark was started without them") from error
+
+
+def _without_ids(said: str) -> KafkaFault:
+    return KafkaFault(
+        f"{said}, so a topic that was deleted and made again could not be told from the one before."
+        " Nothing was read or written. Kafka has had ids since 2.8; ask whoever runs the cluster.",
+        permanent=True,
+    )

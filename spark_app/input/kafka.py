@@ -24,7 +24,10 @@ def read(spark: SparkSession, source: Kafka, connected: Connection) -> DataFrame
     `batch_time` is the timestamp that Spark stores with the batch, so a replay has the same one.
     """
     options: dict[str, str] = {**connected.resolved(), **starting_options(source.starting)}
-    options["subscribePattern" if source.is_pattern else "subscribe"] = source.topic
+    if source.is_pattern:
+        options["subscribePattern"] = source.pattern
+    else:
+        options["subscribe"] = source.topic
     if connected.max_offsets_per_trigger is not None:
         options["maxOffsetsPerTrigger"] = str(connected.max_offsets_per_trigger)
     rows = spark.readStream.format("kafka").options(**options).load().select(*COLUMNS)

@@ -46,7 +46,10 @@ _AWAY = (
     "NetworkException",
     "BrokerNotAvailableException",
 )
-_KAFKA = re.compile(r"kafka|metadata|node assignment|bootstrap|broker|Call: ", re.IGNORECASE)
+_KAFKA = re.compile(
+    r"kafka|metadata|node assignment|bootstrap|broker|Call: |Cannot fetch record for offset",
+    re.IGNORECASE,
+)
 
 
 def fault(chain: Sequence[Thrown], servers: str = "") -> KafkaFault | None:

@@ -109,6 +109,16 @@ class Connection:
     accept_data_loss: bool = False
     """Go on over a gap that exists at the start."""
     _revealed: list[str] = field(default_factory=list, repr=False, compare=False)
+    _begun: list[bool] = field(default_factory=list, repr=False, compare=False)
+
+    @property
+    def accepts_gap(self) -> bool:
+        """Whether a gap that is found now is passed: at the first start, never at a restart."""
+        return self.accept_data_loss and not self._begun
+
+    def begun(self) -> None:
+        """Accept no more gaps: the job has begun, and what a person has seen is passed."""
+        self._begun.append(True)
 
     def resolved(self) -> dict[str, str]:
         """Return all options with the values of their secrets, read again.
@@ -225,6 +235,9 @@ def starting(text: str) -> str:
         raise ValueError(
             f"--starting {text!r} is not earliest, latest, or an RFC 3339 time with a zone"
         )
+    if micros < 0:
+        # Kafka reads -1 and -2 as its latest and its earliest record.
+        raise ValueError(f"--starting {text!r} is before 1970")
     moment = datetime.fromtimestamp(micros // 1_000_000, UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{micros // 1000 % 1000:03}Z"
 

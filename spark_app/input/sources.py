@@ -55,6 +55,16 @@ class Kafka:
         """What two starts call the same source."""
         return self.topic, self.is_pattern
 
+    @property
+    def pattern(self) -> str:
+        """The pattern for whole names: Spark by itself would also take a topic for a part of its
+        name.
+
+        >>> Kafka("eu|us", is_pattern=True).pattern
+        '\\\\A(?:eu|us)\\\\z'
+        """
+        return rf"\A(?:{self.topic})\z"
+
     def with_topics(self, ids: Mapping[str, str]) -> "Kafka":
         """Return the source with more topics; those that it has keep their ids."""
         both = {**ids, **dict(self.topic_ids)}

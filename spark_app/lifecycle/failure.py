@@ -7,7 +7,7 @@ Spark names a corrupt file, the last line of a Python worker's traceback.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ _HOPELESS = re.compile(r"^(STATE_STORE_\w*SCHEMA|STATE_STORE_UNSUPPORTED|STREAMI
 """Error conditions of Spark: state of another layout. Not a batch that another driver recorded: the
 JVM of a killed driver may do so once more, and a replaced driver is fenced at its restart."""
 
+_KAFKA = re.compile(r"org\.apache\.kafka\.|kafka010|KAFKA_|Cannot fetch record for offset")
 _FILES = re.compile(r"^(FAILED_READ_FILE|CANNOT_READ_FILE|PATH_NOT_FOUND)")
 _STATE = "CANNOT_LOAD_STATE_STORE"
 _STATE_ADVICE = (
@@ -184,10 +185,16 @@ def one_line(text: str) -> str:
 class _Thrown:
     """One throwable of a chain."""
 
-    kind: str
+    name: str
+    """The name of its class with its package."""
     message: str
     cut_off: bool
     """Whether the connection to a Python process broke in it."""
+
+    @property
+    def kind(self) -> str:
+        """The simple name of its class."""
+        return re.split(r"[.$]", self.name)[-1]
 
     @property
     def condition(self) -> str:
@@ -205,8 +212,11 @@ def _of_spark(error: Py4JJavaError | PySparkException) -> Failure:
         return Failure(Cause.WORKER, _WORKER_GONE)
     if any(_WORKER_LATE.search(thrown.message) for thrown in chain):
         return Failure(Cause.WORKER, _WORKER_SLOW)
-    of_kafka = fault([kafka_faults.Thrown(thrown.kind, thrown.message) for thrown in chain])
-    if of_kafka is not None:
+    # Other systems have errors of the same names.
+    of_kafka = any(_KAFKA.search(f"{thrown.name} {thrown.message}") for thrown in chain) and fault(
+        [kafka_faults.Thrown(thrown.kind, thrown.message) for thrown in chain]
+    )
+    if of_kafka:
         return _of_kafka(of_kafka)
     named = next((thrown.message for thrown in chain if thrown.condition), chain[0].message)
     said = one_line(_SQLSTATE.sub("", _NAMED.sub("", named)))
@@ -230,11 +240,12 @@ def _chain(error: Py4JJavaError | PySparkException) -> Iterator[_Thrown]:
     for _ in range(_CAUSES_MAX):
         if throwable is None:
             return
-        kind = throwable.getClass().getSimpleName()
-        cut_off = kind in _CUT_OFF and any(
+        thrown = _Thrown(throwable.getClass().getName(), "", cut_off=False)
+        cut_off = thrown.kind in _CUT_OFF and any(
             _PYTHON_SIDE.search(frame.getClassName()) for frame in throwable.getStackTrace()
         )
-        yield _Thrown(kind, throwable.getMessage() or kind, cut_off)
+        message = throwable.getMessage() or thrown.kind
+        yield replace(thrown, message=message, cut_off=cut_off)
         throwable = throwable.getCause()
 
 

@@ -64,7 +64,10 @@ class TopicWatch:
                 self._same(source)
 
     def is_read(self) -> bool:
-        """Return whether every record that the cluster has is in a plan; raises KafkaFault."""
+        """Return whether every record that the cluster has is in a plan; raises KafkaFault.
+
+        Those of an open transaction are in none, and may be events when it is committed.
+        """
         planned = self._files.planned()
         for number, source in enumerate(self._sources):
             if not isinstance(source, Kafka):
@@ -74,8 +77,8 @@ class TopicWatch:
                 at = positions(line)
             except ValueError:
                 return False
-            ranges = self._broker.ranges(source)
-            if any(at.get(one, -1) < range_.end for one, range_ in ranges.items()):
+            written = self._broker.written(source)
+            if any(at.get(one, -1) < end for one, end in written.items()):
                 return False
         return True
 

@@ -8,7 +8,14 @@ from sink import errors as sink_errors
 from spark_app.command.cli import run_job
 from spark_app.command.values import mebibytes
 from spark_app.exposure import errors as exposure_errors
-from spark_app.lifecycle.failure import _PERMANENT_NAMES, Cause, _python, diagnose, one_line
+from spark_app.lifecycle.failure import (
+    _PERMANENT_NAMES,
+    Cause,
+    Failure,
+    _python,
+    diagnose,
+    one_line,
+)
 from spark_app.lifecycle.supervisor import MAX_RESTARTS
 from spark_app.runtime import session
 
@@ -108,3 +115,53 @@ def test_connection_that_failed_is_said_without_an_address_to_read_on() -> None:
     )
     more = "; For more details see:  http://wiki.apache.org/hadoop/ConnectionRefused"
     assert one_line(said + more) == said
+
+
+class _Throwable:
+    """What Spark hands on of an error in Java."""
+
+    def __init__(self, name: str, message: str, cause: "_Throwable | None" = None) -> None:
+        self._name, self._message, self._cause = name, message, cause
+
+    def getClass(self) -> "_Throwable":  # noqa: N802 - as in Java
+        return self
+
+    def getName(self) -> str:  # noqa: N802 - as in Java
+        return self._name
+
+    def getMessage(self) -> str:  # noqa: N802 - as in Java
+        return self._message
+
+    def getCause(self) -> "_Throwable | None":  # noqa: N802 - as in Java
+        return self._cause
+
+    def getStackTrace(self) -> list[object]:  # noqa: N802 - as in Java
+        return []
+
+
+def _failed(*chain: tuple[str, str]) -> Failure:
+    cause: _Throwable | None = None
+    for name, message in reversed(chain):
+        cause = _Throwable(name, message, cause)
+    error = PySparkException("the query failed")
+    error._origin = cause  # type: ignore[attr-defined]
+    return diagnose(error)
+
+
+HANDSHAKE = ("javax.net.ssl.SSLHandshakeException", "Remote host terminated the handshake")
+
+
+def test_an_error_of_another_system_is_not_one_of_kafka() -> None:
+    store = _failed(("software.amazon.awssdk.core.exception.SdkClientException", "x"), HANDSHAKE)
+    assert (store.cause, store.permanent) == (Cause.QUERY, False)
+    assert "--kafka-option" not in store.message
+    refused = _failed(("org.apache.hadoop.security.authorize.AuthorizationException", "no"))
+    assert not refused.permanent
+
+
+def test_an_error_within_a_client_of_kafka_is_one_of_kafka() -> None:
+    tls = _failed(("org.apache.kafka.common.errors.SslAuthenticationException", "x"), HANDSHAKE)
+    assert (tls.cause, tls.permanent) == (Cause.KAFKA, True)
+    said = "Cannot fetch record for offset 150 in 60000 milliseconds"
+    late = _failed(("java.util.concurrent.TimeoutException", said))
+    assert (late.cause, late.permanent) == (Cause.KAFKA, False)

@@ -28,7 +28,7 @@ class _World:
     def __init__(self) -> None:
         self.kept: dict[str, Any] = json.loads(Shape.of(JOB).to_json("file:/checkpoint"))
         self.ids = {"pay": "id1"}
-        self.end = 7
+        self.stable = self.end = 7
         self.planned: Planned | None = Planned(3, 0, ('{"pay":{"0":7}}', "-"))
         self.writes = 0
         watch = TopicWatch.__new__(TopicWatch)
@@ -38,7 +38,8 @@ class _World:
             "Broker",
             SimpleNamespace(
                 topic_ids=lambda _: dict(self.ids),
-                ranges=lambda _: {Partition("pay", 0): Range(0, self.end)},
+                ranges=lambda _: {Partition("pay", 0): Range(0, self.stable)},
+                written=lambda _: {Partition("pay", 0): self.end},
             ),
         )
         self.watch = watch
@@ -85,7 +86,7 @@ def test_a_new_topic_of_a_pattern_is_recorded_once_before_its_records_are_writte
 def test_a_topic_is_silent_only_where_every_record_is_in_a_plan() -> None:
     world = _World()
     assert world.watch.is_read()
-    world.end = 8
+    world.stable = world.end = 8
     assert not world.watch.is_read()
     world.planned = None
     assert not world.watch.is_read()
@@ -105,3 +106,9 @@ def test_a_source_of_another_kind_is_not_asked_for() -> None:
     world.watch.require(0)
     assert world.watch.is_read()
     assert replace(PAY).with_topics({}) == PAY
+
+
+def test_a_topic_with_an_open_transaction_is_not_silent() -> None:
+    world = _World()
+    world.end = 9
+    assert not world.watch.is_read()

@@ -153,6 +153,21 @@ def test_a_batch_that_was_planned_reads_what_is_left_of_it() -> None:
     assert files.texts == {"offsets/0": _plan({P0: 8}), "offsets/1": _plan({P0: 8, P1: 1})}
 
 
+def test_a_batch_that_was_planned_beyond_the_end_is_refused_or_ends_there() -> None:
+    plans = {"offsets/0": _plan({P0: 3}), "offsets/1": _plan({P0: 7, P1: 1})}
+    files = _Files(dict(plans))
+    broker = _Broker(SAME, {P0: Range(0, 5)})
+    with pytest.raises(CommandError) as raised:
+        _require(files, broker, 1, 0, accept=False)
+    assert "ends at offset 5, and a batch was to read it up to 7" in str(raised.value)
+    assert "partition 1, is gone" in str(raised.value)
+    assert files.texts == plans
+    _require(files, broker, 1, 0, accept=True)
+    assert files.texts == {"offsets/0": _plan({P0: 3}), "offsets/1": _plan({P0: 5})}
+    _require(files, broker, 1, 0, accept=False)
+    _require(_Files(dict(plans)), broker, 1, 1, accept=True)
+
+
 def test_a_topic_that_was_made_anew_is_read_from_its_first_record(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -158,3 +158,18 @@ def test_connector_is_what_is_given_else_what_a_folder_has(
     for found in (lambda: connector.find((), ()), lambda: connector.find(("gone.jar",), ())):
         with pytest.raises(CommandError):
             found()
+
+
+@pytest.mark.parametrize("before", ["1969-12-31T23:59:59.999Z", "0999-01-01T00:00:00Z"])
+def test_a_time_before_1970_is_none_to_start_at(before: str) -> None:
+    """Kafka reads -1 ms as its latest record."""
+    with pytest.raises(ValueError, match="before 1970"):
+        starting(before)
+
+
+def test_a_gap_is_accepted_at_the_start_and_never_at_a_restart() -> None:
+    accepting = connection("h:1", [], None, accept_data_loss=True)
+    assert accepting.accepts_gap
+    accepting.begun()
+    assert not accepting.accepts_gap
+    assert not connection("h:1", [], None, accept_data_loss=False).accepts_gap
