@@ -13,6 +13,7 @@ import io
 import json
 import struct
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ import pyarrow as pa
 from fastavro.schema import SchemaParseException, UnknownType
 
 from sink.contract.states import QuarantineReason as Reason
+from spark_app.input.avro_bytes import End, SchemaUnusable, layout
 from spark_app.input.events import EVENT, Fault, Parsed
 from spark_app.input.lines import parse_time
 
@@ -56,16 +58,14 @@ _UNREADABLE = (
 Convert = Callable[[Any], Any]
 
 
-class SchemaUnusable(Exception):
-    """A schema with which no record can be read. The text is that of the fault."""
-
-
 @dataclass(frozen=True, slots=True)
 class Schema:
     """A schema that wrote records, prepared for reading them."""
 
     parsed: Any
     """For fastavro; without logical types, so that values arrive as they are encoded."""
+    end: End
+    """Where the bytes of a record end; raises where they are not of the schema."""
     fields: Mapping[str, Convert]
     """The fields of an event that records of it have."""
     faults: tuple[Fault, ...]
@@ -78,17 +78,25 @@ def prepare(text: str) -> Schema:
     """Return a schema from its JSON; raises SchemaUnusable."""
     try:
         described = json.loads(text)
+        _require_no_marks(described)
         fastavro.parse_schema(described)
         plain = fastavro.parse_schema(_without_logical_types(described))
+        if not isinstance(described, dict) or described.get("type") != "record":
+            raise SchemaUnusable("its schema is not that of a record")
+        end = layout(plain).end
+        return _schema_of(described, plain, end)
     except UnknownType as error:
         raise SchemaUnusable(
             f"its schema refers to {str(error.name)[:_SHOWN]!r}, which is not in it"
         ) from error
     except (*_UNREADABLE, AttributeError, SchemaParseException) as error:
         raise SchemaUnusable("its schema is not an Avro schema") from error
-    if not isinstance(described, dict) or described.get("type") != "record":
-        raise SchemaUnusable("its schema is not that of a record")
+
+
+def _schema_of(described: dict[str, Any], plain: Any, end: End) -> Schema:
     known = {field["name"]: field["type"] for field in described["fields"]}
+    if len(known) < len(described["fields"]):
+        raise SchemaUnusable("its schema has two fields of one name")
     fields: dict[str, Convert] = {}
     faults = []
     for name in EVENT.names:
@@ -105,7 +113,7 @@ def prepare(text: str) -> Schema:
             fields[name] = convert
     canonical = json.dumps(described, sort_keys=True, separators=(",", ":"))
     fingerprint = hashlib.sha256(canonical.encode()).hexdigest()
-    return Schema(plain, fields, tuple(faults), fingerprint)
+    return Schema(plain, end, fields, tuple(faults), fingerprint)
 
 
 @dataclass(frozen=True)
@@ -166,7 +174,8 @@ class AvroParser:
         if isinstance(found, Schema):
             record, fault = _decode(found, body)
             if fault is None:
-                return json.dumps(record, default=_shown)
+                with suppress(RecursionError):
+                    return json.dumps(record, default=_shown)
         return f"0x{value.hex()}"
 
 
@@ -186,6 +195,10 @@ def _decode(schema: Schema, body: bytes) -> tuple[dict[str, Any], Fault | None]:
     rest = len(body) - stream.tell()
     if rest:
         return {}, Fault(Reason.MALFORMED, f"not of its Avro schema: {rest} bytes are left over")
+    try:
+        schema.end(body, 0)
+    except (IndexError, ValueError):
+        return {}, Fault(Reason.MALFORMED, "not of its Avro schema")
     return dict(record), None  # type: ignore[arg-type] # the schema is that of a record
 
 
@@ -200,7 +213,7 @@ def _converter(name: str, kind: Any) -> Convert | None:
             return _whole
         return None
     if name == "occurred_at":
-        if base == "long" and logical in _MICROS:
+        if base == "long" and isinstance(logical, str) and logical in _MICROS:
             return _since_1970(_MICROS[logical])
         return _time if base == "string" and logical is None else None
     if base == "enum" and name in ("type", "currency"):
@@ -218,6 +231,8 @@ def _same(item: Any) -> Any:
 def _whole(item: bytes | None) -> int | Fault | None:
     if item is None:
         return None
+    if not item:
+        return Fault(Reason.BAD_AMOUNT, "amount_minor is a decimal without bytes")
     amount = int.from_bytes(item, "big", signed=True)
     if not -_INT64_MAX - 1 <= amount <= _INT64_MAX:
         return Fault(Reason.AMOUNT_OUT_OF_RANGE, "amount_minor does not fit 64 bits")
@@ -278,6 +293,18 @@ def _without_logical_types(described: Any) -> Any:
             if name != "logicalType"
         }
     return described
+
+
+def _require_no_marks(described: Any) -> None:
+    """Refuse the keys by which fastavro knows a schema that it has parsed: it trusts them."""
+    if isinstance(described, list):
+        for each in described:
+            _require_no_marks(each)
+    elif isinstance(described, dict):
+        for name, value in described.items():
+            if name.startswith(("__fastavro", "__named_schemas")):
+                raise SchemaUnusable("its schema has keys that fastavro keeps for itself")
+            _require_no_marks(value)
 
 
 def _shown(item: Any) -> Any:

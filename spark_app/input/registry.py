@@ -16,7 +16,8 @@ from time import monotonic
 from typing import IO, Any, Final
 
 from sink.contract.states import QuarantineReason as Reason
-from spark_app.input.avro import SCHEMA_BYTES_MAX, Schema, SchemaUnusable, prepare
+from spark_app.input.avro import SCHEMA_BYTES_MAX, Schema, prepare
+from spark_app.input.avro_bytes import SchemaUnusable
 from spark_app.input.events import Fault
 
 TIMEOUT_S: Final = 10.0

@@ -7,7 +7,8 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from sink.contract.exits import CommandError, ExitCode
-from spark_app.input.avro import SCHEMA_BYTES_MAX, AvroParser, Schema, SchemaUnusable, prepare
+from spark_app.input.avro import SCHEMA_BYTES_MAX, AvroParser, Schema, prepare
+from spark_app.input.avro_bytes import SchemaUnusable
 from spark_app.input.events import Parsed
 from spark_app.input.kafka_options import read_reference
 from spark_app.input.registry import Registry, RegistryAway

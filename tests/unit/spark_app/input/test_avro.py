@@ -10,9 +10,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark import cloudpickle
 
 from sink.contract.states import QuarantineReason as Reason
-from spark_app.input.avro import FRAME, AvroParser, Schema, SchemaUnusable, prepare
+from spark_app.input.avro import FRAME, AvroParser, Schema, prepare
+from spark_app.input.avro_bytes import NESTING_MAX, SchemaUnusable
 from spark_app.input.events import EVENT, Fault, Parsed
 from spark_app.input.lines import parse_lines
 
@@ -221,3 +223,152 @@ def test_any_bytes_are_events_or_faults(values: list[bytes]) -> None:
     assert parsed.events.num_rows == len(values)
     for position in range(len(values)):
         assert parsed.text(position).encode()
+
+
+def _prepared(*fields: Any) -> Schema:
+    named = [{"name": f"f{at}", "type": kind} for at, kind in enumerate(fields)]
+    return prepare(json.dumps({"type": "record", "name": "E", "fields": named}))
+
+
+EMPTY = {"type": "record", "name": "Empty", "fields": []}
+RECURSIVE = {"type": "record", "name": "R", "fields": [{"name": "next", "type": ["null", "R"]}]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ([["null", "E"]], "recursive"),
+        ([{"type": "map", "values": RECURSIVE}], "recursive"),
+        ([RECURSIVE | {"fields": [{"name": "e", "type": {"type": "array", "items": "E"}}]}],
+         "recursive"),
+        ([{"type": "array", "items": "null"}], "items without bytes"),
+        ([EMPTY, {"type": "array", "items": "Empty"}], "items without bytes"),
+        ([{"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}], "without bytes"),
+        ([EMPTY] + [
+            {"type": "record", "name": f"R{at}",
+             "fields": [{"name": "a", "type": f"R{at - 1}" if at else "Empty"}]}
+            for at in range(5000)
+        ], "nested too deeply"),
+    ],
+)  # fmt: skip
+def test_schema_of_which_few_bytes_end_a_process_is_refused(fields: list[Any], said: str) -> None:
+    with pytest.raises(SchemaUnusable, match=said):
+        _prepared(*fields)
+
+
+def test_types_that_are_named_twice_and_maps_of_nothing_are_read() -> None:
+    one = {"type": "record", "name": "One", "fields": [{"name": "a", "type": "int"}]}
+    assert _prepared(one, "One", ["null", "One"], {"type": "map", "values": "null"}).parsed
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"fields": None},
+        {"__fastavro_parsed__": True, "__named_schemas": {}},
+        {"__fastavro_parsed": True, "__named_schemas": {}},
+        {"fields": [{"name": "amount_minor", "type": "long"}] * 2},
+        {"fields": [{"name": "a", "type": {"type": "fixed", "name": "F", "size": -1}}]},
+        {"fields": [{"name": "a", "type": {"type": "fixed", "name": "F", "size": "1"}}]},
+    ],
+)
+def test_schema_that_is_none_is_unusable_and_nothing_else(changed: dict[str, Any]) -> None:
+    described = {"type": "record", "name": "E", "fields": []} | changed
+    with pytest.raises(SchemaUnusable):
+        prepare(json.dumps({name: value for name, value in described.items() if value is not None}))
+
+
+@pytest.mark.parametrize("logical", [["x"], {"a": 1}, 7, True])
+def test_logical_type_that_is_no_text_makes_another_type(logical: Any) -> None:
+    for name, base in (("occurred_at", "long"), ("event_id", "string"), ("amount_minor", "long")):
+        schema = _record(**{name: {"type": base, "logicalType": logical}})
+        [fault] = prepare(json.dumps(schema)).faults
+        assert fault.detail.startswith(f"{name} is {base} in its schema")
+
+
+CURRENCY = {"type": "enum", "name": "Currency", "symbols": ["EUR", "USD"]}
+LONGS = {"type": "array", "items": "long"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "damaged", "good"),
+    [
+        ("long", b"\x8a" + b"\x80" * 9 + b"\x02", b"\x8a" + b"\x80" * 8 + b"\x00"),
+        ("long", b"\xff" * 9 + b"\x7f", b"\xff" * 9 + b"\x01"),
+        ("int", b"\x80" * 5 + b"\x10", b"\xff" * 4 + b"\x0f"),
+        ("int", b"\x80" * 4 + b"\x10", b"\x80" * 4 + b"\x08"),
+        (["null", "long"], b"\x01\x0a", b"\x02\x0a"),
+        (CURRENCY, b"\x01", b"\x00"),
+        ("string", b"\x01", b"\x02a"),
+        ("boolean", b"\x02", b"\x01"),
+        (LONGS, b"\x03\x06\x02\x02\x00", b"\x03\x04\x02\x02\x00"),
+        (LONGS, b"\x02\x8a" + b"\x80" * 9 + b"\x02\x00", b"\x02\x0a\x02\x0a\x00"),
+        ({"type": "map", "values": ["null", "long"]}, b"\x02\x02a\x01\x0a\x00",
+         b"\x02\x02a\x02\x0a\x00"),
+    ],
+)  # fmt: skip
+def test_bytes_that_break_the_rules_of_avro_are_no_amount(
+    kind: Any, damaged: bytes, good: bytes
+) -> None:
+    schema = {"type": "record", "name": "E", "fields": [{"name": "a", "type": kind}]}
+    parsed = _parsed(schema, damaged, good)
+    assert [*parsed.faults] == [0]
+    assert parsed.faults[0].reason is Reason.MALFORMED
+    assert parsed.text(0) == f"0x{damaged.hex()}"
+
+
+@pytest.mark.parametrize("kind", [DECIMAL, {"type": "fixed", "name": "F", "size": 0} | {
+    "logicalType": "decimal"}])  # fmt: skip
+def test_decimal_without_bytes_is_not_zero(kind: Any) -> None:
+    schema = {"type": "record", "name": "E", "fields": [{"name": "amount_minor", "type": kind}]}
+    parsed = _parsed(schema, b"\x00" if kind is DECIMAL else b"")
+    assert parsed.faults[0].reason is Reason.BAD_AMOUNT
+
+
+def test_deepest_schema_reaches_the_workers() -> None:
+    kind: Any = "long"
+    for _ in range(NESTING_MAX - 2):
+        kind = {"type": "array", "items": kind}
+    parser = AvroParser(_prepared(kind))
+    again = cloudpickle.loads(cloudpickle.dumps(parser))
+    assert again(pa.array([b"\0", b"\1"], pa.binary())).faults.keys() == {1}
+
+
+_KINDS = st.recursive(
+    st.sampled_from(["int", "long", "boolean", "bytes", "string", "float", "double", ["null"]]),
+    lambda inner: st.one_of(
+        inner.map(lambda kind: {"type": "array", "items": kind}),
+        inner.map(lambda kind: {"type": "map", "values": kind}),
+        inner.filter(lambda kind: not isinstance(kind, list)).map(lambda kind: ["null", kind]),
+    ),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(_KINDS, st.data())
+def test_what_fastavro_writes_is_whole(kind: Any, data: st.DataObject) -> None:
+    schema = {"type": "record", "name": "E", "fields": [{"name": "a", "type": kind}]}
+    stream = io.BytesIO()
+    written = {"a": data.draw(_values(kind))}
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), written)
+    assert _parsed(schema, stream.getvalue()).faults == {}
+
+
+def _values(kind: Any) -> st.SearchStrategy[Any]:
+    match kind:
+        case ["null", *others]:
+            return st.one_of(st.none(), *map(_values, others))
+        case {"items": items}:
+            return st.lists(_values(items), max_size=3)
+        case {"values": values}:
+            return st.dictionaries(st.text(max_size=3), _values(values), max_size=3)
+    return {
+        "int": st.integers(-(2**31), 2**31 - 1),
+        "long": st.integers(-(2**63), 2**63 - 1),
+        "boolean": st.booleans(),
+        "bytes": st.binary(max_size=9),
+        "string": st.text(max_size=9),
+        "float": st.floats(width=32),
+        "double": st.floats(),
+    }[kind]

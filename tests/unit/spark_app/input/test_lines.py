@@ -1,5 +1,6 @@
 """JSON lines as events."""
 
+import itertools
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -134,6 +135,41 @@ def test_lines_read_together_are_the_lines_read_one_by_one(lines: list[bytes]) -
         one_by_one = module._read_each(_array(*lines))
         assert one_by_one.faults == {}
         assert together.table.equals(one_by_one.table)
+
+
+_SPLIT = st.one_of(st.sampled_from([_line(), _line(event_id="e2")]), _OBJECTS.map(str.encode))
+_BREAKS = st.sampled_from([b"\n", b"\r", b"\r\n", b"\n\n", b" "])
+
+
+@given(st.lists(_SPLIT, min_size=1, max_size=4), st.lists(_BREAKS, min_size=5), st.data())
+@settings(max_examples=500)
+def test_values_with_line_ends_are_read_together_as_alone(
+    objects: list[bytes], breaks: list[bytes], data: st.DataObject
+) -> None:
+    """Objects and halves of them, spread over values in any way."""
+    content = b"".join(each + sep for each, sep in zip(objects, breaks, strict=False))
+    places = st.integers(0, len(content)) | st.sampled_from(
+        [at for at, byte in enumerate(content) if byte in b",{\n\r"]
+    )
+    at = sorted({0, len(content), *data.draw(st.lists(places, max_size=3))})
+    values = [content[a:b] for a, b in itertools.pairwise(at)]
+    values = [each for each in values if each.strip()]
+    together = parse_lines(_array(*values))
+    alone = [parse_lines(_array(value)) for value in values]
+    assert together.events.to_pylist() == [row for each in alone for row in each.events.to_pylist()]
+    assert together.faults == {i: each.faults[0] for i, each in enumerate(alone) if each.faults}
+
+
+def test_record_is_not_completed_by_the_next_one() -> None:
+    whole, half = _line(), _line(event_id="e2").partition(b", ")
+    values = [whole + b"\n" + half[0] + b",", half[2]]
+    for parsed in (parse_lines(_array(*values)), *(parse_lines(_array(each)) for each in values)):
+        assert {fault.reason.value for fault in parsed.faults.values()} == {"malformed"}
+        assert len(parsed.faults) == parsed.events.num_rows
+    pretty = json.dumps(GOOD, indent=1).encode()
+    assert parse_lines(_array(pretty, whole, pretty)).events.to_pylist() == (
+        parse_lines(_array(whole)).events.to_pylist() * 3
+    )
 
 
 def test_plain_lines_are_read_together() -> None:
