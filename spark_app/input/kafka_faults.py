@@ -119,6 +119,8 @@ def require_server(servers: str) -> None:
             address = (host.strip("[]"), int(port))
             with socket.create_connection(address, SECONDS_TO_CONNECT):
                 return
+        except UnicodeError:  # a label of the name is empty or too long
+            reasons.append(f"{host} is not the name of a host")
         except (OSError, OverflowError) as error:
             reasons.append(str(getattr(error, "strerror", None) or error))
     raise away(servers, "; ".join(dict.fromkeys(reasons)).lower())

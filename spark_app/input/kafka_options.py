@@ -93,8 +93,14 @@ _CONNECTOR = {
 }
 """The connector's own options that change no batch."""
 
-_SECRET = re.compile(r"pass(word|phrase)|secret|jaas|token|ssl\.keystore\.key$", re.IGNORECASE)
-_PUBLIC = re.compile(r"(url|file|location|uri|\.name|class|sasl\.mechanism)$", re.IGNORECASE)
+_SECRET = re.compile(
+    r"pass(word|phrase)|secret|jaas|token|credential|(private|api|access)[._-]?key"
+    r"|ssl\.keystore\.key$",
+    re.IGNORECASE,
+)
+_PUBLIC = re.compile(
+    r"(url|file|location|uri|\.name|class|sasl\.mechanism|client\.id|source)$", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -188,6 +194,11 @@ def _option(text: str) -> tuple[str, str]:
         raise _usage(
             f"--kafka-option {name} holds a secret, which everybody who lists processes would see:"
             " write a reference to it, env:NAME or file:PATH"
+        )
+    if lower.endswith("url") and any(mark in value for mark in "?@"):
+        raise _usage(
+            f"--kafka-option {name} takes a URL without user and query, which everybody who lists"
+            " processes would see"
         )
     return (lower if lower.startswith(_CLIENT) else _CONNECTOR[lower]), value
 

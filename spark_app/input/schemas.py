@@ -15,6 +15,8 @@ from spark_app.input.registry import Registry, RegistryAway
 
 REGISTRY = "registry"
 
+_OWN_HOST = ("localhost", "127.0.0.1", "::1")
+
 
 class Schemas:
     """The schemas of one job; `recorded` is what its checkpoint keeps of them."""
@@ -72,6 +74,11 @@ def of_registry(url: str, user: str | None, ca: str | None) -> Schemas:
         raise _usage(
             "--schema-registry is not an http:// or https:// URL without user and query; the user"
             " is --schema-registry-user"
+        )
+    if parts.scheme == "http" and (ca or (user and parts.hostname not in _OWN_HOST)):
+        raise _usage(
+            "--schema-registry-ca needs an https:// URL, and so does --schema-registry-user"
+            " unless the registry is on this machine: http:// shows a password to the network"
         )
     secrets = [
         "" if given is None else _secret(option, given)

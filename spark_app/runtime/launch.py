@@ -27,6 +27,9 @@ FIXED = {
     f"{_STREAMING}.stateStore.commitValidation.enabled": "true",
     # Parquet's other reader takes a column of another type for what the job expects.
     "spark.sql.parquet.enableVectorizedReader": "true",
+    # Spark would leave out the records of a file that it cannot read.
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
     # Arrow batches to Python are bounded by rows only: for a bound by bytes the JVM sums all
     # buffers of a batch after each row. `pack` joins small batches, and after it a row is a key
     # group's share of about 200,000 events.
@@ -103,9 +106,10 @@ class Launch:
 def _setting(text: str) -> tuple[str, str]:
     name, equals, value = (part.strip() for part in text.partition("="))
     if not equals or not name.startswith("spark."):
+        # The text may be a secret, so the message does not quote it.
         raise _refused(
-            f"--conf {name} is no setting of Spark: expected NAME=VALUE, with a name that begins"
-            " with `spark.`"
+            "--conf has a text that is no setting of Spark: expected NAME=VALUE, with a name that"
+            " begins with `spark.`"
         )
     if name in FIXED:
         raise _refused(

@@ -59,7 +59,9 @@ def kafka(
 
 def _lines(path: Path) -> list[str]:
     try:
-        return [line for line in path.read_text().splitlines() if line.strip()]
+        # `splitlines` also cuts at U+2028 and others, which JSON has within texts.
+        lines = path.read_bytes().decode().split("\n")
+        return [line.removesuffix("\r") for line in lines if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(f"{path} cannot be read: {error}. Nothing was started.") from None
 

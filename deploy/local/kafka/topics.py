@@ -1,5 +1,6 @@
 """Topics of a broker: made, written in order, read from begin to end."""
 
+import json
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -7,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 from zlib import crc32
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -18,6 +19,7 @@ T = TypeVar("T")
 
 SECONDS = 30.0
 BATCH = 1000
+POLL_SECONDS = 0.2
 
 
 def make(
@@ -34,8 +36,13 @@ def make(
 
 def partition_of(line: str, partitions: int) -> int:
     """Return the partition of an event in JSON: that of its merchant, where it has one."""
-    _, _, behind = line.partition('"merchant_id":"')
-    return crc32((behind.partition('"')[0] or line).encode()) % partitions
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        event = None
+    merchant = event.get("merchant_id") if isinstance(event, dict) else None
+    found = merchant if isinstance(merchant, str) and merchant else line
+    return crc32(found.encode(errors="surrogatepass")) % partitions
 
 
 @dataclass
@@ -61,17 +68,39 @@ class Writer:
         timestamp_ms: int = 0,
         headers: Mapping[str, bytes] | None = None,
     ) -> None:
-        """Send a record to a partition; it is acknowledged when `flush` has returned."""
-        self._producer.produce(
-            topic,
-            value,
-            key,
-            partition,
-            on_delivery=self._acknowledged,
-            timestamp=timestamp_ms,
-            headers=dict(headers or {}),
-        )
-        self._producer.poll(0)
+        """Send a record to a partition; it is acknowledged when `flush` has returned.
+
+        Waits while the queue of records is full; raises `CommandError` for a record that cannot be
+        sent.
+        """
+        deadline = time.monotonic() + SECONDS
+        while True:
+            try:
+                self._producer.produce(
+                    topic,
+                    value,
+                    key,
+                    partition,
+                    on_delivery=self._acknowledged,
+                    timestamp=timestamp_ms,
+                    headers=dict(headers or {}),
+                )
+            except BufferError:
+                if time.monotonic() > deadline:
+                    raise CommandError(
+                        f"the broker took no record of {topic} within {SECONDS:.0f} s. What it"
+                        " acknowledged before is kept."
+                    ) from None
+                self._producer.poll(POLL_SECONDS)
+            except KafkaException as error:
+                size = len(value.encode() if isinstance(value, str) else value or b"")
+                raise CommandError(
+                    f"a record of {size} bytes cannot be written to {topic}: {error.args[0].str()}."
+                    " What the broker acknowledged before is kept."
+                ) from None
+            else:
+                self._producer.poll(0)
+                return
 
     def poll(self) -> None:
         """Take the acknowledgements that have come."""

@@ -50,6 +50,18 @@ def test_text_that_is_no_setting_is_refused(text: str) -> None:
         Launch.read(None, [text], submitted=False)
 
 
+@pytest.mark.parametrize("text", ["sesame", "sesame=", "secret.key=sesame"])
+def test_text_that_is_no_setting_is_not_quoted(text: str) -> None:
+    with pytest.raises(CommandError) as refused:
+        Launch.read(None, [text], submitted=False)
+    assert "sesame" not in str(refused.value)
+
+
+@pytest.mark.parametrize("what", ["CorruptFiles", "MissingFiles"])
+def test_no_setting_lets_spark_skip_a_file(what: str) -> None:
+    assert FIXED[f"spark.sql.files.ignore{what}"] == "false"
+
+
 @pytest.mark.parametrize(("master", "conf"), [("local", []), (None, ["spark.x=1"])])
 def test_under_spark_submit_both_come_too_late(master: str | None, conf: list[str]) -> None:
     with pytest.raises(CommandError, match="give them to spark-submit"):

@@ -82,3 +82,8 @@ def test_servers_that_do_not_answer_are_named() -> None:
         require_server(f"127.0.0.1:{closed},127.0.0.1:{open_}")
     assert f"127.0.0.1:{closed},127.0.0.1:{open_}" in str(raised.value)
     assert "refused" in str(raised.value)
+
+
+def test_server_whose_name_is_no_name_is_said_in_a_sentence() -> None:
+    with pytest.raises(KafkaFault, match=r"no broker at a\.\.b:9092 answers"):
+        require_server("a..b:9092")

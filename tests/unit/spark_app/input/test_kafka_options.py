@@ -79,7 +79,8 @@ def test_a_secret_is_read_anew_each_time(monkeypatch: pytest.MonkeyPatch) -> Non
     [
         *("kafka.sasl.jaas.config", "kafka.ssl.keystore.password", "kafka.ssl.key.password"),
         *("kafka.ssl.truststore.password", "kafka.ssl.keystore.key"),
-        "kafka.sasl.oauthbearer.client.credentials.client.secret",
+        *("kafka.sasl.oauthbearer.client.credentials.client.secret", "kafka.my.private.key"),
+        *("kafka.my.credentials", "kafka.my.api.key", "kafka.my.apiKey"),
     ],
 )
 @pytest.mark.parametrize("value", [SECRET, "env:", "env:NOBODY_SET_IT", "file:/nowhere/at/all"])
@@ -95,9 +96,19 @@ def test_settings_that_only_sound_like_secrets_are_written_out() -> None:
     for name in (
         *("kafka.ssl.truststore.location", "kafka.ssl.keystore.location"),
         *("kafka.ssl.keystore.type", "kafka.sasl.mechanism", "kafka.security.protocol"),
-        "kafka.sasl.oauthbearer.token.endpoint.url",
+        *("kafka.sasl.oauthbearer.token.endpoint.url", "kafka.my.private.key.file"),
+        *("kafka.sasl.oauthbearer.client.credentials.client.id", "kafka.my.credentials.source"),
     ):
         assert dict(_connection(f"{name}=value").options) == {name: "value"}
+
+
+@pytest.mark.parametrize("url", [f"https://idp/token?a={SECRET}", f"https://job:{SECRET}@idp/"])
+def test_url_holds_no_secret(url: str) -> None:
+    with pytest.raises(CommandError) as raised:
+        _connection(f"kafka.sasl.oauthbearer.token.endpoint.url={url}")
+    assert raised.value.exit_code is ExitCode.USAGE
+    assert SECRET not in str(raised.value)
+    assert "without user and query" in str(raised.value)
 
 
 @pytest.mark.parametrize("servers", ["", "kafka", "kafka:", "kafka:9092,", "http://kafka:9092"])

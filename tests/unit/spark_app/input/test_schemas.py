@@ -66,9 +66,9 @@ def test_file_without_a_schema_of_events_is_refused_in_a_sentence(
         ("http://[::1", None, "is not an http:// or https:// URL"),
         ("http://reader:sesame@registry", None, "--schema-registry-user"),
         ("http://registry?a=sesame", None, "--schema-registry-user"),
-        ("http://registry", "reader:sesame", "takes a reference"),
-        ("http://registry", "env:HOLDFAST_NOT_SET", "empty or not set"),
-        ("http://registry", "env:HOLDFAST_NO_COLON", "expected NAME:PASSWORD"),
+        ("https://registry", "reader:sesame", "takes a reference"),
+        ("https://registry", "env:HOLDFAST_NOT_SET", "empty or not set"),
+        ("https://registry", "env:HOLDFAST_NO_COLON", "expected NAME:PASSWORD"),
     ],
 )
 def test_registry_that_cannot_be_asked_is_refused_without_its_secret(
@@ -78,6 +78,25 @@ def test_registry_that_cannot_be_asked_is_refused_without_its_secret(
     with pytest.raises(CommandError, match=said) as refused:
         schemas.of_registry(url, user, None)
     assert "sesame" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "user", "ca"),
+    [
+        ("http://registry", "env:HOLDFAST_READER", None),
+        ("http://registry", None, "env:HOLDFAST_READER"),
+        ("http://127.0.0.1:8081", None, "env:HOLDFAST_READER"),
+    ],
+)
+def test_password_is_not_sent_in_clear_and_a_certificate_not_ignored(
+    monkeypatch: pytest.MonkeyPatch, url: str, user: str | None, ca: str | None
+) -> None:
+    monkeypatch.setenv("HOLDFAST_READER", "reader:sesame")
+    with pytest.raises(CommandError, match="https://") as refused:
+        schemas.of_registry(url, user, ca)
+    assert refused.value.exit_code is ExitCode.USAGE
+    for own in ("http://127.0.0.1:8081", "http://localhost", "http://[::1]:8081", "https://other"):
+        assert schemas.of_registry(own, "env:HOLDFAST_READER", None).recorded == schemas.REGISTRY
 
 
 def test_registry_that_does_not_answer_at_a_start_is_named() -> None:
