@@ -10,6 +10,9 @@ from typing import Any, Final, NamedTuple
 NESTING_MAX: Final = 64
 """Types within types: fastavro reads with a C function for each, and no limit of its own."""
 
+FREE_MAX: Final = 100
+"""Values without bytes in a value: a short schema can double them with each of its types."""
+
 
 class SchemaUnusable(Exception):
     """A schema with which no record can be read. The text is that of the fault."""
@@ -27,14 +30,16 @@ class Layout(NamedTuple):
     """Bytes that a value has at least."""
     depth: int = 1
     """Types within it, itself included."""
+    free: int = 0
+    """Values without bytes that it has at most beside one for each of its bytes."""
 
 
 def layout(parsed: Any) -> Layout:
     """Return the layout of a schema that fastavro has parsed.
 
     Raises SchemaUnusable for a schema of which a few bytes may end the process: one that is
-    recursive or deep, or has an array of items without bytes. Raises KeyError or TypeError for
-    what is no schema.
+    recursive or deep, or has an array or many of what takes no bytes. Raises KeyError or TypeError
+    for what is no schema.
     """
     return _layout(parsed, {})
 
@@ -51,14 +56,18 @@ def _layout(kind: Any, named: dict[str, Layout]) -> Layout:
         case list():
             branches = [_layout(each, named) for each in kind]
             least = 1 + min((each.least for each in branches), default=0)
-            return _deeper(_union([each.end for each in branches]), least, branches)
+            # The byte of the index pays for one.
+            free = max([0, *(each.free - 1 for each in branches)])
+            return _deeper(_union([each.end for each in branches]), least, branches, free)
         case {"type": "record" | "error", "name": name, "fields": fields}:
             parts = [_layout(each["type"], named) for each in fields]
-            found = _deeper(_record([each.end for each in parts]), _sum(parts), parts)
+            least = sum(each.least for each in parts)
+            free = sum(each.free for each in parts) + (not least)
+            found = _deeper(_record([each.end for each in parts]), least, parts, free)
         case {"type": "enum", "name": name, "symbols": list(symbols)}:
             found = Layout(_enum(len(symbols)), 1)
         case {"type": "fixed", "name": name, "size": int(size)} if size >= 0:
-            found = Layout(_fixed(size), size)
+            found = Layout(_fixed(size), size, free=not size)
         case {"type": "array", "items": items}:
             item = _layout(items, named)
             if not item.least:
@@ -75,15 +84,13 @@ def _layout(kind: Any, named: dict[str, Layout]) -> Layout:
     return found
 
 
-def _deeper(end: End, least: int, parts: Sequence[Layout]) -> Layout:
+def _deeper(end: End, least: int, parts: Sequence[Layout], free: int = 0) -> Layout:
     depth = 1 + max((each.depth for each in parts), default=0)
     if depth > NESTING_MAX:
         raise SchemaUnusable("its schema is nested too deeply")
-    return Layout(end, least, depth)
-
-
-def _sum(parts: Sequence[Layout]) -> int:
-    return sum(each.least for each in parts)
+    if free > FREE_MAX:
+        raise SchemaUnusable("its schema has too many values without bytes")
+    return Layout(end, least, depth, free)
 
 
 def _number(body: bytes, at: int, bits: int) -> tuple[int, int]:
@@ -186,7 +193,7 @@ def _blocks(item: End) -> End:
 
 
 _PRIMITIVES: Final[Mapping[str, Layout]] = {
-    "null": Layout(_fixed(0), 0),
+    "null": Layout(_fixed(0), 0, free=1),
     "boolean": Layout(_boolean, 1),
     "int": Layout(_int, 1),
     "long": Layout(_long, 1),

@@ -256,6 +256,26 @@ def test_schema_of_which_few_bytes_end_a_process_is_refused(fields: list[Any], s
         _prepared(*fields)
 
 
+def _doubled(leaf: Any, times: int) -> dict[str, Any]:
+    """Return a schema of 2 to the power of `times` leaves, which is itself short."""
+    kind = {"type": "record", "name": "R0", "fields": [{"name": "a", "type": leaf}]}
+    for at in range(1, times + 1):
+        fields = [{"name": "a", "type": kind}, {"name": "b", "type": f"R{at - 1}"}]
+        kind = {"type": "record", "name": f"R{at}", "fields": fields}
+    return kind
+
+
+def test_schema_of_many_values_without_bytes_is_refused() -> None:
+    for leaf in ("null", EMPTY, {"type": "fixed", "name": "F", "size": 0}):
+        with pytest.raises(SchemaUnusable, match="values without bytes"):
+            prepare(json.dumps(_doubled(leaf, 8)))
+    # Values with bytes end with the bytes.
+    for leaf in ("long", ["null", "long"]):
+        prepared = prepare(json.dumps(_doubled(leaf, 20)))
+        assert AvroParser(prepared)(pa.array([b"\0" * 9], pa.binary())).faults.keys() == {0}
+    assert _prepared(*[["null", "string"]] * 500, *["null"] * 9).parsed
+
+
 def test_types_that_are_named_twice_and_maps_of_nothing_are_read() -> None:
     one = {"type": "record", "name": "One", "fields": [{"name": "a", "type": "int"}]}
     assert _prepared(one, "One", ["null", "One"], {"type": "map", "values": "null"}).parsed
