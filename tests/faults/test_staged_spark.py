@@ -4,24 +4,21 @@ Real: Spark, its retries, SIGKILL of a worker and of the driver. Asserted: the r
 every table of the sink, compared with what the driver path leaves of the same rows.
 """
 
-import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from signal import SIGKILL
-from uuid import UUID
 
 import psycopg
 import pytest
 
 from deploy.local.java import spark_environment
 from sink.contract.failpoints import ENVIRONMENT
-from tests.support.job.driver import Driver
 from tests.support.job.outbox import contents
 from tests.support.job.sink_program import BATCHES, rows
-from tests.support.job.staged_spark import write_events
+from tests.support.job.staged_spark import check_as_on_the_driver_path, write_events
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
 
@@ -64,14 +61,4 @@ def test_failed_tasks_and_a_killed_driver_leave_what_an_undisturbed_run_leaves(
 
     code, said = _run(dsn, tmp_path, "")
     assert code == 0, said
-    query_id = json.loads((tmp_path / "checkpoint" / "metadata").read_text())["id"]
-    spark = Driver(undisturbed, query_id=UUID(query_id))
-    for number in range(BATCHES):
-        spark.batch(number, *rows(number))
-    spark.sink.close()
-    with (
-        psycopg.connect(dsn, autocommit=True) as db,
-        psycopg.connect(undisturbed, autocommit=True) as other,
-    ):
-        assert contents(db) == contents(other)
-        assert db.execute("SELECT count(*) FROM holdfast.stage").fetchone() == (0,)
+    check_as_on_the_driver_path(dsn, undisturbed, tmp_path)

@@ -5,7 +5,6 @@ Each test compares every row of the sink with what the same events leave on this
 part of `make test`, because starting Spark again and again takes long.
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -13,7 +12,6 @@ import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from signal import SIGKILL
-from uuid import UUID
 
 import psutil
 import psycopg
@@ -23,13 +21,11 @@ from deploy import package
 from deploy.local.java import spark_environment
 from sink.contract.failpoints import ENVIRONMENT
 from tests.support.cluster.standalone import CONF, SECONDS, Standalone, options, standalone
-from tests.support.job.driver import Driver
 from tests.support.job.job_outcome import Rows, outcome
 from tests.support.job.job_process import HOLDFAST, check_ledger, job_process
 from tests.support.job.job_stream import OPTIONS, stream
-from tests.support.job.outbox import contents
 from tests.support.job.sink_program import BATCHES, rows
-from tests.support.job.staged_spark import write_events
+from tests.support.job.staged_spark import check_as_on_the_driver_path, write_events
 from tests.support.servers.databases import copy_of
 from tests.support.waiting import eventually
 
@@ -177,17 +173,7 @@ def test_tasks_repeated_by_speculation_on_the_staged_path_count_once(
     )
 
     assert reached.exists()
-    query_id = json.loads((tmp_path / "checkpoint" / "metadata").read_text())["id"]
-    spark = Driver(undisturbed, query_id=UUID(query_id))
-    for number in range(BATCHES):
-        spark.batch(number, *rows(number))
-    spark.sink.close()
-    with (
-        psycopg.connect(dsn, autocommit=True) as db,
-        psycopg.connect(undisturbed, autocommit=True) as other,
-    ):
-        assert contents(db) == contents(other)
-        assert db.execute("SELECT count(*) FROM holdfast.stage").fetchone() == (0,)
+    check_as_on_the_driver_path(dsn, undisturbed, tmp_path)
 
 
 def _run_staged(*arguments: str) -> None:

@@ -81,7 +81,7 @@ class Round:
     broker: Broker
     draw: random.Random
     postgres: EmbeddedPostgres | None
-    """None: a server that somebody else runs."""
+    """None where HOLDFAST_TEST_DSN names another server, which is not killed."""
     cluster: Standalone | None
     began: float
     """`time.monotonic()`."""

@@ -11,10 +11,15 @@ import os
 import sys
 from pathlib import Path
 from typing import Any
+from uuid import UUID
+
+import psycopg
 
 from sink import OutboxSink
 from tests.support.dispatch.entries import SCHEMA
-from tests.support.job.driver import PATIENT
+from tests.support.job.driver import PATIENT, Driver
+from tests.support.job.outbox import contents
+from tests.support.job.sink_program import BATCHES, rows
 
 CONF = {
     "spark.master": "local[2,4]",
@@ -27,13 +32,31 @@ CONF = {
 }
 
 
-def write_events(folder: Path, number: int, rows: list[dict[str, Any]]) -> None:
+def write_events(folder: Path, number: int, lines: list[dict[str, Any]]) -> None:
     """Write the decisions of batch `number`."""
     path = folder / "events" / f"{number:03}.json"
     path.parent.mkdir(exist_ok=True)
-    path.write_text("\n".join(json.dumps(row, default=lambda at: at.isoformat()) for row in rows))
+    path.write_text("\n".join(json.dumps(row, default=lambda at: at.isoformat()) for row in lines))
     # The source takes files in the order of their times.
     os.utime(path, (1_793_620_000 + number,) * 2)
+
+
+def check_as_on_the_driver_path(dsn: str, undisturbed: str, folder: Path) -> None:
+    """Check that the staged path left what the driver path leaves of the same rows, and no stage.
+
+    `undisturbed` is an empty outbox, which gets what the driver path leaves.
+    """
+    query_id = json.loads((folder / "checkpoint" / "metadata").read_text())["id"]
+    driver = Driver(undisturbed, query_id=UUID(query_id))
+    for number in range(BATCHES):
+        driver.batch(number, *rows(number))
+    driver.sink.close()
+    with (
+        psycopg.connect(dsn, autocommit=True) as db,
+        psycopg.connect(undisturbed, autocommit=True) as other,
+    ):
+        assert contents(db) == contents(other)
+        assert db.execute("SELECT count(*) FROM holdfast.stage").fetchone() == (0,)
 
 
 def main(dsn: str, folder: Path, *settings: str) -> None:
