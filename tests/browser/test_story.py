@@ -1,6 +1,7 @@
 """An operator's night: a decision is refused, the receiver corrected, the decision sent again."""
 
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,8 +12,8 @@ from playwright.sync_api import Browser, Page, expect
 from dispatcher.api.console.routes import live
 from tests.support.console.admin_api import Api, serving
 from tests.support.console.browser import window
-from tests.support.dispatch.dispatching import add_endpoint, dispatching
-from tests.support.dispatch.webhooks import Gate, WebhookReceiver, answer, listening
+from tests.support.dispatch.dispatching import Process, add_endpoint, dispatching
+from tests.support.dispatch.webhooks import WebhookReceiver, answer, listening
 from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually
 
@@ -32,21 +33,26 @@ def receiver() -> Iterator[WebhookReceiver]:
 
 
 @pytest.fixture
-def night(
-    dsn: str, receiver: WebhookReceiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Api]:
-    """A dispatcher that runs, a dead letter that holds a later entry, and the console."""
-    monkeypatch.setattr(live, "TICK_SECONDS", 0.1)
+def dispatcher(dsn: str, receiver: WebhookReceiver, tmp_path: Path) -> Iterator[Process]:
+    """A dispatcher that runs, and a dead letter that holds a later entry."""
     with psycopg.connect(dsn, autocommit=True) as db, Decisions(dsn) as decisions:
-        add_endpoint(db, receiver.url, total_timeout_ms=30_000)
+        add_endpoint(db, receiver.url)
         decisions.write(HELD, HELD, "m_1")
-    with dispatching(dsn, tmp_path / "log") as dispatcher, serving(dsn) as api:
-        dispatcher.until(lambda: api.rows("SELECT 1 FROM holdfast.dead_letter"))
+        with dispatching(dsn, tmp_path / "log") as dispatcher:
+            dispatcher.until(lambda: db.execute("SELECT FROM holdfast.dead_letter").rowcount)
+            yield dispatcher
+
+
+@pytest.fixture
+def night(dsn: str, dispatcher: Process, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
+    """The console, after the decision was refused."""
+    monkeypatch.setattr(live, "TICK_SECONDS", 0.1)
+    with serving(dsn) as api:
         yield api
 
 
 def test_dead_letter_is_found_understood_and_sent_again(
-    browser: Browser, night: Api, receiver: WebhookReceiver
+    browser: Browser, night: Api, dispatcher: Process, receiver: WebhookReceiver
 ) -> None:
     with window(browser, night) as opened:
         page = opened.go("/")
@@ -54,9 +60,8 @@ def test_dead_letter_is_found_understood_and_sent_again(
         page.get_by_role("button", name="Log in").click()
         _find(page)
         _plan(page)
-        gate = Gate(answer(200))
-        receiver.script = lambda _: gate
-        _apply(page, gate)
+        receiver.script = lambda _: answer(200)
+        _apply(page, dispatcher)
         page.get_by_role("navigation", name="Screens").get_by_role("link", name="Audit").click()
         row = page.get_by_role("row").filter(has_text="replay.apply")
         expect(row).to_contain_text("token operator")
@@ -86,14 +91,16 @@ def _plan(page: Page) -> None:
     expect(page.get_by_role("region", name="State")).to_contain_text("1 entry would be")
 
 
-def _apply(page: Page, gate: Gate) -> None:
+def _apply(page: Page, dispatcher: Process) -> None:
     page.get_by_role("link", name="Apply…").click()
     page.get_by_label("Reason").fill(REASON)
+    # A dispatcher that runs can end the replay before the page is looked at.
+    dispatcher.send(signal.SIGSTOP)
     page.get_by_role("button", name="Send 1 entry").click()
     state = page.get_by_role("region", name="State")
     expect(state).to_contain_text("applying")
     expect(page.get_by_role("link", name="Cancel…")).to_be_visible()
-    gate.open()
+    dispatcher.go_on()
     expect(state).to_contain_text("applied")
     expect(state).to_contain_text("1 of 1 entry is done")
     expect(page.get_by_role("link", name="Cancel…")).to_have_count(0)
