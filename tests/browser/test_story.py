@@ -44,15 +44,15 @@ def dispatcher(dsn: str, receiver: WebhookReceiver, tmp_path: Path) -> Iterator[
 
 
 @pytest.fixture
-def night(dsn: str, dispatcher: Process, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
-    """The console, after the decision was refused."""
+def night(dsn: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
+    """The console."""
     monkeypatch.setattr(live, "TICK_SECONDS", 0.1)
     with serving(dsn) as api:
         yield api
 
 
 def test_dead_letter_is_found_understood_and_sent_again(
-    browser: Browser, night: Api, dispatcher: Process, receiver: WebhookReceiver
+    browser: Browser, dispatcher: Process, night: Api, receiver: WebhookReceiver
 ) -> None:
     with window(browser, night) as opened:
         page = opened.go("/")
