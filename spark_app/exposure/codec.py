@@ -34,6 +34,8 @@ _VERSION: Final = b"holdfast.exposure.version"
 # The JVM pickles bytes for Python one by one, which costs far more than decompression.
 # Random ids are hexadecimal digits: zstd halves them, lz4 does not.
 _PLAIN: Final = pa.ipc.IpcWriteOptions()
+_ONE_THREAD: Final = pa.ipc.IpcReadOptions(use_threads=False)
+"""Frames are small and many: handing each to another thread takes longer than reading it."""
 _COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1))
 _WORTH_COMPRESSING: Final = 4096
 
@@ -100,7 +102,7 @@ def decode_part(name: str, frame: bytes) -> pa.Table:
 
 
 def _table(name: str, stream: pa.Buffer) -> pa.Table:
-    with pa.ipc.open_stream(stream) as reader:
+    with pa.ipc.open_stream(stream, options=_ONE_THREAD) as reader:
         metadata = reader.schema.metadata or {}
         table = reader.read_all().replace_schema_metadata(None)
     found, version = metadata.get(_PART, b"").decode(), int(metadata.get(_VERSION, b"0"))

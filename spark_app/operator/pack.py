@@ -19,6 +19,7 @@ from spark_app.input.events import Parsed
 from spark_app.input.text_bytes import crc32
 from spark_app.input.validate import validate
 from spark_app.operator.blobs import to_blob
+from spark_app.operator.worker import freeze_imports
 
 PACKED = pa.schema(
     {
@@ -55,6 +56,7 @@ class Packer:
             good, refused = validate(self.parse(rows), self.policy)
             events = self._with_future_dated(good, rows.column("batch_time")[0])
             yield pack(events, refused, self.groups)
+        freeze_imports()
 
     def _with_future_dated(self, events: pa.RecordBatch, batch_time: pa.Scalar) -> pa.RecordBatch:
         newest = batch_time.cast(pa.int64()).as_py() + self.future_tolerance_us

@@ -21,6 +21,7 @@ from pyspark.sql.streaming.stateful_processor import (
     TimerValues,
     ValueState,
 )
+from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
 from spark_app.exposure.policy import Policy
 from spark_app.exposure.schema import ROWS
@@ -30,8 +31,22 @@ from spark_app.exposure.step import StepOutput, step
 from spark_app.operator import initial_state, stored
 from spark_app.operator.blobs import Kind, from_blob, to_blob
 from spark_app.operator.stored import GroupValue, Segment, SegmentKey
+from spark_app.operator.worker import freeze_imports
 
 _DRIVER_WORKER = "pyspark.sql.streaming.transform_with_state_driver_worker"
+
+# As types: for a schema as text, each task of each batch would ask the JVM to parse it.
+_GROUP = (
+    StructType()
+    .add("armed_ms", LongType())
+    .add("settled_until", LongType())
+    .add("merchants", StringType())
+)
+_WINDOWS_KEY = StructType().add("window_end", LongType())
+_WINDOWS = StructType().add("content", StringType())
+_IDS_KEY = StructType().add("window_end", LongType()).add("piece", IntegerType())
+"""`piece` is the number of a segment."""
+_IDS = StructType().add("level", IntegerType()).add("content", StringType())
 
 
 class KeyGroupProcessor(StatefulProcessor):
@@ -47,11 +62,9 @@ class KeyGroupProcessor(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._handle = handle
-        self._group: ValueState = handle.getValueState(stored.GROUP, stored.GROUP_DDL)
-        self._windows: MapState = handle.getMapState(
-            stored.WINDOWS, stored.WINDOWS_KEY_DDL, stored.WINDOWS_DDL
-        )
-        self._ids: MapState = handle.getMapState(stored.IDS, stored.IDS_KEY_DDL, stored.IDS_DDL)
+        self._group: ValueState = handle.getValueState(stored.GROUP, _GROUP)
+        self._windows: MapState = handle.getMapState(stored.WINDOWS, _WINDOWS_KEY, _WINDOWS)
+        self._ids: MapState = handle.getMapState(stored.IDS, _IDS_KEY, _IDS)
 
     def handleInitialState(  # noqa: N802 - Spark's name
         self,
@@ -95,7 +108,8 @@ class KeyGroupProcessor(StatefulProcessor):
         yield from self._advance(ROWS.empty_table(), _watermark_us(timerValues), fired_ms)
 
     def close(self) -> None:
-        """Nothing to release: the state belongs to Spark."""
+        """Called at the end of each task; the state belongs to Spark."""
+        freeze_imports()
 
     def _advance(
         self, rows: pa.Table, watermark_us: int | None, fired_ms: int | None

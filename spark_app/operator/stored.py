@@ -31,15 +31,8 @@ from spark_app.operator.id_segments import plan_segment
 from spark_app.operator.regroup import own_names
 
 GROUP: Final = "group"
-GROUP_DDL: Final = "armed_ms bigint, settled_until bigint, merchants string"
-
 WINDOWS: Final = "windows"
-WINDOWS_KEY_DDL: Final = "window_end bigint"
-WINDOWS_DDL: Final = "content string"
-
 IDS: Final = "ids"
-IDS_KEY_DDL: Final = "window_end bigint, piece int"  # `piece`: the number of a segment
-IDS_DDL: Final = "level int, content string"
 
 
 _BEGUN: Final = 8

@@ -18,11 +18,22 @@ def batches_after(query: StreamingQuery, batch_id: int) -> list[StreamingQueryPr
 
     A query that waits for data also reports, under the id of the next batch.
     """
+    latest = query.lastProgress
+    # Spark writes and PySpark reads every report that is kept, a hundred of them.
+    if latest is None or latest.batchId < batch_id + 1 + _waits(latest):
+        return []
+    if latest.batchId == batch_id + 1 and not _waits(latest):
+        return [latest]
     return [
         progress
         for progress in query.recentProgress
-        if progress.batchId > batch_id and "addBatch" in progress.durationMs
+        if progress.batchId > batch_id and not _waits(progress)
     ]
+
+
+def _waits(progress: StreamingQueryProgress) -> bool:
+    """Return whether a report is of a query that waits for data."""
+    return "addBatch" not in progress.durationMs
 
 
 def is_recorded(query: StreamingQuery, batch_id: int) -> bool:

@@ -34,6 +34,9 @@ _DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 _OWN_JVM = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # Each stage of a batch is broadcast from a buffer of this size. Spark's 4 MB are more than half
+    # of a region of a small heap, and begin a collection of old objects each time.
+    "spark.broadcast.blockSize": "256k",
     # After an OutOfMemoryError a JVM continues without the threads that died: it has to exit and
     # be replaced. Spark matches plans with regular expressions that recurse: the default stack of
     # 1 MB has ended queries.

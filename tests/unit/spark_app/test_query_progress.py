@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from spark_app.reporting.query_progress import (
+    batches_after,
     checkpoint_phases,
     event_rows,
     is_recorded,
@@ -24,6 +25,21 @@ def test_a_batch_is_recorded_when_spark_has_reported_it() -> None:
     assert not is_recorded(_query(), 0)
     assert not is_recorded(_query((6, RAN)), 7)
     assert is_recorded(_query((6, RAN), (7, RAN)), 7)
+
+
+def test_the_next_batch_is_read_without_the_reports_before_it() -> None:
+    latest = SimpleNamespace(batchId=7, durationMs=RAN)
+    query: Any = SimpleNamespace(lastProgress=latest)  # and no `recentProgress`
+    assert batches_after(query, 6) == [latest]
+    assert batches_after(query, 7) == []
+
+
+def test_batches_between_two_looks_are_all_read() -> None:
+    waits = (8, {"triggerExecution": 1})
+    for reports in ([(6, RAN), (7, RAN)], [(6, RAN), (7, RAN), waits]):
+        assert [each.batchId for each in batches_after(_query(*reports), 5)] == [6, 7]
+    assert [each.batchId for each in batches_after(_query((6, RAN), (7, RAN), waits), 6)] == [7]
+    assert batches_after(_query((6, RAN), (7, RAN), waits), 7) == []
 
 
 def test_ticks_are_not_rows_of_events() -> None:
