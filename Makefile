@@ -120,6 +120,10 @@ bench-cluster: $(STAMP) ## measure the job with one and two executors, and the d
 bench-dispatch: $(STAMP) ## measure the dispatcher against bare clients and other queues; needs npm
 	@$(BIN)/python -m tests.benchmarks.dispatch
 
+.PHONY: bench-latency
+bench-latency: $(STAMP) ## measure small batches by phase, and the time from an event to its action
+	@$(BIN)/python -m tests.benchmarks.latency
+
 .PHONY: bench-receiver
 bench-receiver: $(STAMP) ## measure the receiving half: verifications a core, the inbox against bare inserts
 	@$(BIN)/python -m tests.benchmarks.receiver

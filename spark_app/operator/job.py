@@ -130,9 +130,9 @@ def _pack(job: Job, rows: DataFrame, parse: Callable[[pa.RecordBatch], Parsed]) 
     return rows.mapInArrow(packer.__call__, PACKED_DDL)
 
 
-_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 
-_LOCAL_MANAGER = (
+LOCAL_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
 """What writes a checkpoint on a local disk, unless another is configured.
@@ -159,8 +159,8 @@ def start(
     """
     # Spark keeps the number with which a checkpoint began, and ignores another one.
     spark.conf.set("spark.sql.shuffle.partitions", str(job.partitions))
-    if CheckpointFiles(spark, job.checkpoint).is_local and spark.conf.get(_MANAGER, None) is None:
-        spark.conf.set(_MANAGER, _LOCAL_MANAGER)
+    if CheckpointFiles(spark, job.checkpoint).is_local and spark.conf.get(MANAGER, None) is None:
+        spark.conf.set(MANAGER, LOCAL_MANAGER)
     writer = (
         exposure(spark, job)
         .writeStream.queryName(job.stream)

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -140,19 +140,26 @@ def _newest(folder: Path) -> int:
 
 @contextmanager
 def job(
-    folder: Path, dsn: str, stream: str, files_per_batch: int = 1, *, options: Sequence[str] = ()
+    folder: Path,
+    dsn: str,
+    stream: str,
+    files_per_batch: int = 1,
+    *,
+    options: Sequence[str] = (),
+    program: str = "tests.benchmarks.operator.timed",
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[Running]:
     """Start the job over `folder/events`; whatever is left of it at the end is killed.
 
     A batch takes so many files and begins when the one before has ended. `options` are more of
-    `job run`.
+    `job run`; `program` is the module that runs it with a stopwatch.
     """
     policy = folder / "policy.toml"
     policy.write_text(POLICY_TEXT)
     stamp = time.monotonic_ns()
     log, notes = folder / f"stderr-{stamp}.txt", folder / f"notes-{stamp}.jsonl"
     command = [
-        *(sys.executable, "-m", "tests.benchmarks.operator.timed", str(notes)),
+        *(sys.executable, "-m", program, str(notes)),
         *("--format", "parquet"),
         *("--path", str(folder / "events")),
         *("--checkpoint", str(folder / "checkpoint")),
@@ -165,7 +172,7 @@ def job(
     with log.open("wb") as stderr:
         process = subprocess.Popen(
             command,
-            env={**os.environ, **spark_environment(), "HOLDFAST_DSN": dsn},
+            env={**os.environ, **spark_environment(), "HOLDFAST_DSN": dsn, **(environment or {})},
             stdout=subprocess.DEVNULL,
             stderr=stderr,
             start_new_session=True,
