@@ -341,7 +341,9 @@ def main(arguments: Sequence[str]) -> int:
     staged("broker", STAGED)
     wrong = 0
     FOLDER.mkdir(parents=True, exist_ok=True)
-    own = None if DSN in os.environ else EmbeddedPostgres(FOLDER.resolve() / "postgres", keep=False)
+    # Rounds with other seeds may run beside these, and each kills its own server.
+    place = FOLDER.resolve() / f"kafka-postgres-{asked.seeds[0]}"
+    own = None if DSN in os.environ else EmbeddedPostgres(place, keep=False)
     with own or nullcontext():
         for seed in asked.seeds:
             folder = (FOLDER / f"kafka-{seed}").resolve()
