@@ -6,7 +6,7 @@ compared with those of a run that nothing happened to.
 """
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import psutil
 import psycopg
@@ -95,13 +95,16 @@ def test_kill_of_the_postmaster_is_outlived_once_somebody_starts_it_again(
     server: Server, spark: Driver, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     with ThreadPoolExecutor(1) as thread:
+        starts: list[Future[None]] = []
 
         def kill() -> None:
             server.kill()
-            thread.submit(server.start)
+            starts.append(thread.submit(server.start))
 
         _at(monkeypatch, point, kill)
         assert isinstance(spark.batch(1, decision("m_2"), decision("m_3")), Written)
+        # Raises what kept the server from its start.
+        starts[-1].result()
     assert _written(server.dsn) == EXPECTED
 
 
