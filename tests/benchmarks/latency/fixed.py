@@ -8,7 +8,7 @@ from typing import Any
 from spark_app.operator.groups import STATE_PARTITIONS
 from tests.benchmarks.common.runs import last_line
 from tests.benchmarks.latency.inputs import write_files
-from tests.benchmarks.latency.phases import BETWEEN, TRIGGER, Sunk, summarize
+from tests.benchmarks.latency.phases import BETWEEN, TRIGGER, SinkTimes, summarize
 from tests.benchmarks.latency.programs import Programs
 from tests.benchmarks.latency.sizes import Sizes
 from tests.benchmarks.operator import job
@@ -57,10 +57,10 @@ def _period(summary: Summary) -> float:
 
 
 Reports = list[dict[str, Any]]
-_Case = Callable[[Path, Sizes, dict[str, str] | None], tuple[Reports, dict[int, Sunk] | None]]
+_Case = Callable[[Path, Sizes, dict[str, str] | None], tuple[Reports, dict[int, SinkTimes] | None]]
 
 
-def _split(reports: Reports, sunk: dict[int, Sunk] | None, sizes: Sizes) -> dict[str, Summary]:
+def _split(reports: Reports, sunk: dict[int, SinkTimes] | None, sizes: Sizes) -> dict[str, Summary]:
     """Summarize the measured batches with rows, and those without."""
     filled = sizes.warm + sizes.batches
     return {
@@ -76,7 +76,7 @@ def _median(rounds: list[Summary]) -> Summary:
 
 def _job(
     folder: Path, sizes: Sizes, environment: dict[str, str] | None
-) -> tuple[Reports, dict[int, Sunk] | None]:
+) -> tuple[Reports, dict[int, SinkTimes] | None]:
     folder.mkdir(parents=True)
     write_files(folder / "events", sizes)
     count = sizes.warm + 2 * sizes.batches
@@ -95,7 +95,9 @@ def _job(
         notes = running.noted()
     reports = [each["progress"] for each in notes if each["what"] == "batch"]
     sunk = {
-        each["batch"]: Sunk(each["call"], each["write"]) for each in notes if each["what"] == "sunk"
+        each["batch"]: SinkTimes(each["call"], each["write"])
+        for each in notes
+        if each["what"] == "sunk"
     }
     return reports, sunk
 
@@ -103,7 +105,7 @@ def _job(
 def _of(settings: str) -> _Case:
     def run(
         folder: Path, sizes: Sizes, environment: dict[str, str] | None
-    ) -> tuple[Reports, dict[int, Sunk] | None]:
+    ) -> tuple[Reports, dict[int, SinkTimes] | None]:
         write_files(folder / "events", sizes)
         words = ["-m", "tests.benchmarks.latency.floor", settings, str(folder)]
         return last_line([sys.executable, *words], environment), None

@@ -94,16 +94,16 @@ class Parts:
 
     load: Load
     payouts: psycopg.Connection[Any]
-    parts: tuple[Child, ...]
+    processes: tuple[Child, ...]
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Wait for a condition; raises when a part ends, or time is up first."""
         deadline = time.monotonic() + PATIENCE_S
         while not condition():
-            for part in self.parts:
-                part.must_run()
+            for each in self.processes:
+                each.must_run()
             if time.monotonic() > deadline:
-                raise self.parts[0].failure(f"did not come on within {PATIENCE_S:.0f} s")
+                raise self.processes[0].failure(f"did not come on within {PATIENCE_S:.0f} s")
             time.sleep(0.05)
 
     def applied(self) -> int:
@@ -159,21 +159,21 @@ def running(folder: Path, options: Sequence[str]) -> Iterator[Parts]:
 def corrections(folder: Path, sizes: Sizes, rate: Rate) -> dict[str, Any]:
     """Measure events that correct a published window, at a rate."""
     merchants = [f"m_{number}" for number in range(sizes.merchants)]
-    with running(folder, sizes.job_options) as path:
-        load = path.load
+    with running(folder, sizes.job_options) as parts:
+        load = parts.load
         load.write([(name, 1, BEGIN) for name in merchants])
         load.write([("m_clock", 100_000, BEGIN), ("m_clock", 0, REVISABLE)])
         # Its action says that the window is published.
-        path.until(lambda: path.applied() == 1)
+        parts.until(lambda: parts.applied() == 1)
         turns = _turns(merchants)
         for seconds in (sizes.warm_s, rate.seconds):
-            since, before = time.time(), path.applied()
+            since, before = time.time(), parts.applied()
             written = _steadily(rate.events_per_second, seconds, load, turns)
-            path.until(lambda b=before, w=written: path.applied() >= b + w)
+            parts.until(lambda b=before, w=written: parts.applied() >= b + w)
         return {
             "events_per_second": rate.events_per_second,
             "events": written,
-            **_percentiles(path.latencies(since, first=1)),
+            **_percentiles(parts.latencies(since, first=1)),
         }
 
 
@@ -203,14 +203,14 @@ def _steadily(rate: int, seconds: float, load: Load, turns: Iterator[Event]) -> 
 def closings(folder: Path, sizes: Sizes) -> dict[str, Any]:
     """Measure events that close the window before theirs, whose decision is the action."""
     draw = random.Random(0)  # noqa: S311 - moments, not a secret
-    with running(folder, sizes.job_options) as path:
+    with running(folder, sizes.job_options) as parts:
         for number in range(sizes.closings + 1):
             behind = BEGIN + number * WINDOW + DELAY
-            path.load.write([("m_482", (2 * AMOUNT, 1)[number % 2], behind)])
-            path.until(lambda n=number: path.applied() == n)
+            parts.load.write([("m_482", (2 * AMOUNT, 1)[number % 2], behind)])
+            parts.until(lambda n=number: parts.applied() == n)
             time.sleep(draw.uniform(0.5, 1.5))
         # The first event closes nothing.
-        return {"events": sizes.closings, **_percentiles(path.latencies(0, first=1))}
+        return {"events": sizes.closings, **_percentiles(parts.latencies(0, first=1))}
 
 
 def _percentiles(seconds: np.ndarray) -> dict[str, float]:

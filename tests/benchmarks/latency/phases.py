@@ -20,14 +20,14 @@ BETWEEN = "between triggers"
 
 
 @dataclass(frozen=True, slots=True)
-class Sunk:
+class SinkTimes:
     """How long the sink was called for a batch, and how long it wrote, in milliseconds."""
 
     call: float = 0.0
     write: float = 0.0
 
 
-def phases(report: dict[str, Any], sunk: Sunk | None) -> dict[str, float]:
+def phases(report: dict[str, Any], sunk: SinkTimes | None) -> dict[str, float]:
     """Return the milliseconds of each phase of a batch; `sunk` is None where nothing is written."""
     spark: dict[str, float] = report["durationMs"]
     trigger, batch = spark["triggerExecution"], spark["addBatch"]
@@ -60,11 +60,11 @@ def _state(report: dict[str, Any]) -> dict[str, float]:
 
 
 def summarize(
-    reports: Sequence[dict[str, Any]], sunk: dict[int, Sunk] | None
+    reports: Sequence[dict[str, Any]], sunk: dict[int, SinkTimes] | None
 ) -> dict[str, dict[str, float]]:
     """Return the median and the 95th percentile of each phase of some consecutive batches."""
     each = [
-        phases(report, None if sunk is None else sunk.get(report["batchId"], Sunk()))
+        phases(report, None if sunk is None else sunk.get(report["batchId"], SinkTimes()))
         for report in reports
     ]
     columns = {name: [one[name] for one in each] for name in each[0]}

@@ -21,7 +21,7 @@ TASKS = {
 }
 
 LEFT = 1_000
-"""More than a task leaves, and far less than the hundred thousand that imports make."""
+"""More than a task leaves, and far less than the tens of thousands that imports make."""
 
 
 @pytest.mark.parametrize("task", TASKS)
