@@ -11,15 +11,14 @@ import pytest
 from hypothesis import settings
 from psycopg.conninfo import make_conninfo
 
+from tests.support.job.class_archive import SHORT_LIVED
 from tests.support.servers.databases import create, dropping_behind, template_on
 
 pytest_plugins = ["tests.support.kafka.fixtures"]
 
-# A JVM that lives for a minute spends more on compiling well than it gets back. The job's own, then
-# whatever else is started by Spark's scripts, then the launcher that those scripts ask.
-_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# The job's own JVM, then whatever else Spark's scripts start, then the launcher that they ask.
 for name in ("HOLDFAST_SPARK_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
-    os.environ.setdefault(name, _SHORT_LIVED)
+    os.environ.setdefault(name, SHORT_LIVED)
 
 # Hundreds of processes are started. Each would compile every module that it imports, a second of
 # processor time, where the environment forbids to keep what is compiled.

@@ -23,6 +23,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
 
+from tests.support.job.class_archive import java_options
+
 RECORD = Path(__file__).with_name("durations.json")
 
 UNIT_SECONDS = 60.0
@@ -176,6 +178,7 @@ def main(arguments: Sequence[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as below nohup
             signal.signal(number, signal.default_int_handler)
+    os.environ.setdefault("HOLDFAST_SPARK_JAVA_OPTIONS", java_options())
     recorded = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     files = [str(path) for path in Path("tests").rglob("test_*.py")]
     workers = min((os.cpu_count() or 1) + 1, WORKERS_MAX)

@@ -3,6 +3,10 @@
 Spark's launcher always passes `--add-modules=jdk.incubator.vector`, and a runtime without it does
 not start. Spark itself works without it. So the wrapper's `bin/java` removes this option and execs
 the real program; everything else is a link into the runtime.
+
+The launcher also names a jar of its folder, slf4j, before all the jars of that folder. The wrapper
+removes this first mention, because Java 21 refuses an archive of classes (`-XX:SharedArchiveFile`)
+where the class path has a jar twice.
 """
 
 import contextlib
@@ -33,6 +37,12 @@ while [ "$left" -gt 0 ]; do
       else
         set -- "$@" "$argument"
       fi ;;
+    *:*/jars/slf4j-api-*.jar:*)
+      before=${{argument%%/jars/slf4j-api-*}}; after=${{argument#*/jars/slf4j-api-*.jar}}
+      case $after in
+        ":${{before##*:}}/jars/*"*) argument=${{before%:*}}$after ;;
+      esac
+      set -- "$@" "$argument" ;;
     *) set -- "$@" "$argument" ;;
   esac
 done

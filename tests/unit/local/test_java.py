@@ -135,10 +135,18 @@ def test_runtime_without_the_vector_module_is_wrapped(
             ["-Da=b c", "$HOME", "", "it's", f"--add-modules={MODULE}", "*"],
             ["-Da=b c", "$HOME", "", "it's", "*"],
         ),
+        (
+            ["-cp", "conf/:/s/jars/slf4j-api-2.jar:/s/jars/*:etc/", "Main"],
+            ["-cp", "conf/:/s/jars/*:etc/", "Main"],
+        ),
+        (
+            ["-cp", "conf/:/other/jars/slf4j-api-1.jar:/s/jars/*"],
+            ["-cp", "conf/:/other/jars/slf4j-api-1.jar:/s/jars/*"],
+        ),
         ([], []),
     ],
 )
-def test_wrapper_drops_one_option_and_passes_the_rest_unchanged(
+def test_wrapper_drops_what_spark_must_not_say_and_passes_the_rest_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: list[str], passed: list[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
