@@ -84,7 +84,7 @@ class Shape:
         return cls(
             stream=job.stream,
             sources=job.sources or job.declared,
-            key_groups=job.key_groups,
+            key_groups=job.group_count,
             partitions=job.partitions,
             **asdict(job.settings),
         )

@@ -26,7 +26,7 @@ from spark_app.estimate.cli import estimate_job
 from spark_app.exposure.settings import MILLISECOND_US, Settings
 from spark_app.input.formats import Format, KeyRule, ValueFormat
 from spark_app.inspection.cli import inspect
-from spark_app.operator.groups import KEY_GROUPS, STATE_PARTITIONS
+from spark_app.operator.groups import STATE_PARTITIONS
 from spark_app.runtime.launch import Launch
 from spark_app.savepoint.cli import savepoint
 
@@ -97,9 +97,12 @@ Packages = Annotated[
     typer.Option(help="Maven coordinates that Spark downloads when it starts. Can be repeated."),
 ]
 KeyGroups = Annotated[
-    int,
+    int | None,
     typer.Option(
-        min=1, max=4096, help="Number of key groups of the state; fixed for a checkpoint."
+        min=1,
+        max=4096,
+        help="Number of key groups of the state; fixed for a checkpoint.",
+        show_default="as the checkpoint or savepoint has it; else four a partition",
     ),
 ]
 Partitions = Annotated[
@@ -221,7 +224,7 @@ def run_job(
     trigger_interval: TriggerInterval = "1s",
     idle_timeout: IdleTimeout = None,
     dsn: Dsn = None,
-    key_groups: KeyGroups = KEY_GROUPS,
+    key_groups: KeyGroups = None,
     partitions: Partitions = STATE_PARTITIONS,
     watermark_delay: WatermarkDelay = "30s",
     late_cutoff: LateCutoff = "2m",

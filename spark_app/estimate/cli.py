@@ -10,9 +10,8 @@ import typer
 from sink.contract.exits import CommandError, ExitCode
 from spark_app.command.values import milliseconds
 from spark_app.estimate.model import Estimate, Load, estimate
-from spark_app.estimate.units import COMMAND, DATE, MACHINE
+from spark_app.estimate.units import COMMAND, DATE, GROUPS, MACHINE
 from spark_app.exposure.settings import MILLISECOND_US, Settings
-from spark_app.operator.groups import KEY_GROUPS
 
 
 def estimate_job(
@@ -29,8 +28,14 @@ def estimate_job(
         typer.Option(help="The trigger interval.", show_default="the recommended one"),
     ] = None,
     key_groups: Annotated[
-        int, typer.Option(min=1, max=4096, help="Number of key groups of the state.")
-    ] = KEY_GROUPS,
+        int,
+        typer.Option(
+            min=1,
+            max=4096,
+            help="Number of key groups of the state.",
+            show_default=f"{GROUPS}, as measured",
+        ),
+    ] = GROUPS,
     watermark_delay: Annotated[
         str, typer.Option(help="Delay of the watermark behind the newest event.")
     ] = "30s",

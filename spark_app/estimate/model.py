@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from spark_app.estimate.units import MEASURED, RANGE, Units
+from spark_app.estimate.units import GROUPS, MEASURED, RANGE, Units
 from spark_app.exposure.settings import SECOND_US, Settings
-from spark_app.operator.groups import KEY_GROUPS
 from spark_app.operator.id_segments import BASE
 
 INTERVALS_S: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0)
@@ -57,7 +56,7 @@ class Load:
     """None: what arrives while an id is kept."""
     interval_s: float | None = None
     """None: the recommended one."""
-    key_groups: int = KEY_GROUPS
+    key_groups: int = GROUPS
     detection_s: float | None = None
     """None: `DETECTION_S`, which is a guess."""
     settings: Settings = field(default_factory=Settings)
@@ -262,5 +261,5 @@ def _not_given(load: Load) -> Iterator[str]:
         yield f"the detection: {DETECTION_S:g} s are a guess; --detection says it"
     if load.ids_open is None:
         yield "the open ids: one for each event until it is forgotten; --ids-open says how many"
-    if load.key_groups != KEY_GROUPS:
-        yield f"{load.key_groups:,} key groups: measured with {KEY_GROUPS}, and each costs a batch"
+    if load.key_groups != GROUPS:
+        yield f"{load.key_groups:,} key groups: measured with {GROUPS}, and each costs a batch"

@@ -32,7 +32,7 @@ from spark_app.reporting.batch_counts import BatchCounter
 from spark_app.reporting.metrics import Metrics, State
 from spark_app.reporting.progress import Progress
 from spark_app.reporting.query_progress import is_recorded
-from spark_app.savepoint.begin import begin
+from spark_app.savepoint.begin import begin, with_key_groups
 
 POLL_SECONDS = 0.25
 
@@ -75,6 +75,7 @@ def attempt(
     progressed = False
     try:
         ownership.require(sink)
+        job = with_key_groups(spark, job)
         with broker_of(spark, job) as broker:
             # Before anything is claimed: a cluster that does not answer leaves no trace.
             job = located(job, broker)

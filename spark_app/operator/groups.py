@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import count
 
-KEY_GROUPS = 32
+GROUPS_PER_PARTITION = 4
 """Default. Each group with rows costs a batch one step and a few calls into the JVM; with more
-groups each is smaller, and more tasks can share them."""
+groups each is smaller, and a later start from a savepoint can spread them over more partitions."""
 
 STATE_PARTITIONS = 2
 """Default number of tasks that share the groups; one per core is best."""

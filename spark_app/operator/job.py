@@ -32,7 +32,7 @@ from spark_app.input.schemas import Schemas
 from spark_app.input.source import parser, read
 from spark_app.input.sources import Files, Kafka, Source, Ticks
 from spark_app.operator.blobs import OUTPUT_DDL
-from spark_app.operator.groups import KEY_GROUPS, STATE_PARTITIONS, group_numbers
+from spark_app.operator.groups import GROUPS_PER_PARTITION, STATE_PARTITIONS, group_numbers
 from spark_app.operator.pack import PACKED_DDL, Packer
 from spark_app.operator.processor import KeyGroupProcessor
 
@@ -49,7 +49,8 @@ class Job:
     stream: str
     policy: Policy
     settings: Settings = field(default_factory=Settings)
-    key_groups: int = KEY_GROUPS
+    key_groups: int | None = None
+    """None: as the checkpoint has it; in a new one `GROUPS_PER_PARTITION` for each partition."""
     partitions: int = STATE_PARTITIONS
     max_files_per_trigger: int | None = None
     """Of each path."""
@@ -68,9 +69,14 @@ class Job:
     """The savepoint with which a new checkpoint begins."""
 
     @property
+    def group_count(self) -> int:
+        """How many key groups there are."""
+        return self.key_groups or GROUPS_PER_PARTITION * self.partitions
+
+    @property
     def groups(self) -> tuple[int, ...]:
         """The numbers of the key groups."""
-        return group_numbers(self.key_groups, self.partitions)
+        return group_numbers(self.group_count, self.partitions)
 
     @property
     def declared(self) -> tuple[Source, ...]:

@@ -62,6 +62,24 @@ _HEADER: Final = "v1"
 _POLL_SECONDS: Final = 0.25
 
 
+def with_key_groups(spark: SparkSession, job: Job) -> Job:
+    """Return the job with a number of key groups: its own, else its checkpoint's or savepoint's.
+
+    Raises CommandError where a new checkpoint has no savepoint of that name to begin with.
+    """
+    if job.key_groups is not None:
+        return job
+    try:
+        kept = CheckpointFiles(spark, job.checkpoint).read_json(shape.FILE, shape.VERSION)
+    except CommandError:
+        # What is wrong with it is said where the whole file is compared, if it matters.
+        return job
+    if kept is None and job.savepoint is not None:
+        kept = SavepointFolder(spark, job.savepoint).manifest().begun
+    groups = (kept or {}).get("key_groups")
+    return replace(job, key_groups=groups) if isinstance(groups, int) else job
+
+
 def begin(
     spark: SparkSession, job: Job, sink: OutboxSink, savepoint: str, stopped: Callable[[], bool]
 ) -> bool:
@@ -103,7 +121,7 @@ def begin(
     if adopted is None:
         # The old job may have published more since the policies were compared.
         _history(folder, found, job, published_until(sink, job.stream))
-        _report(found.began(job.checkpoint, folder.checkpoint, job.key_groups))
+        _report(found.began(job.checkpoint, folder.checkpoint, job.group_count))
     _adopt(files, job, sink, found.proof, query_id)
     if adopted in (None, 0):
         # It may have written more batches since; from the adoption on it writes none.

@@ -122,6 +122,9 @@ def test_a_checkpoint_keeps_the_settings_of_its_first_batch(play: Play) -> None:
         claim(play.spark, job, sink)
     play.command()
     assert "--key-groups was 4, is 8" in _complaint(play, key_groups=8)
+    play.command(key_groups=None)
+    begun = json.loads((play.folder / "checkpoint" / "holdfast.json").read_text())
+    assert begun["key_groups"] == 4
     (play.folder / "checkpoint" / "holdfast.json").unlink()
     assert "did not begin" in _complaint(play)
 

@@ -132,7 +132,7 @@ def test_a_crash_at_any_point_is_repaired_by_the_same_command(
     assert _written(db) == before
     # Batch 0 is the savepoint; then the files that followed it, and the batch without data.
     assert _queries(db)[1][1] == 1 + len(FILES) - SAVED
-    play.command(**wanted)
+    play.command(**wanted | {"key_groups": None})
     assert _queries(db)[1][1] == 1 + len(FILES) - SAVED
 
     # A restart does not need the savepoint any more; another one is refused.
@@ -145,6 +145,12 @@ def test_a_crash_at_any_point_is_repaired_by_the_same_command(
     play.command(**wanted | {"savepoint": str(copy)})
     with pytest.raises(CommandError, match="made from another savepoint"):
         play.command(**wanted | {"savepoint": str(tmp_path / "gone")})
+
+    # Where none are asked for, a new checkpoint has the key groups of its savepoint.
+    third = tmp_path / "third"
+    play.command(checkpoint=str(third), savepoint=str(tmp_path / "again"), key_groups=None)
+    assert json.loads((third / "holdfast.json").read_text())["key_groups"] == 7
+    assert _written(db) == before
 
 
 def test_a_policy_is_compared_again_before_the_stream_adopts(

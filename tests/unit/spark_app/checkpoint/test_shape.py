@@ -76,3 +76,10 @@ def test_state_of_no_layout_is_not_taken_for_an_empty_one() -> None:
 def test_a_file_that_is_not_ours_is_refused_in_words(text: str, said: str) -> None:
     with pytest.raises(CommandError, match=said):
         _kept(text)
+
+
+def test_a_new_checkpoint_gets_four_key_groups_a_partition_unless_told_otherwise() -> None:
+    job = Job(("/events",), Format.JSON, "/checkpoint", "payouts", POLICY)
+    assert Shape.of(job).key_groups == len(job.groups) == 8
+    assert Shape.of(replace(job, partitions=8)).key_groups == 32
+    assert Shape.of(replace(job, key_groups=5)).key_groups == 5
