@@ -221,7 +221,7 @@ def run_job(
     format_: Annotated[Format, typer.Option("--format", help="Format of the files.")] = Format.JSON,
     available_now: AvailableNow = False,
     max_files_per_trigger: MaxFiles = None,
-    trigger_interval: TriggerInterval = "1s",
+    trigger_interval: TriggerInterval = "200ms",
     idle_timeout: IdleTimeout = None,
     dsn: Dsn = None,
     key_groups: KeyGroups = None,

@@ -47,7 +47,7 @@ class Trigger:
 
     available_now: bool = False
     """End when everything that is available at the start is processed."""
-    interval_ms: int = 1000
+    interval_ms: int = 200
 
 
 def attempt(
@@ -75,10 +75,9 @@ def attempt(
     progressed = False
     try:
         ownership.require(sink)
-        job = with_key_groups(spark, job)
         with broker_of(spark, job) as broker:
             # Before anything is claimed: a cluster that does not answer leaves no trace.
-            job = located(job, broker)
+            job = with_key_groups(spark, located(job, broker))
             if job.savepoint and not begin(spark, job, sink, job.savepoint, stop.is_set):
                 return
             job = claim(spark, job, sink, broker)

@@ -157,7 +157,7 @@ def start(
     *,
     available_now: bool = False,
     planned_only: bool = False,
-    interval_ms: int = 1000,
+    interval_ms: int = 200,
 ) -> StreamingQuery:
     """Start the query: for what is available now, or endlessly, at most one batch per interval.
 
