@@ -25,7 +25,7 @@ class Sizes:
     rows: int
     """Of each batch that has any, each of another merchant."""
     warm_s: float
-    """Seconds at each rate before those that count."""
+    """Seconds at each rate before those that count: a JVM compiles for so long."""
     rates: tuple[Rate, ...]
     merchants: int
     """Who take turns at the events, so that two of one merchant are never in one batch."""
@@ -42,7 +42,7 @@ class Sizes:
             warm=60,
             batches=60,
             rows=200,
-            warm_s=20,
+            warm_s=90,
             rates=(Rate(1, 60), Rate(100, 60), Rate(1_000, 60)),
             merchants=10_000,
             closings=40,
