@@ -4,10 +4,11 @@ import json
 import logging
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
+from select import PIPE_BUF
 from typing import Any, TextIO
 
 import structlog
@@ -59,6 +60,7 @@ class Line(StrEnum):
     DAY_KEPT = "day.kept"
     MAINTENANCE_FAILED = "maintenance.failed"
     CRASHED = "loop.crashed"
+    PROCESS_ENDED = "process.ended"
 
 
 class Telemetry:
@@ -233,9 +235,30 @@ def _quoted(name: str) -> str:
 
 def _written(logger: Any, lines: list[str]) -> list[str]:
     """Write `lines`; returns an empty list for the next ones."""
-    if lines:
-        logger.info("\n".join(lines))
+    for piece in pieces(lines):
+        logger.info(piece)
     return []
+
+
+def pieces(lines: Iterable[str]) -> Iterator[str]:
+    """Yield texts of whole lines, which a pipe takes at once or not at all.
+
+    Several processes may write to one pipe, and a longer text could be torn by a line of another.
+
+    >>> [len(text) for text in pieces(["x" * 1500] * 5)]
+    [3001, 3001, 1500]
+    """
+    held: list[str] = []
+    room = PIPE_BUF
+    for line in lines:
+        size = len(line) + 1
+        if held and size > room:
+            yield "\n".join(held)
+            held, room = [], PIPE_BUF
+        held.append(line)
+        room -= size
+    if held:
+        yield "\n".join(held)
 
 
 def _attempt_fields(endpoint: str, settlement: Settlement, attempt: Attempt) -> dict[str, object]:
@@ -276,7 +299,7 @@ def configure(stream: TextIO = sys.stderr) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(stream),
+        logger_factory=structlog.WriteLoggerFactory(stream),
         cache_logger_on_first_use=True,
     )
 

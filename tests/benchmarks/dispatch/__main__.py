@@ -37,7 +37,13 @@ class Bench:
 
     def shuffled(self) -> None:
         """Every case, in the main shape."""
-        self._shape("shuffled", [name for name, case in CASES.items() if not case.doorbell])
+        names = [n for n, case in CASES.items() if not case.doorbell and case.processes == 1]
+        self._shape("shuffled", names)
+
+    def processes(self) -> None:
+        """Ours with one process and with several."""
+        names = ["holdfast", *(n for n, case in CASES.items() if case.processes > 1)]
+        self._shape("shuffled", names)
 
     def burst(self) -> None:
         """Four jobs of a subject in a row: those who keep the order."""
@@ -103,6 +109,7 @@ class Bench:
 
 PARTS: dict[str, Callable[[Bench], None]] = {
     "shuffled": Bench.shuffled,
+    "processes": Bench.processes,
     "burst": Bench.burst,
     "batch": Bench.batch,
     "order": Bench.order,

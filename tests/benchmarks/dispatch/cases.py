@@ -21,6 +21,8 @@ class Case:
     trickles: bool = True
     """Whether its latency is measured."""
     doorbell: bool = False
+    processes: int = 1
+    """Of ours."""
 
     @property
     def queues(self) -> bool:
@@ -31,6 +33,8 @@ class Case:
 CASES: Final = {
     "holdfast": Case("ours", "holdfast dispatch, default engine"),
     "holdfast_doorbell": Case("ours", "the same with --doorbell", doorbell=True),
+    "holdfast_2": Case("ours", "the same with --processes 2", trickles=False, processes=2),
+    "holdfast_4": Case("ours", "the same with --processes 4", trickles=False, processes=4),
     "holdfast_httpx": Case("ours", "holdfast dispatch --engine httpx", option="httpx"),
     "loop_asyncio": Case("loop", "bare loop, the asyncio engine", "bare_engine.py", "asyncio"),
     "loop_pyreqwest": Case("loop", "bare loop, pyreqwest", "bare_loop.py", "pyreqwest"),

@@ -85,7 +85,8 @@ def receiver(*options: str) -> Iterator[Receiver]:
 def working(case: Case, dsn: str, to: Receiver, connections: int, folder: Path) -> Iterator[Work]:
     """Run what delivers; it is ended when the block ends, ours by SIGTERM so that it settles."""
     if case.kind == "ours":
-        point_endpoint(dsn, to.url)
+        # The first of several processes must not begin before the others can.
+        point_endpoint(dsn, to.url, "active" if case.processes == 1 else "paused")
         words, variables = dispatcher_command(case, connections), ours(dsn)
     else:
         words = [*command(case), "work"]
@@ -96,6 +97,9 @@ def working(case: Case, dsn: str, to: Receiver, connections: int, folder: Path) 
         )
         try:
             _await_ready(case, process, folder / "log")
+            if case.processes > 1:
+                point_endpoint(dsn, to.url)
+                process.send_signal(signal.SIGHUP)
             yield Work(process, time.monotonic(), processor_seconds(process.pid))
         finally:
             _end(process, signal.SIGTERM if case.kind == "ours" else signal.SIGKILL)
@@ -105,6 +109,8 @@ def dispatcher_command(case: Case, connections: int) -> list[str]:
     """Return the dispatcher's command; raises `Missing` for an option that it does not have."""
     words = [sys.executable, "-m", "dispatcher.cli.main", "dispatch"]
     wanted = ["--doorbell"] * case.doorbell + ["--engine", case.option] * bool(case.option)
+    if case.processes > 1:
+        wanted += ["--processes", str(case.processes)]
     if wanted:
         shown = {**os.environ, "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}
         told = subprocess.run(
@@ -136,10 +142,10 @@ def peers(
     }
 
 
-def point_endpoint(dsn: str, url: str) -> None:
+def point_endpoint(dsn: str, url: str, state: str = "active") -> None:
     """Let our endpoint be this receiver."""
     with psycopg.connect(dsn, autocommit=True) as db:
-        db.execute("UPDATE holdfast.endpoint SET url = %s", [url])
+        db.execute("UPDATE holdfast.endpoint SET url = %s, state = %s", [url, state])
 
 
 def uri(dsn: str) -> str:
@@ -156,7 +162,7 @@ def _await_ready(case: Case, process: subprocess.Popen[str], log: Path) -> None:
             raise RuntimeError(f"{case.label} did not start: {log.read_text()[-2000:]}")
         return
     end = time.monotonic() + START_S
-    while STARTED not in log.read_text():
+    while log.read_text().count(STARTED) < case.processes:
         if process.poll() is not None or time.monotonic() > end:
             raise RuntimeError(f"{case.label} did not start: {log.read_text()[-2000:]}")
         time.sleep(LOOK_S)

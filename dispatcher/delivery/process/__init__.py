@@ -1,0 +1,1 @@
+"""The processes of `holdfast dispatch`: one, or several with a parent."""
