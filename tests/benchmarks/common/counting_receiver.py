@@ -43,6 +43,7 @@ class Counts:
         self.connections = 0
         self.times: dict[str, float] | None = {} if times else None
         self._keys: set[bytes] = set()
+        self._moments: list[float] = []
         self._newest: dict[bytes, int] = {}
         self._bins: Counter[int] = Counter()
 
@@ -60,6 +61,7 @@ class Counts:
         name, number = subject[1], int(sequence[1])
         if key[1] not in self._keys:
             self._keys.add(key[1])
+            self._moments.append(now)
             self.inversions += number < self._newest.get(name, 0)
             if self.times is not None:
                 self.times[key[1].decode()] = now
@@ -79,7 +81,10 @@ class Counts:
         self.under_way -= 1
 
     def figures(self) -> dict[str, Any]:
-        """As `GET /` returns them; moments are seconds of this machine's monotonic clock."""
+        """As `GET /` returns them; moments are seconds of this machine's monotonic clock.
+
+        `most_s` is the arrival of the 99th of every hundred keys.
+        """
         return {
             "requests": self.requests,
             "distinct": len(self._keys),
@@ -90,6 +95,7 @@ class Counts:
             "connections": self.connections,
             "first_s": self.first_s,
             "last_s": self.last_s,
+            "most_s": self._moments[len(self._moments) * 99 // 100 - 1] if self._moments else 0.0,
             "most_in_a_second": self._most_in_a_second(),
             "processor_s": time.process_time(),
             "times": self.times,

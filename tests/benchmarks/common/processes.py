@@ -61,6 +61,38 @@ class PeakMemory:
             self.driver = max(self.driver, java + psutil.Process().memory_info().rss)
 
 
+class PeakRss:
+    """While entered, watches the resident memory of a process and all that it started, in bytes."""
+
+    def __init__(self, pid: int, every_s: float = 0.1) -> None:
+        self._pid = pid
+        self._every_s = every_s
+        self._stop = Event()
+        self._thread = Thread(target=self._watch, daemon=True)
+        self.bytes = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(self._every_s):
+            used = 0
+            for each in _family(self._pid):
+                with suppress(psutil.Error):
+                    used += each.memory_info().rss
+            self.bytes = max(self.bytes, used)
+
+
 def driver_bytes() -> int:
     """The memory of this process and its JVM now."""
     size = psutil.Process().memory_info().rss

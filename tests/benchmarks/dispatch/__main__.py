@@ -88,7 +88,7 @@ class Bench:
     ) -> None:
         count = self._sizes.order_jobs if called else self._sizes.jobs
         found = rounds.measure(
-            self._chosen(names),
+            {name: CASES[name] for name in self._chosen(names)},
             shape,
             self._sizes,
             self._server,

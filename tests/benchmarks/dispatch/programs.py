@@ -138,6 +138,7 @@ def peers(
         "BENCH_CONNECTIONS": str(connections),
         "BENCH_TRANSACTION": str(transaction),
         "BENCH_OPTION": case.option,
+        "BENCH_SETTINGS": json.dumps(dict(case.settings)),
         "BENCH_SECRET": SECRET,
     }
 

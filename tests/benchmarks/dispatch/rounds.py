@@ -18,10 +18,10 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from tests.benchmarks.common.database import fresh
-from tests.benchmarks.common.processes import processor_seconds
+from tests.benchmarks.common.processes import PeakRss, processor_seconds
 from tests.benchmarks.common.runs import Missing, spread
 from tests.benchmarks.dispatch import jobs
-from tests.benchmarks.dispatch.cases import CASES, Case
+from tests.benchmarks.dispatch.cases import SETTLED, Case
 from tests.benchmarks.dispatch.peers_installed import command
 from tests.benchmarks.dispatch.programs import Receiver, Work, peers, receiver, working
 from tests.benchmarks.dispatch.shapes import SHAPES
@@ -29,7 +29,8 @@ from tests.benchmarks.dispatch.sizes import Sizes
 from tests.benchmarks.sink.rounds import checkpoint
 from tests.benchmarks.sink.server import Server
 
-LOOK_S = 0.1
+LOOK_S = 0.02
+SETTLED_LOOK_S = 0.005
 
 _LEFT = """
 SELECT
@@ -44,7 +45,13 @@ class Run:
     """What one run found."""
 
     seconds: float
-    """From when the process was ready to the last arrival."""
+    """From the first arrival until nothing is left to settle; of a bare loop, to the last one."""
+    arrived_s: float
+    """From the first arrival to the last."""
+    most_s: float
+    """From the first arrival to that of the 99th of every hundred."""
+    peak_bytes: int
+    """Resident memory at most of the processes that deliver."""
     client_s: float
     """Processor time of the process that delivers."""
     server_s: float
@@ -62,7 +69,7 @@ class Found:
 
 
 def measure(
-    names: Sequence[str],
+    cases: Mapping[str, Case],
     shape: str,
     sizes: Sizes,
     server: Server,
@@ -79,15 +86,12 @@ def measure(
         outbox = stack.enter_context(_outbox(server, shape, subjects, sizes, folder))
         filled: dict[tuple[str, str], str] = {}
         for number in range(rounds):
-            for name in names:
+            for name, case in cases.items():
                 if name in found.missing:
                     continue
-                case = CASES[name]
                 try:
-                    if (case.program, case.option) not in filled and case.kind in (
-                        "python",
-                        "node",
-                    ):
+                    is_peer = case.kind != "ours" and case.queues
+                    if is_peer and (case.program, case.option) not in filled:
                         loaded = _loaded(case, server, shape, folder, sizes)
                         filled[case.program, case.option] = stack.enter_context(loaded)
                     template = filled.get((case.program, case.option), outbox)
@@ -108,6 +112,9 @@ def figures(runs: Sequence[Run], count: int) -> dict[str, Any]:
     return {
         **spread([count / run.seconds for run in runs]),
         "unit": "deliveries/s",
+        "to_arrival": spread([count / run.arrived_s for run in runs]),
+        "to_99_percent": spread([0.99 * count / run.most_s for run in runs]),
+        "peak_rss_bytes": max(run.peak_bytes for run in runs),
         "rounds": len(runs),
         "jobs": count,
         "cpu_us": spread([run.client_s / count * 1e6 for run in runs]),
@@ -172,13 +179,24 @@ def _run(
         checkpoint(server.dsn)
         with working(case, dsn, to, sizes.connections, folder) as work:
             server_s = processor_seconds(server.pid) if server.pid else 0.0
-            _await_all(work, to, count, sizes.limit_seconds)
+            with PeakRss(work.process.pid) as peak:
+                _await_all(work, to, count, sizes.limit_seconds)
+                settled_s = _await_settled(case, dsn, work, sizes.limit_seconds)
             client_s = work.used_s()
             server_s = processor_seconds(server.pid) - server_s if server.pid else 0.0
         received = to.figures()
         if case.kind == "ours":
             _check(dsn, count, received)
-    return Run(received["last_s"] - work.began_s, client_s, server_s, received)
+    first_s, last_s = received["first_s"], received["last_s"]
+    return Run(
+        max(settled_s, last_s) - first_s,
+        last_s - first_s,
+        received["most_s"] - first_s,
+        peak.bytes,
+        client_s,
+        server_s,
+        received,
+    )
 
 
 def _await_all(work: Work, to: Receiver, count: int, limit_s: float) -> None:
@@ -189,6 +207,19 @@ def _await_all(work: Work, to: Receiver, count: int, limit_s: float) -> None:
         if time.monotonic() > end:
             raise Missing(f"it delivered {arrived:,} of {count:,} in {limit_s:g} s")
         time.sleep(LOOK_S)
+
+
+def _await_settled(case: Case, dsn: str, work: Work, limit_s: float) -> float:
+    """Wait until nothing is left in the tables; returns the moment, 0 where there are none."""
+    query = SETTLED.get("ours" if case.kind == "ours" else case.program)
+    if query is None:
+        return 0.0
+    with psycopg.connect(dsn, autocommit=True) as db:
+        while not (db.execute(query.encode()).fetchone() or (False,))[0]:
+            if time.monotonic() > work.began_s + limit_s:
+                raise Missing(f"it did not settle everything in {limit_s:g} s")
+            time.sleep(SETTLED_LOOK_S)
+        return time.monotonic()
 
 
 def _check(dsn: str, count: int, received: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The limit of our own client: it posts what was signed before, and does nothing else."""
+"""The limit of our own client: it signs and posts, and does nothing else."""
 
 import asyncio
 from ipaddress import ip_network
@@ -15,11 +15,10 @@ from dispatcher.shared.outcome import Response
 async def work() -> None:
     """Post every job on 64 connections."""
     target = Target(1, wire.URL, (ip_network("127.0.0.0/8"),), wire.TOTAL_S, wire.TOTAL_S)
-    prepared = [
-        Request(tuple(wire.headers(job.key, job.body).items()), job.body.encode())
-        for job in wire.jobs()
-    ]
-    requests = iter(prepared)
+    jobs = wire.jobs()
+    requests = (
+        Request(tuple(wire.headers(job.key, job.body).items()), job.body.encode()) for job in jobs
+    )
     transport = AsyncioTransport()
 
     async def one() -> None:

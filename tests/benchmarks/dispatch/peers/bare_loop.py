@@ -1,4 +1,4 @@
-"""The limit: a client that posts requests which were signed before, and does nothing else."""
+"""The limit of a client: it signs and posts, and does nothing else."""
 
 import asyncio
 from typing import Any
@@ -8,8 +8,8 @@ import wire
 
 async def work() -> None:
     """Post every job on 64 connections."""
-    prepared = [(wire.headers(job.key, job.body), job.body.encode()) for job in wire.jobs()]
-    requests = iter(prepared)
+    jobs = wire.jobs()
+    requests = ((wire.headers(job.key, job.body), job.body.encode()) for job in jobs)
     run = {"aiohttp": _aiohttp, "pyreqwest": _pyreqwest, "httpx": _httpx}[wire.OPTION]
     await run(requests)
 

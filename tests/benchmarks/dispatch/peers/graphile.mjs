@@ -10,7 +10,7 @@ const preset = {
     concurrentJobs: wire.CONNECTIONS,
     maxPoolSize: 16,
     pollInterval: 1000,
-    localQueue: { size: 500, refetchDelay: { durationMs: 10 } },
+    localQueue: { size: wire.SETTINGS.size ?? 500, refetchDelay: { durationMs: wire.SETTINGS.refetch_ms ?? 10 } },
     completeJobBatchDelay: 0,
     failJobBatchDelay: 0,
     logger: quiet,

@@ -6,7 +6,7 @@ from typing import Any
 import psycopg
 import wire
 
-BATCH = wire.CONNECTIONS
+BATCH = wire.SETTINGS.get("batch", wire.CONNECTIONS)
 IDLE_S = 0.1
 
 TABLE = """

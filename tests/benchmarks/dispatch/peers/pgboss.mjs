@@ -5,9 +5,8 @@ import * as wire from "./wire.mjs";
 
 const QUEUE = "webhooks";
 const FIFO = wire.OPTION === "fifo";
-// A FIFO queue hands out one job of a key: small batches are full more often, and full ones come without a pause.
-const BATCH = FIFO ? 50 : 500;
-const WORKERS = FIFO ? 8 : 2;
+const BATCH = wire.SETTINGS.batch ?? 500;
+const WORKERS = wire.SETTINGS.workers ?? 2;
 
 async function started(options) {
   const boss = new PgBoss({ connectionString: wire.DSN, max: 8, ...options });

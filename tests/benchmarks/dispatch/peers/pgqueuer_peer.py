@@ -9,7 +9,7 @@ from pgqueuer import AsyncpgDriver, PgQueuer
 from pgqueuer.models import Job
 from pgqueuer.queries import Queries
 
-BATCH = 250
+BATCH = wire.SETTINGS.get("batch", 250)
 
 
 async def _connect() -> asyncpg.Connection:

@@ -48,7 +48,7 @@ async def work() -> None:
         wire.ready()
         await app.run_worker_async(
             queues=["webhooks"],
-            concurrency=wire.CONNECTIONS,
+            concurrency=wire.SETTINGS.get("concurrency", wire.CONNECTIONS),
             fetch_job_polling_interval=1.0,
             install_signal_handlers=False,
         )

@@ -7,6 +7,7 @@ import { Pool } from "undici";
 export const DSN = process.env.BENCH_DSN;
 export const CONNECTIONS = Number(process.env.BENCH_CONNECTIONS);
 export const OPTION = process.env.BENCH_OPTION;
+export const SETTINGS = JSON.parse(process.env.BENCH_SETTINGS);
 const TRANSACTION = Number(process.env.BENCH_TRANSACTION);
 const SECRET = Buffer.from(process.env.BENCH_SECRET.replace(/^whsec_/, ""), "base64");
 const URL_ = new URL(process.env.BENCH_URL);

@@ -26,6 +26,7 @@ DSN = os.environ["BENCH_DSN"]
 CONNECTIONS = int(os.environ["BENCH_CONNECTIONS"])
 TRANSACTION = int(os.environ["BENCH_TRANSACTION"])
 OPTION = os.environ["BENCH_OPTION"]
+SETTINGS: dict[str, Any] = json.loads(os.environ["BENCH_SETTINGS"])
 SECRET = base64.b64decode(os.environ["BENCH_SECRET"].removeprefix("whsec_"))
 TOTAL_S = 30.0
 
