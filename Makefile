@@ -124,6 +124,10 @@ bench-dispatch: $(STAMP) ## measure the dispatcher against bare clients and othe
 bench-latency: $(STAMP) ## measure small batches by phase, and the time from an event to its action
 	@$(BIN)/python -m tests.benchmarks.latency
 
+.PHONY: bench-quick
+bench-quick: $(STAMP) ## measure hot paths of this tree and of an older commit in turns: BASE=COMMIT
+	@$(BIN)/python -m tests.benchmarks.quick $(if $(BASE),--base $(BASE))
+
 .PHONY: bench-receiver
 bench-receiver: $(STAMP) ## measure the receiving half: verifications a core, the inbox against bare inserts
 	@$(BIN)/python -m tests.benchmarks.receiver

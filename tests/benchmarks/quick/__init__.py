@@ -1,0 +1,1 @@
+"""Hot paths of two commits in turns, in two minutes."""
