@@ -17,6 +17,8 @@ from tests.benchmarks.sink.stopwatch import Lap, Stopwatch
 
 DRIVER = "org.postgresql:postgresql:42.7.8"
 TABLE = "by_hand"
+BATCH_SIZE = 1_000
+"""Rows of a statement; Spark's default."""
 DECISIONS_TABLE = (
     "(id text PRIMARY KEY, subject text, type text, occurred_at timestamptz, body text)"
 )
@@ -32,10 +34,15 @@ def jdbc(*, key: bool, rewrite: bool) -> Callable[[str, Path], list[Lap]]:
     return run
 
 
-def jdbc_decisions(dsn: str, folder: Path) -> list[Lap]:
+def jdbc_decisions(*, rewrite: bool, batch_size: int) -> Callable[[str, Path], list[Lap]]:
     """`df.write.jdbc` of the rows that the sink gets, as texts: JDBC knows no structs."""
-    _create(dsn, DECISIONS_TABLE)
-    return _append(dsn, folder / "decisions", DECISIONS_DDL, _as_texts, rewrite=False)
+
+    def run(dsn: str, folder: Path) -> list[Lap]:
+        _create(dsn, DECISIONS_TABLE)
+        rows = folder / "decisions"
+        return _append(dsn, rows, DECISIONS_DDL, _as_texts, rewrite=rewrite, batch_size=batch_size)
+
+    return run
 
 
 def executemany(dsn: str, folder: Path) -> list[Lap]:
@@ -72,9 +79,16 @@ def bare_copy(dsn: str, folder: Path) -> list[Lap]:
 
 
 def _append(
-    dsn: str, folder: Path, ddl: str, made: Callable[[DataFrame], DataFrame], *, rewrite: bool
+    dsn: str,
+    folder: Path,
+    ddl: str,
+    made: Callable[[DataFrame], DataFrame],
+    *,
+    rewrite: bool,
+    batch_size: int = BATCH_SIZE,
 ) -> list[Lap]:
     url, properties = _jdbc(dsn, rewrite=rewrite)
+    properties["batchsize"] = str(batch_size)
     watch = Stopwatch()
 
     def each(df: DataFrame, _batch_id: int) -> None:
