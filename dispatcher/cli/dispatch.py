@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Drain = Annotated[bool, typer.Option("--drain", help="Exit once nothing is due or in flight.")]
 Concurrency = Annotated[
-    int, typer.Option("--concurrency", help="Maximum number of concurrent requests.")
+    int, typer.Option("--concurrency", help="Maximum number of concurrent requests of a process.")
 ]
 ClaimLanes = Annotated[
     int, typer.Option("--claim-lanes", help="Maximum number of lanes per claim.")
