@@ -4,11 +4,15 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from multiprocessing import get_context
 from urllib.request import urlopen
 
 import psutil
 import pytest
 
+from dispatcher.delivery.process.orders import Orders
+from dispatcher.delivery.process.single import deliver
+from dispatcher.delivery.settings import Settings
 from sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch import webhooks
@@ -123,6 +127,21 @@ def test_processes_whose_parent_is_killed_settle_and_end(scene: Scene) -> None:
         eventually(lambda: not any(each.is_running() for each in children))
     assert [row.outcome for row in attempts(scene.db)] == ["delivered"] * len(SUBJECTS)
     scene.check()
+
+
+def test_a_process_whose_parent_is_gone_before_it_begins_ends_in_good_order(scene: Scene) -> None:
+    scene.endpoint()
+    context = get_context("spawn")
+    ours, theirs = context.Pipe()
+    child = context.Process(target=deliver, args=(Settings(scene.dsn), Orders(theirs)))
+    child.start()
+    ours.close()
+    theirs.close()
+    child.join(30)
+    try:
+        assert child.exitcode == ExitCode.OK
+    finally:
+        child.kill()
 
 
 def test_drained_processes_end_with_what_the_worst_of_them_says(scene: Scene) -> None:

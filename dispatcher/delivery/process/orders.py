@@ -1,6 +1,7 @@
 """What a parent and its dispatcher processes tell each other."""
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from multiprocessing.connection import Connection
@@ -44,7 +45,8 @@ class Orders:
         """Obey from now on, in the running event loop, and tell the parent so."""
         self._dispatcher = dispatcher
         asyncio.get_running_loop().add_reader(self._connection.fileno(), self._read)
-        self._connection.send(Ready())
+        with suppress(OSError):  # a parent that is gone: the reader is told so, and stops
+            self._connection.send(Ready())
 
     def stop(self) -> None:
         """Stop gracefully, however often it is asked for."""
