@@ -21,8 +21,6 @@ from dispatcher.delivery.settings import Settings, address
 from dispatcher.delivery.telemetry.log import Line, Telemetry, configure
 from sink.contract.exits import CommandError, ExitCode
 
-PROCESSES_MAX: Final = 64
-
 PAUSE_S: Final = 1.0
 """Before the first restart; each further one waits twice as long, up to `PAUSE_MAX_S`."""
 
@@ -127,11 +125,17 @@ class Processes:
 
     def _obey(self, number: signal.Signals) -> None:
         order = _ORDERS[number]
-        if order is Order.STOP:
-            order = Order.ABORT if self._stopping else Order.STOP
-            self._stopping = True
-            self._due.clear()
-        self._order(order)
+        if order is not Order.STOP:
+            self._order(order)
+        elif self._stopping:
+            self._order(Order.ABORT)
+        else:
+            self._stop()
+
+    def _stop(self) -> None:
+        self._stopping = True
+        self._due.clear()
+        self._order(Order.STOP)
 
     def _order(self, order: Order) -> None:
         for each in self._running:
@@ -161,8 +165,7 @@ class Processes:
             if each.failed is not None:
                 self._failures.append(each.failed)
             if hopeless:
-                self._stopping = True
-                self._order(Order.STOP)
+                self._stop()
             return
         lived = time.monotonic() - each.since
         pause = PAUSE_S if lived > STEADY_S else each.pause_s
