@@ -24,9 +24,10 @@ def _corrections(folder: Path, sizes: Sizes) -> list[dict[str, Any]]:
     points = []
     for rate in sizes.rates:
         points.append(live.corrections(folder / str(rate.events_per_second), sizes, rate))
-        print(
-            f"  {rate.events_per_second:>5} a second: p50 {points[-1]['p50_s']:.3f} s", flush=True
+        told = "  ".join(
+            f"{name} {points[-1][f'{name}_s']:.2f} s" for name in ("p50", "p95", "p99")
         )
+        print(f"  {rate.events_per_second:>5} a second: {told}", flush=True)
     return points
 
 
@@ -45,7 +46,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     given = _options()
     sizes = (Sizes.quick() if given.quick else Sizes.full()).changed(
-        given.rounds, given.job.split()
+        given.rounds, given.job.split(), given.rates
     )
     only = set(given.only.split(","))
     found: dict[str, Any] = {
@@ -66,10 +67,15 @@ def main() -> None:
     print(f"\nreport: {REPORT}")
 
 
+def _rates(text: str) -> list[int]:
+    return [int(rate) for rate in text.split(",")]
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.latency")
     parser.add_argument("--only", default=",".join(_PARTS), help="some of %(default)s")
     parser.add_argument("--rounds", type=int, help="rounds of the fixed cost")
+    parser.add_argument("--rates", type=_rates, help="events a second of the corrections: 1,100")
     parser.add_argument("--job", default="", help='options of job run: "--trigger-interval 0ms"')
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works")
     return parser.parse_args()

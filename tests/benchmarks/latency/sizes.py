@@ -62,10 +62,14 @@ class Sizes:
             closings=4,
         )
 
-    def changed(self, rounds: int | None, job_options: Sequence[str]) -> Self:
-        """Other values from the command line."""
+    def changed(
+        self, rounds: int | None, job_options: Sequence[str], rates: Sequence[int] | None
+    ) -> Self:
+        """Other values from the command line; `rates` are events a second."""
         kept = self.rounds if rounds is None else rounds
-        return replace(self, rounds=kept, job_options=tuple(job_options))
+        seconds = self.rates[0].seconds
+        wanted = self.rates if rates is None else tuple(Rate(each, seconds) for each in rates)
+        return replace(self, rounds=kept, job_options=tuple(job_options), rates=wanted)
 
     def counted(self) -> tuple[Self, Self]:
         """Two sizes whose difference is `batches` with rows and as many without."""
