@@ -35,7 +35,7 @@ MISTAKES = {
     "no policy": (["--policy", "/nowhere.toml"], 2, "/nowhere.toml"),
     "a stream of another shape": (["--stream", "Pay outs"], 2, "is not a stream name"),
     "a duration in words": (["--late-cutoff", "soon"], 2, "'soon' is not a duration"),
-    "an impatient idle clock": (["--idle-timeout", "1s"], 2, "two times the --trigger-interval"),
+    "an impatient idle clock": (["--idle-timeout", "300ms"], 2, "two times the --trigger-interval"),
     "ticks that Spark would not find": (
         ["--idle-timeout", "1m", "--checkpoint", "{folder}/checkpoint[1]"],
         2,
