@@ -185,7 +185,7 @@ def _foresee(
 
     `_insist` covers what changes before the row is written.
     """
-    if ledger.read(connection, target.run, quarantine_id) is not None:
+    if ledger.read(connection, target.run, [quarantine_id]):
         return
     arrived = batch.arrived
     limit = future_dated.latest(connection, future_dated.TOLERANCE)
@@ -214,7 +214,7 @@ def _foresee(
 
 def _insist(connection: "psycopg.Connection", run: Run, quarantine_id: int) -> None:
     """Let the batch commit only if it holds the entry: a row is requeued, or stays unchanged."""
-    recorded = ledger.read(connection, run, quarantine_id)
+    recorded = ledger.read(connection, run, [quarantine_id]).get(quarantine_id)
     if recorded is None or not recorded.counts.entries:
         counts = recorded.counts if recorded else None
         if counts is not None and counts.quarantined:

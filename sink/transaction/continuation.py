@@ -64,7 +64,7 @@ def proof(
 ) -> Continuation | None:
     """Return the proof of a batch; None where the ledger does not have it."""
     found = execute(
-        connection, "batch/read_batch", stream=stream, query_id=query_id, batch_id=batch_id
+        connection, "batch/read_batch", stream=stream, query_id=query_id, batch_ids=[batch_id]
     ).fetchone()
     return None if found is None else Continuation(query_id, batch_id, found["digest"])
 

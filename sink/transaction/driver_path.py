@@ -1,6 +1,6 @@
 """The driver path: the rows are in this process and are streamed into the transaction."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
@@ -54,18 +54,17 @@ class InDriver:
         return self.batch.entries.take(pa.array(positions, pa.int64()))
 
     def add_entries(self, connection: psycopg.Connection, numbered: Numbered, stamp: Stamp) -> None:
-        middle = len(numbered.rows) // 2
-        pieces = chain(_pieces(numbered, 0, middle), _pieces(numbered, middle, len(numbered.rows)))
-        made = _ahead((first, _entries(self.batch.entries, rows, stamp)) for first, rows in pieces)
-        for first, piece in made:
+        count = len(numbered.rows)
+        middle = count // 2
+        pieces = chain(_pieces(numbered, 0, middle), _pieces(numbered, middle, count))
+        made = ((first, _entries(self.batch.entries, rows, stamp)) for first, rows in pieces)
+        if 0 < count <= COPY_ROWS:
+            _copy_entries(connection, made, middle)
+            return
+        for piece in _ahead(made):
             # Each in a COPY of its own: one COPY has 16 MB of shared buffers. Beyond that it has to
             # flush WAL and write out those pages itself before it continues.
-            with fitting(), connection.cursor().copy(statement("rows/copy_entries")) as copy:
-                copy.write(HEADER)
-                if first == middle:
-                    failpoint("S4")
-                copy.write(piece)
-                copy.write(TRAILER)
+            _copy_entries(connection, [piece], middle)
 
     def add_suppressed(
         self, connection: psycopg.Connection, suppressed: Suppressed, stamp: Stamp
@@ -93,6 +92,19 @@ def add_quarantined(connection: psycopg.Connection, rows: pa.Table, stamp: Stamp
     with fitting(), connection.cursor().copy(statement("rows/copy_quarantine")) as copy:
         for piece in csv(stamped.append_column("quarantined_at", at)):
             copy.write(piece)
+
+
+def _copy_entries(
+    connection: psycopg.Connection, pieces: Iterable[tuple[int, memoryview]], middle: int
+) -> None:
+    """Write pieces in one COPY; each has the number of its first row."""
+    with fitting(), connection.cursor().copy(statement("rows/copy_entries")) as copy:
+        copy.write(HEADER)
+        for first, piece in pieces:
+            if first == middle:
+                failpoint("S4")
+            copy.write(piece)
+        copy.write(TRAILER)
 
 
 def _pieces(numbered: Numbered, start: int, stop: int) -> Iterator[tuple[int, pa.Table]]:

@@ -3,11 +3,13 @@
 The caller holds the stream's lock, so a result stays valid until its COMMIT.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
 import psycopg
+from psycopg.rows import DictRow
 
 from sink.contract.canonical import rfc3339
 from sink.errors import ReplayDiverged
@@ -91,26 +93,34 @@ class Recorded:
     counts: Counts
 
 
-def read(connection: psycopg.Connection, run: Run, batch_id: int) -> Recorded | None:
-    """Return the row of (stream, query id, batch id), or None where the batch is new."""
+def read(
+    connection: psycopg.Connection, run: Run, batch_ids: Collection[int]
+) -> dict[int, Recorded]:
+    """Return the rows of batches of the run's stream and query, by batch id: those it has."""
     found = execute(
-        connection, "batch/read_batch", stream=run.stream, query_id=run.query_id, batch_id=batch_id
-    ).fetchone()
-    if found is None:
-        return None
+        connection,
+        "batch/read_batch",
+        stream=run.stream,
+        query_id=run.query_id,
+        batch_ids=list(batch_ids),
+    )
+    return {row["batch_id"]: _recorded(row) for row in found}
+
+
+def _recorded(row: DictRow) -> Recorded:
     return Recorded(
-        run_id=found["run_id"],
-        epoch=found["epoch"],
-        digest=found["digest"],
-        batch_no=found["batch_no"],
-        written_at=found["written_at"],
+        run_id=row["run_id"],
+        epoch=row["epoch"],
+        digest=row["digest"],
+        batch_no=row["batch_no"],
+        written_at=row["written_at"],
         counts=Counts(
-            rows=found["row_count"],
-            entries=found["entry_count"],
-            duplicates=found["duplicate_count"],
-            differing=found["differing_count"],
-            suppressed=found["suppressed_count"],
-            quarantined=found["quarantined_count"],
+            rows=row["row_count"],
+            entries=row["entry_count"],
+            duplicates=row["duplicate_count"],
+            differing=row["differing_count"],
+            suppressed=row["suppressed_count"],
+            quarantined=row["quarantined_count"],
         ),
     )
 

@@ -40,6 +40,9 @@ class Locked(NamedTuple):
 
 def lock_subjects(connection: psycopg.Connection, names: pa.Array) -> Locked:
     """Create missing subjects and lock all. `names` are unique and in the order of their bytes."""
+    if not len(names):
+        none = _with_states(_LOCKED.empty_table(), _TRANSITIONS.empty_table())
+        return Locked(none, None)
     literal = array_literal(pa.chunked_array([names]))
     execute(connection, "subjects/add_subjects", names=literal)
     text = one_row(connection, "subjects/lock_subjects", names=literal)["found"] or ""
@@ -53,6 +56,8 @@ def lock_subjects(connection: psycopg.Connection, names: pa.Array) -> Locked:
 
 def with_transitions(connection: psycopg.Connection, locked: Locked, stream: str) -> Locked:
     """Add the transition states that the locked subjects have in a stream."""
+    if not locked.subjects.num_rows:
+        return locked
     ids = array_literal(locked.subjects["id"])
     text = one_row(connection, "subjects/read_transitions", ids=ids, stream=stream)["found"] or ""
     found = read_csv(text.encode(), _TRANSITIONS)
@@ -72,19 +77,14 @@ def advance_subjects(
 
     `stream` is the one whose transition states are advanced.
     """
-    ids = array_literal(moved["id"])
+    if not moved.num_rows:
+        return
     execute(
         connection,
         "subjects/advance_subjects",
-        ids=ids,
-        sequences=array_literal(moved["last_sequence"]),
-        written_at=stamp.written_at,
-    )
-    execute(
-        connection,
-        "subjects/move_transitions",
         stream=stream,
-        ids=ids,
+        ids=array_literal(moved["id"]),
+        sequences=array_literal(moved["last_sequence"]),
         types=array_literal(moved["last_type"]),
         times=array_literal(moved["last_occurred_at"]),
         written_at=stamp.written_at,

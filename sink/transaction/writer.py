@@ -42,7 +42,7 @@ from sink.transaction.database import (
     said,
 )
 from sink.transaction.divergence import keep
-from sink.transaction.ledger import Replayed, Run, Written
+from sink.transaction.ledger import Recorded, Replayed, Run, Written
 from sink.transaction.lineage import Checkpoint, Files
 from sink.transaction.retry import persist
 
@@ -236,7 +236,7 @@ class Writer:
             with self._transaction(connection):
                 failpoint("S2")
                 acts_for = write_batch.lock(connection, run, batch_id)
-                recorded = ledger.read(connection, run, batch_id)
+                recorded = self._recorded(connection, run, batch_id)
                 if recorded is not None:
                     return self._accept(
                         connection, run, batch_id, batch, recorded, commit_unknown=commit_unknown
@@ -244,7 +244,6 @@ class Writer:
                 commit_unknown = False
                 if self._repeated and (source := self._repeated.source):
                     return self._repeat(connection, run, batch_id, batch, source, source_offsets)
-                self._require_newest(connection, run, batch_id)
                 written = self._write(
                     connection,
                     run,
@@ -348,7 +347,7 @@ class Writer:
     ) -> Replayed:
         """Record that a batch repeats one of another query; it must have the same content."""
         other = replace(run, query_id=source.query_id)
-        recorded = ledger.read(connection, other, source.batch_id)
+        recorded = ledger.read(connection, other, [source.batch_id]).get(source.batch_id)
         if recorded is None or recorded.digest != source.digest:
             raise lineage.unrepeatable(run.stream, batch_id, source.query_id, source.batch_id)
         # Raises where the content differs.
@@ -375,10 +374,16 @@ class Writer:
             until = -1 if repeated is None else repeated.until
             lineage.compare(self.stream, checkpoint, recorded, repeated_until=until)
 
-    def _require_newest(self, connection: psycopg.Connection, run: Run, batch_id: int) -> None:
-        newest = self._newest
-        if newest not in (None, batch_id) and ledger.read(connection, run, newest) is None:
+    def _recorded(self, connection: psycopg.Connection, run: Run, batch_id: int) -> Recorded | None:
+        """Return the ledger's row of a batch; None where it is new.
+
+        Raises `LedgerBehind` for a new batch where the batch that this run wrote before it is gone.
+        """
+        newest = batch_id if self._newest is None else self._newest
+        found = ledger.read(connection, run, {batch_id, newest})
+        if batch_id not in found and newest not in (batch_id, *found):
             raise lineage.forgotten(run.stream, newest, batch_id)
+        return found.get(batch_id)
 
     def _ring(self) -> None:
         """Notify dispatchers of the committed batch; without it they find it at their next scan."""

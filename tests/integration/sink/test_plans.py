@@ -22,11 +22,14 @@ EXPECTED: list[tuple[str, dict[str, Any], set[str]]] = [
     (
         "subjects/advance_subjects",
         {
+            "stream": "payouts",
             "ids": "{1,2}",
             "sequences": "{1,2}",
+            "types": "{a,b}",
+            "times": "{2026-11-02,2026-11-02}",
             "written_at": "2026-11-02",
         },
-        {"pk_subject"},
+        {"pk_subject", "pk_transition"},
     ),
     ("subjects/read_transitions", {"ids": "{1,2}", "stream": "payouts"}, {"pk_transition"}),
     (
