@@ -16,7 +16,7 @@ from migrations import prune as retention
 from migrations import roles
 from migrations.connect import NoAnswerError, connection, one_line
 from migrations.facts import gather
-from migrations.upgrade import head, script
+from migrations.upgrade import script
 from migrations.upgrade import upgrade as run_upgrade
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.retention import whole_days
@@ -146,7 +146,7 @@ def _examine(dsn: str | None) -> list[judgement.Check]:
     try:
         with connection(dsn) as raw:
             try:
-                return judgement.judge(gather(raw), head())
+                return judgement.judge(gather(raw))
             except psycopg.Error as error:
                 raise CommandError(
                     f"the database could not be examined: {one_line(error, dsn or '')}."

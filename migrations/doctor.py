@@ -12,6 +12,7 @@ from migrations.facts import IDLE_SECONDS, Facts
 from migrations.upgrade import SERVER_VERSION_MIN
 from sink.contract.exits import ExitCode
 from sink.contract.roles import ALL
+from sink.contract.schema import CODE, Code, misfit
 
 DAYS_AHEAD_MIN = 2
 
@@ -36,8 +37,8 @@ class Check:
     advice: str = ""
 
 
-def judge(facts: Facts, head: str) -> list[Check]:
-    """Return the checks of a reachable database; `head` is the revision that this code needs."""
+def judge(facts: Facts, code: Code = CODE) -> list[Check]:
+    """Return the checks of a reachable database; `code` is the version that works on it."""
     return [
         Check("reachable", Level.OK, f"connected as {facts.user}"),
         _version(facts),
@@ -46,7 +47,7 @@ def judge(facts: Facts, head: str) -> list[Check]:
         _setting("full_page_writes", facts.full_page_writes, "on"),
         _synchronous_commit(facts),
         _encoding(facts),
-        _revision(facts, head),
+        _revision(facts, code),
         _roles(facts),
         _memberships(facts),
         _partitions(facts),
@@ -118,21 +119,21 @@ def _encoding(facts: Facts) -> Check:
     )
 
 
-def _revision(facts: Facts, head: str) -> Check:
+def _revision(facts: Facts, code: Code) -> Check:
     name = "schema revision"
     if facts.unreadable:
         return Check(name, Level.FAIL, facts.unreadable, "grant the user the roles it needs")
-    if facts.revision is None:
-        return Check(name, Level.FAIL, f"none, {head} is needed", "run `holdfast db upgrade`")
-    if facts.revision == head:
-        return Check(name, Level.OK, head)
-    # Revisions are numbered in order, so their texts can be compared.
-    older = facts.revision < head
-    return Check(
+    reason = misfit(facts.revision, facts.serves_from, code)
+    if reason is not None or facts.revision is None:
+        detail, _, advice = (reason or "").rpartition(": ")
+        return Check(name, Level.FAIL, detail, advice)
+    older = facts.revision < code.revision
+    return _check(
         name,
-        Level.FAIL,
-        f"{facts.revision}, {head} is needed",
-        "run `holdfast db upgrade`" if older else "use the Holdfast version that upgraded it",
+        older,
+        f"{facts.revision}, {code.revision} is the newest" if older else facts.revision,
+        "run `holdfast db upgrade`; services may run meanwhile (docs/migrations.md)",
+        Level.WARN,
     )
 
 

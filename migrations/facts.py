@@ -41,6 +41,7 @@ class Facts:
     encoding: str
     user: str
     revision: str | None
+    serves_from: str | None
     unreadable: str | None
     """Why the revision could not be read; None if it could."""
     roles: Mapping[str, bool]
@@ -60,11 +61,12 @@ def gather(connection: psycopg.Connection, idle_seconds: int = IDLE_SECONDS) -> 
         settings = cursor.execute(statement("settings")).fetchone() or {}
         ahead = cursor.execute(statement("partitions_ahead")).fetchall()
         idle = cursor.execute(statement("idle_transactions"), {"seconds": idle_seconds}).fetchall()
-    revision, unreadable = _revision(connection)
+    (revision, serves_from), unreadable = _revision(connection)
     return Facts(
         **settings,
         user=connection.info.user,
         revision=revision,
+        serves_from=serves_from,
         unreadable=unreadable,
         roles=reachable(connection),
         days_ahead={row["parent"]: row["days"] for row in ahead},
@@ -75,11 +77,13 @@ def gather(connection: psycopg.Connection, idle_seconds: int = IDLE_SECONDS) -> 
     )
 
 
-def _revision(connection: psycopg.Connection) -> tuple[str | None, str | None]:
+def _revision(
+    connection: psycopg.Connection,
+) -> tuple[tuple[str | None, str | None], str | None]:
     try:
         return current(connection), None
     except CommandError as error:
-        return None, str(error)
+        return (None, None), str(error)
 
 
 def _clock_difference(connection: psycopg.Connection) -> float:

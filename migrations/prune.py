@@ -17,9 +17,10 @@ from psycopg.rows import class_row
 from tenacity import Retrying, retry_if_result, stop_after_attempt, wait_random_exponential
 
 from migrations.connect import connection, one_line, statement
-from migrations.upgrade import current, head
+from migrations.upgrade import current
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.roles import JANITOR
+from sink.contract.schema import misfit
 
 STATEMENT_TIMEOUT = "30min"
 """Time limit to scan one day; the scan blocks no other session."""
@@ -143,13 +144,9 @@ def _janitor(dsn: str | None) -> Iterator[psycopg.Connection]:
         session.autocommit = True
         session.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         try:
-            revision = current(session)
-            if revision != head():
-                raise CommandError(
-                    f"the database has schema revision {revision or 'none'}, this version needs"
-                    f" {head()}. Nothing was dropped: run `holdfast db upgrade`, or use the version"
-                    " of Holdfast that the database was upgraded for."
-                )
+            reason = misfit(*current(session))
+            if reason is not None:
+                raise CommandError(f"{reason}. Nothing was dropped.")
             session.execute(f"SET ROLE {JANITOR}".encode())
             session.execute(f"SET statement_timeout = '{STATEMENT_TIMEOUT}'".encode())
             yield session

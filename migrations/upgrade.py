@@ -27,6 +27,7 @@ from migrations import roles
 from migrations.connect import connection, one_line, statement
 from sink.contract.exits import CommandError
 from sink.contract.roles import ALL, OWNER, SEARCH_PATH
+from sink.contract.schema import READ
 from sink.contract.tables import SCHEMA
 
 SERVER_VERSION_MIN = 15
@@ -89,7 +90,7 @@ def script(dsn: str | None) -> str:
     start = None
     if dsn:
         with connection(dsn) as raw:
-            start = current(raw)
+            start, _ = current(raw)
             refuse_unknown(start)
     out = io.StringIO()
     out.write(f"SET search_path = {SEARCH_PATH};\n\n")
@@ -102,14 +103,14 @@ def script(dsn: str | None) -> str:
     return out.getvalue()
 
 
-def current(raw: psycopg.Connection) -> str | None:
-    """Return the revision of the database, or None without one.
+def current(raw: psycopg.Connection) -> tuple[str | None, str | None]:
+    """Return the revision of the database and the oldest code that it serves; None without them.
 
-    Raises `CommandError` if the user cannot SET ROLE to a role that can read it.
+    Raises `CommandError` if the user cannot SET ROLE to a role that can read them.
     """
     row = raw.execute(statement("installed")).fetchone()
     if not row or not row[0]:
-        return None
+        return None, None
     mine = roles.reachable(raw)
     role = next((role for role in ALL if mine.get(role)), None)
     if role is None:
@@ -119,8 +120,8 @@ def current(raw: psycopg.Connection) -> str | None:
         )
     with raw.transaction():
         raw.execute(f"SET LOCAL ROLE {role}".encode())
-        found = raw.execute(statement("revision")).fetchone()
-    return str(found[0]) if found else None
+        found = raw.execute(READ).fetchone()
+    return (found[0], found[1]) if found else (None, None)
 
 
 def head() -> str:

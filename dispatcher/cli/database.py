@@ -41,7 +41,10 @@ def _show(found: Row) -> None:
         f"database {visible(found['name'])}, Postgres {visible(found['server_version'])},"
         f" {_size(found['bytes'])}, {sessions} of {found['connections_max']} connections"
     )
-    typer.echo(f"  schema revision {found['revision']}; required: {found['revision_needed']}")
+    typer.echo(
+        f"  schema revision {found['revision']};"
+        f" this version is built for {found['revision_needed']}"
+    )
     ahead = found["clock_ahead_seconds"]
     side = "ahead of" if ahead >= 0 else "behind"
     typer.echo(f"  clock {display(found['at'])}, {span(abs(ahead))} {side} this machine")

@@ -19,9 +19,9 @@ from typing import Any
 import psycopg
 from psycopg.rows import DictRow, dict_row
 
+from sink.contract import schema
 from sink.contract.dsn import redact
 from sink.contract.roles import SINK
-from sink.contract.schema import SCHEMA_REVISION
 from sink.errors import AccessDenied, NotPrimary, SchemaMismatch
 
 # libpq keeps no SQLSTATE of a refused connection: the text is all there is.
@@ -150,7 +150,7 @@ def open_session(dsn: str, stream: str, timeouts: Timeouts) -> Session:
                 _refuse_unfit(server)
                 connection.role = server["writer"]
                 _take_role(connection, timeouts)
-                _refuse_other_revision(connection)
+                _refuse_misfit(connection, stream)
     except BaseException:
         connection.close()
         raise
@@ -267,15 +267,18 @@ def _take_role(connection: psycopg.Connection, timeouts: Timeouts) -> DictRow:
     return row
 
 
-def _refuse_other_revision(connection: psycopg.Connection) -> None:
-    found = execute(connection, "connection/revision").fetchone()
-    revision = found["revision"] if found else "none"
-    if revision != SCHEMA_REVISION:
-        raise SchemaMismatch(
-            f"the database has schema revision {revision}, this version of the sink needs"
-            f" {SCHEMA_REVISION}. Nothing was written; run `holdfast db upgrade`, or use the"
-            " version of Holdfast that the database was upgraded for."
-        )
+def _refuse_misfit(connection: psycopg.Connection, stream: str) -> None:
+    """Refuse a database that this version must not work on; record that it works on another."""
+    with fitting():
+        cursor = connection.cursor(row_factory=dict_row)
+        found = cursor.execute(schema.READ).fetchone() or {"revision": None, "serves_from": None}
+        misfit = schema.misfit(found["revision"], found["serves_from"])
+        if misfit is not None:
+            raise SchemaMismatch(
+                f"{misfit}. Nothing was written, and the batch is still in the checkpoint."
+            )
+        if schema.records(found["revision"]):
+            cursor.execute(schema.RECORD, schema.session("sink", stream))
 
 
 def _milliseconds(seconds: float) -> str:

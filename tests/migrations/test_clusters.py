@@ -27,7 +27,7 @@ def test_superuser_upgrades_a_new_cluster(bare_database: Make) -> None:
     dsn = bare_database()
     assert upgrade(dsn) == Upgraded(before=None, after=head())
     with _connected(dsn) as connection:
-        assert {check.level for check in judge(gather(connection), head())} == {Level.OK}
+        assert {check.level for check in judge(gather(connection))} == {Level.OK}
 
 
 def test_plain_user_with_createrole_upgrades_its_own_database(
@@ -39,7 +39,7 @@ def test_plain_user_with_createrole_upgrades_its_own_database(
     assert downgrade(dsn, "base").after is None
     assert upgrade(dsn).after == head()
     with _connected(dsn) as connection:
-        assert {check.level for check in judge(gather(connection), head())} == {Level.OK}
+        assert {check.level for check in judge(gather(connection))} == {Level.OK}
         owners = connection.execute("""
             SELECT DISTINCT relowner::regrole::text FROM pg_class
             WHERE relnamespace = 'holdfast'::regnamespace
@@ -129,13 +129,13 @@ def test_user_of_one_role_is_warned_and_may_not_upgrade(
     dbname = psycopg.conninfo.conninfo_to_dict(dsn)["dbname"]
     mine = psycopg.conninfo.make_conninfo(**{**given, "dbname": dbname})
     with _connected(mine) as connection:
-        levels = {check.name: check.level for check in judge(gather(connection), head())}
+        levels = {check.name: check.level for check in judge(gather(connection))}
         assert levels["schema revision"] == levels["memberships"] == Level.FAIL
     with pytest.raises(CommandError, match="any Holdfast role"):
         script(mine)
     with _connected(bare) as admin:
         admin.execute(f"GRANT {READER} TO {given['user']}".encode())
     with _connected(mine) as connection:
-        levels = {check.name: check.level for check in judge(gather(connection), head())}
+        levels = {check.name: check.level for check in judge(gather(connection))}
     assert {name for name, level in levels.items() if level != Level.OK} == {"memberships"}
     assert levels["memberships"] == Level.WARN

@@ -16,6 +16,7 @@ from migrations.facts import Facts, IdleTransaction, gather
 from migrations.upgrade import downgrade, head
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.roles import ALL, SINK
+from sink.contract.schema import WORKS_FROM, Code
 
 HEALTHY = Facts(
     version=18_00_04,
@@ -27,6 +28,7 @@ HEALTHY = Facts(
     encoding="UTF8",
     user="app",
     revision="0007",
+    serves_from="0006",
     unreadable=None,
     roles=dict.fromkeys(ALL, True),
     days_ahead={"attempt": 7, "entry": 7},
@@ -34,13 +36,15 @@ HEALTHY = Facts(
     idle=(),
 )
 
+CODE = Code("0007", "0005")
+
 
 def _run(*arguments: str) -> Result:
     return CliRunner(env={"HOLDFAST_DSN": None}).invoke(app, list(arguments))
 
 
 def test_healthy_database_passes_every_check() -> None:
-    checks = judge(HEALTHY, "0007")
+    checks = judge(HEALTHY, CODE)
     assert [check for check in checks if check.level != Level.OK or check.advice] == []
     assert exit_code(checks) == ExitCode.OK
 
@@ -56,8 +60,9 @@ def test_healthy_database_passes_every_check() -> None:
         ({"synchronous_commit": "off"}, "synchronous_commit", Level.FAIL),
         ({"encoding": "SQL_ASCII"}, "encoding", Level.FAIL),
         ({"revision": None}, "schema revision", Level.FAIL),
-        ({"revision": "0006"}, "schema revision", Level.FAIL),
-        ({"revision": "0008"}, "schema revision", Level.FAIL),
+        ({"revision": "0004", "serves_from": None}, "schema revision", Level.FAIL),
+        ({"revision": "0006"}, "schema revision", Level.WARN),
+        ({"revision": "0009", "serves_from": "0008"}, "schema revision", Level.FAIL),
         ({"revision": None, "unreadable": "no role"}, "schema revision", Level.FAIL),
         ({"roles": dict.fromkeys(ALL[1:], True)}, "roles", Level.FAIL),
         ({"roles": dict.fromkeys(ALL, True) | {SINK: False}}, "memberships", Level.WARN),
@@ -70,7 +75,7 @@ def test_healthy_database_passes_every_check() -> None:
     ],
 )
 def test_fault_is_named_with_what_to_do(change: dict[str, Any], name: str, level: Level) -> None:
-    checks = judge(replace(HEALTHY, **change), "0007")
+    checks = judge(replace(HEALTHY, **change), CODE)
     (found,) = [check for check in checks if check.level != Level.OK]
     assert (found.name, found.level) == (name, level)
     assert found.detail
@@ -82,7 +87,7 @@ def test_doctor_passes_a_migrated_database(dsn: str) -> None:
     result = _run("doctor", "--dsn", dsn, "--json")
     assert result.exit_code == ExitCode.OK, result.output
     checks = json.loads(result.output)["checks"]
-    assert [check["name"] for check in checks] == [check.name for check in judge(HEALTHY, "0007")]
+    assert [check["name"] for check in checks] == [check.name for check in judge(HEALTHY, CODE)]
     assert {check["level"] for check in checks} == {"ok"}
 
 
@@ -91,7 +96,8 @@ def test_doctor_fails_on_an_old_schema(dsn: str) -> None:
     result = _run("doctor", "--dsn", dsn)
     assert result.exit_code == ExitCode.FAILED
     (line,) = [line for line in result.output.splitlines() if not line.startswith("ok")]
-    assert f"0006, {head()} is needed" in line
+    assert "revision 0006" in line
+    assert f"works from {WORKS_FROM} on" in line
     assert "holdfast db upgrade" in line
 
 
@@ -100,7 +106,8 @@ def test_doctor_fails_on_a_database_that_was_never_upgraded(
 ) -> None:
     result = _run("doctor", "--dsn", make_database(None))
     assert result.exit_code == ExitCode.FAILED
-    assert f"none, {head()} is needed" in result.output
+    assert "no schema revision" in result.output
+    assert "holdfast db upgrade" in result.output
 
 
 def test_doctor_sees_a_transaction_left_open(dsn: str) -> None:

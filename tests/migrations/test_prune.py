@@ -238,7 +238,7 @@ def test_janitor_drops_by_the_function_alone(dsn: str) -> None:
 def test_database_of_another_revision_is_one_line(
     dsn: str, db: psycopg.Connection, make_database: Callable[[str | None], str]
 ) -> None:
-    with pytest.raises(CommandError, match=r"revision none.*Nothing was dropped: run"):
+    with pytest.raises(CommandError, match=r"no schema revision: run .*Nothing was dropped"):
         pruned_days(make_database(None))
     db.execute("UPDATE holdfast.alembic_version SET version_num = '0001'")
     with pytest.raises(CommandError, match="revision 0001"):

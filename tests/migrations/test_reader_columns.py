@@ -6,12 +6,13 @@ Real: the server, the grants, the role.
 import psycopg
 
 READABLE = {
-    "alembic_version": "version_num",
+    "alembic_version": "serves_from version_num",
     "attempt": """duration_ms endpoint_id error finished_at number outcome retry_at sequence status
         subject_id""",
     "batch": """batch_id batch_no differing_count digest duplicate_count entry_count epoch
         keeps_suppressed quarantined_count query_id routed_at row_count run_id source_offsets stream
         suppressed_count written_at""",
+    "code_session": "kind name revision seen_at works_from",
     "dead_letter": """attempts created_at died_at endpoint_id id key reason resolution resolved_at
         resolved_by sequence subject_id window_waived""",
     "dispatcher_instance": "draining heartbeat_at host id in_flight pid started_at version",

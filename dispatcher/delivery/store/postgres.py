@@ -27,12 +27,13 @@ from dispatcher.delivery.store.pool import Connection
 from dispatcher.delivery.store.replaying import claim_items, rescue_items, settle_items
 from dispatcher.delivery.store.routing import PATIENCE_SECONDS, route
 from dispatcher.delivery.store.scan_ranges import BEGINNING, FullScanTimer
-from dispatcher.delivery.store.session import CONNECTIONS_MAX, Outage, Sessions
+from dispatcher.delivery.store.session import CONNECTIONS_MAX, Outage, Sessions, read_range
 from dispatcher.delivery.store.settlement import settle
 from dispatcher.delivery.store.warm import warm
 from dispatcher.delivery.telemetry.log import Telemetry
 from dispatcher.outbound.endpoint import EndpointRow, endpoint_of
 from dispatcher.outbound.key_window import KeyWindow
+from sink.contract import schema
 from sink.contract.failpoints import failpoint
 
 RESCUE_SECONDS = 2.0
@@ -200,6 +201,11 @@ class PostgresStore:
 
         async def work(connection: Connection) -> datetime:
             (row,) = await run(connection, "upkeep/instance_beat", heartbeat)
+            revision, misfit = await read_range(connection)
+            if revision is not None and misfit is None and schema.records(revision):
+                await connection.execute(
+                    schema.RECORD, schema.session("dispatcher", str(instance.id))
+                )
             failpoint("D12")
             at: datetime = row["at"]
             return at

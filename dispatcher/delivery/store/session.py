@@ -27,10 +27,10 @@ from dispatcher.delivery.telemetry.log import Line, Telemetry
 from dispatcher.shared.clock import seconds
 from dispatcher.shared.errors import StoreUnavailableError
 from dispatcher.shared.text import one_line
+from sink.contract import schema
 from sink.contract.dsn import redact
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.roles import DISPATCHER
-from sink.contract.schema import SCHEMA_REVISION
 
 T = TypeVar("T")
 
@@ -308,6 +308,14 @@ def _conninfo(dsn: str) -> str:
         ) from None
 
 
+async def read_range(connection: Connection) -> tuple[str | None, str | None]:
+    """Return the schema's revision, and why this version must not work on it (None: it may)."""
+    cursor = await connection.execute(schema.READ, binary=True)
+    found = await cursor.fetchone() or {"revision": None, "serves_from": None}
+    revision: str | None = found["revision"]
+    return revision, schema.misfit(revision, found["serves_from"])
+
+
 async def _check_schema(connection: Connection) -> None:
     missing = CommandError("this database has no Holdfast schema: run `holdfast db upgrade` first.")
     try:
@@ -322,11 +330,6 @@ async def _check_schema(connection: Connection) -> None:
     found = await run(connection, "schema_installed")
     if not found[0]["installed"]:
         raise missing
-    rows = await run(connection, "schema_revision")
-    revision = rows[0]["revision"] if rows else "none"
-    if revision != SCHEMA_REVISION:
-        raise CommandError(
-            f"the database has schema revision {revision}, this version needs {SCHEMA_REVISION}."
-            " Nothing was changed: run `holdfast db upgrade`, or use the version of Holdfast that"
-            " the database was upgraded for."
-        )
+    _, misfit = await read_range(connection)
+    if misfit is not None:
+        raise CommandError(f"{misfit}. Nothing was changed.")

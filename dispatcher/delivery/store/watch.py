@@ -12,8 +12,7 @@ from psycopg.rows import dict_row
 
 from dispatcher.delivery.store.messages import run
 from dispatcher.delivery.store.pool import Connection
-from dispatcher.delivery.store.session import Sessions, translated
-from sink.contract.schema import SCHEMA_REVISION
+from dispatcher.delivery.store.session import Sessions, read_range, translated
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,7 @@ class Watch:
         self._sessions = Sessions(dsn, None, connections_max=1)
 
     async def open(self) -> None:
-        """Connect. Raises `CommandError` for another schema revision."""
+        """Connect. Raises `CommandError` for a schema that does not fit."""
         await self._sessions.open()
 
     async def close(self) -> None:
@@ -74,10 +73,8 @@ class Watch:
         """Return the current backlog."""
 
         async def work(connection: Connection) -> Backlog:
-            revisions = await run(connection, "schema_revision")
-            found = revisions[0]["revision"] if revisions else "none"
-            if found != SCHEMA_REVISION:
-                misfit = f"the schema has revision {found}, this version needs {SCHEMA_REVISION}"
+            _, misfit = await read_range(connection)
+            if misfit is not None:
                 return Backlog((), 0, misfit)
             (ahead,) = await run(connection, "days_ahead")
             rows = await run(connection, "upkeep/backlog")

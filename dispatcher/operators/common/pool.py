@@ -1,7 +1,10 @@
 """Connections in the operator's role for a process that serves many people at once."""
 
+import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import psycopg
@@ -52,7 +55,8 @@ class OperatorPool:
                 "connect_timeout": CONNECT_SECONDS,
                 "application_name": "holdfast-api",
             },
-            configure=prepare,
+            # Again for every new connection, at the latest each hour: the pool replaces old ones.
+            configure=partial(prepare, server=f"{socket.gethostname()} pid {os.getpid()}"),
             reset=_reset,
             check=ConnectionPool.check_connection,
             min_size=1,

@@ -19,10 +19,9 @@ from psycopg.types.json import Jsonb
 
 from dispatcher.operators.common.person import person_of
 from dispatcher.operators.common.statements import statement
-from sink.contract import roles
+from sink.contract import roles, schema
 from sink.contract.dsn import redact
 from sink.contract.exits import CommandError, ExitCode
-from sink.contract.schema import SCHEMA_REVISION
 
 Row = dict[str, Any]
 
@@ -293,8 +292,11 @@ def _connect(dsn: str) -> psycopg.Connection[Row]:
     return connection
 
 
-def prepare(connection: psycopg.Connection[Row]) -> None:
-    """Set a connection up for the operator's role; raises `CommandError` for another schema."""
+def prepare(connection: psycopg.Connection[Row], server: str | None = None) -> None:
+    """Set a connection up for the operator's role; raises `CommandError` for another schema.
+
+    `server` is the name under which an API server is recorded as running; a command is not.
+    """
     # First, so that no function or operator of another schema shadows the server's own.
     connection.execute(f"SET search_path = {roles.SEARCH_PATH}".encode())
     row = connection.execute(statement("schema_installed")).fetchone()
@@ -313,11 +315,15 @@ def prepare(connection: psycopg.Connection[Row]) -> None:
     )
     # A filter that is not given is NULL, so one generic plan for all would scan whole tables.
     connection.execute("SET plan_cache_mode = force_custom_plan")
-    row = connection.execute(statement("schema_revision")).fetchone()
-    revision = row["revision"] if row else "none"
-    if revision != SCHEMA_REVISION:
-        raise CommandError(
-            f"the database has schema revision {revision}, this version needs {SCHEMA_REVISION}."
-            " Nothing was changed: run `holdfast db upgrade`, or use the version of Holdfast that"
-            " the database was upgraded for."
-        )
+    found = read_range(connection)
+    misfit = schema.misfit(found["revision"], found["serves_from"])
+    if misfit is not None:
+        raise CommandError(f"{misfit}. Nothing was changed.")
+    if server is not None and schema.records(found["revision"]) and not found["read_only"]:
+        connection.execute(schema.RECORD, schema.session("api", server))
+
+
+def read_range(connection: psycopg.Connection[Row]) -> Row:
+    """Return `revision` and `serves_from` of the schema, each None without one, and `read_only`."""
+    nothing: Row = {"revision": None, "serves_from": None, "read_only": True}
+    return connection.execute(schema.READ).fetchone() or nothing

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from sink.contract.exits import ExitCode
 from sink.contract.roles import ALL, DISPATCHER, OPERATOR
-from sink.contract.schema import SCHEMA_REVISION
+from sink.contract.schema import misfit
 
 CLOCK_WARN_SECONDS = 5.0
 CLOCK_FAIL_SECONDS = 60.0
@@ -44,6 +44,7 @@ class Database:
     server: str | None = None
     user: str | None = None
     revision: str | None = None
+    serves_from: str | None = None
     roles: Mapping[str, bool] | None = None
     """Each existing role, with whether the user may SET ROLE to it."""
     clock_difference_seconds: float = 0.0
@@ -133,19 +134,11 @@ def _database(database: Database) -> Check:
 
 
 def _schema(database: Database) -> Check:
-    name, found = "schema", database.revision
-    if found == SCHEMA_REVISION:
-        return Check(name, Level.OK, f"revision {found}")
-    # Revisions are numbered in order, so their texts compare.
-    newer = found is not None and found > SCHEMA_REVISION
-    return Check(
-        name,
-        Level.FAIL,
-        f"revision {found or 'none'}, {SCHEMA_REVISION} is needed",
-        "use the version of Holdfast that the database was upgraded for"
-        if newer
-        else "run `holdfast db upgrade`",
-    )
+    reason = misfit(database.revision, database.serves_from)
+    if reason is None:
+        return Check("schema", Level.OK, f"revision {database.revision}")
+    detail, _, advice = reason.rpartition(": ")
+    return Check("schema", Level.FAIL, detail, advice)
 
 
 def _roles(database: Database) -> Check:

@@ -7,7 +7,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 
-from dispatcher.operators.common.session import CONNECT_SECONDS, Row
+from dispatcher.operators.common.session import CONNECT_SECONDS, Row, read_range
 from dispatcher.operators.common.statements import statement
 from dispatcher.operators.config.rules import Database
 from dispatcher.operators.config.settings import HIDDEN
@@ -72,28 +72,29 @@ def _found(connection: Connection, dsn: str) -> tuple[Database, list[Row]]:
     privilege = "SET" if server["number"] >= _SET_PRIVILEGE_SINCE else "MEMBER"
     given = {"privilege": privilege, "roles": list(roles.ALL)}
     allowed = connection.execute(statement("config/roles"), given).fetchall()
-    revision, endpoints = _schema(connection)
+    found, endpoints = _schema(connection)
     database = Database(
         dsn,
         server=f"Postgres {server['version'].split()[0]}",
         user=server["name"],
-        revision=revision,
+        revision=found["revision"],
+        serves_from=found["serves_from"],
         roles={row["name"]: row["allowed"] for row in allowed},
         clock_difference_seconds=(server["now"] - middle).total_seconds(),
     )
     return database, endpoints
 
 
-def _schema(connection: Connection) -> tuple[str | None, list[Row]]:
+def _schema(connection: Connection) -> tuple[Row, list[Row]]:
+    found: Row = {"revision": None, "serves_from": None}
+    endpoints: list[Row] = []
     installed = connection.execute(statement("schema_installed")).fetchone()
     if installed is None or not installed["installed"]:
-        return None, []
-    revision, endpoints = None, []
+        return found, endpoints
     # Without the rights, or before the first upgrade, the result lacks these parts.
     with suppress(psycopg.DatabaseError):
         connection.execute(f"SET ROLE {roles.OPERATOR}".encode())
     with suppress(psycopg.ProgrammingError):
-        row = connection.execute(statement("schema_revision")).fetchone()
-        revision = row["revision"] if row else None
+        found = read_range(connection)
         endpoints = connection.execute(statement("config/endpoints")).fetchall()
-    return revision, endpoints
+    return found, endpoints

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 
-from dispatcher.operators.common.session import OperatorSession, Row
+from dispatcher.operators.common.session import OperatorSession, Row, read_range
 from dispatcher.operators.overview.rules import database_needs
 from dispatcher.shared.text import one_line
-from sink.contract.schema import SCHEMA_REVISION
+from sink.contract.schema import SCHEMA_REVISION, misfit
 
 SNAPSHOTS_SHOWN = 10
 CONNECTIONS_SHOWN = 50
@@ -18,19 +18,16 @@ class Database(OperatorSession):
     """Reads of the database itself."""
 
     def schema_mismatch(self) -> str | None:
-        """Return how the schema differs from what this version needs; None if it fits."""
-        row = self._maybe("schema_revision")
-        found = row["revision"] if row else "none"
-        if found == SCHEMA_REVISION:
-            return None
-        return f"the schema has revision {found}, this version needs {SCHEMA_REVISION}"
+        """Return why this version must not work on the schema; None if it may."""
+        found = read_range(self._connection)
+        return misfit(found["revision"], found["serves_from"])
 
     def report(self) -> Row:
         """Return the state of the database now.
 
         - `at` (its clock), `clock_ahead_seconds` (of this machine's; negative: behind), `name`,
           `server_version`, `bytes`, `connections_max`;
-        - `revision` of its schema and `revision_needed` by this version;
+        - `revision` of its schema and `revision_needed`, for which this version is built;
         - `snapshots`: the 10 oldest, each with `kind` (session, prepared), `pid`, `application`,
           `state`, `age_seconds` of the transaction, and the beginning of its `query`. Only a login
           with pg_read_all_stats sees these of other users' sessions;

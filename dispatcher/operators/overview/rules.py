@@ -86,9 +86,10 @@ def database_needs(found: Mapping[str, Any]) -> list[Need]:
     """Return what needs a person in the database; `found` is a result of `Database.report`."""
     made = [*_partitions(min(each["days_ahead"] for each in found["partitions"]))]
     made += _snapshots(found["snapshots"])
-    if found["revision"] != found["revision_needed"]:
+    # A newer one that does not serve this version has refused the session.
+    if found["revision"] < found["revision_needed"]:
         said = (
-            f"the schema has revision {found['revision']}, this version needs"
+            f"the schema has revision {found['revision']}, this version is built for"
             f" {found['revision_needed']}"
         )
         made.append(Need(NeedKind.SCHEMA, 1, said, "holdfast db upgrade"))

@@ -172,3 +172,12 @@ proposal = Table(
     ),
     Index("ix_proposal_created_at", "created_at", "id"),
 )
+
+code_session = Table(
+    "code_session",
+    metadata,
+    *every(Text, "kind", "name", "revision", "works_from"),
+    Column("seen_at", TIME, nullable=False, server_default=text("clock_timestamp()")),
+    PrimaryKeyConstraint("kind", "name"),
+    check("kind", "kind IN ('sink', 'dispatcher', 'api')"),
+)

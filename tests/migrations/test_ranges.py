@@ -1,0 +1,123 @@
+"""Sessions on a database of another revision: who is served, who is refused, who is recorded.
+
+Real: the server, the sink, the dispatcher, the operators' sessions.
+"""
+
+from collections.abc import Callable
+from contextlib import closing
+
+import psycopg
+import pytest
+
+from dispatcher.operators.common.pool import OperatorPool
+from dispatcher.operators.common.session import OperatorSession
+from dispatcher.operators.database.store import Database
+from migrations.prune import prune
+from migrations.upgrade import downgrade, upgrade
+from sink import SchemaMismatch
+from sink.contract.exits import CommandError
+from sink.contract.schema import SCHEMA_REVISION, WORKS_FROM
+from sink.transaction.writer import Writer
+from tests.support.dispatch.dispatching import add_endpoint, drain
+from tests.support.dispatch.webhooks import WebhookReceiver
+from tests.support.job.decisions import Decisions
+
+
+def _sink(dsn: str) -> None:
+    with closing(Writer(dsn, "payouts")) as writer:
+        writer.check()
+
+
+def _dispatcher(dsn: str) -> None:
+    drain(dsn)
+
+
+def _operator(dsn: str) -> None:
+    with OperatorSession.connect(dsn):
+        pass
+
+
+def _janitor(dsn: str) -> None:
+    prune(dsn, days=400, dry_run=True, reason="a test")
+
+
+SESSIONS = pytest.mark.parametrize("session", [_sink, _dispatcher, _operator, _janitor])
+
+
+def _sessions(db: psycopg.Connection) -> list[tuple[str, str, str]]:
+    return db.execute(
+        "SELECT kind, revision, works_from FROM holdfast.code_session ORDER BY kind"
+    ).fetchall()
+
+
+@SESSIONS
+def test_database_that_was_expanded_further_serves_this_version(
+    session: Callable[[str], None], dsn: str, db: psycopg.Connection
+) -> None:
+    db.execute("UPDATE holdfast.alembic_version SET version_num = '9998'")
+    session(dsn)
+
+
+@SESSIONS
+def test_database_that_was_contracted_refuses_this_version(
+    session: Callable[[str], None], dsn: str, db: psycopg.Connection
+) -> None:
+    db.execute("UPDATE holdfast.alembic_version SET version_num = '9999', serves_from = '9998'")
+    with pytest.raises((SchemaMismatch, CommandError), match=r"from 9998 on.*upgrade this process"):
+        session(dsn)
+
+
+@SESSIONS
+def test_revision_older_than_this_version_works_on_is_refused(
+    session: Callable[[str], None], dsn: str
+) -> None:
+    downgrade(dsn, f"{int(WORKS_FROM) - 1:04}")
+    with pytest.raises((SchemaMismatch, CommandError), match=r"holdfast db upgrade.*[Nn]othing"):
+        session(dsn)
+
+
+def test_oldest_revision_carries_a_decision_to_its_receiver(
+    dsn: str, db: psycopg.Connection, receiver: WebhookReceiver
+) -> None:
+    downgrade(dsn, WORKS_FROM)
+    add_endpoint(db, receiver.url)
+    with Decisions(dsn) as decisions:
+        decisions.write("m_1", "m_2")
+        drain(dsn)
+        assert upgrade(dsn).after == SCHEMA_REVISION
+        decisions.write("m_1")
+    drain(dsn)
+    assert len(receiver.seen) == 3
+
+
+def test_sinks_dispatchers_and_servers_are_recorded_with_their_range(
+    dsn: str, db: psycopg.Connection
+) -> None:
+    with Decisions(dsn):
+        drain(dsn)
+    pool = OperatorPool(dsn, 1)
+    pool.open()
+    try:
+        with pool.lend(Database, "api") as store:
+            assert store.schema_mismatch() is None
+    finally:
+        pool.close()
+    assert _sessions(db) == [
+        (kind, SCHEMA_REVISION, WORKS_FROM) for kind in ("api", "dispatcher", "sink")
+    ]
+
+
+def test_commands_are_not_recorded(dsn: str, db: psycopg.Connection) -> None:
+    _operator(dsn)
+    assert _sessions(db) == []
+
+
+def test_server_on_a_read_only_database_is_not_recorded(dsn: str, db: psycopg.Connection) -> None:
+    pool = OperatorPool(f"{dsn} options='-c default_transaction_read_only=on'", 1)
+    pool.open()
+    try:
+        with pool.lend(Database, "api") as store:
+            assert store.schema_mismatch() is None
+    finally:
+        pool.close()
+    assert _sessions(db) == []
