@@ -13,7 +13,7 @@ help: ## list these targets
 $(STAMP): requirements/dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Holdfast needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..."; exit 2; }
-	@echo "Installing into $(VENV): about 1.6 GB with Spark, a minute or two."
+	@echo "Installing into $(VENV): about 1.8 GB with Spark, a minute or two."
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet --require-hashes -r requirements/dev.txt
 	@$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
@@ -91,17 +91,44 @@ check: $(STAMP) ## format, lint, types, import arrows
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url
+LOCK_AS_TESTED := $(LOCK) --constraint requirements/dev.txt
+
 .PHONY: lock
 lock: ## pin every dependency again, with hashes and without an index (needs uv)
-	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
-	  --generate-hashes --no-header --no-emit-index-url --output-file requirements/dev.txt
-	uv pip compile pyproject.toml --extra spark --universal --python-version 3.11 \
-	  --generate-hashes --no-header --no-emit-index-url --constraint requirements/dev.txt \
-	  --no-emit-package pyspark --no-emit-package py4j --output-file requirements/cluster.txt
+	$(LOCK) pyproject.toml --extra dev --output-file requirements/dev.txt
+	$(LOCK_AS_TESTED) pyproject.toml --extra spark --no-emit-package pyspark --no-emit-package py4j \
+	  --output-file requirements/cluster.txt
+	echo "hatchling" | $(LOCK_AS_TESTED) - --output-file requirements/build.txt
+	$(LOCK_AS_TESTED) pyproject.toml --extra migrations --output-file requirements/migrate.txt
+	$(LOCK_AS_TESTED) pyproject.toml --extra dispatcher --output-file requirements/dispatcher.txt
+	$(LOCK_AS_TESTED) pyproject.toml --extra api --output-file requirements/api.txt
+	$(LOCK_AS_TESTED) pyproject.toml --extra spark --extra java --output-file requirements/job.txt
 
 .PHONY: package
 package: $(STAMP) ## a wheel and an environment that executors unpack, in dist/: PACKAGE="--python /usr/bin/python3.11"
 	@$(BIN)/python -m deploy.package $(PACKAGE)
+
+IMAGES := migrate dispatcher api job
+CONTAINERS := docker
+
+.PHONY: images
+images: ## build the four images with docker: CONTAINERS=podman, BUILD="--build-arg PYTHON_IMAGE=..."
+	for image in $(IMAGES); do \
+	  $(CONTAINERS) build $(BUILD) --file deploy/images/Dockerfile --target $$image --tag holdfast-$$image . || exit 1; \
+	done
+
+.PHONY: test-images
+test-images: images ## run the images read-only, without shell or capabilities: RUN="options of docker run"
+	@CONTAINERS="$(CONTAINERS)" RUN="$(RUN)" $(BIN)/python -m pytest tests/soak/images.py
+
+.PHONY: sbom
+sbom: $(STAMP) ## write what each image has from PyPI, with hashes: dist/sbom-*.json (CycloneDX)
+	@mkdir -p dist
+	@for image in $(IMAGES); do \
+	  $(BIN)/cyclonedx-py requirements --output-reproducible --pyproject pyproject.toml \
+	    --output-file dist/sbom-$$image.json requirements/$$image.txt || exit 1; \
+	done
 
 .PHONY: bench bench-sink
 bench: bench-sink ## the same as bench-sink

@@ -78,6 +78,9 @@ NOT_RUN = {
     'make install kafka-jars && export PATH="$PWD/.venv/bin:$PATH"    # jars too': (
         "tests/soak/kafka_quickstart.py follows it in a clone"
     ),
+    'make images                      # CONTAINERS=podman; BUILD="--build-arg PYTHON_IMAGE=..."': (
+        "it builds images for minutes; `make test-images` runs them"
+    ),
     "make kafka-jars": "it downloads jars, and no broker runs at the hosts of the page",
     "export KAFKA_JAAS='org.apache.kafka.common.security.plain.PlainLoginModule required"
     ' username="job" password="...";\'': (

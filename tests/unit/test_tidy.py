@@ -80,7 +80,8 @@ def test_no_left_overs() -> None:
 
 
 def test_requirements_name_no_index() -> None:
-    text = (ROOT / "requirements" / "dev.txt").read_text()
-    assert "://" not in text
-    assert "--index" not in text
-    assert "--find-links" not in text
+    for file in (ROOT / "requirements").glob("*.txt"):
+        text = file.read_text()
+        assert "://" not in text, file
+        assert "--index" not in text, file
+        assert "--find-links" not in text, file

@@ -224,8 +224,8 @@ def _failure(command: list[str]) -> str | None:
 
 
 def main() -> None:
-    """Stage both kinds; exit code 1 and one sentence if they cannot be had."""
-    for kind in KINDS:
+    """Stage the named kinds, or both; exit code 1 and one sentence if they cannot be had."""
+    for kind in sys.argv[1:] or KINDS:
         try:
             new = stage(kind)
         except CommandError as error:
