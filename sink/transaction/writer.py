@@ -203,6 +203,10 @@ class Writer:
                     run_id=run_id,
                     checkpoint=self._checkpoint,
                 )
+                # Of older runs: one that was killed leaves its stage, and this one may never stage.
+                execute(
+                    connection, "staging/drop_stages", stream=self.stream, epoch=started["epoch"]
+                )
             return Run(self.stream, query_id, run_id, int(started["epoch"]), self._checkpoint)
 
         self._partitions_of = None

@@ -90,20 +90,36 @@ def _struck(monkeypatch: pytest.MonkeyPatch, point: str, strike: Callable[[], No
         monkeypatch.setattr(module, "failpoint", pass_point)
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_driver_killed_at_a_point_leaves_what_an_undisturbed_run_leaves(
-    dsn: str, undisturbed: Outcome, tmp_path: Path, point: str
-) -> None:
+def _kill_at(point: str, dsn: str, folder: Path, path: str) -> None:
+    """Run the program until it is killed when its second batch passes `point`."""
     killed = subprocess.Popen(
         [
             *(sys.executable, "-m", "tests.support.job.sink_program"),
-            *(dsn, str(tmp_path), str(QUERY_ID), "staged"),
+            *(dsn, str(folder), str(QUERY_ID), path),
         ],
         cwd=Path(__file__).parents[2],
         env={**os.environ, ENVIRONMENT: f"{point}=kill@2"},
     )
     assert killed.wait(timeout=120) == -SIGKILL
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_driver_killed_at_a_point_leaves_what_an_undisturbed_run_leaves(
+    dsn: str, undisturbed: Outcome, tmp_path: Path, point: str
+) -> None:
+    _kill_at(point, dsn, tmp_path, "staged")
     outcomes = drive(dsn, tmp_path, QUERY_ID, staged=True)
+    assert outcomes == ["Replayed" if point in COMMITTED else "Written", "Written"]
+    assert _outcome(dsn) == undisturbed
+
+
+@pytest.mark.parametrize("point", ["S4", "S8"])
+@pytest.mark.parametrize("staged", [True, False])
+def test_batch_that_was_begun_on_one_path_is_finished_on_the_other(
+    dsn: str, undisturbed: Outcome, tmp_path: Path, point: str, *, staged: bool
+) -> None:
+    _kill_at(point, dsn, tmp_path, "staged" if staged else "plain")
+    outcomes = drive(dsn, tmp_path, QUERY_ID, staged=not staged, plain=True)
     assert outcomes == ["Replayed" if point in COMMITTED else "Written", "Written"]
     assert _outcome(dsn) == undisturbed
 

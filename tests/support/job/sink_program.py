@@ -3,7 +3,7 @@
 `offsets/N` is there before the batch, `commits/N` after the sink returned, and a restart goes on at
 the first batch without a commit. Run as
 `python -m tests.support.job.sink_program DSN FOLDER QUERY_ID`,
-with `staged` behind it for the staged path, where the rows alone are the batch.
+with `staged` behind it for the staged path, or `plain`: then the rows alone are the batch.
 """
 
 import sys
@@ -41,15 +41,25 @@ def also(connection: psycopg.Connection, entries: pa.Table) -> None:
 
 
 def drive(
-    dsn: str, folder: Path, query_id: UUID, timeouts: Timeouts = PATIENT, *, staged: bool = False
+    dsn: str,
+    folder: Path,
+    query_id: UUID,
+    timeouts: Timeouts = PATIENT,
+    *,
+    staged: bool = False,
+    plain: bool = False,
 ) -> list[str]:
-    """Write what `folder` has no commit for; return what became of each batch."""
+    """Write what `folder` has no commit for; return what became of each batch.
+
+    The driver path has refused rows and a companion, unless `plain`; the staged path has none.
+    """
+    plain = plain or staged
     spark = Driver(
         dsn,
         query_id=query_id,
         staged=staged,
-        select=None if staged else select,
-        also=None if staged else also,
+        select=None if plain else select,
+        also=None if plain else also,
         checkpoint=str(folder),
         timeouts=timeouts,
     )
@@ -67,4 +77,5 @@ def drive(
 
 
 if __name__ == "__main__":
-    drive(sys.argv[1], Path(sys.argv[2]), UUID(sys.argv[3]), staged="staged" in sys.argv[4:])
+    given = {name: name in sys.argv[4:] for name in ("staged", "plain")}
+    drive(sys.argv[1], Path(sys.argv[2]), UUID(sys.argv[3]), **given)
