@@ -55,18 +55,22 @@ class PeakMemory:
                     if "java" in each.name():
                         java += each.memory_info().rss
                     else:
-                        full = each.memory_full_info()
-                        python += getattr(full, "pss", full.rss)
+                        python += _shared_once(each)
             self.java, self.python = max(self.java, java), max(self.python, python)
             self.driver = max(self.driver, java + psutil.Process().memory_info().rss)
 
 
 class PeakRss:
-    """While entered, watches the resident memory of a process and all that it started, in bytes."""
+    """While entered, watches the resident memory of a process and all that it started, in bytes.
 
-    def __init__(self, pid: int, every_s: float = 0.1) -> None:
+    With `shared_once`, a page that several of them share counts once (the proportional set size),
+    where the system knows it.
+    """
+
+    def __init__(self, pid: int | None, every_s: float = 0.1, *, shared_once: bool = False) -> None:
         self._pid = pid
         self._every_s = every_s
+        self._shared_once = shared_once
         self._stop = Event()
         self._thread = Thread(target=self._watch, daemon=True)
         self.bytes = 0
@@ -89,7 +93,7 @@ class PeakRss:
             used = 0
             for each in _family(self._pid):
                 with suppress(psutil.Error):
-                    used += each.memory_info().rss
+                    used += _shared_once(each) if self._shared_once else each.memory_info().rss
             self.bytes = max(self.bytes, used)
 
 
@@ -101,6 +105,11 @@ def driver_bytes() -> int:
             if "java" in each.name():
                 size += each.memory_info().rss
     return int(size)
+
+
+def _shared_once(process: psutil.Process) -> int:
+    full = process.memory_full_info()
+    return int(getattr(full, "pss", full.rss))
 
 
 def _family(pid: int | None) -> Iterator[psutil.Process]:

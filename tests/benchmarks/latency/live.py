@@ -28,6 +28,7 @@ from deploy.local.demo.layout import Layout
 from deploy.local.demo.processes import Child, Processes
 from deploy.local.java import spark_environment
 from deploy.local.postgres import EmbeddedPostgres
+from tests.benchmarks.common.processes import PeakRss
 from tests.benchmarks.latency.sizes import Rate, Sizes
 from tests.benchmarks.operator.rules import SETTINGS
 
@@ -53,6 +54,9 @@ AMOUNT = 60_000
 """More than the limit."""
 
 PATIENCE_S = 300.0
+
+MEMORY_S = 2.0
+"""Between two looks at the memory of the parts: a look walks all pages of the JVM."""
 
 _APPLIED = """
 SELECT merchant_id, sequence, extract(epoch FROM applied_at)::float8
@@ -95,6 +99,11 @@ class Parts:
     load: Load
     payouts: psycopg.Connection[Any]
     processes: tuple[Child, ...]
+    peaks: dict[str, PeakRss]
+
+    def memory(self) -> dict[str, int]:
+        """Return the peak memory of each part so far, in bytes; a shared page counts once."""
+        return {name: peak.bytes for name, peak in self.peaks.items()}
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Wait for a condition; raises when a part ends, or time is up first."""
@@ -153,7 +162,12 @@ def running(folder: Path, options: Sequence[str]) -> Iterator[Parts]:
         ]
         job = processes.start("job", words)
         payouts = stack.enter_context(psycopg.connect(payouts_dsn, autocommit=True))
-        yield Parts(Load(layout.events), payouts, (job, dispatcher, service))
+        parts = (job, dispatcher, service)
+        peaks = {
+            each.name: stack.enter_context(PeakRss(each.process.pid, MEMORY_S, shared_once=True))
+            for each in parts
+        }
+        yield Parts(Load(layout.events), payouts, parts, peaks)
 
 
 def corrections(folder: Path, sizes: Sizes, rate: Rate) -> dict[str, Any]:
@@ -174,6 +188,7 @@ def corrections(folder: Path, sizes: Sizes, rate: Rate) -> dict[str, Any]:
             "events_per_second": rate.events_per_second,
             "events": written,
             **_percentiles(parts.latencies(since, first=1)),
+            "peak_bytes": parts.memory(),
         }
 
 

@@ -17,6 +17,9 @@ def show(found: dict[str, Any]) -> None:
             print(f"{name}: {ratio:.2f}")
     if "corrections" in found or "closings" in found:
         print(_live(found))
+    for point in found.get("corrections", ()):
+        each = ", ".join(f"{name} {size / 1e6:,.0f}" for name, size in point["peak_bytes"].items())
+        print(f"peak memory at {point['events_per_second']:,} events a second, MB: {each}")
     load = found["machine"]
     print(f"\nload before {load['load_before']:.1f}, after {load.get('load_after', 0):.1f}")
 

@@ -23,6 +23,7 @@ import psycopg
 from tests.benchmarks.common.database import fresh
 from tests.benchmarks.common.filled import Filled, fill
 from tests.benchmarks.common.machine import git_commit, machine, versions
+from tests.benchmarks.common.processes import PeakRss
 from tests.benchmarks.common.troubled import trouble
 from tests.benchmarks.queries.covered import missed
 from tests.benchmarks.queries.known import Known, known
@@ -82,7 +83,7 @@ def _measured(dsn: str, rounds: int) -> dict[str, Any]:
     if left := missed(asked):
         raise RuntimeError(f"no query goes to {', '.join(left)}")
     plans = plans_of_all(dsn, could=False)
-    with served(dsn) as server:
+    with served(dsn) as server, PeakRss(server.pid) as peak:
         times = timed(asked, server.query, rounds)
         long = dict(_asked_long(server, each) for each in sorted(LONG))
     times |= _lists(dsn, there, rounds)
@@ -92,6 +93,7 @@ def _measured(dsn: str, rounds: int) -> dict[str, Any]:
         "seconds": long,
         "statements": sorted(plans.names),
         "read_whole": plans.whole,
+        "server_peak_rss_bytes": peak.bytes,
     }
 
 

@@ -22,6 +22,7 @@ def shown(report: Mapping[str, Any]) -> str:
     parts += [
         f"\n{outbox}",
         f"{len(report['statements'])} statements; {whole}",
+        f"peak memory of the server: {report['server_peak_rss_bytes'] / 1e6:,.0f} MB",
         f"load before: {report['machine']['load_before']:.1f} on {report['machine']['cpus']} cores",
         f"{len(report['queries']) - len(late)} of {len(report['queries'])} queries have a median"
         f" under {BAR_MS:.0f} ms" + (f"; not: {'; '.join(late)}" if late else ""),

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import httpx
 
@@ -25,6 +25,8 @@ class Served:
 
     browser: httpx.Client
     program: httpx.Client
+    pid: int | None = None
+    """Of a server that was started for it."""
 
     def query(self, query: Query) -> int:
         """Ask for a page or a read; returns its bytes. Raises RuntimeError for a wrong status."""
@@ -51,7 +53,7 @@ def served(dsn: str) -> Iterator[Served]:
             httpx.Client(base_url=_address(process)) as browser,
             come_in(browser, token) as came_in,
         ):
-            yield came_in
+            yield replace(came_in, pid=process.pid)
     finally:
         process.terminate()
         process.wait()

@@ -8,6 +8,7 @@ import argparse
 import gc
 import json
 import os
+import resource
 import signal
 import sys
 import tempfile
@@ -61,6 +62,7 @@ def main() -> None:
         cases |= _inbox(dsn, given.deliveries, given.rounds, given.piece)
     found |= {"cases": cases, "ratios": ratios(cases, RATIOS)}
     found["parameters"]["seconds"] = round(time.monotonic() - began)
+    found["peak_rss_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     REPORT.parent.mkdir(parents=True, exist_ok=True)
     REPORT.write_text(json.dumps(found, indent=2) + "\n")
     _show(found)

@@ -22,6 +22,7 @@ from tests.benchmarks.sink.by_hand import DRIVER
 from tests.benchmarks.sink.cases import CASES, RATIOS, SAME_ROWS
 from tests.benchmarks.sink.server import Server, server, sized, version
 from tests.benchmarks.sink.sizes import Sizes
+from tests.benchmarks.sink.stopwatch import SERVER_PID
 
 FOLDER = Path(".holdfast/bench")
 PARTS = "a,b,c,d,e,growth,memory"
@@ -105,14 +106,15 @@ def _grow(name: str, found: dict[str, Any], sizes: Sizes, running: Server) -> No
 def _memory(
     found: dict[str, Any], sizes: Sizes, running: Server, folder: Path, _wanted: set[str]
 ) -> None:
-    print(f"memory: {sizes.entry_bytes / 1e6:.0f} MB of entries in one batch", flush=True)
+    print(f"memory: {sizes.large_rows:,} entries in one batch", flush=True)
     large = folder / "large"
     memory.prepare_files(large, sizes)
     found["memory"] = {}
     for path in ("driver", "staged"):
         words = ["-m", "tests.benchmarks.sink.memory", path, str(large)]
         with fresh(running.dsn) as dsn:
-            found["memory"][path] = last_line([sys.executable, *words], {"HOLDFAST_DSN": dsn})
+            environment = {"HOLDFAST_DSN": dsn, SERVER_PID: str(running.pid or "")}
+            found["memory"][path] = last_line([sys.executable, *words], environment)
 
 
 _PARTS: dict[tuple[str, ...], Callable[[dict[str, Any], Sizes, Server, Path, set[str]], None]] = {

@@ -2,12 +2,15 @@
 
 `python -m tests.benchmarks.sink.memory PATH FOLDER`: FOLDER has a small batch, after which the
 baseline is taken, and the large one. The driver is this process and its JVM, which in local mode
-also runs the tasks; the tasks' Python workers are not part of it. The last line of stdout is JSON.
+also runs the tasks; the tasks' Python workers are not part of it. The server's pid is in the
+variable `SERVER_PID` where there is one. The last line of stdout is JSON.
 """
 
 import argparse
 import json
 import os
+import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,19 +18,20 @@ import psycopg
 from pyspark.sql import DataFrame
 
 from sink import OutboxSink
-from tests.benchmarks.common.processes import PeakMemory, driver_bytes
+from tests.benchmarks.common.processes import PeakMemory, PeakRss, driver_bytes
 from tests.benchmarks.sink import check
 from tests.benchmarks.sink.ours import STREAM
 from tests.benchmarks.sink.query import play
-from tests.benchmarks.sink.rows import BODY_BYTES, DECISIONS_DDL, decisions, write_batch
+from tests.benchmarks.sink.rows import DECISIONS_DDL, decisions, write_batch
 from tests.benchmarks.sink.sizes import Sizes
+from tests.benchmarks.sink.stopwatch import SERVER_PID
 
 EVERY_S = 0.05
 
 
 def prepare_files(folder: Path, sizes: Sizes) -> None:
     """Write the small batch and the large one."""
-    large = sizes.entry_bytes // BODY_BYTES
+    large = sizes.large_rows
     small = max(large // 100, 1)
     write_batch(folder / "decisions", 0, decisions(0, small, sizes.subjects))
     write_batch(folder / "decisions", 1, decisions(small, large, sizes.subjects))
@@ -43,11 +47,19 @@ def measure(dsn: str, path: Literal["driver", "staged"], folder: Path) -> dict[s
             sink(df, batch_id)
             return
         found["baseline_bytes"] = driver_bytes()
-        with PeakMemory(EVERY_S) as peak:
+        server = os.environ.get(SERVER_PID)
+        with ExitStack() as stack:
+            peak = stack.enter_context(PeakMemory(EVERY_S))
+            postgres = (
+                stack.enter_context(PeakRss(int(server), shared_once=True)) if server else None
+            )
+            began = time.perf_counter()
             sink(df, batch_id)
+            found["seconds"] = time.perf_counter() - began
         found["peak_bytes"] = peak.driver
         found["above_bytes"] = peak.driver - found["baseline_bytes"]
         found["workers_peak_bytes"] = peak.python
+        found["postgres_peak_bytes"] = postgres.bytes if postgres else None
 
     play(folder / "decisions", DECISIONS_DDL, each)
     sink.close()

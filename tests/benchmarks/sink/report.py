@@ -45,10 +45,29 @@ def growth(points: list[dict[str, Any]], where: str) -> str:
 
 
 def memory(found: dict[str, dict[str, Any]]) -> str:
-    """The driver's memory."""
+    """The memory of the driver and of Postgres."""
     names = ("entry_bytes", "baseline_bytes", "peak_bytes", "above_bytes", "workers_peak_bytes")
     return table(
         "Memory of the driver (Python and JVM) while one batch is written, MB",
-        ("path", "entries", "baseline", "peak", "above baseline", "Python workers"),
-        [(path, *(f"{case[name] / MB:,.0f}" for name in names)) for path, case in found.items()],
+        (
+            "path",
+            "rows",
+            "s",
+            "entries",
+            "baseline",
+            "peak",
+            "above baseline",
+            "workers",
+            "Postgres",
+        ),
+        [
+            (
+                path,
+                f"{case['rows']:,}",
+                f"{case['seconds']:.0f}",
+                *(f"{case[name] / MB:,.0f}" for name in names),
+                f"{(case['postgres_peak_bytes'] or 0) / MB:,.0f}",
+            )
+            for path, case in found.items()
+        ],
     )
