@@ -106,15 +106,16 @@ def _grow(name: str, found: dict[str, Any], sizes: Sizes, running: Server) -> No
 def _memory(
     found: dict[str, Any], sizes: Sizes, running: Server, folder: Path, _wanted: set[str]
 ) -> None:
-    print(f"memory: {sizes.large_rows:,} entries in one batch", flush=True)
-    large = folder / "large"
-    memory.prepare_files(large, sizes)
-    found["memory"] = {}
-    for path in ("driver", "staged"):
-        words = ["-m", "tests.benchmarks.sink.memory", path, str(large)]
-        with fresh(running.dsn) as dsn:
-            environment = {"HOLDFAST_DSN": dsn, SERVER_PID: str(running.pid or "")}
-            found["memory"][path] = last_line([sys.executable, *words], environment)
+    found["memory"] = []
+    for rows in sizes.large:
+        print(f"memory: {rows:,} entries in one batch", flush=True)
+        large = folder / f"large-{rows}"
+        memory.prepare_files(large, rows, sizes.subjects)
+        for path in ("driver", "staged"):
+            words = ["-m", "tests.benchmarks.sink.memory", path, str(large)]
+            with fresh(running.dsn) as dsn:
+                environment = {"HOLDFAST_DSN": dsn, SERVER_PID: str(running.pid or "")}
+                found["memory"].append(last_line([sys.executable, *words], environment))
 
 
 _PARTS: dict[tuple[str, ...], Callable[[dict[str, Any], Sizes, Server, Path, set[str]], None]] = {

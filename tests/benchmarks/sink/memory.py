@@ -23,24 +23,22 @@ from tests.benchmarks.sink import check
 from tests.benchmarks.sink.ours import STREAM
 from tests.benchmarks.sink.query import play
 from tests.benchmarks.sink.rows import DECISIONS_DDL, decisions, write_batch
-from tests.benchmarks.sink.sizes import Sizes
 from tests.benchmarks.sink.stopwatch import SERVER_PID
 
 EVERY_S = 0.05
 
 
-def prepare_files(folder: Path, sizes: Sizes) -> None:
-    """Write the small batch and the large one."""
-    large = sizes.large_rows
-    small = max(large // 100, 1)
-    write_batch(folder / "decisions", 0, decisions(0, small, sizes.subjects))
-    write_batch(folder / "decisions", 1, decisions(small, large, sizes.subjects))
+def prepare_files(folder: Path, rows: int, subjects: int) -> None:
+    """Write a small batch and a large one of so many rows."""
+    small = max(rows // 100, 1)
+    write_batch(folder / "decisions", 0, decisions(0, small, subjects))
+    write_batch(folder / "decisions", 1, decisions(small, rows, subjects))
 
 
 def measure(dsn: str, path: Literal["driver", "staged"], folder: Path) -> dict[str, Any]:
     """Write both batches and watch the second."""
     sink = OutboxSink(dsn, stream=STREAM, path=path)
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {"path": path}
 
     def each(df: DataFrame, batch_id: int) -> None:
         if batch_id == 0:

@@ -44,11 +44,11 @@ def growth(points: list[dict[str, Any]], where: str) -> str:
     )
 
 
-def memory(found: dict[str, dict[str, Any]]) -> str:
+def memory(found: list[dict[str, Any]]) -> str:
     """The memory of the driver and of Postgres."""
     names = ("entry_bytes", "baseline_bytes", "peak_bytes", "above_bytes", "workers_peak_bytes")
     return table(
-        "Memory of the driver (Python and JVM) while one batch is written, MB",
+        "Memory of the driver (Python and JVM) while one batch is written, MB, and seconds",
         (
             "path",
             "rows",
@@ -62,12 +62,12 @@ def memory(found: dict[str, dict[str, Any]]) -> str:
         ),
         [
             (
-                path,
+                case["path"],
                 f"{case['rows']:,}",
                 f"{case['seconds']:.0f}",
                 *(f"{case[name] / MB:,.0f}" for name in names),
                 f"{(case['postgres_peak_bytes'] or 0) / MB:,.0f}",
             )
-            for path, case in found.items()
+            for case in found
         ],
     )

@@ -19,8 +19,8 @@ class Sizes:
     """Batches of each run that are."""
     stored: tuple[int, ...]
     """Rows in the tables at the points of the growth."""
-    large_rows: int
-    """In the one large batch whose memory is watched; 1,000,000 is the most on the driver path."""
+    large: tuple[int, ...]
+    """Rows of large batches on both paths; 1,000,000 are the most on the driver path."""
 
     @classmethod
     def full(cls) -> Self:
@@ -33,7 +33,7 @@ class Sizes:
             warm=8,
             counted=3,
             stored=(10_000, 100_000, 1_000_000, 10_000_000),
-            large_rows=1_000_000,
+            large=(100_000, 300_000, 1_000_000),
         )
 
     @classmethod
@@ -47,7 +47,7 @@ class Sizes:
             warm=1,
             counted=1,
             stored=(1_000, 10_000),
-            large_rows=15_000,
+            large=(15_000,),
         )
 
     def changed(self, rows: int | None, rounds: int | None) -> Self:
