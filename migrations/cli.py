@@ -1,4 +1,4 @@
-"""`holdfast db upgrade|doctor|prune|stream-role`."""
+"""`holdfast db upgrade|downgrade|doctor|prune|stream-role`."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ from migrations import prune as retention
 from migrations import roles
 from migrations.connect import NoAnswerError, connection, one_line
 from migrations.facts import gather
-from migrations.upgrade import script
+from migrations.upgrade import Upgraded, script, undo
 from migrations.upgrade import upgrade as run_upgrade
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.retention import whole_days
@@ -28,6 +28,11 @@ Dsn = Annotated[
     typer.Option("--dsn", envvar="HOLDFAST_DSN", help="The database.", show_envvar=True),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+Force = Annotated[
+    bool,
+    typer.Option("--force", help="Go on although code ran within a day that cannot work then."),
+]
 
 _COLOURS = {
     judgement.Level.OK: "green",
@@ -41,23 +46,35 @@ def upgrade(
     dsn: Dsn = None,
     as_json: AsJson = False,
     sql: Annotated[bool, typer.Option("--sql", help="Print the SQL and change nothing.")] = False,
+    expand: Annotated[
+        bool, typer.Option("--expand", help="Stop before the first contract revision.")
+    ] = False,
+    force: Force = False,
 ) -> None:
     """Upgrade the database to the newest revision. Safe to repeat.
 
-    --sql starts from the revision of the database, or from an empty database if none is given.
+    A contract revision is refused while older code has run within a day. --sql starts from the
+    revision of the database, or from an empty database if none is given; it does not look who runs.
     """
-    if sql and as_json:
-        raise CommandError("--sql and --json cannot be combined.", ExitCode.USAGE)
+    if sql and (as_json or expand or force):
+        raise CommandError("--sql takes none of --json, --expand and --force.", ExitCode.USAGE)
     if sql:
         sys.stdout.write(script(dsn))
         return
-    done = run_upgrade(dsn or "")
-    if as_json:
-        _print_json({"before": done.before, "after": done.after, "changed": done.changed})
-    elif done.changed:
-        _print(f"Upgraded the schema from revision {done.before or 'none'} to {done.after}.")
-    else:
-        _print(f"The schema already has revision {done.after}; nothing was changed.")
+    _print_done("Upgraded", run_upgrade(dsn or "", expand=expand, force=force), as_json)
+
+
+@app.command()
+def downgrade(
+    revision: str, dsn: Dsn = None, as_json: AsJson = False, force: Force = False
+) -> None:
+    """Undo the expand revisions above REVISION. Possible until a contract revision has run.
+
+    Refused while code that needs them has run within a day. Exit code 3: it has that revision.
+    """
+    done = undo(dsn or "", revision, force=force)
+    _print_done("Downgraded", done, as_json)
+    raise typer.Exit(ExitCode.OK if done.changed else ExitCode.NOTHING_MATCHED)
 
 
 @app.command()
@@ -140,6 +157,15 @@ def stream_role(stream: str, dsn: Dsn = None, as_json: AsJson = False) -> None:
     _print(escape(f"role {made.role}: {'created' if made.made else 'already exists'}. Next:"))
     for grant in made.grants:
         _print(escape(f"  {grant};"))
+
+
+def _print_done(what: str, done: Upgraded, as_json: bool) -> None:
+    if as_json:
+        _print_json({"before": done.before, "after": done.after, "changed": done.changed})
+    elif done.changed:
+        _print(f"{what} the schema from revision {done.before or 'none'} to {done.after}.")
+    else:
+        _print(f"The schema already has revision {done.after}; nothing was changed.")
 
 
 def _examine(dsn: str | None) -> list[judgement.Check]:

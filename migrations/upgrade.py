@@ -2,12 +2,13 @@
 
 It uses one connection and two transactions: the first creates roles and schema
 (`migrations.roles`), the second runs all missing revisions as `holdfast_owner`, which owns every
-object. An advisory lock serializes upgrades of a database. An upgrade waits only briefly for a
-table lock of a service, because all other sessions queue behind a waiting ALTER TABLE.
+object. An advisory lock serializes upgrades of a database. A revision waits only briefly for a
+table lock of a service, because all other sessions queue behind a waiting ALTER TABLE; the upgrade
+is then rolled back and tried again, so that they go on in between.
 """
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,22 +23,31 @@ from alembic.util.exc import CommandError as AlembicError
 from sqlalchemy import Connection, create_engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from migrations import roles
 from migrations.connect import connection, one_line, statement
-from sink.contract.exits import CommandError
+from migrations.phases import refuse_contract, refuse_downgrade, running, steps_after
+from sink.contract.exits import CommandError, ExitCode
 from sink.contract.roles import ALL, OWNER, SEARCH_PATH
-from sink.contract.schema import READ
+from sink.contract.schema import READ, records
 from sink.contract.tables import SCHEMA
 
 SERVER_VERSION_MIN = 15
 """The oldest supported major version of Postgres; tested with 15, 16 and 18."""
 
+VERSIONS = Path(__file__).parent / "versions"
+"""The revisions."""
+
 TURN_TIMEOUT_MS = 300_000
 """How long an upgrade waits for another upgrade of the same database."""
 
-LOCK_TIMEOUT_MS = 5_000
-"""How long a revision waits for a table lock."""
+LOCK_TIMEOUT_MS = 1_000
+"""How long a revision waits for a table lock, and others behind it."""
+
+LOCK_TRIES = 10
+LOCK_PAUSE_SECONDS = 8.0
+"""How often an upgrade is tried, and the longest pause between two tries."""
 
 STATEMENT_TIMEOUT_MS = 600_000
 
@@ -57,29 +67,65 @@ class Upgraded:
         return self.before != self.after
 
 
-def upgrade(dsn: str) -> Upgraded:
+def upgrade(dsn: str, *, expand: bool = False, force: bool = False) -> Upgraded:
     """Upgrade the database of `dsn` to the newest revision; safe to repeat.
 
-    Raises `CommandError` if it cannot; then no table was changed.
+    With `expand` it stops before the first contract revision. Raises `CommandError` if it cannot,
+    and, unless forced, for a contract revision while older code runs; then no table was changed.
     """
-    with _migrating(dsn) as (migrating, config):
-        before = _revision(migrating)
+
+    def work(transaction: _Transaction) -> Upgraded:
+        before = _revision(transaction.migrating)
         refuse_unknown(before)
-        command.upgrade(config, "head")
-        migrating.exec_driver_sql(statement("ensure_partitions").decode())
-        return Upgraded(before, _revision(migrating))
+        after = _climb(transaction, before, expand=expand, force=force)
+        if after is not None and records(after):
+            transaction.raw.execute(statement("forget_sessions"))
+        transaction.raw.execute(statement("ensure_partitions"))
+        return Upgraded(before, after)
+
+    return _in_turn(dsn, work)
 
 
 def downgrade(dsn: str, revision: str) -> Upgraded:
-    """Downgrade the database to `revision`; "base" drops all tables with their rows.
+    """Downgrade the database to `revision`, whatever it drops; "base" drops all tables.
 
     Raises `CommandError` if it cannot; then no table was changed.
     """
-    with _migrating(dsn) as (migrating, config):
-        before = _revision(migrating)
+
+    def work(transaction: _Transaction) -> Upgraded:
+        before = _revision(transaction.migrating)
         refuse_unknown(before)
-        command.downgrade(config, revision)
-        return Upgraded(before, _revision(migrating))
+        command.downgrade(transaction.config, revision)
+        return Upgraded(before, _revision(transaction.migrating))
+
+    return _in_turn(dsn, work)
+
+
+def undo(dsn: str, revision: str, *, force: bool = False) -> Upgraded:
+    """Undo the expand revisions above `revision`.
+
+    Raises `CommandError` for a revision of another kind, and, unless forced, while code runs that
+    does not work on `revision`; then no table was changed.
+    """
+
+    def work(transaction: _Transaction) -> Upgraded:
+        before = _revision(transaction.migrating)
+        refuse_unknown(before)
+        known = {each.revision for each in steps_after(transaction.directory, None)}
+        if before is None or revision not in known or revision > before:
+            raise CommandError(
+                f"the database has revision {before or 'none'}, and {revision} is not a revision"
+                " before it. Nothing was changed.",
+                ExitCode.USAGE,
+            )
+        above = steps_after(transaction.directory, revision)
+        undone = [each for each in above if each.revision <= before]
+        sessions = running(transaction.raw) if undone and records(before) else []
+        refuse_downgrade(revision, undone, sessions, force=force)
+        command.downgrade(transaction.config, revision)
+        return Upgraded(before, _revision(transaction.migrating))
+
+    return _in_turn(dsn, work)
 
 
 def script(dsn: str | None) -> str:
@@ -145,11 +191,61 @@ def _config(output: io.StringIO | None = None, migrating: Connection | None = No
     config = Config(output_buffer=output, attributes={"connection": migrating})
     folder = str(Path(__file__).parent)
     config.set_main_option("script_location", folder.replace("%", "%%"))
+    config.set_main_option("version_locations", str(VERSIONS).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
     return config
 
 
+@dataclass(frozen=True, slots=True)
+class _Transaction:
+    """The open transaction of an upgrade, in the owner's role."""
+
+    raw: psycopg.Connection
+    migrating: Connection
+    """`raw` as Alembic takes it."""
+    config: Config
+    directory: ScriptDirectory
+
+
+def _climb(
+    transaction: _Transaction, before: str | None, *, expand: bool, force: bool
+) -> str | None:
+    """Run what is missing, as `upgrade` says; returns the revision that the database has then."""
+    steps = [each for each in steps_after(transaction.directory, before) if each.serves_from]
+    if steps:
+        command.upgrade(transaction.config, steps[0].before)
+    # A new database has no processes. Those of 0031 can be read when 0032 has run.
+    if steps and before is not None and not expand and not force:
+        sessions = running(transaction.raw)
+        for each in steps:
+            refuse_contract(each, sessions)
+    if not steps or not expand:
+        command.upgrade(transaction.config, "head")
+    return _revision(transaction.migrating)
+
+
+def _in_turn(dsn: str, work: Callable[[_Transaction], Upgraded]) -> Upgraded:
+    """Return the result of `work`, which is rolled back and called again for a table in use."""
+    try:
+        for attempt in Retrying(
+            retry=retry_if_exception(_is_table_in_use),
+            stop=stop_after_attempt(LOCK_TRIES),
+            wait=wait_random_exponential(multiplier=0.5, max=LOCK_PAUSE_SECONDS),
+            reraise=True,
+        ):
+            with attempt, _migrating(dsn) as transaction:
+                done = work(transaction)
+    except (psycopg.Error, DBAPIError) as error:
+        raise CommandError(_explain(error, dsn)) from error
+    except AlembicError as error:
+        raise CommandError(
+            f"the database was not upgraded: {one_line(error, dsn)}. No table was changed."
+        ) from error
+    return done
+
+
 @contextmanager
-def _migrating(dsn: str) -> Iterator[tuple[Connection, Config]]:
+def _migrating(dsn: str) -> Iterator[_Transaction]:
     with connection(dsn) as raw:
         _refuse_old_server(raw)
         engine = create_engine(
@@ -158,27 +254,27 @@ def _migrating(dsn: str) -> Iterator[tuple[Connection, Config]]:
             poolclass=NullPool,
             use_native_hstore=False,
         )
-        try:
-            with raw.transaction():
-                _take_turn(raw)
-                roles.prepare(raw)
-            with engine.begin() as migrating:
-                _take_turn(raw)
-                raw.execute(f"SET LOCAL ROLE {OWNER}".encode())
-                with _alembic:
-                    yield migrating, _config(migrating=migrating)
-        except (psycopg.Error, DBAPIError) as error:
-            raise CommandError(_explain(error, dsn)) from error
-        except AlembicError as error:
-            raise CommandError(
-                f"the database was not upgraded: {one_line(error, dsn)}. No table was changed."
-            ) from error
+        with raw.transaction():
+            _take_turn(raw)
+            roles.prepare(raw)
+        with engine.begin() as migrating:
+            _take_turn(raw)
+            raw.execute(f"SET LOCAL ROLE {OWNER}".encode())
+            config = _config(migrating=migrating)
+            with _alembic:
+                yield _Transaction(raw, migrating, config, ScriptDirectory.from_config(config))
 
 
 def _take_turn(raw: psycopg.Connection) -> None:
     raw.execute(f"SET LOCAL lock_timeout = {TURN_TIMEOUT_MS}".encode())
     raw.execute(f"SET LOCAL statement_timeout = {STATEMENT_TIMEOUT_MS}".encode())
-    raw.execute(statement("lock"))
+    try:
+        raw.execute(statement("lock"))
+    except psycopg.errors.LockNotAvailable as error:
+        raise CommandError(
+            "the database was not upgraded: another upgrade did not end within"
+            f" {TURN_TIMEOUT_MS // 60_000} minutes. No table was changed; try again after it."
+        ) from error
     raw.execute(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}".encode())
 
 
@@ -196,14 +292,34 @@ def _refuse_old_server(raw: psycopg.Connection) -> None:
         )
 
 
+def _cause(error: BaseException) -> BaseException | None:
+    return error.orig if isinstance(error, DBAPIError) else error
+
+
+def _is_table_in_use(error: BaseException) -> bool:
+    return isinstance(_cause(error), psycopg.errors.LockNotAvailable)
+
+
+def _holders(dsn: str) -> str:
+    """Return the sessions that hold the locks, as a part of a sentence; empty without one."""
+    with connection(dsn) as raw:
+        found = raw.execute(statement("lock_holders")).fetchall()
+    named = [
+        f"pid {pid} ({application or 'unnamed'}{'' if age is None else f', for {age} s'})"
+        for pid, application, age in found
+    ]
+    return f" ({', '.join(named)})" if named else ""
+
+
 def _explain(error: psycopg.Error | DBAPIError, dsn: str) -> str:
-    cause = error.orig if isinstance(error, DBAPIError) else error
+    cause = _cause(error)
     match cause:
         case psycopg.errors.LockNotAvailable():
             what = (
-                "another upgrade, or a session that uses a table, did not release its lock in time."
-                " No table was changed; try again at a quieter time (`holdfast db doctor` shows"
-                " idle open transactions)."
+                f"a session that uses a table{_holders(dsn)} did not release its lock in time. No"
+                f" table was changed; {LOCK_TRIES} tries waited {LOCK_TIMEOUT_MS / 1000:g} s each,"
+                " and others went on in between. Try again at a quieter time (`holdfast db doctor`"
+                " shows idle open transactions)."
             )
         case psycopg.errors.QueryCanceled():
             what = (

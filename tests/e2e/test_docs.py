@@ -37,6 +37,7 @@ from tests.support.servers.databases import create
 
 OPERATORS = (
     "README.md",
+    "docs/migrations.md",
     "docs/operators/api.md",
     "docs/operators/approvals.md",
     "docs/operators/checking.md",
@@ -104,7 +105,11 @@ def replaced() -> dict[str, str]:
     return {port: str(free_port()) for port in PORTS} | {"--for 10m": "--for 1s"}
 
 
-IDENTIFIERS = {"REPLAY": r"holdfast replay apply ([0-9a-f]{8})", "TOKEN": r"(hft_[\w-]+)"}
+IDENTIFIERS = {
+    "REPLAY": r"holdfast replay apply ([0-9a-f]{8})",
+    "REVISION": r"revision (\d{4})",
+    "TOKEN": r"(hft_[\w-]+)",
+}
 
 
 def given_up_and_delivered(here: World) -> None:

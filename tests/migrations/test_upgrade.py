@@ -132,6 +132,7 @@ def test_table_in_use_ends_in_one_line_and_changes_nothing(
     dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LOCK_TIMEOUT_MS", 100)
+    monkeypatch.setattr(module, "LOCK_TRIES", 2)
     before = _everything(dsn)
     with psycopg.connect(dsn) as service:
         service.execute("SELECT FROM holdfast.entry")
@@ -140,6 +141,59 @@ def test_table_in_use_ends_in_one_line_and_changes_nothing(
         ):
             downgrade(dsn, "base")
     assert _everything(dsn) == before
+
+
+WAITING = """
+    SELECT pid FROM pg_stat_activity
+    WHERE datname = current_database() AND application_name = 'holdfast-db'
+        AND wait_event_type = 'Lock'
+"""
+
+
+def test_table_in_use_is_tried_again_and_others_go_on_in_between(
+    dsn: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction reads `endpoint`, which the upgrade changes; a reader queues behind it."""
+    monkeypatch.setattr(module, "LOCK_TIMEOUT_MS", 200)
+    downgrade(dsn, "0012")
+    waited: set[int] = set()
+
+    def tries() -> int:
+        waited.update(pid for (pid,) in db.execute(WAITING))
+        return len(waited)
+
+    with psycopg.connect(dsn) as service, ThreadPoolExecutor(1) as pool:
+        service.execute("LOCK TABLE holdfast.endpoint IN ACCESS SHARE MODE")
+        upgrading = pool.submit(upgrade, dsn)
+        eventually(lambda: tries() >= 1)
+        db.execute("SELECT FROM holdfast.endpoint")
+        eventually(lambda: tries() >= 2)
+        assert not upgrading.done()
+        service.commit()
+        assert upgrading.result().after == head()
+
+
+def test_table_that_stays_in_use_is_said_with_who_holds_it(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOCK_TIMEOUT_MS", 100)
+    monkeypatch.setattr(module, "LOCK_TRIES", 2)
+    with psycopg.connect(dsn, application_name="forgotten report") as report:
+        report.execute("SELECT FROM holdfast.lane")
+        pid = report.info.backend_pid
+        named = rf"pid {pid} \(forgotten report, for \d+ s\).*2 tries waited 0.1 s"
+        with pytest.raises(CommandError, match=named):
+            downgrade(dsn, "base")
+
+
+def test_upgrade_that_another_one_keeps_waiting_says_so(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "TURN_TIMEOUT_MS", 100)
+    with psycopg.connect(dsn) as first:
+        first.execute("SELECT pg_advisory_xact_lock(hashtext('holdfast.migrations'))")
+        with pytest.raises(CommandError, match=r"another upgrade did not end.*No table was"):
+            upgrade(dsn)
 
 
 def test_revision_of_a_newer_version_is_refused(dsn: str, db: psycopg.Connection) -> None:

@@ -1,0 +1,179 @@
+"""Two phases of a change: what is refused while older or newer code runs, and what can be undone.
+
+Real: the server, the revisions, the commands; an expand and a contract revision of a next release.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import psycopg
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from migrations import upgrade as module
+from migrations.cli import app
+from migrations.upgrade import downgrade, head, upgrade
+from sink.contract.exits import CommandError, ExitCode
+from sink.contract.schema import SCHEMA_REVISION
+from tests.support.upgrades.revisions import Pair, write_pair
+
+SINK = """
+    INSERT INTO holdfast.stream (name, query_id, epoch, run_id, started_at)
+    VALUES ('payouts', gen_random_uuid(), 1, gen_random_uuid(), now() - interval '40 days');
+    INSERT INTO holdfast.code_session (kind, name, revision, works_from, seen_at)
+    VALUES ('sink', 'payouts', '0032', '0031', now() - interval '40 days');
+"""
+BATCH = """
+    INSERT INTO holdfast.batch (stream, query_id, batch_id, run_id, epoch, row_count, entry_count,
+        duplicate_count, differing_count, suppressed_count, quarantined_count, digest, written_at)
+    SELECT name, query_id, 0, run_id, 1, 0, 0, 0, 0, 0, 0, sha256('x'), now() FROM holdfast.stream
+"""
+DISPATCHER = """
+    INSERT INTO holdfast.dispatcher_instance (id, host, pid, version, heartbeat_at)
+    VALUES ('018f3a1e-0000-4000-8000-000000000000', 'host-1', 42, '0.1.0', now() - interval '2 h');
+"""
+RECORDED = """
+    INSERT INTO holdfast.code_session (kind, name, revision, works_from)
+    VALUES ('dispatcher', '018f3a1e-0000-4000-8000-000000000000', '{revision}', '{works_from}');
+"""
+SERVER = """
+    INSERT INTO holdfast.code_session (kind, name, revision, works_from, seen_at)
+    VALUES ('api', 'host-2 pid 7', '0032', '0031', now() - interval '{age}');
+"""
+
+
+@pytest.fixture
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pair:
+    """The revisions of this version, and two of the next one."""
+    versions = tmp_path / "versions"
+    shutil.copytree(module.VERSIONS, versions)
+    pair = write_pair(versions, SCHEMA_REVISION)
+    monkeypatch.setattr(module, "VERSIONS", versions)
+    return pair
+
+
+def _run(*arguments: str) -> Result:
+    return CliRunner(env={"HOLDFAST_DSN": None}).invoke(app, list(arguments))
+
+
+def _revision(db: psycopg.Connection) -> tuple[str, str]:
+    return db.execute(
+        "SELECT version_num, serves_from FROM holdfast.alembic_version"
+    ).fetchone() or ("", "")
+
+
+def _refused(dsn: str, match: str) -> None:
+    with pytest.raises(CommandError, match=match) as caught:
+        upgrade(dsn)
+    assert "Nothing was changed" in str(caught.value)
+    assert "--force" in str(caught.value)
+
+
+def test_without_older_code_an_upgrade_runs_both_phases(
+    pair: Pair, dsn: str, db: psycopg.Connection
+) -> None:
+    assert upgrade(dsn).after == pair.contract == head()
+    assert _revision(db) == (pair.contract, pair.expand)
+
+
+def test_expand_stops_before_the_contract_revision(
+    pair: Pair, dsn: str, db: psycopg.Connection
+) -> None:
+    db.execute(DISPATCHER)
+    done = _run("upgrade", "--expand", "--dsn", dsn, "--json")
+    assert json.loads(done.output)["after"] == pair.expand
+    assert _revision(db) == (pair.expand, "0032")
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (DISPATCHER, r"dispatcher host-1 pid 42 \(built for 0031 or before, last seen"),
+        (DISPATCHER + RECORDED.format(revision="0032", works_from="0031"), r"built for 0032, last"),
+        (SINK + BATCH, "sink payouts"),
+        (SERVER.format(age="23 h"), "api host-2 pid 7"),
+    ],
+    ids=["an unrecorded dispatcher", "an older dispatcher", "a sink with a batch", "a server"],
+)
+def test_contract_is_refused_while_older_code_has_run_within_a_day(
+    pair: Pair, dsn: str, db: psycopg.Connection, given: str, named: str
+) -> None:
+    db.execute(given.encode())
+    _refused(dsn, named)
+    assert _revision(db) == (SCHEMA_REVISION, "0032")
+    assert upgrade(dsn, force=True).after == pair.contract
+
+
+def test_contract_goes_on_when_everything_was_replaced_or_has_ended(
+    pair: Pair, dsn: str, db: psycopg.Connection
+) -> None:
+    db.execute((SINK + SERVER.format(age="25 h")).encode())
+    newer = RECORDED.format(revision=pair.expand, works_from="0032")
+    db.execute((DISPATCHER + newer).encode())
+    assert upgrade(dsn).after == pair.contract
+
+
+def test_contract_is_refused_from_a_database_that_recorded_nothing(
+    pair: Pair, dsn: str, db: psycopg.Connection
+) -> None:
+    downgrade(dsn, "0031")
+    db.execute(DISPATCHER)
+    _refused(dsn, "built for 0031 or before")
+    assert db.execute("SELECT version_num FROM holdfast.alembic_version").fetchone() == ("0031",)
+    assert upgrade(dsn, expand=True).after == pair.expand
+
+
+def test_upgrade_forgets_dispatchers_that_are_gone(dsn: str, db: psycopg.Connection) -> None:
+    db.execute(RECORDED.format(revision="0032", works_from="0031").encode())
+    db.execute((SINK + SERVER.format(age="31 days")).encode())
+    upgrade(dsn)
+    kinds = db.execute("SELECT kind FROM holdfast.code_session").fetchall()
+    assert kinds == [("sink",)]
+
+
+def test_expand_can_be_undone(pair: Pair, dsn: str, db: psycopg.Connection) -> None:
+    db.execute(DISPATCHER)
+    upgrade(dsn, expand=True)
+    undone = _run("downgrade", SCHEMA_REVISION, "--dsn", dsn, "--json")
+    assert undone.exit_code == ExitCode.OK, undone.output
+    assert json.loads(undone.output) == {
+        "before": pair.expand,
+        "after": SCHEMA_REVISION,
+        "changed": True,
+    }
+    assert _revision(db) == (SCHEMA_REVISION, "0032")
+    again = _run("downgrade", SCHEMA_REVISION, "--dsn", dsn)
+    assert again.exit_code == ExitCode.NOTHING_MATCHED
+
+
+def test_expand_is_not_undone_while_code_runs_that_needs_it(
+    pair: Pair, dsn: str, db: psycopg.Connection
+) -> None:
+    upgrade(dsn, expand=True)
+    newer = RECORDED.format(revision=pair.contract, works_from=pair.expand)
+    db.execute((DISPATCHER + newer).encode())
+    refused = _run("downgrade", SCHEMA_REVISION, "--dsn", dsn)
+    assert isinstance(refused.exception, CommandError)
+    assert "dispatcher host-1" in str(refused.exception)
+    assert "--force" in str(refused.exception)
+    assert _revision(db)[0] == pair.expand
+    forced = _run("downgrade", SCHEMA_REVISION, "--force", "--dsn", dsn)
+    assert forced.exit_code == ExitCode.OK, forced.output
+
+
+def test_contract_and_what_was_before_the_phases_cannot_be_undone(pair: Pair, dsn: str) -> None:
+    upgrade(dsn)
+    for revision, named in ((pair.expand, f"{pair.contract}_contract"), ("0020", "0021_")):
+        refused = _run("downgrade", revision, "--force", "--dsn", dsn)
+        assert isinstance(refused.exception, CommandError)
+        assert f"revision {named}" in str(refused.exception)
+        assert "Nothing was changed" in str(refused.exception)
+
+
+@pytest.mark.parametrize("revision", ["9999", "base", "head"])
+def test_revision_to_go_back_to_must_exist(dsn: str, revision: str) -> None:
+    refused = _run("downgrade", revision, "--dsn", dsn)
+    assert isinstance(refused.exception, CommandError)
+    assert refused.exception.exit_code == ExitCode.USAGE
