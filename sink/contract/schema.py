@@ -35,6 +35,13 @@ RECORD = b"""
 """
 """Records that a process runs, with the parameters of `session`."""
 
+LEAVE = b"""
+    -- Uses pk_code_session. The next upgrade deletes the row.
+    UPDATE holdfast.code_session SET seen_at = '-infinity'
+    WHERE kind = %(kind)s AND name = %(name)s
+"""
+"""Records that a process ended in order, with the parameters of `session`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Code:

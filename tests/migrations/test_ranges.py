@@ -12,6 +12,7 @@ import pytest
 from dispatcher.operators.common.pool import OperatorPool
 from dispatcher.operators.common.session import OperatorSession
 from dispatcher.operators.database.store import Database
+from migrations.phases import running
 from migrations.prune import prune
 from migrations.upgrade import downgrade, upgrade
 from sink import SchemaMismatch
@@ -105,6 +106,17 @@ def test_sinks_dispatchers_and_servers_are_recorded_with_their_range(
     assert _sessions(db) == [
         (kind, SCHEMA_REVISION, WORKS_FROM) for kind in ("api", "dispatcher", "sink")
     ]
+
+
+def test_server_that_ends_in_order_does_not_count_as_running(
+    dsn: str, db: psycopg.Connection
+) -> None:
+    pool = OperatorPool(dsn, 1)
+    pool.open()
+    with pool.lend(Database, "api"):
+        assert [each.kind for each in running(db)] == ["api"]
+    pool.close()
+    assert running(db) == []
 
 
 def test_commands_are_not_recorded(dsn: str, db: psycopg.Connection) -> None:

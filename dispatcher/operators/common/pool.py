@@ -3,7 +3,7 @@
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -22,10 +22,14 @@ from dispatcher.operators.common.session import (
     refusals,
 )
 from dispatcher.shared.errors import StoreUnavailableError
+from sink.contract import schema
 from sink.contract.exits import CommandError
 
 WAIT_SECONDS = 5.0
 """How long a request waits for a connection before it gets 503 with Retry-After."""
+
+LEAVE_SECONDS = 1.0
+"""How long the end of this process waits for a connection, to record that it ended."""
 
 QUEUE_MAX = 64
 """Maximum number of requests that wait for a connection; the next one gets 503 at once."""
@@ -47,6 +51,7 @@ class OperatorPool:
 
     def __init__(self, dsn: str, connections: int) -> None:
         """Connect nothing yet; `open` does."""
+        self._name = f"{socket.gethostname()} pid {os.getpid()}"
         self._pool: ConnectionPool[psycopg.Connection[Row]] = ConnectionPool(
             dsn,
             kwargs={
@@ -56,7 +61,7 @@ class OperatorPool:
                 "application_name": "holdfast-api",
             },
             # Again for every new connection, at the latest each hour: the pool replaces old ones.
-            configure=partial(prepare, server=f"{socket.gethostname()} pid {os.getpid()}"),
+            configure=partial(prepare, server=self._name),
             reset=_reset,
             check=ConnectionPool.check_connection,
             min_size=1,
@@ -73,6 +78,9 @@ class OperatorPool:
 
     def close(self) -> None:
         """Close every connection; a lent one is closed when it is returned."""
+        # Without a connection, or before revision 0032, nobody is told.
+        with suppress(psycopg.Error), self._pool.connection(timeout=LEAVE_SECONDS) as connection:
+            connection.execute(schema.LEAVE, schema.session("api", self._name))
         self._pool.close(timeout=WAIT_SECONDS)
 
     def counts(self) -> PoolCounts:
