@@ -85,11 +85,18 @@ test-spark-versions: $(SPARK_VERSIONS:%=.holdfast/spark-%) ## move a job between
 	@HOLDFAST_TEST_SPARK_VERSIONS="$(SPARK_VERSIONS)" $(BIN)/python -m pytest tests/soak/spark_versions.py
 
 .PHONY: check
-check: $(STAMP) ## format, lint, types, import arrows
+check: $(STAMP) deploy-check ## format, lint, types, import arrows, and what is under deploy/
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+.PHONY: deploy-check deploy-rules
+deploy-check: $(STAMP) ## check manifests, compose file, Dockerfile and alerts against schemas, commands and each other
+	$(BIN)/python -m deploy.check
+
+deploy-rules: $(STAMP) ## write the alerts as the Prometheus operator takes them
+	@$(BIN)/python -m deploy.check --write-rules
 
 LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url
 LOCK_AS_TESTED := $(LOCK) --constraint requirements/dev.txt

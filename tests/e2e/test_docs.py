@@ -82,6 +82,8 @@ NOT_RUN = {
     'make images                      # CONTAINERS=podman; BUILD="--build-arg PYTHON_IMAGE=..."': (
         "it builds images for minutes; `make test-images` runs them"
     ),
+    "make deploy-check": "tests/contract/test_deploy_check.py runs what it runs",
+    "kubectl create namespace holdfast": "there is no cluster",
     "make kafka-jars": "it downloads jars, and no broker runs at the hosts of the page",
     "export KAFKA_JAAS='org.apache.kafka.common.security.plain.PlainLoginModule required"
     ' username="job" password="...";\'': (
@@ -329,6 +331,14 @@ def test_body_and_answer_of_the_protocol_are_what_it_says() -> None:
     assert json.loads(answer_text).keys() == {"key", "outcome", "applied_at", "receipt"}
 
 
+def test_rule_of_the_adapter_is_yaml_and_names_a_metric() -> None:
+    [text] = blocks_of("docs/deploying/kubernetes.md", "yaml")
+    [rule] = yaml.safe_load(text)["externalRules"]
+    metrics = (ROOT / "docs" / "reference" / "metrics.md").read_text()
+    assert f"`{rule['name']['as']}`" in metrics
+    assert rule["name"]["as"] in rule["seriesQuery"]
+
+
 def test_scrape_configuration_is_yaml() -> None:
     [text] = blocks_of("deploy/prometheus/README.md", "yaml")
     assert yaml.safe_load(text)["rule_files"] == ["holdfast.yml"]
@@ -366,6 +376,7 @@ EXECUTED: dict[tuple[str, str], Callable[..., None]] = {
     ("docs/operators/endpoints.md", "toml"): test_file_of_an_endpoint_is_one,
     ("docs/spark/exposure-job.md", "toml"): test_policy_is_one,
     ("docs/receivers/PROTOCOL.md", "json"): test_body_and_answer_of_the_protocol_are_what_it_says,
+    ("docs/deploying/kubernetes.md", "yaml"): test_rule_of_the_adapter_is_yaml_and_names_a_metric,
     ("deploy/prometheus/README.md", "yaml"): test_scrape_configuration_is_yaml,
 }
 """What executes the blocks of a page in one language."""

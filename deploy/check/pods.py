@@ -1,0 +1,70 @@
+"""The pods of a set of manifests, whatever makes them."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from deploy.check.project import Document
+
+TEMPLATES = ("Deployment", "StatefulSet", "Job", "DaemonSet", "ReplicaSet")
+
+RUNS_SPARK = ("spark-kubernetes-driver", "spark-kubernetes-executor")
+
+SPARK = "spark.kubernetes."
+
+
+@dataclass(frozen=True)
+class Pod:
+    """A template of pods, and which document it stands in."""
+
+    document: Document
+    metadata: dict[str, Any]
+    spec: dict[str, Any]
+    part: str = ""
+    """`driver` or `executor` of a SparkApplication."""
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return dict(self.metadata.get("labels") or {})
+
+    @property
+    def containers(self) -> list[dict[str, Any]]:
+        return [*self.spec.get("containers", ()), *self.spec.get("initContainers", ())]
+
+    def __str__(self) -> str:
+        return f"{self.document}{' ' if self.part else ''}{self.part}"
+
+
+def pods(documents: Iterable[Document]) -> Iterator[Pod]:
+    """Yield every template of pods."""
+    for document in documents:
+        spec = document.spec
+        if document.kind in TEMPLATES:
+            template = spec.get("template", {})
+            yield Pod(document, template.get("metadata", {}), template.get("spec", {}))
+        elif document.kind == "SparkApplication":
+            for part in ("driver", "executor"):
+                template = spec.get(f"{part}Spec", {}).get("podTemplateSpec", {})
+                yield Pod(document, template.get("metadata", {}), template.get("spec", {}), part)
+
+
+def selects(selector: dict[str, str], labels: dict[str, str]) -> bool:
+    """Return whether `matchLabels` hold for labels."""
+    return selector.items() <= labels.items()
+
+
+def ports_of(pod: Pod) -> dict[str, int]:
+    """Return the ports that the containers name."""
+    return {
+        str(port.get("name", port["containerPort"])): int(port["containerPort"])
+        for container in pod.containers
+        for port in container.get("ports", ())
+    }
+
+
+def port_of(pod: Pod, named: str | int) -> int | None:
+    """Return the number of a port, by its name or number, or None where no container has it."""
+    found = ports_of(pod)
+    if isinstance(named, int):
+        return named if named in found.values() else None
+    return found.get(named)
