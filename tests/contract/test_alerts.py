@@ -4,58 +4,37 @@ import re
 import shutil
 import subprocess
 from base64 import b64encode
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch.dispatching import SECRET
 from tests.support.job.decisions import Decisions
+from tests.support.monitoring.metric_list import (
+    EVERYWHERE,
+    ROOT,
+    labels_in,
+    metric_labels,
+    metrics_in,
+)
+from tests.support.monitoring.rules import RULES, all_rules
 
 ANSWERED = {ExitCode.OK, ExitCode.NOTHING_MATCHED, ExitCode.DEGRADED}
 
-ROOT = Path(__file__).parents[2]
-RULES = ROOT / "deploy" / "prometheus" / "holdfast.yml"
 PLAYED = Path(__file__).parent / "vectors" / "alerts.yml"
-METRICS = ROOT / "docs" / "reference" / "metrics.md"
-
-_METRIC = re.compile(r"holdfast_\w+")
-_OF_A_HISTOGRAM = re.compile(r"_(sum|count|bucket)$")
-_ROW = re.compile(r"^\| `(holdfast_\w+)` \| \w+ \| (.*?) \|", re.MULTILINE)
-_LABEL = re.compile(r"(\w+)=~?\"|by \(([\w, ]+)\)|\$labels\.(\w+)")
-EVERYWHERE = {"instance", "stream"}
-"""Labels that Prometheus adds, and that every metric of the job has."""
 
 
-def _rules() -> Iterator[dict[str, Any]]:
-    for group in yaml.safe_load(RULES.read_text())["groups"]:
-        yield from group["rules"]
-
-
-def _told() -> dict[str, set[str]]:
-    """The labels of each metric."""
-    rows = _ROW.findall(METRICS.read_text())
-    return {name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows}
-
-
-@pytest.mark.parametrize("rule", [pytest.param(rule, id=rule["alert"]) for rule in _rules()])
+@pytest.mark.parametrize("rule", [pytest.param(rule, id=rule["alert"]) for rule in all_rules()])
 def test_alert_names_only_what_there_is(rule: dict[str, Any]) -> None:
-    told, notes = _told(), rule["annotations"]
-    metrics = {_OF_A_HISTOGRAM.sub("", name) for name in _METRIC.findall(rule["expr"])}
+    known, notes = metric_labels(), rule["annotations"]
+    metrics = metrics_in(rule["expr"])
     assert metrics
-    assert metrics <= told.keys()
-    used = {
-        name.strip()
-        for found in _LABEL.findall(f"{rule['expr']} {notes}")
-        for part in found
-        for name in part.split(",")
-        if name
-    }
-    assert used <= EVERYWHERE.union(*(told[metric] for metric in metrics))
+    assert metrics <= known.keys()
+    used = labels_in(f"{rule['expr']} {notes}")
+    assert used <= EVERYWHERE.union(*(known[metric] for metric in metrics))
     assert rule["labels"]["severity"] in {"page", "ticket"}
     assert notes.keys() >= {"summary", "description", "run"}
     if "runbook" in notes:
@@ -70,7 +49,7 @@ def test_command_of_each_alert_answers(dsn: str) -> None:
     add = ("endpoint", "add", "payouts", *address, "--secret-ref", f"env:{SECRET}")
     assert holdfast(*add, dsn=dsn).returncode == ExitCode.OK
     secret = {SECRET: f"whsec_{b64encode(bytes(32)).decode()}"}
-    for command in sorted({rule["annotations"]["run"] for rule in _rules()}):
+    for command in sorted({rule["annotations"]["run"] for rule in all_rules()}):
         _, *words = re.sub(r"{{ \$labels\.(endpoint|stream) }}", "payouts", command).split()
         asked = words[:2] == ["endpoint", "test"]
         answer = holdfast(*words, *["--yes"] * asked, dsn=dsn, environment=secret)

@@ -1,0 +1,85 @@
+"""What a dashboard consists of, without a word of Grafana's format."""
+
+from dataclasses import dataclass
+
+from deploy.grafana.alerts import Condition, alert
+
+
+@dataclass(frozen=True)
+class Query:
+    """An expression of PromQL as it stands, and the name of its lines with `{{label}}`."""
+
+    expression: str
+    legend: str
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A graph. `unit` is one of Grafana's; `alert` names the alert whose limit is drawn."""
+
+    title: str
+    description: str
+    unit: str
+    queries: tuple[Query, ...]
+    alert: str | None = None
+
+    @property
+    def limit(self) -> Condition | None:
+        """The comparison of the alert; None without an alert."""
+        return alert(self.alert).conditions[0] if self.alert else None
+
+
+@dataclass(frozen=True)
+class Row:
+    """Panels under one heading."""
+
+    title: str
+    panels: tuple[Panel, ...]
+
+
+@dataclass(frozen=True)
+class Dashboard:
+    """A page of Grafana. `name` is that of its file, and its `uid` there."""
+
+    name: str
+    title: str
+    description: str
+    rows: tuple[Row, ...]
+
+    @property
+    def panels(self) -> tuple[Panel, ...]:
+        """Every panel, in order."""
+        return tuple(panel for row in self.rows for panel in row.panels)
+
+
+def alerting(title: str, unit: str, legend: str, name: str, description: str) -> Panel:
+    """Return a panel of exactly what an alert compares, with the alert's limit."""
+    queries = tuple(Query(each.expression, legend) for each in alert(name).conditions)
+    return Panel(title, description, unit, queries, name)
+
+
+def quantiles(title: str, metric: str, description: str, *, by: str = "", where: str = "") -> Panel:
+    """Return a panel of the median and the 95th percentile of a histogram over five minutes."""
+    grouped = f"{by}, le" if by else "le"
+    name = f"{{{{{by}}}}} " if by else ""
+    queries = tuple(
+        Query(
+            f"histogram_quantile({share}, sum by ({grouped}) (rate({metric}_bucket{where}[5m])))",
+            f"{name}p{round(share * 100)}",
+        )
+        for share in (0.5, 0.95)
+    )
+    return Panel(title, description, "s", queries)
+
+
+def mean(title: str, metric: str, unit: str, description: str, by: str = "") -> Panel:
+    """Return a panel of the mean of a histogram over five minutes, by labels."""
+    group = f" by ({by})" if by else ""
+    expression = f"sum{group} (rate({metric}_sum[5m])) / sum{group} (rate({metric}_count[5m]))"
+    legend = " ".join(f"{{{{{label}}}}}" for label in by.split(", ")) if by else "mean"
+    return Panel(title, description, unit, (Query(expression, legend),))
+
+
+def value(title: str, expression: str, unit: str, legend: str, description: str) -> Panel:
+    """Return a panel of one expression."""
+    return Panel(title, description, unit, (Query(expression, legend),))

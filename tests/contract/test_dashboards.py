@@ -1,0 +1,108 @@
+"""The dashboards of Grafana: generated, complete, and with the limits of the alerts."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.grafana.alerts import alert
+from deploy.grafana.catalogue import DASHBOARDS, LEFT_OUT
+from deploy.grafana.panels import Dashboard, Panel
+from deploy.grafana.render import described, rendered
+from tests.support.monitoring.metric_list import (
+    EVERYWHERE,
+    ROOT,
+    labels_in,
+    metric_labels,
+    metrics_in,
+)
+from tests.support.monitoring.rules import all_rules
+
+FOLDER = ROOT / "deploy" / "grafana"
+UNITS = {"s", "short", "reqps", "ops", "rowsps", "bytes"}
+
+PANELS = [
+    pytest.param(panel, id=f"{dashboard.name}: {panel.title}")
+    for dashboard in DASHBOARDS
+    for panel in dashboard.panels
+]
+
+
+def _graphs(dashboard: Dashboard) -> list[dict[str, Any]]:
+    """The panels of the committed file."""
+    found = json.loads((FOLDER / f"{dashboard.name}.json").read_text())["panels"]
+    return [each for each in found if each["type"] != "row"]
+
+
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda each: each.name)
+def test_committed_file_is_what_is_generated(dashboard: Dashboard) -> None:
+    committed: Path = FOLDER / f"{dashboard.name}.json"
+    assert committed.read_text() == rendered(dashboard), "run python -m deploy.grafana"
+
+
+def test_no_other_file_is_committed() -> None:
+    assert {path.stem for path in FOLDER.glob("*.json")} == {each.name for each in DASHBOARDS}
+
+
+def test_every_metric_is_on_a_panel_or_left_out_with_a_reason() -> None:
+    shown = {
+        metric
+        for dashboard in DASHBOARDS
+        for panel in _graphs(dashboard)
+        for target in panel["targets"]
+        for metric in metrics_in(target["expr"])
+    }
+    assert shown | LEFT_OUT.keys() == metric_labels().keys()
+    assert not shown & LEFT_OUT.keys()
+    assert all(LEFT_OUT.values())
+
+
+@pytest.mark.parametrize("panel", PANELS)
+def test_panel_names_only_metrics_and_labels_that_exist(panel: Panel) -> None:
+    known = metric_labels()
+    for query in panel.queries:
+        metrics = metrics_in(query.expression)
+        assert metrics
+        assert metrics <= known.keys()
+        used = labels_in(query.expression) | labels_in(query.legend)
+        assert used <= EVERYWHERE.union(*(known[metric] for metric in metrics))
+
+
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda each: each.name)
+def test_graphs_have_a_unit_a_description_and_a_number_of_their_own(dashboard: Dashboard) -> None:
+    graphs = _graphs(dashboard)
+    for graph in graphs:
+        assert graph["fieldConfig"]["defaults"]["unit"] in UNITS
+        assert graph["description"].endswith((".", ")."))
+        assert graph["targets"]
+    assert len({graph["id"] for graph in graphs}) == len(graphs)
+    assert len({graph["title"] for graph in graphs}) == len(graphs)
+
+
+def test_every_alert_is_on_a_panel_with_its_limit_and_its_name() -> None:
+    panels = [panel for dashboard in DASHBOARDS for panel in dashboard.panels if panel.alert]
+    assert sorted(str(panel.alert) for panel in panels) == sorted(
+        rule["alert"] for rule in all_rules()
+    )
+    for dashboard in DASHBOARDS:
+        for panel, graph in zip(dashboard.panels, _graphs(dashboard), strict=True):
+            assert graph["description"] == described(panel)
+            steps = graph["fieldConfig"]["defaults"].get("thresholds", {}).get("steps", [])
+            if panel.alert is None:
+                assert steps == []
+                continue
+            (condition, *_) = alert(panel.alert).conditions
+            assert panel.alert in graph["description"]
+            coloured = {step["color"]: step["value"] for step in steps}
+            bad = {"page": "red", "ticket": "orange"}[alert(panel.alert).severity]
+            limit = coloured["green" if condition.comparison == "<" else bad]
+            assert limit == pytest.approx(condition.limit, abs=1e-6)
+
+
+def test_panel_of_an_alert_shows_what_the_alert_compares() -> None:
+    for rule in all_rules():
+        for condition in alert(rule["alert"]).conditions:
+            compared = f"{condition.expression} {condition.comparison} {condition.limit:g}"
+            without = rule["expr"].replace("100e6", "1e+08")
+            assert compared in without or rule["expr"].startswith("absent(")
