@@ -64,6 +64,15 @@ test-kafka: kafka-jars ## run the tests that need a Kafka broker or Spark's conn
 	@$(BIN)/python -m pytest -m kafka tests
 	@$(BIN)/python -m pytest tests/soak/kafka_avro.py tests/soak/kafka_secured.py tests/soak/kafka_quickstart.py tests/soak/kafka_outage.py
 
+.PHONY: prometheus test-prometheus
+prometheus:
+	@command -v prometheus >/dev/null || test -x .holdfast/prometheus/usr/bin/prometheus \
+	  || { mkdir -p .holdfast/prometheus && cd .holdfast/prometheus && apt-get download --quiet prometheus \
+	    && dpkg -x prometheus_*.deb . && rm prometheus_*.deb; }
+
+test-prometheus: $(STAMP) prometheus ## run alerts and dashboards in a real Prometheus, fetched from Debian if it is not there
+	@$(BIN)/python -m pytest tests/contract/test_alerts.py tests/contract/test_dashboards.py tests/e2e/monitoring
+
 .PHONY: test-browser
 test-browser: $(STAMP) ## test the console in the Chromium of this machine; pictures of every screen are kept
 	@HOLDFAST_TEST_SCREENSHOTS=.holdfast/screenshots $(BIN)/python -m pytest tests/browser

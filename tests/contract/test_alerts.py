@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 from base64 import b64encode
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tests.support.monitoring.metric_list import (
     metric_labels,
     metrics_in,
 )
+from tests.support.monitoring.prometheus import MISSING, program
 from tests.support.monitoring.rules import RULES, all_rules
 
 ANSWERED = {ExitCode.OK, ExitCode.NOTHING_MATCHED, ExitCode.DEGRADED}
@@ -60,19 +62,30 @@ def test_command_of_each_alert_answers(dsn: str) -> None:
         assert "Usage:" not in answer.stdout, f"{command} prints its help"
 
 
-def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
-    """Debian's promtool plays `vectors/alerts.yml`; where it is not installed, it is not played."""
-    program = shutil.which("promtool")
-    if program is None:
-        pytest.skip("promtool is not installed: the alerts were not played")
+@pytest.fixture
+def promtool(tmp_path: Path) -> Callable[..., str]:
+    """Run promtool in a folder with the rules and what plays them; returns what it says."""
+    found = program("promtool")
+    if found is None:
+        pytest.skip(MISSING.format("promtool"))
     for path in (RULES, PLAYED):
         shutil.copy(path, tmp_path)
-    done = subprocess.run(
-        [program, "test", "rules", PLAYED.name],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+
+    def run(*words: str) -> str:
+        done = subprocess.run(
+            [found, *words], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_rules_are_well_formed(promtool: Callable[..., str]) -> None:
+    said = promtool("check", "rules", RULES.name)
+    assert f"{len(list(all_rules()))} rules found" in said
+
+
+def test_alerts_fire_when_they_should(promtool: Callable[..., str]) -> None:
+    """By `vectors/alerts.yml`: what is seen each minute, and which alerts fire when."""
+    promtool("test", "rules", PLAYED.name)

@@ -1,0 +1,135 @@
+"""A real Prometheus for tests: its programs, and a server that scrapes every second."""
+
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+from tests.support.monitoring.metric_list import ROOT
+from tests.support.runbook_world import free_port
+from tests.support.waiting import eventually
+
+STAGED = ROOT / ".holdfast" / "prometheus" / "usr" / "bin"
+"""Where `make test-prometheus` unpacks Debian's package."""
+
+MISSING = "{} is neither on PATH nor staged: `make test-prometheus` fetches it on Debian"
+
+
+def program(name: str) -> str | None:
+    """The path of `prometheus` or `promtool`; None where it is not there."""
+    return shutil.which(name) or shutil.which(name, path=str(STAGED))
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A value of a series."""
+
+    labels: Mapping[str, str]
+    value: float
+
+
+@dataclass(frozen=True)
+class Line:
+    """A series over time: seconds since the epoch, and values."""
+
+    labels: Mapping[str, str]
+    points: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
+class Prometheus:
+    """A server that runs."""
+
+    url: str
+
+    def ask(self, expression: str) -> list[Sample]:
+        """Evaluate an expression now."""
+        found = self._get("query", query=expression)["result"]
+        return [Sample(each["metric"], float(each["value"][1])) for each in found]
+
+    def over(self, expression: str, begin: float, end: float, step: float) -> list[Line]:
+        """Evaluate an expression from `begin` to `end`, every `step` seconds."""
+        found = self._get("query_range", query=expression, start=begin, end=end, step=step)
+        return [
+            Line(
+                each["metric"],
+                tuple((float(moment), float(value)) for moment, value in each["values"]),
+            )
+            for each in found["result"]
+        ]
+
+    def targets(self) -> dict[str, str]:
+        """The health of each scraped address: `up`, `down` or `unknown`."""
+        return {
+            each["labels"]["instance"]: each["health"]
+            for each in self._get("targets")["activeTargets"]
+        }
+
+    def firing(self) -> dict[str, dict[str, Any]]:
+        """The alerts that fire, by their names."""
+        return {
+            each["labels"]["alertname"]: each
+            for each in self._get("alerts")["alerts"]
+            if each["state"] == "firing"
+        }
+
+    def _get(self, what: str, **parameters: Any) -> Any:
+        answered = httpx.get(f"{self.url}/api/v1/{what}", params=parameters, timeout=30)
+        content = answered.json()
+        assert content["status"] == "success", f"{parameters}: {json.dumps(content)}"
+        return content["data"]
+
+
+@contextmanager
+def scraping(folder: Path, targets: list[str], rules: Path | None = None) -> Iterator[Prometheus]:
+    """Run a Prometheus on the targets (HOST:PORT) until the block ends."""
+    found = program("prometheus")
+    assert found, MISSING.format("prometheus")
+    folder.mkdir(exist_ok=True)
+    config = {
+        "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(rules)] if rules else [],
+        "scrape_configs": [{"job_name": "holdfast", "static_configs": [{"targets": targets}]}],
+    }
+    file = folder / "prometheus.yml"
+    file.write_text(yaml.safe_dump(config))
+    address = f"127.0.0.1:{free_port()}"
+    with (folder / "prometheus.log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                found,
+                f"--config.file={file}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                f"--web.listen-address={address}",
+            ],
+            stderr=log,
+            stdout=log,
+        )
+    server = Prometheus(f"http://{address}")
+    try:
+        eventually(lambda: process.poll() is not None or _ready(server.url))
+        assert process.poll() is None, (folder / "prometheus.log").read_text()
+        yield server
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _ready(url: str) -> bool:
+    with suppress(httpx.TransportError):
+        return httpx.get(f"{url}/-/ready", timeout=5).is_success
+    return False
+
+
+def moments(seconds: float) -> tuple[float, float]:
+    """The last `seconds` until now, as seconds since the epoch."""
+    now = time.time()
+    return now - seconds, now
