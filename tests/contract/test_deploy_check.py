@@ -40,6 +40,7 @@ class Planted:
 
 BASE, PARTS = "deploy/kubernetes/base", "deploy/kubernetes/components"
 DISPATCHER, API, IMAGE = f"{BASE}/dispatcher.yaml", f"{BASE}/api.yaml", "deploy/images/Dockerfile"
+COMPOSE = "deploy/compose/compose.yml"
 SPARK, SINGLE = f"{PARTS}/job-spark-operator/job.yaml", f"{PARTS}/job-single/job.yaml"
 
 MISTAKES = (
@@ -246,6 +247,76 @@ MISTAKES = (
         "absent(holdfast_in_flight)",
         "nothing exports the metric holdfast_in_flight",
     ),
+    Planted(
+        COMPOSE,
+        "a field that compose does not have",
+        "stop_grace_period: 40s",
+        "stop_grace: 40s",
+        "'stop_grace' was unexpected",
+    ),
+    Planted(
+        COMPOSE,
+        "an option that the command does not have",
+        "--secret-ref=file",
+        "--secret=file",
+        "No such option: --secret",
+    ),
+    Planted(
+        COMPOSE,
+        "a health check of a path that is not served",
+        "127.0.0.1:8480/healthz/ready",
+        "127.0.0.1:8480/ready",
+        "asks /ready, which the command does not serve",
+    ),
+    Planted(
+        COMPOSE,
+        "a secret that is not declared",
+        "secrets: [payouts.conf, payouts-signing]",
+        "secrets: [payouts.conf, payouts-secret]",
+        "payouts-secret is not among the secrets",
+    ),
+    Planted(
+        COMPOSE,
+        "a secret that nothing makes",
+        "file: secrets/payouts-signing",
+        "file: secrets/payouts",
+        "deploy/compose/prepare.py does not make secrets/payouts",
+    ),
+    Planted(
+        COMPOSE,
+        "a password in the file",
+        "HOLDFAST_DSN: service=api",
+        "HOLDFAST_DSN: postgresql://api:api@postgres/holdfast",
+        "HOLDFAST_DSN stands in the file: use a secret",
+    ),
+    Planted(
+        COMPOSE,
+        "a port for other machines",
+        "127.0.0.1:${PAYOUTS_PORT}",
+        "${PAYOUTS_PORT}",
+        "can be reached from other machines",
+    ),
+    Planted(
+        COMPOSE,
+        "a service that waits for one without a health check",
+        "migrate: {condition: service_completed_successfully}",
+        "migrate: {condition: service_healthy}",
+        "it waits until migrate is healthy",
+    ),
+    Planted(
+        "deploy/compose/stack.env",
+        "a version that is not set",
+        "KAFKA_IMAGE=",
+        "BROKER_IMAGE=",
+        "stack.env does not set KAFKA_IMAGE",
+    ),
+    Planted(
+        "deploy/compose/prometheus.yml",
+        "a target at which nobody listens",
+        "job:9465",
+        "job:9464",
+        "no service job serves metrics at 9464",
+    ),
     Planted(IMAGE, "a base without a digest", "@sha256:", "-", "has no digest"),
     Planted(IMAGE, "root", "USER 10001:10001", "USER root", "its user is root"),
     Planted(
@@ -280,10 +351,9 @@ def test_files_pass_as_they_are() -> None:
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of what is checked."""
     root = tmp_path_factory.mktemp("checkout")
-    for part in ("deploy/kubernetes", "deploy/images", "deploy/prometheus", "docs"):
-        shutil.copytree(ROOT / part, root / part)
-    if (ROOT / "deploy" / "compose").exists():
-        shutil.copytree(ROOT / "deploy" / "compose", root / "deploy" / "compose")
+    for part in ("compose", "grafana", "kubernetes", "images", "prometheus"):
+        shutil.copytree(ROOT / "deploy" / part, root / "deploy" / part)
+    shutil.copytree(ROOT / "docs", root / "docs")
     return root
 
 
