@@ -78,7 +78,7 @@ def _ours(
                     (key,) = outbox.write([subject])
                     committed[key] = time.monotonic()
                     if case.doorbell:
-                        bell.execute(statement("doorbell"))
+                        bell.execute(statement("batch/doorbell"))
             eventually(lambda: to.figures()["distinct"] == sizes.trickled)
         outbox.close()
     return committed
