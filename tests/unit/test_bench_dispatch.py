@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from tests.benchmarks.dispatch import report
+from tests.benchmarks.dispatch import profile, report
 from tests.benchmarks.dispatch.cases import CASES, ORDERED_PEERS, UNORDERED_PEERS
 from tests.benchmarks.dispatch.shapes import IN_A_ROW, SHAPES
 from tests.benchmarks.dispatch.sizes import Sizes
@@ -53,3 +53,15 @@ def test_shape_gives_every_subject_as_many_jobs(name: str) -> None:
 def test_burst_has_the_jobs_of_a_subject_in_a_row() -> None:
     subjects = SHAPES["burst"].subjects(Sizes.quick(), 2 * IN_A_ROW)
     assert subjects == [0] * IN_A_ROW + [1] * IN_A_ROW
+
+
+def test_sample_counts_for_the_innermost_part_of_the_dispatcher() -> None:
+    main = "main (dispatcher/cli/main.py:40)"
+    engine = "Connection.exchange (dispatcher/outbound/transport/http_connection.py:98)"
+    signing = "Signer.sign (dispatcher/outbound/signing.py:28);HMAC.digest (hmac.py:159)"
+    claim = "Claimer.claim (dispatcher/delivery/store/claiming.py:90);wait (psycopg/waiting.py:2)"
+    found = profile.shares([f"{main};{engine} 6", f"{main};{signing} 1", f"{claim} 2", "run 1"])
+    assert list(found.values()) == [0.6, 0.2, 0.1, 0.1]
+    parts = dict(profile.PARTS)
+    assert list(found)[:2] == [parts["dispatcher/outbound/"], parts["dispatcher/delivery/store/"]]
+    assert set(list(found)[2:]) == {parts["dispatcher/outbound/signing.py"], profile.LOOP}
