@@ -104,6 +104,27 @@ check: $(STAMP) deploy-check ## format, lint, types, import arrows, and what is 
 deploy-check: $(STAMP) ## check manifests, compose file, Dockerfile and alerts against schemas, commands and each other
 	$(BIN)/python -m deploy.check
 
+KUBE := .holdfast/kube
+KUBE_VERSION := -X k8s.io/component-base/version.gitVersion=v1.37.2 -X k8s.io/component-base/version.gitMajor=1 \
+  -X k8s.io/component-base/version.gitMinor=37
+PROMETHEUS_OPERATOR := github.com/prometheus-operator/prometheus-operator@v0.85.0
+
+$(KUBE)/etcd $(KUBE)/kube-apiserver: $(KUBE)/%: deploy/check/kube/go.mod
+	@echo "Building $* from the Go module proxy: the API server takes ten minutes and 700 MB of modules."
+	@cd deploy/check/kube && CGO_ENABLED=0 go build -mod=readonly -trimpath -ldflags "-s -w $(KUBE_VERSION)" -o $(abspath $@) \
+	  $(if $(filter etcd,$*),go.etcd.io/etcd/server/v3,k8s.io/kubernetes/cmd/kube-apiserver)
+
+$(KUBE)/crds: Makefile
+	@mkdir -p $@
+	@folder=$$(go mod download -json $(PROMETHEUS_OPERATOR) | sed -n 's/.*"Dir": "\(.*\)",/\1/p') \
+	  && cp "$$folder"/example/prometheus-operator-crd/*_prometheusrules.yaml "$$folder"/example/prometheus-operator-crd/*_servicemonitors.yaml $@ \
+	  && touch $@
+
+.PHONY: deploy-check-api
+deploy-check-api: $(STAMP) $(KUBE)/etcd $(KUBE)/kube-apiserver $(KUBE)/crds ## give the manifests, and mistakes, to a real API server (needs go): CRDS="of operators"
+	@$(BIN)/python -m deploy.check.apiserver $$(printf -- '--crd=%s ' $(KUBE)/crds/*.yaml $(CRDS))
+	@HOLDFAST_TEST_CRDS="$$(echo $(KUBE)/crds/*.yaml $(CRDS))" $(BIN)/python -m pytest -q tests/soak/apiserver.py
+
 deploy-rules: $(STAMP) ## write the alerts as the Prometheus operator takes them
 	@$(BIN)/python -m deploy.check --write-rules
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import typer
@@ -17,12 +18,18 @@ SECRET_PREFIX = "HOLDFAST_SECRET_"  # noqa: S105 - the beginning of names
 KNOWN = frozenset(each.name for each in SETTINGS)
 
 
+@cache
+def _command(first: str) -> Any:
+    """Return the parser with the group of a first word; finding the groups takes most time."""
+    return typer.main.get_command(application([first]))
+
+
 def options_of(words: Sequence[str]) -> dict[str, Any]:
     """Return the values of all options of a command, with their defaults.
 
     Raises `ValueError` with the parser's reason; nothing is run.
     """
-    command: Any = typer.main.get_command(application(list(words[:1])))
+    command = _command(words[0] if words else "")
     name, context, left = "holdfast", None, list(words)
     try:
         while True:

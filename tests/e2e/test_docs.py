@@ -88,6 +88,9 @@ NOT_RUN = {
     " --env-file deploy/compose/stack.env --file deploy/compose/compose.yml exec -T kafka"
     " /opt/kafka/bin/kafka-console-producer.sh --bootstrap-server localhost:9095 --topic"
     " payments": "there is no Docker",
+    'make deploy-check-api            # CRDS="sparkapplications.spark.apache.org-v1.yaml"': (
+        "it builds an API server for ten minutes"
+    ),
     "make deploy-check": "tests/contract/test_deploy_check.py runs what it runs",
     "kubectl create namespace holdfast": "there is no cluster",
     "make kafka-jars": "it downloads jars, and no broker runs at the hosts of the page",
