@@ -18,6 +18,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from deploy.check.project import Project
 from sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch.dispatching import SECRET
@@ -36,6 +37,15 @@ USER = 10001
 
 SHELLS = ("/usr/bin/dash", "/usr/bin/bash")
 """In Debian `/bin/sh` leads to the first."""
+
+READS_A_TOPIC = """\
+from pyspark.sql import SparkSession
+
+stream = SparkSession.builder.getOrCreate().readStream.format("kafka")
+given = {"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "payments"}
+print(stream.options(**given).load().schema.names)
+"""
+"""Spark looks for the source; it asks the broker only when the query starts."""
 
 IMAGES = ("migrate", "dispatcher", "api", "job")
 
@@ -145,6 +155,25 @@ def test_api_is_ready_by_the_name_that_it_is_given(by_tcp: str) -> None:
         _run("kill", "--signal", "TERM", name)
         eventually(lambda: _ended(name) is not None)
         assert _ended(name) == 0
+
+
+def test_driver_in_the_image_knows_topics_by_the_settings_of_the_manifest(tmp_path: Path) -> None:
+    [manifest] = [
+        each for each in Project().overlay("production") if each.kind == "SparkApplication"
+    ]
+    name = "spark.driver.extraClassPath"
+    tmp_path.chmod(0o755)
+    (tmp_path / "conf").write_text(
+        f"spark.master local[1]\n{name} {manifest.spec['sparkConf'][name]}\n"
+    )
+    (tmp_path / "read.py").write_text(READS_A_TOPIC)
+    address = {"SPARK_DRIVER_BIND_ADDRESS": "127.0.0.1", "SPARK_LOCAL_IP": "127.0.0.1"}
+    options = _options(with_shell=True, **address)
+    volumes = ("--volume", f"{tmp_path}:/given:ro", "--tmpfs", "/tmp:rw,mode=1777")  # noqa: S108 - in the container
+    program = ("--class", "org.apache.spark.deploy.PythonRunner", "local:///given/read.py")
+    words = ("driver", "--properties-file", "/given/conf", *program)
+    done = _run("run", "--rm", *volumes, *options, "holdfast-job", *words)
+    assert "['key', 'value', 'topic', 'partition', 'offset'" in done.stdout
 
 
 @pytest.mark.timeout(600)

@@ -13,7 +13,11 @@ from sink.contract.exits import CommandError, ExitCode
 from spark_app.runtime.launch import ELSEWHERE, FIXED, Launch, of_this_machine
 from tests.support.pages import ROOT
 
-PAGES = ("docs/spark/cluster.md", "docs/spark/kubernetes.md")
+PAGES = (
+    "docs/spark/cluster.md",
+    "docs/spark/kubernetes.md",
+    "deploy/kubernetes/components/job-spark-operator/job.yaml",
+)
 OPEN_ENDED = re.compile(
     r"(spark\.kubernetes\.(?:driver|executor)\.(?:volumes|secrets|secretKeyRef|label)\.)\w"
     r"|(spark\.kubernetes\.authenticate\.driver)\.serviceAccountName"
@@ -22,7 +26,7 @@ OPEN_ENDED = re.compile(
 ROCKSDB = "spark.sql.streaming.stateStore.rocksdb."
 """Settings that Spark knows by their end."""
 
-_NAME = re.compile(r"\bspark\.[A-Za-z][\w.]*\w")
+_NAME = re.compile(r"\bspark\.(?!apache\.org)[A-Za-z][\w.]*\w")
 _HOLDERS = ("/config/", "SQLConf", "SqlApiConf", "/k8s/", "SparkLauncher", "RocksDBConf")
 
 
