@@ -222,6 +222,10 @@ kills-checkpoints: $(STAMP) ## kill the job where a checkpoint is begun or gets 
 test-remote: $(STAMP) hdfs-jar ## run the job on a real HDFS and kill it; takes long
 	@$(BIN)/python -m pytest tests/soak/remote.py
 
+.PHONY: test-upgrade
+test-upgrade: $(STAMP) ## run two versions at once on one database: expand, back, forward, contract
+	@HOLDFAST_TEST_UPGRADE_BATCHES=300 $(BIN)/python -m pytest tests/faults/test_versions_together.py
+
 .PHONY: test-cluster
 test-cluster: $(STAMP) ## run the job on a standalone cluster and kill its parts; takes long
 	@$(BIN)/python -m pytest tests/soak/cluster.py

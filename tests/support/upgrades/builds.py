@@ -1,0 +1,215 @@
+"""Versions of Holdfast as folders of code: an older commit, this tree, and a next release of it."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from sink.contract.schema import SCHEMA_REVISION
+from tests.support.dispatch.dispatching import Process, dispatching
+from tests.support.upgrades import sink_load
+from tests.support.upgrades.revisions import Pair, write_pair
+from tests.support.waiting import eventually
+
+ROOT = Path(__file__).parents[3]
+PACKAGES = ("sink", "dispatcher", "migrations", "spark_app", "deploy", "tests")
+
+END_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Build:
+    """The code of one version."""
+
+    name: str
+    code: Path
+
+    def environment(self, dsn: str) -> dict[str, str]:
+        """What a process needs to run this code, and not the one of the folder it starts in."""
+        return {"HOLDFAST_DSN": dsn, "PYTHONPATH": str(self.code), "PYTHONSAFEPATH": "1"}
+
+    def run(self, dsn: str, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run `holdfast WORDS` to its end."""
+        return subprocess.run(
+            [sys.executable, "-m", "dispatcher.cli.main", *words],
+            env={**os.environ, "COLUMNS": "200", **self.environment(dsn)},
+            cwd=self.code,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def json(self, dsn: str, *words: str) -> Any:
+        """Run a command that ends with 0, and return its JSON."""
+        done = self.run(dsn, *words, "--json")
+        assert done.returncode == 0, f"{self.name}: {words}\n{done.stdout}{done.stderr}"
+        return json.loads(done.stdout)
+
+
+class Running:
+    """A process of a build, with its log."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+
+    def progress(self) -> int:
+        """How far it has come: a number that grows while it works."""
+        raise AssertionError("each kind has its own")
+
+    def end(self) -> None:
+        """End it in order."""
+        self.process.terminate()
+        assert self.process.ends(END_SECONDS) in (0, -15), self.process.text()
+
+    def check(self) -> None:
+        """Fail if it has ended by itself."""
+        assert self.process.process.poll() is None, self.process.text()
+
+
+class Sink(Running):
+    """A stream that is written."""
+
+    def __init__(self, process: Process, state: Path) -> None:
+        super().__init__(process)
+        self._state = state
+
+    def progress(self) -> int:
+        """The batches of the stream."""
+        return int(self._state.read_text()) if self._state.exists() else 0
+
+
+class Dispatcher(Running):
+    """A dispatcher that delivers."""
+
+    def progress(self) -> int:
+        """Its attempts."""
+        return len(self.process.lines("attempt"))
+
+
+class Server(Running):
+    """An API server that is read."""
+
+    def __init__(self, process: Process, token: str) -> None:
+        super().__init__(process)
+        self._headers = {"Authorization": f"Bearer {token}"}
+        self._answers = 0
+
+    def progress(self) -> int:
+        """Its answers; asking is part of the question."""
+        found = re.search(r"listening on (\S+)", self.process.text())
+        if found is None:
+            return 0
+        for path in ("overview", "streams", "dispatchers", "entries", "endpoints", "database"):
+            answer = httpx.get(f"{found[1]}/api/v1/{path}", headers=self._headers, timeout=30)
+            assert answer.status_code == 200, f"{path}: {answer.text}"
+            self._answers += 1
+        return self._answers
+
+
+@contextmanager
+def sink(build: Build, dsn: str, state: Path, folder: Path) -> Iterator[Sink]:
+    """Run a sink of the stream that `state` is named for, from where another one has left it."""
+    command = [sys.executable, sink_load.__file__, state.stem, str(state)]
+    with _started(build, dsn, command, folder / f"{state.stem}-{build.name}.log") as process:
+        yield Sink(process, state)
+
+
+@contextmanager
+def dispatcher(build: Build, dsn: str, folder: Path) -> Iterator[Dispatcher]:
+    """Run a dispatcher."""
+    log = folder / f"dispatcher-{build.name}.log"
+    with dispatching(dsn, log, environment=build.environment(dsn)) as process:
+        yield Dispatcher(process)
+
+
+@contextmanager
+def server(build: Build, dsn: str, token: str, folder: Path) -> Iterator[Server]:
+    """Run an API server."""
+    command = [sys.executable, "-m", "dispatcher.cli.main", "api", "serve", "--port", "0"]
+    with _started(build, dsn, command, folder / f"api-{build.name}.log") as process:
+        eventually(lambda: "listening on" in process.text() or process.process.poll() is not None)
+        yield Server(process, token)
+
+
+@contextmanager
+def _started(build: Build, dsn: str, command: Sequence[str], log: Path) -> Iterator[Process]:
+    with log.open("wb") as said:
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, **build.environment(dsn)},
+            cwd=build.code,
+            stdout=said,
+            stderr=said,
+        )
+    try:
+        yield Process(process, log)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def build_of(commit: str, folder: Path) -> Build:
+    """Return the code of a commit of this repository; skips where the clone does not have it."""
+    git = shutil.which("git")
+    if git is None:
+        pytest.skip("there is no git, so the older version cannot be had")
+    there = subprocess.run(
+        [git, "cat-file", "-e", f"{commit}^{{commit}}"], cwd=ROOT, capture_output=True, check=False
+    )
+    if there.returncode:
+        pytest.skip(f"this clone does not have {commit} (git fetch --unshallow --tags)")
+    archive = subprocess.run(
+        [git, "archive", commit, *PACKAGES], cwd=ROOT, capture_output=True, check=True
+    )
+    with tarfile.open(fileobj=BytesIO(archive.stdout)) as packed:
+        packed.extractall(folder, filter="data")
+    return Build(folder.name, folder)
+
+
+def this_build() -> Build:
+    """Return the code of this tree."""
+    return Build("this", ROOT)
+
+
+def next_build(folder: Path) -> tuple[Build, Pair]:
+    """Return a next release of this tree, which needs what its expand revision adds."""
+    for package in PACKAGES:
+        kept = shutil.ignore_patterns("__pycache__", "golden")
+        shutil.copytree(ROOT / package, folder / package, ignore=kept)
+    pair = write_pair(folder / "migrations" / "versions", SCHEMA_REVISION)
+    schema = folder / "sink" / "contract" / "schema.py"
+    text, count = re.subn(
+        r'^(SCHEMA_REVISION|WORKS_FROM) = "\d{4}"',
+        lambda found: (
+            f'{found[1]} = "{pair.contract if found[1] == "SCHEMA_REVISION" else pair.expand}"'
+        ),
+        schema.read_text(),
+        flags=re.MULTILINE,
+    )
+    assert count == 2
+    schema.write_text(text)
+    _insert(folder / "sink/transaction/sql/batch/add_batch.sql", "written_at", "%(written_at)s")
+    beat = "dispatcher/delivery/store/sql/upkeep/instance_beat.sql"
+    _insert(folder / beat, "draining", "%(draining)s")
+    return Build("next", folder), pair
+
+
+def _insert(file: Path, column: str, value: str) -> None:
+    """Let a statement write the new column after another one."""
+    text = file.read_text()
+    text, columns = re.subn(rf"\b{column}(?=\s*\))", f"{column}, writer", text, count=1)
+    text, values = re.subn(rf"{re.escape(value)}(?=\s*\))", f"{value}, 'next'", text, count=1)
+    assert (columns, values) == (1, 1), file
+    file.write_text(text)
