@@ -14,7 +14,7 @@ import pytest
 from sink import LedgerBehind, Written
 from tests.support.job.driver import Driver
 from tests.support.runbook import Reader, job_says
-from tests.support.runbook_world import World, decided, rows, world
+from tests.support.runbook_world import decided, rows, world
 from tests.support.servers.backed_up import BackedUp
 from tests.support.servers.embedded import server_directory
 

@@ -48,7 +48,7 @@ class BackedUp(Server):
         self._tell("SELECT pg_switch_wal()")
         newest = self._value("SELECT pg_walfile_name(pg_current_wal_lsn() - 1)")
         self._tell("CHECKPOINT")
-        eventually(lambda: (self._archive / str(newest)).exists())
+        eventually((self._archive / str(newest)).exists)
         self.kill()
         self._replace()
         with (self.data / "postgresql.auto.conf").open("a") as settings:
@@ -70,14 +70,16 @@ class BackedUp(Server):
         with (self.data.parent / "standby.log").open("ab") as log:
             started = self._account.spawn(command, log)
         keep(started)
-        newest = self._value("SELECT pg_current_wal_lsn()::text")
-        caught_up = (
-            "SELECT count(*) FROM pg_stat_replication"
-            f" WHERE state = 'streaming' AND replay_lsn >= '{newest}'"
-        )
-        eventually(lambda: self._value(caught_up) == 1)
-        psutil.Process(started.pid).terminate()
-        eventually(lambda: not processes_on(standby))
+        try:
+            newest = self._value("SELECT pg_current_wal_lsn()::text")
+            caught_up = (
+                "SELECT count(*) FROM pg_stat_replication"
+                f" WHERE state = 'streaming' AND replay_lsn >= '{newest}'"
+            )
+            eventually(lambda: self._value(caught_up) == 1)
+        finally:
+            psutil.Process(started.pid).terminate()
+            eventually(lambda: not processes_on(standby))
 
     def fail_over(self) -> None:
         """Lose the server, and promote its standby in its place."""
