@@ -42,6 +42,9 @@ def pods(documents: Iterable[Document]) -> Iterator[Pod]:
         if document.kind in TEMPLATES:
             template = spec.get("template", {})
             yield Pod(document, template.get("metadata", {}), template.get("spec", {}))
+        elif document.kind == "CronJob":
+            template = spec.get("jobTemplate", {}).get("spec", {}).get("template", {})
+            yield Pod(document, template.get("metadata", {}), template.get("spec", {}))
         elif document.kind == "SparkApplication":
             for part in ("driver", "executor"):
                 template = spec.get(f"{part}Spec", {}).get("podTemplateSpec", {})

@@ -157,6 +157,13 @@ MISTAKES = (
         "is not of version",
     ),
     Planted(
+        f"{BASE}/migrate.yaml",
+        "a command of a CronJob that does not exist",
+        "args: [db, upgrade]",
+        "args: [db, contract]",
+        "No such command 'contract'",
+    ),
+    Planted(
         f"{BASE}/network.yaml",
         "a policy for pods that are not there",
         "podSelector:\n    matchLabels:\n      app.kubernetes.io/name: holdfast-api",
