@@ -226,6 +226,10 @@ test-remote: $(STAMP) hdfs-jar ## run the job on a real HDFS and kill it; takes 
 test-upgrade: $(STAMP) ## run two versions at once on one database: expand, back, forward, contract
 	@HOLDFAST_TEST_UPGRADE_BATCHES=300 $(BIN)/python -m pytest tests/faults/test_versions_together.py
 
+.PHONY: test-postgres
+test-postgres: $(STAMP) ## run the integration tests on each Postgres that is here: POSTGRES="/path/to/bin ..."
+	@$(BIN)/python -m tests.postgres $(POSTGRES)
+
 .PHONY: test-cluster
 test-cluster: $(STAMP) ## run the job on a standalone cluster and kill its parts; takes long
 	@$(BIN)/python -m pytest tests/soak/cluster.py

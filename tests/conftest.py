@@ -47,9 +47,10 @@ def server_dsn() -> Iterator[str]:
         yield given
         return
     from deploy.local.postgres import EmbeddedPostgres
-    from tests.support.servers.embedded import server_directory
+    from tests.support.servers.embedded import chosen_major, server_directory
 
-    with server_directory() as directory, EmbeddedPostgres(directory) as server:
+    major = chosen_major()
+    with server_directory() as directory, EmbeddedPostgres(directory, major=major) as server:
         yield server.dsn
 
 

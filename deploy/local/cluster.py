@@ -44,6 +44,9 @@ SETTINGS = {
 }
 """Written to postgresql.conf by initdb; durability settings keep their defaults."""
 
+INITDB_SETS_SINCE = 16
+"""The first major version whose initdb writes settings; an older one is only used by tests."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
@@ -174,7 +177,8 @@ def acquire_life(cluster: Cluster) -> int:
 def _initdb(
     binaries: Binaries, account: Account, data: Path, password_file: Path, life: int
 ) -> None:
-    settings = [f"--set={name}={value}" for name, value in SETTINGS.items()]
+    modern = binaries.major >= INITDB_SETS_SINCE
+    settings = [f"--set={name}={value}" for name, value in SETTINGS.items()] if modern else []
     command: list[str | Path] = [
         binaries.initdb,
         f"--pgdata={data}",
@@ -198,6 +202,9 @@ def _initdb(
             f"initdb failed in {data.parent}: {' | '.join(output.splitlines()[-3:])}. Its files"
             " were removed."
         )
+    if not modern:
+        with (data / "postgresql.conf").open("a") as file:
+            file.writelines(f"{name} = '{value}'\n" for name, value in SETTINGS.items())
 
 
 def _credentials(directory: Path) -> Path:

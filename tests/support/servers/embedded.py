@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 
+from deploy.local import binaries
 from deploy.local.postgres import EmbeddedPostgres
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - private folders are made inside
@@ -18,6 +19,29 @@ process has written stays, as on a disk, and a sync costs nothing."""
 
 MEMORY_BYTES_MIN = 8 << 30
 """What has to be free there: every server may keep 512 MB of log beside its data."""
+
+
+CHOSEN = "HOLDFAST_TEST_POSTGRES"
+"""The variable with the server of the tests: a version of the wheel, or a `bin` directory."""
+
+
+def major_of(folder: Path) -> int:
+    """Return the major version of the Postgres in a `bin` directory."""
+    said = subprocess.run(
+        [folder / "postgres", "--version"], capture_output=True, text=True, check=True
+    )
+    return int(said.stdout.split()[2].partition(".")[0])
+
+
+def chosen_major() -> int:
+    """Return the version of the tests' server; a `bin` directory takes the place of the wheel's."""
+    chosen = os.environ.get(CHOSEN, str(binaries.MAJOR))
+    if chosen.isdecimal():
+        return int(chosen)
+    folder = Path(chosen).resolve()
+    major = major_of(folder)
+    binaries.FOLDERS[major] = str(folder.parent)
+    return major
 
 
 def memory_folder() -> Path | None:
