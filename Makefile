@@ -73,6 +73,10 @@ prometheus:
 test-prometheus: $(STAMP) prometheus ## run alerts and dashboards in a real Prometheus, fetched from Debian if it is not there
 	@$(BIN)/python -m pytest tests/contract/test_alerts.py tests/contract/test_dashboards.py tests/e2e/monitoring
 
+.PHONY: dashboards-pictures
+dashboards-pictures: $(STAMP) prometheus ## draw every panel of the dashboards from a run of four minutes, into docs/operators/dashboards
+	@$(BIN)/python -m tests.support.monitoring.pictures
+
 .PHONY: test-browser
 test-browser: $(STAMP) ## test the console in the Chromium of this machine; pictures of every screen are kept
 	@HOLDFAST_TEST_SCREENSHOTS=.holdfast/screenshots $(BIN)/python -m pytest tests/browser

@@ -1,6 +1,7 @@
 """The dashboards of Grafana: generated, complete, and with the limits of the alerts."""
 
 import json
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from tests.support.monitoring.metric_list import (
 from tests.support.monitoring.rules import all_rules
 
 FOLDER = ROOT / "deploy" / "grafana"
+PICTURES = ROOT / "docs" / "operators" / "dashboards"
+PICTURES_BYTES_MAX = 150_000
 UNITS = {"s", "short", "reqps", "ops", "rowsps", "bytes"}
 
 PANELS = [
@@ -106,3 +109,14 @@ def test_panel_of_an_alert_shows_what_the_alert_compares() -> None:
             compared = f"{condition.expression} {condition.comparison} {condition.limit:g}"
             without = rule["expr"].replace("100e6", "1e+08")
             assert compared in without or rule["expr"].startswith("absent(")
+
+
+def test_picture_of_every_panel_is_in_the_documents_and_small() -> None:
+    page = (ROOT / "docs" / "operators" / "dashboards.md").read_text()
+    total = 0
+    for dashboard in DASHBOARDS:
+        text = (PICTURES / f"{dashboard.name}.svg").read_text()
+        assert f"(dashboards/{dashboard.name}.svg)" in page
+        assert [panel.title for panel in dashboard.panels if escape(panel.title) not in text] == []
+        total += len(text)
+    assert total < PICTURES_BYTES_MAX

@@ -31,11 +31,11 @@ MERCHANTS = 40
 EVENTS = 60
 """Of a file."""
 
-BEHIND = timedelta(hours=12)
-STEP = timedelta(minutes=4)
+BEHIND = timedelta(hours=24)
+STEP = timedelta(minutes=10)
 """How far the time of events moves on from file to file."""
 
-FILE_SECONDS = 0.5
+FILE_SECONDS = 1.5
 
 
 @dataclass
@@ -57,7 +57,7 @@ class Load:
             event(
                 f"e-{number}-{n}",
                 "00:00",
-                self._draw.randint(10_000, 600_000),
+                self._draw.randint(10_000, 4_000_000),
                 f"m_{self._draw.randrange(MERCHANTS)}",
                 occurred_at=(self._moment - timedelta(seconds=n)).strftime("%Y-%m-%dT%H:%M:%SZ"),
             )
@@ -66,10 +66,10 @@ class Load:
         put(self.events, number, [*lines, *more])
 
     def ask(self) -> None:
-        """Send a request of each kind: found, not found, not allowed."""
-        self.api.ask("GET", "/status", "viewer")
-        self.api.ask("GET", "/entries/hf_00000000000000000000000000000000", "viewer")
-        self.api.ask("GET", "/status", None)
+        """Send requests: most are answered, some name what is not there, few have no token."""
+        self.api.ask("GET", "/status", "viewer" if self._draw.random() > 0.02 else None)
+        if self._draw.random() < 0.2:
+            self.api.ask("GET", f"/entries/hf_{'0' * 32}", "viewer")
 
     def run(self, step: Callable[[], None], seconds: float) -> None:
         """Repeat a step until the end."""

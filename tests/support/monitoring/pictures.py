@@ -1,0 +1,108 @@
+"""`make dashboards-pictures`: draw every panel from a run of some minutes, into docs/operators.
+
+Every service runs under load (`observed`). On the way the second receiver is down for a while, some
+rows cannot be read, and others are dated ahead: so the panels have something to show.
+"""
+
+import math
+import os
+import re
+import tempfile
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from deploy.grafana.catalogue import DASHBOARDS
+from deploy.grafana.panels import Dashboard, Panel
+from deploy.local.postgres import EmbeddedPostgres
+from tests.support.dispatch.dispatching import SECRET
+from tests.support.dispatch.sender import secret_text
+from tests.support.job.jobs import event
+from tests.support.monitoring.drawing import COLOURS, Curve, Drawing, page
+from tests.support.monitoring.metric_list import ROOT
+from tests.support.monitoring.observed import Observed, observed
+from tests.support.monitoring.prometheus import Line, Prometheus
+from tests.support.servers.databases import copy_of, template_on
+from tests.support.servers.embedded import server_directory
+
+SECONDS = float(os.environ.get("HOLDFAST_PICTURE_SECONDS", "240"))
+POINTS = 60
+TO = ROOT / "docs" / "operators" / "dashboards"
+PORTS = ("9464", "9465", "8640")
+"""Those of deploy/prometheus/README.md, which stand for the ports of the run."""
+
+
+def main() -> None:
+    """Run everything, draw, and print the paths."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        pytest.MonkeyPatch.context() as given,
+        server_directory() as directory,
+        EmbeddedPostgres(directory) as server,
+        template_on(server.dsn) as template,
+        copy_of(server.dsn, template) as dsn,
+        copy_of(server.dsn, "template1") as payouts_dsn,
+        observed(dsn, payouts_dsn, Path(folder)) as seen,
+    ):
+        given.setenv(SECRET, secret_text())
+        began = time.time()
+        _live(seen)
+        _draw(seen, began, time.time())
+
+
+def _live(seen: Observed) -> None:
+    """Let time pass, with what goes wrong on the way."""
+    pause, part = Event(), SECONDS / 4
+    pause.wait(part)
+    seen.ledger.stop()
+    ahead = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    seen.load.file(b'{"event_id": "e-unreadable"}', event("e-ahead", "0:0", 1, occurred_at=ahead))
+    pause.wait(part)
+    seen.ledger.start()
+    pause.wait(2 * part)
+
+
+def _draw(seen: Observed, began: float, ended: float) -> None:
+    TO.mkdir(exist_ok=True)
+    known = dict(zip(seen.prometheus.targets(), PORTS, strict=True))
+    for dashboard in DASHBOARDS:
+        text = _page(seen.prometheus, dashboard, began, ended)
+        for address, port in known.items():
+            text = text.replace(address, f"127.0.0.1:{port}")
+        path = TO / f"{dashboard.name}.svg"
+        path.write_text(text)
+        print(path, len(text))  # noqa: T201 - what was drawn
+
+
+def _page(prometheus: Prometheus, dashboard: Dashboard, began: float, ended: float) -> str:
+    rows = [
+        (row.title, [Drawing(each, _curves(prometheus, each, began, ended)) for each in row.panels])
+        for row in dashboard.rows
+    ]
+    return page(rows, ended - began)
+
+
+def _curves(prometheus: Prometheus, panel: Panel, began: float, ended: float) -> list[Curve]:
+    """The lines of a panel, the highest first; those beyond the colours are left out."""
+    step = (ended - began) / POINTS
+    found = [
+        Curve(_name(query.legend, line), [(moment - began, value) for moment, value in line.points])
+        for query in panel.queries
+        for line in prometheus.over(query.expression, began, ended, step)
+    ]
+    return sorted(found, key=_height, reverse=True)[: len(COLOURS)]
+
+
+def _height(curve: Curve) -> float:
+    return max((value for _, value in curve.points if math.isfinite(value)), default=0.0)
+
+
+def _name(legend: str, line: Line) -> str:
+    return re.sub(r"{{(\w+)}}", lambda found: line.labels.get(found[1], ""), legend)
+
+
+if __name__ == "__main__":
+    main()
