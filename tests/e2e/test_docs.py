@@ -56,8 +56,8 @@ NEWCOMERS = ("docs/embedded-runtime.md", "docs/quickstart.md")
 
 SAVEPOINTS = "docs/spark/savepoints.md"
 
-RUNBOOK = "deploy/runbook/"
-"""Its pages are followed by `tests/e2e/runbook`, with the exit code of each command."""
+RUNBOOK = ("deploy/runbook/", "docs/operators/alerts.md")
+"""They are followed by `tests/e2e/runbook` and `tests/e2e/monitoring`, with all exit codes."""
 
 NO_CLUSTER = "it names machines that are not there; tests/faults/test_job_cluster.py has its own"
 

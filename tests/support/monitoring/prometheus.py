@@ -3,7 +3,6 @@
 import json
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -73,13 +72,9 @@ class Prometheus:
             for each in self._get("targets")["activeTargets"]
         }
 
-    def firing(self) -> dict[str, dict[str, Any]]:
-        """The alerts that fire, by their names."""
-        return {
-            each["labels"]["alertname"]: each
-            for each in self._get("alerts")["alerts"]
-            if each["state"] == "firing"
-        }
+    def firing(self) -> list[dict[str, Any]]:
+        """The alerts that fire; one may fire for several sets of labels."""
+        return [each for each in self._get("alerts")["alerts"] if each["state"] == "firing"]
 
     def _get(self, what: str, **parameters: Any) -> Any:
         answered = httpx.get(f"{self.url}/api/v1/{what}", params=parameters, timeout=30)
@@ -127,9 +122,3 @@ def _ready(url: str) -> bool:
     with suppress(httpx.TransportError):
         return httpx.get(f"{url}/-/ready", timeout=5).is_success
     return False
-
-
-def moments(seconds: float) -> tuple[float, float]:
-    """The last `seconds` until now, as seconds since the epoch."""
-    now = time.time()
-    return now - seconds, now

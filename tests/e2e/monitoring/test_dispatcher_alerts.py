@@ -1,0 +1,164 @@
+"""Each alert of a dispatcher is fired by a real fault, in a real Prometheus.
+
+Real: the command in its own process, Postgres, the receiver, Prometheus. The rules are those of
+deploy/prometheus/holdfast.yml without their `for`.
+"""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.dispatch.dispatching import drain
+from tests.support.dispatch.scene import LEASE_SECONDS, Scene
+from tests.support.dispatch.sender import key_of, receipt
+from tests.support.dispatch.webhooks import Behaviour, Seen, answer, close
+from tests.support.monitoring.prometheus import MISSING, program
+from tests.support.monitoring.watching import Watch, Watcher
+from tests.support.runbook_world import free_port
+from tests.support.servers.fault_proxy import FaultProxy
+
+pytestmark = [
+    pytest.mark.faults,
+    pytest.mark.skipif(program("prometheus") is None, reason=MISSING.format("prometheus")),
+]
+
+BENT = "tests.support.dispatch.bent_dispatch"
+LEASE = ("--lease-seconds", str(LEASE_SECONDS))
+MANY = [f"m_{number}" for number in range(14)]
+
+TOMORROW = """
+    SELECT inhrelid::regclass::text FROM pg_inherits
+    WHERE inhparent IN ('holdfast.entry'::regclass, 'holdfast.attempt'::regclass)
+      AND substring(inhrelid::regclass::text FROM '[0-9]{8}$')
+          > to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD')
+"""
+
+
+def said(key: str, outcome: str) -> Behaviour:
+    """The answer of a receiver that dealt with `key`, with a genuine receipt."""
+    content = {"key": key, "outcome": outcome, "applied_at": "2026-11-02T12:15:01Z"}
+    return answer(200, json.dumps({**content, "receipt": receipt(content)}).encode())
+
+
+FAULTS: dict[str, Callable[[Seen], Behaviour]] = {
+    "dead": lambda _seen: answer(404),
+    "mixed-up": lambda _seen: said(key_of("m_other", 1), "applied"),
+    "stale": lambda seen: said(seen.header("webhook-id"), "stale"),
+    "silent": lambda _seen: close,
+}
+"""What the receiver does, by the name of the endpoint."""
+
+
+def started(watch: Watcher, address: str) -> Watch:
+    """A Prometheus that has seen the counters of the dispatcher before the fault."""
+    seen = watch(address)
+    seen.sees("holdfast_dead_total")
+    return seen
+
+
+def test_alerts_about_a_receiver_are_fired_by_what_it_does(
+    scene: Scene, watch: Watcher, address: str
+) -> None:
+    scene.receiver.script = lambda seen: FAULTS[seen.target.rpartition("/")[2]](seen)
+    for name in FAULTS:
+        scene.endpoint(name=name)
+    scene.endpoint(name="barred", allow_cidrs=[])
+    nobody = f"http://127.0.0.1:{free_port()}/down"
+    scene.endpoint(nobody, name="down", breaker_threshold=2, schedule_seconds=[1] * 30)
+    with scene.dispatch("log", "--listen", address, *LEASE):
+        seen = started(watch, address)
+        seen.sees('holdfast_breaker_state{endpoint="down"}')
+        scene.decisions.write(*MANY)
+        seen.fires("HoldfastEntryDead", endpoint="dead")
+        seen.fires("HoldfastAnswerOfAnotherKey", endpoint="mixed-up")
+        seen.fires("HoldfastDecisionStale", endpoint="stale")
+        seen.fires("HoldfastOutcomesUnknown", endpoint="silent")
+        seen.fires("HoldfastAddressRefused", endpoint="barred")
+        seen.fires("HoldfastReceiverDown", endpoint="down")
+        seen.fires("HoldfastDecisionsLate", endpoint="down")
+
+
+def test_alert_of_no_dispatcher_fires_until_one_runs(
+    scene: Scene, watch: Watcher, address: str
+) -> None:
+    seen = watch(address)
+    seen.fires("HoldfastNoDispatcher")
+    with scene.dispatch("log", "--listen", address, *LEASE):
+        seen.is_quiet("HoldfastNoDispatcher")
+
+
+def test_alert_of_a_lease_that_was_outlived_is_fired_by_a_process_that_stood_still(
+    scene: Scene, watch: Watcher, address: str
+) -> None:
+    scene.endpoint()
+    with scene.dispatch("log", "--listen", address, *LEASE, failpoints="D10=stop") as running:
+        seen = started(watch, address)
+        scene.decisions.write("m_1")
+        running.stands_still()
+        assert drain(scene.dsn).counts["rescued"] == 1
+        running.go_on()
+        seen.fires("HoldfastLeaseOutlived", endpoint="payouts")
+
+
+def test_alert_of_dropped_results_is_fired_by_a_database_that_is_away_for_a_lease(
+    scene: Scene, watch: Watcher, address: str
+) -> None:
+    scene.endpoint()
+    with FaultProxy.before_postgres(scene.dsn) as proxy:
+        dsn, options = proxy.dsn_of(scene.dsn), ("--listen", address, *LEASE)
+        with scene.dispatch("log", *options, dsn=dsn, failpoints="D10=stop") as running:
+            seen = started(watch, address)
+            scene.decisions.write("m_1")
+            running.stands_still()
+            proxy.refuse()
+            running.go_on()
+            running.says("result.dropped")
+            seen.fires("HoldfastResultsDropped")
+
+
+def test_alert_of_a_gap_is_fired_by_an_entry_that_was_deleted(
+    scene: Scene, watch: Watcher, address: str
+) -> None:
+    scene.endpoint(state="paused")
+    with scene.dispatch("log", "--listen", address, *LEASE) as running:
+        seen = started(watch, address)
+        scene.decisions.write("m_1", "m_1")
+        running.until(lambda: scene.value("SELECT count(*) FROM holdfast.lane"))
+        scene.db.execute("DELETE FROM holdfast.entry WHERE sequence = 1")
+        scene.db.execute("UPDATE holdfast.endpoint SET state = 'active'")
+        seen.fires("HoldfastSequenceGap")
+
+
+def test_alert_of_a_fault_is_fired_by_an_exception_within_the_dispatcher(
+    scene: Scene, watch: Watcher, address: str
+) -> None:
+    scene.endpoint()
+    with scene.dispatch("log", "--listen", address, *LEASE, failpoints="D3=raise"):
+        seen = started(watch, address)
+        scene.decisions.write("m_1")
+        seen.fires("HoldfastDispatcherFault")
+
+
+def test_alert_of_the_clock_is_fired_by_a_host_that_is_a_minute_ahead(
+    scene: Scene, watch: Watcher, address: str
+) -> None:
+    clock = scene.folder / "clock"
+    clock.write_text("60")
+    bent = (BENT, "--clock-file", str(clock))
+    with scene.dispatch("log", "--listen", address, *LEASE, launcher=bent):
+        seen = watch(address)
+        seen.fires("HoldfastClockSkew")
+
+
+def test_alert_of_partitions_is_fired_when_those_of_the_coming_days_are_gone(
+    scene: Scene, watch: Watcher, address: str
+) -> None:
+    with scene.dispatch("log", "--listen", address, *LEASE):
+        seen = watch(address)
+        seen.sees("holdfast_partition_days_ahead > 1")
+        partitions = scene.db.execute(TOMORROW).fetchall()
+        assert partitions
+        for (name,) in partitions:
+            scene.db.execute(f"DROP TABLE {name}".encode())
+        seen.fires("HoldfastPartitionsEnd")

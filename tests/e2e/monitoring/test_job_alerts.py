@@ -1,0 +1,144 @@
+"""Each alert of the job is fired by a real fault, in a real Prometheus.
+
+Real: Spark, Postgres, Prometheus. The rules are those of deploy/prometheus/holdfast.yml without
+their `for`, and with the limits of `tests.support.monitoring.rules.SOONER`.
+"""
+
+import itertools
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.job.job_process import QUICK, JobProcess, job_process
+from tests.support.job.jobs import event, put
+from tests.support.monitoring.prometheus import MISSING, program
+from tests.support.monitoring.watching import Watch, Watcher
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.skipif(program("prometheus") is None, reason=MISSING.format("prometheus")),
+]
+
+STANDS, GOES = 2.0, 0.1
+"""Seconds for which a slow JVM stands still and goes on, in turns."""
+
+KILLS = 4
+"""More than the alert allows."""
+
+
+class Source:
+    """Files that arrive, each a minute of events after the last."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._numbers = itertools.count()
+
+    def put(self, *more: bytes, events: int = 1) -> None:
+        """Put a file with `events` events of as many merchants, and `more` lines."""
+        number = next(self._numbers)
+        clock = f"{12 + number // 60}:{number % 60:02}"
+        rows = [event(f"e{number}-{n}", clock, 1, f"m_{number}_{n}") for n in range(events)]
+        put(self._folder, number, [*rows, *more])
+
+
+@contextmanager
+def arriving(source: Source, events: int = 1) -> Iterator[None]:
+    """Put a file every half second until the block ends."""
+    ended = threading.Event()
+
+    def run() -> None:
+        while not ended.wait(0.5):
+            source.put(events=events)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def jvm(job: JobProcess) -> psutil.Process:
+    """Spark."""
+    children = psutil.Process(job.process.pid).children(recursive=True)
+    (found,) = (each for each in children if each.name() == "java")
+    return found
+
+
+@contextmanager
+def slow(job: JobProcess) -> Iterator[None]:
+    """Let the job's JVM stand still most of the time, as on a machine that has too much to do."""
+    java, ended = jvm(job), threading.Event()
+
+    def run() -> None:
+        while not ended.wait(GOES):
+            java.suspend()
+            ended.wait(STANDS)
+            java.resume()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def started(watch: Watcher, address: str, source: Source) -> Watch:
+    """A Prometheus that has seen the counters of the job and its first batch."""
+    seen = watch(address)
+    source.put()
+    seen.sees("holdfast_job_quarantined_rows_total")
+    seen.sees("holdfast_job_last_batch_timestamp_seconds > 0")
+    return seen
+
+
+def test_alerts_about_rows_are_fired_by_what_a_file_has(
+    dsn: str, tmp_path: Path, watch: Watcher, address: str
+) -> None:
+    source = Source(tmp_path / "events")
+    port = address.partition(":")[2]
+    with job_process(tmp_path, dsn, *QUICK, "--metrics-port", port):
+        seen = started(watch, address, source)
+        seen.fires("HoldfastJobBehind", stream="payouts")
+        ahead = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        source.put(event("ahead", "0:00", 1, occurred_at=ahead), b'{"event_id": "unreadable"}')
+        seen.fires("HoldfastRowsQuarantined", stream="payouts")
+        seen.fires("HoldfastSourceClockAhead", stream="payouts")
+        seen.fires("HoldfastJobStuck", stream="payouts")
+
+
+def test_alerts_about_the_checkpoint_are_fired_by_more_state_and_a_slow_machine(
+    dsn: str, tmp_path: Path, watch: Watcher, address: str
+) -> None:
+    source = Source(tmp_path / "events")
+    port = address.partition(":")[2]
+    with job_process(tmp_path, dsn, *QUICK, "--metrics-port", port) as job:
+        seen = started(watch, address, source)
+        with arriving(source, events=200):
+            seen.fires("HoldfastStateGrowing", stream="payouts")
+            seen.is_quiet("HoldfastCheckpointSlow")
+            with slow(job):
+                seen.fires("HoldfastCheckpointSlow", stream="payouts")
+
+
+def test_alert_of_restarts_is_fired_by_a_jvm_that_is_killed_again_and_again(
+    dsn: str, tmp_path: Path, watch: Watcher, address: str
+) -> None:
+    source = Source(tmp_path / "events")
+    port = address.partition(":")[2]
+    with job_process(tmp_path, dsn, *QUICK, "--metrics-port", port) as job:
+        seen = started(watch, address, source)
+        for number in range(1, KILLS + 1):
+            jvm(job).kill()
+            seen.sees(f'holdfast_job_restarts_total{{cause="java"}} >= {number}')
+            seen.sees('holdfast_job_state{state="running"} == 1')
+        seen.fires("HoldfastJobRestarts", stream="payouts")
+        assert job.process.poll() is None, job.said
