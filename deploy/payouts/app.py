@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from deploy.payouts import database, holds
+from deploy.payouts import database, holds, tracing
 from deploy.payouts.database import open_pool, statement
 from deploy.payouts.pages import render
 from deploy.payouts.pruning import pruning
@@ -28,7 +28,7 @@ from dispatcher.receiver import (
 )
 from sink.contract.canonical import rfc3339
 from sink.contract.exits import CommandError
-from sink.contract.wire import INQUIRY_PATH
+from sink.contract.wire import INQUIRY_PATH, TRACEPARENT
 
 WEBHOOKS = "/webhooks"
 PAGE_ROWS = 100
@@ -101,7 +101,9 @@ def build(
 
 async def _webhooks(request: Request) -> Response:
     state = request.app.state
-    return _response(await receive(state.pool, state.inbox, delivery_of(request.scope)))
+    found = delivery_of(request.scope)
+    with tracing.delivery(found, request.headers.get(TRACEPARENT)):
+        return _response(await receive(state.pool, state.inbox, found))
 
 
 async def _inquiry(request: Request) -> Response:

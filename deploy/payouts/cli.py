@@ -11,6 +11,7 @@ import typer
 
 from sink.contract.canonical import rfc3339
 from sink.contract.exits import CommandError, ExitCode
+from sink.contract.trace_export import exported_spans
 
 app = typer.Typer(
     help="The payouts service, an example receiver: applies signed holds to its own tables.",
@@ -73,7 +74,8 @@ def serve(
             typer.echo(f"payouts service ready on {server.url_of(listener)} (POST /webhooks)")
             sys.stdout.flush()
 
-        server.run(build(target, inbox, secrets, failures.append), listener, ready)
+        with exported_spans("holdfast-payouts"):
+            server.run(build(target, inbox, secrets, failures.append), listener, ready)
 
 
 @app.command()

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 
 from sink.transaction.continuation import Repeated
 from sink.transaction.ledger import Replayed, Written
+from spark_app.reporting import tracing
 from spark_app.reporting.batch_counts import BatchCounter, FinishedBatch
 
 
@@ -82,7 +83,7 @@ class Batches:
             self._changed.notify_all()
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
-        with self._pass(batch_id):
+        with self._pass(batch_id), tracing.batch(batch_id):
             try:
                 self._require(batch_id)
                 self._sink(df, batch_id)

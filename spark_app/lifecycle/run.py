@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from sink.contract.exits import CommandError, ExitCode
+from sink.contract.trace_export import exported_spans
 from sink.errors import SinkError
 from sink.foreach_batch import OutboxSink
 from sink.rows.quarantine_limit import REFUSED_ROWS, QuarantineLimit
@@ -105,6 +106,7 @@ def run(job: Job, dsn: str, trigger: Trigger, running: Running) -> None:
     with (
         closing(_sink(job, dsn, counter, running)) as sink,
         served(metrics, running.metrics_host, running.metrics_port),
+        exported_spans("holdfast-job"),
         StopSignals() as signals,
     ):
         if not session.launched_by_spark_submit():

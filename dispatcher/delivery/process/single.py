@@ -27,6 +27,7 @@ from dispatcher.delivery.web import served
 from dispatcher.outbound.transport.engines import open_transport
 from dispatcher.shared.errors import StoreUnavailableError
 from sink.contract.exits import CommandError, ExitCode
+from sink.contract.trace_export import exported_spans
 
 CONNECT_SECONDS = 5
 """How long the dispatcher waits for the database at its start."""
@@ -38,7 +39,10 @@ def deliver(settings: Settings, orders: Orders | None = None) -> None:
     `orders` are those of a parent. Raises CommandError where the database cannot be used, where a
     loop failed, and, degraded, where a drained dispatcher leaves entries that cannot be sent.
     """
-    with asyncio.Runner(loop_factory=_fast_loop()) as runner:
+    with (
+        exported_spans("holdfast-dispatcher"),
+        asyncio.Runner(loop_factory=_fast_loop()) as runner,
+    ):
         report = runner.run(_deliver(settings, orders))
     _raise_for(report, drain=settings.drain)
 
