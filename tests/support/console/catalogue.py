@@ -50,7 +50,7 @@ MORE = {
     "column grants": f"""
         SELECT t.relname, c.attname, a.grantee::regrole::text, a.privilege_type
         FROM ({OWN_TABLES}) t
-        JOIN pg_attribute c ON c.attrelid = t.oid
+        JOIN pg_attribute c ON c.attrelid = t.oid AND NOT c.attisdropped
         CROSS JOIN aclexplode(c.attacl) a
     """,
     "functions": """
