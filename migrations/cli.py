@@ -16,6 +16,8 @@ from migrations import prune as retention
 from migrations import roles
 from migrations.connect import NoAnswerError, connection, one_line
 from migrations.facts import gather
+from migrations.plan import Plan
+from migrations.plan import plan as rehearse
 from migrations.upgrade import Upgraded, script, undo
 from migrations.upgrade import upgrade as run_upgrade
 from sink.contract.exits import CommandError, ExitCode
@@ -50,14 +52,25 @@ def upgrade(
         bool, typer.Option("--expand", help="Stop before the first contract revision.")
     ] = False,
     force: Force = False,
+    plan: Annotated[
+        bool,
+        typer.Option("--plan", help="Run it, roll it back, and print statements, locks and times."),
+    ] = False,
 ) -> None:
     """Upgrade the database to the newest revision. Safe to repeat.
 
     A contract revision is refused while older code has run within a day. --sql starts from the
     revision of the database, or from an empty database if none is given; it does not look who runs.
+    --plan takes the locks for as long as its statements run. It ends with 3 if nothing is to do.
     """
-    if sql and (as_json or expand or force):
-        raise CommandError("--sql takes none of --json, --expand and --force.", ExitCode.USAGE)
+    if sql and (as_json or expand or force or plan):
+        raise CommandError("--sql takes no other option but --dsn.", ExitCode.USAGE)
+    if plan and force:
+        raise CommandError("--plan and --force cannot be combined.", ExitCode.USAGE)
+    if plan:
+        planned = rehearse(dsn or "", expand=expand)
+        _print_plan(planned, as_json)
+        raise typer.Exit(ExitCode.OK if planned.statements else ExitCode.NOTHING_MATCHED)
     if sql:
         sys.stdout.write(script(dsn))
         return
@@ -157,6 +170,21 @@ def stream_role(stream: str, dsn: Dsn = None, as_json: AsJson = False) -> None:
     _print(escape(f"role {made.role}: {'created' if made.made else 'already exists'}. Next:"))
     for grant in made.grants:
         _print(escape(f"  {grant};"))
+
+
+def _print_plan(planned: Plan, as_json: bool) -> None:
+    if as_json:
+        _print_json(asdict(planned))
+        return
+    if not planned.statements:
+        _print(f"The schema has revision {planned.before}; nothing is to be done.")
+        return
+    _print(f"From revision {planned.before} to {planned.after}; rolled back, nothing was changed.")
+    for each in planned.statements:
+        lines = " ".join(each.sql.split())
+        _print(escape(f"{each.revision}  {each.seconds * 1000:,.0f} ms  {lines[:100]}"))
+        for lock in each.locks:
+            _print(escape(f"    locks {lock.table} ({lock.bytes / 1e6:,.1f} MB): {lock.mode}"))
 
 
 def _print_done(what: str, done: Upgraded, as_json: bool) -> None:

@@ -1,7 +1,7 @@
 """${message}.
 
 Step: expand (the previous version of Holdfast works on this schema) or contract (a later release).
-Locks: which tables are locked, how strongly, and for how long.
+Locks: which tables are locked, how strongly, and for how long (`holdfast db upgrade --plan`).
 """
 
 from alembic import op

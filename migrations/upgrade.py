@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
+from typing import TypeVar
 
 import psycopg
 from alembic import command
@@ -51,6 +52,8 @@ LOCK_PAUSE_SECONDS = 8.0
 
 STATEMENT_TIMEOUT_MS = 600_000
 
+T = TypeVar("T")
+
 # Alembic's `op` and `context` are globals, so only one thread at a time may use them.
 _alembic = Lock()
 
@@ -74,7 +77,7 @@ def upgrade(dsn: str, *, expand: bool = False, force: bool = False) -> Upgraded:
     and, unless forced, for a contract revision while older code runs; then no table was changed.
     """
 
-    def work(transaction: _Transaction) -> Upgraded:
+    def work(transaction: Transaction) -> Upgraded:
         before = _revision(transaction.migrating)
         refuse_unknown(before)
         after = _climb(transaction, before, expand=expand, force=force)
@@ -83,7 +86,7 @@ def upgrade(dsn: str, *, expand: bool = False, force: bool = False) -> Upgraded:
         transaction.raw.execute(statement("ensure_partitions"))
         return Upgraded(before, after)
 
-    return _in_turn(dsn, work)
+    return in_turn(dsn, work)
 
 
 def downgrade(dsn: str, revision: str) -> Upgraded:
@@ -92,13 +95,13 @@ def downgrade(dsn: str, revision: str) -> Upgraded:
     Raises `CommandError` if it cannot; then no table was changed.
     """
 
-    def work(transaction: _Transaction) -> Upgraded:
+    def work(transaction: Transaction) -> Upgraded:
         before = _revision(transaction.migrating)
         refuse_unknown(before)
         command.downgrade(transaction.config, revision)
         return Upgraded(before, _revision(transaction.migrating))
 
-    return _in_turn(dsn, work)
+    return in_turn(dsn, work)
 
 
 def undo(dsn: str, revision: str, *, force: bool = False) -> Upgraded:
@@ -108,7 +111,7 @@ def undo(dsn: str, revision: str, *, force: bool = False) -> Upgraded:
     does not work on `revision`; then no table was changed.
     """
 
-    def work(transaction: _Transaction) -> Upgraded:
+    def work(transaction: Transaction) -> Upgraded:
         before = _revision(transaction.migrating)
         refuse_unknown(before)
         known = {each.revision for each in steps_after(transaction.directory, None)}
@@ -125,7 +128,7 @@ def undo(dsn: str, revision: str, *, force: bool = False) -> Upgraded:
         command.downgrade(transaction.config, revision)
         return Upgraded(before, _revision(transaction.migrating))
 
-    return _in_turn(dsn, work)
+    return in_turn(dsn, work)
 
 
 def script(dsn: str | None) -> str:
@@ -197,7 +200,7 @@ def _config(output: io.StringIO | None = None, migrating: Connection | None = No
 
 
 @dataclass(frozen=True, slots=True)
-class _Transaction:
+class Transaction:
     """The open transaction of an upgrade, in the owner's role."""
 
     raw: psycopg.Connection
@@ -208,7 +211,7 @@ class _Transaction:
 
 
 def _climb(
-    transaction: _Transaction, before: str | None, *, expand: bool, force: bool
+    transaction: Transaction, before: str | None, *, expand: bool, force: bool
 ) -> str | None:
     """Run what is missing, as `upgrade` says; returns the revision that the database has then."""
     steps = [each for each in steps_after(transaction.directory, before) if each.serves_from]
@@ -224,7 +227,7 @@ def _climb(
     return _revision(transaction.migrating)
 
 
-def _in_turn(dsn: str, work: Callable[[_Transaction], Upgraded]) -> Upgraded:
+def in_turn(dsn: str, work: Callable[[Transaction], T]) -> T:
     """Return the result of `work`, which is rolled back and called again for a table in use."""
     try:
         for attempt in Retrying(
@@ -245,7 +248,7 @@ def _in_turn(dsn: str, work: Callable[[_Transaction], Upgraded]) -> Upgraded:
 
 
 @contextmanager
-def _migrating(dsn: str) -> Iterator[_Transaction]:
+def _migrating(dsn: str) -> Iterator[Transaction]:
     with connection(dsn) as raw:
         _refuse_old_server(raw)
         engine = create_engine(
@@ -262,7 +265,7 @@ def _migrating(dsn: str) -> Iterator[_Transaction]:
             raw.execute(f"SET LOCAL ROLE {OWNER}".encode())
             config = _config(migrating=migrating)
             with _alembic:
-                yield _Transaction(raw, migrating, config, ScriptDirectory.from_config(config))
+                yield Transaction(raw, migrating, config, ScriptDirectory.from_config(config))
 
 
 def _take_turn(raw: psycopg.Connection) -> None:
