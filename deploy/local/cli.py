@@ -13,6 +13,7 @@ from rich.console import Console
 from deploy.local.java import spark_environment
 from deploy.local.kafka.cli import kafka
 from deploy.local.postgres import EmbeddedPostgres
+from deploy.local.stack.cli import stack
 from dispatcher.cli.options import AsJson
 from dispatcher.cli.output import print_json
 from sink.contract.dsn import redact
@@ -23,6 +24,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 app.command("kafka")(kafka)
+app.add_typer(stack, name="stack")
 
 DATABASE = "holdfast"
 

@@ -79,7 +79,7 @@ def _demo(directory: Path, seed: int, events: int, *, as_json: bool, kafka: bool
 
     console = Console(stderr=as_json, highlight=False)
     layout = Layout(directory.absolute())
-    with _reported(console):
+    with reported(console):
         made = run.run(layout, seed=seed, events=events, view=live.view(console), kafka=kafka)
     if as_json:
         typer.echo(made.as_json())
@@ -113,7 +113,7 @@ def checkpoints(
     from deploy.local.checkpoint_demo.layout import CheckpointLayout  # noqa: PLC0415 - as above
 
     console = Console(stderr=as_json, highlight=False)
-    with _reported(console):
+    with reported(console):
         made = run.run(
             CheckpointLayout(directory.absolute()), seed=seed, events=events, console=console
         )
@@ -124,7 +124,7 @@ def checkpoints(
 
 
 @contextmanager
-def _reported(console: Console) -> Iterator[None]:
+def reported(console: Console) -> Iterator[None]:
     """Show the last lines of a process that failed; a signal ends the command in one line."""
     from deploy.local.demo.interrupts import Interrupted  # noqa: PLC0415 - as above
     from deploy.local.demo.processes import Failed  # noqa: PLC0415 - as above
@@ -132,7 +132,7 @@ def _reported(console: Console) -> Iterator[None]:
     try:
         yield
     except Interrupted as interrupted:
-        console.print("Interrupted. All processes of the demo have ended.")
+        console.print("Interrupted. All processes have ended.")
         raise typer.Exit(interrupted.exit_code) from None
     except Failed as failed:
         for line in failed.lines:

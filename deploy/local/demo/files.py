@@ -16,12 +16,17 @@ def write(directory: Path, files: Iterable[TrafficFile]) -> None:
     """
     directory.mkdir(parents=True)
     for file in files:
-        # The file source ignores names that begin with a dot.
-        temporary = directory / f".{file.name}"
-        temporary.write_text("".join(f"{line}\n" for line in file.lines), encoding="utf-8")
-        modified = file.closed_at.timestamp()
-        os.utime(temporary, (modified, modified))
-        temporary.rename(directory / file.name)
+        add(directory, file)
+
+
+def add(directory: Path, file: TrafficFile) -> None:
+    """Write one file, as `write` does."""
+    # The file source ignores names that begin with a dot.
+    temporary = directory / f".{file.name}"
+    temporary.write_text("".join(f"{line}\n" for line in file.lines), encoding="utf-8")
+    modified = file.closed_at.timestamp()
+    os.utime(temporary, (modified, modified))
+    temporary.rename(directory / file.name)
 
 
 def in_order(directory: Path) -> list[Path]:

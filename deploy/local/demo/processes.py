@@ -122,17 +122,27 @@ class Processes:
         environment: Mapping[str, str] | None = None,
     ) -> Child:
         """Start `holdfast ARGUMENTS`; its output is appended to the log `name`.log."""
+        command = [sys.executable, "-m", "dispatcher.cli.main", *arguments]
+        return self._spawn(name, command, f"holdfast {' '.join(arguments)}", environment or {})
+
+    def start_program(self, name: str, command: Sequence[str]) -> Child:
+        """Start another program, by its path; as `start`."""
+        return self._spawn(name, command, " ".join(command), {})
+
+    def _spawn(
+        self, name: str, command: Sequence[str], shown: str, environment: Mapping[str, str]
+    ) -> Child:
         log = self.logs / f"{name}.log"
         inherited = {key: value for key, value in os.environ.items() if key != FAILPOINTS}
         with log.open("ab") as output:
-            output.write(f"$ holdfast {' '.join(arguments)}\n".encode())
+            output.write(f"$ {shown}\n".encode())
             output.flush()
             process = subprocess.Popen(
-                [sys.executable, "-m", "dispatcher.cli.main", *arguments],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**inherited, **self.environment, **(environment or {})},
+                env={**inherited, **self.environment, **environment},
                 start_new_session=True,
             )
             child = Child(name, process, log, output.tell())

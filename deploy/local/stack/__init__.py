@@ -1,0 +1,1 @@
+"""The whole system on one machine as processes, without containers: `holdfast local stack up`."""

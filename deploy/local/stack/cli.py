@@ -1,0 +1,79 @@
+"""`holdfast local stack`: the whole system as processes of this machine."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from deploy.local.cli_demo import SEED, reported
+from dispatcher.cli.options import AsJson
+from dispatcher.cli.output import print_json
+
+if TYPE_CHECKING:
+    from deploy.local.stack.run import Started
+
+stack = typer.Typer(
+    help="Run the whole system on this machine: every process of deploy/compose, no container.",
+    no_args_is_help=True,
+)
+
+
+@stack.callback()
+def _group() -> None:
+    """Keep `up` a command of its own."""
+
+
+@stack.command()
+def up(
+    directory: Annotated[
+        Path, typer.Option(help="The directory for files and logs; a new start clears it.")
+    ] = Path(".holdfast/stack"),
+    seed: Annotated[int, typer.Option(help="The seed of the generated traffic.")] = SEED,
+    events: Annotated[
+        int, typer.Option(min=2000, max=1_000_000, help="Approximate number of events.")
+    ] = 6000,
+    as_json: AsJson = False,
+) -> None:
+    """Start database, payouts service, two dispatchers, console and API, job, and monitoring.
+
+    Events arrive as files, one every few seconds. It runs until Ctrl-C, which ends every process.
+    Prometheus and Alertmanager run where they are on PATH. Exit code 1: a process ended by itself.
+    """
+    # Imported here, because every `holdfast` command loads this module.
+    from deploy.local.demo.layout import Layout  # noqa: PLC0415 - as above
+    from deploy.local.stack.run import run  # noqa: PLC0415 - loads psycopg, alembic
+    from deploy.local.stack.settings import StackSettings  # noqa: PLC0415 - as above
+
+    console = Console(stderr=as_json, highlight=False)
+
+    def started(made: "Started") -> None:
+        if as_json:
+            print_json(asdict(made))
+        else:
+            _show(made, console)
+        console.print(f"\nLogs: {directory / 'logs'}. Ctrl-C ends everything.")
+
+    console.print("Starting database, payouts service, dispatchers, console, job ...")
+    with reported(console):
+        run(
+            Layout(directory.absolute()),
+            StackSettings.read(),
+            seed=seed,
+            events=events,
+            started=started,
+        )
+
+
+def _show(made: "Started", console: Console) -> None:
+    table = Table("part", "address", "", box=None)
+    for part in made.parts:
+        table.add_row(part.name, part.address, part.what)
+    console.print(table)
+    names = {part.name for part in made.parts}
+    for missing in sorted({"prometheus", "alertmanager"} - names):
+        console.print(f"{missing} is not on PATH, so it does not run.")
+    console.print(f"\ntoken for the console (role admin, one day): {made.token}", soft_wrap=True)
+    console.print(f"export HOLDFAST_DSN='{made.dsn}'", soft_wrap=True, markup=False)

@@ -1,0 +1,208 @@
+"""Starts every process of the stack, feeds it, and watches until a signal or the end of one."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from deploy.local.demo import database, files, generator
+from deploy.local.demo.generator import TrafficFile
+from deploy.local.demo.interrupts import Interrupts
+from deploy.local.demo.layout import Layout
+from deploy.local.demo.processes import Child, Processes
+from deploy.local.demo.receiver import await_end, await_ready
+from deploy.local.java import spark_environment
+from deploy.local.locks import locked
+from deploy.local.postgres import resolve_server
+from deploy.local.stack import monitoring
+from deploy.local.stack.settings import StackSettings
+from sink.contract.exits import CommandError, ExitCode
+
+START_SECONDS = 120.0
+LOCK_SECONDS = 1.0
+FILE_SECONDS = 3.0
+"""Between two files of events."""
+
+_WHAT = {
+    "payouts": "receives the webhooks",
+    "dispatcher": "/metrics and /healthz",
+    "console": "log in with the token",
+    "job": "/metrics",
+    "prometheus": "metrics, and the alerts that fire",
+    "alertmanager": "alerts",
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A running part, for the person who looks at it."""
+
+    name: str
+    address: str
+    what: str
+
+
+@dataclass(frozen=True)
+class Started:
+    """The stack when all of it answers."""
+
+    parts: tuple[Part, ...]
+    token: str
+    """Of the role admin, for the console and the API."""
+    dsn: str
+
+
+def run(
+    layout: Layout,
+    settings: StackSettings,
+    *,
+    seed: int,
+    events: int,
+    started: Callable[[Started], None],
+) -> None:
+    """Run the stack until a signal, which ends every process.
+
+    `started` is called once when everything answers. Raises `Interrupted` for the signal, `Failed`
+    for a process that ends by itself, and `CommandError` for a port that is taken or a directory
+    that is not the stack's.
+    """
+    layout.claim()
+    with ExitStack() as stack:
+        stack.enter_context(locked(layout.lock, LOCK_SECONDS, _occupied(layout)))
+        _require_free(settings)
+        interrupts = stack.enter_context(Interrupts())
+        layout.clear()
+        layout.make_secret()
+        layout.policy.write_text(generator.policy_toml(), encoding="utf-8")
+        layout.events.mkdir()
+        server = stack.enter_context(resolve_server(None, layout.postgres))
+        dsns = database.prepare(server)
+        environment = {
+            **spark_environment(),
+            "HOLDFAST_DSN": dsns[0],
+            "HOLDFAST_ALLOW_SECRET_DIR": str(layout.secrets),
+        }
+        processes = stack.enter_context(Processes(layout.logs, environment))
+        ports = _ports(settings)
+        children = _start(processes, layout, settings, dsns[1], interrupts)
+        for name, child in children.items():
+            await_ready(partial(_listens, ports[name]), child, START_SECONDS, interrupts)
+        parts = tuple(
+            Part(name, f"http://127.0.0.1:{ports[name]}", _WHAT[name.partition(" ")[0]])
+            for name in children
+        )
+        started(Started(parts, _token(environment), dsns[0]))
+        _feed(layout.events, generator.traffic(seed, events), children.values(), interrupts)
+
+
+def _start(
+    processes: Processes,
+    layout: Layout,
+    settings: StackSettings,
+    payouts_dsn: str,
+    interrupts: Interrupts,
+) -> dict[str, Child]:
+    """Start every part, each when what it needs is there."""
+    secret = f"file:{layout.secret}"
+    children: dict[str, Child] = {}
+    children["payouts"] = processes.start(
+        "payouts",
+        [
+            *("payouts", "serve", "--port", str(settings.payouts_port)),
+            *("--port-file", str(layout.port), "--secret-ref", secret),
+        ],
+        {"PAYOUTS_DSN": payouts_dsn},
+    )
+    await_ready(layout.port.exists, children["payouts"], START_SECONDS, interrupts)
+    url = f"http://127.0.0.1:{settings.payouts_port}/webhooks"
+    endpoint = ["endpoint", "add", "payouts", "--url", url, "--secret-ref", secret]
+    adding = processes.start("endpoint", [*endpoint, "--allow-cidr", "127.0.0.1/32"])
+    await_end(adding, START_SECONDS, interrupts)
+    for number, port in enumerate(settings.dispatcher_ports, 1):
+        children[f"dispatcher {number}"] = processes.start(
+            f"dispatcher-{number}", ["dispatch", "--doorbell", "--listen", f"127.0.0.1:{port}"]
+        )
+    children["console and API"] = processes.start(
+        "api", ["api", "serve", "--port", str(settings.console_port)]
+    )
+    words = [
+        *("job", "run", "--path", str(layout.events), "--policy", str(layout.policy)),
+        *("--checkpoint", str(layout.checkpoint), "--stream", settings.stream, "--doorbell"),
+        *("--metrics-port", str(settings.job_port), "--max-files-per-trigger", "1"),
+    ]
+    children["job"] = processes.start("job", words)
+    return children | monitoring.start(processes, layout.root / "monitoring", settings)
+
+
+def _feed(
+    folder: Path,
+    traffic: Iterable[TrafficFile],
+    children: Iterable[Child],
+    interrupts: Interrupts,
+) -> None:
+    """Write file after file as they would arrive; then watch until a signal comes."""
+    watched, waiting = list(children), iter(traffic)
+    while True:
+        file = next(waiting, None)
+        if file is not None:
+            files.add(folder, file)
+        for child in watched:
+            child.must_run()
+        interrupts.pause(FILE_SECONDS)
+
+
+def _token(environment: Mapping[str, str]) -> str:
+    words = ["token", "add", "stack", "--role", "admin", "--days", "1", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "dispatcher.cli.main", *words],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise CommandError(f"no token could be added: {done.stderr.strip()}")
+    return str(json.loads(done.stdout)["secret"])
+
+
+def _ports(settings: StackSettings) -> dict[str, int]:
+    dispatchers = {f"dispatcher {n}": p for n, p in enumerate(settings.dispatcher_ports, 1)}
+    return {
+        "payouts": settings.payouts_port,
+        **dispatchers,
+        "console and API": settings.console_port,
+        "job": settings.job_port,
+        "prometheus": settings.prometheus_port,
+        "alertmanager": settings.alertmanager_port,
+    }
+
+
+def _require_free(settings: StackSettings) -> None:
+    taken = [str(port) for port in _ports(settings).values() if _listens(port)]
+    if taken:
+        raise CommandError(
+            f"something listens on port {', '.join(taken)} of 127.0.0.1 already. Nothing was"
+            " started; stop it and try again.",
+            ExitCode.USAGE,
+        )
+
+
+def _listens(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+def _occupied(layout: Layout) -> str:
+    return (
+        f"the stack in {layout.root} is running already. Nothing was changed; stop it with Ctrl-C,"
+        " or choose another --directory."
+    )

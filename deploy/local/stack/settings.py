@@ -1,0 +1,60 @@
+"""What the stack shares with `deploy/compose`: names and ports, from its `stack.env`."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Self
+
+from sink.contract.exits import CommandError, ExitCode
+
+
+@dataclass(frozen=True)
+class StackSettings:
+    """Names and ports of the stack, all on 127.0.0.1."""
+
+    stream: str
+    payouts_port: int
+    prometheus_port: int
+    alertmanager_port: int
+    console_port: int
+    """Plain HTTP on this machine; in `deploy/compose` a proxy with TLS stands before it."""
+    job_port: int
+    dispatcher_ports: tuple[int, ...]
+
+    @classmethod
+    def read(cls) -> Self:
+        """Return the settings of `deploy/compose/stack.env`; the environment wins, as in compose.
+
+        Raises `CommandError` for a port that is no number.
+        """
+        text = (files("deploy.compose") / "stack.env").read_text(encoding="utf-8")
+        lines = (line.strip() for line in text.splitlines())
+        given = dict(line.split("=", 1) for line in lines if line and line[0] != "#")
+        try:
+            return cls.of(given | {name: os.environ[name] for name in given if name in os.environ})
+        except ValueError as error:
+            raise CommandError(
+                f"a port of the stack is no number ({error}). Nothing was started; correct the"
+                " variable (deploy/compose/stack.env has their names).",
+                ExitCode.USAGE,
+            ) from error
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> Self:
+        """Return the settings that variables hold; raises KeyError for a missing one."""
+        return cls(
+            stream=given["STREAM"],
+            payouts_port=int(given["PAYOUTS_PORT"]),
+            prometheus_port=int(given["PROMETHEUS_PORT"]),
+            alertmanager_port=int(given["ALERTMANAGER_PORT"]),
+            console_port=int(given["API_PORT"]),
+            job_port=int(given["JOB_METRICS_PORT"]),
+            dispatcher_ports=tuple(map(int, given["DISPATCHER_METRICS_PORTS"].split(","))),
+        )
+
+    @property
+    def scraped(self) -> tuple[str, ...]:
+        """The addresses with metrics."""
+        ports = (*self.dispatcher_ports, self.job_port, self.console_port)
+        return tuple(f"127.0.0.1:{port}" for port in ports)

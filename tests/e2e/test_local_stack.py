@@ -1,0 +1,111 @@
+"""`holdfast local stack up`: the whole system as processes, and nothing of it afterwards.
+
+Real: every process, Postgres, Spark, the ports. Prometheus runs where it is on PATH.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+from deploy.local.demo.database import PAYOUTS
+from sink.contract.exits import ExitCode
+from tests.support.command import holdfast
+from tests.support.runbook_world import free_port
+from tests.support.waiting import eventually
+
+PORTS = ("PAYOUTS_PORT", "PROMETHEUS_PORT", "ALERTMANAGER_PORT", "API_PORT", "JOB_METRICS_PORT")
+
+
+def _ports() -> dict[str, str]:
+    free: set[int] = set()
+    while len(free) < len(PORTS) + 2:
+        free.add(free_port())
+    one, two, *others = map(str, sorted(free))
+    return dict(zip(PORTS, others, strict=True)) | {"DISPATCHER_METRICS_PORTS": f"{one},{two}"}
+
+
+@contextmanager
+def _stack(folder: Path, ports: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
+    words = ["local", "stack", "up", "--directory", str(folder), "--json"]
+    with (folder.parent / "log").open("w+") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dispatcher.cli.main", *words],
+            env={name: v for name, v in os.environ.items() if name != "HOLDFAST_DSN"} | ports,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait(timeout=120)
+            assert process.stdout
+            process.stdout.close()
+
+
+def _read(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """Read the JSON, which ends with a brace alone on its line."""
+    assert process.stdout
+    lines: list[str] = []
+    for line in process.stdout:
+        lines.append(line)
+        if line.rstrip() == "}":
+            break
+    found: dict[str, Any] = json.loads("".join(lines))
+    return found
+
+
+def _lives(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        # An orphan stays a zombie until init collects it, which not every container has.
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def test_stack_decides_delivers_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    with _stack(tmp_path / "stack", _ports()) as process:
+        made = _read(process)
+        parts = {part["name"]: part["address"] for part in made["parts"]}
+        assert {"payouts", "dispatcher 1", "dispatcher 2", "console and API", "job"} <= set(parts)
+        for name in ("dispatcher 1", "dispatcher 2", "job"):
+            assert "holdfast_" in httpx.get(f"{parts[name]}/metrics").text, name
+        asked = httpx.get(
+            f"{parts['console and API']}/api/v1/overview",
+            headers={"Authorization": f"Bearer {made['token']}"},
+        )
+        assert asked.status_code == httpx.codes.OK
+        with psycopg.connect(make_conninfo(made["dsn"], dbname=PAYOUTS), autocommit=True) as db:
+            counted = "SELECT count(*) FROM payouts.hold_history"
+            eventually(lambda: (db.execute(counted).fetchone() or (0,))[0] > 0, 120)
+        family = psutil.Process(process.pid).children(recursive=True)
+        assert len(family) >= len(parts)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=120) == 128 + signal.SIGINT
+        assert [each for each in family if _lives(each)] == []
+
+
+def test_port_that_is_taken_is_named_before_anything_starts(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        given = _ports() | {"API_PORT": port}
+        done = holdfast(
+            *("local", "stack", "up", "--directory", str(tmp_path / "stack")), environment=given
+        )
+        assert done.returncode == ExitCode.USAGE
+        assert port in done.stderr
+        wrong = holdfast("local", "stack", "up", environment={"API_PORT": "eighty"})
+        assert wrong.returncode == ExitCode.USAGE
+    assert not (tmp_path / "stack" / "postgres").exists()
