@@ -219,10 +219,7 @@ def test_version_that_demands_its_own_revision_and_this_one_share_its_database(
     stage: Stage, tmp_path: Path
 ) -> None:
     old, this = builds.build_of(EXACT, tmp_path / "exact"), builds.this_build()
-    stage.begin(old)
-    for place in OLD_PLACES:
-        stage.start(place, old)
-    stage.goes_on()
+    _run_by(stage, old)
     _side_by_side(stage, old, this)
     _replace_all(stage, this)
     assert stage.revision() == "0031"
@@ -241,11 +238,8 @@ def test_version_before_and_a_next_one_share_an_expanded_database_until_it_is_co
 ) -> None:
     old = builds.build_of(PREVIOUS, tmp_path / "previous")
     new, pair = builds.next_build(tmp_path / "next")
-    stage.begin(old)
+    _run_by(stage, old)
     before = stage.revision()
-    for place in OLD_PLACES:
-        stage.start(place, old)
-    stage.goes_on()
 
     refused = new.run(stage.dsn, "status")
     assert refused.returncode == 1
@@ -282,6 +276,14 @@ def test_contract_that_is_forced_ends_the_older_sink_and_loses_nothing(
     stage.start("dispatcher 1", new)
     stage.goes_on()
     stage.end()
+
+
+def _run_by(stage: Stage, old: Build) -> None:
+    """Make the database with a version, and run every process of it."""
+    stage.begin(old)
+    for place in OLD_PLACES:
+        stage.start(place, old)
+    stage.goes_on()
 
 
 def _expand(stage: Stage, new: Build, pair: Pair) -> None:

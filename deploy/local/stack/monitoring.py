@@ -12,9 +12,10 @@ SCRAPE = "5s"
 
 
 def start(processes: Processes, folder: Path, settings: StackSettings) -> dict[str, Child]:
-    """Start what is there, by name; none where the programs are missing."""
+    """Start what is there, by name; none where the programs are missing. Clears the folder."""
     found: dict[str, Child] = {}
-    folder.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     if program := shutil.which("prometheus"):
         words = [program, f"--config.file={_prometheus(folder, settings)}"]
         words += [f"--storage.tsdb.path={folder / 'prometheus'}"]

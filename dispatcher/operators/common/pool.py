@@ -78,7 +78,7 @@ class OperatorPool:
 
     def close(self) -> None:
         """Close every connection; a lent one is closed when it is returned."""
-        # Without a connection, or before revision 0032, nobody is told.
+        # Without a connection, or before revision 0032, there is nothing to record.
         with suppress(psycopg.Error), self._pool.connection(timeout=LEAVE_SECONDS) as connection:
             connection.execute(schema.LEAVE, schema.session("api", self._name))
         self._pool.close(timeout=WAIT_SECONDS)

@@ -35,6 +35,7 @@ def test_alert_of_refused_tokens_is_fired_by_somebody_who_guesses(dsn: str, watc
     with serving(dsn) as api:
         seen = watch(target(api))
         seen.sees("holdfast_api_auth_failures_total")
+        seen.none_fires("HoldfastApiTokensRefused")
         for _ in range(GUESSES):
             assert api.ask("GET", "/status", None).status_code == httpx.codes.UNAUTHORIZED
         seen.fires("HoldfastApiTokensRefused")
@@ -44,6 +45,7 @@ def test_alert_of_waiting_requests_is_fired_by_a_locked_table(dsn: str, watch: W
     with serving(dsn, connections=1) as api, ThreadPoolExecutor(REQUESTS) as clients:
         seen = watch(target(api))
         seen.sees("holdfast_api_db_waiting")
+        seen.none_fires("HoldfastApiWaits")
         with locked(dsn, "endpoint"):
             asked = [clients.submit(api.ask, "GET", "/endpoints") for _ in range(REQUESTS)]
             seen.fires("HoldfastApiWaits")

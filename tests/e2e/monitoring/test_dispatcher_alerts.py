@@ -49,11 +49,23 @@ FAULTS: dict[str, Callable[[Seen], Behaviour]] = {
 }
 """What the receiver does, by the name of the endpoint."""
 
+OF_RECEIVERS = (
+    ("HoldfastEntryDead", "dead"),
+    ("HoldfastAnswerOfAnotherKey", "mixed-up"),
+    ("HoldfastDecisionStale", "stale"),
+    ("HoldfastOutcomesUnknown", "silent"),
+    ("HoldfastAddressRefused", "barred"),
+    ("HoldfastReceiverDown", "down"),
+    ("HoldfastDecisionsLate", "down"),
+)
+"""Alerts, each with the endpoint whose receiver fires it."""
 
-def started(watch: Watcher, address: str) -> Watch:
-    """A Prometheus that has seen the counters of the dispatcher before the fault."""
+
+def started(watch: Watcher, address: str, *alerts: str) -> Watch:
+    """A Prometheus that has seen the dispatcher before the fault, when none of `alerts` fires."""
     seen = watch(address)
     seen.sees("holdfast_dead_total")
+    seen.none_fires(*alerts)
     return seen
 
 
@@ -67,16 +79,11 @@ def test_alerts_about_a_receiver_are_fired_by_what_it_does(
     nobody = f"http://127.0.0.1:{free_port()}/down"
     scene.endpoint(nobody, name="down", breaker_threshold=2, schedule_seconds=[1] * 30)
     with scene.dispatch("log", "--listen", address, *LEASE):
-        seen = started(watch, address)
+        seen = started(watch, address, *(name for name, _ in OF_RECEIVERS))
         seen.sees('holdfast_breaker_state{endpoint="down"}')
         scene.decisions.write(*MANY)
-        seen.fires("HoldfastEntryDead", endpoint="dead")
-        seen.fires("HoldfastAnswerOfAnotherKey", endpoint="mixed-up")
-        seen.fires("HoldfastDecisionStale", endpoint="stale")
-        seen.fires("HoldfastOutcomesUnknown", endpoint="silent")
-        seen.fires("HoldfastAddressRefused", endpoint="barred")
-        seen.fires("HoldfastReceiverDown", endpoint="down")
-        seen.fires("HoldfastDecisionsLate", endpoint="down")
+        for name, endpoint in OF_RECEIVERS:
+            seen.fires(name, endpoint=endpoint)
 
 
 def test_alert_of_no_dispatcher_fires_until_one_runs(
@@ -93,7 +100,7 @@ def test_alert_of_a_lease_that_was_outlived_is_fired_by_a_process_that_stood_sti
 ) -> None:
     scene.endpoint()
     with scene.dispatch("log", "--listen", address, *LEASE, failpoints="D10=stop") as running:
-        seen = started(watch, address)
+        seen = started(watch, address, "HoldfastLeaseOutlived")
         scene.decisions.write("m_1")
         running.stands_still()
         assert drain(scene.dsn).counts["rescued"] == 1
@@ -108,7 +115,7 @@ def test_alert_of_dropped_results_is_fired_by_a_database_that_is_away_for_a_leas
     with FaultProxy.before_postgres(scene.dsn) as proxy:
         dsn, options = proxy.dsn_of(scene.dsn), ("--listen", address, *LEASE)
         with scene.dispatch("log", *options, dsn=dsn, failpoints="D10=stop") as running:
-            seen = started(watch, address)
+            seen = started(watch, address, "HoldfastResultsDropped")
             scene.decisions.write("m_1")
             running.stands_still()
             proxy.refuse()
@@ -122,7 +129,7 @@ def test_alert_of_a_gap_is_fired_by_an_entry_that_was_deleted(
 ) -> None:
     scene.endpoint(state="paused")
     with scene.dispatch("log", "--listen", address, *LEASE) as running:
-        seen = started(watch, address)
+        seen = started(watch, address, "HoldfastSequenceGap")
         scene.decisions.write("m_1", "m_1")
         running.until(lambda: scene.value("SELECT count(*) FROM holdfast.lane"))
         scene.db.execute("DELETE FROM holdfast.entry WHERE sequence = 1")
@@ -135,7 +142,7 @@ def test_alert_of_a_fault_is_fired_by_an_exception_within_the_dispatcher(
 ) -> None:
     scene.endpoint()
     with scene.dispatch("log", "--listen", address, *LEASE, failpoints="D3=raise"):
-        seen = started(watch, address)
+        seen = started(watch, address, "HoldfastDispatcherFault")
         scene.decisions.write("m_1")
         seen.fires("HoldfastDispatcherFault")
 
@@ -157,6 +164,7 @@ def test_alert_of_partitions_is_fired_when_those_of_the_coming_days_are_gone(
     with scene.dispatch("log", "--listen", address, *LEASE):
         seen = watch(address)
         seen.sees("holdfast_partition_days_ahead > 1")
+        seen.none_fires("HoldfastPartitionsEnd")
         partitions = scene.db.execute(TOMORROW).fetchall()
         assert partitions
         for (name,) in partitions:

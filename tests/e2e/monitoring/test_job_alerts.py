@@ -8,6 +8,7 @@ import itertools
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -91,54 +92,58 @@ def slow(job: JobProcess) -> Iterator[None]:
         thread.join()
 
 
-def started(watch: Watcher, address: str, source: Source) -> Watch:
-    """A Prometheus that has seen the counters of the job and its first batch."""
-    seen = watch(address)
-    source.put()
-    seen.sees("holdfast_job_quarantined_rows_total")
-    seen.sees("holdfast_job_last_batch_timestamp_seconds > 0")
-    return seen
+@dataclass(frozen=True)
+class Running:
+    """A job, its files, and a Prometheus that has seen its counters and its first batch."""
+
+    job: JobProcess
+    source: Source
+    seen: Watch
 
 
-def test_alerts_about_rows_are_fired_by_what_a_file_has(
-    dsn: str, tmp_path: Path, watch: Watcher, address: str
-) -> None:
+@pytest.fixture
+def running(dsn: str, tmp_path: Path, watch: Watcher, address: str) -> Iterator[Running]:
     source = Source(tmp_path / "events")
     port = address.partition(":")[2]
-    with job_process(tmp_path, dsn, *QUICK, "--metrics-port", port):
-        seen = started(watch, address, source)
-        seen.fires("HoldfastJobBehind", stream="payouts")
-        ahead = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
-        source.put(event("ahead", "0:00", 1, occurred_at=ahead), b'{"event_id": "unreadable"}')
-        seen.fires("HoldfastRowsQuarantined", stream="payouts")
-        seen.fires("HoldfastSourceClockAhead", stream="payouts")
-        seen.fires("HoldfastJobStuck", stream="payouts")
+    with job_process(tmp_path, dsn, *QUICK, "--metrics-port", port) as job:
+        seen = watch(address)
+        source.put()
+        seen.sees("holdfast_job_quarantined_rows_total")
+        seen.sees("holdfast_job_last_batch_timestamp_seconds > 0")
+        yield Running(job, source, seen)
+
+
+def test_alerts_about_rows_are_fired_by_what_a_file_has(running: Running) -> None:
+    source, seen = running.source, running.seen
+    seen.fires("HoldfastJobBehind", stream="payouts")
+    seen.none_fires("HoldfastRowsQuarantined", "HoldfastSourceClockAhead")
+    ahead = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    source.put(event("ahead", "0:00", 1, occurred_at=ahead), b'{"event_id": "unreadable"}')
+    seen.fires("HoldfastRowsQuarantined", stream="payouts")
+    seen.fires("HoldfastSourceClockAhead", stream="payouts")
+    seen.fires("HoldfastJobStuck", stream="payouts")
 
 
 def test_alerts_about_the_checkpoint_are_fired_by_more_state_and_a_slow_machine(
-    dsn: str, tmp_path: Path, watch: Watcher, address: str
+    running: Running,
 ) -> None:
-    source = Source(tmp_path / "events")
-    port = address.partition(":")[2]
-    with job_process(tmp_path, dsn, *QUICK, "--metrics-port", port) as job:
-        seen = started(watch, address, source)
-        with arriving(source, events=200):
-            seen.fires("HoldfastStateGrowing", stream="payouts")
-            seen.is_quiet("HoldfastCheckpointSlow")
-            with slow(job):
-                seen.fires("HoldfastCheckpointSlow", stream="payouts")
+    seen = running.seen
+    seen.none_fires("HoldfastStateGrowing", "HoldfastCheckpointSlow")
+    with arriving(running.source, events=200):
+        seen.fires("HoldfastStateGrowing", stream="payouts")
+        seen.is_quiet("HoldfastCheckpointSlow")
+        with slow(running.job):
+            seen.fires("HoldfastCheckpointSlow", stream="payouts")
 
 
 def test_alert_of_restarts_is_fired_by_a_jvm_that_is_killed_again_and_again(
-    dsn: str, tmp_path: Path, watch: Watcher, address: str
+    running: Running,
 ) -> None:
-    source = Source(tmp_path / "events")
-    port = address.partition(":")[2]
-    with job_process(tmp_path, dsn, *QUICK, "--metrics-port", port) as job:
-        seen = started(watch, address, source)
-        for number in range(1, KILLS + 1):
-            jvm(job).kill()
-            seen.sees(f'holdfast_job_restarts_total{{cause="java"}} >= {number}')
-            seen.sees('holdfast_job_state{state="running"} == 1')
-        seen.fires("HoldfastJobRestarts", stream="payouts")
-        assert job.process.poll() is None, job.said
+    job, seen = running.job, running.seen
+    seen.none_fires("HoldfastJobRestarts")
+    for number in range(1, KILLS + 1):
+        jvm(job).kill()
+        seen.sees(f'holdfast_job_restarts_total{{cause="java"}} >= {number}')
+        seen.sees('holdfast_job_state{state="running"} == 1')
+    seen.fires("HoldfastJobRestarts", stream="payouts")
+    assert job.process.poll() is None, job.said

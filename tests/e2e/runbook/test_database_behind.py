@@ -92,7 +92,7 @@ def test_database_that_was_put_back_repeats_no_action_and_loses_none(
         here.delivered()
         dispatcher.terminate()
         dispatcher.ends()
-        server.backup() if prepare is _restored else None
+        server.backup()
         job.write(1)
         put_back = prepare(server)
         here.dispatch()

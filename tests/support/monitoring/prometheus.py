@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,12 @@ class Prometheus:
     def firing(self) -> list[dict[str, Any]]:
         """The alerts that fire; one may fire for several sets of labels."""
         return [each for each in self._get("alerts")["alerts"] if each["state"] == "firing"]
+
+    def evaluated(self) -> float:
+        """When the rules were evaluated last, all of them: seconds since the epoch."""
+        groups = self._get("rules")["groups"]
+        moments = [rule["lastEvaluation"] for group in groups for rule in group["rules"]]
+        return min(datetime.fromisoformat(moment).timestamp() for moment in moments)
 
     def _get(self, what: str, **parameters: Any) -> Any:
         answered = httpx.get(f"{self.url}/api/v1/{what}", params=parameters, timeout=30)

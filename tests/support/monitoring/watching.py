@@ -1,5 +1,6 @@
 """Starts a Prometheus with rules that fire at once, and waits for what they say."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -38,6 +39,12 @@ class Watch:
         page, _, _ = found[0]["annotations"]["runbook"].partition("#")
         assert (ROOT / page).is_file()
         return found[0]
+
+    def none_fires(self, *names: str) -> None:
+        """Check, once all rules were evaluated on what is seen now, that none of these fires."""
+        now = time.time()
+        eventually(lambda: self.prometheus.evaluated() > now, SECONDS)
+        assert self._names().isdisjoint(names)
 
     def is_quiet(self, name: str) -> None:
         """Wait until this alert does not fire."""

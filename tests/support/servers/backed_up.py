@@ -28,7 +28,8 @@ class BackedUp(Server):
         self._account: Account = account_for(self.data)
         self._home = Path(self._command[0]).parent
         self._archive = self._folder("archive")
-        self._copy = self.data.with_name("copy")
+        self._backup = self.data.with_name("backup")
+        self._standby = self.data.with_name("standby")
         for name, value in (
             ("archive_mode", "on"),
             ("archive_command", f"cp %p {self._archive}/%f"),
@@ -41,7 +42,7 @@ class BackedUp(Server):
 
     def backup(self) -> None:
         """Take a base backup."""
-        self._run("pg_basebackup", "-D", self._folder("copy"), "-d", self.dsn, "-c", "fast")
+        self._run("pg_basebackup", "-D", self._folder("backup"), "-d", self.dsn, "-c", "fast")
 
     def restore(self, at: datetime) -> None:
         """Lose the server, and restore the backup to a moment after it."""
@@ -50,7 +51,7 @@ class BackedUp(Server):
         self._tell("CHECKPOINT")
         eventually((self._archive / str(newest)).exists)
         self.kill()
-        self._replace()
+        self._replace(self._backup)
         with (self.data / "postgresql.auto.conf").open("a") as settings:
             settings.write(
                 f"restore_command = 'cp {self._archive}/%f %p'\n"
@@ -63,7 +64,7 @@ class BackedUp(Server):
 
     def follow(self) -> None:
         """Have a standby that has everything so far, and nothing from now on."""
-        standby = self._folder("copy")
+        standby = self._folder("standby")
         self._run("pg_basebackup", "-D", standby, "-d", self.dsn, "-c", "fast", "-R")
         command = [self._command[0], "-D", str(standby), "-k", str(self._folder("socket"))]
         command += ["-p", str(_STANDBY_PORT), "-c", "listen_addresses="]
@@ -84,14 +85,14 @@ class BackedUp(Server):
     def fail_over(self) -> None:
         """Lose the server, and promote its standby in its place."""
         self.kill()
-        self._replace()
+        self._replace(self._standby)
         self.start()
         self._tell("SELECT pg_promote()")
         self._await_primary()
 
-    def _replace(self) -> None:
+    def _replace(self, by: Path) -> None:
         self.data.rename(self.data.with_name("lost"))
-        self._copy.rename(self.data)
+        by.rename(self.data)
 
     def _await_primary(self) -> None:
         eventually(lambda: self._value("SELECT pg_is_in_recovery()") is False)
