@@ -323,7 +323,9 @@ def test_database_shows_what_holds_it_up(
     pid = make_snapshot()
     found = _json(scene, "database")
     [snapshot] = [each for each in found["snapshots"] if each["pid"] == pid]
-    assert (snapshot["application"], snapshot["state"]) == (r"old\x1b", "idle in transaction")
+    # Postgres itself replaces what is not printable, since 16 by its escape.
+    named = r"old\x1b" if int(found["server_version"].split(".")[0]) >= 16 else "old?"
+    assert (snapshot["application"], snapshot["state"]) == (named, "idle in transaction")
     assert found["revision"] == found["revision_needed"]
     assert abs(found["clock_ahead_seconds"]) < 60
     entry, attempt = found["partitions"]
