@@ -52,13 +52,13 @@ class Dashboard:
         return tuple(panel for row in self.rows for panel in row.panels)
 
 
-def alerting(title: str, unit: str, legend: str, name: str, description: str) -> Panel:
+def alerting(title: str, *, rule: str, unit: str, legend: str, description: str) -> Panel:
     """Return a panel of exactly what an alert compares, with the alert's limit."""
-    queries = tuple(Query(each.expression, legend) for each in alert(name).conditions)
-    return Panel(title, description, unit, queries, name)
+    queries = tuple(Query(each.expression, legend) for each in alert(rule).conditions)
+    return Panel(title, description, unit, queries, rule)
 
 
-def quantiles(title: str, metric: str, description: str, *, by: str = "", where: str = "") -> Panel:
+def quantiles(title: str, *, metric: str, description: str, by: str = "", where: str = "") -> Panel:
     """Return a panel of the median and the 95th percentile of a histogram over five minutes."""
     grouped = f"{by}, le" if by else "le"
     name = f"{{{{{by}}}}} " if by else ""
@@ -72,7 +72,7 @@ def quantiles(title: str, metric: str, description: str, *, by: str = "", where:
     return Panel(title, description, "s", queries)
 
 
-def mean(title: str, metric: str, unit: str, description: str, by: str = "") -> Panel:
+def mean(title: str, *, metric: str, unit: str, description: str, by: str = "") -> Panel:
     """Return a panel of the mean of a histogram over five minutes, by labels."""
     group = f" by ({by})" if by else ""
     expression = f"sum{group} (rate({metric}_sum[5m])) / sum{group} (rate({metric}_count[5m]))"
@@ -80,6 +80,6 @@ def mean(title: str, metric: str, unit: str, description: str, by: str = "") -> 
     return Panel(title, description, unit, (Query(expression, legend),))
 
 
-def value(title: str, expression: str, unit: str, legend: str, description: str) -> Panel:
+def value(title: str, *, expression: str, unit: str, legend: str, description: str) -> Panel:
     """Return a panel of one expression."""
     return Panel(title, description, unit, (Query(expression, legend),))
