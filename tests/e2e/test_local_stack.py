@@ -27,6 +27,9 @@ from tests.support.waiting import eventually
 
 PORTS = ("PAYOUTS_PORT", "PROMETHEUS_PORT", "ALERTMANAGER_PORT", "API_PORT", "JOB_METRICS_PORT")
 
+NOT_GIVEN = {"HOLDFAST_DSN", "PYTHONUNBUFFERED"}
+"""The second would hide that something waits in a buffer."""
+
 
 def _ports() -> dict[str, str]:
     free: set[int] = set()
@@ -42,7 +45,7 @@ def _stack(folder: Path, ports: Mapping[str, str]) -> Iterator[subprocess.Popen[
     with (folder.parent / "log").open("w+") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "dispatcher.cli.main", *words],
-            env={name: v for name, v in os.environ.items() if name != "HOLDFAST_DSN"} | ports,
+            env={name: v for name, v in os.environ.items() if name not in NOT_GIVEN} | ports,
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,

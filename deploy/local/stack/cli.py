@@ -1,5 +1,6 @@
 """`holdfast local stack`: the whole system as processes of this machine."""
 
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -52,6 +53,8 @@ def up(
     def started(made: "Started") -> None:
         if as_json:
             print_json(asdict(made))
+            # The command goes on, and whoever reads a pipe waits for this.
+            sys.stdout.flush()
         else:
             _show(made, console)
         console.print(f"\nLogs: {directory / 'logs'}. Ctrl-C ends everything.")

@@ -6,13 +6,13 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import httpx
 import pytest
@@ -178,10 +178,13 @@ def build_of(commit: str, folder: Path) -> Build:
     if there.returncode:
         pytest.skip(f"this clone does not have {commit} (git fetch --unshallow --tags)")
     archive = subprocess.run(
-        [git, "archive", commit, *PACKAGES], cwd=ROOT, capture_output=True, check=True
+        [git, "archive", "--format=zip", commit, *PACKAGES],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
     )
-    with tarfile.open(fileobj=BytesIO(archive.stdout)) as packed:
-        packed.extractall(folder, filter="data")
+    with ZipFile(BytesIO(archive.stdout)) as packed:
+        packed.extractall(folder)
     return Build(folder.name, folder)
 
 
