@@ -151,12 +151,14 @@ package: $(STAMP) ## a wheel and an environment that executors unpack, in dist/:
 	@$(BIN)/python -m deploy.package $(PACKAGE)
 
 IMAGES := migrate dispatcher api job
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 CONTAINERS := docker
 
 .PHONY: images
 images: ## build the four images with docker: CONTAINERS=podman, BUILD="--build-arg PYTHON_IMAGE=..."
 	for image in $(IMAGES); do \
-	  $(CONTAINERS) build $(BUILD) --file deploy/images/Dockerfile --target $$image --tag holdfast-$$image . || exit 1; \
+	  $(CONTAINERS) build $(BUILD) --file deploy/images/Dockerfile --target $$image \
+	    --label org.opencontainers.image.version=$(VERSION) --tag holdfast-$$image:$(VERSION) --tag holdfast-$$image . || exit 1; \
 	done
 
 .PHONY: test-images

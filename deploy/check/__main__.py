@@ -3,13 +3,13 @@
 import argparse
 import shutil
 import sys
-import tomllib
 from collections.abc import Iterator
 
 import yaml
 
 from deploy.check import compose, dockerfile, manifests, monitoring, schemas
-from deploy.check.project import OVERLAYS, ROOT, BuildError, Document, Project, documents
+from deploy.check.project import OVERLAYS, BuildError, Document, Project, documents
+from deploy.release import version
 
 
 def faults(project: Project) -> Iterator[str]:
@@ -49,11 +49,11 @@ def _all(project: Project) -> Iterator[str]:
 
 def _versions(read: list[Document]) -> Iterator[str]:
     """Yield images of another version than the one of the package."""
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    ours = version.of()
     for document in read:
         for name in _images(document.content):
-            if name.startswith("holdfast-") and not name.endswith(f":{version}"):
-                yield f"{document}: the image {name} is not of version {version}"
+            if name.startswith("holdfast-") and not name.endswith(f":{ours}"):
+                yield f"{document}: the image {name} is not of version {ours}"
 
 
 def _images(content: object) -> Iterator[str]:

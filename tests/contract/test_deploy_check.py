@@ -13,6 +13,7 @@ pytest.importorskip("kubernetes_validate", reason="`make install` has not instal
 
 from deploy.check.__main__ import faults
 from deploy.check.project import ROOT, Project
+from deploy.release import version
 from spark_app.exposure.policy_file import read
 
 PAGE = ROOT / "docs" / "deploying" / "checks.md"
@@ -152,7 +153,7 @@ MISTAKES = (
     Planted(
         f"{BASE}/migrate.yaml",
         "an image of another version",
-        "holdfast-migrate:0.1.0",
+        f"holdfast-migrate:{version.of()}",
         "holdfast-migrate:0.0.9",
         "is not of version",
     ),

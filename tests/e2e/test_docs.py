@@ -22,6 +22,7 @@ from psycopg_pool import AsyncConnectionPool
 from sqlalchemy import create_engine, inspect
 
 from deploy.local.java import spark_environment
+from deploy.release import version
 from dispatcher.receiver.message.body import parse_body
 from sink.contract.exits import ExitCode
 from spark_app.exposure.policy_file import read
@@ -69,9 +70,8 @@ NOT_RUN = {
     " spark_app/__main__.py run --path events --checkpoint /shared/checkpoint --stream payouts"
     " --policy policy.toml": NO_CLUSTER,
     'make package PACKAGE="--python /usr/bin/python3.11"': ("it installs 300 MB"),
-    "mkdir environment && tar -xzf dist/holdfast-0.1.0-python3.11-x86_64.tar.gz -C environment": (
-        NO_CLUSTER
-    ),
+    f"mkdir environment && tar -xzf dist/holdfast-{version.of()}-python3.11-x86_64.tar.gz"
+    " -C environment": NO_CLUSTER,
     "spark-submit --master k8s://https://api:6443 --deploy-mode cluster --properties-file"
     " payouts.conf local:///opt/holdfast/spark_app/__main__.py run --path s3a://events/"
     " --checkpoint s3a://state/payouts --stream payouts --policy /etc/holdfast/policy.toml": (

@@ -1,0 +1,1 @@
+"""`make release-check`: version, licences, packages, documents, signed checksums."""
