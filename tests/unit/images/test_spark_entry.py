@@ -1,4 +1,4 @@
-"""The entry point of the image `job`. tests/spark/test_job_image.py has it with the real Spark."""
+"""The entry point of the image `job`; tests/spark/job/test_job_image.py starts the real Spark."""
 
 import os
 import subprocess

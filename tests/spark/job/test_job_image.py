@@ -11,7 +11,7 @@ import pytest
 from deploy.local.java import spark_environment
 from tests.unit.images.test_spark_entry import EXECUTOR
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 pytestmark = pytest.mark.spark
 
