@@ -48,12 +48,8 @@ demo-kafka: kafka-jars ## run the demo with a Kafka broker, and kill the broker 
 	@$(BIN)/holdfast demo kafka
 
 .PHONY: test
-test: $(STAMP) ## run the tests: real Spark, real Postgres, real HTTP
+test: $(STAMP) ## run every test: real Spark, real Postgres, real HTTP
 	@$(BIN)/python -m tests.run
-
-.PHONY: test-long
-test-long: $(STAMP) prometheus ## run the tests that take minutes beside a Prometheus
-	@$(BIN)/python -m pytest -m long tests
 
 .PHONY: quick
 quick: $(STAMP) ## unit and contract tests, lint and types, within a minute: for every save
@@ -149,10 +145,45 @@ lock: ## pin every dependency again, with hashes and without an index (needs uv)
 	$(LOCK_AS_TESTED) pyproject.toml --extra dispatcher --output-file requirements/dispatcher.txt
 	$(LOCK_AS_TESTED) pyproject.toml --extra api --output-file requirements/api.txt
 	$(LOCK_AS_TESTED) pyproject.toml --extra spark --extra java --output-file requirements/job.txt
+	$(LOCK_AS_TESTED) --group docs --output-file requirements/docs.txt
+	$(LOCK_AS_TESTED) --group release --output-file requirements/release.txt
 
 .PHONY: package
 package: $(STAMP) ## a wheel and an environment that executors unpack, in dist/: PACKAGE="--python /usr/bin/python3.11"
 	@$(BIN)/python -m deploy.package $(PACKAGE)
+
+DOCS := .holdfast/docs
+MERMAID := 11.12.0
+
+$(DOCS)/bin/mkdocs: requirements/docs.txt
+	@$(PYTHON) -m venv $(DOCS)
+	@$(DOCS)/bin/pip install --quiet --require-hashes -r $<
+	@touch $@
+
+# What draws diagrams, a file of the npm package. Without npm their text is shown instead.
+$(DOCS)/mermaid.min.js: $(DOCS)/bin/mkdocs
+	@cd $(DOCS) && npm pack --silent mermaid@$(MERMAID) >/dev/null \
+	  && tar -xzf mermaid-$(MERMAID).tgz --strip-components 2 --touch package/dist/mermaid.min.js \
+	  && rm mermaid-$(MERMAID).tgz \
+	  && echo "07e37dfa97b337ccc85365d57eddf99b9706f09db3b59b260d0333b23b343c4b  mermaid.min.js" | sha256sum --check --quiet
+
+.PHONY: docs docs-check
+docs: $(STAMP) $(DOCS)/bin/mkdocs $(if $(shell command -v npm),$(DOCS)/mermaid.min.js) ## build the site of the documents in .holdfast/docs/site
+	@$(BIN)/python -m deploy.release site
+
+docs-check: docs ## check the site's links, and look at it in the Chromium of this machine; pictures are kept
+	@HOLDFAST_TEST_SCREENSHOTS=$(DOCS)/pictures $(BIN)/python -m pytest tests/soak/docs_site.py
+
+TOOLS := .holdfast/release
+
+$(TOOLS)/bin/twine: requirements/release.txt
+	@$(PYTHON) -m venv $(TOOLS)
+	@$(TOOLS)/bin/pip install --quiet --require-hashes -r $<
+	@touch $@
+
+.PHONY: release-check
+release-check: $(STAMP) $(TOOLS)/bin/twine $(DOCS)/bin/mkdocs ## build and check everything of a release in dist/release: RELEASE="--key FILE --osv FILE --containers podman"
+	@$(BIN)/python -m deploy.release check $(RELEASE)
 
 IMAGES := migrate dispatcher api job
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)

@@ -52,7 +52,7 @@ def build(to: Path, python: Path) -> tuple[Path, Path]:
         kept = wheel.replace(to / wheel.name)
         version = ".".join(platform.python_version_tuple()[:2])
         name = f"{wheel.name.rpartition('-py3')[0]}-python{version}-{platform.machine()}.tar.gz"
-        _pack(environment, to / name)
+        pack(environment, to / name)
     return kept, to / name
 
 
@@ -79,7 +79,8 @@ def _make_movable(environment: Path, python: Path) -> None:
     subprocess.run((sys.executable, *_COMPILE, "lib"), cwd=environment, check=True)
 
 
-def _pack(environment: Path, to: Path) -> None:
+def pack(environment: Path, to: Path) -> None:
+    """Write the files of a folder as a tar whose bytes depend on nothing else."""
     with (
         to.open("wb") as file,
         gzip.GzipFile(filename="", mode="wb", fileobj=file, compresslevel=6, mtime=0) as packed,

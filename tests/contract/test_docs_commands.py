@@ -6,8 +6,9 @@ from typing import Any
 
 import typer.main
 
+from deploy.release.pages import pages
 from dispatcher.cli.main import application
-from tests.support.pages import ROOT, name_of, pages
+from tests.support.pages import ROOT, name_of
 
 _INLINE = re.compile(r"`holdfast ([a-z][^`\n]*)`")
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")

@@ -94,6 +94,10 @@ NOT_RUN = {
     ),
     "make deploy-check": "tests/contract/test_deploy_check.py runs what it runs",
     "kubectl create namespace holdfast": "there is no cluster",
+    'make release-check RELEASE="--key $HOME/.ssh/id_ed25519 --osv all.zip"': (
+        "it takes minutes; tests/unit/release has its parts"
+    ),
+    "make docs-check": "it installs MkDocs, and needs Chromium",
     "make kafka-jars": "it downloads jars, and no broker runs at the hosts of the page",
     "export KAFKA_JAAS='org.apache.kafka.common.security.plain.PlainLoginModule required"
     ' username="job" password="...";\'': (
@@ -355,6 +359,19 @@ def test_scrape_configuration_is_yaml() -> None:
 
 
 ELSEWHERE = {
+    (
+        "docs/deploying/releases.md",
+        "sh",
+        (
+            'ssh-keygen -Y verify -f "$ALLOWED" -I release@holdfast -n holdfast-release -s'
+            " SHA256SUMS.sig < SHA256SUMS \\"
+        ),
+    ): "tests/unit/release/test_signing.py",
+    (
+        "docs/deploying/releases.md",
+        "sh",
+        'python -m deploy.release verify --to dist/release --allowed "$ALLOWED"',
+    ): "tests/unit/release/test_signing.py",
     (
         "docs/from-the-lesson.md",
         "python",

@@ -12,6 +12,7 @@ from os import environ, killpg
 from pathlib import Path
 from signal import SIGKILL
 
+from deploy.release.pages import pages
 from tests.support.command import holdfast, runs_here
 
 ROOT = Path(__file__).parents[2]
@@ -40,12 +41,6 @@ class Block:
     def first(self) -> str:
         """The first line, by which a table names the block."""
         return self.text.partition("\n")[0]
-
-
-def pages() -> list[Path]:
-    """Return every page that people read."""
-    folders = [ROOT / each for each in ("docs", *PACKAGES)]
-    return sorted([*ROOT.glob("*.md"), *(page for each in folders for page in each.rglob("*.md"))])
 
 
 def name_of(page: Path) -> str:

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from deploy.release.pages import broken, links, pages
 from dispatcher.operators.config.settings import SETTINGS
 from sink.contract.tables import metadata
-from tests.support.pages import PACKAGES, ROOT, blocks, name_of, pages
+from tests.support.pages import PACKAGES, ROOT, blocks, name_of
 
 README_WORDS_MAX = 800
 """A screen; `docs/` has the rest."""
@@ -15,43 +16,20 @@ README_WORDS_MAX = 800
 LANGUAGES = {"", "sh", "python", "toml", "sql", "json", "yaml", "mermaid"}
 """Of blocks. `tests/e2e/test_docs.py` executes them; mermaid is compared with the code."""
 
-_CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
-_LINK = re.compile(r"\]\(([^)\s]+)\)")
-_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
-
-
-def _anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, as GitHub makes them."""
-    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-    return {
-        re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
-        for heading in _HEADING.findall(text)
-    }
-
-
-def _broken(page: Path) -> list[str]:
-    found = []
-    for link in _LINK.findall(_CODE.sub("", page.read_text())):
-        place, _, anchor = link.partition("#")
-        if "://" in place:
-            continue
-        target = (page.parent / place).resolve() if place else page
-        if not target.exists() or (anchor and anchor not in _anchors(target)):
-            found.append(link)
-    return found
-
 
 def test_every_link_leads_to_a_file_and_a_heading() -> None:
-    broken = {name_of(page): _broken(page) for page in pages()}
-    assert {page: links for page, links in broken.items() if links} == {}
+    assert list(broken()) == []
+
+
+@pytest.mark.parametrize("link", ["nowhere.md", "README.md#nowhere", "#nowhere"])
+def test_link_that_leads_nowhere_is_named(link: str, tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text(f"# Here\n\n[here](#here), [there]({link})\n")
+    assert list(broken(tmp_path)) == ["README.md: the link 'there' leads nowhere"]
 
 
 def test_index_has_every_page() -> None:
     index = ROOT / "docs" / "README.md"
-    linked = {
-        (index.parent / link.partition("#")[0]).resolve()
-        for link in _LINK.findall(index.read_text())
-    }
+    linked = {path for _, path, _ in links(index)}
     assert set((ROOT / "docs").rglob("*.md")) - {index} <= linked
 
 

@@ -1,0 +1,128 @@
+"""Wheel and sdist of a commit: the same bytes twice, whole, and installed outside the tree."""
+
+import os
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from zipfile import ZipFile
+
+from deploy.local.postgres import EmbeddedPostgres
+from deploy.release import version
+from deploy.release.version import ROOT
+
+PACKAGES = ("sink", "dispatcher", "migrations", "spark_app", "deploy")
+
+INSTALLED = "api.txt"
+"""Requirements that hold every command but the job's and the local ones."""
+
+COMMANDS = ("--help", "db upgrade", "db doctor", "status", "dispatch --drain")
+"""What the installed wheel runs on an empty Postgres; each ends with 0."""
+
+SECONDS = 900
+
+
+class PackageError(Exception):
+    """Something does not build or run; says what it printed."""
+
+
+def run(*command: str, cwd: Path, env: Mapping[str, str] | None = None) -> str:
+    """Return what a command printed. Raises `PackageError` unless it ends with 0."""
+    given = None if env is None else dict(env)
+    done = subprocess.run(
+        command, cwd=cwd, env=given, capture_output=True, text=True, check=False, timeout=SECONDS
+    )
+    if done.returncode:
+        words = " ".join(command)
+        raise PackageError(f"{words} ended with {done.returncode}: {done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def build(to: Path, work: Path, root: Path = ROOT) -> list[Path]:
+    """Build the last commit twice, in folders and at times that differ; returns wheel and sdist.
+
+    The wheel that the sdist gives is compared, too. Raises `PackageError` for other bytes.
+    """
+    time = run("git", "log", "-1", "--format=%ct", cwd=root).strip()
+    first = _build(root, work / "one", work / "first", time, "0022")
+    second = _build(root, work / "another" / "place", work / "second", time, "0077")
+    (sdist,) = (path for path in first if path.name.endswith(".tar.gz"))
+    (folder,) = _unpack(sdist, work / "unpacked")
+    again = _hatch(folder, work / "third", time, "0022", "wheel")
+    for ours, other in [
+        *zip(first, second, strict=True),
+        *((path, each) for each in again for path in first if path.name == each.name),
+    ]:
+        if ours.read_bytes() != other.read_bytes():
+            raise PackageError(f"{ours.name}: built twice, its bytes differ: {ours}, {other}")
+    to.mkdir(parents=True, exist_ok=True)
+    return [path.replace(to / path.name) for path in first]
+
+
+def _build(root: Path, source: Path, to: Path, time: str, mask: str) -> list[Path]:
+    source.mkdir(parents=True)
+    archive = source.with_suffix(".tar")
+    run("git", "archive", "--output", str(archive), "HEAD", cwd=root)
+    with tarfile.open(archive) as packed:
+        packed.extractall(source, filter="data")
+    return _hatch(source, to, time, mask, "sdist", "wheel")
+
+
+def _hatch(source: Path, to: Path, time: str, mask: str, *targets: str) -> list[Path]:
+    words = [word for target in targets for word in ("--target", target)]
+    given = {**os.environ, "SOURCE_DATE_EPOCH": time}
+    script = f'umask {mask} && exec "$@"'
+    run(
+        *("sh", "-c", script, "sh", sys.executable, "-m", "hatchling", "build"),
+        *("--directory", str(to), *words),
+        cwd=source,
+        env=given,
+    )
+    return sorted(to.iterdir())
+
+
+def _unpack(sdist: Path, to: Path) -> list[Path]:
+    with tarfile.open(sdist) as packed:
+        packed.extractall(to, filter="data")
+    return list(to.iterdir())
+
+
+def faults(wheel: Path, sdist: Path, root: Path = ROOT) -> Iterator[str]:
+    """Yield what the archives lack or have too much, against the files of the last commit."""
+    tracked = set(run("git", "ls-tree", "-r", "--name-only", "HEAD", cwd=root).splitlines())
+    with ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    packaged = {name for name in tracked if name.partition("/")[0] in PACKAGES}
+    yield from _differences("wheel", names, packaged)
+    with tarfile.open(sdist) as packed:
+        inside = {each.name.partition("/")[2] for each in packed if each.isfile()}
+    yield from _differences("sdist", inside - {"PKG-INFO"}, tracked)
+
+
+def _differences(what: str, there: set[str], expected: set[str]) -> Iterator[str]:
+    yield from (f"{what}: {name} is missing" for name in sorted(expected - there))
+    yield from (f"{what}: {name} is too much" for name in sorted(there - expected))
+
+
+def try_out(wheel: Path, work: Path, root: Path = ROOT) -> list[str]:
+    """Install a wheel with hashed requirements and use it, outside the tree; returns what was done.
+
+    A real Postgres gets the schema. Raises `PackageError`.
+    """
+    venv = work / "venv"
+    run(sys.executable, "-m", "venv", str(venv), cwd=work)
+    pip = (str(venv / "bin" / "pip"), "--quiet", "--disable-pip-version-check")
+    hashed = ("--require-hashes", "--requirement", str(root / "requirements" / INSTALLED))
+    run(*pip, "install", *hashed, cwd=work)
+    run(*pip, "install", "--no-deps", str(wheel), cwd=work)
+    run(*pip, "check", cwd=work)
+    holdfast = str(venv / "bin" / "holdfast")
+    with EmbeddedPostgres(work / "postgres", keep=False) as server:
+        env = {"PATH": os.environ["PATH"], "HOME": str(work), "HOLDFAST_DSN": server.dsn}
+        said = run(holdfast, "--version", cwd=work, env=env).strip()
+        if said != f"holdfast {version.of(root)}":
+            raise PackageError(f"holdfast --version says {said!r}")
+        for command in COMMANDS:
+            run(holdfast, *command.split(), cwd=work, env=env)
+    return [f"{said} installed outside the tree: {', '.join(COMMANDS)}"]

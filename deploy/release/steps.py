@@ -1,0 +1,185 @@
+"""The steps of a release. One that fails does not stop the others."""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from deploy.package import pack
+from deploy.release import licences, packages, pages, signing, version, vulnerabilities
+from deploy.release.packages import PackageError, run
+from deploy.release.report import Report
+from deploy.release.requirements import FOLDER, all_pins, pins
+from deploy.release.version import ROOT
+from sink.contract.exits import CommandError
+
+Step = Callable[[argparse.Namespace], Report]
+
+RELEASE = ROOT / "dist" / "release"
+
+TOOLS = ROOT / ".holdfast" / "release"
+"""The environment with twine and pip-audit; `make` makes it."""
+
+IMAGES = ("migrate", "dispatcher", "api", "job")
+
+PLANTED = b"planted"
+
+
+def of_version(asked: argparse.Namespace) -> Report:
+    """Compare every file that repeats the version; with a key the changelog needs a date."""
+    return Report(list(version.faults(dated=asked.key is not None)), notes=[version.of()])
+
+
+def of_licences(_: argparse.Namespace) -> Report:
+    """Compare the licence of every dependency with licences.toml."""
+    others = (place for venv in (pages.WORK, TOOLS) for place in venv.glob("lib/*/site-packages"))
+    return licences.check([Path(sysconfig.get_paths()["purelib"]), *others])
+
+
+def of_vulnerabilities(asked: argparse.Namespace) -> Report:
+    """Look for known vulnerabilities: with --osv in a copy of OSV, else by pip-audit."""
+    if asked.osv is not None:
+        return vulnerabilities.look_up(asked.osv, all_pins())
+    return vulnerabilities.ask(TOOLS / "bin" / "pip-audit", all_pins())
+
+
+def of_packages(asked: argparse.Namespace) -> Report:
+    """Build wheel and sdist of the last commit, check them and try the wheel out."""
+    report = Report()
+    if run("git", "status", "--porcelain", cwd=ROOT):
+        report.left_out.append("the tree has changes that are not committed: they are not in")
+    with TemporaryDirectory(prefix="holdfast-release-") as folder:
+        work = Path(folder)
+        work.chmod(0o755)  # the server may have an account of its own
+        built = packages.build(asked.to, work)
+        sdist, wheel = sorted(built, key=lambda path: path.suffix != ".gz")
+        report.faults += packages.faults(wheel, sdist)
+        run(str(TOOLS / "bin" / "twine"), "check", "--strict", *map(str, built), cwd=work)
+        report.notes += packages.try_out(wheel, work)
+    return report
+
+
+def of_bills(asked: argparse.Namespace) -> Report:
+    """Write the bills of materials, and compare them with version and requirements."""
+    _make("sbom")
+    report = Report()
+    for image in IMAGES:
+        file = ROOT / "dist" / f"sbom-{image}.json"
+        bill = json.loads(file.read_text())
+        if bill["metadata"]["component"].get("version") != version.of():
+            report.faults.append(f"{file.name}: not of version {version.of()}")
+        listed = {(each["name"].lower(), each["version"]) for each in bill["components"]}
+        if missing := set(pins(FOLDER / f"{image}.txt")) - listed:
+            report.faults.append(f"{file.name}: lacks {sorted(missing)}")
+        shutil.copy(file, asked.to)
+        report.notes.append(f"{file.name}: {len(listed)} packages")
+    return report
+
+
+def of_documents(asked: argparse.Namespace) -> Report:
+    """Build the site of the documents, check its links and look at it in a browser."""
+    said = _make("docs-check")
+    report = Report(notes=[said.strip().splitlines()[-1]])
+    if " skipped" in said:
+        report.left_out.append("chromium or npm is not here: pages or diagrams were not seen")
+    pack(pages.WORK / "site", asked.to / f"holdfast-docs-{version.of()}.tar.gz")
+    return report
+
+
+def of_images(asked: argparse.Namespace) -> Report:
+    """Build the images and run them."""
+    try:
+        run(asked.containers, "info", cwd=ROOT)
+    except (OSError, PackageError):
+        return Report(left_out=[f"no {asked.containers} answers: no image was built or run"])
+    said = _make("test-images", f"CONTAINERS={asked.containers}")
+    return Report(notes=[said.strip().splitlines()[-1]])
+
+
+def of_sums(asked: argparse.Namespace) -> Report:
+    """Write SHA256SUMS and sign it; a rehearsal with a thrown-away key refuses what it must."""
+    signing.write_sums(asked.to)
+    report = Report(notes=[f"{path.name}: {path.stat().st_size:,} B" for path in _files(asked.to)])
+    with TemporaryDirectory() as folder:
+        report.faults += rehearse(asked.to, Path(folder))
+    if asked.key is None:
+        report.notes.append("not signed: no --key")
+    else:
+        signing.sign(asked.to, asked.key)
+        report.faults += signing.faults(asked.to, asked.allowed)
+    return report
+
+
+def rehearse(artifacts: Path, work: Path) -> list[str]:
+    """Sign a copy of a folder and spoil it in each way; returns what was not noticed."""
+    copy = shutil.copytree(artifacts, work / "copy")
+    allowed = signing.make_key(work / "key")
+    other = signing.make_key(work / "other")
+    signing.sign(copy, work / "key")
+    found = list(signing.faults(copy, allowed))
+    if not list(signing.faults(copy, other)):
+        found.append("a signature of another key passed")
+    for path in _files(copy):
+        kept = path.read_bytes()
+        path.write_bytes(kept + PLANTED)
+        if not list(signing.faults(copy, allowed)):
+            found.append(f"a change of {path.name} passed")
+        path.write_bytes(kept)
+    return found
+
+
+def of_signature(asked: argparse.Namespace) -> Report:
+    """Verify the signature and every file of a folder."""
+    return Report(list(signing.faults(asked.to, asked.allowed)), notes=[str(asked.to)])
+
+
+def of_site(_: argparse.Namespace) -> Report:
+    """Build the site of the documents."""
+    drawn = pages.build(pages.WORK / "site")
+    left = [] if drawn else ["npm is not here: diagrams are shown as text"]
+    return Report(left_out=left, notes=[str(pages.WORK / "site")])
+
+
+CHECK: dict[str, Step] = {
+    "version": of_version,
+    "licences": of_licences,
+    "vulnerabilities": of_vulnerabilities,
+    "packages": of_packages,
+    "bills": of_bills,
+    "documents": of_documents,
+    "images": of_images,
+    "sums": of_sums,
+}
+"""In the order of `make release-check`."""
+
+SINGLE: dict[str, Step] = {**CHECK, "verify": of_signature, "site": of_site}
+
+
+def safely(step: Step, asked: argparse.Namespace) -> Report:
+    """Run a step; what keeps it from its end is a fault."""
+    try:
+        return step(asked)
+    except (
+        CommandError,
+        OSError,
+        PackageError,
+        ValueError,
+        pages.SiteError,
+        signing.SigningError,
+        subprocess.TimeoutExpired,
+    ) as error:
+        return Report([str(error)])
+
+
+def _make(*words: str) -> str:
+    given = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
+    return run("make", "--no-print-directory", *words, cwd=ROOT, env=given)
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.name != signing.SIGNATURE)

@@ -1,0 +1,130 @@
+"""SHA256SUMS and its signature: what a user does by the page, and everything that must not pass.
+
+Real: `ssh-keygen` and `sha256sum`.
+"""
+
+import re
+import shlex
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from deploy.release import signing
+from deploy.release.__main__ import main
+from deploy.release.steps import rehearse
+from sink.contract.exits import ExitCode
+from tests.support.pages import blocks_of
+
+PAGE = "docs/deploying/releases.md"
+
+WHEEL, DOCS = "holdfast-0.2.0-py3-none-any.whl", "holdfast-docs-0.2.0.tar.gz"
+
+
+@pytest.fixture
+def released(tmp_path: Path) -> Path:
+    """A folder with two signed artifacts and, beside it, the allowed signers."""
+    folder = tmp_path / "release"
+    folder.mkdir()
+    (folder / WHEEL).write_bytes(b"wheel")
+    (folder / DOCS).write_bytes(b"docs")
+    signing.make_key(tmp_path / "key").rename(tmp_path / "allowed_signers")
+    signing.write_sums(folder)
+    signing.sign(folder, tmp_path / "key")
+    return folder
+
+
+def _by_the_page(folder: Path) -> subprocess.CompletedProcess[str]:
+    """What a user does who has downloaded a release: the page's first block, as it stands there."""
+    script = blocks_of(PAGE, "sh")[0]
+    return subprocess.run(
+        ["bash", "-e", "-o", "pipefail", "-c", script],  # noqa: S607 - the user's shell
+        cwd=folder,
+        env={"PATH": "/usr/bin:/bin", "ALLOWED": str(folder.parent / "allowed_signers")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def _verify(folder: Path) -> int:
+    """What the page's second block says of the folder."""
+    script = blocks_of(PAGE, "sh")[1].replace("dist/release", str(folder))
+    words = shlex.split(script.replace("$ALLOWED", str(folder.parent / "allowed_signers")))
+    assert words[:3] == ["python", "-m", "deploy.release"]
+    return main(words[3:])
+
+
+def test_signed_release_passes(released: Path) -> None:
+    done = _by_the_page(released)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert _verify(released) == ExitCode.OK
+
+
+def test_page_lets_a_user_verify_one_file_of_a_release(released: Path) -> None:
+    (released / DOCS).unlink()
+    assert _by_the_page(released).returncode == 0
+    assert _verify(released) == ExitCode.FAILED
+
+
+def _change_an_artifact(folder: Path) -> None:
+    (folder / WHEEL).write_bytes(b"wheeL")
+
+
+def _change_an_artifact_and_its_sum(folder: Path) -> None:
+    _change_an_artifact(folder)
+    signing.write_sums(folder)
+
+
+def _sign_with_another_key(folder: Path) -> None:
+    signing.make_key(folder.parent / "other")
+    signing.write_sums(folder)
+    signing.sign(folder, folder.parent / "other")
+
+
+def _sign_for_something_else(folder: Path) -> None:
+    (folder / signing.SIGNATURE).unlink()
+    key, sums = str(folder.parent / "key"), str(folder / signing.SUMS)
+    command = ("ssh-keygen", "-q", "-Y", "sign", "-f", key, "-n", "file", sums)
+    subprocess.run(command, check=True)
+
+
+def _take_the_signature_away(folder: Path) -> None:
+    (folder / signing.SIGNATURE).unlink()
+
+
+SPOILT = (
+    _change_an_artifact,
+    _change_an_artifact_and_its_sum,
+    _sign_with_another_key,
+    _sign_for_something_else,
+    _take_the_signature_away,
+)
+
+
+@pytest.mark.parametrize("spoil", SPOILT, ids=lambda each: re.sub("_", " ", each.__name__).strip())
+def test_spoilt_release_fails(spoil: Callable[[Path], None], released: Path) -> None:
+    spoil(released)
+    assert _by_the_page(released).returncode != 0
+    assert _verify(released) == ExitCode.FAILED
+
+
+def test_file_that_is_not_listed_is_named(released: Path) -> None:
+    (released / "more").write_bytes(b"")
+    found = list(signing.faults(released, released.parent / "allowed_signers"))
+    assert found == ["more: not in SHA256SUMS"]
+
+
+def test_key_with_which_nobody_may_sign_is_refused(released: Path) -> None:
+    assert main(("verify", "--to", str(released))) == ExitCode.FAILED
+
+
+def test_rehearsal_finds_nothing_that_passes(released: Path, tmp_path: Path) -> None:
+    assert rehearse(released, tmp_path / "work") == []
+
+
+def test_key_that_does_not_exist_is_an_error(released: Path) -> None:
+    with pytest.raises(signing.SigningError):
+        signing.sign(released, Path("nowhere"))
