@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from migrations.facts import IDLE_SECONDS, Facts
+from migrations.facts import IDLE_SECONDS, Facts, Holder
 from migrations.upgrade import SERVER_VERSION_MIN
 from sink.contract.exits import ExitCode
 from sink.contract.roles import ALL
@@ -19,6 +19,16 @@ DAYS_AHEAD_MIN = 2
 CLOCK_WARN_SECONDS = 5.0
 CLOCK_FAIL_SECONDS = 60.0
 """A fifth of a receiver's tolerance for the timestamp of a signature."""
+
+
+IDS_MAX = 2**31 - 1 - 3_000_000
+"""The age, in transactions, from which Postgres gives out no transaction ID."""
+
+IDS_FAIL = IDS_MAX - 40_000_000
+"""From about here on Postgres itself warns, at each transaction."""
+
+IDS_LATE = 300_000_000
+"""Autovacuum is late: it has not frozen what it began with so many transactions ago."""
 
 
 class Level(StrEnum):
@@ -53,6 +63,7 @@ def judge(facts: Facts, code: Code = CODE) -> list[Check]:
         _partitions(facts),
         _clock(facts),
         _idle(facts),
+        _transaction_ids(facts),
     ]
 
 
@@ -199,3 +210,39 @@ def _idle(facts: Facts) -> Check:
         "end the session, or SELECT pg_terminate_backend(pid): it holds locks and blocks vacuum",
         Level.WARN,
     )
+
+
+def _transaction_ids(facts: Facts) -> Check:
+    ids = facts.ids
+    left = max(0, IDS_MAX - ids.age)
+    held = [_held(holder) for holder in ids.holders]
+    advice = "; ".join(
+        [
+            *(end for _, end in held),
+            "let autovacuum freeze, or run `vacuumdb --all` (not FULL: it needs IDs)",
+        ]
+    )
+    return _check(
+        "transaction IDs",
+        ids.age >= min(ids.freeze_at + IDS_LATE, IDS_FAIL),
+        f"{left:,} left, then nothing is written: the oldest rows of database {ids.database} are"
+        f" {ids.age:,} transactions old"
+        + (", held back by " + ", ".join(named for named, _ in held) if held else ""),
+        advice,
+        Level.FAIL if ids.age >= IDS_FAIL else Level.WARN,
+    )
+
+
+def _held(holder: Holder) -> tuple[str, str]:
+    """Return what holds old rows back, and how an administrator ends it."""
+    match holder.kind:
+        case "prepared":
+            named, end = (
+                "prepared transaction",
+                f"ROLLBACK PREPARED '{holder.name}' in its database",
+            )
+        case "slot":
+            named, end = "replication slot", f"SELECT pg_drop_replication_slot('{holder.name}')"
+        case _:
+            named, end = "the transaction of pid", f"SELECT pg_terminate_backend({holder.name})"
+    return f"{named} {holder.name}", end

@@ -28,6 +28,30 @@ class IdleTransaction:
 
 
 @dataclass(frozen=True, slots=True)
+class Holder:
+    """What keeps VACUUM from freezing old rows, and its age in transactions."""
+
+    kind: str
+    """`session`, `prepared` (a prepared transaction) or `slot` (a replication slot)."""
+    name: str
+    """Pid, global identifier, or name."""
+    age: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionIds:
+    """The database of the server with the oldest rows: its age decides when IDs run out."""
+
+    database: str
+    age: int
+    """In transactions; Postgres stops at about 2.1 billion."""
+    freeze_at: int
+    """`autovacuum_freeze_max_age`: the age at which autovacuum begins to freeze."""
+    holders: tuple[Holder, ...] = ()
+    """The oldest ones, of those that are at least `freeze_at` old."""
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """The state of a database, as visible to the user."""
 
@@ -51,6 +75,7 @@ class Facts:
     clock_difference_seconds: float
     """Database minus this host, at the middle of the round trip."""
     idle: tuple[IdleTransaction, ...]
+    ids: TransactionIds
 
 
 def gather(connection: psycopg.Connection, idle_seconds: int = IDLE_SECONDS) -> Facts:
@@ -61,6 +86,8 @@ def gather(connection: psycopg.Connection, idle_seconds: int = IDLE_SECONDS) -> 
         settings = cursor.execute(statement("settings")).fetchone() or {}
         ahead = cursor.execute(statement("partitions_ahead")).fetchall()
         idle = cursor.execute(statement("idle_transactions"), {"seconds": idle_seconds}).fetchall()
+        ids = cursor.execute(statement("transaction_ids")).fetchone() or {}
+        holders = cursor.execute(statement("horizon"), {"age": ids["freeze_at"]}).fetchall()
     (revision, serves_from), unreadable = _revision(connection)
     return Facts(
         **settings,
@@ -74,6 +101,7 @@ def gather(connection: psycopg.Connection, idle_seconds: int = IDLE_SECONDS) -> 
         idle=tuple(
             IdleTransaction(row["pid"], row["application_name"], row["seconds"]) for row in idle
         ),
+        ids=TransactionIds(**ids, holders=tuple(Holder(**row) for row in holders)),
     )
 
 

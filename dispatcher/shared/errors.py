@@ -2,6 +2,7 @@
 
     DispatcherError
       StoreUnavailableError   the database did not answer: try again
+        StoreRefusedError     it answers, and writes nothing
       DrainFailedError        `--drain` cannot finish
 
 A receiver's fault is not an exception but a value (`dispatcher.shared.outcome.Answer`).
@@ -14,6 +15,10 @@ class DispatcherError(Exception):
 
 class StoreUnavailableError(DispatcherError):
     """The database is unavailable; whether the transaction committed is unknown."""
+
+
+class StoreRefusedError(StoreUnavailableError):
+    """The database answers and refuses to write: read-only, out of disk or transaction IDs."""
 
 
 class DrainFailedError(DispatcherError):

@@ -52,6 +52,11 @@ _TRANSIENT = _OF_SESSION | {
 }
 
 
+_NO_IDS = ("GetNewTransactionId", "GetNewMultiXactId")
+"""Functions of the server. It refuses new transaction IDs near the wraparound, until a VACUUM, with
+the sqlstate of what is too large for ever; its text is translated."""
+
+
 def is_transient(error: BaseException) -> bool:
     """Return whether the same work may succeed later without intervention."""
     if isinstance(error, NotPrimary):
@@ -65,6 +70,8 @@ def is_transient(error: BaseException) -> bool:
     if isinstance(error, psycopg.errors.UniqueViolation):
         # Another process wrote the batch in spite of the lock; the next attempt reads it.
         return error.diag.constraint_name == "pk_batch"
+    if error.diag.source_function in _NO_IDS:
+        return True
     return error.sqlstate in _TRANSIENT or error.sqlstate[:2] in (_CONNECTION, _RESOURCES)
 
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from migrations.cli import app
 from migrations.doctor import Level, exit_code, judge
-from migrations.facts import Facts, IdleTransaction, gather
+from migrations.facts import Facts, Holder, IdleTransaction, TransactionIds, gather
 from migrations.upgrade import downgrade, head
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.roles import ALL, SINK
@@ -34,6 +34,7 @@ HEALTHY = Facts(
     days_ahead={"attempt": 7, "entry": 7},
     clock_difference_seconds=0.1,
     idle=(),
+    ids=TransactionIds("app", 199_000_000, 200_000_000),
 )
 
 CODE = Code("0007", "0005")
@@ -72,6 +73,12 @@ def test_healthy_database_passes_every_check() -> None:
         ({"clock_difference_seconds": -5.5}, "clock", Level.WARN),
         ({"clock_difference_seconds": 61.0}, "clock", Level.FAIL),
         ({"idle": (IdleTransaction(42, "psql", 301),)}, "open transactions", Level.WARN),
+        ({"ids": TransactionIds("app", 500_000_000, 200_000_000)}, "transaction IDs", Level.WARN),
+        (
+            {"ids": TransactionIds("app", 2_110_000_000, 200_000_000)},
+            "transaction IDs",
+            Level.FAIL,
+        ),
     ],
 )
 def test_fault_is_named_with_what_to_do(change: dict[str, Any], name: str, level: Level) -> None:
@@ -81,6 +88,23 @@ def test_fault_is_named_with_what_to_do(change: dict[str, Any], name: str, level
     assert found.detail
     assert found.advice
     assert exit_code(checks) == (ExitCode.FAILED if level == Level.FAIL else ExitCode.DEGRADED)
+
+
+@pytest.mark.parametrize(
+    ("holder", "named", "end"),
+    [
+        (Holder("slot", "old", 10), "replication slot old", "pg_drop_replication_slot('old')"),
+        (Holder("prepared", "x", 10), "prepared transaction x", "ROLLBACK PREPARED 'x'"),
+        (Holder("session", "42", 10), "pid 42", "pg_terminate_backend(42)"),
+    ],
+)
+def test_what_keeps_rows_from_being_frozen_is_named_with_its_end(
+    holder: Holder, named: str, end: str
+) -> None:
+    ids = TransactionIds("app", 2_110_000_000, 200_000_000, (holder,))
+    found = judge(replace(HEALTHY, ids=ids), CODE)[-1]
+    assert named in found.detail
+    assert end in found.advice
 
 
 def test_doctor_passes_a_migrated_database(dsn: str) -> None:

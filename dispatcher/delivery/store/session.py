@@ -25,7 +25,7 @@ from dispatcher.delivery.store.messages import Plans, begin, run
 from dispatcher.delivery.store.pool import Connection, Pool
 from dispatcher.delivery.telemetry.log import Line, Telemetry
 from dispatcher.shared.clock import seconds
-from dispatcher.shared.errors import StoreUnavailableError
+from dispatcher.shared.errors import StoreRefusedError, StoreUnavailableError
 from dispatcher.shared.text import one_line
 from sink.contract import schema
 from sink.contract.dsn import redact
@@ -57,6 +57,16 @@ POOL_SECONDS = 3.0
 
 # InternalError: a server that became read-only, or that ended the transaction.
 _AWAY = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError)
+_REFUSED = (
+    "25006",  # read_only_sql_transaction
+    "53",  # insufficient_resources: disk
+    "54",  # program_limit_exceeded: no transaction ID before a VACUUM
+)
+"""The beginnings of sqlstates by which a server refuses what writes, and goes on to read."""
+
+REFUSED_SECONDS = 10.0
+"""For so long after a refusal, a completed transaction may be one that only read."""
+
 _POOL_LOGGER = logging.getLogger("psycopg.pool")
 # Without a handler, logging writes plain text between the JSON lines. Errors carry the text anyway.
 for _logger in (logging.getLogger("psycopg"), _POOL_LOGGER):
@@ -85,15 +95,21 @@ class Outage:
         """The database counts as available until `away`."""
         self._telemetry = telemetry
         self._since: float | None = None
+        self._refused_at: float | None = None
 
     def away(self, error: StoreUnavailableError) -> None:
         """Record that a transaction could not reach the database."""
+        if isinstance(error, StoreRefusedError):
+            self._refused_at = seconds()
         if self._since is None:
             self._since = seconds()
             self._telemetry.warn(Line.STORE_AWAY, error=str(error))
 
     def back(self) -> None:
         """Record that a transaction completed."""
+        refused_at = self._refused_at
+        if refused_at is not None and seconds() - refused_at < REFUSED_SECONDS:
+            return
         if self._since is not None:
             away = round(seconds() - self._since, 1)
             self._since = None
@@ -265,7 +281,9 @@ async def translated() -> AsyncIterator[None]:
     try:
         yield
     except _AWAY as error:
-        raise StoreUnavailableError(one_line(redact(str(error)))) from None
+        refused = (error.sqlstate or "").startswith(_REFUSED)
+        kind = StoreRefusedError if refused else StoreUnavailableError
+        raise kind(one_line(redact(str(error)))) from None
     except errors.FeatureNotSupported as error:
         # A table changed under a prepared statement. It is prepared again after the ROLLBACK.
         if _CHANGED_PLAN not in str(error):

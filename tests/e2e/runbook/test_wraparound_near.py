@@ -1,0 +1,79 @@
+"""Transaction IDs run out: the page, followed on a server that refuses to give out another one."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sink import SinkUnavailable, Written
+from tests.support.dispatch.dispatching import Process
+from tests.support.job.driver import PATIENT, Driver
+from tests.support.runbook import Reader, job_says
+from tests.support.runbook_world import decided, rows, world
+from tests.support.servers.embedded import server_directory
+from tests.support.servers.old_ids import OldIds
+
+PAGE = "wraparound-near"
+
+
+@pytest.fixture
+def server() -> Iterator[OldIds]:
+    with server_directory() as directory:
+        yield OldIds(directory)
+
+
+def refused(dispatcher: Process) -> list[str]:
+    """What the dispatcher logged of the refusal."""
+    errors = [line["error"] for line in dispatcher.lines("store.away")]
+    return [error for error in errors if "not accepting commands" in error]
+
+
+def test_what_waited_while_the_database_refused_is_decided_and_delivered_once(
+    server: OldIds, make_database: Callable[[str | None], str], tmp_path: Path
+) -> None:
+    with world(server.dsn, make_database(None), tmp_path) as here:
+        here.serve()
+        here.endpoint()
+        dispatcher = here.dispatch()
+        job = Driver(server.dsn, timeouts=replace(PATIENT, deadline_seconds=1))
+        job.tables(0, rows(decided("m_482", 1, "block"), decided("m_7", 1, "block")))
+        here.delivered()
+        here.stop_serving()
+        job.tables(1, rows(decided("m_482", 2, "release")))
+        here.db.close()
+        server.run_out()
+        here.serve()
+
+        third = rows(decided("m_7", 3, "release"), decided("m_8", 3, "block"))
+        with pytest.raises(SinkUnavailable) as refusal:
+            job.tables(2, third)
+        said = f"{refusal.typename}: {refusal.value}"
+        assert [words for words in job_says(PAGE) if words not in said] == []
+        dispatcher.until(lambda: refused(dispatcher))
+        before = here.applied()
+
+        def ended() -> None:
+            assert here.applied() == before
+            server.drop_slot()
+
+        def started() -> None:
+            assert isinstance(job.tables(2, third), Written)
+
+        reader = Reader(server.dsn, {"PAYOUTS_DSN": here.payouts_dsn}, {"SUBJECT": "m_482"})
+        reader.follow(
+            PAGE,
+            {
+                "what holds the old rows back is ended": ended,
+                "the job is started, if it has ended": started,
+            },
+        )
+        job.sink.close()
+        assert len(refused(dispatcher)) == 1
+        assert here.applied() == [
+            ("m_482", "block", "applied"),
+            ("m_482", "release", "applied"),
+            ("m_7", "block", "applied"),
+            ("m_7", "release", "applied"),
+            ("m_8", "block", "applied"),
+        ]
