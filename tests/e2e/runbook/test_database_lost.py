@@ -1,0 +1,133 @@
+"""The database is lost and the checkpoint is whole: the page, followed on a new, empty database.
+
+The sink's library stands in for the job, with the comparison that the job makes at its start.
+"""
+
+from pathlib import Path
+from uuid import UUID
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from sink import LedgerBehind, Written
+from sink.transaction.lineage import require_recorded
+from spark_app.checkpoint.initial import newest_batch
+from tests.support.job.driver import Driver
+from tests.support.runbook import Reader, Step, job_says
+from tests.support.runbook_world import World, decided, rows
+
+PAGE = "database-lost"
+DELIVERED = (
+    (decided("m_482", 1, "block"), decided("m_7", 1, "block")),
+    (decided("m_482", 2, "release"),),
+)
+WAITS = (decided("m_7", 3, "release"), decided("m_8", 3, "block"))
+"""Written, and not delivered when the database goes."""
+
+NEW = (decided("m_482", 4, "block"),)
+
+
+def lose(dsn: str) -> None:
+    """Drop a database whoever uses it, and make an empty one of its name."""
+    name = sql.Identifier(str(conninfo_to_dict(dsn)["dbname"]))
+    with psycopg.connect(make_conninfo(dsn, dbname="postgres"), autocommit=True) as server:
+        server.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+        server.execute(sql.SQL("CREATE DATABASE {}").format(name))
+
+
+def start_on(dsn: str, checkpoint: Path, query_id: UUID, committed: int) -> None:
+    """Compare a whole checkpoint with the ledger, as a start of the job does."""
+    again = Driver(dsn, query_id=query_id)
+    try:
+        recorded = newest_batch(again.sink, "payouts", query_id)
+        require_recorded("payouts", str(checkpoint), committed, recorded)
+    finally:
+        again.sink.close()
+
+
+def test_what_was_lost_is_decided_again_and_what_was_done_is_not_repeated(
+    here: World, reader: Reader
+) -> None:
+    here.serve()
+    here.endpoint()
+    dispatcher = here.dispatch()
+    job = Driver(here.dsn)
+    for batch_id, decisions in enumerate(DELIVERED):
+        job.tables(batch_id, rows(*decisions))
+    here.delivered()
+    here.stop_serving()
+    job.tables(2, rows(*WAITS))
+    start_on(here.dsn, here.folder, job.query_id, 2)
+    done = here.applied()
+    here.db.close()
+    lose(here.dsn)
+    anew = Driver(here.dsn)
+
+    def stopped() -> None:
+        dispatcher.terminate()
+        dispatcher.ends()
+        job.sink.close()
+        here.serve()
+
+    def started() -> None:
+        with pytest.raises(LedgerBehind) as refusal:
+            start_on(here.dsn, here.folder, job.query_id, 2)
+        said = f"{refusal.typename}: {refusal.value}"
+        assert [words for words in job_says(PAGE) if words not in said] == []
+        # Other batches than before, as of a job that reads everything at once.
+        everything = [each for batch in DELIVERED for each in batch]
+        assert isinstance(anew.tables(0, rows(*everything, *WAITS)), Written)
+        assert isinstance(anew.tables(1, rows(*NEW)), Written)
+        here.dispatch()
+        assert here.applied() == done
+
+    reader.known |= {
+        "URL": here.url,
+        "CIDR": "127.0.0.0/8",
+        "SECRET_FILE": str(here.secret_file),
+    }
+    reader.follow(
+        PAGE,
+        {
+            "job and dispatchers are stopped": stopped,
+            "the job is started on a new checkpoint, and has read everything again": started,
+        },
+    )
+    anew.sink.close()
+    assert here.applied() == [
+        ("m_482", "block", "applied"),
+        ("m_482", "release", "applied"),
+        ("m_482", "block", "applied"),
+        ("m_7", "block", "applied"),
+        ("m_7", "release", "applied"),
+        ("m_8", "block", "applied"),
+    ]
+
+
+def test_missing_events_show_before_anything_is_sent_and_repeat_nothing_if_it_is(
+    here: World, reader: Reader
+) -> None:
+    here.serve()
+    here.endpoint()
+    dispatcher = here.dispatch()
+    job = Driver(here.dsn)
+    job.tables(0, rows(*DELIVERED[0]))
+    here.delivered()
+    dispatcher.terminate()
+    dispatcher.ends()
+    job.sink.close()
+    done = here.applied()
+    here.db.close()
+    lose(here.dsn)
+    reader.give(PAGE, Step(0, "holdfast db upgrade", 0))
+    here.endpoint()
+    anew = Driver(here.dsn)
+    anew.tables(0, rows(*WAITS))
+    anew.sink.close()
+    compare = "holdfast receipts --endpoint payouts --since 3650d --receiver env:PAYOUTS_DSN"
+    reader.give(PAGE, Step(0, compare, 0, ("only_there 2",)))
+    here.dispatch()
+    reader.give(PAGE, Step(0, compare, 4, ("only_there 2", "stale_there 1"), again=True))
+    assert here.applied() == [*done, ("m_8", "block", "applied")]
