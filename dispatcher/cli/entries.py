@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections import Counter
 from typing import IO, Annotated
 
 import typer
@@ -38,6 +39,21 @@ app = typer.Typer(help="Entries: list the newest, show one, follow new ones.", n
 
 _LIST = ("key", "subject", "sequence", "type", "occurred_at", "created_at", "stream", "batch_id")
 
+OfData = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        help="Only entries whose data has this member with this value: policy_version=v2. Shows"
+        " which endpoints got each, and what the receipt says.",
+    ),
+]
+ShowOfData = Annotated[
+    list[str] | None,
+    typer.Option("--show", help="With --data: also this member of data. May be repeated."),
+]
+
+_OF_DATA = ("key", "subject", "sequence", "type", "occurred_at")
+
 _FACTS = ("subject", "sequence", "type", "occurred_at", "created_at", "priority", "traceparent")
 
 _BATCH = ("stream", "batch_id", "query_id", "routed_at")
@@ -70,6 +86,8 @@ def list_(
         str | None,
         typer.Option("--until", help="Only entries written before this time (RFC 3339)."),
     ] = None,
+    data: OfData = None,
+    show: ShowOfData = None,
     limit: Limit = 50,
     before: BeforeCursor = None,
     dsn: Dsn = None,
@@ -86,6 +104,7 @@ def list_(
         stream=stream,
         batch_id=batch,
         query_id=query_id_of(query_id),
+        data=_member(data, show),
         since=moment_of("--since", since),
         until=moment_of("--until", until),
     )
@@ -101,12 +120,44 @@ def list_(
     if as_json:
         print_json({"entries": rows, "next_before": None if older is None else str(older)})
         return
-    if rows:
+    if rows and data is not None:
+        _print_with_data(rows, show or [])
+    elif rows:
         print_rows([{**row, "subject": visible(row["subject"])} for row in rows], _LIST, "Entries")
     if older is not None:
         if len(rows) < limit:
             typer.echo(f"{SCAN_MAX} entries were scanned for this page")
         typer.echo(f"older rows: --before {older}")
+
+
+def _member(data: str | None, show: list[str] | None) -> tuple[str, str] | None:
+    if data is None:
+        if show:
+            raise CommandError("--show needs --data. Nothing was changed.", ExitCode.USAGE)
+        return None
+    member, _, value = data.partition("=")
+    if not member or "=" not in data:
+        raise CommandError("--data is NAME=VALUE. Nothing was changed.", ExitCode.USAGE)
+    return member, value
+
+
+def _print_with_data(rows: list[Row], members: list[str]) -> None:
+    shown = [
+        {
+            **{name: visible(str(row["data"].get(name, "-"))) for name in members},
+            **{name: row[name] for name in _OF_DATA},
+            "subject": visible(row["subject"]),
+            "delivered": ", ".join(
+                f"{each['endpoint']} {each['outcome']}" for each in row["delivered"]
+            ),
+        }
+        for row in rows
+    ]
+    print_rows(shown, (*_OF_DATA, *members, "delivered"), "Entries")
+    outcomes = Counter(each["outcome"] for row in rows for each in row["delivered"])
+    told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
+    waiting = sum(not row["delivered"] for row in rows)
+    typer.echo(f"{counted(len(rows), 'entry')}: {told or '0 applied'}, {waiting} waiting")
 
 
 @app.command()

@@ -65,6 +65,9 @@ class Wanted:
     until: datetime | None = None
     """Written before this moment."""
 
+    data: tuple[str, str] | None = None
+    """A member of `data` in the body, and its value as text: needs the right to read bodies."""
+
 
 class Entries(Streams):
     """Reads of entries."""
@@ -106,6 +109,9 @@ class Entries(Streams):
     ) -> tuple[list[Row], Place | None]:
         """Return entries without bodies, the newest first, and the next page's cursor, or None.
 
+        With `wanted.data` each has its `data`, and as `delivered` the endpoints that got it, each
+        with the `outcome` of its first receipt (`delivered` without one).
+
         All are older than `before`. A page of a rare type may be short, or empty, although older
         entries follow: it scans about 100,000 entries. Raises `CommandError` (nothing matched) for
         an unknown stream, batch or subject.
@@ -118,8 +124,15 @@ class Entries(Streams):
             "until": wanted.until or until,
             "batch_no": self._batch_no(wanted),
         }
+        if wanted.data is not None:
+            named = wanted.subject
+            parameters |= {
+                "member": wanted.data[0],
+                "value": wanted.data[1],
+                "subject_id": None if named is None else self._subject_id(named),
+            }
         further = None
-        if wanted.subject is None:
+        if wanted.subject is None or wanted.data is not None:
             rows, further = self._among_batches(parameters, limit + 1, before)
         else:
             rows = self._of_subject(wanted.subject, parameters, limit + 1, before)
@@ -153,6 +166,7 @@ class Entries(Streams):
     ) -> tuple[list[Row], Place | None]:
         """Scan runs of batches until the page is full, because no index is by type."""
         rows: list[Row] = []
+        page = "entries/list_data" if "member" in parameters else "entries/list"
         batch_no, entries, scanned = parameters["batch_no"], SCAN_FIRST, 0
         up_to = batch_no or (before.batch_no if before else 2**63 - 1)
         while len(rows) < limit:
@@ -171,7 +185,7 @@ class Entries(Streams):
                 break
             place = {f"before_{name}": before and getattr(before, name) for name in Place._fields}
             left = {"limit": limit - len(rows)}
-            rows += self._all("entries/list", {**parameters, **run, **place, **left})
+            rows += self._all(page, {**parameters, **run, **place, **left})
             if batch_no:
                 break
             up_to, before = run["first_batch_no"] - 1, None

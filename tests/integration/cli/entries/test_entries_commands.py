@@ -178,11 +178,44 @@ def test_what_nothing_matches_is_exit_code_3_and_what_makes_no_sense_is_2(
         (ExitCode.USAGE, "with a zone", "list", "--since", "2026-11-02T12:00:00"),
         (ExitCode.USAGE, "with a zone", "list", "--until", "yesterday"),
         (ExitCode.USAGE, "limit", "list", "--limit", "0"),
+        (ExitCode.USAGE, "NAME=VALUE", "list", "--data", "policy_version"),
+        (ExitCode.USAGE, "--data", "list", "--show", "policy_version"),
+        (ExitCode.NOTHING_MATCHED, "no entry", "list", "--data", "policy_version=v9"),
     ):
         done = holdfast("entries", *map(str, arguments), dsn=dsn)
         assert done.returncode == code, done.stderr
         assert complaint in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_entries_are_found_by_a_member_of_their_data_with_what_became_of_them(
+    dsn: str, db: psycopg.Connection, spark: Driver
+) -> None:
+    spark.batch(0, decision("m_1", 1, minor=5), decision("m_2", 1, minor=6))
+    spark.batch(1, decision("m_1", 2, minor=7))
+    spark.batch(2, decision("m_3", 3, minor=7), decision("m_2", 3, minor=7))
+    db.execute(ENDPOINTS)
+    db.execute("""
+        INSERT INTO holdfast.attempt (endpoint_id, subject_id, sequence, number, finished_at,
+            token, outcome, status, receipt)
+        SELECT p.id, s.id, 2, 1, now(), gen_random_uuid(), 'delivered', 200, given.receipt
+        FROM holdfast.endpoint p JOIN holdfast.subject s ON s.name = 'm_1'
+        JOIN (VALUES ('all', '{"outcome":"applied"}'), ('blocks', NULL)) AS given (name, receipt)
+          ON given.name = p.name
+    """)
+    wanted = ("--data", "exposure_minor=7")
+    assert _listed(dsn, *wanted) == [("m_3", 1), ("m_2", 2), ("m_1", 2)]
+    assert _listed(dsn, *wanted, "--limit", "1") == [("m_3", 1), ("m_2", 2), ("m_1", 2)]
+    assert _listed(dsn, *wanted, "--subject", "m_2") == [("m_2", 2)]
+    assert _listed(dsn, "--data", "exposure_minor=5") == [("m_1", 1)]
+    (found,) = _json(dsn, "list", *wanted, "--subject", "m_1")["entries"]
+    assert found["data"]["merchant_id"] == "m_1"
+    assert found["delivered"] == [
+        {"endpoint": "all", "outcome": "applied"},
+        {"endpoint": "blocks", "outcome": "delivered"},
+    ]
+    text = holdfast("entries", "list", *wanted, "--show", "exposure_minor", dsn=dsn).stdout
+    assert "3 entries: 1 applied, 1 delivered, 2 waiting" in text
 
 
 SUBJECTS, BATCHES, PER_BATCH = 500, 600, 100
@@ -194,6 +227,7 @@ INDEXES = {
     "entries/of_subject": {"_pkey"},
     "entries/batches": {"uq_batch_batch_no"},
     "entries/list": {"_batch_no_idx"},
+    "entries/list_data": {"_pkey"},
 }
 
 
@@ -254,6 +288,8 @@ def test_entries_are_found_by_index_among_many(dsn: str, db: psycopg.Connection)
         "subject_id": subject,
         "sequence": sequence,
         "type": "a",
+        "member": "policy_version",
+        "value": "v1",
         "batches": 10_000,
         "entries": SCAN_FIRST,
         "limit": 51,
