@@ -48,8 +48,12 @@ demo-kafka: kafka-jars ## run the demo with a Kafka broker, and kill the broker 
 	@$(BIN)/holdfast demo kafka
 
 .PHONY: test
-test: $(STAMP) ## run every test: real Spark, real Postgres, real HTTP
+test: $(STAMP) ## run the tests: real Spark, real Postgres, real HTTP
 	@$(BIN)/python -m tests.run
+
+.PHONY: test-long
+test-long: $(STAMP) prometheus ## run the tests that take minutes beside a Prometheus
+	@$(BIN)/python -m pytest -m long tests
 
 .PHONY: quick
 quick: $(STAMP) ## unit and contract tests, lint and types, within a minute: for every save

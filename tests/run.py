@@ -1,4 +1,4 @@
-"""`make test`: all tests, as units of work that run side by side, because most tests wait.
+"""`make test`: all but the long tests, as units of work that run side by side, as most tests wait.
 
 A unit is a few files of one folder, run by a process of its own on a Postgres of its own. The units
 that take longest begin first; there is one more at work than processors. How long a file takes is
@@ -23,9 +23,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
 
+import pytest
+
 from tests.support.job.class_archive import java_options
 
 RECORD = Path(__file__).with_name("durations.json")
+
+PYTEST = (sys.executable, "-m", "pytest", "-m", "not long")
 
 UNIT_SECONDS = 60.0
 """What the files of a unit take together, unless one takes longer by itself. A process costs three
@@ -114,7 +118,7 @@ class Runner:
         """Run one unit to its end."""
         began = time.monotonic()
         durations = self.folder / f"{abs(hash(unit))}.json"
-        command = [sys.executable, "-m", "pytest", "-p", "tests.support.durations"]
+        command = [*PYTEST, "-p", "tests.support.durations"]
         with self._lock:
             if self._ending:
                 raise KeyboardInterrupt
@@ -132,7 +136,9 @@ class Runner:
         with self._lock:
             self._running.remove(process)
         files = json.loads(durations.read_text()) if durations.exists() else {}
-        return Ended(unit, process.returncode, time.monotonic() - began, files, output)
+        # A file may have long tests alone.
+        code = 0 if process.returncode == pytest.ExitCode.NO_TESTS_COLLECTED else process.returncode
+        return Ended(unit, code, time.monotonic() - began, files, output)
 
     def end(self) -> None:
         """Interrupt what runs, which ends what it started, and begin nothing more."""
@@ -173,7 +179,7 @@ def table(files: Mapping[str, float]) -> str:
 def main(arguments: Sequence[str]) -> int:
     """Return 0 if all tests passed."""
     if os.environ.get("HOLDFAST_TEST_DSN"):
-        return subprocess.run([sys.executable, "-m", "pytest"], check=False).returncode
+        return subprocess.run(PYTEST, check=False).returncode
     began = time.monotonic()
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as below nohup

@@ -16,6 +16,7 @@ from tests.support.dispatch.entries import SCHEMA, alternating, decision
 from tests.support.job.bad_rows import BAD_ROWS
 from tests.support.job.outbox import contents
 from tests.support.memory import peak_of
+from tests.support.processes import those
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -146,7 +147,10 @@ def test_hundred_megabytes_stay_out_of_the_driver(spark: "SparkSession", sinks: 
     sink = sinks[True]
     _write(sink, rows_of(1000), 0, staged=True)  # what any batch needs
     python = psutil.Process()
-    jvm = next(each for each in python.children(recursive=True) if each.name() == "java")
+    (jvm,) = those(
+        python.children(recursive=True),
+        lambda each: "org.apache.spark.deploy.SparkSubmit" in each.cmdline(),
+    )
 
     with peak_of(lambda: python.memory_info().rss + jvm.memory_info().rss) as growth:
         written = _write(sink, rows_of(100_000), 1, staged=True)

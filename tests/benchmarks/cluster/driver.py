@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from tests.benchmarks.common.database import fresh
 from tests.benchmarks.operator.events import SECOND_US, START_US
 from tests.benchmarks.operator.job import Batch, Running, job
+from tests.support.processes import java_below
 
 OVER_THE_LIMIT = 30_000_000
 LATER_US = 1_200 * SECOND_US
@@ -77,8 +78,8 @@ def _run(folder: Path, server: str, decisions: int) -> dict[str, Any]:
 def _memory(running: Running) -> tuple[int, ...]:
     """Resident bytes of the driver's Python process and of its JVM."""
     driver = psutil.Process(running.process.pid)
-    java = [each for each in driver.children() if each.name() == "java"]
-    return driver.memory_info().rss, sum(each.memory_info().rss for each in java)
+    java = sum(each.memory_info().rss for each in java_below(driver.pid))
+    return driver.memory_info().rss, java
 
 
 def _write(path: Path, count: int, occurred_us: int) -> None:

@@ -35,6 +35,7 @@ def _without_a_value(prometheus: Prometheus) -> list[str]:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_every_expression_of_a_panel_has_a_value_under_load(
     dsn: str, make_database: Callable[[str | None], str], tmp_path: Path

@@ -96,6 +96,7 @@ def test_alert_of_no_dispatcher_fires_until_one_runs(
         seen.is_quiet("HoldfastNoDispatcher")
 
 
+@pytest.mark.long
 def test_alert_of_a_lease_that_was_outlived_is_fired_by_a_process_that_stood_still(
     scene: Scene, watch: Watcher, address: str
 ) -> None:
@@ -109,6 +110,7 @@ def test_alert_of_a_lease_that_was_outlived_is_fired_by_a_process_that_stood_sti
         seen.fires("HoldfastLeaseOutlived", endpoint="payouts")
 
 
+@pytest.mark.long
 def test_alert_of_dropped_results_is_fired_by_a_database_that_is_away_for_a_lease(
     scene: Scene, watch: Watcher, address: str
 ) -> None:
@@ -125,6 +127,7 @@ def test_alert_of_dropped_results_is_fired_by_a_database_that_is_away_for_a_leas
             seen.fires("HoldfastResultsDropped")
 
 
+@pytest.mark.long
 def test_alert_of_a_gap_is_fired_by_an_entry_that_was_deleted(
     scene: Scene, watch: Watcher, address: str
 ) -> None:
@@ -138,6 +141,7 @@ def test_alert_of_a_gap_is_fired_by_an_entry_that_was_deleted(
         seen.fires("HoldfastSequenceGap")
 
 
+@pytest.mark.long
 def test_alert_of_a_fault_is_fired_by_an_exception_within_the_dispatcher(
     scene: Scene, watch: Watcher, address: str
 ) -> None:
@@ -148,6 +152,7 @@ def test_alert_of_a_fault_is_fired_by_an_exception_within_the_dispatcher(
         seen.fires("HoldfastDispatcherFault")
 
 
+@pytest.mark.long
 def test_alert_of_the_clock_is_fired_by_a_host_that_is_a_minute_ahead(
     scene: Scene, watch: Watcher, address: str
 ) -> None:
@@ -159,6 +164,7 @@ def test_alert_of_the_clock_is_fired_by_a_host_that_is_a_minute_ahead(
         seen.fires("HoldfastClockSkew")
 
 
+@pytest.mark.long
 def test_alert_of_partitions_is_fired_when_those_of_the_coming_days_are_gone(
     scene: Scene, watch: Watcher, address: str
 ) -> None:

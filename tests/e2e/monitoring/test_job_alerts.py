@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.support.job.job_process import QUICK, JobProcess, job_process
 from tests.support.job.jobs import event, put
 from tests.support.monitoring.prometheus import MISSING, program
 from tests.support.monitoring.watching import Watch, Watcher
+from tests.support.processes import java_below
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.spark,
     pytest.mark.skipif(program("prometheus") is None, reason=MISSING.format("prometheus")),
 ]
@@ -65,17 +66,11 @@ def arriving(source: Source, events: int = 1) -> Iterator[None]:
         thread.join()
 
 
-def jvm(job: JobProcess) -> psutil.Process:
-    """Spark."""
-    children = psutil.Process(job.process.pid).children(recursive=True)
-    (found,) = (each for each in children if each.name() == "java")
-    return found
-
-
 @contextmanager
 def slow(job: JobProcess) -> Iterator[None]:
     """Let the job's JVM stand still most of the time, as on a machine that has too much to do."""
-    java, ended = jvm(job), threading.Event()
+    (java,) = java_below(job.process.pid)
+    ended = threading.Event()
 
     def run() -> None:
         while not ended.wait(GOES):
@@ -142,7 +137,8 @@ def test_alert_of_restarts_is_fired_by_a_jvm_that_is_killed_again_and_again(
     job, seen = running.job, running.seen
     seen.none_fires("HoldfastJobRestarts")
     for number in range(1, KILLS + 1):
-        jvm(job).kill()
+        (java,) = java_below(job.process.pid)
+        java.kill()
         seen.sees(f'holdfast_job_restarts_total{{cause="java"}} >= {number}')
         seen.sees('holdfast_job_state{state="running"} == 1')
     seen.fires("HoldfastJobRestarts", stream="payouts")

@@ -16,6 +16,7 @@ from sink.contract.exits import CommandError
 from tests.support.command import holdfast
 from tests.support.kafka.fixtures import staged_or_skip
 from tests.support.kafka.server import KafkaServer
+from tests.support.processes import java_below
 from tests.support.waiting import eventually
 
 
@@ -120,8 +121,7 @@ def test_a_broker_that_cannot_start_says_why_and_leaves_no_process(
     broker = Broker(tmp_path / "c", shared_kafka.broker.jars, java_options=("-Xmx1m",))
     with pytest.raises(CommandError, match=r"Kafka broker|Too small"):
         broker.start()
-    here = [child for child in psutil.Process().children() if "java" in child.name()]
-    assert [child.pid for child in here] == [shared_kafka.broker.pid]
+    assert [child.pid for child in java_below()] == [shared_kafka.broker.pid]
 
 
 def test_a_client_of_a_broker_that_is_away_writes_nothing_to_standard_error(

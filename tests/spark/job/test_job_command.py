@@ -3,7 +3,6 @@
 import os
 import signal
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -23,6 +22,7 @@ from tests.support.job.job_process import (
     job_process,
 )
 from tests.support.job.jobs import event, put
+from tests.support.processes import those
 
 pytestmark = pytest.mark.spark
 
@@ -185,9 +185,5 @@ def test_sigterm_to_spark_submit_ends_the_same_job_after_the_running_batch(
 
 
 def _standing(job: JobProcess) -> list[psutil.Process]:
-    found = []
-    for each in psutil.Process(job.process.pid).children():
-        with suppress(psutil.NoSuchProcess):
-            if each.status() == psutil.STATUS_STOPPED:
-                found.append(each)
-    return found
+    children = psutil.Process(job.process.pid).children()
+    return those(children, lambda each: each.status() == psutil.STATUS_STOPPED)

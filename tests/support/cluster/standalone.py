@@ -20,6 +20,7 @@ import psutil
 import pyspark
 
 from deploy.local.java import spark_environment
+from tests.support.processes import those
 from tests.support.waiting import eventually
 
 HOST = "127.0.0.1"
@@ -230,15 +231,8 @@ def _children(pid: int) -> list[psutil.Process]:
         children = psutil.Process(pid).children()
     except psutil.NoSuchProcess:
         return []
-    return [each for each in children if _is_executor(each)]
-
-
-def _is_executor(process: psutil.Process) -> bool:
-    try:
-        return _EXECUTOR in process.cmdline()
-    except psutil.NoSuchProcess:
-        # Also a zombie. Spark's script leaves one to the Java that takes its place, for ever.
-        return False
+    # Spark's script leaves a zombie to the Java that takes its place, for ever.
+    return those(children, lambda each: _EXECUTOR in each.cmdline())
 
 
 def _open_tasks(log: Path) -> set[str]:

@@ -1,5 +1,6 @@
 """A Postgres of a test's own that dies without a word, and comes back."""
 
+from contextlib import suppress
 from pathlib import Path
 from signal import SIGINT
 
@@ -33,9 +34,10 @@ class Server:
         """SIGKILL the postmaster, and wait until none of its children is left."""
         self._postmaster.kill()
         for each in processes_on(self.data):
-            # One that is stopped does not see that its parent is gone.
-            if psutil.Process(each).status() == psutil.STATUS_STOPPED:
-                psutil.Process(each).kill()
+            # One that is stopped does not see that its parent is gone; others end by themselves.
+            with suppress(psutil.NoSuchProcess):
+                if psutil.Process(each).status() == psutil.STATUS_STOPPED:
+                    psutil.Process(each).kill()
         eventually(lambda: not processes_on(self.data))
         remove_stale_lock_file(self.data)
 
@@ -43,7 +45,10 @@ class Server:
         """Start again as it was started, on the same socket."""
         with self._log.open("ab") as log:
             keep(account_for(self.data).spawn(self._command, log))
-        eventually(self._answers)
+        try:
+            eventually(self._answers)
+        except AssertionError as late:
+            raise AssertionError(self._log.read_text(errors="replace")[-4000:]) from late
         self._postmaster = self._process()
 
     def stop(self) -> None:

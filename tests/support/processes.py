@@ -1,0 +1,28 @@
+"""Processes found by what they are, while they and others start and end."""
+
+from collections.abc import Callable, Iterable
+
+import psutil
+
+
+def those(
+    processes: Iterable[psutil.Process], are: Callable[[psutil.Process], object]
+) -> list[psutil.Process]:
+    """Return the processes for which a condition holds.
+
+    One that has ended since they were listed, or is a zombie, is left out. Spark's scripts and its
+    file systems start programs that live for a moment beside it.
+    """
+    found = []
+    for each in processes:
+        try:
+            if are(each):
+                found.append(each)
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def java_below(pid: int | None = None) -> list[psutil.Process]:
+    """Return the Java processes that a process, or this one, has started, or its children have."""
+    return those(psutil.Process(pid).children(recursive=True), lambda each: each.name() == "java")
