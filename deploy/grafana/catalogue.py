@@ -481,11 +481,63 @@ _FAULTS = Row(
     ),
 )
 
+_POSTGRES = Row(
+    "Postgres",
+    (
+        alerting(
+            "Transactions since the oldest snapshot",
+            unit="short",
+            legend="{{holder}}",
+            rule="HoldfastSnapshotHeld",
+            description="Rows that died since are not removed. `holdfast database` shows whose.",
+        ),
+        alerting(
+            "Dead rows",
+            unit="short",
+            legend="{{table}}",
+            rule="HoldfastDeadRows",
+            description="Of the tables that are changed in place; an estimate by the server.",
+        ),
+        value(
+            "Time since the last VACUUM",
+            expression="min by (table) (holdfast_postgres_vacuum_age_seconds)",
+            unit="s",
+            legend="{{table}}",
+            description="By autovacuum or a person. A table without changes needs none.",
+        ),
+        Panel(
+            "Age of the oldest row that is not frozen",
+            description="In transactions. Autovacuum freezes at the limit, even where it is off.",
+            unit="short",
+            queries=(
+                Query("max by (counter) (holdfast_postgres_frozen_age)", "{{counter}}"),
+                Query("max by (counter) (holdfast_postgres_frozen_age_max)", "{{counter}} limit"),
+            ),
+        ),
+        value(
+            "Size of the database",
+            expression="max(holdfast_postgres_size_bytes)",
+            unit="bytes",
+            legend="size",
+            description="Tables, indexes and catalogue, without the write-ahead log.",
+        ),
+        Panel(
+            "Connections of the server",
+            description="All databases together, and how many services may have.",
+            unit="short",
+            queries=(
+                Query("max(holdfast_postgres_connections)", "open"),
+                Query("max(holdfast_postgres_connections_max)", "limit"),
+            ),
+        ),
+    ),
+)
+
 OUTBOX = Dashboard(
     "outbox",
     "Holdfast: Postgres and the outbox",
     "How the database serves dispatchers and the API.",
-    (_OUTBOX, _CONNECTIONS, _FAULTS),
+    (_OUTBOX, _POSTGRES, _CONNECTIONS, _FAULTS),
 )
 
 DASHBOARDS = (OPERATORS, JOB, OUTBOX)

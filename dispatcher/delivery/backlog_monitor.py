@@ -1,11 +1,18 @@
-"""Monitors the backlog, and whether the database answers, on a connection outside the pool."""
+"""Monitors the backlog and the database server, on a connection outside the pool."""
 
 from dispatcher.delivery.health import Health
 from dispatcher.delivery.store.watch import Watch
+from dispatcher.delivery.telemetry.log import Line, Telemetry
 from dispatcher.delivery.telemetry.metrics import Measures
+from dispatcher.delivery.telemetry.server_state import ServerState
+from dispatcher.shared.errors import StoreUnavailableError
+from dispatcher.shared.text import one_line
 
 MONITOR_SECONDS = 5.0
 """Interval of the monitor; `dispatcher.delivery.health.ANSWER_SECONDS` is a multiple."""
+
+SERVER_SECONDS = 15.0
+"""Interval of the server's monitor, which adds up the sizes of all files of the database."""
 
 
 class BacklogMonitor:
@@ -29,4 +36,32 @@ class BacklogMonitor:
             }
             self._measures.breakers = {each.name: each.breaker for each in endpoints}
             self._measures.partition_days_ahead = backlog.partition_days_ahead
+        return False
+
+
+class ServerMonitor:
+    """Keeps what `measures` say of the server up to date.
+
+    A server that refuses its own views ends no loop, because delivery needs none of them.
+    """
+
+    def __init__(self, watch: Watch, measures: Measures, telemetry: Telemetry) -> None:
+        self._watch = watch
+        self._measures = measures
+        self._telemetry = telemetry
+        self._refused = ""
+
+    async def step(self) -> bool:
+        """Read the server once; always returns False. Raises `StoreUnavailableError`."""
+        try:
+            self._measures.server = await self._watch.server()
+            self._refused = ""
+        except StoreUnavailableError:
+            raise
+        except Exception as error:  # noqa: BLE001 - its errors must not stop delivery
+            self._measures.server = ServerState()
+            said = one_line(str(error))
+            if said != self._refused:
+                self._telemetry.warn(Line.SERVER_UNREAD, error=said)
+            self._refused = said
         return False

@@ -16,7 +16,12 @@ from math import inf
 from typing import Any
 from uuid import uuid4
 
-from dispatcher.delivery.backlog_monitor import MONITOR_SECONDS, BacklogMonitor
+from dispatcher.delivery.backlog_monitor import (
+    MONITOR_SECONDS,
+    SERVER_SECONDS,
+    BacklogMonitor,
+    ServerMonitor,
+)
 from dispatcher.delivery.doorbell import Doorbell
 from dispatcher.delivery.endpoints import Endpoints
 from dispatcher.delivery.flow import Flow
@@ -248,6 +253,9 @@ class Dispatcher:
             monitor = BacklogMonitor(self._watch, self.measures, self.health)
             pulse = Pulse(MONITOR_SECONDS / 10, MONITOR_SECONDS)
             work.append(loop("monitor", monitor.step, pulse))
+            server = ServerMonitor(self._watch, self.measures, self._telemetry)
+            pulse = Pulse(SERVER_SECONDS / 10, SERVER_SECONDS)
+            work.append(loop("server", server.step, pulse, inf))
         if self._watch is not None and self._settings.doorbell:
             work.append(Doorbell(self._watch, self._telemetry, self._rung).run())
         return [tasks.create_task(each) for each in work]

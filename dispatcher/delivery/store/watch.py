@@ -13,6 +13,7 @@ from psycopg.rows import dict_row
 from dispatcher.delivery.store.messages import run
 from dispatcher.delivery.store.pool import Connection
 from dispatcher.delivery.store.session import Sessions, read_range, translated
+from dispatcher.delivery.telemetry.server_state import ServerState, TableState
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,16 @@ class Watch:
             (ahead,) = await run(connection, "days_ahead")
             rows = await run(connection, "upkeep/backlog")
             return Backlog(tuple(Waiting(**row) for row in rows), ahead["days"], None)
+
+        return await self._sessions.transaction(work)
+
+    async def server(self) -> ServerState:
+        """Return the state of the server, as far as every login may read it."""
+
+        async def work(connection: Connection) -> ServerState:
+            (row,) = await run(connection, "upkeep/server")
+            tables = await run(connection, "upkeep/dead_rows")
+            return ServerState(**row, tables=tuple(TableState(**each) for each in tables))
 
         return await self._sessions.transaction(work)
 

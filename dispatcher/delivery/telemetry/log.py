@@ -59,6 +59,7 @@ class Line(StrEnum):
     DAY_DROPPED = "day.dropped"
     DAY_KEPT = "day.kept"
     MAINTENANCE_FAILED = "maintenance.failed"
+    SERVER_UNREAD = "server.unread"
     CRASHED = "loop.crashed"
     PROCESS_ENDED = "process.ended"
 

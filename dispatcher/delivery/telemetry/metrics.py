@@ -11,6 +11,7 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from dispatcher.delivery.telemetry.server_state import ServerState, families
 from dispatcher.shared.metrics import ATTEMPT_SECONDS, Histogram, Labels
 from sink.contract.states import BreakerState, Outcome
 
@@ -74,6 +75,7 @@ class Measures:
         self.oldest_due_age_seconds: Mapping[str, float] = {}
         self.breakers: Mapping[str, str] = {}
         self.partition_days_ahead: int | None = None
+        self.server = ServerState()
 
     def initialise(self, endpoints: Iterable[str]) -> None:
         """Start every counter of these at 0: Prometheus sees no increase from an absent series."""
@@ -107,6 +109,7 @@ class DispatcherCollector(Collector):
         yield from self._counters()
         yield from self._histograms()
         yield from self._gauges()
+        yield from families(self._measures.server)
 
     def _counters(self) -> Iterator[Metric]:
         m, by = self._measures, ["endpoint"]

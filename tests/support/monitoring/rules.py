@@ -22,6 +22,8 @@ SOONER = {
     "HoldfastJobStuck": ("> 900", "> 5"),
     "HoldfastCheckpointSlow": ("> 60", "> 0.5"),
     "HoldfastStateGrowing": ("> 100e6 and", "> 1e3 and"),
+    "HoldfastSnapshotHeld": ("> 100000", "> 50"),
+    "HoldfastDeadRows": ("> 5000000", "> 200"),
     "HoldfastApiWaits": ("[1m]", "[3s]"),
 }
 """What a test does not wait for, with what it waits for instead."""

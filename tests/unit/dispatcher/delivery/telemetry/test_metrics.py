@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry
 from dispatcher.api.metrics import ApiCollector, ApiMeasures
 from dispatcher.delivery.store.session import Pools
 from dispatcher.delivery.telemetry.metrics import DispatcherCollector, Measures
+from dispatcher.delivery.telemetry.server_state import ServerState, TableState
 from dispatcher.operators.common.pool import PoolCounts
 from dispatcher.shared.metrics import Histogram
 from sink.contract.states import Outcome
@@ -51,6 +52,15 @@ def _full() -> Measures:
     measures.due, measures.oldest_due_age_seconds = {"payouts": 5}, {"payouts": 61.5}
     measures.breakers = {"payouts": "half_open"}
     measures.clock_skew_seconds, measures.partition_days_ahead = -0.25, 7
+    measures.server = ServerState(
+        snapshot_ages={"other": 12},
+        frozen_ages={"transaction": 900},
+        frozen_ages_max={"transaction": 200_000_000},
+        size_bytes=8_000_000,
+        connections=9,
+        connections_max=97,
+        tables=(TableState("lane", 40, 2.5), TableState("batch", 0, None)),
+    )
     return measures
 
 
@@ -83,13 +93,23 @@ def test_values_are_shown_as_they_stand() -> None:
     assert value("holdfast_inflight") == 7
     assert value("holdfast_db_pool_wait_seconds_total") == 0.5
     assert value("holdfast_clock_skew_seconds") == -0.25
+    assert value("holdfast_postgres_snapshot_age_transactions", {"holder": "other"}) == 12
+    assert value("holdfast_postgres_dead_rows", {"table": "lane"}) == 40
+    assert value("holdfast_postgres_connections_max") == 97
 
 
 def test_what_is_not_known_yet_is_absent_and_not_zero() -> None:
     registry = _registry(Measures())
     assert registry.get_sample_value("holdfast_clock_skew_seconds") is None
     assert registry.get_sample_value("holdfast_partition_days_ahead") is None
+    assert registry.get_sample_value("holdfast_postgres_size_bytes") is None
     assert registry.get_sample_value("holdfast_crashes_total") == 2
+
+
+def test_table_that_was_never_vacuumed_has_no_age() -> None:
+    value = _registry(_full()).get_sample_value
+    assert value("holdfast_postgres_vacuum_age_seconds", {"table": "lane"}) == 2.5
+    assert value("holdfast_postgres_vacuum_age_seconds", {"table": "batch"}) is None
 
 
 def test_counters_of_an_endpoint_begin_at_zero_and_keep_what_they_have() -> None:

@@ -1,0 +1,59 @@
+"""Each alert about Postgres itself is fired by a real fault, in a real Prometheus.
+
+Real: the dispatcher in its own process, Postgres, the receiver, Prometheus.
+"""
+
+import psycopg
+import pytest
+
+from tests.support.dispatch.scene import LEASE_SECONDS, Scene
+from tests.support.monitoring.prometheus import MISSING, program
+from tests.support.monitoring.watching import Watcher
+from tests.support.waiting import eventually
+
+pytestmark = [
+    pytest.mark.faults,
+    pytest.mark.skipif(program("prometheus") is None, reason=MISSING.format("prometheus")),
+]
+
+OFTEN = (
+    *("tests.support.dispatch.bent_dispatch", "--set"),
+    "dispatcher.delivery.service.SERVER_SECONDS=1",
+)
+"""The command, which reads the server every second."""
+
+SUBJECTS = 300
+"""Each delivery leaves two dead rows in `lane`; the rules of the test fire above 200."""
+
+TRANSACTIONS = 100
+
+
+def vacuumed(scene: Scene) -> bool:
+    """VACUUM lanes and subjects; whether none of their dead rows was too young for it."""
+    scene.db.execute("VACUUM holdfast.lane, holdfast.subject")
+    dead = "SELECT sum(n_dead_tup) FROM pg_stat_user_tables WHERE relname IN ('lane', 'subject')"
+    return int(scene.value(dead)) == 0
+
+
+def test_alerts_of_vacuum_are_fired_by_a_session_that_keeps_its_snapshot(
+    scene: Scene, watch: Watcher, address: str
+) -> None:
+    scene.endpoint()
+    options = ("--listen", address, "--lease-seconds", str(LEASE_SECONDS))
+    with scene.dispatch("log", *options, launcher=OFTEN) as running:
+        seen = watch(address)
+        seen.sees("holdfast_postgres_dead_rows")
+        seen.none_fires("HoldfastSnapshotHeld", "HoldfastDeadRows")
+        with psycopg.connect(scene.dsn, application_name="a report") as report:
+            report.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            report.execute("SELECT count(*) FROM holdfast.lane")
+            scene.decisions.write(*(f"m_{number}" for number in range(SUBJECTS)))
+            running.until(lambda: scene.value("SELECT count(*) FROM holdfast.attempt") == SUBJECTS)
+            for _ in range(TRANSACTIONS):
+                scene.db.execute("SELECT pg_current_xact_id()")
+            assert not vacuumed(scene)
+            seen.fires("HoldfastSnapshotHeld", holder="other")
+            seen.fires("HoldfastDeadRows", table="lane")
+        seen.is_quiet("HoldfastSnapshotHeld")
+        eventually(lambda: vacuumed(scene))
+        seen.is_quiet("HoldfastDeadRows")
