@@ -185,11 +185,45 @@ _API = Row(
     ),
 )
 
+_PAYOUTS = Row(
+    "Payouts service",
+    (
+        value(
+            "Merchants held",
+            expression="max(holdfast_payouts_held)",
+            unit="short",
+            legend="held",
+            description="Merchants whose payouts are held now, by the service's own table.",
+        ),
+        value(
+            "Holds changed",
+            expression="sum by (action, effect) (rate(holdfast_payouts_actions_total[5m]))",
+            unit="ops",
+            legend="{{action}} {{effect}}",
+            description="Each order once. A refused transition is a fault, or a skipped decision.",
+        ),
+        value(
+            "Deliveries by outcome",
+            expression="sum by (outcome) (rate(holdfast_payouts_deliveries_total[5m]))",
+            unit="reqps",
+            legend="{{outcome}}",
+            description="A duplicate is a webhook that came again and changed nothing.",
+        ),
+        value(
+            "Answers by status",
+            expression="sum by (status) (rate(holdfast_payouts_answers_total[5m]))",
+            unit="reqps",
+            legend="{{status}}",
+            description="401 has no valid signature; 503 means its database does not answer.",
+        ),
+    ),
+)
+
 OPERATORS = Dashboard(
     "operators",
     "Holdfast: decisions and receivers",
     "What waits, what was given up, and how each receiver answers.",
-    (_WAITING, _DELIVERIES, _DISPATCHERS, _API),
+    (_WAITING, _DELIVERIES, _DISPATCHERS, _API, _PAYOUTS),
 )
 
 _BATCHES = Row(

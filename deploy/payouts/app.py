@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import psycopg
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -14,6 +15,7 @@ from starlette.routing import Route
 
 from deploy.payouts import database, holds, tracing
 from deploy.payouts.database import open_pool, statement
+from deploy.payouts.metrics import Answered, Measures
 from deploy.payouts.pages import render
 from deploy.payouts.pruning import pruning
 from deploy.payouts.service import inquire, receive
@@ -78,10 +80,12 @@ def build(
             async with pruning(pool, inbox):
                 yield
 
-    return Starlette(
+    measures = Measures()
+    app = Starlette(
         lifespan=lifespan,
         middleware=[
-            Middleware(VerifyDeliveries, secrets=secrets, paths=[WEBHOOKS], inquiries=INQUIRY_PATH)
+            Middleware(Answered, measures=measures, path=WEBHOOKS),
+            Middleware(VerifyDeliveries, secrets=secrets, paths=[WEBHOOKS], inquiries=INQUIRY_PATH),
         ],
         exception_handlers={
             psycopg.OperationalError: _unavailable,
@@ -95,15 +99,18 @@ def build(
             Route("/style.css", _style),
             Route(WEBHOOKS, _webhooks, methods=["POST"]),
             Route(INQUIRY_PATH + "{key}", _inquiry),
+            Route("/metrics", _metrics),
         ],
     )
+    app.state.measures = measures
+    return app
 
 
 async def _webhooks(request: Request) -> Response:
     state = request.app.state
     found = delivery_of(request.scope)
     with tracing.delivery(found, request.headers.get(TRACEPARENT)):
-        return _response(await receive(state.pool, state.inbox, found))
+        return _response(await receive(state.pool, state.inbox, found, state.measures))
 
 
 async def _inquiry(request: Request) -> Response:
@@ -131,6 +138,18 @@ async def _health(request: Request) -> Response:
     async with request.app.state.pool.connection() as connection:
         await connection.execute(statement("ping"))
     return JSONResponse({"status": "ok"}, headers=_SECURITY)
+
+
+async def _metrics(request: Request) -> Response:
+    state, held = request.app.state, None
+    try:
+        async with state.pool.connection() as connection:
+            held = await holds.count_held(connection)
+    except psycopg.Error as error:
+        # The counters say what happened meanwhile; only the gauge is the database's.
+        _log.warning("held merchants cannot be counted: %s", type(error).__name__)
+    text = state.measures.text(held)
+    return Response(text, media_type=CONTENT_TYPE_LATEST, headers=_SECURITY)
 
 
 async def _style(_request: Request) -> Response:

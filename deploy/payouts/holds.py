@@ -87,6 +87,12 @@ async def list_transitions(connection: Connection, *, limit: int) -> list[dict[s
     return await found.fetchall()
 
 
+async def count_held(connection: Connection) -> int:
+    """Return how many merchants are held."""
+    row = await (await connection.execute(statement("count_held"))).fetchone()
+    return int(row["held"]) if row else 0
+
+
 async def count(connection: Connection) -> dict[str, int]:
     """Return how many merchants are held, and how many deliveries had each outcome."""
     row = await (await connection.execute(statement("count"))).fetchone()

@@ -2,6 +2,7 @@
 
 from deploy.payouts import holds
 from deploy.payouts.database import Pool
+from deploy.payouts.metrics import REFUSED, Measures
 from deploy.payouts.order import HoldOrder, OrderRefused
 from dispatcher.receiver import (
     Answer,
@@ -16,22 +17,24 @@ from dispatcher.receiver import (
 from sink.contract.failpoints import failpoint
 from sink.contract.wire import ReceiptOutcome
 
-REFUSED = "refused"
 
-
-async def receive(pool: Pool, inbox: Inbox, delivery: Delivery) -> Answer:
-    """Apply a verified delivery once and return the answer, after the commit.
+async def receive(pool: Pool, inbox: Inbox, delivery: Delivery, measures: Measures) -> Answer:
+    """Apply a verified delivery once, count it, and return the answer, after the commit.
 
     Key, hold, history and log commit together. Raises `psycopg.Error` if the database fails;
     nothing is applied then, and the sender retries.
     """
+    try:
+        order = HoldOrder.of(delivery.body)
+    except OrderRefused as refused:
+        async with pool.connection() as connection, connection.transaction():
+            arrival = await holds.arrive(connection)
+            await holds.log(connection, delivery, arrival=arrival, subject=None, outcome=REFUSED)
+        measures.deliveries[REFUSED] += 1
+        return Problem(400, refused.reason, refused.detail).answer()
+    effect = None
     async with pool.connection() as connection, connection.transaction():
         arrival = await holds.arrive(connection)
-        try:
-            order = HoldOrder.of(delivery.body)
-        except OrderRefused as refused:
-            await holds.log(connection, delivery, arrival=arrival, subject=None, outcome=REFUSED)
-            return Problem(400, refused.reason, refused.detail).answer()
         subject = order.merchant_id
         async with inbox.receive(connection, delivery, subject=subject) as receipt:
             if receipt.outcome is ReceiptOutcome.APPLIED:
@@ -40,6 +43,9 @@ async def receive(pool: Pool, inbox: Inbox, delivery: Delivery) -> Answer:
         await holds.log(
             connection, delivery, arrival=arrival, subject=subject, outcome=receipt.outcome.value
         )
+    measures.deliveries[receipt.outcome.value] += 1
+    if effect is not None:
+        measures.actions[order.action.value, effect.value] += 1
     failpoint("R4")
     return answer(receipt, delivery.secret)
 

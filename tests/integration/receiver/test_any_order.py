@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from deploy.payouts.database import Pool, open_pool
+from deploy.payouts.metrics import Measures
 from deploy.payouts.service import receive
 from dispatcher.receiver import Inbox, Secret, verify
 from tests.support.dispatch.sender import KEY_BYTES, Sent
@@ -51,14 +52,14 @@ async def _storm(pool: Pool, groups: list[list[Sent]]) -> None:
 
 async def _until_settled(pool: Pool, sent: Sent) -> None:
     delivery = verify(sent.headers, sent.content, [Secret(KEY_BYTES)])
-    while (await receive(pool, Inbox(), delivery)).status == 409:
+    while (await receive(pool, Inbox(), delivery, Measures())).status == 409:
         pass
 
 
 async def _deliver(pool: Pool, plan: list[Sent]) -> None:
     for sent in plan:
         answer = await receive(
-            pool, Inbox(), verify(sent.headers, sent.content, [Secret(KEY_BYTES)])
+            pool, Inbox(), verify(sent.headers, sent.content, [Secret(KEY_BYTES)]), Measures()
         )
         assert answer.status == 200
 

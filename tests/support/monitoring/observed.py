@@ -16,6 +16,7 @@ from pathlib import Path
 from zlib import crc32
 
 import httpx
+import psycopg
 
 from sink.contract.exits import ExitCode
 from tests.support.command import holdfast
@@ -135,7 +136,14 @@ def observed(
             dispatching(dsn, folder / "dispatch.log", "--listen", addresses[0])
         )
         api = stack.enter_context(serving(dsn))
-        targets = [*addresses, str(httpx.URL(api.url).netloc, "ascii")]
+        targets = [
+            *addresses,
+            str(httpx.URL(api.url).netloc, "ascii"),
+            f"127.0.0.1:{here.port}",
+        ]
+        with psycopg.connect(dsn, autocommit=True) as db:
+            # Autovacuum finds nothing to do in a short run.
+            db.execute("VACUUM holdfast.lane, holdfast.batch")
         prometheus = stack.enter_context(scraping(folder / "prometheus", targets, rules))
         load = Load(folder / "events", api)
         load.file()

@@ -31,7 +31,7 @@ from tests.support.servers.embedded import server_directory
 SECONDS = float(os.environ.get("HOLDFAST_PICTURE_SECONDS", "240"))
 POINTS = 60
 TO = ROOT / "docs" / "operators" / "dashboards"
-PORTS = ("9464", "9465", "8640")
+PORTS = ("9464", "9465", "8640", "8099")
 """Those of deploy/prometheus/README.md, which stand for the ports of the run."""
 
 

@@ -1,9 +1,13 @@
 """The metrics, and that the page of metrics documents all of them."""
 
 import re
+from collections.abc import Iterable
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 
+from deploy.payouts.metrics import Measures as PayoutsMeasures
 from dispatcher.api.metrics import ApiCollector, ApiMeasures
 from dispatcher.delivery.store.session import Pools
 from dispatcher.delivery.telemetry.metrics import DispatcherCollector, Measures
@@ -34,6 +38,19 @@ def _api_registry() -> CollectorRegistry:
     for status in (200, 401):
         measures.answered("GET", "/api/v1/status", status, 0.01)
     registry.register(ApiCollector(measures, lambda: PoolCounts(2, 1, 0)))
+    return registry
+
+
+class _Served(Collector):
+    """What the payouts service answers at /metrics."""
+
+    def collect(self) -> Iterable[Metric]:
+        return text_string_to_metric_families(PayoutsMeasures().text(held=3).decode())
+
+
+def _payouts_registry() -> CollectorRegistry:
+    registry = CollectorRegistry()
+    registry.register(_Served())
     return registry
 
 
@@ -75,7 +92,7 @@ def test_every_metric_is_documented_and_every_documented_metric_exists() -> None
             family.type,
             {label for sample in family.samples for label in sample.labels} - {"le"},
         )
-        for registry in (_registry(_full()), _api_registry())
+        for registry in (_registry(_full()), _api_registry(), _payouts_registry())
         for family in registry.collect()
     }
     assert documented == made
