@@ -74,6 +74,15 @@ prometheus:
 	  || { mkdir -p .holdfast/prometheus && cd .holdfast/prometheus && apt-get download --quiet prometheus \
 	    && dpkg -x prometheus_*.deb . && rm prometheus_*.deb; }
 
+.PHONY: test-stack
+test-stack: kafka-jars prometheus ## run the whole stack with a broker, and its page of dashboards in Chromium
+	@HOLDFAST_TEST_SCREENSHOTS=.holdfast/screenshots $(BIN)/python -m pytest tests/soak/local_stack.py
+
+.PHONY: stack
+stack: $(STAMP) ## run the whole system on this machine, with its dashboards in a browser, until Ctrl-C
+	@$(MAKE) --no-print-directory prometheus || echo "No prometheus: put one on PATH for the dashboards."
+	@$(BIN)/holdfast local stack up
+
 test-prometheus: $(STAMP) prometheus ## run alerts and dashboards in a real Prometheus, fetched from Debian if it is not there
 	@$(BIN)/python -m pytest tests/contract/test_alerts.py tests/contract/test_dashboards.py tests/e2e/monitoring
 

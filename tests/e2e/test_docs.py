@@ -63,7 +63,7 @@ RUNBOOK = ("deploy/runbook/", "docs/operators/alerts.md")
 NO_CLUSTER = "it names machines that are not there; tests/faults/test_job_cluster.py has its own"
 
 NOT_RUN = {
-    "holdfast local stack up": "it runs until Ctrl-C; tests/e2e/test_local_stack.py runs it",
+    "make stack": "it runs until Ctrl-C; tests/e2e/test_local_stack.py runs the same",
     "holdfast job run --master spark://master:7077 --conf spark.executor.memory=2g --path events"
     " --checkpoint /shared/checkpoint --stream payouts --policy policy.toml": NO_CLUSTER,
     "spark-submit --master spark://master:7077 --conf spark.executor.memory=2g"

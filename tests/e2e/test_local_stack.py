@@ -1,6 +1,7 @@
 """`holdfast local stack up`: the whole system as processes, and nothing of it afterwards.
 
-Real: every process, Postgres, Spark, the ports. Prometheus runs where it is on PATH.
+Real: every process, Postgres, Spark, the ports; Prometheus and its page where one is found. Events
+come as files; `make test-stack` runs the whole with a topic.
 """
 
 import json
@@ -19,19 +20,23 @@ import psutil
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from deploy.local.demo.database import PAYOUTS
+from deploy.grafana.catalogue import DASHBOARDS
+from deploy.local.stack.run import DATABASES
 from sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.runbook_world import free_port
 from tests.support.waiting import eventually
 
-PORTS = ("PAYOUTS_PORT", "PROMETHEUS_PORT", "ALERTMANAGER_PORT", "API_PORT", "JOB_METRICS_PORT")
+PORTS = (
+    *("PAYOUTS_PORT", "KAFKA_PORT", "PROMETHEUS_PORT", "ALERTMANAGER_PORT", "GRAFANA_PORT"),
+    *("API_PORT", "JOB_METRICS_PORT"),
+)
 
 NOT_GIVEN = {"HOLDFAST_DSN", "PYTHONUNBUFFERED"}
 """The second would hide that something waits in a buffer."""
 
 
-def _ports() -> dict[str, str]:
+def free_ports() -> dict[str, str]:
     free: set[int] = set()
     while len(free) < len(PORTS) + 2:
         free.add(free_port())
@@ -40,8 +45,8 @@ def _ports() -> dict[str, str]:
 
 
 @contextmanager
-def _stack(folder: Path, ports: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
-    words = ["local", "stack", "up", "--directory", str(folder), "--json"]
+def stack(folder: Path, ports: Mapping[str, str], source: str) -> Iterator[subprocess.Popen[str]]:
+    words = ["local", "stack", "up", "--directory", str(folder), "--input", source, "--json"]
     with (folder.parent / "log").open("w+") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "dispatcher.cli.main", *words],
@@ -59,7 +64,7 @@ def _stack(folder: Path, ports: Mapping[str, str]) -> Iterator[subprocess.Popen[
             process.stdout.close()
 
 
-def _read(process: subprocess.Popen[str]) -> dict[str, Any]:
+def read(process: subprocess.Popen[str]) -> dict[str, Any]:
     """Read the JSON, which ends with a brace alone on its line."""
     assert process.stdout
     lines: list[str] = []
@@ -78,21 +83,32 @@ def _lives(process: psutil.Process) -> bool:
     return False
 
 
+def _every_dashboard_is_drawn(page: str) -> None:
+    text = httpx.get(page, timeout=60).text
+    for each in DASHBOARDS:
+        assert f'src="/{each.name}.svg"' in text
+        eventually(lambda url=f"{page}/{each.name}.svg": "<polyline" in httpx.get(url).text)
+
+
 def test_stack_decides_delivers_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    with _stack(tmp_path / "stack", _ports()) as process:
-        made = _read(process)
+    with stack(tmp_path / "stack", free_ports(), "files") as process:
+        made = read(process)
         parts = {part["name"]: part["address"] for part in made["parts"]}
         assert {"payouts", "dispatcher 1", "dispatcher 2", "console and API", "job"} <= set(parts)
-        for name in ("dispatcher 1", "dispatcher 2", "job"):
+        for name in ("dispatcher 1", "dispatcher 2", "job", "payouts"):
             assert "holdfast_" in httpx.get(f"{parts[name]}/metrics").text, name
         asked = httpx.get(
             f"{parts['console and API']}/api/v1/overview",
             headers={"Authorization": f"Bearer {made['token']}"},
         )
         assert asked.status_code == httpx.codes.OK
-        with psycopg.connect(make_conninfo(made["dsn"], dbname=PAYOUTS), autocommit=True) as db:
+        with psycopg.connect(
+            make_conninfo(made["dsn"], dbname=DATABASES[1]), autocommit=True
+        ) as db:
             counted = "SELECT count(*) FROM payouts.hold_history"
             eventually(lambda: (db.execute(counted).fetchone() or (0,))[0] > 0, 120)
+        if "dashboards" in parts:
+            _every_dashboard_is_drawn(parts["dashboards"])
         family = psutil.Process(process.pid).children(recursive=True)
         assert len(family) >= len(parts)
         process.send_signal(signal.SIGINT)
@@ -103,7 +119,7 @@ def test_stack_decides_delivers_and_leaves_nothing_behind(tmp_path: Path) -> Non
 def test_port_that_is_taken_is_named_before_anything_starts(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        given = _ports() | {"API_PORT": port}
+        given = free_ports() | {"API_PORT": port}
         done = holdfast(
             *("local", "stack", "up", "--directory", str(tmp_path / "stack")), environment=given
         )

@@ -4,7 +4,7 @@ import math
 import xml.etree.ElementTree as ET
 
 from deploy.grafana.catalogue import OPERATORS
-from tests.support.monitoring.drawing import Curve, Drawing, page, readable
+from deploy.grafana.drawing import Curve, Drawing, page, readable
 
 LATE = next(each for each in OPERATORS.panels if each.alert == "HoldfastDecisionsLate")
 

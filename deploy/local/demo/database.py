@@ -20,27 +20,29 @@ PAYOUTS = "holdfast_demo_payouts"
 Row = dict[str, Any]
 
 
-def prepare(server_dsn: str) -> tuple[str, str]:
+def prepare(server_dsn: str, names: tuple[str, str] = (HOLDFAST, PAYOUTS)) -> tuple[str, str]:
     """Drop and create both databases and upgrade Holdfast's; returns their DSNs.
+
+    `names` are those of Holdfast's and of the payouts service's.
 
     Raises `CommandError` if the server does not answer or denies it.
     """
     with connection(server_dsn) as admin:
         admin.autocommit = True
         try:
-            for name in (HOLDFAST, PAYOUTS):
+            for name in names:
                 identifier = sql.Identifier(name)
                 admin.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(identifier))
                 admin.execute(sql.SQL("CREATE DATABASE {}").format(identifier))
         except psycopg.Error as error:
             raise CommandError(
-                f"the demo drops and creates the databases {HOLDFAST} and {PAYOUTS}, and the server"
+                f"a start drops and creates the databases {' and '.join(names)}, and the server"
                 f" refused: {one_line(error, server_dsn)}. No other database was touched. Use an"
                 " account with CREATEDB, or unset HOLDFAST_DSN to use the embedded server."
             ) from error
-    holdfast = make_conninfo(server_dsn, dbname=HOLDFAST)
+    holdfast = make_conninfo(server_dsn, dbname=names[0])
     upgrade(holdfast)
-    return holdfast, make_conninfo(server_dsn, dbname=PAYOUTS)
+    return holdfast, make_conninfo(server_dsn, dbname=names[1])
 
 
 class Databases:

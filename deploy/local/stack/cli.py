@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from deploy.local.cli_demo import SEED, reported
+from deploy.local.stack.settings import Input
 from dispatcher.cli.options import AsJson
 from dispatcher.cli.output import print_json
 
@@ -20,6 +21,13 @@ stack = typer.Typer(
     help="Run the whole system on this machine: every process of deploy/compose, no container.",
     no_args_is_help=True,
 )
+
+
+_MISSING = {
+    "kafka": "Events arrive as files; `make kafka-jars` stages a broker for a topic.",
+    "prometheus": "No prometheus was found, so there are no dashboards: `make prometheus`.",
+    "alertmanager": "Without an alertmanager on PATH (Debian: prometheus-alertmanager), none runs.",
+}
 
 
 @stack.callback()
@@ -36,12 +44,18 @@ def up(
     events: Annotated[
         int, typer.Option(min=2000, max=1_000_000, help="Approximate number of events.")
     ] = 6000,
+    source: Annotated[
+        Input,
+        typer.Option("--input", help="How events arrive; auto: a topic where its jars are staged."),
+    ] = Input.AUTO,
     as_json: AsJson = False,
 ) -> None:
     """Start database, payouts service, two dispatchers, console and API, job, and monitoring.
 
-    Events arrive as files, one every few seconds. It runs until Ctrl-C, which ends every process.
-    Prometheus and Alertmanager run where they are on PATH. Exit code 1: a process ended by itself.
+    Events arrive every few seconds, in a topic if `make kafka-jars` has staged a broker, else as
+    files. Prometheus runs where it is on PATH or fetched by `make prometheus`, and a page shows
+    every panel of the dashboards; Alertmanager runs where it is on PATH. All of it runs until
+    Ctrl-C, which ends every process. Exit code 1: a process ended by itself.
     """
     # Imported here, because every `holdfast` command loads this module.
     from deploy.local.demo.layout import Layout  # noqa: PLC0415 - as above
@@ -66,6 +80,7 @@ def up(
             StackSettings.read(),
             seed=seed,
             events=events,
+            source=source,
             started=started,
         )
 
@@ -76,7 +91,8 @@ def _show(made: "Started", console: Console) -> None:
         table.add_row(part.name, part.address, part.what)
     console.print(table)
     names = {part.name for part in made.parts}
-    for missing in sorted({"prometheus", "alertmanager"} - names):
-        console.print(f"{missing} is not on PATH, so it does not run.")
+    for missing, said in _MISSING.items():
+        if missing not in names:
+            console.print(said)
     console.print(f"\ntoken for the console (role admin, one day): {made.token}", soft_wrap=True)
     console.print(f"export HOLDFAST_DSN='{made.dsn}'", soft_wrap=True, markup=False)

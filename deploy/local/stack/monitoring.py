@@ -1,4 +1,4 @@
-"""Prometheus and Alertmanager of the stack, where their programs are on PATH."""
+"""Prometheus and Alertmanager of the stack, where their programs are found."""
 
 import json
 import shutil
@@ -10,18 +10,22 @@ from deploy.local.stack.settings import StackSettings
 
 SCRAPE = "5s"
 
+STAGED = Path(".holdfast/prometheus/usr/bin")
+"""Where `make prometheus` unpacks Debian's package. Debian's Alertmanager has to be installed: it
+reads a template below /usr/share."""
+
 
 def start(processes: Processes, folder: Path, settings: StackSettings) -> dict[str, Child]:
     """Start what is there, by name; none where the programs are missing. Clears the folder."""
     found: dict[str, Child] = {}
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    if program := shutil.which("prometheus"):
+    if program := shutil.which("prometheus") or shutil.which("prometheus", path=STAGED.absolute()):
         words = [program, f"--config.file={_prometheus(folder, settings)}"]
         words += [f"--storage.tsdb.path={folder / 'prometheus'}"]
         words += [f"--web.listen-address=127.0.0.1:{settings.prometheus_port}"]
         found["prometheus"] = processes.start_program("prometheus", words)
-    if program := shutil.which("alertmanager"):
+    if program := shutil.which("alertmanager") or shutil.which("prometheus-alertmanager"):
         words = [program, f"--config.file={_copied(folder, 'compose', 'alertmanager.yml')}"]
         words += [f"--storage.path={folder / 'alertmanager'}", "--cluster.listen-address="]
         words += [f"--web.listen-address=127.0.0.1:{settings.alertmanager_port}"]

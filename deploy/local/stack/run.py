@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
-from deploy.local.demo import database, files, generator
+from deploy.local.demo import database, generator
 from deploy.local.demo.generator import TrafficFile
 from deploy.local.demo.interrupts import Interrupts
 from deploy.local.demo.layout import Layout
@@ -20,8 +19,9 @@ from deploy.local.demo.receiver import await_end, await_ready
 from deploy.local.java import spark_environment
 from deploy.local.locks import locked
 from deploy.local.postgres import resolve_server
-from deploy.local.stack import monitoring
-from deploy.local.stack.settings import StackSettings
+from deploy.local.stack import monitoring, pages
+from deploy.local.stack.input import Feed, chosen, feeding
+from deploy.local.stack.settings import Input, StackSettings
 from sink.contract.exits import CommandError, ExitCode
 
 START_SECONDS = 120.0
@@ -29,13 +29,17 @@ LOCK_SECONDS = 1.0
 FILE_SECONDS = 3.0
 """Between two files of events."""
 
+DATABASES = ("holdfast_stack", "holdfast_stack_payouts")
+
 _WHAT = {
+    "kafka": "the topic that the job reads",
     "payouts": "receives the webhooks",
     "dispatcher": "/metrics and /healthz",
     "console": "log in with the token",
     "job": "/metrics",
     "prometheus": "metrics, and the alerts that fire",
     "alertmanager": "alerts",
+    "dashboards": "every panel, drawn from prometheus",
 }
 
 
@@ -64,6 +68,7 @@ def run(
     *,
     seed: int,
     events: int,
+    source: Input,
     started: Callable[[Started], None],
 ) -> None:
     """Run the stack until a signal, which ends every process.
@@ -75,30 +80,38 @@ def run(
     layout.claim()
     with ExitStack() as stack:
         stack.enter_context(locked(layout.lock, LOCK_SECONDS, _occupied(layout)))
-        _require_free(settings)
+        source = chosen(source)
+        _require_free(settings, source)
         interrupts = stack.enter_context(Interrupts())
         layout.clear()
         layout.make_secret()
         layout.policy.write_text(generator.policy_toml(), encoding="utf-8")
-        layout.events.mkdir()
         server = stack.enter_context(resolve_server(None, layout.postgres))
-        dsns = database.prepare(server)
+        dsns = database.prepare(server, DATABASES)
         environment = {
             **spark_environment(),
             "HOLDFAST_DSN": dsns[0],
             "HOLDFAST_ALLOW_SECRET_DIR": str(layout.secrets),
         }
+        # Processes end before the broker does: the job commits what it has read.
+        feed = stack.enter_context(feeding(layout, settings, source))
         processes = stack.enter_context(Processes(layout.logs, environment))
         ports = _ports(settings)
-        children = _start(processes, layout, settings, dsns[1], interrupts)
+        children = _start(processes, layout, settings, dsns[1], feed, interrupts)
         for name, child in children.items():
             await_ready(partial(_listens, ports[name]), child, START_SECONDS, interrupts)
+        addresses = {name: f"http://127.0.0.1:{ports[name]}" for name in children}
+        if feed.broker:
+            addresses = {"kafka": feed.broker, **addresses}
+        if prometheus := addresses.get("prometheus"):
+            stack.enter_context(pages.serving(settings.dashboards_port, prometheus))
+            addresses["dashboards"] = f"http://127.0.0.1:{settings.dashboards_port}"
         parts = tuple(
-            Part(name, f"http://127.0.0.1:{ports[name]}", _WHAT[name.partition(" ")[0]])
-            for name in children
+            Part(name, address, _WHAT[name.partition(" ")[0]])
+            for name, address in addresses.items()
         )
         started(Started(parts, _token(environment), dsns[0]))
-        _feed(layout.events, generator.traffic(seed, events), children.values(), interrupts)
+        _feed(feed, generator.traffic(seed, events), children.values(), interrupts)
 
 
 def _start(
@@ -106,6 +119,7 @@ def _start(
     layout: Layout,
     settings: StackSettings,
     payouts_dsn: str,
+    feed: Feed,
     interrupts: Interrupts,
 ) -> dict[str, Child]:
     """Start every part, each when what it needs is there."""
@@ -132,26 +146,27 @@ def _start(
         "api", ["api", "serve", "--port", str(settings.console_port)]
     )
     words = [
-        *("job", "run", "--path", str(layout.events), "--policy", str(layout.policy)),
+        *("job", "run", *feed.job, "--policy", str(layout.policy)),
         *("--checkpoint", str(layout.checkpoint), "--stream", settings.stream, "--doorbell"),
-        *("--metrics-port", str(settings.job_port), "--max-files-per-trigger", "1"),
+        *("--metrics-port", str(settings.job_port)),
     ]
     children["job"] = processes.start("job", words)
     return children | monitoring.start(processes, layout.root / "monitoring", settings)
 
 
 def _feed(
-    folder: Path,
+    feed: Feed,
     traffic: Iterable[TrafficFile],
     children: Iterable[Child],
     interrupts: Interrupts,
 ) -> None:
-    """Write file after file as they would arrive; then watch until a signal comes."""
+    """Add events as they would arrive; then watch until a signal comes."""
     watched, waiting = list(children), iter(traffic)
     while True:
         file = next(waiting, None)
         if file is not None:
-            files.add(folder, file)
+            feed.add(file)
+        feed.must_run()
         for child in watched:
             child.must_run()
         interrupts.pause(FILE_SECONDS)
@@ -183,8 +198,11 @@ def _ports(settings: StackSettings) -> dict[str, int]:
     }
 
 
-def _require_free(settings: StackSettings) -> None:
-    taken = [str(port) for port in _ports(settings).values() if _listens(port)]
+def _require_free(settings: StackSettings, source: Input) -> None:
+    ports = [*_ports(settings).values(), settings.dashboards_port]
+    if source is Input.TOPIC:
+        ports.append(settings.kafka_port)
+    taken = [str(port) for port in ports if _listens(port)]
     if taken:
         raise CommandError(
             f"something listens on port {', '.join(taken)} of 127.0.0.1 already. Nothing was"

@@ -3,10 +3,19 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from importlib.resources import files
 from typing import Self
 
 from sink.contract.exits import CommandError, ExitCode
+
+
+class Input(StrEnum):
+    """Where events arrive."""
+
+    AUTO = "auto"
+    FILES = "files"
+    TOPIC = "topic"
 
 
 @dataclass(frozen=True)
@@ -14,9 +23,13 @@ class StackSettings:
     """Names and ports of the stack, all on 127.0.0.1."""
 
     stream: str
+    topic: str
     payouts_port: int
+    kafka_port: int
     prometheus_port: int
     alertmanager_port: int
+    dashboards_port: int
+    """Where Grafana listens in `deploy/compose`."""
     console_port: int
     """Plain HTTP on this machine; in `deploy/compose` a proxy with TLS stands before it."""
     job_port: int
@@ -45,9 +58,12 @@ class StackSettings:
         """Return the settings that variables hold; raises KeyError for a missing one."""
         return cls(
             stream=given["STREAM"],
+            topic=given["TOPIC"],
             payouts_port=int(given["PAYOUTS_PORT"]),
+            kafka_port=int(given["KAFKA_PORT"]),
             prometheus_port=int(given["PROMETHEUS_PORT"]),
             alertmanager_port=int(given["ALERTMANAGER_PORT"]),
+            dashboards_port=int(given["GRAFANA_PORT"]),
             console_port=int(given["API_PORT"]),
             job_port=int(given["JOB_METRICS_PORT"]),
             dispatcher_ports=tuple(map(int, given["DISPATCHER_METRICS_PORTS"].split(","))),
@@ -56,5 +72,5 @@ class StackSettings:
     @property
     def scraped(self) -> tuple[str, ...]:
         """The addresses with metrics."""
-        ports = (*self.dispatcher_ports, self.job_port, self.console_port)
+        ports = (*self.dispatcher_ports, self.job_port, self.console_port, self.payouts_port)
         return tuple(f"127.0.0.1:{port}" for port in ports)

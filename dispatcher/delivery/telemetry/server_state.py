@@ -26,7 +26,8 @@ class ServerState:
     """Transactions since the oldest snapshot, by its holder: `holdfast`, `other`, `prepared`,
     `replication`; 0 where none is held."""
     frozen_ages: Mapping[str, int] = field(default_factory=dict)
-    """Age of the oldest row version that is not frozen, by counter: `transaction`, `multixact`."""
+    """Age of the server's oldest row version that is not frozen, by counter: `transaction`,
+    `multixact`."""
     frozen_ages_max: Mapping[str, int] = field(default_factory=dict)
     """The age at which autovacuum freezes, even where it is off, by counter."""
     size_bytes: int | None = None

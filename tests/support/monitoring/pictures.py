@@ -4,9 +4,7 @@ Every service runs under load (`observed`). On the way the second receiver is do
 rows cannot be read, and others are dated ahead: so the panels have something to show.
 """
 
-import math
 import os
-import re
 import tempfile
 import time
 from datetime import UTC, datetime, timedelta
@@ -16,20 +14,17 @@ from threading import Event
 import pytest
 
 from deploy.grafana.catalogue import DASHBOARDS
-from deploy.grafana.panels import Dashboard, Panel
+from deploy.grafana.prometheus import drawn
 from deploy.local.postgres import EmbeddedPostgres
 from tests.support.dispatch.dispatching import SECRET
 from tests.support.dispatch.sender import secret_text
 from tests.support.job.jobs import event
-from tests.support.monitoring.drawing import COLOURS, Curve, Drawing, page
 from tests.support.monitoring.metric_list import ROOT
 from tests.support.monitoring.observed import Observed, observed
-from tests.support.monitoring.prometheus import Line, Prometheus
 from tests.support.servers.databases import copy_of, template_on
 from tests.support.servers.embedded import server_directory
 
 SECONDS = float(os.environ.get("HOLDFAST_PICTURE_SECONDS", "240"))
-POINTS = 60
 TO = ROOT / "docs" / "operators" / "dashboards"
 PORTS = ("9464", "9465", "8640", "8099")
 """Those of deploy/prometheus/README.md, which stand for the ports of the run."""
@@ -69,39 +64,12 @@ def _draw(seen: Observed, began: float, ended: float) -> None:
     TO.mkdir(exist_ok=True)
     known = dict(zip(seen.prometheus.targets(), PORTS, strict=True))
     for dashboard in DASHBOARDS:
-        text = _page(seen.prometheus, dashboard, began, ended)
+        text = drawn(seen.prometheus, dashboard, began, ended)
         for address, port in known.items():
             text = text.replace(address, f"127.0.0.1:{port}")
         path = TO / f"{dashboard.name}.svg"
         path.write_text(text)
         print(path, len(text))  # noqa: T201 - what was drawn
-
-
-def _page(prometheus: Prometheus, dashboard: Dashboard, began: float, ended: float) -> str:
-    rows = [
-        (row.title, [Drawing(each, _curves(prometheus, each, began, ended)) for each in row.panels])
-        for row in dashboard.rows
-    ]
-    return page(rows, ended - began)
-
-
-def _curves(prometheus: Prometheus, panel: Panel, began: float, ended: float) -> list[Curve]:
-    """The lines of a panel, the highest first; those beyond the colours are left out."""
-    step = (ended - began) / POINTS
-    found = [
-        Curve(_name(query.legend, line), [(moment - began, value) for moment, value in line.points])
-        for query in panel.queries
-        for line in prometheus.over(query.expression, began, ended, step)
-    ]
-    return sorted(found, key=_height, reverse=True)[: len(COLOURS)]
-
-
-def _height(curve: Curve) -> float:
-    return max((value for _, value in curve.points if math.isfinite(value)), default=0.0)
-
-
-def _name(legend: str, line: Line) -> str:
-    return re.sub(r"{{(\w+)}}", lambda found: line.labels.get(found[1], ""), legend)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import yaml
 
+from deploy.grafana.prometheus import Source
 from tests.support.monitoring.metric_list import ROOT
 from tests.support.runbook_world import free_port
 from tests.support.waiting import eventually
@@ -37,34 +38,13 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Line:
-    """A series over time: seconds since the epoch, and values."""
-
-    labels: Mapping[str, str]
-    points: tuple[tuple[float, float], ...]
-
-
-@dataclass(frozen=True)
-class Prometheus:
+class Prometheus(Source):
     """A server that runs."""
-
-    url: str
 
     def ask(self, expression: str) -> list[Sample]:
         """Evaluate an expression now."""
         found = self._get("query", query=expression)["result"]
         return [Sample(each["metric"], float(each["value"][1])) for each in found]
-
-    def over(self, expression: str, begin: float, end: float, step: float) -> list[Line]:
-        """Evaluate an expression from `begin` to `end`, every `step` seconds."""
-        found = self._get("query_range", query=expression, start=begin, end=end, step=step)
-        return [
-            Line(
-                each["metric"],
-                tuple((float(moment), float(value)) for moment, value in each["values"]),
-            )
-            for each in found["result"]
-        ]
 
     def targets(self) -> dict[str, str]:
         """The health of each scraped address: `up`, `down` or `unknown`."""

@@ -1,5 +1,5 @@
--- The server's own state: the oldest snapshot by its holder and the age of the oldest row version, in transactions; size and
--- connections. Every login may read these columns of other sessions; their times and queries only with pg_read_all_stats. A
+-- The server's own state: the oldest snapshot by its holder and the age of the server's oldest row version, in transactions;
+-- size and connections. Every login may read these columns of other sessions; their times and queries only with pg_read_all_stats. A
 -- VACUUM holds nothing back. Needs no index: a row per connection; the size reads the directory entries of the database's files.
 WITH held AS (
     SELECT CASE
@@ -24,7 +24,8 @@ SELECT (
              ON oldest.holder = every.holder
        ) AS snapshot_ages,
        jsonb_build_object(
-           'transaction', age(d.datfrozenxid), 'multixact', mxid_age(d.datminmxid)
+           'transaction', (SELECT max(age(datfrozenxid)) FROM pg_database),
+           'multixact', (SELECT max(mxid_age(datminmxid)) FROM pg_database)
        ) AS frozen_ages,
        jsonb_build_object(
            'transaction', current_setting('autovacuum_freeze_max_age')::bigint,

@@ -42,15 +42,23 @@ class Drawing:
     curves: Sequence[Curve]
 
 
-def page(rows: Iterable[tuple[str, Sequence[Drawing]]], seconds: float) -> str:
-    """Return the SVG of a dashboard: each row has a heading and its panels, three in a line."""
+def page(
+    rows: Iterable[tuple[str, Sequence[Drawing]]],
+    seconds: float,
+    ends: tuple[str, str] | None = None,
+) -> str:
+    """Return the SVG of a dashboard: each row has a heading and its panels, three in a line.
+
+    `ends` are the words at both ends of the axis of time: by default 0 and the seconds.
+    """
+    ends = ends or ("0", readable(seconds, "s"))
     y, parts = 4, []
     for title, drawings in rows:
         parts.append(f'<text class="h" x="6" y="{y + 16}">{escape(title)}</text>')
         y += 24
         for number, drawing in enumerate(drawings):
             x, line = number % COLUMNS * WIDTH, number // COLUMNS
-            body = _panel(drawing, seconds)
+            body = _panel(drawing, seconds, ends)
             parts.append(f'<g transform="translate({x} {y + line * HEIGHT})">{body}</g>')
         y += HEIGHT * math.ceil(len(drawings) / COLUMNS)
     width = WIDTH * COLUMNS
@@ -81,7 +89,7 @@ _STEPS = {
 _PER = {"reqps": " /s", "ops": " /s", "rowsps": " /s"}
 
 
-def _panel(drawing: Drawing, seconds: float) -> str:
+def _panel(drawing: Drawing, seconds: float, ends: tuple[str, str]) -> str:
     panel = drawing.panel
     limit = panel.limit.limit if panel.limit else None
     values = [value for curve in drawing.curves for _, value in curve.points if _number(value)]
@@ -102,8 +110,8 @@ def _panel(drawing: Drawing, seconds: float) -> str:
             f'<text x="{LEFT - 4}" y="{y}" text-anchor="end">{readable(value, panel.unit)}</text>'
             for value, y in ((0, base + 3), (top, TOP + 6))
         ),
-        f'<text x="{LEFT}" y="{base + 12}">0</text>',
-        _right(base + 12, readable(seconds, "s")),
+        f'<text x="{LEFT}" y="{base + 12}">{escape(ends[0])}</text>',
+        _right(base + 12, escape(ends[1])),
     ]
     for curve, colour in zip(drawing.curves, COLOURS, strict=False):
         for piece in _pieces(curve):
@@ -112,8 +120,8 @@ def _panel(drawing: Drawing, seconds: float) -> str:
     if limit is not None and panel.alert:
         colour = LIMITS[alert(panel.alert).severity]
         if drawn:
-            ends = f"{at(0, limit)} {at(seconds, limit)}"
-            parts.append(f'<polyline class="l" stroke="{colour}" points="{ends}"/>')
+            line = f"{at(0, limit)} {at(seconds, limit)}"
+            parts.append(f'<polyline class="l" stroke="{colour}" points="{line}"/>')
         parts.append(_right(TOP - 2, _fires(panel.limit, panel.unit), colour))
     return "".join([*parts, *_legend(drawing.curves, base + 26)])
 
