@@ -15,6 +15,7 @@ from migrations import doctor as judgement
 from migrations import prune as retention
 from migrations import roles
 from migrations.connect import NoAnswerError, connection, one_line
+from migrations.costs import Kind, UnitCosts
 from migrations.facts import gather
 from migrations.plan import Plan
 from migrations.plan import plan as rehearse
@@ -54,14 +55,15 @@ def upgrade(
     force: Force = False,
     plan: Annotated[
         bool,
-        typer.Option("--plan", help="Run it, roll it back, and print statements, locks and times."),
+        typer.Option("--plan", help="Print statements, locks and estimated times; change nothing."),
     ] = False,
 ) -> None:
     """Upgrade the database to the newest revision. Safe to repeat.
 
     A contract revision is refused while older code has run within a day. --sql starts from the
     revision of the database, or from an empty database if none is given; it does not look who runs.
-    --plan takes the locks for as long as its statements run. It ends with 3 if nothing is to do.
+    --plan runs it in an empty database of the same server, and estimates by the sizes of tables
+    here; it ends with 3 if nothing is to do.
     """
     if sql and (as_json or expand or force or plan):
         raise CommandError("--sql takes no other option but --dsn.", ExitCode.USAGE)
@@ -70,7 +72,7 @@ def upgrade(
     if plan:
         planned = rehearse(dsn or "", expand=expand)
         _print_plan(planned, as_json)
-        raise typer.Exit(ExitCode.OK if planned.statements else ExitCode.NOTHING_MATCHED)
+        raise typer.Exit(ExitCode.OK if planned.revisions else ExitCode.NOTHING_MATCHED)
     if sql:
         sys.stdout.write(script(dsn))
         return
@@ -172,19 +174,58 @@ def stream_role(stream: str, dsn: Dsn = None, as_json: AsJson = False) -> None:
         _print(escape(f"  {grant};"))
 
 
+_DOES = {
+    Kind.READ: "reads",
+    Kind.INDEX: "builds an index of",
+    Kind.CHANGE: "changes rows of",
+    Kind.REWRITE: "rewrites",
+}
+
+
 def _print_plan(planned: Plan, as_json: bool) -> None:
     if as_json:
         _print_json(asdict(planned))
         return
-    if not planned.statements:
+    if not planned.revisions:
         _print(f"The schema has revision {planned.before}; nothing is to be done.")
         return
-    _print(f"From revision {planned.before} to {planned.after}; rolled back, nothing was changed.")
-    for each in planned.statements:
-        lines = " ".join(each.sql.split())
-        _print(escape(f"{each.revision}  {each.seconds * 1000:,.0f} ms  {lines[:100]}"))
-        for lock in each.locks:
-            _print(escape(f"    locks {lock.table} ({lock.bytes / 1e6:,.1f} MB): {lock.mode}"))
+    _print(
+        f"From revision {planned.before or 'none'} to {planned.after}: {_about(planned.seconds)},"
+        " an estimate. Nothing was changed or locked."
+    )
+    for revision in planned.revisions:
+        phase = revision.phase or "no phase"
+        _print(escape(f"{revision.name}  {phase}  {_about(revision.seconds)}"))
+        for each in revision.statements:
+            cost = "catalogue only" if each.catalogue_only else _about(each.seconds)
+            _print(escape(f"  {cost:<14}  {' '.join(each.sql.split())[:100]}"))
+            for lock in each.locks:
+                _print(escape(f"    locks {lock.table}: {lock.mode}"))
+            for work in each.work:
+                rows = "unknown" if work.rows is None else f"{work.rows:,}"
+                _print(
+                    escape(
+                        f"    {_DOES[work.kind]} {work.table}: {rows} rows,"
+                        f" {work.bytes / 1e6:,.2f} MB, {work.total_bytes / 1e6:,.2f} MB with"
+                        f" indexes: {_about(work.seconds)}"
+                    )
+                )
+    _print_basis(planned.unit_costs)
+
+
+def _print_basis(costs: UnitCosts) -> None:
+    _print(
+        "Based on the sizes of the tables now, and on unit costs of another server:"
+        f" {costs.catalogue_ms:g} ms a statement, {costs.read_ms_per_mb:g} ms per MB read,"
+        f" {costs.index_ms_per_million_rows:,g} ms per million rows of an index,"
+        f" {costs.change_ms_per_mb:g} ms per MB changed, {costs.rewrite_ms_per_mb:g} ms per MB"
+        f" rewritten, both with indexes ({costs.measured}). `{costs.command}` measures a server's."
+        " Waits for locks are not in it."
+    )
+
+
+def _about(seconds: float) -> str:
+    return f"about {seconds * 1000:,.3g} ms" if seconds < 1 else f"about {seconds:,.1f} s"
 
 
 def _print_done(what: str, done: Upgraded, as_json: bool) -> None:

@@ -1,25 +1,31 @@
-"""A rehearsal of an upgrade: it runs in a transaction that is rolled back, and says what it locked.
+"""What an upgrade would do to this database, and about how long it would take.
 
-So the locks and times are those of this database, not a guess. The locks are real until the end:
-each statement has five seconds, and waits a second for a table in use.
+The missing revisions run in a database of their own on the same server, with the same schema,
+partitions and indexes and without rows. What each statement locks, reads and rewrites is observed
+there, and the sizes are read here. So no table is locked, and large ones take no longer.
 """
 
 import contextlib
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from time import monotonic
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 from alembic import command
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
 from sqlalchemy import event
-from sqlalchemy.exc import DBAPIError
 
 from migrations.connect import connection, statement
+from migrations.costs import MEASURED, Kind, Size, UnitCosts
 from migrations.phases import Step, steps_after
-from migrations.upgrade import Transaction, current, in_turn, refuse_unknown
-from sink.contract.exits import CommandError, ExitCode
+from migrations.upgrade import LOCK_TIMEOUT_MS, Transaction, current, in_turn, refuse_unknown
+from sink.contract.exits import CommandError
+from sink.contract.tables import SCHEMA
 
-STATEMENT_SECONDS = 5
+_CHANGES_ROWS = re.compile(r"\b(INSERT\s+INTO|UPDATE|DELETE\s+FROM|MERGE\s+INTO)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,32 +34,77 @@ class Lock:
 
     table: str
     mode: str
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A table that a statement reads or rewrites."""
+
+    kind: Kind
+    table: str
+    rows: int | None
+    """None: the table was never analyzed."""
     bytes: int
-    """The size of the table with its indexes."""
+    """Without indexes."""
+    total_bytes: int
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A statement, its time in the rehearsal, and the locks that it was the first to take."""
+    """A statement, and the locks that it is the first of the upgrade to take."""
 
-    revision: str
-    """The name of the revision's file."""
     sql: str
-    seconds: float
     locks: tuple[Lock, ...]
+    work: tuple[Work, ...]
+    catalogue_only: bool
+    seconds: float
+    """The estimate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """The statements of a revision; the name is that of its file."""
+
+    name: str
+    phase: str | None
+    """expand, contract, or None for a revision from before the phases."""
+    seconds: float
+    statements: tuple[Planned, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What an upgrade would do; without statements it would do nothing."""
+    """What an upgrade would do; without revisions it would do nothing."""
 
-    before: str
-    after: str
-    statements: tuple[Planned, ...]
+    before: str | None
+    after: str | None
+    seconds: float
+    revisions: tuple[Revision, ...]
+    unit_costs: UnitCosts
 
 
-class _RehearsedError(Exception):
-    """Rolls the rehearsal back."""
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What was observed of a table in the rehearsal."""
+
+    name: str
+    file: int
+    scans: int
+    indexes: frozenset[int]
+    locks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Here:
+    """The database that is to be upgraded, as far as its catalogue says it."""
+
+    before: str | None
+    sizes: Mapping[str, Size]
+    partitions: tuple[tuple[str, str, str], ...]
+    """Name, parent, bounds."""
+    indexes: tuple[tuple[str, str], ...]
+    """Name, definition."""
 
 
 @dataclass
@@ -61,79 +112,151 @@ class _Recorder:
     """Follows the statements of one transaction."""
 
     raw: psycopg.Connection
-    revision: str = ""
-    sql: str = ""
+    sizes: Mapping[str, Size]
+    costs: UnitCosts
     found: list[Planned] = field(default_factory=list)
-    _tables: list[int] = field(default_factory=list)
-    _known: set[tuple[str, str]] = field(default_factory=set)
-    _began: float = 0.0
+    _states: dict[int, _State] = field(default_factory=dict)
 
     def begin(self) -> None:
         """Remember the tables that are there."""
-        self._tables = [oid for (oid,) in self.raw.execute(statement("own_tables"))]
+        self._states = self._look()
 
-    def before(self, *event_: Any) -> None:
-        """Remember a statement that begins."""
-        self.sql, self._began = str(event_[2]), monotonic()
+    def after(self, *event_: Any) -> None:
+        """Record a statement that has run."""
+        text = "\n".join(line.rstrip() for line in str(event_[2]).strip().splitlines())
+        known, self._states = self._states, self._look()
+        if text.startswith("SELECT"):
+            return
+        pairs = [(known[oid], now) for oid, now in self._states.items() if oid in known]
+        locks = [
+            Lock(now.name, mode)
+            for was, now in pairs
+            for mode in now.locks
+            if mode not in was.locks
+        ]
+        work = [each for was, now in pairs for each in self._work(text, was, now)]
+        seconds = self.costs.catalogue_ms / 1000 + sum(each.seconds for each in work)
+        self.found.append(Planned(text, tuple(locks), tuple(work), not work, seconds))
 
-    def after(self, *_event: Any) -> None:
-        """Record it, with the locks that it took."""
-        seconds = monotonic() - self._began
-        rows = self.raw.execute(statement("own_locks"), {"tables": self._tables}).fetchall()
-        locks = tuple(Lock(*row) for row in rows if row[:2] not in self._known)
-        self._known |= {(each.table, each.mode) for each in locks}
-        text = "\n".join(line.rstrip() for line in self.sql.strip().splitlines())
-        if self.revision:
-            self.found.append(Planned(self.revision, text, seconds, locks))
+    def _look(self) -> dict[int, _State]:
+        rows = self.raw.execute(statement("table_state")).fetchall()
+        known = self._states
+        return {
+            oid: _State(name, file, scans, frozenset(indexes), tuple(locks))
+            for oid, name, file, scans, indexes, locks in rows
+            if not known or oid in known
+        }
+
+    def _work(self, text: str, was: _State, now: _State) -> Iterator[Work]:
+        size = self.sizes.get(was.name)
+        built = len(now.indexes - was.indexes)
+        if size is None:
+            return
+        if now.file != was.file:
+            kind = Kind.REWRITE
+        elif built:
+            kind = Kind.INDEX
+        elif now.scans > was.scans:
+            kind = Kind.CHANGE if _CHANGES_ROWS.search(text) else Kind.READ
+        else:
+            return
+        rows = size.rows if size.rows >= 0 else None
+        seconds = self.costs.seconds(kind, size, built)
+        yield Work(kind, was.name, rows, size.bytes, size.total_bytes, seconds)
 
 
-def plan(dsn: str, *, expand: bool = False) -> Plan:
-    """Rehearse an upgrade, with `expand` that far, and roll it back.
+def plan(dsn: str, *, expand: bool = False, costs: UnitCosts = MEASURED) -> Plan:
+    """Estimate an upgrade, with `expand` that far.
 
-    Raises `CommandError` if it cannot be run, also for a statement longer than five seconds.
+    Raises `CommandError` if it cannot be rehearsed, also without the right to create a database.
     """
+    here = _look_at(dsn)
+    with _scratch(dsn) as scratch:
+        if here.before is not None:
+            in_turn(scratch, lambda transaction: _copy(transaction, here))
+        revisions = in_turn(scratch, lambda t: _rehearse(t, here, costs, expand=expand))
+    after = revisions[-1].name.partition("_")[0] if revisions else here.before
+    return Plan(here.before, after, sum(r.seconds for r in revisions), revisions, costs)
+
+
+def _look_at(dsn: str) -> _Here:
     with connection(dsn) as raw:
         before, _ = current(raw)
-    if before is None:
-        raise CommandError(
-            "the database has no schema, so no table can be locked. Nothing was changed;"
-            " `holdfast db upgrade --sql` prints the statements.",
-            ExitCode.USAGE,
-        )
-    refuse_unknown(before)
-    rehearsed: list[Plan] = []
+        refuse_unknown(before)
+        # A size is read under the lock of a reader.
+        raw.execute(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}".encode())
+        try:
+            tables = raw.execute(statement("table_sizes")).fetchall()
+        except psycopg.errors.LockNotAvailable:
+            raise CommandError(
+                "a session holds a table exclusively, so its size cannot be read. Nothing was"
+                " changed; try again when it has ended (`holdfast db doctor` shows idle ones)."
+            ) from None
+        indexes = raw.execute(statement("index_definitions")).fetchall()
+    return _Here(
+        before,
+        {name: Size(rows, size, total) for name, rows, size, total, parent, _ in tables},
+        tuple((name, parent, bounds) for name, *_, parent, bounds in tables if parent),
+        tuple((name, definition) for name, definition in indexes),
+    )
 
-    def work(transaction: Transaction) -> None:
-        rehearsed[:] = [_rehearse(transaction, before, expand=expand)]
-        raise _RehearsedError
 
-    with contextlib.suppress(_RehearsedError):
-        in_turn(dsn, work)
-    return rehearsed[0]
+@contextlib.contextmanager
+def _scratch(dsn: str) -> Iterator[str]:
+    """Yield the DSN of a new database of the same server, which is dropped at the end."""
+    name = sql.Identifier(named := f"holdfast_plan_{uuid4().hex[:12]}")
+    with connection(dsn) as raw:
+        raw.autocommit = True
+        try:
+            raw.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(name))
+        except psycopg.errors.InsufficientPrivilege:
+            raise CommandError(
+                "the upgrade is rehearsed in an empty database of this server, and the user"
+                f" {raw.info.user} may not create one. Nothing was changed. Ask an administrator to"
+                f' run `ALTER ROLE "{raw.info.user}" CREATEDB`, or read the statements with'
+                " `holdfast db upgrade --sql`."
+            ) from None
+        try:
+            yield make_conninfo(dsn, dbname=named)
+        finally:
+            raw.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
 
 
-def _rehearse(transaction: Transaction, before: str, *, expand: bool) -> Plan:
+def _copy(transaction: Transaction, here: _Here) -> None:
+    """Make the schema of the database, with its days and the indexes that were added to it."""
+    command.upgrade(transaction.config, here.before or "base")
+    raw = transaction.raw
+    known = {row[0] for row in raw.execute(statement("table_sizes"))}
+    for name, parent, bounds in here.partitions:
+        if name not in known:
+            made = sql.SQL("CREATE TABLE {} PARTITION OF {} ").format(
+                sql.Identifier(SCHEMA, name), sql.Identifier(SCHEMA, parent)
+            )
+            raw.execute(made + sql.SQL(bounds))
+    known = {row[0] for row in raw.execute(statement("index_definitions"))}
+    for name, definition in here.indexes:
+        # One over a column that is not Holdfast's cannot be made here, and no revision names it.
+        if name not in known:
+            with contextlib.suppress(psycopg.Error), raw.transaction():
+                raw.execute(definition.encode())
+
+
+def _rehearse(
+    transaction: Transaction, here: _Here, costs: UnitCosts, *, expand: bool
+) -> tuple[Revision, ...]:
     steps: list[Step] = []
-    for each in steps_after(transaction.directory, before):
+    for each in steps_after(transaction.directory, here.before):
         if expand and each.serves_from:
             break
         steps.append(each)
-    transaction.raw.execute(f"SET LOCAL statement_timeout = '{STATEMENT_SECONDS}s'".encode())
-    recorder = _Recorder(transaction.raw)
+    recorder = _Recorder(transaction.raw, here.sizes, costs)
     recorder.begin()
-    event.listen(transaction.migrating, "before_cursor_execute", recorder.before)
     event.listen(transaction.migrating, "after_cursor_execute", recorder.after)
-    try:
-        for step in steps:
-            recorder.revision = step.name
-            command.upgrade(transaction.config, step.revision)
-    except DBAPIError as error:
-        if isinstance(error.orig, psycopg.errors.QueryCanceled):
-            raise CommandError(
-                f"a statement of {recorder.revision} takes longer than {STATEMENT_SECONDS} s here:"
-                f" {' '.join(recorder.sql.split())[:200]}. Nothing was changed; upgrade at a quiet"
-                " time, and try it on a copy of the database first."
-            ) from error
-        raise
-    found = [each for each in recorder.found if not each.sql.startswith("SELECT")]
-    return Plan(before, steps[-1].revision if steps else before, tuple(found))
+    revisions = []
+    for step in steps:
+        recorder.found = []
+        command.upgrade(transaction.config, step.revision)
+        phase = "contract" if step.serves_from else "expand" if step.expands else None
+        seconds = sum(each.seconds for each in recorder.found)
+        revisions.append(Revision(step.name, phase, seconds, tuple(recorder.found)))
+    return tuple(revisions)

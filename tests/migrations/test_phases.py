@@ -174,56 +174,14 @@ def test_contract_and_what_was_before_the_phases_cannot_be_undone(pair: Pair, ds
         assert "Nothing was changed" in str(refused.exception)
 
 
-def test_plan_has_statements_locks_and_times_and_changes_nothing(
-    pair: Pair, dsn: str, db: psycopg.Connection
+def test_plan_of_a_database_without_a_schema_changes_the_catalogue_alone(
+    make_database: Callable[[str | None], str],
 ) -> None:
-    done = _run("upgrade", "--plan", "--dsn", dsn, "--json")
-    assert done.exit_code == ExitCode.OK, done.output
-    planned = json.loads(done.output)
-    assert (planned["before"], planned["after"]) == (SCHEMA_REVISION, pair.contract)
-    assert _revision(db) == (SCHEMA_REVISION, "0032")
-    first = planned["statements"][0]
-    assert first["revision"] == f"{pair.expand}_expand_writer"
-    assert first["sql"] == "ALTER TABLE holdfast.batch ADD COLUMN writer text"
-    assert first["seconds"] >= 0
-    (lock,) = first["locks"]
-    assert (lock["table"], lock["mode"]) == ("batch", "AccessExclusiveLock")
-    assert lock["bytes"] > 0
-    locked = {lock["table"] for each in planned["statements"] for lock in each["locks"]}
-    assert locked == {"batch", "dispatcher_instance"}
-
-    expanded = json.loads(_run("upgrade", "--plan", "--expand", "--dsn", dsn, "--json").output)
-    assert expanded["after"] == pair.expand
-    assert len(expanded["statements"]) < len(planned["statements"])
-    shown = _run("upgrade", "--plan", "--dsn", dsn)
-    assert "locks batch" in shown.output
-
-
-def test_plan_of_the_newest_schema_has_nothing_to_do(dsn: str) -> None:
-    done = _run("upgrade", "--plan", "--dsn", dsn)
-    assert done.exit_code == ExitCode.NOTHING_MATCHED
-    assert "nothing is to be done" in done.output
-
-
-def test_plan_needs_a_schema_and_takes_no_force(
-    make_database: Callable[[str | None], str], dsn: str
-) -> None:
-    for words in (("--dsn", make_database(None)), ("--force", "--dsn", dsn)):
-        refused = _run("upgrade", "--plan", *words)
-        assert isinstance(refused.exception, CommandError)
-        assert refused.exception.exit_code == ExitCode.USAGE
-
-
-def test_plan_ends_a_statement_that_takes_too_long(
-    pair: Pair, dsn: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(planning, "STATEMENT_SECONDS", 1)
-    file = module.VERSIONS / f"{pair.expand}_expand_writer.py"
-    slow = 'op.execute("SELECT pg_sleep(60)")\n    op.execute("ALTER TABLE holdfast.batch ADD'
-    file.write_text(file.read_text().replace('op.execute("ALTER TABLE holdfast.batch ADD', slow))
-    refused = _run("upgrade", "--plan", "--dsn", dsn)
-    assert isinstance(refused.exception, CommandError)
-    assert "longer than 1 s here: SELECT pg_sleep(60)" in str(refused.exception)
+    planned = planning.plan(dsn := make_database(None))
+    assert (planned.before, planned.after) == (None, SCHEMA_REVISION)
+    assert all(each.catalogue_only for found in planned.revisions for each in found.statements)
+    with psycopg.connect(dsn) as db:
+        assert db.execute("SELECT to_regnamespace('holdfast')").fetchone() == (None,)
 
 
 @pytest.mark.parametrize("revision", ["9999", "base", "head"])
