@@ -63,8 +63,8 @@ def growth(sizes: Sizes, server: Server) -> list[dict[str, Any]]:
             for point in points:
                 turns = asyncio.run(_turns(point.dsn, sizes.claims))
                 if number:  # the first round warms caches and statistics
-                    point.claim_us += [turn.claim_us for turn in turns]
-                    point.settle_us += [turn.settle_us for turn in turns]
+                    point.claim_us += [each.claim_us for each in turns]
+                    point.settle_us += [each.settle_us for each in turns]
         return [_figures(point) for point in points]
 
 
@@ -75,14 +75,14 @@ def snapshot(sizes: Sizes, server: Server) -> dict[str, Any]:
         with fresh(server.dsn) as dsn:
             fill(dsn, HOT_SUBJECTS, sizes.connections, each=1)
             checkpoint(server.dsn)
-            with _holding(dsn, held=held):
+            with holding(dsn, held=held):
                 turns = asyncio.run(_under_load(dsn, sizes.held_minutes * 60))
             late = turns[-max(len(turns) // 5, 1) :]
             found[name] = {
-                "us_per_entry": spread([turn.claim_us + turn.settle_us for turn in late]),
-                "claim_ms": spread([turn.claim_us * turn.entries / 1000 for turn in late]),
+                "us_per_entry": spread([each.claim_us + each.settle_us for each in late]),
+                "claim_ms": spread([each.claim_us * each.entries / 1000 for each in late]),
                 "turns": len(turns),
-                "entries": sum(turn.entries for turn in turns),
+                "entries": sum(each.entries for each in turns),
                 "table_bytes": table_bytes(dsn),
             }
             print(f"  {name}: {found[name]['us_per_entry']['median']:.0f} us an entry", flush=True)
@@ -104,8 +104,8 @@ async def _turns(dsn: str, count: int) -> list[Turn]:
     try:
         (row,) = await store.endpoints()
         # A new connection plans its statements first.
-        turns = [await _turn(store, row.endpoint) for _ in range(count + 2)][2:]
-        return [turn for turn in turns if turn]
+        turns = [await turn(store, row.endpoint) for _ in range(count + 2)][2:]
+        return [each for each in turns if each]
     finally:
         await store.close()
 
@@ -120,9 +120,9 @@ async def _under_load(dsn: str, length_s: float) -> list[Turn]:
         (row,) = await store.endpoints()
         end = seconds() + length_s
         while seconds() < end and not feeding.done():
-            turn = await _turn(store, row.endpoint)
-            if turn:
-                turns.append(turn)
+            done = await turn(store, row.endpoint)
+            if done:
+                turns.append(done)
             else:
                 await asyncio.sleep(0.01)
     finally:
@@ -150,9 +150,12 @@ async def _feed(dsn: str, store: PostgresStore, over: asyncio.Event) -> None:
         outbox.close()
 
 
-async def _turn(store: PostgresStore, endpoint: Endpoint) -> Turn | None:
+async def turn(
+    store: PostgresStore, endpoint: Endpoint, lanes: int = LANES, each: int = ENTRIES_PER_LANE
+) -> Turn | None:
+    """Claim lanes, with up to `each` entries of one, and settle them; None: nothing was due."""
     began = time.perf_counter()
-    wanted = Wanted({endpoint.id: LANES}, uuid4(), LEASE_SECONDS, ENTRIES_PER_LANE)
+    wanted = Wanted({endpoint.id: lanes}, uuid4(), LEASE_SECONDS, each)
     claim = await store.claim(wanted, seconds())
     claimed = time.perf_counter()
     entries = sum(len(lane.entries) for lane in claim.lanes)
@@ -186,7 +189,7 @@ def _delivered(lane: Lane) -> Sequence[Attempt]:
 
 
 @contextmanager
-def _holding(dsn: str, *, held: bool) -> Iterator[None]:
+def holding(dsn: str, *, held: bool) -> Iterator[None]:
     """Hold a snapshot, so that no vacuum can take away what is dead since."""
     if not held:
         yield
