@@ -39,12 +39,17 @@ def run(*command: str, cwd: Path, env: Mapping[str, str] | None = None) -> str:
     return done.stdout
 
 
+def time_of_commit(root: Path) -> str:
+    """Return when the last commit was made, in seconds since 1970: the time of every file."""
+    return run("git", "log", "-1", "--format=%ct", cwd=root).strip()
+
+
 def build(to: Path, work: Path, root: Path = ROOT) -> list[Path]:
     """Build the last commit twice, in folders and at times that differ; returns wheel and sdist.
 
     The wheel that the sdist gives is compared, too. Raises `PackageError` for other bytes.
     """
-    time = run("git", "log", "-1", "--format=%ct", cwd=root).strip()
+    time = time_of_commit(root)
     first = _build(root, work / "one", work / "first", time, "0022")
     second = _build(root, work / "another" / "place", work / "second", time, "0077")
     (sdist,) = (path for path in first if path.name.endswith(".tar.gz"))

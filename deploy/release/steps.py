@@ -178,6 +178,7 @@ def safely(step: Step, asked: argparse.Namespace) -> Report:
 
 def _make(*words: str) -> str:
     given = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
+    given["SOURCE_DATE_EPOCH"] = packages.time_of_commit(ROOT)
     return run("make", "--no-print-directory", *words, cwd=ROOT, env=given)
 
 

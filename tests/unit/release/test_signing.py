@@ -111,6 +111,13 @@ def test_spoilt_release_fails(spoil: Callable[[Path], None], released: Path) -> 
     assert _verify(released) == ExitCode.FAILED
 
 
+def test_step_signs_with_a_key_that_is_allowed_and_fails_with_another(released: Path) -> None:
+    words = ("sums", "--to", str(released), "--key", str(released.parent / "key"))
+    assert main((*words, "--allowed", str(released.parent / "allowed_signers"))) == ExitCode.OK
+    assert _by_the_page(released).returncode == 0
+    assert main(words) == ExitCode.FAILED
+
+
 def test_file_that_is_not_listed_is_named(released: Path) -> None:
     (released / "more").write_bytes(b"")
     found = list(signing.faults(released, released.parent / "allowed_signers"))
