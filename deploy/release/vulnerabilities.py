@@ -23,7 +23,7 @@ SECONDS = 600
 
 def ask(pip_audit: Path, pinned: Pins, *options: str) -> Report:
     """Ask pip-audit's service about every pin; what it did not answer is left out."""
-    report = Report()
+    report, answered = Report(), 0
     for pins in _one_version_each(pinned):
         done = _run(pip_audit, pins, options)
         try:
@@ -32,15 +32,14 @@ def ask(pip_audit: Path, pinned: Pins, *options: str) -> Report:
             lines = done.stderr.strip().splitlines() or ["no answer"]
             report.left_out.append(f"the service was not reached: {lines[-1]}")
             continue
-        unknown = [each["name"] for each in answers if "skip_reason" in each]
-        if unknown:
-            report.left_out.append(f"the service did not answer for {len(unknown)} packages")
-        report.notes.append(f"{len(answers) - len(unknown)} packages")
+        answered += sum("skip_reason" not in each for each in answers)
         report.faults += [
             f"{each['name']} {each['version']}: {found['id']}"
             for each in answers
             for found in each.get("vulns", ())
         ]
+    if silent := len(pinned) - answered:
+        report.left_out.append(f"not reached: no answer for {silent} of {len(pinned)} packages")
     return report
 
 

@@ -80,7 +80,7 @@ def test_service_that_answers_for_no_package_is_no_pass(tmp_path: Path) -> None:
     program = _pip_audit(tmp_path, json.dumps({"dependencies": skipped}), 0)
     report = vulnerabilities.ask(program, PINS)
     assert report.result == "degraded"
-    assert "2 packages" in report.left_out[0]
+    assert "2 of 2 packages" in report.left_out[0]
 
 
 def test_service_that_is_not_reached_is_no_pass(tmp_path: Path) -> None:
