@@ -89,7 +89,10 @@ class _LastWords(logging.Handler):
 
 
 class Outage:
-    """One outage of the database: two log lines instead of one for each failed attempt."""
+    """One outage of the database: two log lines instead of one for each failed attempt.
+
+    A third one says that the server is there again and refuses to write.
+    """
 
     def __init__(self, telemetry: Telemetry) -> None:
         """The database counts as available until `away`."""
@@ -99,10 +102,13 @@ class Outage:
 
     def away(self, error: StoreUnavailableError) -> None:
         """Record that a transaction could not reach the database."""
-        if isinstance(error, StoreRefusedError):
+        refused = isinstance(error, StoreRefusedError)
+        told = self._since is not None and (self._refused_at is not None or not refused)
+        if refused:
             self._refused_at = seconds()
         if self._since is None:
             self._since = seconds()
+        if not told:
             self._telemetry.warn(Line.STORE_AWAY, error=str(error))
 
     def back(self) -> None:
@@ -112,7 +118,7 @@ class Outage:
             return
         if self._since is not None:
             away = round(seconds() - self._since, 1)
-            self._since = None
+            self._since = self._refused_at = None
             self._telemetry.info(Line.STORE_BACK, seconds=away)
 
 

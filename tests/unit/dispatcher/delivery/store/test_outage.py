@@ -48,3 +48,20 @@ def test_server_that_did_not_answer_is_back_with_the_next_transaction(clock: Clo
         outage.back()
     assert [line["event"] for line in lines] == ["store.away", "store.back"]
     assert lines[1]["seconds"] == 1
+
+
+def test_refusal_after_a_restart_is_told(clock: Clock) -> None:
+    with capture_logs() as lines:
+        outage = Outage(Telemetry())
+        for error in ("terminating connection", "starting up"):
+            outage.away(StoreUnavailableError(error))
+        for _ in range(2):
+            outage.away(StoreRefusedError("no transaction IDs"))
+        clock.now += REFUSED_SECONDS
+        outage.back()
+    told = [(line["event"], line.get("error")) for line in lines]
+    assert told == [
+        ("store.away", "terminating connection"),
+        ("store.away", "no transaction IDs"),
+        ("store.back", None),
+    ]
