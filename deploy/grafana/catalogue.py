@@ -547,6 +547,7 @@ _POSTGRES = Row(
                 Query("max by (counter) (holdfast_postgres_frozen_age)", "{{counter}}"),
                 Query("max by (counter) (holdfast_postgres_frozen_age_max)", "{{counter}} limit"),
             ),
+            alert="HoldfastWraparoundNear",
         ),
         value(
             "Size of the database",

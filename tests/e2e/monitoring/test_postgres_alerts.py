@@ -3,12 +3,17 @@
 Real: the dispatcher in its own process, Postgres, the receiver, Prometheus.
 """
 
+from pathlib import Path
+
 import psycopg
 import pytest
 
+from tests.support.dispatch.dispatching import dispatching
 from tests.support.dispatch.scene import LEASE_SECONDS, Scene
 from tests.support.monitoring.prometheus import MISSING, program
 from tests.support.monitoring.watching import Watcher
+from tests.support.servers.embedded import server_directory
+from tests.support.servers.old_ids import OldIds
 from tests.support.waiting import eventually
 
 pytestmark = [
@@ -26,6 +31,7 @@ SUBJECTS = 300
 """Each delivery leaves two dead rows in `lane`; the rules of the test fire above 200."""
 
 TRANSACTIONS = 100
+OLD = 1_100_000_000
 
 
 def vacuumed(scene: Scene) -> bool:
@@ -57,3 +63,19 @@ def test_alerts_of_vacuum_are_fired_by_a_session_that_keeps_its_snapshot(
         seen.is_quiet("HoldfastSnapshotHeld")
         eventually(lambda: vacuumed(scene))
         seen.is_quiet("HoldfastDeadRows")
+
+
+def test_alert_of_the_wraparound_is_fired_by_a_slot_that_nobody_reads(
+    watch: Watcher, address: str, tmp_path: Path
+) -> None:
+    with server_directory() as directory:
+        server = OldIds(directory)
+        with dispatching(server.dsn, tmp_path / "log", "--listen", address, launcher=OFTEN):
+            seen = watch(address)
+            seen.sees("holdfast_postgres_frozen_age")
+            seen.none_fires("HoldfastWraparoundNear")
+            server.grow_old(OLD)
+            seen.fires("HoldfastWraparoundNear", counter="transaction")
+            server.drop_slot()
+            seen.is_quiet("HoldfastWraparoundNear")
+        server.stop()

@@ -38,8 +38,12 @@ class OldIds(Server):
 
     def run_out(self) -> None:
         """Restart with so many transactions behind it that it gives out no further ID."""
+        self.grow_old(_STOP_BEFORE_WRAP + _MARGIN)
+
+    def grow_old(self, transactions: int) -> None:
+        """Restart with so many transactions since the oldest row that is not frozen."""
         oldest = self._number("SELECT min(datfrozenxid::text::bigint) FROM pg_database")
-        reached = oldest + _STOP_BEFORE_WRAP + _MARGIN
+        reached = oldest + transactions
         self.stop()
         segment = self.data / "pg_xact" / f"{reached // _SEGMENT_IDS:04X}"
         segment.write_bytes(bytes(_SEGMENT_BYTES))
