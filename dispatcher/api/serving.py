@@ -6,18 +6,26 @@ such connections would lock out everybody else."""
 import asyncio
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dispatcher.api.app import application
 from dispatcher.api.settings import ApiSettings
+from dispatcher.operators.common.pool import OperatorPool
 from dispatcher.operators.common.session import operator_connection
+from dispatcher.shared.errors import UnservedCommandError
 from sink.contract.exits import CommandError, ExitCode
 
 IDLE_SECONDS = 15
 
 STOP_SECONDS = 10
+
+WATCH_SECONDS = 5.0
+"""How often it is read whether the database serves this version."""
 
 REQUESTS_MAX = 200
 """Maximum number of concurrent requests; further ones get 503."""
@@ -26,7 +34,10 @@ HEADER_BYTES_MAX = 32_768
 
 
 def run(settings: ApiSettings) -> None:
-    """Serve until stopped; raises `CommandError` if it cannot start."""
+    """Serve until stopped; raises `CommandError` if it cannot start.
+
+    Raises `UnservedCommandError` once the database does not serve this version.
+    """
     settings.check()
     with operator_connection(settings.dsn):
         """Fails with one clear message if the schema or the role does not fit."""
@@ -35,7 +46,40 @@ def run(settings: ApiSettings) -> None:
         shown = f"[{host}]" if ":" in host else host
         sys.stderr.write(f"listening on http://{shown}:{port}\n")
         sys.stderr.flush()
-        server(settings).run(sockets=[listener])
+        running = server(settings)
+        with _watched(running) as found:
+            running.run(sockets=[listener])
+    if found:
+        raise UnservedCommandError(
+            found[0],
+            "the server stopped: ",
+            "Requests that had begun were answered; no change was lost.",
+        )
+
+
+@contextmanager
+def _watched(running: uvicorn.Server) -> Iterator[list[str]]:
+    """Stop the server once the database does not serve this version; yields the reason then.
+
+    Its connections would go on with statements of a schema that is gone.
+    """
+    found: list[str] = []
+    ended = Event()
+    pool: OperatorPool = running.config.app.state.pool  # type: ignore[union-attr]
+
+    def watch() -> None:
+        while not found and not ended.wait(WATCH_SECONDS):
+            if misfit := pool.misfit():
+                found.append(misfit)
+                running.should_exit = True
+
+    thread = Thread(target=watch, name="schema watch")
+    thread.start()
+    try:
+        yield found
+    finally:
+        ended.set()
+        thread.join()
 
 
 def server(settings: ApiSettings) -> uvicorn.Server:

@@ -43,7 +43,7 @@ from dispatcher.delivery.telemetry.observer import Observer
 from dispatcher.outbound.request import USER_AGENT
 from dispatcher.outbound.transport.transport import Transport
 from dispatcher.shared.clock import seconds
-from dispatcher.shared.errors import StoreUnavailableError
+from dispatcher.shared.errors import DispatcherError, StoreUnavailableError, UnservedError
 from sink.contract.failpoints import failpoint
 
 LOAD_SECONDS = 1.0
@@ -190,7 +190,8 @@ class Dispatcher:
     async def run(self) -> Report:
         """Deliver until stopped, or with `drain` until nothing more can be sent now.
 
-        Raises `StoreUnavailableError` when the database is unavailable at the start.
+        Raises `StoreUnavailableError` when the database is unavailable at the start, and
+        `UnservedError` when it does not serve this version.
         """
         await self._maintenance.make_partitions()
         await self._endpoints.refresh()
@@ -272,8 +273,8 @@ class Dispatcher:
             self._sender.release(lane)
         self._telemetry.info(Line.STOPPING, in_flight=self._flow.sending)
         failpoint("D14")
-        with suppress(StoreUnavailableError):
-            await self._steps.beat(draining=True)
+        # Whatever it raises, the results in memory must still be settled.
+        await self._supervisor.step("beat", partial(self._steps.beat, draining=True))
         sending = (self._flow, self._replayer)
         await self._patiently({asyncio.create_task(each.quiet()) for each in sending}, end)
         for each in sending:
@@ -300,16 +301,32 @@ class Dispatcher:
 
     async def _leave(self) -> Report:
         waiting: dict[str, str] = {}
-        with suppress(StoreUnavailableError):
+        failure = await self._failure()
+        # After a failure any statement may fail; the row of this process is deleted all the same.
+        with suppress(StoreUnavailableError if failure is None else Exception):
             waiting |= await self._store.held_up()
             await self._endpoints.note_windows()
             faults = self._endpoints.faults
             for endpoint_id in await self._store.waiting_lanes(faults.keys()):
                 waiting[self._endpoints.name(endpoint_id)] = faults[endpoint_id]
+        with suppress(StoreUnavailableError if failure is None else Exception):
             await self._store.leave(self._instance)
         counts = dict(self._telemetry.counts)
         self._telemetry.info(Line.STOPPED, unsettled=self._flow.held, **counts)
-        return Report(counts, waiting, self._supervisor.failure)
+        return Report(counts, waiting, failure)
+
+    async def _failure(self) -> Exception | None:
+        """Return what ended the dispatcher.
+
+        A statement that failed may have done so because the schema serves this version no more.
+        """
+        failure = self._supervisor.failure
+        if failure is not None and not isinstance(failure, DispatcherError):
+            with suppress(Exception):  # the first error matters more
+                misfit = await self._store.misfit()
+                if misfit is not None:
+                    return UnservedError(misfit)
+        return failure
 
     def _rung(self) -> None:
         # Routing wakes the claim loop if it finds something; an earlier claim would delay it.

@@ -52,7 +52,7 @@ class Supervisor:
         self._pulses: list[Pulse] = []
         self._stop = asyncio.Event()
         self.failure: Exception | None = None
-        """The error that ended a loop, if one did."""
+        """The first error that ended a loop, if one did."""
 
     @property
     def stopping(self) -> bool:
@@ -88,7 +88,7 @@ class Supervisor:
             if pulse.steady and not self.stopping:
                 await pulse.rest(busy=False)  # its first step ran at the start
             while not self.stopping:
-                busy = await self._step(name, step)
+                busy = await self.step(name, step)
                 self._health.turn(name, limit)
                 await pulse.rest(busy=busy)
         finally:
@@ -101,7 +101,8 @@ class Supervisor:
         except Exception as error:  # noqa: BLE001 - as in a loop
             self._fail(name, error)
 
-    async def _step(self, name: str, step: Callable[[], Awaitable[bool]]) -> bool:
+    async def step(self, name: str, step: Callable[[], Awaitable[bool]]) -> bool:
+        """Call `step` once; returns whether it found work. Never raises; see `loop`."""
         try:
             return await step()
         except StoreUnavailableError:
@@ -113,5 +114,5 @@ class Supervisor:
     def _fail(self, name: str, error: Exception) -> None:
         if not isinstance(error, DispatcherError):
             self._telemetry.crashed(name, error)
-        self.failure = error
+        self.failure = self.failure or error
         self.stop()

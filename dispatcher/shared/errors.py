@@ -4,9 +4,14 @@
       StoreUnavailableError   the database did not answer: try again
         StoreRefusedError     it answers, and writes nothing
       DrainFailedError        `--drain` cannot finish
+      UnservedError           the database does not serve this version
+
+`UnservedCommandError` ends a process for that: starting the same version again does not help.
 
 A receiver's fault is not an exception but a value (`dispatcher.shared.outcome.Answer`).
 """
+
+from sink.contract.exits import CommandError
 
 
 class DispatcherError(Exception):
@@ -23,3 +28,16 @@ class StoreRefusedError(StoreUnavailableError):
 
 class DrainFailedError(DispatcherError):
     """The database was unavailable for too long during a drain."""
+
+
+class UnservedError(DispatcherError):
+    """The database does not serve this version, as `sink.contract.schema.misfit` says."""
+
+
+class UnservedCommandError(CommandError):
+    """The end of a process that the database does not serve."""
+
+    def __init__(self, misfit: str, before: str = "", after: str = "Nothing was changed.") -> None:
+        """`misfit` is what `sink.contract.schema.misfit` says."""
+        super().__init__(f"{before}{misfit}. {after}")
+        self.misfit = misfit

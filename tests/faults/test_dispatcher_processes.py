@@ -98,6 +98,17 @@ def test_one_sigterm_lets_every_process_end_its_requests(scene: Scene) -> None:
     scene.check()
 
 
+def test_processes_that_the_schema_serves_no_more_end_with_their_parent(scene: Scene) -> None:
+    scene.endpoint()
+    with _several(scene) as parent:
+        children = _children(parent)
+        scene.db.execute("UPDATE holdfast.alembic_version SET serves_from = '9999'")
+        assert parent.ends() == ExitCode.FAILED, parent.text()
+        assert "upgrade this process" in parent.text()
+        assert parent.lines("process.ended") == []
+        assert not any(each.is_running() for each in children)
+
+
 def test_a_second_sigterm_cancels_the_requests_of_every_process(scene: Scene) -> None:
     scene.endpoint(total_timeout_ms=20_000)
     scene.receiver.script = lambda _seen: webhooks.silence

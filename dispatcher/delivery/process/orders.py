@@ -30,6 +30,8 @@ class Failed:
 
     message: str
     exit_code: ExitCode
+    for_good: bool
+    """Whether it would end again: the database does not serve this version."""
 
 
 class Orders:

@@ -19,6 +19,7 @@ from dispatcher.delivery.process.orders import Failed, Order, Orders, Ready
 from dispatcher.delivery.process.single import deliver
 from dispatcher.delivery.settings import Settings, address
 from dispatcher.delivery.telemetry.log import Line, Telemetry, configure
+from dispatcher.shared.errors import UnservedCommandError
 from sink.contract.exits import CommandError, ExitCode
 
 PAUSE_S: Final = 1.0
@@ -83,7 +84,8 @@ class Processes:
     def run(self) -> None:
         """Run until every process has ended. Raises CommandError for what the worst of them says.
 
-        A process that ends by itself is started again, unless no process could begin at all.
+        A process that ends by itself is started again, unless no process could begin at all, or
+        the database does not serve this version any more: then all end.
         """
         configure()
         with self._told() as told:
@@ -160,7 +162,7 @@ class Processes:
         self._running.remove(each)
         code = each.process.exitcode
         drained = self._drain and code in {ExitCode.OK, ExitCode.DEGRADED}
-        hopeless = each.failed is not None and not self._any_ready
+        hopeless = each.failed is not None and (each.failed.for_good or not self._any_ready)
         if self._stopping or drained or hopeless:
             if each.failed is not None:
                 self._failures.append(each.failed)
@@ -216,5 +218,6 @@ def _run(settings: Settings, parent: Connection) -> None:
         deliver(settings, Orders(parent))
     except CommandError as error:
         with suppress(OSError):  # a parent that is gone
-            parent.send(Failed(str(error), error.exit_code))
+            for_good = isinstance(error, UnservedCommandError)
+            parent.send(Failed(str(error), error.exit_code, for_good))
         sys.exit(error.exit_code)

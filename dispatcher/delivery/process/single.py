@@ -25,7 +25,7 @@ from dispatcher.delivery.telemetry.log import configure
 from dispatcher.delivery.telemetry.metrics import DispatcherCollector
 from dispatcher.delivery.web import served
 from dispatcher.outbound.transport.engines import open_transport
-from dispatcher.shared.errors import StoreUnavailableError
+from dispatcher.shared.errors import StoreUnavailableError, UnservedCommandError, UnservedError
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.trace_export import exported_spans
 
@@ -37,7 +37,8 @@ def deliver(settings: Settings, orders: Orders | None = None) -> None:
     """Deliver until stopped, or with `drain` until nothing more can be sent now.
 
     `orders` are those of a parent. Raises CommandError where the database cannot be used, where a
-    loop failed, and, degraded, where a drained dispatcher leaves entries that cannot be sent.
+    loop failed, and, degraded, where a drained dispatcher leaves entries that cannot be sent;
+    UnservedCommandError where the database does not serve this version, also any more.
     """
     with (
         exported_spans("holdfast-dispatcher"),
@@ -87,6 +88,8 @@ async def _deliver(settings: Settings, orders: Orders | None) -> Report:
                 f"the database cannot be used: {error}. Nothing was sent; check --dsn or"
                 " HOLDFAST_DSN, or start one with `holdfast local up`."
             ) from None
+        except UnservedError as error:
+            raise UnservedCommandError(str(error), after="Nothing was sent.") from None
 
 
 async def _open_with_retries(opening: Callable[[], Awaitable[None]]) -> None:
@@ -114,6 +117,13 @@ def _handle_signals(dispatcher: Dispatcher, orders: Orders | None) -> None:
 
 
 def _raise_for(report: Report, *, drain: bool) -> None:
+    if isinstance(report.failure, UnservedError):
+        raise UnservedCommandError(
+            str(report.failure),
+            "the dispatcher stopped: ",
+            "Nothing was lost: what it had sent is settled, or recorded as unknown when the lease"
+            " ends, and the next version sends the rest.",
+        )
     if report.failure is not None:
         raise CommandError(
             f"the dispatcher stopped: {report.failure}. Nothing was lost: unsettled requests are"

@@ -33,6 +33,7 @@ from dispatcher.delivery.store.warm import warm
 from dispatcher.delivery.telemetry.log import Telemetry
 from dispatcher.outbound.endpoint import EndpointRow, endpoint_of
 from dispatcher.outbound.key_window import KeyWindow
+from dispatcher.shared.errors import UnservedError
 from sink.contract import schema
 from sink.contract.failpoints import failpoint
 
@@ -189,7 +190,10 @@ class PostgresStore:
         return await self._sessions.transaction(work, within=PATIENCE_SECONDS)
 
     async def beat(self, instance: Instance, in_flight: int, *, draining: bool) -> datetime:
-        """Record a heartbeat of this process; returns the database's time."""
+        """Record a heartbeat of this process; returns the database's time.
+
+        Raises `UnservedError`, and records nothing, once the schema does not serve this version.
+        """
         heartbeat = {
             "id": instance.id,
             "host": instance.host,
@@ -200,9 +204,11 @@ class PostgresStore:
         }
 
         async def work(connection: Connection) -> datetime:
-            (row,) = await run(connection, "upkeep/instance_beat", heartbeat)
             revision, misfit = await read_range(connection)
-            if revision is not None and misfit is None and schema.records(revision):
+            if misfit is not None:
+                raise UnservedError(misfit)
+            (row,) = await run(connection, "upkeep/instance_beat", heartbeat)
+            if revision is not None and schema.records(revision):
                 await connection.execute(
                     schema.RECORD, schema.session("dispatcher", str(instance.id))
                 )
@@ -211,6 +217,11 @@ class PostgresStore:
             return at
 
         return await self._sessions.transaction(work)
+
+    async def misfit(self) -> str | None:
+        """Return why the schema does not serve this version; None if it does."""
+        _, misfit = await self._sessions.transaction(read_range)
+        return misfit
 
     async def leave(self, instance: Instance) -> None:
         """Delete the instance's row."""

@@ -25,7 +25,11 @@ from dispatcher.delivery.store.messages import Plans, begin, run
 from dispatcher.delivery.store.pool import Connection, Pool
 from dispatcher.delivery.telemetry.log import Line, Telemetry
 from dispatcher.shared.clock import seconds
-from dispatcher.shared.errors import StoreRefusedError, StoreUnavailableError
+from dispatcher.shared.errors import (
+    StoreRefusedError,
+    StoreUnavailableError,
+    UnservedCommandError,
+)
 from dispatcher.shared.text import one_line
 from sink.contract import schema
 from sink.contract.dsn import redact
@@ -356,4 +360,4 @@ async def _check_schema(connection: Connection) -> None:
         raise missing
     _, misfit = await read_range(connection)
     if misfit is not None:
-        raise CommandError(f"{misfit}. Nothing was changed.")
+        raise UnservedCommandError(misfit)

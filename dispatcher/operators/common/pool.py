@@ -4,7 +4,6 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import NamedTuple, TypeVar
 
 import psycopg
@@ -19,9 +18,10 @@ from dispatcher.operators.common.session import (
     acting_as,
     cause,
     prepare,
+    read_range,
     refusals,
 )
-from dispatcher.shared.errors import StoreUnavailableError
+from dispatcher.shared.errors import StoreUnavailableError, UnservedCommandError
 from sink.contract import schema
 from sink.contract.exits import CommandError
 
@@ -52,6 +52,8 @@ class OperatorPool:
     def __init__(self, dsn: str, connections: int) -> None:
         """Connect nothing yet; `open` does."""
         self._name = f"{socket.gethostname()} pid {os.getpid()}"
+        self._refused: str | None = None
+        """Why the newest connection does not serve this version."""
         self._pool: ConnectionPool[psycopg.Connection[Row]] = ConnectionPool(
             dsn,
             kwargs={
@@ -61,7 +63,7 @@ class OperatorPool:
                 "application_name": "holdfast-api",
             },
             # Again for every new connection, at the latest each hour: the pool replaces old ones.
-            configure=partial(prepare, server=self._name),
+            configure=self._prepare,
             reset=_reset,
             check=ConnectionPool.check_connection,
             min_size=1,
@@ -71,6 +73,15 @@ class OperatorPool:
             reconnect_timeout=WAIT_SECONDS,
             open=False,
         )
+
+    def misfit(self) -> str | None:
+        """Return why the database does not serve this version; None if it does, or is away."""
+        try:
+            with self._pool.connection() as connection:
+                found = read_range(connection)
+        except (psycopg.Error, TooManyRequests):
+            return self._refused
+        return schema.misfit(found["revision"], found["serves_from"])
 
     def open(self) -> None:
         """Begin to connect; each request retries a database that is not reachable now."""
@@ -82,6 +93,14 @@ class OperatorPool:
         with suppress(psycopg.Error), self._pool.connection(timeout=LEAVE_SECONDS) as connection:
             connection.execute(schema.LEAVE, schema.session("api", self._name))
         self._pool.close(timeout=WAIT_SECONDS)
+
+    def _prepare(self, connection: psycopg.Connection[Row]) -> None:
+        self._refused = None
+        try:
+            prepare(connection, self._name)
+        except UnservedCommandError as error:
+            self._refused = error.misfit
+            raise
 
     def counts(self) -> PoolCounts:
         """Return the connections of the pool and the requests that wait."""

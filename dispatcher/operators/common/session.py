@@ -19,6 +19,7 @@ from psycopg.types.json import Jsonb
 
 from dispatcher.operators.common.person import person_of
 from dispatcher.operators.common.statements import statement
+from dispatcher.shared.errors import UnservedCommandError
 from sink.contract import roles, schema
 from sink.contract.dsn import redact
 from sink.contract.exits import CommandError, ExitCode
@@ -318,7 +319,7 @@ def prepare(connection: psycopg.Connection[Row], server: str | None = None) -> N
     found = read_range(connection)
     misfit = schema.misfit(found["revision"], found["serves_from"])
     if misfit is not None:
-        raise CommandError(f"{misfit}. Nothing was changed.")
+        raise UnservedCommandError(misfit)
     if server is not None and schema.records(found["revision"]) and not found["read_only"]:
         connection.execute(schema.RECORD, schema.session("api", server))
 

@@ -1,0 +1,78 @@
+"""A schema that serves this version no more, while its processes run.
+
+Real: the commands in their own processes, Postgres, sockets. A forced contract revision beside a
+next version is in `test_versions_together.py`; here it is the row of `alembic_version`.
+"""
+
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from sink.contract.exits import ExitCode
+from sink.contract.schema import SCHEMA_REVISION
+from tests.support.dispatch.delivery import attempts, lanes
+from tests.support.dispatch.dispatching import drain
+from tests.support.dispatch.scene import Scene
+from tests.support.dispatch.webhooks import Gate, answer
+from tests.support.upgrades import builds
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.faults
+
+CONTRACTED = b"UPDATE holdfast.alembic_version SET version_num = '9999', serves_from = '9998'"
+UNDONE = f"""
+    UPDATE holdfast.alembic_version SET version_num = '{SCHEMA_REVISION}', serves_from = '0032'
+""".encode()
+WITHOUT_A_TABLE = b"ALTER TABLE holdfast.replay RENAME TO replays"
+WITH_THE_TABLE = b"ALTER TABLE holdfast.replays RENAME TO replay"
+LOST = b"""
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE datname = current_database() AND application_name = 'holdfast-api'
+"""
+
+
+@pytest.mark.parametrize("lacks", [False, True], ids=["statements work", "statements fail"])
+def test_dispatcher_that_is_served_no_more_settles_what_it_sent_and_ends(
+    scene: Scene, lacks: bool
+) -> None:
+    scene.endpoint(total_timeout_ms=20_000)
+    gate = Gate(answer(200))
+    scene.receiver.script = lambda _seen: gate
+    scene.decisions.write("m_1", "m_1", "m_2")
+    with scene.dispatch("log", "--lease-seconds", "auto") as process:
+        process.until(lambda: len(scene.receiver.seen) == 2)
+        with scene.db.transaction():
+            scene.db.execute(CONTRACTED)
+            if lacks:
+                scene.db.execute(WITHOUT_A_TABLE)
+        process.says("dispatcher.stopping")
+        gate.open()
+        assert process.ends() == ExitCode.FAILED, process.text()
+        assert "upgrade this process" in process.text()
+    assert [row.outcome for row in attempts(scene.db)] == ["delivered", "delivered"]
+    assert {lane.state.value for lane in lanes(scene.db).values()} == {"idle", "due"}
+    assert scene.value("SELECT count(*) FROM holdfast.dispatcher_instance") == 0
+
+    scene.db.execute(UNDONE)
+    if lacks:
+        scene.db.execute(WITH_THE_TABLE)
+    drain(scene.dsn)
+    assert scene.receiver.sequences("m_1") == [1, 2]
+    assert scene.receiver.sequences("m_2") == [1]
+    scene.check()
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["open connections", "lost connections"])
+def test_api_server_that_is_served_no_more_ends(
+    dsn: str, db: psycopg.Connection, tmp_path: Path, lost: bool
+) -> None:
+    with builds.server(builds.this_build(), dsn, "", tmp_path) as server:
+        process = server.process
+        process.until(lambda: "listening on" in process.text())
+        eventually(lambda: db.execute("SELECT FROM holdfast.code_session").fetchall())
+        db.execute(CONTRACTED)
+        if lost:
+            db.execute(LOST)
+        assert process.ends() == ExitCode.FAILED, process.text()
+        assert "upgrade this process" in process.text()
