@@ -1,9 +1,15 @@
 -- Returns the processes that ran within a day by the database's clock, with the range of their code. A sink is as recent
--- as its newest batch, a dispatcher as its heartbeat. Uses pk_batch, pk_code_session; a handful of rows.
+-- as its newest batch, and runs now while a session has its name; everybody may read these names. A dispatcher is as recent
+-- as its heartbeat. Uses pk_batch, pk_code_session; a handful of rows.
 SELECT kind, name, revision, works_from, seen_at
 FROM (
     SELECT 'sink' AS kind, s.name, c.revision, c.works_from,
-           greatest(s.started_at, c.seen_at, newest.written_at) AS seen_at
+           CASE WHEN EXISTS (
+               SELECT FROM pg_stat_activity AS a
+               WHERE a.datname = current_database()
+                 AND a.application_name = left('holdfast sink ' || s.name, 63)
+           ) THEN clock_timestamp()
+           ELSE greatest(s.started_at, c.seen_at, newest.written_at) END AS seen_at
     FROM holdfast.stream AS s
     LEFT JOIN holdfast.code_session AS c ON c.kind = 'sink' AND c.name = s.name
     LEFT JOIN LATERAL (

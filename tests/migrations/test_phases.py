@@ -6,7 +6,9 @@ Real: the server, the revisions, the commands; an expand and a contract revision
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -16,10 +18,14 @@ from typer.testing import CliRunner
 from migrations import plan as planning
 from migrations import upgrade as module
 from migrations.cli import app
+from migrations.phases import running
 from migrations.upgrade import downgrade, head, upgrade
 from sink.contract.exits import CommandError, ExitCode
+from sink.contract.roles import READER
 from sink.contract.schema import SCHEMA_REVISION
+from sink.transaction.writer import Writer
 from tests.support.upgrades.revisions import Pair, write_pair
+from tests.support.waiting import eventually
 
 SINK = """
     INSERT INTO holdfast.stream (name, query_id, epoch, run_id, started_at)
@@ -106,6 +112,23 @@ def test_contract_is_refused_while_older_code_has_run_within_a_day(
     _refused(dsn, named)
     assert _revision(db) == (SCHEMA_REVISION, "0032")
     assert upgrade(dsn, force=True).after == pair.contract
+
+
+def test_sink_that_stands_on_an_open_connection_counts_as_running(
+    pair: Pair, dsn: str, db: psycopg.Connection
+) -> None:
+    """Neither its batch nor its start is of this day, and the upgrade's user is no superuser."""
+    stream = "a" * 63
+    with closing(Writer(dsn, stream)) as writer:
+        writer.begin_run(uuid4(), uuid4())
+        db.execute("UPDATE holdfast.stream SET started_at = now() - interval '40 days'")
+        db.execute("UPDATE holdfast.code_session SET seen_at = now() - interval '40 days'")
+        _refused(dsn, f"sink {stream}")
+        (seen,) = db.execute(f"SET ROLE {READER}") and running(db)
+        assert (seen.kind, seen.name, seen.revision) == ("sink", stream, SCHEMA_REVISION)
+    db.execute("RESET ROLE")
+    eventually(lambda: running(db) == [])
+    assert upgrade(dsn).after == pair.contract
 
 
 def test_contract_goes_on_when_everything_was_replaced_or_has_ended(
