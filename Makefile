@@ -278,7 +278,7 @@ test-remote: $(STAMP) hdfs-jar ## run the job on a real HDFS and kill it; takes 
 
 .PHONY: test-upgrade
 test-upgrade: $(STAMP) ## run two versions at once on one database: expand, back, forward, contract
-	@HOLDFAST_TEST_UPGRADE_BATCHES=300 $(BIN)/python -m pytest tests/faults/test_versions_together.py
+	@HOLDFAST_TEST_UPGRADE_BATCHES=200 $(BIN)/python -m pytest tests/faults/test_versions_together.py
 
 .PHONY: test-postgres
 test-postgres: $(STAMP) ## run the integration tests on each Postgres that is here: POSTGRES="/path/to/bin ..."

@@ -11,22 +11,40 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from zipfile import ZipFile
 
 import httpx
-import pytest
 
 from sink.contract.schema import SCHEMA_REVISION
 from tests.support.dispatch.dispatching import Process, dispatching
-from tests.support.upgrades import sink_load
 from tests.support.upgrades.revisions import Pair, write_pair
-from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[3]
 PACKAGES = ("sink", "dispatcher", "migrations", "spark_app", "deploy", "tests")
 
+SINK_LOAD = Path(__file__).with_name("sink_load.py")
+
 END_SECONDS = 60.0
+
+PREVIOUS = "56d6e1d"
+"""The newest released version that accepts a range: a commit, or a tag."""
+
+
+class NotHere(Exception):
+    """The older version cannot be had; the message says why."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """How much every process has to do."""
+
+    batches: int
+    """Written by every sink in each stage; at least as many attempts and answers."""
+    subjects: int = 5
+    """Decisions of a batch, each of another subject."""
+    pause_seconds: float = 0.1
+    """Between two batches."""
 
 
 @dataclass(frozen=True)
@@ -119,16 +137,18 @@ class Server(Running):
             self._answers += 1
         return self._answers
 
-    def end(self) -> None:
-        """End it in order."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._client.close()
-        super().end()
 
 
 @contextmanager
-def sink(build: Build, dsn: str, state: Path, folder: Path) -> Iterator[Sink]:
+def sink(build: Build, dsn: str, state: Path, load: Load, folder: Path) -> Iterator[Sink]:
     """Run a sink of the stream that `state` is named for, from where another one has left it."""
-    command = [sys.executable, sink_load.__file__, state.stem, str(state)]
+    given = (state.stem, str(state), str(load.subjects), str(load.pause_seconds))
+    command = [sys.executable, str(SINK_LOAD), *given]
     with _started(build, dsn, command, folder / f"{state.stem}-{build.name}.log") as process:
         yield Sink(process, state)
 
@@ -145,9 +165,9 @@ def dispatcher(build: Build, dsn: str, folder: Path) -> Iterator[Dispatcher]:
 def server(build: Build, dsn: str, token: str, folder: Path) -> Iterator[Server]:
     """Run an API server."""
     command = [sys.executable, "-m", "dispatcher.cli.main", "api", "serve", "--port", "0"]
-    with _started(build, dsn, command, folder / f"api-{build.name}.log") as process:
-        eventually(lambda: "listening on" in process.text() or process.process.poll() is not None)
-        yield Server(process, token)
+    log = folder / f"api-{build.name}.log"
+    with _started(build, dsn, command, log) as process, Server(process, token) as running:
+        yield running
 
 
 @contextmanager
@@ -168,15 +188,15 @@ def _started(build: Build, dsn: str, command: Sequence[str], log: Path) -> Itera
 
 
 def build_of(commit: str, folder: Path) -> Build:
-    """Return the code of a commit of this repository; skips where the clone does not have it."""
+    """Return the code of a commit of this repository. Raises `NotHere`."""
     git = shutil.which("git")
     if git is None:
-        pytest.skip("there is no git, so the older version cannot be had")
+        raise NotHere("there is no git, so the older version cannot be had")
     there = subprocess.run(
         [git, "cat-file", "-e", f"{commit}^{{commit}}"], cwd=ROOT, capture_output=True, check=False
     )
     if there.returncode:
-        pytest.skip(f"this clone does not have {commit} (git fetch --unshallow --tags)")
+        raise NotHere(f"this clone does not have {commit} (git fetch --unshallow --tags)")
     archive = subprocess.run(
         [git, "archive", "--format=zip", commit, *PACKAGES],
         cwd=ROOT,
@@ -196,7 +216,8 @@ def this_build() -> Build:
 def next_build(folder: Path) -> tuple[Build, Pair]:
     """Return a next release of this tree, which needs what its expand revision adds."""
     for package in PACKAGES:
-        kept = shutil.ignore_patterns("__pycache__", "golden")
+        # With what Python has compiled, which it finds by the times of the sources.
+        kept = shutil.ignore_patterns("golden")
         shutil.copytree(ROOT / package, folder / package, ignore=kept)
     pair = write_pair(folder / "migrations" / "versions", SCHEMA_REVISION)
     schema = folder / "sink" / "contract" / "schema.py"

@@ -1,8 +1,9 @@
-"""Writes one batch after another into a stream until SIGTERM: `python sink_load.py STREAM STATE`.
+"""Writes one batch after another into a stream until SIGTERM.
 
-It runs on the code of PYTHONPATH, whichever version that is. The content of a batch follows from
-its number, and STATE has the number of the next one; so a process of another version goes on, and
-repeats a batch of which it does not know whether it was written.
+`python sink_load.py STREAM STATE SUBJECTS PAUSE_SECONDS` runs on the code of PYTHONPATH, whichever
+version that is. The content of a batch follows from its number, and STATE has the number of the
+next one; so a process of another version goes on, and repeats a batch of which it does not know
+whether it was written. Each batch blocks or releases every subject, in turns.
 """
 
 import os
@@ -11,19 +12,20 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 from threading import Event
+from typing import Any
 from uuid import NAMESPACE_OID, uuid4, uuid5
+
+import pyarrow as pa
 
 import sink
 from sink.rows.batch import BatchInput, prepare
 from sink.transaction.driver_path import InDriver
 from sink.transaction.writer import Writer
-from tests.support.dispatch.entries import NOON, decision, table
-
-SUBJECTS = 5
-PAUSE_SECONDS = 0.03
+from tests.support.dispatch.entries import NOON
+from tests.support.dispatch.sender import hold
 
 
-def main(stream: str, state: Path) -> None:
+def main(stream: str, state: Path, subjects: int, pause_seconds: float) -> None:
     """Write until SIGTERM arrives."""
     assert Path(sink.__file__).is_relative_to(os.environ["PYTHONPATH"])
     stopped = Event()
@@ -31,13 +33,9 @@ def main(stream: str, state: Path) -> None:
     writer = Writer(os.environ["HOLDFAST_DSN"], stream)
     writer.begin_run(uuid5(NAMESPACE_OID, stream), uuid4())
     batch = int(state.read_text()) if state.exists() else 0
-    while not stopped.wait(PAUSE_SECONDS):
-        at = NOON + timedelta(seconds=batch)
-        rows = [
-            decision(f"m_{stream}_{number}", batch + 1, occurred_at=at)
-            for number in range(SUBJECTS)
-        ]
-        writer.write(batch, InDriver(prepare(BatchInput(table(*rows)))))
+    while not stopped.wait(pause_seconds):
+        rows = [_decision(f"m_{stream}_{number}", batch) for number in range(subjects)]
+        writer.write(batch, InDriver(prepare(BatchInput(pa.Table.from_pylist(rows)))))
         batch += 1
         draft = state.with_suffix(".draft")
         draft.write_text(str(batch))
@@ -45,5 +43,20 @@ def main(stream: str, state: Path) -> None:
     writer.close()
 
 
+def _decision(merchant: str, batch: int) -> dict[str, Any]:
+    """Return the decision of a window of one second."""
+    start = NOON + timedelta(seconds=batch)
+    end = start + timedelta(seconds=1)
+    first, last = (f"{each:%Y-%m-%dT%H:%M:%SZ}" for each in (start, end))
+    action = "release" if batch % 2 else "block"
+    return {
+        "subject": merchant,
+        "type": f"payout_hold.{action}",
+        "key": ["payout-hold/v1", merchant, last, action, "1"],
+        "occurred_at": end,
+        "data": hold(merchant, action, window_start=first, window_end=last),
+    }
+
+
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))
