@@ -280,6 +280,10 @@ test-remote: $(STAMP) hdfs-jar ## run the job on a real HDFS and kill it; takes 
 test-upgrade: $(STAMP) ## run two versions at once on one database: expand, back, forward, contract
 	@HOLDFAST_TEST_UPGRADE_BATCHES=200 $(BIN)/python -m pytest tests/faults/test_versions_together.py
 
+.PHONY: upgrade-transcript
+upgrade-transcript: $(STAMP) ## upgrade a running system under load, go back, upgrade again, and show each step
+	@$(BIN)/python -m tests.support.upgrades.transcript
+
 .PHONY: test-postgres
 test-postgres: $(STAMP) ## run the integration tests on each Postgres that is here: POSTGRES="/path/to/bin ..."
 	@$(BIN)/python -m tests.postgres $(POSTGRES)

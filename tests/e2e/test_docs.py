@@ -49,6 +49,7 @@ OPERATORS = (
     "docs/receivers/payouts-service.md",
     "docs/operators/resending.md",
     "docs/operators/set-aside.md",
+    "docs/operators/upgrading.md",
     "docs/receivers/testing-receivers.md",
 )
 """Pages whose shell blocks are followed on one outbox."""
@@ -101,6 +102,7 @@ NOT_RUN = {
         "it takes minutes; tests/unit/release has its parts"
     ),
     "make docs-check": "it installs MkDocs, and needs Chromium",
+    "make upgrade-transcript": "tests/faults/test_versions_together.py has its steps",
     "make kafka-jars": "it downloads jars, and no broker runs at the hosts of the page",
     "export KAFKA_JAAS='org.apache.kafka.common.security.plain.PlainLoginModule required"
     ' username="job" password="...";\'': (

@@ -19,9 +19,10 @@ from sink.contract.schema import SCHEMA_REVISION
 from tests.support.dispatch.dispatching import SECRET
 from tests.support.dispatch.payouts import payouts
 from tests.support.dispatch.sender import secret_text
+from tests.support.pages import blocks_of
 from tests.support.upgrades import builds
 from tests.support.upgrades.builds import Build, Load, NotHere
-from tests.support.upgrades.rolling import roll
+from tests.support.upgrades.rolling import roll, steps
 from tests.support.upgrades.stage import Stage
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
@@ -98,8 +99,13 @@ def test_version_before_and_a_next_one_share_an_expanded_database_until_it_is_co
 ) -> None:
     old = _older(PREVIOUS, tmp_path / "previous")
     new, pair = builds.next_build(tmp_path / "next")
+    said: list[str] = []
+    stage.say = said.append
     roll(stage, old, new, pair)
     _prove(stage)
+    (transcript,) = blocks_of("docs/operators/upgrading.md", "")
+    done, shown = steps("\n".join(said)), steps(transcript)
+    assert shown[shown.index(done[0]) :][: len(done)] == done, "run make upgrade-transcript again"
 
 
 def test_contract_that_is_forced_ends_whoever_it_does_not_serve_and_loses_nothing(

@@ -45,6 +45,8 @@ class Load:
     """Decisions of a batch, each of another subject."""
     pause_seconds: float = 0.1
     """Between two batches."""
+    patience_seconds: float = 120.0
+    """How long a stage may take, a second for each batch besides."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """An upgrade without a stop, step by step: expand, roll, the way back, roll again, contract."""
 
+import re
+
 from tests.support.upgrades.builds import Build
 from tests.support.upgrades.revisions import Pair
 from tests.support.upgrades.stage import Stage
@@ -8,6 +10,12 @@ JOBS = ("sink a", "sink b")
 DISPATCHERS = ("dispatcher 1", "dispatcher 2")
 API, OTHER_API = "api 1", "api 2"
 """One replaces the other."""
+
+
+def steps(text: str) -> list[str]:
+    """Return the lines of a transcript that say what was done, without numbers of revisions."""
+    said = [line for line in text.splitlines() if line and not line.startswith("  ")]
+    return [re.sub(r"\b00\d\d\b", "N", line) for line in said]
 
 
 def roll(stage: Stage, old: Build, new: Build, pair: Pair) -> None:

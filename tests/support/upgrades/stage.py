@@ -77,7 +77,7 @@ class Stage:
         self._token = ""
         self._starts = 0
         self._began = monotonic()
-        self._patience = 120.0 + load.batches
+        self._patience = load.patience_seconds + load.batches
 
     def begin(self, build: Build) -> None:
         """Let `build` migrate the database, and add an endpoint and a token."""
