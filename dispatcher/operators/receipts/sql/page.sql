@@ -1,15 +1,19 @@
 -- Entries that were tried at an endpoint in a time range, one row each: the attempt that delivered it, else the newest one.
 -- Uses pk_attempt of those partitions, merged in its order (no sort); pk_subject; pk_entry of two partitions, of all if older.
 WITH page AS MATERIALIZED (
-    SELECT DISTINCT ON (a.subject_id, a.sequence)
-           a.subject_id, a.sequence, a.finished_at, a.outcome, a.receipt
-    FROM holdfast.attempt a
-    WHERE a.endpoint_id = %(endpoint_id)s
-      AND a.finished_at >= %(since)s AND a.finished_at < %(until)s
-      AND (a.subject_id, a.sequence) > (%(after_subject)s, %(after_sequence)s)
-      AND a.subject_id <= %(last_subject)s
-    ORDER BY a.subject_id, a.sequence, (a.outcome = 'delivered') DESC, (a.receipt IS NOT NULL) DESC,
-             a.finished_at DESC, a.number DESC
+    -- Sorted inside: before Postgres 16, DISTINCT ON itself sorts all rows, not those of an entry.
+    SELECT DISTINCT ON (subject_id, sequence) subject_id, sequence, finished_at, outcome, receipt
+    FROM (
+        SELECT a.subject_id, a.sequence, a.finished_at, a.number, a.outcome, a.receipt,
+               a.outcome = 'delivered' AS delivered, a.receipt IS NOT NULL AS answered
+        FROM holdfast.attempt a
+        WHERE a.endpoint_id = %(endpoint_id)s
+          AND a.finished_at >= %(since)s AND a.finished_at < %(until)s
+          AND (a.subject_id, a.sequence) > (%(after_subject)s, %(after_sequence)s)
+          AND a.subject_id <= %(last_subject)s
+        ORDER BY subject_id, sequence, delivered DESC, answered DESC, finished_at DESC, number DESC
+    ) sorted
+    ORDER BY subject_id, sequence, delivered DESC, answered DESC, finished_at DESC, number DESC
     LIMIT %(limit)s
 )
 SELECT page.subject_id, page.sequence, s.name AS subject, page.outcome::text AS outcome, page.receipt, e.key,
