@@ -31,8 +31,8 @@ class Failed(CommandError):
 
     def __init__(self, name: str, what: str, lines: Sequence[str], log: Path) -> None:
         super().__init__(
-            f"the demo's process `{name}` {what}. Only the demo's own databases are affected."
-            f" Read {log}, fix the cause, and run the demo again; it starts from scratch."
+            f"the process `{name}` {what}. Only the databases that this command made are affected."
+            f" Read {log}, fix the cause, and run it again; it starts from scratch."
         )
         self.lines = tuple(lines)
 
