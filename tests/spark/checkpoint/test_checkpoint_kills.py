@@ -12,7 +12,7 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 import pytest
@@ -21,9 +21,6 @@ from psycopg.conninfo import conninfo_to_dict
 from sink.contract.exits import CommandError, ExitCode
 from tests.support.job.job_process import QUICK, job_process
 from tests.support.job.jobs import Play, event, put
-
-if TYPE_CHECKING:
-    pass
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
