@@ -18,11 +18,13 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from sqlalchemy import event
 
-from migrations.connect import connection, statement
+from migrations.connect import connection, one_line, statement
 from migrations.costs import MEASURED, Kind, Size, UnitCosts
 from migrations.phases import Step, steps_after
+from migrations.roles import reachable
 from migrations.upgrade import LOCK_TIMEOUT_MS, Transaction, current, in_turn, refuse_unknown
 from sink.contract.exits import CommandError
+from sink.contract.roles import ALL
 from sink.contract.tables import SCHEMA
 
 _CHANGES_ROWS = re.compile(r"\b(INSERT\s+INTO|UPDATE|DELETE\s+FROM|MERGE\s+INTO)\b", re.IGNORECASE)
@@ -173,8 +175,10 @@ def plan(dsn: str, *, expand: bool = False, costs: UnitCosts = MEASURED) -> Plan
     here = _look_at(dsn)
     with _scratch(dsn) as scratch:
         if here.before is not None:
-            in_turn(scratch, lambda transaction: _copy(transaction, here))
-        revisions = in_turn(scratch, lambda t: _rehearse(t, here, costs, expand=expand))
+            in_turn(scratch.dsn, lambda t: _copy(scratch.inside(t), here))
+        revisions = in_turn(
+            scratch.dsn, lambda t: _rehearse(scratch.inside(t), here, costs, expand=expand)
+        )
     after = revisions[-1].name.partition("_")[0] if revisions else here.before
     return Plan(here.before, after, sum(r.seconds for r in revisions), revisions, costs)
 
@@ -201,14 +205,37 @@ def _look_at(dsn: str) -> _Here:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Scratch:
+    """The database in which the upgrade is rehearsed."""
+
+    dsn: str
+    name: str
+
+    def inside(self, transaction: Transaction) -> Transaction:
+        """Return the transaction; raises `CommandError` if it is one of another database."""
+        self.must_be(transaction.raw)
+        return transaction
+
+    def must_be(self, raw: psycopg.Connection) -> None:
+        """Raise `CommandError` on a connection to another database, as a pooler may give one."""
+        (found,) = raw.execute("SELECT current_database()::text").fetchone() or ("",)
+        if found != self.name:
+            raise CommandError(
+                f"the upgrade is rehearsed in an empty database, and this address leads to"
+                f" {found} whatever database is asked for, as a pooler does. No table was changed;"
+                " let --dsn name the server itself."
+            )
+
+
 @contextlib.contextmanager
-def _scratch(dsn: str) -> Iterator[str]:
-    """Yield the DSN of a new database of the same server, which is dropped at the end."""
-    name = sql.Identifier(named := f"holdfast_plan_{uuid4().hex[:12]}")
+def _scratch(dsn: str) -> Iterator[_Scratch]:
+    """Yield a new database of the same server, which is dropped at the end."""
     with connection(dsn) as raw:
         raw.autocommit = True
+        _refuse_to_change_roles(raw)
         try:
-            raw.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(name))
+            named = _create(raw)
         except psycopg.errors.InsufficientPrivilege:
             raise CommandError(
                 "the upgrade is rehearsed in an empty database of this server, and the user"
@@ -216,10 +243,51 @@ def _scratch(dsn: str) -> Iterator[str]:
                 f' run `ALTER ROLE "{raw.info.user}" CREATEDB`, or read the statements with'
                 " `holdfast db upgrade --sql`."
             ) from None
+        except psycopg.Error as error:
+            raise CommandError(
+                "the upgrade is rehearsed in an empty database of this server, and none could be"
+                f" created: {one_line(error, dsn)}. No table was changed."
+            ) from error
+        scratch = _Scratch(make_conninfo(dsn, dbname=named), named)
         try:
-            yield make_conninfo(dsn, dbname=named)
+            with connection(scratch.dsn) as there:
+                scratch.must_be(there)
+            yield scratch
         finally:
-            raw.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+            # The next plan drops what this one cannot drop because its connection is lost.
+            with contextlib.suppress(psycopg.OperationalError):
+                raw.execute(_DROP.format(sql.Identifier(named)) + sql.SQL(" WITH (FORCE)"))
+
+
+_DROP = sql.SQL("DROP DATABASE IF EXISTS {}")
+
+
+def _create(raw: psycopg.Connection) -> str:
+    """Create a database that has this session's number in its name, and drop those without one.
+
+    A process that is killed leaves its database. While it runs, its session is there.
+    """
+    for (left,) in raw.execute(statement("left_plans")).fetchall():
+        # Another plan may drop it too, or somebody looks into it.
+        with contextlib.suppress(psycopg.Error):
+            raw.execute(_DROP.format(sql.Identifier(left)))
+    (pid,) = raw.execute("SELECT pg_backend_pid()").fetchone() or (0,)
+    named = f"holdfast_plan_{pid}_{uuid4().hex[:12]}"
+    raw.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(sql.Identifier(named)))
+    return named
+
+
+def _refuse_to_change_roles(raw: psycopg.Connection) -> None:
+    """Raise `CommandError` where a rehearsal would make or grant roles, which are the server's."""
+    mine = reachable(raw)
+    lacking = [role for role in ALL if not mine.get(role)]
+    if lacking:
+        raise CommandError(
+            f"the user {raw.info.user} may not act as {', '.join(lacking)}, and a rehearsal would"
+            " make or grant these roles of the whole server. Nothing was changed. Read the"
+            " statements with `holdfast db upgrade --sql`, or ask an administrator to make them"
+            f' (`CREATE ROLE ... NOLOGIN`) and to run `GRANT ... TO "{raw.info.user}"`.'
+        )
 
 
 def _copy(transaction: Transaction, here: _Here) -> None:

@@ -12,14 +12,17 @@ from typing import Any
 import psycopg
 import pytest
 from click.testing import Result
+from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from typer.testing import CliRunner
 
+from migrations import plan as planning
 from migrations import upgrade as module
 from migrations.cli import app
 from migrations.costs import MEASURED, Kind, Size
 from migrations.upgrade import downgrade
 from sink.contract.exits import CommandError, ExitCode
+from sink.contract.roles import ALL
 from sink.contract.schema import SCHEMA_REVISION
 from tests.support.upgrades.revisions import Pair, write_pair
 
@@ -204,13 +207,65 @@ def test_plan_says_what_a_user_lacks_who_may_not_create_a_database(
 ) -> None:
     user = f"planner_{db.info.dbname[-12:]}"
     db.execute(f"CREATE ROLE {user} LOGIN PASSWORD 'p'".encode())
-    db.execute(f"GRANT holdfast_reader TO {user}".encode())
+    db.execute(f"GRANT {', '.join(ALL)} TO {user}".encode())
     try:
         refused = _run("--dsn", make_conninfo(dsn, user=user, password="p"))
         assert isinstance(refused.exception, CommandError)
         assert f'ALTER ROLE "{user}" CREATEDB' in str(refused.exception)
     finally:
         db.execute(f"DROP ROLE {user}".encode())
+
+
+@pytest.mark.usefixtures("pair")
+def test_plan_changes_nothing_where_every_name_of_a_database_leads_to_the_same_one(
+    dsn: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As behind a pooler whose configuration names the database."""
+    monkeypatch.setattr(planning, "make_conninfo", lambda given, **_parameters: given)
+    refused = _run("--dsn", dsn)
+    assert db.execute("SELECT version_num FROM holdfast.alembic_version").fetchone() == (
+        SCHEMA_REVISION,
+    )
+    assert isinstance(refused.exception, CommandError)
+    assert db.info.dbname in str(refused.exception)
+    assert db.execute(SCRATCH).fetchone() == (0,)
+
+
+def test_plan_drops_the_database_of_one_that_was_killed_and_of_none_that_runs(
+    dsn: str, db: psycopg.Connection
+) -> None:
+    left, used = f"holdfast_plan_0_{'a' * 12}", f"holdfast_plan_{db.info.backend_pid}_{'b' * 12}"
+    names = (left, used, "holdfast_plan_0_mine")
+    for name in names:
+        db.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    try:
+        assert _run("--dsn", dsn).exit_code == ExitCode.NOTHING_MATCHED
+        there = db.execute("SELECT datname FROM pg_database WHERE datname = ANY (%s)", [[*names]])
+        assert {name for (name,) in there} == {used, names[2]}
+    finally:
+        for name in names:
+            db.execute(sql.SQL("DROP DATABASE IF EXISTS {}").format(sql.Identifier(name)))
+
+
+def test_plan_grants_no_role(dsn: str, db: psycopg.Connection) -> None:
+    user = f"grantee_{db.info.dbname[-12:]}"
+    member = "pg_has_role(%s::name, 'holdfast_owner', %s)"
+    modern = db.info.server_version >= 16_00_00
+    db.execute(f"CREATE ROLE {user} LOGIN CREATEDB CREATEROLE PASSWORD 'p'".encode())
+    db.execute(f"GRANT holdfast_reader TO {user}".encode())
+    if modern:
+        options = " WITH ADMIN TRUE, INHERIT FALSE, SET FALSE"
+        others = ", ".join({*ALL} - {"holdfast_reader"})
+        db.execute(f"GRANT {others} TO {user}{options}".encode())
+    try:
+        refused = _run("--dsn", make_conninfo(dsn, user=user, password="p"))
+        may = db.execute(f"SELECT {member}".encode(), [user, "SET" if modern else "MEMBER"])
+        assert may.fetchone() == (False,)
+        assert isinstance(refused.exception, CommandError)
+        assert "holdfast_owner" in str(refused.exception)
+    finally:
+        for statement in ("DROP OWNED BY {} CASCADE", "DROP ROLE {}"):
+            db.execute(sql.SQL(statement).format(sql.Identifier(user)))
 
 
 def test_page_has_the_unit_costs() -> None:
