@@ -3,7 +3,7 @@
 import json
 import time
 from collections import Counter
-from typing import IO, Annotated
+from typing import IO, Annotated, Any
 
 import typer
 
@@ -144,8 +144,9 @@ def _member(data: str | None, show: list[str] | None) -> tuple[str, str] | None:
 def _print_with_data(rows: list[Row], members: list[str]) -> None:
     shown = [
         {
-            **{name: visible(str(row["data"].get(name, "-"))) for name in members},
             **{name: row[name] for name in _OF_DATA},
+            # An entry's own field may have the same name.
+            **{f"data.{name}": _of_data(row["data"].get(name)) for name in members},
             "subject": visible(row["subject"]),
             "delivered": ", ".join(
                 f"{each['endpoint']} {each['outcome']}" for each in row["delivered"]
@@ -153,11 +154,19 @@ def _print_with_data(rows: list[Row], members: list[str]) -> None:
         }
         for row in rows
     ]
-    print_rows(shown, (*_OF_DATA, *members, "delivered"), "Entries")
+    columns = [f"data.{name}" for name in members]
+    print_rows(shown, (*_OF_DATA, *columns, "delivered"), "Entries")
     outcomes = Counter(each["outcome"] for row in rows for each in row["delivered"])
     told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
     waiting = sum(not row["delivered"] for row in rows)
     typer.echo(f"{counted(len(rows), 'entry')}: {told or '0 applied'}, {waiting} waiting")
+
+
+def _of_data(value: Any) -> str:
+    """Return a member as `--data` compares it."""
+    if value is None:
+        return "-"
+    return visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 @app.command()

@@ -56,7 +56,7 @@ def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], title:
     """Print rows as a table; colours only on a terminal."""
     table = Table(title=title, title_justify="left", header_style="bold")
     for column in columns:
-        table.add_column(column.replace("_", " "), overflow="fold")
+        table.add_column(Text(visible(column.replace("_", " "))), overflow="fold")
     for row in rows:
         table.add_row(*(Text(_cell(row[column])) for column in columns))
     console().print(table)

@@ -218,6 +218,37 @@ def test_entries_are_found_by_a_member_of_their_data_with_what_became_of_them(
     assert "3 entries: 1 applied, 1 delivered, 2 waiting" in text
 
 
+def test_members_of_data_are_shown_as_they_are_asked_for_also_beside_fields_of_their_names(
+    dsn: str, db: psycopg.Connection, spark: Driver
+) -> None:
+    spark.batch(0, decision("m_1"))
+    data = {"held": True, "subject": "of the data", "lines": [1, {"n": None}], "at": None}
+    body = json.dumps({"data": data | {"[/x]": "closes nothing"}}).encode()
+    db.execute("UPDATE holdfast.entry SET body = %s", [body])
+    wanted = ["--data", "held=true"]
+    for name in ("held", "subject", "lines", "at", "[/x]"):
+        wanted += ["--show", name]
+    done = holdfast("entries", "list", *wanted, dsn=dsn)
+    assert done.returncode == ExitCode.OK, done.stderr
+    header, row = ([*map(str.strip, line[1:-1].split(mark))] for line, mark in _lines(done.stdout))
+    shown = dict(zip(header, row, strict=True))
+    assert shown["subject"] == "m_1"
+    assert {name: cell for name, cell in shown.items() if name.startswith("data.")} == {
+        "data.held": "true",
+        "data.subject": "of the data",
+        "data.lines": '[1, {"n": null}]',
+        "data.at": "-",
+        "data.[/x]": "closes nothing",
+    }
+
+
+def _lines(table: str) -> list[tuple[str, str]]:
+    """The header and the first row, each with what separates its cells."""
+    lines = table.splitlines()
+    (header,) = (line for line in lines if line.startswith("┃"))
+    return [(header, "┃"), (next(line for line in lines if line.startswith("│")), "│")]
+
+
 SUBJECTS, BATCHES, PER_BATCH = 500, 600, 100
 
 INDEXES = {
