@@ -73,13 +73,14 @@ def _watched(running: uvicorn.Server) -> Iterator[list[str]]:
                 found.append(misfit)
                 running.should_exit = True
 
-    thread = Thread(target=watch, name="schema watch")
+    # A database that accepts everything and never answers does not keep the process from ending.
+    thread = Thread(target=watch, name="schema watch", daemon=True)
     thread.start()
     try:
         yield found
     finally:
         ended.set()
-        thread.join()
+        thread.join(WATCH_SECONDS)
 
 
 def server(settings: ApiSettings) -> uvicorn.Server:

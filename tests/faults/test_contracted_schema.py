@@ -4,6 +4,8 @@ Real: the commands in their own processes, Postgres, sockets. A forced contract 
 next version is in `test_versions_together.py`; here it is the row of `alembic_version`.
 """
 
+import os
+import signal
 from pathlib import Path
 
 import psycopg
@@ -28,6 +30,11 @@ WITHOUT_A_TABLE = b"ALTER TABLE holdfast.replay RENAME TO replays"
 WITH_THE_TABLE = b"ALTER TABLE holdfast.replays RENAME TO replay"
 LOST = b"""
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE datname = current_database() AND application_name = 'holdfast-api'
+"""
+
+SESSION = b"""
+    SELECT pid FROM pg_stat_activity
     WHERE datname = current_database() AND application_name = 'holdfast-api'
 """
 
@@ -76,3 +83,19 @@ def test_api_server_that_is_served_no_more_ends(
             db.execute(LOST)
         assert process.ends() == ExitCode.FAILED, process.text()
         assert "upgrade this process" in process.text()
+
+
+def test_api_server_ends_although_the_database_answers_nothing_any_more(
+    dsn: str, db: psycopg.Connection, tmp_path: Path
+) -> None:
+    with builds.server(builds.this_build(), dsn, "", tmp_path) as server:
+        process = server.process
+        process.until(lambda: "listening on" in process.text())
+        eventually(lambda: db.execute(SESSION).fetchall())
+        [(stopped,)] = db.execute(SESSION).fetchall()
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            process.send(signal.SIGINT)
+            assert process.ends() == 130, process.text()
+        finally:
+            os.kill(stopped, signal.SIGCONT)

@@ -4,6 +4,7 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from threading import Thread
 from typing import NamedTuple, TypeVar
 
 import psycopg
@@ -75,12 +76,17 @@ class OperatorPool:
         )
 
     def misfit(self) -> str | None:
-        """Return why the database does not serve this version; None if it does, or is away."""
+        """Return why the database does not serve this version; None if it does, or is away.
+
+        Nothing is said of a read-only server: a standby may be behind its primary's upgrade.
+        """
         try:
             with self._pool.connection() as connection:
                 found = read_range(connection)
         except (psycopg.Error, TooManyRequests):
             return self._refused
+        if found["read_only"]:
+            return None
         return schema.misfit(found["revision"], found["serves_from"])
 
     def open(self) -> None:
@@ -89,10 +95,16 @@ class OperatorPool:
 
     def close(self) -> None:
         """Close every connection; a lent one is closed when it is returned."""
+        # A database that accepts everything and never answers keeps no process from ending.
+        leaving = Thread(target=self._leave, name="leave", daemon=True)
+        leaving.start()
+        leaving.join(WAIT_SECONDS)
+        self._pool.close(timeout=WAIT_SECONDS)
+
+    def _leave(self) -> None:
         # Without a connection, or before revision 0032, there is nothing to record.
         with suppress(psycopg.Error), self._pool.connection(timeout=LEAVE_SECONDS) as connection:
             connection.execute(schema.LEAVE, schema.session("api", self._name))
-        self._pool.close(timeout=WAIT_SECONDS)
 
     def _prepare(self, connection: psycopg.Connection[Row]) -> None:
         self._refused = None
