@@ -337,11 +337,18 @@ def _conninfo(dsn: str) -> str:
 
 
 async def read_range(connection: Connection) -> tuple[str | None, str | None]:
-    """Return the schema's revision, and why this version must not work on it (None: it may)."""
+    """Return the schema's revision, and why this version must not work on it (None: it may).
+
+    Raises `StoreRefusedError` for the reason on a server that is read-only: a standby may be behind
+    the upgrade that its primary has, and is not where a dispatcher works.
+    """
     cursor = await connection.execute(schema.READ, binary=True)
-    found = await cursor.fetchone() or {"revision": None, "serves_from": None}
+    found = await cursor.fetchone() or {"revision": None, "serves_from": None, "read_only": False}
     revision: str | None = found["revision"]
-    return revision, schema.misfit(revision, found["serves_from"])
+    misfit = schema.misfit(revision, found["serves_from"])
+    if misfit is not None and found["read_only"]:
+        raise StoreRefusedError(f"the server is read-only or a standby, and {misfit}")
+    return revision, misfit
 
 
 async def _check_schema(connection: Connection) -> None:

@@ -318,6 +318,9 @@ def prepare(connection: psycopg.Connection[Row], server: str | None = None) -> N
     connection.execute("SET plan_cache_mode = force_custom_plan")
     found = read_range(connection)
     misfit = schema.misfit(found["revision"], found["serves_from"])
+    if misfit is not None and found["read_only"]:
+        # A standby may be behind the upgrade that its primary has.
+        raise CommandError(f"the server is read-only or a standby, and {misfit}")
     if misfit is not None:
         raise UnservedCommandError(misfit)
     if server is not None and schema.records(found["revision"]) and not found["read_only"]:
