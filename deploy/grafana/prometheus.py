@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlencode
 from urllib.request import urlopen
@@ -50,8 +51,11 @@ class Source:
 
     def _get(self, what: str, **parameters: Any) -> Any:
         url = f"{self.url}/api/v1/{what}?{urlencode(parameters)}"
-        with urlopen(url, timeout=SECONDS_MAX) as answer:  # noqa: S310 - a URL of this machine
-            return json.load(answer)["data"]
+        try:
+            with urlopen(url, timeout=SECONDS_MAX) as answer:  # noqa: S310 - a URL of this machine
+                return json.load(answer)["data"]
+        except (HTTPException, ValueError, LookupError, TypeError) as error:
+            raise OSError(f"no answer of a Prometheus: {error!r}") from error
 
 
 def drawn(

@@ -3,6 +3,7 @@
 It stands where Grafana would: no package index has Grafana.
 """
 
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -61,7 +62,7 @@ def serving(port: int, prometheus: str) -> Iterator[None]:
         def log_message(self, *_arguments: object) -> None:
             """Stay silent."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    server = _Server(("127.0.0.1", port), Handler)
     # A browser keeps its connection open; the end of the stack does not wait for it.
     server.daemon_threads = True
     thread = Thread(target=server.serve_forever, name="dashboards")
@@ -72,6 +73,13 @@ def serving(port: int, prometheus: str) -> Iterator[None]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a browser that left; other errors are printed."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
 
 class _Pages:

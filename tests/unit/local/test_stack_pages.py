@@ -1,6 +1,13 @@
 """The page of the stack's dashboards, and what its job reads."""
 
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Event, Thread
+from threading import enumerate as enumerate_
 
 import httpx
 import pytest
@@ -9,6 +16,7 @@ from deploy.local.stack.input import chosen
 from deploy.local.stack.pages import _alert, serving
 from deploy.local.stack.settings import Input
 from tests.support.runbook_world import free_port
+from tests.support.waiting import eventually
 
 
 @pytest.mark.parametrize("path", ["/", "/job.svg"])
@@ -18,6 +26,57 @@ def test_page_says_that_prometheus_does_not_answer(path: str) -> None:
         answer = httpx.get(f"http://127.0.0.1:{port}{path}")
     assert answer.status_code == httpx.codes.BAD_GATEWAY
     assert answer.headers["content-type"].startswith("text/plain")
+
+
+@pytest.mark.parametrize(
+    "said", [b"<html>", b"[]", b"{}"], ids=["no JSON", "a list", "without data"]
+)
+def test_page_says_that_what_answers_is_no_prometheus(said: bytes) -> None:
+    port = free_port()
+    with other_server(said) as address, serving(port, address):
+        answer = httpx.get(f"http://127.0.0.1:{port}/")
+    assert answer.status_code == httpx.codes.BAD_GATEWAY
+
+
+def test_browser_that_leaves_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    port, asked, goes_on = free_port(), Event(), Event()
+    with other_server(b"{}", asked, goes_on) as address, serving(port, address):
+        with socket.create_connection(("127.0.0.1", port)) as browser:
+            browser.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert asked.wait(60)
+            # Closed like this, it is reset.
+            browser.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        goes_on.set()
+        eventually(lambda: not any("process_request_thread" in each.name for each in enumerate_()))
+    assert capfd.readouterr().err == ""
+
+
+@contextmanager
+def other_server(
+    said: bytes, asked: Event | None = None, goes_on: Event | None = None
+) -> Iterator[str]:
+    """A server that is no Prometheus, and how one asks it; it waits for `goes_on` if given."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if asked is not None and goes_on is not None:
+                asked.set()
+                goes_on.wait(60)
+            self.send_response(httpx.codes.OK)
+            self.end_headers()
+            self.wfile.write(said)
+
+        def log_message(self, *_arguments: object) -> None:
+            """Stay silent."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @pytest.mark.parametrize("path", ["/missing.svg", "/job.svg/", "/prometheus.yml"])
