@@ -172,7 +172,13 @@ def plan(dsn: str, *, expand: bool = False, costs: UnitCosts = MEASURED) -> Plan
 
     Raises `CommandError` if it cannot be rehearsed, also without the right to create a database.
     """
-    here = _look_at(dsn)
+    try:
+        here = _look_at(dsn)
+    except psycopg.Error as error:
+        raise CommandError(
+            f"the sizes of the tables could not be read: {one_line(error, dsn)}. Nothing was"
+            " changed."
+        ) from error
     with _scratch(dsn) as scratch:
         if here.before is not None:
             in_turn(scratch.dsn, lambda t: _copy(scratch.inside(t), here))
@@ -197,10 +203,12 @@ def _look_at(dsn: str) -> _Here:
                 " changed; try again when it has ended (`holdfast db doctor` shows idle ones)."
             ) from None
         indexes = raw.execute(statement("index_definitions")).fetchall()
+    # A day that was dropped meanwhile has no size.
+    there = [row for row in tables if row[3] is not None]
     return _Here(
         before,
-        {name: Size(rows, size, total) for name, rows, size, total, parent, _ in tables},
-        tuple((name, parent, bounds) for name, *_, parent, bounds in tables if parent),
+        {name: Size(rows, size, total) for name, rows, size, total, *_ in there},
+        tuple((name, parent, bounds) for name, *_, parent, bounds in there if parent),
         tuple((name, definition) for name, definition in indexes),
     )
 
@@ -254,8 +262,8 @@ def _scratch(dsn: str) -> Iterator[_Scratch]:
                 scratch.must_be(there)
             yield scratch
         finally:
-            # The next plan drops what this one cannot drop because its connection is lost.
-            with contextlib.suppress(psycopg.OperationalError):
+            # The next plan drops what this one cannot, whose connection may be lost.
+            with contextlib.suppress(psycopg.Error):
                 raw.execute(_DROP.format(sql.Identifier(named)) + sql.SQL(" WITH (FORCE)"))
 
 

@@ -247,6 +247,12 @@ def test_plan_drops_the_database_of_one_that_was_killed_and_of_none_that_runs(
             db.execute(sql.SQL("DROP DATABASE IF EXISTS {}").format(sql.Identifier(name)))
 
 
+def test_plan_says_that_a_server_is_read_only(dsn: str) -> None:
+    refused = _run("--dsn", make_conninfo(dsn, options="-c default_transaction_read_only=on"))
+    assert isinstance(refused.exception, CommandError)
+    assert "read-only" in str(refused.exception)
+
+
 def test_plan_grants_no_role(dsn: str, db: psycopg.Connection) -> None:
     user = f"grantee_{db.info.dbname[-12:]}"
     member = "pg_has_role(%s::name, 'holdfast_owner', %s)"
