@@ -38,6 +38,8 @@ class Server:
             with suppress(psutil.NoSuchProcess):
                 if psutil.Process(each).status() == psutil.STATUS_STOPPED:
                     psutil.Process(each).kill()
+        # As long as its pid is there, also as a zombie's, the next one takes the socket for used.
+        self._postmaster.wait(60)
         eventually(lambda: not processes_on(self.data))
         remove_stale_lock_file(self.data)
 
