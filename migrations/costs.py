@@ -66,4 +66,4 @@ MEASURED = UnitCosts(
     rewrite_ms_per_mb=7.64,
     measured="measured on 2 cores, Postgres 18.4, tables in memory",
 )
-"""Medians of the benchmark, which anybody can repeat on a server of their own."""
+"""Medians of the benchmark, which can be repeated on any server."""

@@ -10,21 +10,18 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from uuid import uuid4
 
 import psycopg
 from alembic import command
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
 from sqlalchemy import event
 
 from migrations.connect import connection, one_line, statement
 from migrations.costs import MEASURED, Kind, Size, UnitCosts
 from migrations.phases import Step, steps_after
-from migrations.roles import reachable
-from migrations.upgrade import LOCK_TIMEOUT_MS, Transaction, current, in_turn, refuse_unknown
+from migrations.rehearsal_database import rehearsal_database
+from migrations.upgrade import LOCK_TIMEOUT_MS, Transaction, current, refuse_unknown
 from sink.contract.exits import CommandError
-from sink.contract.roles import ALL
 from sink.contract.tables import SCHEMA
 
 _CHANGES_ROWS = re.compile(r"\b(INSERT\s+INTO|UPDATE|DELETE\s+FROM|MERGE\s+INTO)\b", re.IGNORECASE)
@@ -98,7 +95,7 @@ class _State:
 
 
 @dataclass(frozen=True, slots=True)
-class _Here:
+class _Installed:
     """The database that is to be upgraded, as far as its catalogue says it."""
 
     before: str | None
@@ -121,12 +118,12 @@ class _Recorder:
 
     def begin(self) -> None:
         """Remember the tables that are there."""
-        self._states = self._look()
+        self._states = self._tables()
 
-    def after(self, *event_: Any) -> None:
-        """Record a statement that has run."""
-        text = "\n".join(line.rstrip() for line in str(event_[2]).strip().splitlines())
-        known, self._states = self._states, self._look()
+    def after(self, _connection: Any, _cursor: Any, ran: str, *_: Any) -> None:
+        """Record a statement that has run, as SQLAlchemy's `after_cursor_execute` calls it."""
+        text = "\n".join(line.rstrip() for line in ran.strip().splitlines())
+        known, self._states = self._states, self._tables()
         if text.startswith("SELECT"):
             return
         pairs = [(known[oid], now) for oid, now in self._states.items() if oid in known]
@@ -140,7 +137,7 @@ class _Recorder:
         seconds = self.costs.catalogue_ms / 1000 + sum(each.seconds for each in work)
         self.found.append(Planned(text, tuple(locks), tuple(work), not work, seconds))
 
-    def _look(self) -> dict[int, _State]:
+    def _tables(self) -> dict[int, _State]:
         rows = self.raw.execute(statement("table_state")).fetchall()
         known = self._states
         return {
@@ -173,23 +170,23 @@ def plan(dsn: str, *, expand: bool = False, costs: UnitCosts = MEASURED) -> Plan
     Raises `CommandError` if it cannot be rehearsed, also without the right to create a database.
     """
     try:
-        here = _look_at(dsn)
+        here = _read_database(dsn)
     except psycopg.Error as error:
         raise CommandError(
             f"the sizes of the tables could not be read: {one_line(error, dsn)}. Nothing was"
             " changed."
         ) from error
-    with _scratch(dsn) as scratch:
+    with rehearsal_database(dsn) as empty:
         if here.before is not None:
-            in_turn(scratch.dsn, lambda t: _copy(scratch.inside(t), here))
-        revisions = in_turn(
-            scratch.dsn, lambda t: _rehearse(scratch.inside(t), here, costs, expand=expand)
+            empty.in_turn(lambda transaction: _copy(transaction, here))
+        revisions = empty.in_turn(
+            lambda transaction: _rehearse(transaction, here, costs, expand=expand)
         )
     after = revisions[-1].name.partition("_")[0] if revisions else here.before
     return Plan(here.before, after, sum(r.seconds for r in revisions), revisions, costs)
 
 
-def _look_at(dsn: str) -> _Here:
+def _read_database(dsn: str) -> _Installed:
     with connection(dsn) as raw:
         before, _ = current(raw)
         refuse_unknown(before)
@@ -205,7 +202,7 @@ def _look_at(dsn: str) -> _Here:
         indexes = raw.execute(statement("index_definitions")).fetchall()
     # A day that was dropped meanwhile has no size.
     there = [row for row in tables if row[3] is not None]
-    return _Here(
+    return _Installed(
         before,
         {name: Size(rows, size, total) for name, rows, size, total, *_ in there},
         tuple((name, parent, bounds) for name, *_, parent, bounds in there if parent),
@@ -213,92 +210,7 @@ def _look_at(dsn: str) -> _Here:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Scratch:
-    """The database in which the upgrade is rehearsed."""
-
-    dsn: str
-    name: str
-
-    def inside(self, transaction: Transaction) -> Transaction:
-        """Return the transaction; raises `CommandError` if it is one of another database."""
-        self.must_be(transaction.raw)
-        return transaction
-
-    def must_be(self, raw: psycopg.Connection) -> None:
-        """Raise `CommandError` on a connection to another database, as a pooler may give one."""
-        (found,) = raw.execute("SELECT current_database()::text").fetchone() or ("",)
-        if found != self.name:
-            raise CommandError(
-                f"the upgrade is rehearsed in an empty database, and this address leads to"
-                f" {found} whatever database is asked for, as a pooler does. No table was changed;"
-                " let --dsn name the server itself."
-            )
-
-
-@contextlib.contextmanager
-def _scratch(dsn: str) -> Iterator[_Scratch]:
-    """Yield a new database of the same server, which is dropped at the end."""
-    with connection(dsn) as raw:
-        raw.autocommit = True
-        _refuse_to_change_roles(raw)
-        try:
-            named = _create(raw)
-        except psycopg.errors.InsufficientPrivilege:
-            raise CommandError(
-                "the upgrade is rehearsed in an empty database of this server, and the user"
-                f" {raw.info.user} may not create one. Nothing was changed. Ask an administrator to"
-                f' run `ALTER ROLE "{raw.info.user}" CREATEDB`, or read the statements with'
-                " `holdfast db upgrade --sql`."
-            ) from None
-        except psycopg.Error as error:
-            raise CommandError(
-                "the upgrade is rehearsed in an empty database of this server, and none could be"
-                f" created: {one_line(error, dsn)}. No table was changed."
-            ) from error
-        scratch = _Scratch(make_conninfo(dsn, dbname=named), named)
-        try:
-            with connection(scratch.dsn) as there:
-                scratch.must_be(there)
-            yield scratch
-        finally:
-            # The next plan drops what this one cannot, whose connection may be lost.
-            with contextlib.suppress(psycopg.Error):
-                raw.execute(_DROP.format(sql.Identifier(named)) + sql.SQL(" WITH (FORCE)"))
-
-
-_DROP = sql.SQL("DROP DATABASE IF EXISTS {}")
-
-
-def _create(raw: psycopg.Connection) -> str:
-    """Create a database that has this session's number in its name, and drop those without one.
-
-    A process that is killed leaves its database. While it runs, its session is there.
-    """
-    for (left,) in raw.execute(statement("left_plans")).fetchall():
-        # Another plan may drop it too, or somebody looks into it.
-        with contextlib.suppress(psycopg.Error):
-            raw.execute(_DROP.format(sql.Identifier(left)))
-    (pid,) = raw.execute("SELECT pg_backend_pid()").fetchone() or (0,)
-    named = f"holdfast_plan_{pid}_{uuid4().hex[:12]}"
-    raw.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(sql.Identifier(named)))
-    return named
-
-
-def _refuse_to_change_roles(raw: psycopg.Connection) -> None:
-    """Raise `CommandError` where a rehearsal would make or grant roles, which are the server's."""
-    mine = reachable(raw)
-    lacking = [role for role in ALL if not mine.get(role)]
-    if lacking:
-        raise CommandError(
-            f"the user {raw.info.user} may not act as {', '.join(lacking)}, and a rehearsal would"
-            " make or grant these roles of the whole server. Nothing was changed. Read the"
-            " statements with `holdfast db upgrade --sql`, or ask an administrator to make them"
-            f' (`CREATE ROLE ... NOLOGIN`) and to run `GRANT ... TO "{raw.info.user}"`.'
-        )
-
-
-def _copy(transaction: Transaction, here: _Here) -> None:
+def _copy(transaction: Transaction, here: _Installed) -> None:
     """Make the schema of the database, with its days and the indexes that were added to it."""
     command.upgrade(transaction.config, here.before or "base")
     raw = transaction.raw
@@ -318,7 +230,7 @@ def _copy(transaction: Transaction, here: _Here) -> None:
 
 
 def _rehearse(
-    transaction: Transaction, here: _Here, costs: UnitCosts, *, expand: bool
+    transaction: Transaction, here: _Installed, costs: UnitCosts, *, expand: bool
 ) -> tuple[Revision, ...]:
     steps: list[Step] = []
     for each in steps_after(transaction.directory, here.before):

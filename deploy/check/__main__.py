@@ -49,7 +49,7 @@ def _all(project: Project) -> Iterator[str]:
 
 def _versions(read: list[Document]) -> Iterator[str]:
     """Yield images of another version than the one of the package."""
-    ours = version.of()
+    ours = version.current()
     for document in read:
         for name in _images(document.content):
             if name.startswith("holdfast-") and not name.endswith(f":{ours}"):

@@ -32,11 +32,24 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
+def _replaceable(folder: Path) -> bool:
+    """Whether a folder may be removed with all that is in it."""
+    if folder == steps.RELEASE or not folder.exists() or (folder / signing.SUMS).exists():
+        return True
+    return folder.is_dir() and not any(folder.iterdir())
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """Run a step, or all; returns the exit code."""
     asked = _arguments(words)
     chosen = {asked.step: steps.SINGLE[asked.step]} if asked.step != ALL else steps.CHECK
     if asked.step == ALL:
+        if not _replaceable(asked.to):
+            sys.stderr.write(
+                f"{asked.to} holds files and no {signing.SUMS}, so it is no release of before."
+                " Nothing was changed; name a new folder, or empty this one.\n"
+            )
+            return ExitCode.USAGE
         shutil.rmtree(asked.to, ignore_errors=True)
         asked.to.mkdir(parents=True)
     reports = []

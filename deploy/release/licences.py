@@ -1,9 +1,11 @@
 """The licence of each dependency, by what the installed package says, against `licences.toml`."""
 
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
+from typing import Self
 
 from license_expression import ExpressionError, get_spdx_licensing
 from packaging.utils import canonicalize_name
@@ -14,6 +16,24 @@ from deploy.release.requirements import all_pins
 RULES = Path(__file__).with_name("licences.toml")
 
 SPDX = get_spdx_licensing()
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What `licences.toml` says, in SPDX expressions."""
+
+    allowed: frozenset[str]
+    meanings: Mapping[str, str]
+    """By what a package says in a classifier or in its field `License`."""
+    exceptions: Mapping[str, str]
+    """The licence that one package may have besides, by its name."""
+
+    @classmethod
+    def read(cls, file: Path = RULES) -> Self:
+        """Read a file. Raises `KeyError` for one that lacks a table."""
+        found = tomllib.loads(file.read_text())
+        exceptions = {name: each["licence"] for name, each in found["exceptions"].items()}
+        return cls(frozenset(found["allowed"]), found["meanings"], exceptions)
 
 
 def check(
@@ -28,7 +48,7 @@ def check(
     `places` are folders of packages. A package that is in none of them is a fault; unless
     `complete`, it is left out.
     """
-    read = tomllib.loads(rules.read_text())
+    read = Rules.read(rules)
     there = {
         str(canonicalize_name(each.name)): each
         for each in distributions(path=[str(place) for place in places])
@@ -46,21 +66,20 @@ def check(
     return report
 
 
-def _fault(name: str, package: Distribution, rules: dict[str, object]) -> str | None:
-    said = expression(package, rules["meanings"])  # type: ignore[arg-type]
-    exception = rules.get("exceptions", {}).get(name)  # type: ignore[attr-defined]
-    if exception is not None:
-        if said == exception["licence"]:
+def _fault(name: str, package: Distribution, rules: Rules) -> str | None:
+    said = expression(package, rules.meanings)
+    if (exception := rules.exceptions.get(name)) is not None:
+        if said == exception:
             return None
         return f"{name}: its licence is {said}, its exception in licences.toml is for another"
     if said is None:
         return f"{name}: says no licence that licences.toml knows"
-    if not _allowed(said, rules["allowed"]):  # type: ignore[arg-type]
+    if not _holds(SPDX.parse(said), rules.allowed):
         return f"{name}: {said} is not allowed"
     return None
 
 
-def expression(package: Distribution, meanings: dict[str, str]) -> str | None:
+def expression(package: Distribution, meanings: Mapping[str, str]) -> str | None:
     """Return a package's licence as an SPDX expression; None if it says none that is known.
 
     Several classifiers are taken for licences that all hold.
@@ -84,11 +103,7 @@ def expression(package: Distribution, meanings: dict[str, str]) -> str | None:
     return None if parsed is None else str(parsed)
 
 
-def _allowed(said: str, allowed: Sequence[str]) -> bool:
-    return _holds(SPDX.parse(said), allowed)
-
-
-def _holds(parsed: object, allowed: Sequence[str]) -> bool:
+def _holds(parsed: object, allowed: Collection[str]) -> bool:
     if isinstance(parsed, SPDX.OR):
         return any(_holds(each, allowed) for each in parsed.args)
     if isinstance(parsed, SPDX.AND):

@@ -126,7 +126,7 @@ def try_out(wheel: Path, work: Path, root: Path = ROOT) -> list[str]:
     with EmbeddedPostgres(work / "postgres", keep=False) as server:
         env = {"PATH": os.environ["PATH"], "HOME": str(work), "HOLDFAST_DSN": server.dsn}
         said = run(holdfast, "--version", cwd=work, env=env).strip()
-        if said != f"holdfast {version.of(root)}":
+        if said != f"holdfast {version.current(root)}":
             raise PackageError(f"holdfast --version says {said!r}")
         for command in COMMANDS:
             run(holdfast, *command.split(), cwd=work, env=env)

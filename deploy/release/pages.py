@@ -117,7 +117,7 @@ def build(to: Path, root: Path = ROOT, work: Path = WORK) -> bool:
         "site_dir": str(to.resolve()),
         "hooks": [str(SITE / "hooks.py")],
         "nav": navigation(root),
-        "copyright": f"Holdfast {version.of(root)}, Apache-2.0",
+        "copyright": f"Holdfast {version.current(root)}, Apache-2.0",
     }
     file = work / "mkdocs.yml"
     file.write_text(json.dumps(settings))

@@ -30,25 +30,25 @@ IMAGES = ("migrate", "dispatcher", "api", "job")
 PLANTED = b"planted"
 
 
-def of_version(asked: argparse.Namespace) -> Report:
+def check_version(asked: argparse.Namespace) -> Report:
     """Compare every file that repeats the version; with a key the changelog needs a date."""
-    return Report(list(version.faults(dated=asked.key is not None)), notes=[version.of()])
+    return Report(list(version.faults(dated=asked.key is not None)), notes=[version.current()])
 
 
-def of_licences(_: argparse.Namespace) -> Report:
+def check_licences(_: argparse.Namespace) -> Report:
     """Compare the licence of every dependency with licences.toml."""
     others = (place for venv in (pages.WORK, TOOLS) for place in venv.glob("lib/*/site-packages"))
     return licences.check([Path(sysconfig.get_paths()["purelib"]), *others])
 
 
-def of_vulnerabilities(asked: argparse.Namespace) -> Report:
+def check_vulnerabilities(asked: argparse.Namespace) -> Report:
     """Look for known vulnerabilities: with --osv in a copy of OSV, else by pip-audit."""
     if asked.osv is not None:
         return vulnerabilities.look_up(asked.osv, all_pins())
     return vulnerabilities.ask(TOOLS / "bin" / "pip-audit", all_pins())
 
 
-def of_packages(asked: argparse.Namespace) -> Report:
+def build_packages(asked: argparse.Namespace) -> Report:
     """Build wheel and sdist of the last commit, check them and try the wheel out."""
     report = Report()
     if run("git", "status", "--porcelain", cwd=ROOT):
@@ -64,15 +64,15 @@ def of_packages(asked: argparse.Namespace) -> Report:
     return report
 
 
-def of_bills(asked: argparse.Namespace) -> Report:
+def write_bills(asked: argparse.Namespace) -> Report:
     """Write the bills of materials, and compare them with version and requirements."""
     _make("sbom")
     report = Report()
     for image in IMAGES:
         file = ROOT / "dist" / f"sbom-{image}.json"
         bill = json.loads(file.read_text())
-        if bill["metadata"]["component"].get("version") != version.of():
-            report.faults.append(f"{file.name}: not of version {version.of()}")
+        if bill["metadata"]["component"].get("version") != version.current():
+            report.faults.append(f"{file.name}: not of version {version.current()}")
         listed = {(each["name"].lower(), each["version"]) for each in bill["components"]}
         if missing := set(pins(FOLDER / f"{image}.txt")) - listed:
             report.faults.append(f"{file.name}: lacks {sorted(missing)}")
@@ -81,17 +81,17 @@ def of_bills(asked: argparse.Namespace) -> Report:
     return report
 
 
-def of_documents(asked: argparse.Namespace) -> Report:
+def build_documents(asked: argparse.Namespace) -> Report:
     """Build the site of the documents, check its links and look at it in a browser."""
     said = _make("docs-check")
     report = Report(notes=[said.strip().splitlines()[-1]])
     if " skipped" in said:
         report.left_out.append("chromium or npm is not here: pages or diagrams were not seen")
-    pack(pages.WORK / "site", asked.to / f"holdfast-docs-{version.of()}.tar.gz")
+    pack(pages.WORK / "site", asked.to / f"holdfast-docs-{version.current()}.tar.gz")
     return report
 
 
-def of_images(asked: argparse.Namespace) -> Report:
+def build_images(asked: argparse.Namespace) -> Report:
     """Build the images and run them."""
     try:
         run(asked.containers, "info", cwd=ROOT)
@@ -101,7 +101,7 @@ def of_images(asked: argparse.Namespace) -> Report:
     return Report(notes=[said.strip().splitlines()[-1]])
 
 
-def of_sums(asked: argparse.Namespace) -> Report:
+def write_sums(asked: argparse.Namespace) -> Report:
     """Write SHA256SUMS and sign it; a rehearsal with a thrown-away key refuses what it must."""
     signing.write_sums(asked.to)
     report = Report(notes=[f"{path.name}: {path.stat().st_size:,} B" for path in _files(asked.to)])
@@ -133,12 +133,12 @@ def rehearse(artifacts: Path, work: Path) -> list[str]:
     return found
 
 
-def of_signature(asked: argparse.Namespace) -> Report:
+def verify_signature(asked: argparse.Namespace) -> Report:
     """Verify the signature and every file of a folder."""
     return Report(list(signing.faults(asked.to, asked.allowed)), notes=[str(asked.to)])
 
 
-def of_site(_: argparse.Namespace) -> Report:
+def build_site(_: argparse.Namespace) -> Report:
     """Build the site of the documents."""
     drawn = pages.build(pages.WORK / "site")
     left = [] if drawn else ["npm is not here: diagrams are shown as text"]
@@ -146,18 +146,18 @@ def of_site(_: argparse.Namespace) -> Report:
 
 
 CHECK: dict[str, Step] = {
-    "version": of_version,
-    "licences": of_licences,
-    "vulnerabilities": of_vulnerabilities,
-    "packages": of_packages,
-    "bills": of_bills,
-    "documents": of_documents,
-    "images": of_images,
-    "sums": of_sums,
+    "version": check_version,
+    "licences": check_licences,
+    "vulnerabilities": check_vulnerabilities,
+    "packages": build_packages,
+    "bills": write_bills,
+    "documents": build_documents,
+    "images": build_images,
+    "sums": write_sums,
 }
 """In the order of `make release-check`."""
 
-SINGLE: dict[str, Step] = {**CHECK, "verify": of_signature, "site": of_site}
+SINGLE: dict[str, Step] = {**CHECK, "verify": verify_signature, "site": build_site}
 
 
 def safely(step: Step, asked: argparse.Namespace) -> Report:

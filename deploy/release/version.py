@@ -42,14 +42,14 @@ _HEADING = re.compile(r"^## (\S+)(?: - (\S+))?$", re.MULTILINE)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
-def of(root: Path = ROOT) -> str:
+def current(root: Path = ROOT) -> str:
     """Return the version. Raises `KeyError` if the project has none."""
     return str(tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"])
 
 
 def faults(root: Path = ROOT, *, dated: bool = False) -> Iterator[str]:
     """Yield every place that has another version, or none; `dated` asks for a release's date."""
-    version = of(root)
+    version = current(root)
     for place in PLACES:
         found = list(place.found(root))
         if not found:

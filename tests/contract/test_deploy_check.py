@@ -153,7 +153,7 @@ MISTAKES = (
     Planted(
         f"{BASE}/migrate.yaml",
         "an image of another version",
-        f"holdfast-migrate:{version.of()}",
+        f"holdfast-migrate:{version.current()}",
         "holdfast-migrate:0.0.9",
         "is not of version",
     ),

@@ -72,7 +72,7 @@ NOT_RUN = {
     " spark_app/__main__.py run --path events --checkpoint /shared/checkpoint --stream payouts"
     " --policy policy.toml": NO_CLUSTER,
     'make package PACKAGE="--python /usr/bin/python3.11"': ("it installs 300 MB"),
-    f"mkdir environment && tar -xzf dist/holdfast-{version.of()}-python3.11-x86_64.tar.gz"
+    f"mkdir environment && tar -xzf dist/holdfast-{version.current()}-python3.11-x86_64.tar.gz"
     " -C environment": NO_CLUSTER,
     "spark-submit --master k8s://https://api:6443 --deploy-mode cluster --properties-file"
     " payouts.conf local:///opt/holdfast/spark_app/__main__.py run --path s3a://events/"

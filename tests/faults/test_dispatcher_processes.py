@@ -20,7 +20,7 @@ from tests.support.dispatch.delivery import attempts
 from tests.support.dispatch.dispatching import Process
 from tests.support.dispatch.scene import Scene
 from tests.support.dispatch.webhooks import Gate, answer
-from tests.support.processes import those
+from tests.support.processes import matching
 from tests.support.waiting import eventually
 
 PROCESSES = 3
@@ -50,7 +50,7 @@ def _several(scene: Scene, *options: str) -> Iterator[Process]:
 
 def _children(parent: Process) -> list[psutil.Process]:
     found = psutil.Process(parent.process.pid).children()
-    return those(found, lambda each: any("spawn_main" in word for word in each.cmdline()))
+    return matching(found, lambda each: any("spawn_main" in word for word in each.cmdline()))
 
 
 def _delivered(scene: Scene, count: int) -> bool:

@@ -16,7 +16,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from typer.testing import CliRunner
 
-from migrations import plan as planning
+from migrations import rehearsal_database
 from migrations import upgrade as module
 from migrations.cli import app
 from migrations.costs import MEASURED, Kind, Size
@@ -221,7 +221,7 @@ def test_plan_changes_nothing_where_every_name_of_a_database_leads_to_the_same_o
     dsn: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As behind a pooler whose configuration names the database."""
-    monkeypatch.setattr(planning, "make_conninfo", lambda given, **_parameters: given)
+    monkeypatch.setattr(rehearsal_database, "make_conninfo", lambda given, **_parameters: given)
     refused = _run("--dsn", dsn)
     assert db.execute("SELECT version_num FROM holdfast.alembic_version").fetchone() == (
         SCHEMA_REVISION,

@@ -16,7 +16,7 @@ from tests.support.dispatch.entries import SCHEMA, alternating, decision
 from tests.support.job.bad_rows import BAD_ROWS
 from tests.support.job.outbox import contents
 from tests.support.memory import peak_of
-from tests.support.processes import those
+from tests.support.processes import matching
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -147,7 +147,7 @@ def test_hundred_megabytes_stay_out_of_the_driver(spark: "SparkSession", sinks: 
     sink = sinks[True]
     _write(sink, rows_of(1000), 0, staged=True)  # what any batch needs
     python = psutil.Process()
-    (jvm,) = those(
+    (jvm,) = matching(
         python.children(recursive=True),
         lambda each: "org.apache.spark.deploy.SparkSubmit" in each.cmdline(),
     )

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 import psutil
 
 
-def those(
-    processes: Iterable[psutil.Process], are: Callable[[psutil.Process], object]
+def matching(
+    processes: Iterable[psutil.Process], condition: Callable[[psutil.Process], object]
 ) -> list[psutil.Process]:
     """Return the processes for which a condition holds.
 
@@ -16,7 +16,7 @@ def those(
     found = []
     for each in processes:
         try:
-            if are(each):
+            if condition(each):
                 found.append(each)
         except psutil.NoSuchProcess:
             continue
@@ -25,4 +25,6 @@ def those(
 
 def java_below(pid: int | None = None) -> list[psutil.Process]:
     """Return the Java processes that a process, or this one, has started, or its children have."""
-    return those(psutil.Process(pid).children(recursive=True), lambda each: each.name() == "java")
+    return matching(
+        psutil.Process(pid).children(recursive=True), lambda each: each.name() == "java"
+    )

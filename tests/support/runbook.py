@@ -15,10 +15,12 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import pytest
 
 from tests.support.command import holdfast
 from tests.support.waiting import eventually
@@ -75,10 +77,14 @@ def steps(page: str) -> list[Step]:
     return found
 
 
-def job_says(page: str) -> list[str]:
-    """Return the words by which a page tells what the job ended with."""
+@contextmanager
+def refused_as(page: str, kind: type[Exception]) -> Iterator[pytest.ExceptionInfo[Exception]]:
+    """Expect an error of the job that has every word by which the page tells it."""
+    with pytest.raises(kind) as refusal:
+        yield refusal
     [line] = re.findall(r"^The job says: (.+)\.$", (PAGES / f"{page}.md").read_text(), re.MULTILINE)
-    return re.findall(r"`([^`]+)`", line)
+    said = f"{refusal.typename}: {refusal.value}"
+    assert [words for words in re.findall(r"`([^`]+)`", line) if words not in said] == []
 
 
 @dataclass

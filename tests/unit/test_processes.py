@@ -5,14 +5,14 @@ import sys
 
 import psutil
 
-from tests.support.processes import those
+from tests.support.processes import matching
 
 
 def test_process_that_ends_between_listing_and_looking_is_left_out() -> None:
     this = psutil.Process()
     with subprocess.Popen([sys.executable, "-c", "pass"]) as ends:
         gone = psutil.Process(ends.pid)
-    assert those([gone, this], lambda each: each.name()) == [this]
+    assert matching([gone, this], lambda each: each.name()) == [this]
 
 
 def test_zombie_is_left_out() -> None:
@@ -21,4 +21,4 @@ def test_zombie_is_left_out() -> None:
         assert ends.stdout
         ends.stdout.read()  # until it has ended
         zombie = psutil.Process(ends.pid)
-        assert those([zombie, this], lambda each: each.cmdline()) == [this]
+        assert matching([zombie, this], lambda each: each.cmdline()) == [this]

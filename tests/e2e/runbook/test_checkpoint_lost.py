@@ -4,11 +4,9 @@ import json
 from pathlib import Path
 from uuid import UUID
 
-import pytest
-
 from sink import UnadoptedCheckpoint
 from tests.support.job.driver import Driver
-from tests.support.runbook import Reader, job_says
+from tests.support.runbook import Reader, refused_as
 from tests.support.runbook_world import World, decided, rows
 
 PAGE = "checkpoint-lost"
@@ -35,11 +33,9 @@ def test_nothing_is_decided_twice_and_the_hold_is_released(here: World, reader: 
 
     def refused() -> None:
         checkpoint(new, anew.query_id)
-        with pytest.raises(UnadoptedCheckpoint) as refusal:
+        with refused_as(PAGE, UnadoptedCheckpoint) as refusal:
             anew.sink.start(anew.query_id, anew.run_id)
-        said = f"{refusal.typename}: {refusal.value}"
-        assert str(anew.query_id) in said
-        assert [words for words in job_says(PAGE) if words not in said] == []
+        assert str(anew.query_id) in str(refusal.value)
 
     def started() -> None:
         anew.sink.start(anew.query_id, anew.run_id)

@@ -22,7 +22,7 @@ from tests.support.job.job_process import (
     job_process,
 )
 from tests.support.job.jobs import event, put
-from tests.support.processes import those
+from tests.support.processes import matching
 
 pytestmark = pytest.mark.spark
 
@@ -186,4 +186,4 @@ def test_sigterm_to_spark_submit_ends_the_same_job_after_the_running_batch(
 
 def _standing(job: JobProcess) -> list[psutil.Process]:
     children = psutil.Process(job.process.pid).children()
-    return those(children, lambda each: each.status() == psutil.STATUS_STOPPED)
+    return matching(children, lambda each: each.status() == psutil.STATUS_STOPPED)

@@ -20,7 +20,7 @@ import psutil
 import pyspark
 
 from deploy.local.java import spark_environment
-from tests.support.processes import those
+from tests.support.processes import matching
 from tests.support.waiting import eventually
 
 HOST = "127.0.0.1"
@@ -232,7 +232,7 @@ def _children(pid: int) -> list[psutil.Process]:
     except psutil.NoSuchProcess:
         return []
     # Spark's script leaves a zombie to the Java that takes its place, for ever.
-    return those(children, lambda each: _EXECUTOR in each.cmdline())
+    return matching(children, lambda each: _EXECUTOR in each.cmdline())
 
 
 def _open_tasks(log: Path) -> set[str]:

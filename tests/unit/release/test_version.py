@@ -59,8 +59,8 @@ def test_changelog_without_upgrade_notes_is_named(copy: Path) -> None:
 
 
 def test_release_has_a_date(copy: Path) -> None:
-    heading = rf"^## {re.escape(version.of())}.*$"
-    _edit(copy / "CHANGELOG.md", heading, f"## {version.of()} - {version.UNRELEASED}")
+    heading = rf"^## {re.escape(version.current())}.*$"
+    _edit(copy / "CHANGELOG.md", heading, f"## {version.current()} - {version.UNRELEASED}")
     assert len(list(version.faults(copy, dated=True))) == 1
-    _edit(copy / "CHANGELOG.md", heading, f"## {version.of()} - 2026-12-01")
+    _edit(copy / "CHANGELOG.md", heading, f"## {version.current()} - 2026-12-01")
     assert list(version.faults(copy, dated=True)) == []
