@@ -81,13 +81,22 @@ def upgrade(
 
 @app.command()
 def downgrade(
-    revision: str, dsn: Dsn = None, as_json: AsJson = False, force: Force = False
+    revision: str,
+    reason: Annotated[str, typer.Option("--reason", help="Why; kept in the audit trail.")],
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+    force: Force = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Undo the expand revisions above REVISION. Possible until a contract revision has run.
 
-    Refused while code that needs them has run within a day. Exit code 3: it has that revision.
+    What newer code wrote into their columns is dropped. Refused while code that needs them has run
+    within a day. Exit code 3: it has that revision.
     """
-    done = undo(dsn or "", revision, force=force)
+    if not reason.strip():
+        raise CommandError("--reason must not be empty. Nothing was changed.", ExitCode.USAGE)
+    _confirm(f"Undo all revisions above {revision}, and drop what is in their columns?", yes=yes)
+    done = undo(dsn or "", revision, reason.strip(), force=force)
     _print_done("Downgraded", done, as_json)
     raise typer.Exit(ExitCode.OK if done.changed else ExitCode.NOTHING_MATCHED)
 
@@ -172,6 +181,19 @@ def stream_role(stream: str, dsn: Dsn = None, as_json: AsJson = False) -> None:
     _print(escape(f"role {made.role}: {'created' if made.made else 'already exists'}. Next:"))
     for grant in made.grants:
         _print(escape(f"  {grant};"))
+
+
+def _confirm(question: str, *, yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise CommandError(
+            "this command asks for confirmation, but standard input is not a terminal. Nothing was"
+            " changed; pass --yes to confirm.",
+            ExitCode.USAGE,
+        )
+    if not typer.confirm(question):
+        raise CommandError("nothing was changed, because it was not confirmed.")
 
 
 _DOES = {

@@ -4,8 +4,6 @@ The database decides what may be dropped (`holdfast.prune_day`, which runs as it
 the audit row. This module retries days that are in use and reports the results.
 """
 
-import getpass
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ from tenacity import Retrying, retry_if_result, stop_after_attempt, wait_random_
 from migrations.connect import connection, one_line, statement
 from migrations.upgrade import current
 from sink.contract.exits import CommandError, ExitCode
+from sink.contract.login import login_name
 from sink.contract.roles import JANITOR
 from sink.contract.schema import misfit
 
@@ -121,7 +120,7 @@ def _persistently(
             "day": day,
             "days": days,
             "dry_run": dry_run,
-            "actor": _actor(),
+            "actor": login_name(),
             "reason": reason,
         },
     )
@@ -161,11 +160,3 @@ def _janitor(dsn: str | None) -> Iterator[psycopg.Connection]:
                 f"the database failed: {one_line(error, dsn or '')}. Days dropped before it stay"
                 " dropped, each completely, and nothing undelivered was dropped; run it again."
             ) from None
-
-
-def _actor() -> str:
-    """Return the actor for the audit trail: the login name, or the uid if there is none."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return f"uid {os.getuid()}"

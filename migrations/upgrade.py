@@ -8,6 +8,7 @@ is then rolled back and tried again, so that they go on in between.
 """
 
 import io
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from migrations import roles
 from migrations.connect import connection, one_line, statement
 from migrations.phases import refuse_contract, refuse_downgrade, running, steps_after
 from sink.contract.exits import CommandError, ExitCode
+from sink.contract.login import login_name
 from sink.contract.roles import ALL, OWNER, SEARCH_PATH
 from sink.contract.schema import READ, records
 from sink.contract.tables import SCHEMA
@@ -104,8 +106,8 @@ def downgrade(dsn: str, revision: str) -> Upgraded:
     return in_turn(dsn, work)
 
 
-def undo(dsn: str, revision: str, *, force: bool = False) -> Upgraded:
-    """Undo the expand revisions above `revision`.
+def undo(dsn: str, revision: str, reason: str, *, force: bool = False) -> Upgraded:
+    """Undo the expand revisions above `revision`, with a row of the audit trail.
 
     Raises `CommandError` for a revision of another kind, and, unless forced, while code runs that
     does not work on `revision`; then no table was changed.
@@ -126,6 +128,10 @@ def undo(dsn: str, revision: str, *, force: bool = False) -> Upgraded:
         sessions = running(transaction.raw) if undone and records(before) else []
         refuse_downgrade(revision, undone, sessions, force=force)
         command.downgrade(transaction.config, revision)
+        if undone:
+            row = {"actor": login_name(), "target": f"revision {revision}", "reason": reason}
+            row["detail"] = json.dumps({"before": before, "after": revision, "forced": force})
+            transaction.raw.execute(statement("audit_downgrade"), row)
         return Upgraded(before, _revision(transaction.migrating))
 
     return in_turn(dsn, work)

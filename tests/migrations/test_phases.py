@@ -4,6 +4,8 @@ Real: the server, the revisions, the commands; an expand and a contract revision
 """
 
 import json
+import os
+import pwd
 import shutil
 from collections.abc import Callable
 from contextlib import closing
@@ -64,6 +66,10 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pair:
 
 def _run(*arguments: str) -> Result:
     return CliRunner(env={"HOLDFAST_DSN": None}).invoke(app, list(arguments))
+
+
+def _downgrade(revision: str, *arguments: str) -> Result:
+    return _run("downgrade", revision, "--reason", "the next version is slow", "--yes", *arguments)
 
 
 def _revision(db: psycopg.Connection) -> tuple[str, str]:
@@ -161,7 +167,7 @@ def test_upgrade_forgets_dispatchers_that_are_gone(dsn: str, db: psycopg.Connect
 def test_expand_can_be_undone(pair: Pair, dsn: str, db: psycopg.Connection) -> None:
     db.execute(DISPATCHER)
     upgrade(dsn, expand=True)
-    undone = _run("downgrade", SCHEMA_REVISION, "--dsn", dsn, "--json")
+    undone = _downgrade(SCHEMA_REVISION, "--dsn", dsn, "--json")
     assert undone.exit_code == ExitCode.OK, undone.output
     assert json.loads(undone.output) == {
         "before": pair.expand,
@@ -169,8 +175,26 @@ def test_expand_can_be_undone(pair: Pair, dsn: str, db: psycopg.Connection) -> N
         "changed": True,
     }
     assert _revision(db) == (SCHEMA_REVISION, "0032")
-    again = _run("downgrade", SCHEMA_REVISION, "--dsn", dsn)
+    again = _downgrade(SCHEMA_REVISION, "--dsn", dsn)
     assert again.exit_code == ExitCode.NOTHING_MATCHED
+    [row] = db.execute(
+        "SELECT actor, target, reason, detail FROM holdfast.operator_action"
+        " WHERE action = 'db.downgrade'"
+    ).fetchall()
+    detail = {"before": pair.expand, "after": SCHEMA_REVISION, "forced": False}
+    name = pwd.getpwuid(os.getuid()).pw_name
+    assert row == (name, f"revision {SCHEMA_REVISION}", "the next version is slow", detail)
+
+
+@pytest.mark.parametrize("arguments", [(), ("--reason", " ", "--yes"), ("--reason", "it is slow")])
+def test_downgrade_needs_a_reason_and_a_yes(
+    pair: Pair, dsn: str, db: psycopg.Connection, arguments: tuple[str, ...]
+) -> None:
+    upgrade(dsn, expand=True)
+    refused = _run("downgrade", SCHEMA_REVISION, *arguments, "--dsn", dsn)
+    code = getattr(refused.exception, "exit_code", None) or refused.exit_code
+    assert code == ExitCode.USAGE
+    assert _revision(db)[0] == pair.expand
 
 
 def test_expand_is_not_undone_while_code_runs_that_needs_it(
@@ -179,19 +203,19 @@ def test_expand_is_not_undone_while_code_runs_that_needs_it(
     upgrade(dsn, expand=True)
     newer = RECORDED.format(revision=pair.contract, works_from=pair.expand)
     db.execute((DISPATCHER + newer).encode())
-    refused = _run("downgrade", SCHEMA_REVISION, "--dsn", dsn)
+    refused = _downgrade(SCHEMA_REVISION, "--dsn", dsn)
     assert isinstance(refused.exception, CommandError)
     assert "dispatcher host-1" in str(refused.exception)
     assert "--force" in str(refused.exception)
     assert _revision(db)[0] == pair.expand
-    forced = _run("downgrade", SCHEMA_REVISION, "--force", "--dsn", dsn)
+    forced = _downgrade(SCHEMA_REVISION, "--force", "--dsn", dsn)
     assert forced.exit_code == ExitCode.OK, forced.output
 
 
 def test_contract_and_what_was_before_the_phases_cannot_be_undone(pair: Pair, dsn: str) -> None:
     upgrade(dsn)
     for revision, named in ((pair.expand, f"{pair.contract}_contract"), ("0020", "0021_")):
-        refused = _run("downgrade", revision, "--force", "--dsn", dsn)
+        refused = _downgrade(revision, "--force", "--dsn", dsn)
         assert isinstance(refused.exception, CommandError)
         assert f"revision {named}" in str(refused.exception)
         assert "Nothing was changed" in str(refused.exception)
@@ -209,6 +233,6 @@ def test_plan_of_a_database_without_a_schema_changes_the_catalogue_alone(
 
 @pytest.mark.parametrize("revision", ["9999", "base", "head"])
 def test_revision_to_go_back_to_must_exist(dsn: str, revision: str) -> None:
-    refused = _run("downgrade", revision, "--dsn", dsn)
+    refused = _downgrade(revision, "--dsn", dsn)
     assert isinstance(refused.exception, CommandError)
     assert refused.exception.exit_code == ExitCode.USAGE

@@ -71,15 +71,18 @@ def _jobs(stage: Stage, build: Build) -> None:
         stage.goes_on()
 
 
+BACK = ("--reason", "back to the version before", "--yes")
+
+
 def _back(stage: Stage, old: Build, new: Build, before: str) -> None:
     stage.title("The way back, until the contract: first the processes, then the database")
-    refused = stage.command(new, "db", "downgrade", before, code=1)
+    refused = stage.command(new, "db", "downgrade", before, *BACK, code=1)
     for kind in ("sink a", "sink b", "dispatcher", "api"):
         assert kind in refused
     for place in (*JOBS, OTHER_API, *DISPATCHERS):
         stage.replace(place, old)
     stage.goes_on()
-    stage.command(new, "db", "downgrade", before)
+    stage.command(new, "db", "downgrade", before, *BACK)
     assert stage.revision() == before
     stage.goes_on()
 
