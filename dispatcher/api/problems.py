@@ -56,25 +56,41 @@ class Problem(BaseModel):
     faults: list[Fault] | None = None
 
 
+TYPE = "urn:holdfast:problem:"
+
+KINDS: Mapping[int, tuple[str, str]] = {
+    400: ("malformed", "The body is not valid JSON."),
+    401: ("unauthenticated", "No token, or one that is unknown, expired or revoked."),
+    403: ("role", "The token's role is not sufficient."),
+    404: ("nothing-matched", "Nothing matched."),
+    405: ("method", "The method is not allowed here; see Allow."),
+    408: ("slow-body", "The body did not arrive in time."),
+    409: ("refused", "The resource is not in the required state; nothing was changed."),
+    413: ("large-body", "The body is too large."),
+    421: ("host", "The server is not known under the requested host name."),
+    422: ("invalid", "The request does not match this description."),
+    429: (
+        "too-many",
+        "Too many wrong tokens, or another check or comparison is running; see Retry-After.",
+    ),
+    500: ("internal", "An error of the server, whose cause is in its log."),
+    503: ("unavailable", "The database is unavailable or busy; see Retry-After."),
+}
+"""The end of `type`, and what it means, by status. docs/operators/api.md has the same table."""
+
+UNDESCRIBED = (405, 500)
+"""Statuses that no route of the description has."""
+
+
 def _documented(description: str) -> dict[str, Any]:
     schema = {"$ref": "#/components/schemas/Problem"}
     return {"description": description, "content": {MEDIA_TYPE: {"schema": schema}}}
 
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
-    400: _documented("The body is not valid JSON."),
-    401: _documented("No token, or one that is unknown, expired or revoked."),
-    403: _documented("The token's role is not sufficient."),
-    404: _documented("Nothing matched."),
-    409: _documented("The resource is not in the required state; nothing was changed."),
-    408: _documented("The body did not arrive in time."),
-    413: _documented("The body is too large."),
-    421: _documented("The server is not known under the requested host name."),
-    422: _documented("The request does not match this description."),
-    429: _documented(
-        "Too many wrong tokens, or another check or comparison is running; see Retry-After."
-    ),
-    503: _documented("The database is unavailable or busy; see Retry-After."),
+    status: _documented(f"{meaning} `type`: `{TYPE}{name}`.")
+    for status, (name, meaning) in KINDS.items()
+    if status not in UNDESCRIBED
 }
 """Every error response of the API."""
 
@@ -83,7 +99,9 @@ def problem(
     status: int, detail: str, *, headers: Mapping[str, str] | None = None, **more: Any
 ) -> JSONResponse:
     """Return a problem; `detail` is a sentence for a person."""
-    content = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status}
+    kind = KINDS.get(status)
+    type_ = "about:blank" if kind is None else TYPE + kind[0]
+    content = {"type": type_, "title": HTTPStatus(status).phrase, "status": status}
     return JSONResponse(
         {**content, "detail": detail, **more}, status, dict(headers or {}), media_type=MEDIA_TYPE
     )

@@ -32,6 +32,12 @@ class Receipt(ResponseModel):
     applied_at: str = Field(description="By the receiver's clock, unparsed.")
 
 
+class OnePage(ResponseModel):
+    """A list that has one page; a subclass adds its rows."""
+
+    next_before: None = Field(default=None, description="Null: there is one page.")
+
+
 class Paged(ResponseModel):
     """A page; a subclass adds its rows."""
 

@@ -4,7 +4,7 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from dispatcher.api.access import Viewer
-from dispatcher.api.responses import ResponseModel, Seconds
+from dispatcher.api.responses import OnePage, Seconds
 from dispatcher.api.routes.overview import LivingDispatcher
 from dispatcher.operators.dispatchers.store import Dispatchers
 
@@ -18,7 +18,7 @@ class Instance(LivingDispatcher):
     alive: bool = Field(description="Its last heartbeat is less than a minute old.")
 
 
-class InstanceList(ResponseModel):
+class InstanceList(OnePage):
     """Every dispatcher, the most recent heartbeat first; at most 1,000."""
 
     dispatchers: list[Instance]

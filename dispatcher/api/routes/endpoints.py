@@ -7,7 +7,7 @@ from pydantic import Field, StringConstraints
 
 from dispatcher.api.access import Admin, Operator, Viewer
 from dispatcher.api.requests import Because, Name, Reason, RequestBody
-from dispatcher.api.responses import Count, Json, ResponseModel, Time
+from dispatcher.api.responses import Count, Json, OnePage, ResponseModel, Time
 from dispatcher.operators.endpoints.actions import changed, made, refuse_references
 from dispatcher.operators.endpoints.store import Endpoints
 from dispatcher.outbound.operator_headers import masked
@@ -38,7 +38,7 @@ class ListedEndpoint(ResponseModel):
     dead_letters: Count = Field(description="Unresolved ones, counted to 10,000.")
 
 
-class EndpointList(ResponseModel):
+class EndpointList(OnePage):
     """Every endpoint, by name."""
 
     endpoints: list[ListedEndpoint]

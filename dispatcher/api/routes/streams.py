@@ -8,7 +8,7 @@ from pydantic import Field
 
 from dispatcher.api.access import Admin, Viewer
 from dispatcher.api.requests import Name, Reason, RequestBody, Text
-from dispatcher.api.responses import Count, ResponseModel, Time
+from dispatcher.api.responses import Count, OnePage, ResponseModel, Time
 from dispatcher.operators.streams.store import Streams
 from sink.contract.states import EndpointState, QuarantineReason
 
@@ -34,7 +34,7 @@ class ListedStream(Adopted):
     last_written_at: Time | None
 
 
-class StreamList(ResponseModel):
+class StreamList(OnePage):
     """Every stream, by name."""
 
     streams: list[ListedStream]

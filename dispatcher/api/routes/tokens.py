@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 
 from dispatcher.api.access import Admin
 from dispatcher.api.requests import Because, Name, Reason, RequestBody, Text
+from dispatcher.api.responses import OnePage
 from dispatcher.operators.tokens.store import Tokens
 from sink.contract.states import AccessRole
 
@@ -33,7 +34,7 @@ class Token(BaseModel):
     revoked_at: datetime | None
 
 
-class TokenList(BaseModel):
+class TokenList(OnePage):
     """Every token, by name."""
 
     tokens: list[Token]

@@ -1,11 +1,13 @@
 """The description of the API: it is as it was reviewed, and says what everything means."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dispatcher.api.problems import KINDS
 from tests.support.command import holdfast
 
 REVIEWED = Path(__file__).parents[2] / "contract" / "vectors" / "openapi.json"
@@ -35,6 +37,12 @@ def test_description_is_the_reviewed_one(described: dict[str, Any]) -> None:
     assert _operations(described).keys() == _operations(reviewed).keys()
     versions = {each["info"].pop("version") for each in (reviewed, dict(described))}
     assert described == reviewed, versions
+
+
+def test_page_of_the_api_has_every_type_of_problem() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "operators" / "api.md").read_text()
+    table = re.findall(r"^\| (\d{3}) \| `([a-z-]+)` \| (.*) \|$", page, re.MULTILINE)
+    assert {int(status): (name, means) for status, name, means in table} == KINDS
 
 
 def test_every_operation_says_what_it_does_who_may_and_how_it_fails(
