@@ -77,6 +77,13 @@ def test_every_page_is_there_and_every_link_leads_somewhere() -> None:
     assert {name.removesuffix("README").strip("/") or "." for name in names} <= made
 
 
+def test_code_in_a_table_has_no_backslash() -> None:
+    texts = {page: page.read_text() for page in BUILT.rglob("*.html")}
+    assert [page for page, text in texts.items() if "\\|" in text] == []
+    commands = texts[BUILT / "docs" / "reference" / "commands" / "index.html"]
+    assert "<code>entries list|show|tail</code>" in commands
+
+
 def test_broken_link_stops_the_build(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "pyproject.toml").write_text('[project]\nversion = "1"\n')

@@ -19,10 +19,11 @@ from deploy.grafana.catalogue import DASHBOARDS
 from deploy.local.stack.run import DATABASES
 from sink.contract.exits import ExitCode
 from tests.e2e.test_local_stack import free_ports, read, stack
-from tests.support.console.browser import chromium
+from tests.support.console.browser import NARROW, chromium
 from tests.support.waiting import eventually
 
 WIDTH, HEIGHT = 1040, 900
+PANELS_WIDTH = 640
 
 
 def _photographed(url: str) -> None:
@@ -35,6 +36,11 @@ def _photographed(url: str) -> None:
         if to := os.environ.get("HOLDFAST_TEST_SCREENSHOTS"):
             Path(to).mkdir(parents=True, exist_ok=True)
             page.screenshot(path=str(Path(to) / "stack.png"))
+        # On a phone the page stays as wide as the screen, and the panels are large enough to read.
+        page.set_viewport_size({"width": NARROW, "height": HEIGHT})
+        assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")
+        widths = page.evaluate("[...document.images].map(each => each.clientWidth)")
+        assert min(widths) >= PANELS_WIDTH
 
 
 @pytest.mark.timeout(900)

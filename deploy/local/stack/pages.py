@@ -22,14 +22,18 @@ SHOWN_SECONDS_MIN = 60.0
 
 _PAGE = """\
 <!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Holdfast: dashboards</title>
+<html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Holdfast: dashboards</title>
 <meta http-equiv="refresh" content="{refresh}">
 <style>
 body{{font:14px sans-serif;margin:0 auto;max-width:1010px;color:#111}}
 nav{{position:sticky;top:0;background:#fff;border-bottom:1px solid #bbb;padding:10px 6px}}
-nav a{{margin-right:18px}} h1{{font-size:18px;margin:24px 6px 4px}} p{{margin:4px 6px}}
+nav a{{display:inline-block;margin-right:18px}}
+h1{{font-size:18px;margin:24px 6px 4px}} p{{margin:4px 6px}}
 table{{border-collapse:collapse;margin:6px}} td{{border-top:1px solid #ddd;padding:4px 10px 4px 0}}
-img{{width:100%}} .firing{{color:#d62728;font-weight:bold}}
+.panels{{overflow-x:auto}} img{{width:100%;min-width:640px}} td{{overflow-wrap:anywhere}}
+.firing{{color:#d62728;font-weight:bold}}
 </style></head><body>
 <nav>{links} <a href="{prometheus}">Prometheus</a> every {refresh} s</nav>
 <h1>Alerts</h1>{alerts}
@@ -110,7 +114,8 @@ class _Pages:
         alerts = [_alert(each) for each in self._source.alerts()]
         shown = "".join(
             f'<h1 id="{each.name}">{escape(each.title)}</h1><p>{escape(each.description)}</p>'
-            f'<img src="/{each.name}.svg" alt="The panels of {escape(each.title)}">\n'
+            f'<div class="panels"><img src="/{each.name}.svg"'
+            f' alt="The panels of {escape(each.title)}"></div>\n'
             for each in DASHBOARDS
         )
         return _PAGE.format(

@@ -118,9 +118,9 @@ def _transitions(rows: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _table(caption: str, heads: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
+def _table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     head = "".join(f'<th scope="col">{escape(text)}</th>' for text in heads)
-    body = "\n".join(_row(row) for row in rows)
+    body = "\n".join(_row(heads, row) for row in rows)
     # A scrollable region must be reachable with the keyboard.
     return (
         f'<div class="scroll" role="region" aria-label="{escape(caption)}" tabindex="0">'
@@ -129,9 +129,13 @@ def _table(caption: str, heads: Iterable[str], rows: Iterable[Sequence[str]]) ->
     )
 
 
-def _row(cells: Sequence[str]) -> str:
+def _row(heads: Sequence[str], cells: Sequence[str]) -> str:
     first, *others = cells
-    rest = "".join(f"<td>{escape(text)}</td>" for text in others)
+    # A narrow screen shows a row as lines, each behind the heading of its column.
+    rest = "".join(
+        f'<td data-label="{escape(head)}">{escape(text)}</td>'
+        for head, text in zip(heads[1:], others, strict=True)
+    )
     return f'<tr><th scope="row">{escape(first)}</th>{rest}</tr>'
 
 

@@ -1,6 +1,7 @@
 """Formatting of values on pages, including untrusted text. Pure."""
 
 import json
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -30,6 +31,11 @@ TONES = {
 }
 SHAPES = {"good": "●", "wait": "◐", "warn": "▲", "bad": "■", "idle": "○"}
 _TONE = {word: tone for tone, words in TONES.items() for word in words.split()}
+
+_TIME = re.compile(
+    r"(?<![\w'\"-])(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z)(?![\w'\"-])", re.ASCII
+)
+"""A time in a sentence of ours; not in a name, which is shown as it is."""
 
 _BYTES = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
@@ -81,6 +87,19 @@ def clock(moment: datetime) -> str:
 def moment(value: datetime) -> str:
     """Return a time for a `datetime` attribute."""
     return rfc3339(value)
+
+
+def timed(sentence: str | None) -> Markup:
+    """Return a sentence with its RFC 3339 times as `time` elements, in the zone of the page.
+
+    >>> print(timed("held until 2026-11-02T12:15:00.5Z, <b>"))
+    held until <time datetime="2026-11-02T12:15:00.5Z">2026-11-02 12:15:00 UTC</time>, &lt;b&gt;
+    """
+    element = Markup('<time datetime="{}">{}</time>')
+    return Markup("").join(
+        element.format(part, clock(datetime.fromisoformat(part))) if number % 2 else part
+        for number, part in enumerate(_TIME.split(visible(sentence or NOTHING)))
+    )
 
 
 def lasting(seconds: float | None) -> str:
@@ -142,6 +161,7 @@ ALL = {
     "number": number,
     "pretty": pretty,
     "size": size,
+    "timed": timed,
     "tone": tone,
     "visible": visible,
     "words": words,
