@@ -46,9 +46,11 @@ def server_dsn() -> Iterator[str]:
     if given:
         yield given
         return
-    from tests.support.servers.embedded import chosen_server
+    from deploy.local.postgres import EmbeddedPostgres
+    from tests.support.servers.embedded import chosen_major, server_directory
 
-    with chosen_server() as server:
+    major = chosen_major()
+    with server_directory() as directory, EmbeddedPostgres(directory, major=major) as server:
         yield server.dsn
 
 

@@ -15,6 +15,8 @@ from fastapi import Request
 from starlette.exceptions import HTTPException
 
 from dispatcher.api.access import Session
+from dispatcher.api.requests import Between
+from dispatcher.operators.common.times import When
 from dispatcher.operators.database.store import Database
 from dispatcher.shared.errors import StoreUnavailableError
 
@@ -48,6 +50,11 @@ class ExclusiveRun:
             yield
         finally:
             self._lock.release()
+
+
+def range_of(times: Between) -> tuple[When, When]:
+    """Return the range of a long read: the last day where none is given."""
+    return When(times.since, back=BACK_MAX), When(times.until)
 
 
 @contextmanager

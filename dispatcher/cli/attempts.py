@@ -1,9 +1,11 @@
 """`holdfast attempts`: the attempts of an entry, of a subject or of all subjects."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
+from dispatcher.cli.lists import Page, print_page
 from dispatcher.cli.options import (
     NUMBER_MAX,
     AsJson,
@@ -11,10 +13,13 @@ from dispatcher.cli.options import (
     Dsn,
     Limit,
     OfEndpoint,
+    Since,
+    Until,
+    Wide,
     key_of,
-    moment_of,
+    when_of,
 )
-from dispatcher.cli.output import display, print_json, print_rows, shortened, visible
+from dispatcher.cli.output import display, print_rows, shortened, visible
 from dispatcher.operators.attempts.store import (
     SCAN_MAX,
     AttemptPlace,
@@ -57,34 +62,25 @@ def list_(
     outcome: Annotated[
         Outcome | None, typer.Option("--outcome", help="Only attempts with this outcome.")
     ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option("--since", help="Only attempts finished at or after this time (RFC 3339)."),
-    ] = None,
-    until: Annotated[
-        str | None,
-        typer.Option("--until", help="Only attempts finished before this time (RFC 3339)."),
-    ] = None,
+    since: Since = None,
+    until: Until = None,
     limit: Limit = 50,
     before: BeforeCursor = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
+    _wide: Wide = False,
 ) -> None:
     """List the attempts of an entry or of a subject, the newest sequence first.
 
     Without either, lists the attempts of all subjects, the newest first. --json includes the
     receivers' responses. Exit code 3: none match.
     """
-    wanted = Wanted(
-        endpoint=endpoint,
-        outcome=outcome and outcome.value,
-        since=moment_of("--since", since),
-        until=moment_of("--until", until),
-    )
+    begin, end = when_of("--since", since), when_of("--until", until)
     parsed = _parsed(key, subject, sequence)
     place, newest = _place(before, all_subjects=parsed is None and subject is None)
     older: AttemptPlace | NewestPlace | None
     with Attempts.connect(dsn) as store:
+        wanted = Wanted(endpoint, outcome and outcome.value, store.moment(begin), store.moment(end))
         if parsed is not None:
             rows, older = store.of_key(parsed, wanted, limit=limit, before=place)
         elif subject is not None:
@@ -93,20 +89,18 @@ def list_(
             )
         else:
             rows, older = store.of_all_subjects(wanted, limit=limit, before=newest)
-    if not rows and older is None:
-        raise CommandError(
-            "no attempt matches. Nothing was changed; `holdfast why` shows what an entry waits"
-            " for.",
-            ExitCode.NOTHING_MATCHED,
-        )
-    if as_json:
-        print_json({"attempts": rows, "next_before": None if older is None else str(older)})
-        return
+    nothing = (
+        "no attempt matches. Nothing was changed; `holdfast why` shows what an entry waits for."
+    )
+    page = Page("attempts", rows, None if older is None else str(older))
+    if not rows and older is not None and not as_json:
+        typer.echo(f"none of the newest {SCAN_MAX:,} matches")
+    print_page(page, _print_list, nothing, as_json=as_json)
+
+
+def _print_list(rows: Sequence[Row]) -> None:
     seen = [{**row, "subject": visible(row["subject"]), "detail": _detail(row)} for row in rows]
-    print_rows(seen, _COLUMNS, "Attempts")
-    if older is not None:
-        said = "older rows" if rows else f"none of the newest {SCAN_MAX:,} matches; older rows"
-        typer.echo(f"{said}: --before {older}")
+    print_rows(seen, _COLUMNS, "Attempts", ("duration_ms", "number"))
 
 
 def _parsed(key: str | None, subject: str | None, sequence: int | None) -> Key | None:

@@ -1,12 +1,14 @@
 """`holdfast audit`: who did what, when and why."""
 
 import json
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from dispatcher.cli.options import AsJson, BeforeId, Dsn, Limit, moment_of
-from dispatcher.cli.output import print_json, print_rows, shortened, visible
+from dispatcher.cli.lists import Page, print_page
+from dispatcher.cli.options import AsJson, BeforeId, Dsn, Limit, Since, Until, Wide, when_of
+from dispatcher.cli.output import print_rows, shortened, visible
 from dispatcher.operators.audit.store import Audit, WantedActions
 from dispatcher.operators.common.session import Row
 from sink.contract.exits import CommandError, ExitCode
@@ -33,28 +35,19 @@ def list_(
         str | None,
         typer.Option("--target", help="Only actions on this target, as the list shows it."),
     ] = None,
-    since: Annotated[
-        str | None, typer.Option("--since", help="Only actions at or after this time (RFC 3339).")
-    ] = None,
-    until: Annotated[
-        str | None, typer.Option("--until", help="Only actions before this time (RFC 3339).")
-    ] = None,
+    since: Since = None,
+    until: Until = None,
     limit: Limit = 50,
     before: BeforeId = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
+    _wide: Wide = False,
 ) -> None:
     """List actions, the newest first. Long texts are cut; --json shows them whole.
 
     Exit code 3: no action matches.
     """
-    wanted = WantedActions(
-        actor=actor,
-        action=action,
-        target=target,
-        since=moment_of("--since", since),
-        until=moment_of("--until", until),
-    )
+    begin, end = when_of("--since", since), when_of("--until", until)
     if any("\0" in text for text in (actor, action, target) if text is not None):
         raise CommandError(
             "a filter contains a NUL character, which the audit trail never does. Nothing was"
@@ -62,19 +55,16 @@ def list_(
             ExitCode.USAGE,
         )
     with Audit.connect(dsn) as store:
+        wanted = WantedActions(actor, action, target, store.moment(begin), store.moment(end))
         rows, older = store.actions(wanted, limit=limit, before=before)
-    if not rows:
-        raise CommandError(
-            "no action matches. Nothing was changed; actors, actions and targets are compared"
-            " exactly.",
-            ExitCode.NOTHING_MATCHED,
-        )
-    if as_json:
-        print_json({"actions": rows, "next_before": older})
-        return
-    print_rows([_table_row(row) for row in rows], _COLUMNS, "Actions")
-    if older is not None:
-        typer.echo(f"older rows: --before {older}")
+    nothing = (
+        "no action matches. Nothing was changed; actors, actions and targets are compared exactly."
+    )
+    print_page(Page("actions", rows, older), _print_list, nothing, as_json=as_json)
+
+
+def _print_list(rows: Sequence[Row]) -> None:
+    print_rows([_table_row(row) for row in rows], _COLUMNS, "Actions", ("detail", "id"))
 
 
 def _table_row(row: Row) -> Row:

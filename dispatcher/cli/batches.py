@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli.options import NUMBER_MAX, AsJson, Dsn, Limit, QueryId, query_id_of
+from dispatcher.cli.lists import Page, print_page
+from dispatcher.cli.options import NUMBER_MAX, AsJson, Dsn, Limit, QueryId, Wide, query_id_of
 from dispatcher.cli.output import counted, display, print_facts, print_json, print_rows, shortened
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.streams.store import Streams
@@ -39,18 +40,17 @@ def list_(
     query_id: QueryId = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
+    _wide: Wide = False,
 ) -> None:
-    """List the batches of one checkpoint, the newest first."""
+    """List the batches of one checkpoint, the newest first. Exit code 3: there are none."""
     given = query_id_of(query_id)
     with Streams.connect(dsn) as store:
         meant, rows = store.page(stream, given, limit=limit, before=before)
     older = rows[-1]["batch_id"] if len(rows) == limit else None
-    if as_json:
-        print_json({"query_id": meant, "batches": rows, "next_before": older})
-        return
-    print_rows(rows, _LIST, f"Batches of query {display(meant)}")
-    if older is not None:
-        typer.echo(f"older rows: --before {older}")
+    page = Page("batches", rows, older, about={"query_id": meant})
+    title = f"Batches of query {display(meant)}"
+    nothing = f"stream {stream} has no batch of this query id in this range. Nothing was changed."
+    print_page(page, lambda rows: print_rows(rows, _LIST, title), nothing, as_json=as_json)
 
 
 @app.command()
@@ -60,6 +60,7 @@ def show(
     query_id: QueryId = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
+    _wide: Wide = False,
 ) -> None:
     """Show a batch: its ledger row, its source offsets, and the delivery state of its entries."""
     given = query_id_of(query_id)

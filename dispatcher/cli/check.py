@@ -12,10 +12,10 @@ from dispatcher.cli.options import (
     AsJson,
     Dsn,
     ReceiverSchema,
-    SinceSpan,
-    UntilSpan,
-    moment_or_span,
+    Since,
+    Until,
     receiver_dsn,
+    required_when,
 )
 from dispatcher.cli.output import display, print_json, visible
 from dispatcher.operators.check.actions import Watch, compare_receipts, judge_order
@@ -23,6 +23,7 @@ from dispatcher.operators.check.actions import check as run_check
 from dispatcher.operators.check.rules import INVARIANT, MEANING, Checked, Violation
 from dispatcher.operators.check.store import Checks, Range
 from dispatcher.operators.check.views import as_rows, violated
+from dispatcher.operators.common.times import When
 from dispatcher.operators.config.environment import reference_rule
 from dispatcher.operators.receipts.inbox import inbox_tables
 from dispatcher.operators.receipts.store import Sent, Wanted
@@ -31,8 +32,8 @@ from sink.contract.exits import CommandError, ExitCode
 
 
 def check(
-    since: SinceSpan = "1d",
-    until: UntilSpan = "0s",
+    since: Since = "1d",
+    until: Until = "0s",
     endpoint: Annotated[
         str | None, typer.Option("--endpoint", help="Only checks that concern this endpoint.")
     ] = None,
@@ -46,6 +47,13 @@ def check(
             "--receiver",
             help="Also compare with the endpoint's receiver: the DSN of its inbox, env:VAR that"
             " holds it, or the URL (http...) that keys are appended to.",
+        ),
+    ] = None,
+    receiver_endpoint: Annotated[
+        str | None,
+        typer.Option(
+            "--receiver-endpoint",
+            help="The endpoint whose receiver --receiver is. Default: the only one.",
         ),
     ] = None,
     schema: ReceiverSchema = "payouts",
@@ -67,11 +75,13 @@ def check(
     violated; the first rows, their meaning and the remedy are printed. Exit code 3: no batch was
     written and no attempt made in the time range.
     """
-    begin, end = moment_or_span("--since", since, _usage), moment_or_span("--until", until, _usage)
+    begin, end = required_when("--since", since, _usage), required_when("--until", until, _usage)
     checked = Checked(limit)
     with Checks.connect(dsn) as store, Checks.connect(dsn) as beside, _progress() as watch:
         range_ = store.range(begin, end, endpoint, stream)
-        checked_endpoint = None if receiver is None else _receiver_endpoint(range_)
+        checked_endpoint = None
+        if receiver is not None:
+            checked_endpoint = _receiver_endpoint(range_, receiver_endpoint)
         run_check((store, beside), range_, checked, watch)
     if receiver is not None and checked_endpoint is not None:
         with Sent.connect(dsn) as side:
@@ -90,19 +100,28 @@ def check(
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _receiver_endpoint(range_: Range) -> str:
-    """Return the one endpoint whose receiver is compared."""
+def _receiver_endpoint(range_: Range, named: str | None) -> str:
+    """Return the endpoint whose receiver is compared: the one named, or the only one."""
     names = [str(each["name"]) for each in range_.endpoints]
-    if len(names) != 1:
-        raise _usage("--receiver belongs to one endpoint: name it with --endpoint.")
-    return names[0]
+    if named is not None and named not in names:
+        raise CommandError(
+            f"there is no endpoint {named!r} in this check, which has {', '.join(names) or 'none'}."
+            " Nothing was checked.",
+            ExitCode.NOTHING_MATCHED,
+        )
+    if named is None and len(names) != 1:
+        raise _usage(
+            "--receiver belongs to one endpoint: name it with --endpoint, or, to check the others"
+            " too, with --receiver-endpoint."
+        )
+    return named or names[0]
 
 
 def _compare_receiver(
     side: Sent, range_: Range, endpoint: str, receiver: str, schema: str, checked: Checked
 ) -> None:
     row = side.endpoint(endpoint)
-    wanted = side.wanted(row.endpoint.id, range_.since, range_.until, None, hashed=True)
+    wanted = side.wanted(row.endpoint.id, When(range_.since), When(range_.until), None, hashed=True)
     if receiver.startswith(("http://", "https://")):
         _compare_by_inquiry(side, row, receiver, wanted, checked)
         return

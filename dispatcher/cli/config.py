@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-from dispatcher.cli.options import AsJson, Dsn
+from dispatcher.cli.options import AsJson, Dsn, Wide
 from dispatcher.cli.output import display, print_json, print_rows, visible
 from dispatcher.operators.config import environment, settings
 from dispatcher.operators.config.rules import Check, Database, exit_code, judge
@@ -22,7 +22,9 @@ _SETTINGS = ("name", "value", "from", "option", "what")
 
 
 @app.command()
-def show(context: typer.Context, dsn: Dsn = None, as_json: AsJson = False) -> None:
+def show(
+    context: typer.Context, dsn: Dsn = None, as_json: AsJson = False, _wide: Wide = False
+) -> None:
     """Show every setting and its source, the versions, and the database.
 
     Passwords are hidden. Checks nothing and always exits with code 0; see `config check`.
@@ -52,7 +54,7 @@ def show(context: typer.Context, dsn: Dsn = None, as_json: AsJson = False) -> No
 
 
 @app.command()
-def check(dsn: Dsn = None, as_json: AsJson = False) -> None:
+def check(dsn: Dsn = None, as_json: AsJson = False, _wide: Wide = False) -> None:
     """Check settings, secrets, engine, database, role and clock on this machine.
 
     Run it where the dispatcher runs, because it reads the secrets. Exit code 0: valid; 4: something

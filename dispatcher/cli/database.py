@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import typer
 
-from dispatcher.cli.options import AsJson, Dsn
+from dispatcher.cli.options import AsJson, Dsn, Wide
 from dispatcher.cli.output import display, print_json, print_needs, print_rows, visible
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.common.text import span
@@ -19,7 +19,7 @@ _KILOBYTE = 1_000
 _MEGABYTE = 1_000_000
 
 
-def database(dsn: Dsn = None, as_json: AsJson = False) -> None:
+def database(dsn: Dsn = None, as_json: AsJson = False, _wide: Wide = False) -> None:
     """Show old snapshots, dead rows, partitions, connections, schema revision and clock.
 
     Exit code 4 when something needs a person: an old snapshot, or too few partitions ahead. To

@@ -1,9 +1,12 @@
 """`holdfast dead`: dead letters, and what a person can do about them."""
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 import typer
 
+from dispatcher.cli.lists import Page, print_page
 from dispatcher.cli.options import (
     NUMBER_MAX,
     AsJson,
@@ -14,6 +17,7 @@ from dispatcher.cli.options import (
     OfSubject,
     Output,
     Reason,
+    Wide,
     reason_of,
 )
 from dispatcher.cli.output import (
@@ -70,25 +74,28 @@ def list_(
     before: BeforeId = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
+    _wide: Wide = False,
 ) -> None:
-    """List dead letters, the newest first, without their bodies."""
+    """List dead letters, the newest first, without their bodies. Exit code 3: none match."""
     wanted = _filter(endpoint, subject, reason, open_, resolved_)
     with DeadLetters.connect(dsn) as store:
         rows = store.newest(wanted, limit=limit, before=before)
     older = rows[-1]["id"] if len(rows) == limit else None
-    if as_json:
-        print_json({"dead_letters": rows, "next_before": older})
-        return
     columns = _LIST_OPEN if wanted.open else _LIST_ALL
-    print_rows([_table_row(row) for row in rows], columns, "Dead letters")
-    if older is not None:
-        typer.echo(f"older rows: --before {older}")
+    nothing = "no dead letter matches. Nothing was changed; --all includes those that are resolved."
+    page, show_rows = Page("dead_letters", rows, older), partial(_print_list, columns=columns)
+    print_page(page, show_rows, nothing, as_json=as_json)
+
+
+def _print_list(rows: Sequence[Row], columns: Sequence[str]) -> None:
+    leave_out = ("type", "resolved_by", "resolved_at", "attempts", "endpoint")
+    print_rows([_table_row(row) for row in rows], columns, "Dead letters", leave_out)
     if any(row["holds_lane"] for row in rows):
         typer.echo("to see what a dead letter holds up and what to do: holdfast dead show ID")
 
 
 @app.command()
-def show(number: Number, dsn: Dsn = None, as_json: AsJson = False) -> None:
+def show(number: Number, dsn: Dsn = None, as_json: AsJson = False, _wide: Wide = False) -> None:
     """Show one: its body, its attempts, what it holds up, and what can be done."""
     with DeadLetters.connect(dsn) as store:
         row = store.one(number)

@@ -1,13 +1,15 @@
 """`holdfast dispatchers`: the dispatcher processes, running and crashed."""
 
+from collections.abc import Sequence
+
 import typer
 
-from dispatcher.cli.options import AsJson, Dsn
-from dispatcher.cli.output import print_json, print_rows, visible
+from dispatcher.cli.lists import Page, print_page
+from dispatcher.cli.options import AsJson, Dsn, Wide
+from dispatcher.cli.output import print_rows, visible
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.common.text import span
 from dispatcher.operators.dispatchers.store import Dispatchers
-from sink.contract.exits import CommandError, ExitCode
 
 app = typer.Typer(help="Dispatcher processes, running and crashed.", no_args_is_help=True)
 
@@ -15,22 +17,20 @@ _COLUMNS = ("host", "pid", "version", "state", "in_flight", "started_at", "last_
 
 
 @app.command("list")
-def list_(dsn: Dsn = None, as_json: AsJson = False) -> None:
+def list_(dsn: Dsn = None, as_json: AsJson = False, _wide: Wide = False) -> None:
     """List dispatchers, the most recent heartbeat first. Exit code 3: there are none.
 
     A dispatcher that stopped normally is not listed; one that crashed stays listed as `dead`.
     """
     with Dispatchers.connect(dsn) as store:
         rows = store.instances()
-    if not rows:
-        raise CommandError(
-            "no dispatcher runs, and none crashed. Nothing was changed; `holdfast dispatch` starts"
-            " one.",
-            ExitCode.NOTHING_MATCHED,
-        )
-    if as_json:
-        print_json({"dispatchers": rows, "next_before": None})
-        return
+    nothing = (
+        "no dispatcher runs, and none crashed. Nothing was changed; `holdfast dispatch` starts one."
+    )
+    print_page(Page("dispatchers", rows), _print_list, nothing, as_json=as_json)
+
+
+def _print_list(rows: Sequence[Row]) -> None:
     print_rows([_table_row(row) for row in rows], _COLUMNS, "Dispatchers")
 
 

@@ -3,10 +3,13 @@
 import json
 import time
 from collections import Counter
+from collections.abc import Sequence
+from functools import partial
 from typing import IO, Annotated, Any
 
 import typer
 
+from dispatcher.cli.lists import Page, print_page
 from dispatcher.cli.options import (
     NUMBER_MAX,
     AsJson,
@@ -16,9 +19,12 @@ from dispatcher.cli.options import (
     Limit,
     OfStream,
     OfSubject,
+    Since,
+    Until,
+    Wide,
     key_of,
-    moment_of,
     query_id_of,
+    when_of,
 )
 from dispatcher.cli.output import (
     counted,
@@ -78,56 +84,50 @@ def list_(
         ),
     ] = None,
     type_: Annotated[str | None, typer.Option("--type", help="Only entries of this type.")] = None,
-    since: Annotated[
-        str | None,
-        typer.Option("--since", help="Only entries written at or after this time (RFC 3339)."),
-    ] = None,
-    until: Annotated[
-        str | None,
-        typer.Option("--until", help="Only entries written before this time (RFC 3339)."),
-    ] = None,
+    since: Since = None,
+    until: Until = None,
     data: OfData = None,
     show: ShowOfData = None,
     limit: Limit = 50,
     before: BeforeCursor = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
+    _wide: Wide = False,
 ) -> None:
     """List entries, the newest first, without their bodies. Exit code 3: none match."""
     if batch is not None and stream is None:
         raise CommandError("--batch needs --stream. Nothing was changed.", ExitCode.USAGE)
     if query_id is not None and batch is None:
         raise CommandError("--query-id needs --batch. Nothing was changed.", ExitCode.USAGE)
-    wanted = Wanted(
-        subject=subject,
-        type=type_,
-        stream=stream,
-        batch_id=batch,
-        query_id=query_id_of(query_id),
-        data=_member(data, show),
-        since=moment_of("--since", since),
-        until=moment_of("--until", until),
-    )
+    begin, end, member = when_of("--since", since), when_of("--until", until), _member(data, show)
+    query = query_id_of(query_id)
     place = None if before is None else Place.of(before)
     with Entries.connect(dsn) as store:
-        rows, older = store.newest(wanted, limit=limit, before=place)
-    if not rows and older is None:
-        raise CommandError(
-            "no entry matches. Nothing was changed; types and subjects are compared exactly, and"
-            " rows that were set aside are in `holdfast quarantine list`.",
-            ExitCode.NOTHING_MATCHED,
+        wanted = Wanted(
+            subject=subject,
+            type=type_,
+            stream=stream,
+            batch_id=batch,
+            query_id=query,
+            data=member,
+            since=store.moment(begin),
+            until=store.moment(end),
         )
-    if as_json:
-        print_json({"entries": rows, "next_before": None if older is None else str(older)})
-        return
-    if rows and data is not None:
-        _print_with_data(rows, show or [])
-    elif rows:
-        print_rows([{**row, "subject": visible(row["subject"])} for row in rows], _LIST, "Entries")
-    if older is not None:
-        if len(rows) < limit:
-            typer.echo(f"{SCAN_MAX} entries were scanned for this page")
-        typer.echo(f"older rows: --before {older}")
+        rows, older = store.newest(wanted, limit=limit, before=place)
+    nothing = (
+        "no entry matches. Nothing was changed; types and subjects are compared exactly, and rows"
+        " that were set aside are in `holdfast quarantine list`."
+    )
+    if older is not None and len(rows) < limit and not as_json:
+        typer.echo(f"{SCAN_MAX} entries were scanned for this page")
+    page = Page("entries", rows, None if older is None else str(older))
+    show_rows = _print_list if data is None else partial(_print_with_data, members=show or [])
+    print_page(page, show_rows, nothing, as_json=as_json)
+
+
+def _print_list(rows: Sequence[Row]) -> None:
+    texts = [{**row, "subject": visible(row["subject"])} for row in rows]
+    print_rows(texts, _LIST, "Entries", ("batch_id", "stream", "created_at"))
 
 
 def _member(data: str | None, show: list[str] | None) -> tuple[str, str] | None:
@@ -141,7 +141,7 @@ def _member(data: str | None, show: list[str] | None) -> tuple[str, str] | None:
     return member, value
 
 
-def _print_with_data(rows: list[Row], members: list[str]) -> None:
+def _print_with_data(rows: Sequence[Row], members: Sequence[str]) -> None:
     shown = [
         {
             **{name: row[name] for name in _OF_DATA},
@@ -174,6 +174,7 @@ def show(
     key: KeyArgument,
     dsn: Dsn = None,
     as_json: AsJson = False,
+    _wide: Wide = False,
 ) -> None:
     """Show an entry: its body, its batch, and its delivery state at each endpoint."""
     wanted = key_of(key)

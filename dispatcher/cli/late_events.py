@@ -1,13 +1,15 @@
 """`holdfast late`: events that the exposure job did not apply."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from dispatcher.cli.options import AsJson, BeforeId, Dsn, Limit, OfStream, moment_of
-from dispatcher.cli.output import print_json, print_rows
+from dispatcher.cli.lists import Page, print_page
+from dispatcher.cli.options import AsJson, BeforeId, Dsn, Limit, OfStream, Since, Wide, when_of
+from dispatcher.cli.output import print_rows
+from dispatcher.operators.common.session import Row
 from dispatcher.operators.late_events.store import LateEvents, Wanted
-from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import LateReason
 
 app = typer.Typer(help="Events that the exposure job did not apply: list.", no_args_is_help=True)
@@ -30,14 +32,12 @@ def list_(
     reason: Annotated[
         LateReason | None, typer.Option("--reason", help="Only events not applied for this reason.")
     ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option("--since", help="Only events recorded at or after this time (RFC 3339)."),
-    ] = None,
+    since: Since = None,
     limit: Limit = 50,
     before: BeforeId = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
+    _wide: Wide = False,
 ) -> None:
     """List events that were read and not applied, the newest first. Exit code 3: none match.
 
@@ -45,19 +45,17 @@ def list_(
     `duplicate`: its id was absorbed before. `settled`: its window was published before the
     checkpoint began. `watermark` is the one that the batch ran with.
     """
-    wanted = Wanted(stream, merchant, reason, moment_of("--since", since))
+    begin = when_of("--since", since)
     with LateEvents.connect(dsn) as store:
+        wanted = Wanted(stream, merchant, reason, store.moment(begin))
         rows = store.newest(wanted, limit=limit, before=before)
-    if not rows:
-        raise CommandError(
-            "no event matches: all that were read are applied, refused (`holdfast quarantine"
-            " list`) or outside this filter. Nothing was changed.",
-            ExitCode.NOTHING_MATCHED,
-        )
     older = rows[-1]["id"] if len(rows) == limit else None
-    if as_json:
-        print_json({"late_events": rows, "next_before": older})
-        return
-    print_rows(rows, _LIST, "Events that were not applied")
-    if older is not None:
-        typer.echo(f"older rows: --before {older}")
+    nothing = (
+        "no event matches: all that were read are applied, refused (`holdfast quarantine list`) or"
+        " outside this filter. Nothing was changed."
+    )
+    print_page(Page("late_events", rows, older), _print_list, nothing, as_json=as_json)
+
+
+def _print_list(rows: Sequence[Row]) -> None:
+    print_rows(rows, _LIST, "Events that were not applied", ("written_at", "stream", "watermark"))

@@ -13,6 +13,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from dispatcher.cli.options import AsJson
+from dispatcher.cli.output import print_json
 from sink.contract.exits import CommandError, ExitCode
 
 OWN_PACKAGES = ("sink", "dispatcher", "migrations", "spark_app", "deploy")
@@ -60,6 +62,14 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def show_version(as_json: AsJson = False) -> None:
+    """Print the version; `holdfast config show` has those of its parts."""
+    if as_json:
+        print_json({"version": version("holdfast")})
+    else:
+        _show_version(wanted=True)
+
+
 def root(
     _version: Annotated[
         bool,
@@ -82,11 +92,13 @@ def application(first: list[str]) -> typer.Typer:
         no_args_is_help=True,
         rich_markup_mode="rich",
         pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
         callback=root,
     )
     points = {point.name: point for point in entry_points(group="holdfast.commands")}
     known = {*COMMANDS, *points}
-    wanted = set() if first == ["--version"] else known.intersection(first) or known
+    app.command("version")(show_version)
+    wanted = set() if first in (["--version"], ["version"]) else known.intersection(first) or known
     for name, place in COMMANDS.items():
         if name in wanted:
             _add(app, name, place)

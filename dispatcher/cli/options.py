@@ -1,16 +1,17 @@
 """Options that several commands share, and the functions that read their values."""
 
 import os
-import re
 import sys
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 from uuid import UUID
 
 import typer
 
+from dispatcher.cli.output import set_wide
+from dispatcher.operators.common.times import FORMS, When, exact, when
 from sink.contract.canonical import NotCanonical
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
@@ -22,6 +23,10 @@ Dsn = Annotated[
     typer.Option("--dsn", envvar="HOLDFAST_DSN", help="The database (libpq URI or keywords)."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Wide = Annotated[
+    bool,
+    typer.Option("--wide", callback=set_wide, help="Show every column, however long the lines."),
+]
 Reason = Annotated[str, typer.Option("--reason", help="Why; kept in the audit trail.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=1000, help="Maximum number of rows.")]
@@ -34,7 +39,7 @@ BeforeId = Annotated[
     typer.Option("--before", min=1, max=NUMBER_MAX, help="Only rows with an id below this one."),
 ]
 BeforeTime = Annotated[
-    str | None, typer.Option("--before", help="Only rows created before this time (RFC 3339).")
+    str | None, typer.Option("--before", help=f"Only rows created before this time: {FORMS}.")
 ]
 OfEndpoint = Annotated[str | None, typer.Option("--endpoint", help="Only this endpoint.")]
 OfSubject = Annotated[str | None, typer.Option("--subject", help="Only this subject.")]
@@ -60,13 +65,12 @@ Output = Annotated[
 ReceiverSchema = Annotated[
     str, typer.Option("--schema", help="With --receiver: the schema of the inbox.")
 ]
-SinceSpan = Annotated[
-    str,
-    typer.Option("--since", help="Start: an RFC 3339 time, or a span before now (90m, 12h, 7d)."),
+Since = Annotated[
+    str | None, typer.Option("--since", help=f"Only from this time on, in UTC: {FORMS}.")
 ]
-UntilSpan = Annotated[str, typer.Option("--until", help="End, exclusive; same formats as --since.")]
-
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+Until = Annotated[
+    str | None, typer.Option("--until", help="Only before this time; same formats as --since.")
+]
 
 
 def key_of(text: str) -> Key:
@@ -89,41 +93,32 @@ def query_id_of(text: str | None) -> UUID | None:
         ) from None
 
 
-def moment_of(option: str, text: str | None) -> datetime | None:
-    """Parse a time with a zone (RFC 3339); raises `CommandError` (usage) for any other text."""
+def unchanged(message: str) -> CommandError:
+    """Return the usage error of a command that has changed nothing."""
+    return CommandError(f"{message} Nothing was changed.", ExitCode.USAGE)
+
+
+def when_of(option: str, text: str | None) -> When | None:
+    """Parse a time as a person writes it; raises `CommandError` (usage) for any other text."""
+    return None if text is None else required_when(option, text)
+
+
+def required_when(
+    option: str, text: str | None, usage: Callable[[str], CommandError] = unchanged
+) -> When:
+    """Parse a time; no text means now. Raises `usage(message)` for any other text."""
     try:
-        moment = datetime.fromisoformat(text) if text is not None else None
-    except ValueError:
-        moment = None
-    if text is not None and (moment is None or moment.tzinfo is None):
-        raise CommandError(
-            f"{option} {text!r} is not a time with a zone, such as 2026-11-02T12:15:00Z. Nothing"
-            " was changed.",
-            ExitCode.USAGE,
-        )
-    return moment
+        return When() if text is None else when(text)
+    except ValueError as error:
+        raise usage(f"{option} {error}") from None
 
 
-def moment_or_span(
-    option: str, text: str, usage: Callable[[str], CommandError]
-) -> datetime | timedelta:
-    """Parse an RFC 3339 time with a zone, or `90m`, `12h`, `7d` as a span before now.
-
-    Raises `usage(message)` for any other text.
-    """
-    span = re.fullmatch(r"([0-9]{1,6})([smhd])", text, re.ASCII)
-    if span:
-        return timedelta(**{_UNITS[span[2]]: int(span[1])})
+def exact_time_of(option: str, text: str | None) -> datetime | None:
+    """Parse a time that no clock decides; raises `CommandError` (usage) for any other text."""
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise usage(
-            f"{option} {text!r} is neither a time with a zone, such as 2026-11-02T12:00:00Z, nor a"
-            " span before now, such as 90m, 12h or 7d."
-        )
-    return moment
+        return None if text is None else exact(text)
+    except ValueError as error:
+        raise unchanged(f"{option} {error}") from None
 
 
 def reason_of(text: str) -> str:

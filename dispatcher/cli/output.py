@@ -6,8 +6,10 @@ import secrets
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from datetime import datetime
 from pathlib import Path
+from textwrap import fill
 from typing import IO, Any
 
 import typer
@@ -16,6 +18,7 @@ from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
+from dispatcher.cli import layout
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.common.text import visible
 from sink.contract.canonical import rfc3339
@@ -32,12 +35,14 @@ __all__ = [
     "print_json",
     "print_needs",
     "print_rows",
+    "set_wide",
     "shortened",
     "visible",
     "whole_file",
 ]
 
-PIPE_COLUMNS = 400
+PIPE_COLUMNS = 10_000
+_WIDE: ContextVar[bool] = ContextVar("wide", default=False)
 BODY_CHARACTERS_MAX = 2_000
 
 
@@ -52,14 +57,44 @@ def json_default(value: Any) -> str:
     return rfc3339(value) if isinstance(value, datetime) else str(value)
 
 
-def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], title: str) -> None:
-    """Print rows as a table; colours only on a terminal."""
+def print_rows(
+    rows: Sequence[Mapping[str, Any]],
+    columns: Sequence[str],
+    title: str,
+    leave_out: Sequence[str] = (),
+) -> None:
+    """Print rows as a table that fits the terminal; colours only on a terminal.
+
+    Where it is too narrow, columns are left out, those of `leave_out` first, then from the right,
+    and named below; where not even two fit, each row is a record. `--wide` keeps every column.
+    """
+    cells = {name: [_cell(row[name]) for row in rows] for name in columns}
+    measured = [layout.column(visible(name), cells[name]) for name in columns]
+    shown = console()
+    fitted = layout.fit(measured, shown.width, leave_out)
+    if fitted is None and rows:
+        _print_records(cells, columns, title)
+        return
+    widths = fitted.widths if fitted else {each.name: each.natural for each in measured}
     table = Table(title=title, title_justify="left", header_style="bold")
-    for column in columns:
-        table.add_column(Text(visible(column.replace("_", " "))), overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(_cell(row[column])) for column in columns))
-    console().print(table)
+    kept = [name for name in columns if visible(name) in widths]
+    for name in kept:
+        heading = Text(visible(name.replace("_", " ")))
+        table.add_column(heading, overflow="fold", width=widths[visible(name)])
+    for number in range(len(rows)):
+        table.add_row(*(Text(cells[name][number]) for name in kept))
+    shown.print(table)
+    if fitted is not None and fitted.left_out:
+        names = ", ".join(each.replace("_", " ") for each in fitted.left_out)
+        typer.echo(fill(f"not shown: {names} (--wide shows every column)", shown.width))
+
+
+def _print_records(cells: Mapping[str, Sequence[str]], columns: Sequence[str], title: str) -> None:
+    typer.echo(title)
+    pad = max(len(name) for name in columns)
+    for number in range(len(cells[columns[0]])):
+        typer.echo("")
+        print_facts({name: cells[name][number] for name in columns}, pad)
 
 
 def print_facts(facts: Mapping[str, Any], width: int) -> None:
@@ -77,11 +112,17 @@ def print_needs(needs: Sequence[Row]) -> None:
 def console() -> Console:
     """Return a console on standard output: no colours when piped or when NO_COLOR is set.
 
-    A pipe gets wide lines, so that no value is wrapped.
+    A pipe, and a list with `--wide`, get lines of any length, so that no value is wrapped.
     """
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_COLUMNS
+    fits = sys.stdout.isatty() or "COLUMNS" in os.environ
+    width = None if fits and not _WIDE.get() else PIPE_COLUMNS
     plain = True if os.environ.get("NO_COLOR") else None
     return Console(no_color=plain, highlight=False, width=width)
+
+
+def set_wide(value: bool) -> None:
+    """Keep every column of the lists of this command: the callback of `--wide`."""
+    _WIDE.set(value)
 
 
 def shortened(text: str, most: int = BODY_CHARACTERS_MAX) -> str:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli.options import AsJson, Dsn
+from dispatcher.cli.options import AsJson, Dsn, Wide
 from dispatcher.cli.output import console, counted, display, print_json, print_needs, print_rows
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.common.text import span
@@ -18,7 +18,7 @@ _ENDPOINT_RATES = ("name", "state", "breaker", "due_lanes", "leased_lanes", "old
 _BATCHES = ("stream", "batch_id", "written_at", "entry_count", "quarantined_count", "routed_at")
 
 
-def status(dsn: Dsn = None, as_json: AsJson = False) -> None:
+def status(dsn: Dsn = None, as_json: AsJson = False, _wide: Wide = False) -> None:
     """Show streams, endpoints and backlog.
 
     Exit code 4 when something needs a person; each case is listed at the end with its command.
@@ -39,6 +39,7 @@ def overview(
     ] = 60,
     dsn: Dsn = None,
     as_json: AsJson = False,
+    _wide: Wide = False,
 ) -> None:
     """Show delivery rates, latency and backlog. --json includes the counts of each minute.
 

@@ -1,11 +1,22 @@
 """`holdfast proposal`: changes that one person proposes and a second person approves."""
 
 import json
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from dispatcher.cli.options import AsJson, BeforeTime, Dsn, Limit, Reason, moment_of, reason_of
+from dispatcher.cli.lists import Page, print_page
+from dispatcher.cli.options import (
+    AsJson,
+    BeforeTime,
+    Dsn,
+    Limit,
+    Reason,
+    Wide,
+    reason_of,
+    when_of,
+)
 from dispatcher.cli.output import print_facts, print_json, print_rows, visible
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.proposals.store import Proposals
@@ -39,19 +50,21 @@ def list_(
     before: BeforeTime = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
+    _wide: Wide = False,
 ) -> None:
-    """List proposals, the newest first."""
-    moment = moment_of("--before", before)
+    """List proposals, the newest first. Exit code 3: none match."""
+    below = when_of("--before", before)
     with Proposals.connect(dsn) as store:
+        moment = store.moment(below)
         rows = store.proposals(limit=limit, before=moment, target=target, open_=open_)
     older = rows[-1]["created_at"] if len(rows) == limit else None
-    if as_json:
-        print_json({"proposals": rows, "next_before": older})
-        return
+    nothing = "no proposal matches. Nothing was changed; --all includes those that are closed."
+    print_page(Page("proposals", rows, older), _print_list, nothing, as_json=as_json)
+
+
+def _print_list(rows: Sequence[Row]) -> None:
     seen = [{**row, "id": row["id"].hex[:8], "reason": visible(row["reason"])} for row in rows]
-    print_rows(seen, _LIST, "Proposals")
-    if older is not None:
-        typer.echo(f"older rows: --before {older.isoformat()}")
+    print_rows(seen, _LIST, "Proposals", ("approved_by", "actor", "created_at"))
 
 
 @app.command()

@@ -13,10 +13,10 @@ from dispatcher.cli.options import (
     Dsn,
     OfSubject,
     ReceiverSchema,
-    SinceSpan,
-    UntilSpan,
-    moment_or_span,
+    Since,
+    Until,
     receiver_dsn,
+    required_when,
 )
 from dispatcher.cli.output import display, print_json, visible
 from dispatcher.operators.config.environment import reference_rule
@@ -43,8 +43,8 @@ from sink.contract.exits import CommandError, ExitCode
 
 def receipts(
     endpoint: Annotated[str, typer.Option("--endpoint", help="The endpoint's name.")],
-    since: SinceSpan = "1d",
-    until: UntilSpan = "0s",
+    since: Since = "1d",
+    until: Until = "0s",
     subject: OfSubject = None,
     receiver: Annotated[
         str | None,
@@ -77,7 +77,7 @@ def receipts(
     """
     if receiver is not None and inquiry is not None:
         raise _usage("--receiver and --inquiry exclude each other.")
-    begin, end = moment_or_span("--since", since, _usage), moment_or_span("--until", until, _usage)
+    begin, end = required_when("--since", since, _usage), required_when("--until", until, _usage)
     tally = Tally(limit)
     with Sent.connect(dsn) as store:
         row = store.endpoint(endpoint)

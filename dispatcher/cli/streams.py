@@ -1,12 +1,14 @@
 """`holdfast stream`: the sinks' streams and the checkpoints they have adopted."""
 
 import json
+from collections.abc import Sequence
 from typing import Annotated
 from uuid import UUID
 
 import typer
 
-from dispatcher.cli.options import AsJson, Dsn, Reason, query_id_of, reason_of
+from dispatcher.cli.lists import Page, print_page
+from dispatcher.cli.options import AsJson, Dsn, Reason, Wide, query_id_of, reason_of
 from dispatcher.cli.output import console, counted, display, print_facts, print_json, print_rows
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.streams.store import Streams
@@ -35,18 +37,21 @@ _DIVERGENCES = (
 
 
 @app.command("list")
-def list_(dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """List the streams, each with its adopted query id and newest batch."""
+def list_(dsn: Dsn = None, as_json: AsJson = False, _wide: Wide = False) -> None:
+    """List the streams, each with its adopted query id and newest batch. Exit code 3: none."""
     with Streams.connect(dsn) as store:
         rows = store.streams()
-    if as_json:
-        print_json(rows)
-        return
-    print_rows(rows, ("name", "query_id", "epoch", "last_batch_id", "last_written_at"), "Streams")
+    nothing = "there is no stream yet: the first write of a sink creates one. Nothing was changed."
+    print_page(Page("streams", rows), _print_list, nothing, as_json=as_json)
+
+
+def _print_list(rows: Sequence[Row]) -> None:
+    columns = ("name", "epoch", "last_batch_id", "last_written_at", "query_id")
+    print_rows(rows, columns, "Streams")
 
 
 @app.command()
-def show(name: Name, dsn: Dsn = None, as_json: AsJson = False) -> None:
+def show(name: Name, dsn: Dsn = None, as_json: AsJson = False, _wide: Wide = False) -> None:
     """Show a stream: its checkpoint and run, its newest batches, and what needs attention."""
     with Streams.connect(dsn) as store:
         found = store.stream(name)

@@ -5,13 +5,14 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli.options import AsJson, Dsn, Limit, Reason, moment_of, reason_of
+from dispatcher.cli.lists import Page, print_page
+from dispatcher.cli.options import AsJson, Dsn, Limit, Reason, Wide, exact_time_of, reason_of
 from dispatcher.cli.output import display, print_facts, print_json, print_rows, shortened, visible
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.subjects.rules import By, repair_commands
 from dispatcher.operators.subjects.skip_gap import GapSkipper
 from dispatcher.operators.subjects.store import WAITING_MAX, Held, Repairs, Subjects, WantedSubjects
-from dispatcher.shared.text import last_word, shell_word
+from dispatcher.shared.text import last_word
 from sink.contract.exits import CommandError, ExitCode
 
 app = typer.Typer(
@@ -66,6 +67,7 @@ def list_(
     ] = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
+    _wide: Wide = False,
 ) -> None:
     """List subjects by name, with the state of their lanes. Exit code 3: none match.
 
@@ -77,15 +79,11 @@ def list_(
     with Subjects.connect(dsn) as store:
         wanted = WantedSubjects(prefix, held, silenced)
         rows, further = store.subjects(wanted, limit=limit, after=after)
-    if not rows and further is None:
-        raise CommandError(
-            "no subject matches. Nothing was changed; names are compared exactly.",
-            ExitCode.NOTHING_MATCHED,
-        )
-    if as_json:
-        print_json({"subjects": rows, "next_after": further})
-    else:
-        print_list(rows, further)
+    nothing = "no subject matches. Nothing was changed; names are compared exactly."
+    if not rows and further is not None and not as_json:
+        typer.echo("no match up to here")
+    page = Page("subjects", rows, further, option="after")
+    print_page(page, print_list, nothing, as_json=as_json)
 
 
 @app.command()
@@ -93,6 +91,7 @@ def show(
     subject: SubjectName,
     dsn: Dsn = None,
     as_json: AsJson = False,
+    _wide: Wide = False,
 ) -> None:
     """Show a subject: its lanes and its newest entries. Exit code 3: no such subject."""
     _check_name(subject)
@@ -164,6 +163,7 @@ def repair(
     ] = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
+    _wide: Wide = False,
 ) -> None:
     """Repair a subject that is silenced by a decision dated more than a day ahead.
 
@@ -173,7 +173,7 @@ def repair(
     """
     _check_name(subject)
     why = reason_of(reason)
-    by = By(to_type, moment_of("--to-time", to_time), to_nothing)
+    by = By(to_type, exact_time_of("--to-time", to_time), to_nothing)
     if (stream is None) == (proposal is None) or (proposal is not None and by != By()):
         raise CommandError(
             "give --stream, or --proposal without other options. Nothing was changed.",
@@ -207,12 +207,9 @@ def _check_name(text: str) -> None:
         )
 
 
-def print_list(rows: Sequence[Row], further: str | None) -> None:
+def print_list(rows: Sequence[Row]) -> None:
     texts = [{**row, "name": visible(row["name"])} for row in rows]
-    print_rows(texts, _LIST, "Subjects")
-    if further is not None:
-        said = "more" if rows else "no match up to here; more"
-        typer.echo(f"{said}: --after {shell_word(further)}")
+    print_rows(texts, _LIST, "Subjects", ("last_created_at",))
 
 
 def print_subject(found: Row) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from dispatcher.cli.lists import Page, print_page
 from dispatcher.cli.options import (
     AsJson,
     BeforeCursor,
@@ -15,9 +16,12 @@ from dispatcher.cli.options import (
     OfStream,
     OfSubject,
     Reason,
+    Since,
+    Until,
+    Wide,
     key_of,
-    moment_of,
     reason_of,
+    when_of,
 )
 from dispatcher.cli.output import counted, display, print_json, print_rows, shortened, visible
 from dispatcher.operators.common.session import Row
@@ -56,43 +60,33 @@ def list_(
         SuppressedCause | None,
         typer.Option("--cause", help="Only decisions suppressed for this cause."),
     ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option("--since", help="Only decisions suppressed at or after this time (RFC 3339)."),
-    ] = None,
-    until: Annotated[
-        str | None,
-        typer.Option("--until", help="Only decisions suppressed before this time (RFC 3339)."),
-    ] = None,
+    since: Since = None,
+    until: Until = None,
     limit: Limit = 50,
     before: BeforeCursor = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
+    _wide: Wide = False,
 ) -> None:
     """List suppressed decisions, the newest first, without their content. Exit code 3: none match.
 
     `repeated`: the subject already had this type. `overtaken`: a decision of the subject that
     occurred later was written first. Both are decided within one stream.
     """
-    wanted = Wanted(
-        stream=stream,
-        subject=subject,
-        cause=cause,
-        since=moment_of("--since", since),
-        until=moment_of("--until", until),
-    )
+    begin, end = when_of("--since", since), when_of("--until", until)
     place = None if before is None else Place.of(before)
     with SuppressedDecisions.connect(dsn) as store:
-        rows, older = store.newest(wanted, limit=limit, before=place)
-    if not rows:
-        raise CommandError(
-            "no suppressed decision matches. Nothing was changed.", ExitCode.NOTHING_MATCHED
+        wanted = Wanted(
+            stream=stream,
+            subject=subject,
+            cause=cause,
+            since=store.moment(begin),
+            until=store.moment(end),
         )
-    last = None if older is None else str(older)
-    if as_json:
-        print_json({"suppressed": rows, "next_before": last})
-    else:
-        _print_list(rows, last)
+        rows, older = store.newest(wanted, limit=limit, before=place)
+    page = Page("suppressed", rows, None if older is None else str(older))
+    nothing = "no suppressed decision matches. Nothing was changed."
+    print_page(page, _print_list, nothing, as_json=as_json)
 
 
 @app.command()
@@ -160,11 +154,9 @@ def write(
     raise typer.Exit(ExitCode.DEGRADED)
 
 
-def _print_list(rows: Sequence[Row], older: str | None) -> None:
+def _print_list(rows: Sequence[Row]) -> None:
     texts = [{**row, "subject": visible(row["subject"])} for row in rows]
-    print_rows(texts, _LIST, "Suppressed decisions")
-    if older is not None:
-        typer.echo(f"older rows: --before {older}")
+    print_rows(texts, _LIST, "Suppressed decisions", ("batch_id", "stream", "suppressed_at"))
 
 
 def _print_decision(found: Row) -> None:

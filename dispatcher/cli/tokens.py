@@ -1,14 +1,15 @@
 """`holdfast token`: access tokens for the admin API and the console."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from dispatcher.cli.options import AsJson, Dsn, Reason, reason_of
+from dispatcher.cli.lists import Page, print_page
+from dispatcher.cli.options import AsJson, Dsn, Reason, Wide, reason_of
 from dispatcher.cli.output import print_json, print_rows
-from dispatcher.operators.common.session import operator_connection
+from dispatcher.operators.common.session import Row, operator_connection
 from dispatcher.operators.tokens.store import Tokens
-from sink.contract.exits import ExitCode
 from sink.contract.states import AccessRole
 
 app = typer.Typer(no_args_is_help=True, help="Access tokens for the admin API: add, list, revoke.")
@@ -54,21 +55,19 @@ def add(
 
 
 @app.command("list")
-def list_(dsn: Dsn = None, as_json: AsJson = False) -> None:
+def list_(dsn: Dsn = None, as_json: AsJson = False, _wide: Wide = False) -> None:
     """List tokens without their secrets, including revoked and expired ones.
 
     Exit code 3: there are none.
     """
     with operator_connection(dsn) as connection:
         rows = Tokens(connection).tokens()
-    if as_json:
-        print_json({"tokens": rows})
-    elif rows:
-        print_rows(rows, _COLUMNS, "Tokens")
-    else:
-        typer.echo("no token exists; `holdfast token add NAME --role viewer` creates one")
-    if not rows:
-        raise typer.Exit(ExitCode.NOTHING_MATCHED)
+    nothing = "no token exists; `holdfast token add NAME --role viewer` creates one."
+    print_page(Page("tokens", rows), _print_list, nothing, as_json=as_json)
+
+
+def _print_list(rows: Sequence[Row]) -> None:
+    print_rows(rows, _COLUMNS, "Tokens", ("created_by", "logins"))
 
 
 @app.command("revoke")

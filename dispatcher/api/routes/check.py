@@ -1,13 +1,12 @@
 """The check: whether the outbox and its deliveries are consistent."""
 
-from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from pydantic import Field
 
 from dispatcher.api.access import Viewer
-from dispatcher.api.long_reads import BACK_MAX, long_read
+from dispatcher.api.long_reads import long_read, range_of
 from dispatcher.api.requests import Limit, Name, Times
 from dispatcher.api.responses import Count, KeyText, ResponseModel, Time
 from dispatcher.api.settings import ApiSettings
@@ -76,6 +75,6 @@ def run_check(
     settings: ApiSettings = request.app.state.settings
     checked = Checked(limit)
     with long_read(request, session, times.since) as watch, Checks.connect(settings.dsn) as store:
-        range_ = store.range(times.since or BACK_MAX, times.until or timedelta(0), endpoint, stream)
+        range_ = store.range(*range_of(times), endpoint, stream)
         check((store,), range_, checked, watch)
     return CheckResult.model_validate(as_rows(range_, checked))

@@ -1,13 +1,12 @@
 """Receipts: how many deliveries a signed receipt proves."""
 
-from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from pydantic import Field
 
 from dispatcher.api.access import Viewer
-from dispatcher.api.long_reads import BACK_MAX, long_read
+from dispatcher.api.long_reads import long_read, range_of
 from dispatcher.api.requests import Name, Text, Times
 from dispatcher.api.responses import Count, ResponseModel, Time
 from dispatcher.api.settings import ApiSettings
@@ -50,12 +49,6 @@ def count_endpoint_receipts(
     tally = Tally(1)
     with long_read(request, session, times.since) as watch, Sent.connect(settings.dsn) as store:
         row = store.endpoint(endpoint)
-        wanted = store.wanted(
-            row.endpoint.id,
-            times.since or BACK_MAX,
-            times.until or timedelta(0),
-            subject,
-            hashed=False,
-        )
+        wanted = store.wanted(row.endpoint.id, *range_of(times), subject, hashed=False)
         count_receipts(store, wanted, tally, watch)
     return ReceiptCounts.model_validate(as_rows(endpoint, wanted, None, tally))

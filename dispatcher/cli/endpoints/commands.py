@@ -1,5 +1,6 @@
 """`holdfast endpoint`: the webhook targets."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -7,8 +8,10 @@ import typer
 from dispatcher.cli.endpoints import apply as endpoint_apply
 from dispatcher.cli.endpoints import settings
 from dispatcher.cli.endpoints import test as endpoint_test
-from dispatcher.cli.options import AsJson, Dsn, Reason, reason_of
+from dispatcher.cli.lists import Page, print_page
+from dispatcher.cli.options import AsJson, Dsn, Reason, Wide, reason_of
 from dispatcher.cli.output import print_json, print_rows, visible
+from dispatcher.operators.common.session import Row
 from dispatcher.operators.config.environment import references
 from dispatcher.operators.endpoints.store import DEFAULTS, Endpoints
 from dispatcher.outbound.operator_headers import LITERALS
@@ -186,14 +189,16 @@ def backfill(name: Name, dsn: Dsn = None, as_json: AsJson = False) -> None:
 
 
 @app.command("list")
-def list_(dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """List the endpoints with their backlog."""
+def list_(dsn: Dsn = None, as_json: AsJson = False, _wide: Wide = False) -> None:
+    """List the endpoints with their backlog. Exit code 3: there are none."""
     with Endpoints.connect(dsn) as store:
         rows = store.endpoints()
-    if as_json:
-        print_json(rows)
-        return
-    columns = ("name", "url", "state", "waiting_lanes", "leased_lanes", "dead_letters")
+    nothing = "there is no endpoint. Nothing was changed; `holdfast endpoint add` creates one."
+    print_page(Page("endpoints", rows), _print_list, nothing, as_json=as_json)
+
+
+def _print_list(rows: Sequence[Row]) -> None:
+    columns = ("name", "state", "waiting_lanes", "leased_lanes", "dead_letters", "url")
     print_rows(rows, columns, "Endpoints")
 
 

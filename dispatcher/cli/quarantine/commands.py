@@ -1,14 +1,16 @@
 """`holdfast quarantine`: rows that were set aside, and what a person can do about them."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NamedTuple
 from uuid import UUID
 
 import typer
 
+from dispatcher.cli.lists import Page, print_page
 from dispatcher.cli.options import (
     NUMBER_MAX,
     AsJson,
@@ -18,6 +20,7 @@ from dispatcher.cli.options import (
     OfStream,
     Output,
     Reason,
+    Wide,
     reason_of,
 )
 from dispatcher.cli.output import (
@@ -105,18 +108,21 @@ def list_(
     before: BeforeId = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
+    _wide: Wide = False,
 ) -> None:
-    """List quarantined rows, the newest first, without their text."""
+    """List quarantined rows, the newest first, without their text. Exit code 3: none match."""
     with Quarantine.connect(dsn) as store:
         rows = store.newest(_filter(stream, reason, open_, resolved), limit=limit, before=before)
     older = rows[-1]["id"] if len(rows) == limit else None
-    if as_json:
-        print_json({"rows": rows, "next_before": older})
-        return
     columns = _LIST if open_ and not resolved else _LIST_RESOLVED
-    print_rows([_table_row(row) for row in rows], columns, "Quarantine")
-    if older is not None:
-        typer.echo(f"older ones: --before {older}")
+    nothing = "no quarantined row matches. Nothing was changed; --all includes resolved ones."
+    page, show_rows = Page("rows", rows, older), partial(_print_list, columns=columns)
+    print_page(page, show_rows, nothing, as_json=as_json)
+
+
+def _print_list(rows: Sequence[Row], columns: Sequence[str]) -> None:
+    seen = [_table_row(row) for row in rows]
+    print_rows(seen, columns, "Quarantine", ("batch_id", "resolved_by", "resolved_at"))
 
 
 @app.command()

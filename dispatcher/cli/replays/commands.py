@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Annotated
 from uuid import UUID
 
 import typer
 
+from dispatcher.cli.lists import Page, print_page
 from dispatcher.cli.options import (
     NUMBER_MAX,
     AsJson,
@@ -17,10 +19,13 @@ from dispatcher.cli.options import (
     OfStream,
     OfSubject,
     Reason,
+    Since,
+    Until,
+    Wide,
     confirm,
-    moment_of,
     reason_of,
     require_terminal,
+    when_of,
 )
 from dispatcher.cli.output import counted, print_json, print_rows, visible
 from dispatcher.cli.replays.redeliver import OutsideWindow, Rate, Wait
@@ -54,15 +59,6 @@ OfBatch = Annotated[
     str | None, typer.Option("--batch", help="Only this batch of --stream, or a range N..M.")
 ]
 
-Since = Annotated[
-    str | None,
-    typer.Option("--since", help="Only entries written at or after this time (RFC 3339)."),
-]
-
-Until = Annotated[
-    str | None, typer.Option("--until", help="Only entries written before this time (RFC 3339).")
-]
-
 States = Annotated[
     list[ReplayScope] | None,
     typer.Option("--state", help="Only entries in this state at their endpoint; repeatable."),
@@ -94,8 +90,8 @@ def filter_of(
     subject: str | None,
     stream: str | None,
     batch: str | None,
-    since: str | None,
-    until: str | None,
+    since: datetime | None,
+    until: datetime | None,
     states: Sequence[ReplayScope] | None,
     types: Sequence[str] | None,
     keys: Sequence[str] | None,
@@ -110,8 +106,8 @@ def filter_of(
         stream=stream,
         first_batch=first,
         last_batch=last,
-        since=moment_of("--since", since),
-        until=moment_of("--until", until),
+        since=since,
+        until=until,
         states=tuple(dict.fromkeys(states or ())),
         types=tuple(dict.fromkeys(types or ())),
         keys=keys_of(keys or ()),
@@ -169,6 +165,7 @@ def plan(
     outside_window: OutsideWindow = False,
     dsn: Dsn = None,
     as_json: AsJson = False,
+    _wide: Wide = False,
 ) -> None:
     """Find what would be sent again, and store it as a plan. Nothing is sent. Exit code 3: none
     match.
@@ -176,18 +173,19 @@ def plan(
     Keys and bytes stay the same, so a receiver that honours keys does not act twice.
     """
     why = reason_of(reason)
-    wanted = filter_of(
-        endpoint=endpoint,
-        subject=subject,
-        stream=stream,
-        batch=batch,
-        since=since,
-        until=until,
-        states=states,
-        types=types,
-        keys=keys,
-    )
+    begin, end = when_of("--since", since), when_of("--until", until)
     with Replays.connect(dsn) as store:
+        wanted = filter_of(
+            endpoint=endpoint,
+            subject=subject,
+            stream=stream,
+            batch=batch,
+            since=store.moment(begin),
+            until=store.moment(end),
+            states=states,
+            types=types,
+            keys=keys,
+        )
         row = store.plan(wanted, reason=why, rate=rate, outside_window=outside_window, limit=limit)
     if as_json:
         apply_ = f"holdfast replay apply {short(row)}" if row["item_count"] else None
@@ -206,6 +204,7 @@ def show(
     ] = 0,
     dsn: Dsn = None,
     as_json: AsJson = False,
+    _wide: Wide = False,
 ) -> None:
     """Show a replay as it was planned; with --items, also its items."""
     with Replays.connect(dsn) as store:
@@ -234,6 +233,7 @@ def apply(
     ] = False,
     dsn: Dsn = None,
     as_json: AsJson = False,
+    _wide: Wide = False,
 ) -> None:
     """Apply a plan: the dispatchers send it. Refused if the plan is outdated.
 
@@ -274,7 +274,13 @@ def approve(replay: ReplayId, reason: Reason, dsn: Dsn = None, as_json: AsJson =
 
 
 @app.command()
-def status(replay: ReplayId, wait: Wait = False, dsn: Dsn = None, as_json: AsJson = False) -> None:
+def status(
+    replay: ReplayId,
+    wait: Wait = False,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+    _wide: Wide = False,
+) -> None:
     """Show a replay's progress and what holds it up. Exit code 4: some items failed."""
     with Replays.connect(dsn) as store:
         id_ = store.find(replay)
@@ -284,7 +290,9 @@ def status(replay: ReplayId, wait: Wait = False, dsn: Dsn = None, as_json: AsJso
 
 
 @app.command()
-def cancel(replay: ReplayId, reason: Reason, dsn: Dsn = None, as_json: AsJson = False) -> None:
+def cancel(
+    replay: ReplayId, reason: Reason, dsn: Dsn = None, as_json: AsJson = False, _wide: Wide = False
+) -> None:
     """Cancel a replay: nothing more is sent. Requests in flight finish and are recorded."""
     why = reason_of(reason)
     with Replays.connect(dsn) as store:
@@ -298,18 +306,15 @@ def list_(
     before: BeforeTime = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
+    _wide: Wide = False,
 ) -> None:
-    """List replays, the newest first."""
-    moment = moment_of("--before", before)
+    """List replays, the newest first. Exit code 3: there are none."""
+    below = when_of("--before", before)
     with Replays.connect(dsn) as store:
-        rows = list(store.list(limit=limit, before=moment))
+        rows = list(store.list(limit=limit, before=store.moment(below)))
     older = rows[-1]["created_at"] if len(rows) == limit else None
-    if as_json:
-        print_json({"replays": rows, "next_before": older})
-        return
-    show_list(rows)
-    if older is not None:
-        typer.echo(f"older ones: --before {older.isoformat()}")
+    nothing = "there is no replay. Nothing was changed; `holdfast replay plan` makes one."
+    print_page(Page("replays", rows, older), show_list, nothing, as_json=as_json)
 
 
 def _reissue(dsn: str | None, id_: UUID, *, yes: bool, as_json: bool) -> None:

@@ -11,6 +11,7 @@ from dispatcher.cli.options import (
     Dsn,
     Keys,
     Reason,
+    Wide,
     Yes,
     confirm,
     reason_of,
@@ -69,6 +70,7 @@ def redeliver(
     wait: Wait = False,
     dsn: Dsn = None,
     as_json: AsJson = False,
+    _wide: Wide = False,
 ) -> None:
     """Send entries again with the same key and bytes. Safe if the receiver honours the key.
 

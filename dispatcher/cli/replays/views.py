@@ -77,7 +77,7 @@ def approval_command(row: Row) -> str | None:
     return f"holdfast replay approve {short(row)} --reason TEXT" if lacks_approval(row) else None
 
 
-def show_list(rows: Iterator[Row] | list[Row]) -> None:
+def show_list(rows: Sequence[Row]) -> None:
     """Print replays, one a row."""
     seen = [
         {
@@ -89,7 +89,7 @@ def show_list(rows: Iterator[Row] | list[Row]) -> None:
         }
         for row in rows
     ]
-    print_rows(seen, _LIST, "Replays")
+    print_rows(seen, _LIST, "Replays", ("finished_at", "actor", "created_at"))
 
 
 def about(stored: Row) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dispatcher.cli.options import AsJson
+from dispatcher.cli.options import AsJson, Wide
 from dispatcher.cli.output import console, print_json, print_rows, visible
 from dispatcher.cli.workbench import options
 from dispatcher.cli.workbench.destination import is_loopback
@@ -89,6 +89,7 @@ def conform(
     strict: Strict = False,
     yes: Yes = False,
     as_json: AsJson = False,
+    _wide: Wide = False,
 ) -> None:
     """Grade a receiver in any language by its answers. IT ACTS: use a test system.
 

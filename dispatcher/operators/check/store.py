@@ -15,8 +15,8 @@ from uuid import UUID
 import psycopg
 
 from dispatcher.operators.check.rules import Checked, Rule, Violation, unbroken_since
-from dispatcher.operators.common.paging import Moment, moment_parameters
 from dispatcher.operators.common.session import OperatorSession, Row
+from dispatcher.operators.common.times import When
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
 
@@ -77,16 +77,14 @@ class Checks(OperatorSession):
     def _begin(self) -> None:
         self._run("check/settings")
 
-    def range(
-        self, since: Moment, until: Moment, endpoint: str | None, stream: str | None
-    ) -> Range:
+    def range(self, since: When, until: When, endpoint: str | None, stream: str | None) -> Range:
         """Return the range of a check, by the database's clock.
 
         `until` is at most now. Raises `CommandError` for an unknown endpoint or stream, and for a
         range that ends before it begins.
         """
         self._run("check/settings")
-        given = {**moment_parameters("since", since), **moment_parameters("until", until)}
+        given = {"since": self.moment(since), "until": self.moment(until)}
         times = self._one("common/receipts_range", given)
         if times["since"] >= times["until"]:
             raise CommandError(

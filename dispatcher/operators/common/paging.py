@@ -1,15 +1,12 @@
-"""What lists and comparisons share: all time, spans of time, and the cursor of the next page."""
+"""What lists and comparisons share: all time, and the cursor of the next page."""
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from sink.contract.exits import CommandError, ExitCode
 
 ALWAYS = (datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC))
 """Before and after every moment that is stored."""
-
-Moment = datetime | timedelta
-"""A time, or how long before now."""
 
 
 def cursor_numbers(form: re.Pattern[str], text: str) -> list[int]:
@@ -27,9 +24,3 @@ def bad_cursor(text: str) -> CommandError:
         " its --json, or its last line.",
         ExitCode.USAGE,
     )
-
-
-def moment_parameters(name: str, moment: Moment) -> dict[str, Moment | None]:
-    """Return the parameters of `common/receipts_range`: a time, or a span before now."""
-    span = moment if isinstance(moment, timedelta) else None
-    return {name: None if span is not None else moment, f"{name}_span": span}

@@ -3,12 +3,11 @@
 A change and its audit row commit together.
 """
 
-import os
-import pwd
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from contextvars import ContextVar
+from datetime import datetime
 from typing import Any, Self
 from uuid import UUID
 
@@ -19,10 +18,12 @@ from psycopg.types.json import Jsonb
 
 from dispatcher.operators.common.person import person_of
 from dispatcher.operators.common.statements import statement
+from dispatcher.operators.common.times import When
 from dispatcher.shared.errors import UnservedCommandError
 from sink.contract import roles, schema
 from sink.contract.dsn import redact
 from sink.contract.exits import CommandError, ExitCode
+from sink.contract.login import login_name
 
 Row = dict[str, Any]
 
@@ -58,6 +59,15 @@ class OperatorSession:
 
     def _begin(self) -> None:
         """Set what the session of one command needs; a connection of a pool is left as it is."""
+
+    def moment(self, when: When | None) -> datetime | None:
+        """Return the moment that a person wrote, by the database's clock; None for none."""
+        if when is None:
+            return None
+        if when.fixed is not None:
+            return when.fixed
+        now: datetime = self._one("common/now")["now"]
+        return when.at(now)
 
     def _transaction(self) -> AbstractContextManager[psycopg.Transaction]:
         return self._connection.transaction()
@@ -223,17 +233,8 @@ def acting_as(name: str, person: str | None = None) -> Iterator[None]:
 
 
 def actor() -> str:
-    """Return the actor for the audit trail: the login name, or the number of a user without one.
-
-    It comes from the operating system and not from the environment, which anybody can set. Inside
-    `acting_as` it is the name given there.
-    """
-    if (named := _ACTOR.get()) is not None:
-        return named[0]
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return f"uid {os.getuid()}"
+    """Return the actor for the audit trail: the login name, or the name given to `acting_as`."""
+    return login_name() if (named := _ACTOR.get()) is None else named[0]
 
 
 def person() -> str:

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from dispatcher.operators.common.paging import Moment, moment_parameters
 from dispatcher.operators.common.session import OperatorSession, Row
+from dispatcher.operators.common.times import When
 from dispatcher.operators.receipts.rules import IN_FLIGHT, Here, Proof
 from dispatcher.outbound.endpoint import EndpointRow, endpoint_of
 from sink.contract.exits import CommandError, ExitCode
@@ -54,14 +54,14 @@ class Sent(OperatorSession):
         return endpoint_of(row)
 
     def wanted(
-        self, endpoint_id: int, since: Moment, until: Moment, subject: str | None, *, hashed: bool
+        self, endpoint_id: int, since: When, until: When, subject: str | None, *, hashed: bool
     ) -> Wanted:
         """Return the range of a comparison, by the database's clock.
 
         `until` is at most now. Raises `CommandError` for an unknown subject, and for a range that
         ends before it begins.
         """
-        given = {**moment_parameters("since", since), **moment_parameters("until", until)}
+        given = {"since": self.moment(since), "until": self.moment(until)}
         times = self._one("common/receipts_range", given)
         if times["since"] >= times["until"]:
             raise CommandError(

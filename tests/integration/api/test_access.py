@@ -248,7 +248,7 @@ def test_token_commands_do_what_the_api_does(api: Api) -> None:
 
 def test_empty_list_of_tokens_is_exit_code_3(dsn: str) -> None:
     done = holdfast("token", "list", dsn=dsn)
-    assert (done.returncode, "token add" in done.stdout) == (3, True)
+    assert (done.returncode, "token add" in done.stderr) == (3, True)
 
 
 def test_description_needs_no_token_and_has_no_secret(api: Api) -> None:

@@ -89,7 +89,7 @@ def test_nothing_that_matches_is_said(viewer: httpx.Client, address: str, said: 
 @pytest.mark.parametrize(
     "address",
     [
-        "/entries?since=yesterday",
+        "/entries?since=tomorrow",
         "/entries?batch=-1&stream=test",
         "/entries?batch=1",
         "/entries?before=x",

@@ -264,7 +264,7 @@ def test_nothing_that_matches_is_said(viewer: httpx.Client, address: str, said: 
         "/batches/show?stream=payouts&batch_id=-1",
         "/replays/xyz",
         "/replays?before=yesterday",
-        "/audit?since=yesterday",
+        "/audit?since=tomorrow",
         "/audit?colour=red",
     ],
 )

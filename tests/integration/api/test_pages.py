@@ -88,7 +88,7 @@ UNFIT = f"""
 /attempts?before=1.2.3 /attempts?before=1.2.3.4.5.6 /attempts?before={"9" * 40}
 /attempts?before=9999999999999999.9999999999.1.1.1 /quarantine?before=0 /audit?before=x
 /dead-letters?before=9223372036854775808 /replays?before=2026-11-02 /replays?before=5
-/entries?since=2026-11-02T12:00:00 /entries?since=yesterday /entries?since=1700000000
+/entries?since=2026-11-02T12:00:00 /entries?since=tomorrow /entries?since=1700000000
 /entries?since=2026-11-02T12:00:00Z&until=2026-11-02T12:00:00Z
 /attempts?since=2026-11-03T00:00:00Z&until=2026-11-02T00:00:00Z
 /audit?until=0001-01-01T00:00:00Z /entries?since=9999-12-31T23:59:59Z

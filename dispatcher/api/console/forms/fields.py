@@ -1,10 +1,11 @@
 """Fields of filters, and parsing of their values."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import NamedTuple
 
-from dispatcher.api.requests import NAME_CHARACTERS_MAX, YEARS
+from dispatcher.api.requests import NAME_CHARACTERS_MAX
+from dispatcher.operators.common.times import When, exact, when
 from sink.contract.exits import CommandError, ExitCode
 
 
@@ -16,6 +17,9 @@ class Field(NamedTuple):
     value: str
     hint: str = ""
     choices: Sequence[str] = ()
+
+
+SINCE_HINT, UNTIL_HINT = "2h, yesterday, or 2026-11-02T12:15Z", "now, or a time like the other"
 
 
 def given(text: str) -> str | None:
@@ -32,21 +36,26 @@ def given(text: str) -> str | None:
     return text if text.strip() else None
 
 
-def moment(name: str, text: str) -> datetime | None:
-    """Parse a time with a zone (RFC 3339); raises `CommandError` (usage) for any other text."""
+def when_of(name: str, text: str) -> When | None:
+    """Parse a time as a person writes it; raises `CommandError` (usage) for any other text."""
     if given(text) is None:
         return None
     try:
-        found = datetime.fromisoformat(text.strip())
-    except ValueError:
-        found = None
-    if found is None or found.tzinfo is None or found.year not in YEARS:
-        raise CommandError(
-            f"{name} is not a time with a zone, such as 2026-11-02T12:15:00Z. Nothing was changed;"
-            " correct the filter.",
-            ExitCode.USAGE,
-        )
-    return found.astimezone(UTC)
+        return when(text)
+    except ValueError as error:
+        raise _unchanged(f"{name} {error}") from None
+
+
+def _unchanged(message: str) -> CommandError:
+    return CommandError(f"{message} Nothing was changed; correct it.", ExitCode.USAGE)
+
+
+def exact_time(name: str, text: str) -> datetime | None:
+    """Parse a time that is the same whenever the form is posted; raises `CommandError` (usage)."""
+    try:
+        return None if given(text) is None else exact(text)
+    except ValueError as error:
+        raise _unchanged(f"{name} {error}") from None
 
 
 def whole(name: str, text: str) -> int | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from dispatcher.api.console.forms.fields import given, moment, whole
+from dispatcher.api.console.forms.fields import exact_time, given, whole
 from dispatcher.operators.replays.rules import (
     ReplayFilter,
     ReplayFilterError,
@@ -62,8 +62,8 @@ def filter_of(form: Given) -> ReplayFilter:
         stream=given(form.stream),
         first_batch=first,
         last_batch=last,
-        since=moment("written since", form.since),
-        until=moment("written before", form.until),
+        since=exact_time("written since", form.since),
+        until=exact_time("written before", form.until),
         states=_states(form.state),
         types=_types(form.types),
         keys=few_keys_of(form.keys.split()),

@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from dispatcher.api.console.forms.fields import Field, given, moment, whole
+from dispatcher.api.console.forms.fields import SINCE_HINT, UNTIL_HINT, Field, given, when_of, whole
 from dispatcher.api.console.frame.guard import Person
 from dispatcher.api.console.frame.pages import page
 from dispatcher.api.console.frame.screens import ROWS
@@ -27,10 +27,10 @@ def list_actions(
     before: str = "",
 ) -> Response:
     """Show actions, the newest first."""
-    wanted = WantedActions(
-        given(actor), given(action), given(target), moment("since", since), moment("until", until)
-    )
+    texts = given(actor), given(action), given(target)
+    begin, end = when_of("since", since), when_of("until", until)
     with person.session.open(Audit) as store:
+        wanted = WantedActions(*texts, store.moment(begin), store.moment(end))
         rows, older = store.actions(wanted, limit=ROWS, before=whole("before", before))
     asked = {"actor": actor, "action": action, "target": target, "since": since, "until": until}
     return page(
@@ -50,8 +50,8 @@ def list_actions(
             Field("actor", "Who", actor, "token alice"),
             Field("action", "Action", action, "endpoint, or replay.apply"),
             Field("target", "On what", target, "dead letter 7"),
-            Field("since", "Since", since, "2026-11-02T12:15:00Z"),
-            Field("until", "Before", until, "2026-11-02T13:00:00Z"),
+            Field("since", "Since", since, SINCE_HINT),
+            Field("until", "Before", until, UNTIL_HINT),
         ),
         newest=link("/audit", **asked) if before else None,
         older=link("/audit", **asked, before=older) if older else None,

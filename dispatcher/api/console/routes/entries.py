@@ -8,7 +8,7 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from dispatcher.api import bodies
-from dispatcher.api.console.forms.fields import Field, given, moment, whole
+from dispatcher.api.console.forms.fields import SINCE_HINT, UNTIL_HINT, Field, given, when_of, whole
 from dispatcher.api.console.frame.guard import Login, Person
 from dispatcher.api.console.frame.pages import page
 from dispatcher.api.console.frame.screens import SHOWN, wants_bodies
@@ -56,15 +56,9 @@ def list_entries(
     before: str = "",
 ) -> Response:
     """Show a page of entries, the newest first."""
-    wanted = Wanted(
-        subject=given(subject),
-        type=given(type),
-        stream=given(stream),
-        batch_id=whole("batch", batch),
-        since=moment("since", since),
-        until=moment("until", until),
-    )
-    if wanted.batch_id is not None and wanted.stream is None:
+    number, in_stream = whole("batch", batch), given(stream)
+    begin, end = when_of("since", since), when_of("until", until)
+    if number is not None and in_stream is None:
         raise CommandError(
             "a batch needs its stream: give both. Nothing was changed.", ExitCode.USAGE
         )
@@ -79,6 +73,14 @@ def list_entries(
     }
     none_because = None
     with person.session.open(Entries) as store:
+        wanted = Wanted(
+            subject=given(subject),
+            type=given(type),
+            stream=in_stream,
+            batch_id=number,
+            since=store.moment(begin),
+            until=store.moment(end),
+        )
         try:
             rows, older = store.newest(wanted, limit=ROWS, before=place)
         except CommandError as refused:
@@ -99,8 +101,8 @@ def list_entries(
             Field("type", "Type", type, "payout_hold.block"),
             Field("stream", "Stream", stream),
             Field("batch", "Batch", batch),
-            Field("since", "Written since", since, "2026-11-02T12:15Z"),
-            Field("until", "Written before", until, "2026-11-02T13:00Z"),
+            Field("since", "Written since", since, SINCE_HINT),
+            Field("until", "Written before", until, UNTIL_HINT),
         ),
         newest=link("/entries", **asked) if before else None,
         older=link("/entries", **asked, before=str(older)) if older else None,

@@ -11,7 +11,7 @@ from fastapi.responses import Response
 
 from dispatcher.api import bodies
 from dispatcher.api.console.forms.confirm import Question, ask, reason_of, typed, values
-from dispatcher.api.console.forms.fields import moment, whole
+from dispatcher.api.console.forms.fields import exact_time, whole
 from dispatcher.api.console.forms.replay_form import Given, filter_of, id_of, limit_of, rate_of
 from dispatcher.api.console.frame.guard import Acting, Form, Login, Person
 from dispatcher.api.console.frame.pages import page, redirect
@@ -45,7 +45,7 @@ Operator = Annotated[Login, Depends(Acting(AccessRole.OPERATOR))]
 @router.get("/replays")
 def list_replays(request: Request, person: Person, before: str = "") -> Response:
     """Show replays and reissues, the newest first."""
-    below = moment("before", before)
+    below = exact_time("before", before)
     with person.session.open(Replays) as store:
         rows = list(store.list(limit=ROWS + 1, before=below))
     older: datetime | None = older_than(rows, "created_at")

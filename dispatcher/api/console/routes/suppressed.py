@@ -5,7 +5,7 @@ from fastapi.responses import Response
 
 from dispatcher.api import bodies
 from dispatcher.api.console.forms.confirm import one_of, values
-from dispatcher.api.console.forms.fields import Field, given, moment
+from dispatcher.api.console.forms.fields import SINCE_HINT, UNTIL_HINT, Field, given, when_of
 from dispatcher.api.console.frame.guard import Person
 from dispatcher.api.console.frame.pages import page
 from dispatcher.api.console.frame.screens import ROWS, acts, wants_bodies
@@ -32,16 +32,18 @@ def list_suppressed(
     before: str = "",
 ) -> Response:
     """Show a page of suppressed decisions, the newest first, without their content."""
-    wanted = Wanted(
-        stream=given(stream),
-        subject=given(subject),
-        cause=one_of("cause", cause, SuppressedCause),
-        since=moment("since", since),
-        until=moment("until", until),
-    )
+    why = one_of("cause", cause, SuppressedCause)
+    begin, end = when_of("since", since), when_of("until", until)
     place = Place.of(before) if before else None
     none_because = None
     with person.session.open(SuppressedDecisions) as store:
+        wanted = Wanted(
+            stream=given(stream),
+            subject=given(subject),
+            cause=why,
+            since=store.moment(begin),
+            until=store.moment(end),
+        )
         try:
             rows, older = store.newest(wanted, limit=ROWS, before=place)
         except CommandError as refused:
@@ -66,8 +68,8 @@ def list_suppressed(
             Field("stream", "Stream", stream),
             Field("subject", "Subject", subject, "m_482"),
             Field("cause", "Cause", cause, choices=values(SuppressedCause)),
-            Field("since", "Suppressed since", since, "2026-11-02T12:15Z"),
-            Field("until", "Suppressed before", until, "2026-11-02T13:00Z"),
+            Field("since", "Suppressed since", since, SINCE_HINT),
+            Field("until", "Suppressed before", until, UNTIL_HINT),
         ),
         newest=link("/suppressed", **asked) if before else None,
         older=link("/suppressed", **asked, before=str(older)) if older else None,

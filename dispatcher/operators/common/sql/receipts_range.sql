@@ -1,4 +1,3 @@
--- The time range of a check or comparison, by this database's clock: spans before now, or the given times.
--- Reads no table. `until` is never in the future: what is not recorded yet is not missing.
-SELECT coalesce(%(since)s::timestamptz, now() - %(since_span)s::interval) AS since,
-       least(now(), coalesce(%(until)s::timestamptz, now() - %(until_span)s::interval)) AS until
+-- The time range of a check or comparison, which ends now at the latest by this database's clock: what
+-- is not recorded yet is not missing. Reads no table.
+SELECT %(since)s::timestamptz AS since, least(now(), %(until)s::timestamptz) AS until

@@ -367,7 +367,7 @@ def test_what_cannot_be_checked_is_said(ran: str) -> None:
     for options, code, words in (
         (("--since", "2h", "--until", "1h"), ExitCode.NOTHING_MATCHED, "no batch was written"),
         (("--since", "1h", "--until", "2h"), ExitCode.USAGE, "not before"),
-        (("--since", "soon"), ExitCode.USAGE, "neither a time with a zone"),
+        (("--since", "soon"), ExitCode.USAGE, "or a time with a zone"),
         (("--endpoint", "nope"), ExitCode.NOTHING_MATCHED, "no endpoint 'nope'"),
         (("--stream", "nope"), ExitCode.NOTHING_MATCHED, "no stream is called 'nope'"),
         (("--receiver", "host=x"), ExitCode.USAGE, "name it with --endpoint"),

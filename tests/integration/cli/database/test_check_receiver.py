@@ -100,3 +100,38 @@ def test_what_the_receiver_has_otherwise_is_named(
         sides.receiver.execute("DROP TABLE kept")
     assert found["violated"] == {rule: 1}
     assert found["violations"][0]["subject"] == subject
+
+
+def test_receiver_of_one_of_two_endpoints_is_compared(sides: Sides) -> None:
+    settings = {"THEIRS": sides.receiver_dsn, SECRET: secret_text()}
+    added = holdfast(
+        *(
+            "endpoint",
+            "add",
+            "ledger",
+            "--url",
+            "http://localhost:9/",
+            "--allow-cidr",
+            "127.0.0.1/32",
+        ),
+        *("--secret-ref", f"env:{SECRET}"),
+        dsn=sides.dsn,
+        environment=settings,
+    )
+    assert added.returncode == ExitCode.OK, added.stderr
+    command = ("check", "--receiver", "env:THEIRS", "--json")
+    codes = {
+        named: holdfast(
+            *command,
+            *(("--receiver-endpoint", named) if named else ()),
+            dsn=sides.dsn,
+            environment=settings,
+        )
+        for named in ("", "payouts", "nobody")
+    }
+    assert codes[""].returncode == ExitCode.USAGE
+    assert codes["nobody"].returncode == ExitCode.NOTHING_MATCHED
+    found = json.loads(codes["payouts"].stdout)
+    # The endpoint of this scene was made without an audit row; nothing else is violated.
+    assert {each["rule"] for each in found["violations"]} == {"unaudited"}
+    assert found["counted"]["receiver_agreed"] == len(DELIVERED)

@@ -14,6 +14,7 @@ from psycopg import ClientCursor
 from dispatcher.operators.check.rules import Checked
 from dispatcher.operators.check.store import Checks
 from dispatcher.operators.common.statements import statement
+from dispatcher.operators.common.times import When
 from sink.contract.exits import CommandError
 from tests.benchmarks.common.filled import Filled, fill
 from tests.benchmarks.common.troubled import trouble
@@ -61,7 +62,7 @@ def test_changes_are_compared_with_the_trail_by_hashes(busy: str) -> None:
 
 def test_too_much_for_the_trail_at_once_is_said_and_not_raised(busy: str) -> None:
     with Checks.connect(busy) as store:
-        range_ = store.range(timedelta(days=1), None, endpoint=None, stream=None)
+        range_ = store.range(When(back=timedelta(days=1)), When(), endpoint=None, stream=None)
         store._connection.execute("SET statement_timeout = '1ms'")
         with pytest.raises(CommandError, match="take a shorter time"):
             store.rest(range_, Checked(10))

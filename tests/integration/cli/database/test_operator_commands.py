@@ -359,7 +359,7 @@ def _listed(
     dsn: str, stdout: IO[str], unbuffered: str, *options: str
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "dispatcher.cli.main", "stream", "list", "--dsn", dsn, *options],
+        [sys.executable, "-m", "dispatcher.cli.main", "config", "show", "--dsn", dsn, *options],
         stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,

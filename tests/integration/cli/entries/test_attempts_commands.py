@@ -80,7 +80,7 @@ def test_attempts_are_listed_page_by_page_the_newest_sequence_first(
         (ExitCode.USAGE, "is not a key", ["hf_1"]),
         (ExitCode.USAGE, "next_before", ["--subject", "m_1", "--before", "1;2"]),
         (ExitCode.USAGE, "next_before", ["--before", "3.1.1"]),
-        (ExitCode.USAGE, "with a zone", ["--subject", "m_1", "--since", "today"]),
+        (ExitCode.USAGE, "with a zone", ["--subject", "m_1", "--since", "tomorrow"]),
         (ExitCode.USAGE, "outcome", ["--subject", "m_1", "--outcome", "lost"]),
     ],
 )

@@ -176,7 +176,7 @@ def test_what_nothing_matches_is_exit_code_3_and_what_makes_no_sense_is_2(
         (ExitCode.USAGE, "--batch", "list", "--query-id", str(spark.query_id)),
         (ExitCode.USAGE, "next_before", "list", "--before", "1; DROP TABLE entry"),
         (ExitCode.USAGE, "with a zone", "list", "--since", "2026-11-02T12:00:00"),
-        (ExitCode.USAGE, "with a zone", "list", "--until", "yesterday"),
+        (ExitCode.USAGE, "with a zone", "list", "--until", "tomorrow"),
         (ExitCode.USAGE, "limit", "list", "--limit", "0"),
         (ExitCode.USAGE, "NAME=VALUE", "list", "--data", "policy_version"),
         (ExitCode.USAGE, "--data", "list", "--show", "policy_version"),

@@ -85,7 +85,7 @@ def test_pages_follow_each_other(late: str) -> None:
     [
         (("--merchant", "m_9"), ExitCode.NOTHING_MATCHED),
         (("--stream", "unknown"), ExitCode.NOTHING_MATCHED),
-        (("--since", "yesterday"), ExitCode.USAGE),
+        (("--since", "tomorrow"), ExitCode.USAGE),
     ],
 )
 def test_what_matches_nothing_is_exit_code_3_and_one_line(

@@ -52,7 +52,9 @@ def _json(dsn: str, *arguments: str) -> dict[str, Any]:
 
 
 def _listed(dsn: str, *arguments: str) -> list[tuple[str, str]]:
-    rows = _json(dsn, "list", *arguments)["dead_letters"]
+    done = holdfast("dead", "list", *arguments, "--json", dsn=dsn)
+    rows = json.loads(done.stdout)["dead_letters"]
+    assert done.returncode == (ExitCode.OK if rows else ExitCode.NOTHING_MATCHED)
     return sorted((row["endpoint"], row["subject"]) for row in rows)
 
 

@@ -199,7 +199,7 @@ def test_what_nothing_matches_is_exit_code_3_and_what_makes_no_sense_is_2(sent: 
         (ExitCode.USAGE, "Nothing was planned", "plan", "--batch", "1", *why),
         (ExitCode.USAGE, "120..125", "plan", "--stream", "test", "--batch", "1-2", *why),
         (ExitCode.USAGE, "after the last", "plan", "--stream", "test", "--batch", "2..1", *why),
-        (ExitCode.USAGE, "with a zone", "plan", "--since", "yesterday", *why),
+        (ExitCode.USAGE, "with a zone", "plan", "--since", "tomorrow", *why),
         (ExitCode.USAGE, "is not a key", "plan", "--key", "hf_1", *why),
         (ExitCode.USAGE, "reason", "plan", "--endpoint", "payouts"),
         (ExitCode.USAGE, "rate", "plan", "--endpoint", "payouts", "--rate", "0", *why),

@@ -9,6 +9,7 @@ import pytest
 from psycopg import ClientCursor
 
 from dispatcher.operators.common.statements import statement
+from dispatcher.operators.common.times import When
 from dispatcher.operators.receipts import store as receipts
 from dispatcher.operators.receipts.rules import Here
 from dispatcher.operators.receipts.store import Sent
@@ -72,7 +73,7 @@ def add_attempt(
 
 
 def read(store: Sent, **changes: Any) -> list[Here]:
-    given = {"since": DAY, "until": timedelta(0), "subject": None, **changes}
+    given = {"since": When(back=DAY), "until": When(), "subject": None, **changes}
     wanted = store.wanted(1, **given, hashed=True)
     return [here for _, page in store.pages(wanted) for here in page]
 
@@ -104,7 +105,8 @@ def test_each_entry_comes_once_with_the_attempt_that_counts(
         ("lost", False, "failed", False),
     ]
     assert [each.subject for each in read(store, subject="lost")] == ["lost"]
-    assert {each.subject for each in read(store, since=7 * DAY)} >= {"outside", "delivered before"}
+    week = read(store, since=When(back=7 * DAY))
+    assert {each.subject for each in week} >= {"outside", "delivered before"}
 
 
 @pytest.mark.parametrize(
@@ -142,7 +144,7 @@ def test_stale_is_explained_only_by_what_was_sent_from_here_before(
         receipt = None if said is None else RECEIPT.replace("applied", said, 1)
         at = begin + timedelta(seconds=seconds)
         add_attempt(db, subject_id, number, at, outcome, sequence=sequence, receipt=receipt)
-    wanted = store.wanted(1, DAY, timedelta(0), None, hashed=False)
+    wanted = store.wanted(1, When(back=DAY), When(), None, hashed=False)
     found = store.overtaken(wanted, [("m_482", 1)])
     assert found == ({("m_482", 1)} if explained else set())
 
@@ -161,7 +163,7 @@ def test_pages_are_read_by_index_in_the_order_of_the_attempts(
 ) -> None:
     db.execute(FILL)
     db.execute("VACUUM ANALYZE holdfast.attempt, holdfast.entry, holdfast.subject")
-    wanted = store.wanted(1, DAY, timedelta(0), None, hashed=True)
+    wanted = store.wanted(1, When(back=DAY), When(), None, hashed=True)
     values = {
         **receipts._bound(wanted),
         "after_subject": 100,

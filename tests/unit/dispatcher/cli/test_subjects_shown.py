@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from dispatcher.cli import subjects
+from dispatcher.cli.lists import Page, print_page
 
 NOW = datetime(2026, 11, 2, 12, tzinfo=UTC)
 FOUND: dict[str, Any] = {
@@ -45,8 +46,9 @@ NAMES = [
 def test_next_page_begins_behind_the_name_to_the_letter(
     name: str, word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    subjects.print_list([], name)
-    assert capsys.readouterr().out.splitlines()[-1].endswith(f"more: --after {word}")
+    page = Page("subjects", [], name, option="after")
+    print_page(page, subjects.print_list, "", as_json=False)
+    assert capsys.readouterr().out.splitlines()[-1].endswith(f"more rows: --after {word}")
 
 
 @pytest.mark.parametrize(("name", "word"), [*NAMES, ("-x", "-- -x")])

@@ -23,6 +23,7 @@ from dispatcher.delivery.store.postgres import PostgresStore
 from dispatcher.operators.check.actions import check
 from dispatcher.operators.check.rules import Checked
 from dispatcher.operators.check.store import Checks
+from dispatcher.operators.common.times import When
 from dispatcher.operators.dead_letters.store import DeadLetters
 from dispatcher.operators.endpoints.store import DEFAULTS, Endpoints
 from dispatcher.operators.replays.store import Replays
@@ -407,7 +408,7 @@ def test_whatever_the_order_nothing_fails_and_each_entry_arrives_in_its_order(
             raise
     checked = Checked(20)
     with Checks.connect(dsn) as store, Checks.connect(dsn) as beside:
-        range_ = store.range(timedelta(days=1), timedelta(0), None, None)
+        range_ = store.range(When(back=timedelta(days=1)), When(), None, None)
         check((store, beside), range_, checked, lambda *_: None)
     assert checked.holds, checked.kept
     everything = next(id_ for id_, each in world.endpoints.items() if each.name == "all")

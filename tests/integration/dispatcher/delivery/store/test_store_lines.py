@@ -17,9 +17,6 @@ from tests.support.dispatch.dispatching import add_endpoint
 from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually
 
-SAID = "terminating connection|закрытие подключения"
-"""What a server of the tests says to a session that an administrator ends."""
-
 OURS = """
     SELECT pid FROM pg_stat_activity
     WHERE datname = current_database() AND application_name = 'holdfast-dispatcher'"""
@@ -91,7 +88,7 @@ def test_line_that_breaks_is_told_in_the_error_and_nowhere_else(
             dead = await sessions.transaction(pid)
             db.execute("SELECT pg_terminate_backend(%s)", [dead])
             eventually(lambda: (dead,) not in db.execute(OURS).fetchall())
-            with pytest.raises(session.StoreUnavailableError, match=SAID):
+            with pytest.raises(session.StoreUnavailableError, match="terminating connection"):
                 await sessions.transaction(pid)
             assert await sessions.transaction(pid) != dead
         finally:
@@ -115,7 +112,7 @@ def test_table_that_is_changed_under_a_prepared_statement_is_an_outage_that_ends
             assert await store.route(16) == Routed(0, 0)
             db.execute("ALTER TABLE holdfast.batch ALTER entry_count TYPE integer")
             decisions.write("m_1")
-            with pytest.raises(StoreUnavailableError, match=r"\S"):
+            with pytest.raises(StoreUnavailableError, match="cached plan"):
                 await store.route(16)
             assert await store.route(16) == Routed(1, 1)
         finally:
