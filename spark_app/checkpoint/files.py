@@ -90,33 +90,47 @@ class CheckpointFiles:
 
     def write(self, name: str, text: str) -> None:
         """Write a file atomically, through a temporary one beside it."""
-        part = self._path(_part(name))
-        stream = self._system.create(part, True)
-        try:
-            stream.write(bytearray(text.encode()))
-        finally:
-            stream.close()
+        part = self._written_part(name, text)
         self._system.delete(self._path(name), False)
         if not self._system.rename(part, self._path(name)):
             raise OSError(f"{name} in {self.checkpoint} cannot be written")
 
     def replace(self, name: str, text: str) -> None:
         """Replace a file of Spark atomically."""
-        part, path = self._path(_part(name)), self._path(name)
+        part = self._written_part(name, text)
+        # Hadoop renames a file and then its checksum: one of the old content must not be left
+        # between the two. A file without a checksum is read.
+        self._system.delete(self._path(_checksum(name)), False)
+        failpoint("K2")
+        self._rename(part, name, overwrite=True)
+
+    def create(self, name: str, text: str) -> None:
+        """Write a file that does not exist; raises FileExistsError where it does."""
+        part = self._written_part(name, text)
+        try:
+            self._rename(part, name, overwrite=False)
+        except Py4JJavaError as error:
+            self._system.delete(part, False)
+            if error.java_exception.getClass().getSimpleName() == "FileAlreadyExistsException":
+                raise FileExistsError(f"{name} in {self.checkpoint} exists") from error
+            raise
+
+    def _written_part(self, name: str, text: str) -> Any:
+        part = self._path(_part(name))
         stream = self._system.create(part, True)
         try:
             stream.write(bytearray(text.encode()))
         finally:
             stream.close()
-        # Hadoop renames a file and then its checksum: one of the old content must not be left
-        # between the two. A file without a checksum is read.
-        self._system.delete(self._path(_checksum(name)), False)
-        failpoint("K2")
+        return part
+
+    def _rename(self, part: Any, name: str, *, overwrite: bool) -> None:
         fs = self._jvm.org.apache.hadoop.fs
-        overwrite = self._gateway.new_array(fs.Options.Rename, 1)
-        overwrite[0] = fs.Options.Rename.OVERWRITE
+        rename = fs.Options.Rename
+        options = self._gateway.new_array(rename, 1)
+        options[0] = rename.OVERWRITE if overwrite else rename.NONE
         context = fs.FileContext.getFileContext(self._system.getUri(), self._configuration)
-        context.rename(part, path, overwrite)
+        context.rename(part, self._path(name), options)
 
     def make_folder(self, name: str) -> None:
         """Make a folder, unless it exists."""

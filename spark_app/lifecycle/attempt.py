@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sink.contract.exits import CommandError
 from sink.foreach_batch import OutboxSink
 from sink.transaction.continuation import Repeated
+from spark_app.checkpoint.due_batch import is_due, plan_due
 from spark_app.checkpoint.files import CheckpointFiles
 from spark_app.checkpoint.journal import claim, require_ledger
 from spark_app.checkpoint.repeats import Repeats
@@ -87,7 +88,7 @@ def attempt(
             watched = None if broker is None else TopicWatch(spark, job, broker)
             if watched:
                 counter.on_read = watched.require_same
-            for run in _runs(spark, job, trigger, watched):
+            for run in _runs(spark, job, trigger, watched, partial(ownership.require, sink)):
                 batches = Batches(sink, counter.close)
                 with run.started(batches) as query:
                     # As early as possible: it fences a run that started before. A stream that no
@@ -99,7 +100,7 @@ def attempt(
                     batches.begin(UUID(query.id), run_id, require, run.repeated, take=take)
                     ownership.confirm(taken=take)
                     metrics.enter(State.RUNNING)
-                    watch(query, batches, stop, metrics, run.idle)
+                    watch(query, batches, stop, metrics, run.idle, until_idle=run.until_idle)
                 batches.close()
                 if stop.is_set():
                     return
@@ -129,6 +130,8 @@ class _Run:
     start: Callable[[Batches], StreamingQuery]
     repeated: Repeated | None
     idle: IdleClock | None
+    until_idle: bool = False
+    """Whether it ends when no source has new data."""
 
     @contextmanager
     def started(self, batches: Batches) -> Iterator[StreamingQuery]:
@@ -149,26 +152,42 @@ def _require_input(query: StreamingQuery, watched: TopicWatch | None, batch_id: 
 
 
 def _runs(
-    spark: SparkSession, job: Job, trigger: Trigger, watched: TopicWatch | None
+    spark: SparkSession,
+    job: Job,
+    trigger: Trigger,
+    watched: TopicWatch | None,
+    require_ours: Callable[[], None],
 ) -> Iterator[_Run]:
     """Yield the runs, each after the one before has ended.
 
-    One for each batch that the checkpoint repeats, and the last for all others.
+    One for each batch that the checkpoint repeats, then one for all others. Where that one has no
+    new data and a batch without rows is due, there is a run for it, and another one for the rest.
+    `require_ours` raises where another driver has taken the stream since.
     """
 
     def of(batches: Batches, **when: Any) -> StreamingQuery:
         return start(spark, job, batches, **when)
 
-    repeats = Repeats.read(CheckpointFiles(spark, job.checkpoint))
+    files = CheckpointFiles(spark, job.checkpoint)
+    repeats = Repeats.read(files)
     while repeats and (step := repeats.put_back(len(job.sources))) is not None:
         _report(f"repeating batch {step.batch_id} of {repeats.until} as it was planned")
         yield _Run(partial(of, planned_only=True), step.repeated, None)
-    repeats = Repeats.read(CheckpointFiles(spark, job.checkpoint))
-    yield _Run(
-        partial(of, available_now=trigger.available_now, interval_ms=trigger.interval_ms),
-        repeats.rest if repeats else None,
-        idle_clock(spark, job, trigger.interval_ms, watched),
-    )
+    while True:
+        repeats = Repeats.read(files)
+        rest = repeats.rest if repeats else None
+        yield _Run(
+            partial(of, available_now=trigger.available_now, interval_ms=trigger.interval_ms),
+            rest,
+            idle_clock(spark, job, trigger.interval_ms, watched),
+            until_idle=is_due(files) and not trigger.available_now,
+        )
+        if is_due(files):
+            require_ours()
+            _report(f"running batch {plan_due(files)} without rows: the watermark has moved")
+            yield _Run(partial(of, planned_only=True), rest, None)
+        if trigger.available_now:
+            return
 
 
 def _report(text: str) -> None:
@@ -181,8 +200,13 @@ def watch(
     stop: Event,
     metrics: Metrics | None = None,
     idle: IdleClock | None = None,
+    *,
+    until_idle: bool = False,
 ) -> None:
-    """Report each batch until the query ends; raises its error, unless `stop` ended it."""
+    """Report each batch until the query ends; raises its error, unless `stop` ended it.
+
+    With `until_idle`, it also stops the query where the first trigger has no new data.
+    """
     progress = Progress(query, batches, metrics or Metrics())
     try:
         while not _ended(query):
@@ -191,7 +215,7 @@ def watch(
             rows = progress.show()
             if idle:
                 idle.observe(rows)
-            if stop.is_set():
+            if stop.is_set() or (until_idle and progress.waits_since_start):
                 _stop_between_batches(query, batches)
     except StreamingQueryException:
         progress.show()

@@ -14,6 +14,7 @@ from spark_app.reporting.query_progress import (
     dropped_rows,
     event_rows,
     tick_rows,
+    waits,
     watermark,
 )
 
@@ -27,6 +28,8 @@ class Progress:
         self._metrics = metrics
         self._seen = ""
         self._shown = -1
+        self.waits_since_start = False
+        """Whether the query has asked its sources for new data, and has not run a batch."""
 
     def show(self) -> int:
         """Print a line for each new batch, oldest first; return how many rows they read.
@@ -46,6 +49,7 @@ class Progress:
             if done is not None:
                 print(line(progress, done), file=sys.stderr, flush=True)  # noqa: T201
             refuse_dropped_rows(progress)
+        self.waits_since_start = self._shown < 0 and waits(latest)
         return rows
 
 

@@ -20,18 +20,18 @@ def batches_after(query: StreamingQuery, batch_id: int) -> list[StreamingQueryPr
     """
     latest = query.lastProgress
     # Spark writes and PySpark reads every report that is kept, a hundred of them.
-    if latest is None or latest.batchId < batch_id + 1 + _waits(latest):
+    if latest is None or latest.batchId < batch_id + 1 + waits(latest):
         return []
-    if latest.batchId == batch_id + 1 and not _waits(latest):
+    if latest.batchId == batch_id + 1 and not waits(latest):
         return [latest]
     return [
         progress
         for progress in query.recentProgress
-        if progress.batchId > batch_id and not _waits(progress)
+        if progress.batchId > batch_id and not waits(progress)
     ]
 
 
-def _waits(progress: StreamingQueryProgress) -> bool:
+def waits(progress: StreamingQueryProgress) -> bool:
     """Return whether a report is of a query that waits for data."""
     return "addBatch" not in progress.durationMs
 
