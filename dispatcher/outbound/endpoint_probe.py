@@ -8,6 +8,7 @@ a 4xx. So `unknown_type` and `bad_data` are the best answers.
 import json
 from dataclasses import dataclass
 
+from dispatcher.shared.outcome import CREDENTIALS_REFUSED
 from sink.contract.exits import ExitCode
 from sink.contract.states import Outcome
 
@@ -123,6 +124,8 @@ def judge(outcome: Outcome, status: int | None, reason: str | None, receipt: str
             )
         case Outcome.REFUSED:
             return _UNREACHED["address"]
+        case Outcome.FAILED if status in CREDENTIALS_REFUSED:
+            return _rejected(status, reason)
         case Outcome.FAILED:
             return _failed(status)
 
@@ -175,7 +178,7 @@ def _rejected(status: int | None, reason: str | None) -> Verdict:
             ExitCode.FAILED,
         )
     match status:
-        case 401 | 403:
+        case 401 | 403 | 407:
             return Verdict(
                 "not_let_in",
                 "it denies access without a reason",

@@ -13,6 +13,10 @@ from sink.contract.states import Outcome
 CONFLICT = 409
 """The receiver is still processing this key (Idempotency-Key draft): retry soon."""
 
+CREDENTIALS_REFUSED = frozenset({401, 403, 407})
+"""The receiver, or a proxy before it, refuses who sends and not what is sent: a wrong secret or
+token of the endpoint, which every entry would meet."""
+
 RESPONSE_BYTES_READ_MAX = 16 * 1024
 """How much of a response body is read before the connection is closed."""
 
@@ -86,6 +90,8 @@ def _of_status(status: int, *, asks_to_wait: bool) -> Outcome:
         case 503 if asks_to_wait:
             return Outcome.THROTTLED
         case 408 | 409:
+            return Outcome.FAILED
+        case _ if status in CREDENTIALS_REFUSED:
             return Outcome.FAILED
         case _ if 400 <= status <= 499:
             return Outcome.REJECTED

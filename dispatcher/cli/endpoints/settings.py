@@ -372,7 +372,7 @@ SETTINGS = {
                 min=0,
                 max=10_000,
                 help="Consecutive failures that open the breaker; 0: never. A refused address"
-                " opens it in any case. Default: 10.",
+                " and refused credentials open it in any case. Default: 10.",
             ),
         ],
     ),

@@ -6,6 +6,7 @@ from typing import assert_never
 from dispatcher.delivery.rules.lifecycle import Move
 from dispatcher.delivery.rules.schedule import (
     RETRY_AFTER_SECONDS_MAX,
+    credentials_delay_us,
     free_delay_us,
     retry_delay_us,
 )
@@ -59,6 +60,8 @@ def _delay_us(
     lane: Lane, attempts: tuple[Attempt, ...], endpoint: Endpoint, draw: float
 ) -> int | None:
     last, schedule = attempts[-1], endpoint.schedule_seconds
+    if last.credentials_refused:
+        return credentials_delay_us(schedule, last.number, draw=draw)
     if not last.takes_step:
         return free_delay_us(schedule, draw=draw, asked_seconds=last.asked_seconds)
     return retry_delay_us(

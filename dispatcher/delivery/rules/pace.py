@@ -20,7 +20,7 @@ from dispatcher.delivery.rules.breaker import (
 from dispatcher.delivery.rules.schedule import RETRY_AFTER_SECONDS_MAX
 from dispatcher.delivery.rules.values import Attempt, Settlement
 from dispatcher.shared.rate import BUCKET_SECONDS, sustained
-from dispatcher.shared.states import BARRED
+from dispatcher.shared.states import BARRED, CREDENTIALS
 from sink.contract.states import BreakerState, Outcome
 
 DEBT_MAX = timedelta(seconds=2)
@@ -30,6 +30,10 @@ that was set back since, and would keep the endpoint from being claimed."""
 OPENING_MAX = timedelta(seconds=OPEN_SECONDS_MAX * (1 + JITTER))
 HOLD_MAX = timedelta(seconds=RETRY_AFTER_SECONDS_MAX)
 """Limits of the end of an open breaker and of a hold, for the same reason."""
+
+CREDENTIALS_THRESHOLD = 10
+"""Answers in a row that refuse our credentials and open the breaker of an endpoint whose other
+failures never open it."""
 
 RAMP_PER_SECOND = 4.0
 RAMP_DOUBLINGS = 10
@@ -256,11 +260,14 @@ def _counted(pace: Pace, settlement: Settlement, limits: Limits, at: datetime, d
         if attempt.barred:
             return _opened(pace, Event.TRIP, at, draw, _barred(attempt))
         before, after_it = pace.failures, failures_after(pace.failures, attempt)
-        if after_it > before and not limits.breaker_threshold:
+        threshold = limits.breaker_threshold
+        if not threshold and attempt.credentials_refused:
+            threshold = CREDENTIALS_THRESHOLD
+        if after_it > before and not threshold:
             continue
         pace = replace(pace, failures=after_it)
-        if after_it > before and after_it >= limits.breaker_threshold:
-            why = f"{after_it} failures in a row, the last one {_said(attempt)}"
+        if after_it > before and after_it >= threshold:
+            why = _why(attempt, f"{after_it} failures in a row, the last one {_said(attempt)}")
             return _opened(pace, Event.TRIP, at, draw, why)
     return pace
 
@@ -273,7 +280,7 @@ def _probed(pace: Pace, settlement: Settlement, limits: Limits, at: datetime, dr
         freed = after(pace.breaker, Event.FREE)
         return replace(pace, breaker=freed, breaker_until=at)
     if last.outcome in _FAILURES:
-        return _opened(pace, Event.FAILED, at, draw, f"the probe {_said(last)}")
+        return _opened(pace, Event.FAILED, at, draw, _why(last, f"the probe {_said(last)}"))
     return replace(
         _running(moved(pace, Event.ANSWERED, at), at),
         breaker_until=at + timedelta(seconds=limits.slow_start_seconds),
@@ -315,6 +322,10 @@ def _running(pace: Pace, at: datetime) -> Pace:
         return replace(pace, stalled_until=max(pace.held_until, pace.stalled_since))
     stood = max(0, _us(at - pace.stalled_since))
     return replace(pace, stalled_us=pace.stalled_us + stood, stalled_since=None, stalled_until=None)
+
+
+def _why(attempt: Attempt, said: str) -> str:
+    return f"{CREDENTIALS}: {said}" if attempt.credentials_refused else said
 
 
 def _said(attempt: Attempt) -> str:

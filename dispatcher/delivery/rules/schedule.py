@@ -8,6 +8,8 @@ shorten one, or a receiver could use up an entry's steps within a minute.
 
 from collections.abc import Sequence
 
+from dispatcher.delivery.rules.breaker import OPEN_SECONDS_MAX
+
 JITTER = 0.2
 """A delay of the schedule varies by this share, both ways."""
 
@@ -53,6 +55,16 @@ def free_delay_us(
     That is the Retry-After, and at least the delay of a quick retry.
     """
     return _delay_us(min((*schedule_seconds[:1], SOON_SECONDS)), draw, asked_seconds)
+
+
+def credentials_delay_us(schedule_seconds: Sequence[int], number: int, *, draw: float) -> int:
+    """Return the microseconds until the attempt after `number`, which met refused credentials.
+
+    That is the schedule, no longer than an open breaker waits for its next probe.
+    """
+    steps = schedule_seconds or (SOON_SECONDS,)
+    base = steps[min(number, len(steps)) - 1]
+    return _delay_us(min(base, OPEN_SECONDS_MAX), draw, None)
 
 
 def _delay_us(base: float, draw: float, asked_seconds: float | None) -> int:

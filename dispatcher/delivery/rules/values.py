@@ -9,6 +9,7 @@ from datetime import date, datetime
 from uuid import UUID
 
 from dispatcher.delivery.rules.lifecycle import Move
+from dispatcher.shared.outcome import CREDENTIALS_REFUSED
 from dispatcher.shared.value import value
 from sink.contract.states import (
     BreakerState,
@@ -117,9 +118,14 @@ class Attempt:
         return self.outcome is Outcome.THROTTLED and bool(self.asked_seconds)
 
     @property
+    def credentials_refused(self) -> bool:
+        """Whether the receiver refused who sends: a fault of the endpoint, not of the entry."""
+        return self.outcome is Outcome.FAILED and self.status in CREDENTIALS_REFUSED
+
+    @property
     def takes_step(self) -> bool:
         """Whether it uses up a step of the schedule."""
-        return not (self.put_off or self.barred)
+        return not (self.put_off or self.barred or self.credentials_refused)
 
 
 @dataclass(frozen=True, slots=True)

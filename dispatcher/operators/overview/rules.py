@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from dispatcher.operators.common.text import span
 from dispatcher.operators.why.lock_holders import holders
-from dispatcher.shared.states import BARRED
+from dispatcher.shared.states import BARRED, CREDENTIALS
 from sink.contract.states import Outcome
 
 SNAPSHOT_SECONDS = 300.0
@@ -45,6 +45,7 @@ class NeedKind(StrEnum):
     SILENCED_SUBJECTS = "silenced_subjects"
     STALE_ANSWERS = "stale_answers"
     ADDRESSES_REFUSED = "addresses_refused"
+    CREDENTIALS_REFUSED = "credentials_refused"
     DISABLED_ENDPOINTS = "disabled_endpoints"
     BREAKERS_OPEN = "breakers_open"
     DIVERGED_REPLAYS = "diverged_replays"
@@ -137,7 +138,7 @@ def _endpoints(endpoints: Sequence[Mapping[str, Any]]) -> Iterator[Need]:
         command = f"holdfast endpoint show {disabled[0]}"
         yield Need(NeedKind.DISABLED_ENDPOINTS, len(disabled), said, command)
     stopped_at = [each for each in endpoints if each["state"] == "active" and _open(each)]
-    barred = [each["name"] for each in stopped_at if _barred(each)]
+    barred = [each["name"] for each in stopped_at if _opened_by(each, BARRED)]
     if barred:
         said = (
             f"Holdfast refuses the address of {_some(len(barred), 'endpoint', 'endpoints')}:"
@@ -145,10 +146,20 @@ def _endpoints(endpoints: Sequence[Mapping[str, Any]]) -> Iterator[Need]:
         )
         command = f"holdfast endpoint test {barred[0]}"
         yield Need(NeedKind.ADDRESSES_REFUSED, len(barred), said, command)
+    refused = [each["name"] for each in stopped_at if _opened_by(each, CREDENTIALS)]
+    if refused:
+        said = (
+            f"{_some(len(refused), 'receiver refuses', 'receivers refuse')} our signature or"
+            f" credentials: {_names(refused)}. Everything waits, and nothing is given up: compare"
+            " the secrets of both sides"
+        )
+        command = f"holdfast endpoint test {refused[0]}"
+        yield Need(NeedKind.CREDENTIALS_REFUSED, len(refused), said, command)
     tripped = [
         each["name"]
         for each in stopped_at
-        if each["breaker_open_seconds"] > BREAKER_SECONDS and not _barred(each)
+        if each["breaker_open_seconds"] > BREAKER_SECONDS
+        and not _opened_by(each, BARRED, CREDENTIALS)
     ]
     if tripped:
         said = (
@@ -163,8 +174,8 @@ def _open(endpoint: Mapping[str, Any]) -> bool:
     return endpoint["breaker_open_seconds"] is not None
 
 
-def _barred(endpoint: Mapping[str, Any]) -> bool:
-    return (endpoint["breaker_reason"] or "").startswith(BARRED)
+def _opened_by(endpoint: Mapping[str, Any], *reasons: str) -> bool:
+    return (endpoint["breaker_reason"] or "").startswith(reasons)
 
 
 def _stale(found: Mapping[str, Any]) -> Iterator[Need]:

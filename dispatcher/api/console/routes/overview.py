@@ -39,6 +39,7 @@ PLACES = {
     "silenced_subjects": "/subjects?silenced=yes",
     "stale_answers": "/endpoints",
     "addresses_refused": "/endpoints",
+    "credentials_refused": "/endpoints",
     "disabled_endpoints": "/endpoints",
     "breakers_open": "/endpoints",
     "diverged_replays": "/batches",

@@ -5,15 +5,17 @@ from pathlib import Path
 from uuid import uuid4
 
 import psycopg
+import pytest
 
 from dispatcher.delivery.rules.decide import release, settle
 from dispatcher.delivery.rules.values import Attempt, Lane, Settled, Settlement, Wanted
 from dispatcher.delivery.store.postgres import PostgresStore
+from dispatcher.operators.overview.store import Overview
 from dispatcher.outbound.endpoint import Endpoint
 from sink.contract.states import BreakerState, OrderPolicy, Outcome
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.delivery import attempts, expire_leases, lanes, make_due, stored
-from tests.support.dispatch.dispatching import add_endpoint, dispatching
+from tests.support.dispatch.dispatching import add_endpoint, dispatching, drain
 from tests.support.dispatch.webhooks import WebhookReceiver
 from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually
@@ -210,3 +212,35 @@ def test_receiver_that_is_down_gets_probes_and_everything_once_it_is_back(
         assert process.lines("breaker.recovering")
     probes = openings  # where this test was late: each but the first opening is a failed probe
     assert threshold <= seen <= threshold + concurrency - 1 + probes
+
+
+@pytest.mark.parametrize(("status", "threshold"), [(401, 3), (403, 0)])
+def test_receiver_that_refuses_our_secret_buries_no_entry(
+    dsn: str,
+    db: psycopg.Connection,
+    decisions: Decisions,
+    receiver: WebhookReceiver,
+    status: int,
+    threshold: int,
+) -> None:
+    """The first failures open the breaker, then one probe at a time goes out, even for weeks."""
+    add_endpoint(db, receiver.url, breaker_threshold=threshold, slow_start_seconds=0)
+    decisions.write(*(f"m_{n}" for n in range(40)))
+    receiver.script = lambda _seen: webhooks.answer(status)
+    drain(dsn)
+    assert breaker(db) == ("open", 1)
+    for opening in (2, 3, 4):
+        let_time_pass(db, "30 days")
+        make_due(db)
+        drain(dsn)
+        assert breaker(db) == ("open", opening)
+    assert db.execute("SELECT count(*) FROM holdfast.dead_letter").fetchone() == (0,)
+    with Overview.connect(dsn) as overview:
+        needs = {need["kind"]: need for need in overview.needs()}
+    assert needs.keys() == {"no_dispatcher", "credentials_refused"}
+    assert needs["credentials_refused"]["command"] == "holdfast endpoint test payouts"
+    receiver.script = lambda _seen: webhooks.answer(200)
+    let_time_pass(db, "30 days")
+    make_due(db)
+    report = drain(dsn)
+    assert report.counts == {"delivered": 40}

@@ -151,12 +151,12 @@ def test_rejected_entry_is_dead_at_once_and_stops_its_lane_only(
 ) -> None:
     add_endpoint(db, receiver.url)
     says = b'{"error":"no such merchant \x00 whsec_MfKQ9r8GKYqrTwjUPD8I"}'
-    rejects = {"m_401": answer(401), "m_422": answer(422, says)}
+    rejects = {"m_400": answer(400), "m_422": answer(422, says)}
     receiver.script = lambda seen: rejects.get(seen.subject, answer(200))
     decisions.write(*[*rejects, "m_200"] * 2)
     report = drain(dsn)
     assert report.counts == {"delivered": 2, "rejected": 2, "dead": 2}
-    assert receiver.sequences("m_401") == receiver.sequences("m_422") == [1]
+    assert receiver.sequences("m_400") == receiver.sequences("m_422") == [1]
     states = {subject: lane.state for subject, lane in lanes(db).items()}
     stopped = dict.fromkeys(rejects, LaneState.STOPPED)
     assert states == {**stopped, "m_200": LaneState.IDLE}

@@ -18,7 +18,7 @@ from dispatcher.operators.overview.rules import (
     series,
 )
 from dispatcher.operators.subjects.rules import beyond
-from dispatcher.shared.states import BARRED
+from dispatcher.shared.states import BARRED, CREDENTIALS
 
 
 def _endpoint(name: str, **facts: Any) -> dict[str, Any]:
@@ -142,6 +142,16 @@ def test_address_that_our_guard_refuses_is_said_at_once_and_not_as_a_receiver_th
     assert _one(endpoints=[_endpoint("a", **{**facts, "breaker_open_seconds": 0.1})]) == found
     over = _endpoint("a", **{**facts, "breaker_open_seconds": None})
     assert overview_needs({**QUIET, "endpoints": [over]}) == []
+
+
+def test_refused_secret_is_named_once_and_at_once() -> None:
+    reason = f"{CREDENTIALS}: the probe answered 401"
+    facts = {"breaker_open_seconds": 0.1, "breaker_reason": reason}
+    need = _one(endpoints=[_endpoint("a", **facts), _endpoint("b", **facts)])
+    assert (need["kind"], need["count"]) == ("credentials_refused", 2)
+    assert need["command"] == "holdfast endpoint test a"
+    long = {**facts, "breaker_open_seconds": BREAKER_SECONDS + 1}
+    assert _one(endpoints=[_endpoint("a", **long)])["kind"] == "credentials_refused"
 
 
 def test_decisions_that_were_called_stale_without_a_reason_are_counted_by_endpoint() -> None:

@@ -152,6 +152,24 @@ def test_only_failures_use_up_the_schedule_whatever_comes_between(ways: list[str
     assert attempts - rescued == failures
 
 
+@pytest.mark.parametrize(
+    ("schedule", "number", "seconds"),
+    [((), 1, 5), ((5, 30), 1, 5), ((5, 30), 9, 30), ((7200,), 1, 300)],
+)
+def test_refused_secret_takes_no_step_and_ends_with_the_budget(
+    schedule: tuple[int, ...], number: int, seconds: int
+) -> None:
+    given, endpoint = lane(number), replace(ENDPOINT, schedule_seconds=schedule)
+    refused = tried(given, Outcome.FAILED, status=401)
+    settlement = settle(given, refused, endpoint, draw=0.5)
+    assert (settlement.move, settlement.delay_us) == (Move.RETRY, seconds * 1_000_000)
+    assert (settlement.attempt, settlement.rescued) == (number, 1)
+    given = replace(given, tried_seconds=endpoint.budget_seconds)
+    dead = settle(given, refused, endpoint, draw=0.5).dead
+    assert dead is not None
+    assert (dead.reason, dead.detail) == (DeadReason.EXHAUSTED, "answered 401")
+
+
 def test_entry_whose_receiver_puts_it_off_for_ever_is_dead_when_its_budget_is_used_up() -> None:
     given = replace(lane(900), tried_seconds=ENDPOINT.budget_seconds)
     (last,) = tried(given, Outcome.THROTTLED, status=503)

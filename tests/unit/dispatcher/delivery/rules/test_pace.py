@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from dispatcher.delivery.rules.lifecycle import Move
 from dispatcher.delivery.rules.pace import (
+    CREDENTIALS_THRESHOLD,
     RAMP_DOUBLINGS,
     RAMP_PER_SECOND,
     Allowance,
@@ -24,6 +25,7 @@ from dispatcher.delivery.rules.pace import (
 )
 from dispatcher.delivery.rules.values import Attempt, Settlement
 from dispatcher.shared.rate import BEGIN_SECONDS, sustained
+from dispatcher.shared.states import CREDENTIALS
 from sink.contract.states import BreakerState, Outcome
 
 NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)
@@ -320,6 +322,26 @@ def test_address_that_is_refused_opens_the_breaker_whatever_failures_it_allows(
         assert pace.breaker_until is not None
         pauses.append((pace.breaker_until - after(at)).total_seconds())
     assert pauses == [10, 20, 40, 80, 160, 300, 300, 300]
+
+
+@pytest.mark.parametrize(("threshold", "opens_at"), [(3, 3), (0, CREDENTIALS_THRESHOLD)])
+def test_refused_credentials_open_the_breaker(threshold: int, opens_at: int) -> None:
+    limits = replace(LIMITS, breaker_threshold=threshold)
+    (attempt,) = tried(Outcome.FAILED).attempts
+    refused = replace(tried(), attempts=(replace(attempt, status=401),))
+    pace = judged(CLOSED, *[refused] * (opens_at - 1), limits=limits)
+    delivered = judged(pace, tried(Outcome.DELIVERED), refused, limits=limits)
+    assert (delivered.breaker, delivered.failures) == (BreakerState.CLOSED, 1)
+    pace = judged(pace, refused, limits=limits)
+    for reason in ("failures in a row", "the probe"):
+        assert pace.breaker is BreakerState.OPEN
+        assert (pace.breaker_reason or "").startswith(CREDENTIALS)
+        assert reason in (pace.breaker_reason or "")
+        assert running_us(pace, 1000) == 0
+        allowed = allowance(pace, limits, 64, 8, after(5))
+        pace = judged(
+            claimed(pace, allowed, 1, after(5), TOKEN, 35.0), refused, at=5, limits=limits
+        )
 
 
 @given(rate=st.integers(1, 5_000), ahead=st.floats(0, 1e6), reads=st.integers(1, 20))
