@@ -10,12 +10,14 @@ if not __package__:
     elsewhere = (entry for entry in sys.path if os.path.realpath(entry) != here)
     sys.path[:] = [os.path.dirname(here), *elsewhere]  # noqa: PTH120 - as above
 
+from sink.contract import standard_error
 from sink.contract.exits import CommandError
 from spark_app.command.cli import app
 
 
 def main() -> None:
     """Run the command; a failure is one line on stderr and an exit code of `ExitCode`."""
+    standard_error.install()
     try:
         app(prog_name="spark_app")
     except CommandError as error:

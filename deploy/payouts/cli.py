@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
@@ -71,8 +72,9 @@ def serve(
                 raise failure
             if port_file is not None:
                 server.write_port(port_file, listener)
-            typer.echo(f"payouts service ready on {server.url_of(listener)} (POST /webhooks)")
-            sys.stdout.flush()
+            with suppress(OSError):  # a full disk under stdout holds up no payout
+                typer.echo(f"payouts service ready on {server.url_of(listener)} (POST /webhooks)")
+                sys.stdout.flush()
 
         with exported_spans("holdfast-payouts"):
             server.run(build(target, inbox, secrets, failures.append), listener, ready)

@@ -15,6 +15,7 @@ from rich.markup import escape
 
 from dispatcher.cli.options import AsJson
 from dispatcher.cli.output import print_json
+from sink.contract import standard_error
 from sink.contract.exits import CommandError, ExitCode
 
 OWN_PACKAGES = ("sink", "dispatcher", "migrations", "spark_app", "deploy")
@@ -157,12 +158,12 @@ def main() -> None:
 
 
 def _prepare_output() -> None:
-    """Make stdout and stderr writable, even if they are closed or not UTF-8."""
+    """Make stdout and stderr writable, even if they are closed or not UTF-8; stderr if full."""
     if sys.stdout is None:
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - open as long as the process
-    for stream_ in (sys.stdout, sys.stderr):
-        if isinstance(stream_, TextIOWrapper):
-            stream_.reconfigure(errors="backslashreplace")
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    standard_error.install()
 
 
 def _write_out() -> None:

@@ -20,6 +20,7 @@ from dispatcher.delivery.process.single import deliver
 from dispatcher.delivery.settings import Settings, address
 from dispatcher.delivery.telemetry.log import Line, Telemetry, configure
 from dispatcher.shared.errors import UnservedCommandError
+from sink.contract import standard_error
 from sink.contract.exits import CommandError, ExitCode
 
 PAUSE_S: Final = 1.0
@@ -214,6 +215,7 @@ def _run(settings: Settings, parent: Connection) -> None:
     """Be one of the processes."""
     # Until it can stop in good order, Ctrl-C is for the parent.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    standard_error.install()
     try:
         deliver(settings, Orders(parent))
     except CommandError as error:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 from select import PIPE_BUF
 from typing import Any, TextIO
 
@@ -16,6 +16,7 @@ import structlog
 from dispatcher.delivery.rules.values import Attempt, Gap, PaceChange, Rescued, Settled, Settlement
 from dispatcher.outbound.request import key_text
 from dispatcher.shared.text import redact
+from sink.contract import standard_error
 from sink.contract.key import Key
 from sink.contract.states import BreakerState, Outcome
 
@@ -62,6 +63,7 @@ class Line(StrEnum):
     SERVER_UNREAD = "server.unread"
     CRASHED = "loop.crashed"
     PROCESS_ENDED = "process.ended"
+    LINES_DROPPED = "lines.dropped"
 
 
 class Telemetry:
@@ -283,26 +285,41 @@ def _whose(endpoint: str, settlement: Settlement, attempt: Attempt) -> dict[str,
     }
 
 
-def configure(stream: TextIO = sys.stderr) -> None:
-    """Log JSON lines to `stream`, or key=value pairs if it is a terminal."""
+def configure(stream: TextIO | None = None) -> None:
+    """Log JSON lines to `stream` (stderr), or key=value pairs if it is a terminal.
+
+    Lines that stderr could not take are reported as one of these lines.
+    """
+    stream = stream or sys.stderr
     renderer: Any = structlog.processors.JSONRenderer()
     if stream.isatty():
         renderer = structlog.processors.LogfmtRenderer(
             key_order=["time", "level", "what"], bool_as_flag=False
         )
+    processors: list[Any] = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+        structlog.processors.format_exc_info,
+        structlog.processors.EventRenamer("what"),
+        _redacted,
+        renderer,
+    ]
+    if (output := standard_error.installed()) is not None:
+        output.report = partial(_report, processors)
     structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
-            structlog.processors.format_exc_info,
-            structlog.processors.EventRenamer("what"),
-            _redacted,
-            renderer,
-        ],
+        processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.WriteLoggerFactory(stream),
         cache_logger_on_first_use=True,
     )
+
+
+def _report(processors: Iterable[Any], lines: int, why: str) -> str:
+    """Return the line about lines that were dropped."""
+    line: Any = {"event": Line.LINES_DROPPED.value, "lines": lines, "error": why}
+    for each in processors:
+        line = each(None, "warning", line)
+    return f"{line}\n"
 
 
 def _redacted(_logger: Any, _method: str, fields: Any) -> Mapping[str, Any]:

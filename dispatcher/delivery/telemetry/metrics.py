@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from dispatcher.delivery.telemetry.server_state import ServerState, families
 from dispatcher.shared.metrics import ATTEMPT_SECONDS, Histogram, Labels
+from sink.contract import standard_error
 from sink.contract.states import BreakerState, Outcome
 
 END_TO_END_SECONDS = (
@@ -128,6 +129,9 @@ class DispatcherCollector(Collector):
             ("crashes", "Internal errors", "crashed"),
         ):
             yield _counter(name, help_text, {(): self._counts.get(key, 0)}, [])
+        output = standard_error.installed()
+        lost: Mapping[Labels, float] = {(): output.dropped if output else 0}
+        yield _counter("log_lines_dropped", "Lines of the log not written", lost, [])
         waited = self._pool().waited_seconds
         yield _counter("db_pool_wait_seconds", "Waits for a connection", {(): waited}, [])
 
