@@ -17,8 +17,9 @@ import numpy as np
 import pyarrow as pa
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
+from sink.contract.canonical import rfc3339
 from sink.contract.exits import CommandError
-from sink.contract.requeue import REQUEUED, Requeued
+from sink.contract.requeue import REQUEUED, Overtakes, Requeued
 from sink.contract.states import QuarantineReason
 from sink.errors import BatchTooLarge, Fenced, ReplayDiverged, SchemaMismatch, SinkError
 from sink.rows.batch import BatchInput, prepare
@@ -61,6 +62,7 @@ class _Target:
 
     suppress_repeats: bool
     acts_for: str
+    overtakes: Overtakes | None
 
     def begin(self) -> None:
         """Take the stream and create it where it is new: only for a row that can be written."""
@@ -80,6 +82,7 @@ def requeue(
     *,
     suppress_repeats: bool,
     suffix: str = REQUEUED,
+    overtakes: Overtakes | None = None,
 ) -> Iterator[Requeued]:
     """As `sink.contract.requeue.Requeue`."""
     name = stream_of(stream, suffix)
@@ -90,7 +93,7 @@ def requeue(
         raise CommandError(f"{error}. Nothing was changed.") from None
     try:
         acts_for = writer.read(lambda connection: _acts_for(connection, stream))
-        target = _Target(writer, run, suppress_repeats, acts_for)
+        target = _Target(writer, run, suppress_repeats, acts_for, overtakes)
         for number, text in rows.items():
             yield _requeue(target, number, text)
     except SinkError as error:
@@ -156,7 +159,7 @@ def _write(target: _Target, quarantine_id: int, batch: PreparedBatch) -> Written
         return target.writer.write(
             quarantine_id,
             InDriver(batch),
-            also=lambda connection: _insist(connection, target.run, quarantine_id),
+            also=lambda connection: _insist(connection, target, quarantine_id, batch),
         )
 
     return Retrying(
@@ -210,11 +213,17 @@ def _foresee(
         subjects = pa.Table.from_pylist(found, SUBJECTS)
         if number(arrived, subjects, np.ones(1, bool), suppress=True).suppressed.rows.size:
             raise _NothingNew(_why(suppressed=True, differing=False))
+    _require_newest(connection, target, batch, written=0)
 
 
-def _insist(connection: "psycopg.Connection", run: Run, quarantine_id: int) -> None:
-    """Let the batch commit only if it holds the entry: a row is requeued, or stays unchanged."""
-    recorded = ledger.read(connection, run, [quarantine_id]).get(quarantine_id)
+def _insist(
+    connection: "psycopg.Connection", target: _Target, quarantine_id: int, batch: PreparedBatch
+) -> None:
+    """Let the batch commit only if it holds the entry, as its subject's newest or as approved.
+
+    It holds the subject's lock.
+    """
+    recorded = ledger.read(connection, target.run, [quarantine_id]).get(quarantine_id)
     if recorded is None or not recorded.counts.entries:
         counts = recorded.counts if recorded else None
         if counts is not None and counts.quarantined:
@@ -225,13 +234,39 @@ def _insist(connection: "psycopg.Connection", run: Run, quarantine_id: int) -> N
                 differing=counts is not None and counts.differing > 0,
             )
         )
+    _require_newest(connection, target, batch, written=1)
+
+
+def _require_newest(
+    connection: "psycopg.Connection", target: _Target, batch: PreparedBatch, *, written: int
+) -> None:
+    """Raise `_NothingNew` where the one entry would follow a newer decision that nobody approved.
+
+    `written`: 1 if the subject's sequence counts the entry already.
+    """
+    [row] = batch.arrived.select(["subject", "type", "occurred_at"]).to_pylist()
+    given = {"subject": row["subject"], "type": row["type"], "stream": target.acts_for}
+    found = execute(connection, "subjects/newest_decision", **given).fetchone()
+    overtakes = target.overtakes
+    if found is None or found["occurred_at"] is None:
+        return
+    if overtakes is not None and found["last_sequence"] != overtakes.last_sequence + written:
+        raise _NothingNew("a decision of its subject was written since that was proposed")
+    limit = (
+        row["occurred_at"] if overtakes is None else max(overtakes.occurred_at, row["occurred_at"])
+    )
+    if found["occurred_at"] > limit:
+        raise _NothingNew(
+            f"its subject has a newer decision, of {rfc3339(found['occurred_at'])}: to write it"
+            " after that needs a second person"
+        )
 
 
 def _why(*, suppressed: bool, differing: bool) -> str:
     if suppressed:
         return (
             "its subject has a newer entry, or already has this type: as an entry it would change"
-            " nothing (--keep-repeats writes it anyway)"
+            " nothing (with --keep-repeats it is written, or proposed to a second person)"
         )
     if differing:
         return "its key is recorded with different content, and the first entry stands"

@@ -24,6 +24,7 @@ from dispatcher.cli.options import (
     when_of,
 )
 from dispatcher.cli.output import counted, display, print_json, print_rows, shortened, visible
+from dispatcher.operators.common.overtaking import overtaken_text
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.suppressed.actions import write_overtaken
 from dispatcher.operators.suppressed.rules import write_command
@@ -186,6 +187,8 @@ def _print_proposed(proposed: Row, approve: str, apply: str) -> None:
     typer.echo(f"  write     {proposed['type']} of {display(proposed['occurred_at'])}, after it")
     typer.echo(f"  data      {shortened(proposed['data'])}")
     typer.echo(f"  new key   {proposed['new_key']}, for every endpoint that takes this type")
+    if (over := proposed["overtakes"]) is not None:
+        typer.echo(f"  WARNING   it overtakes {visible(overtaken_text(over))}")
     if (last := proposed["newest_later"]) is not None:
         typer.echo(
             f"  WARNING   {counted(proposed['later'], 'later decision')} of the subject suppressed"

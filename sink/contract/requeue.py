@@ -8,8 +8,9 @@ report what is missing only when an entry is to be written.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from importlib.metadata import entry_points
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from sink.contract.exits import CommandError, ExitCode
 
@@ -36,6 +37,16 @@ class Requeued:
     """One line for a person: what was written, or why nothing was."""
 
 
+class Overtakes(NamedTuple):
+    """The state of a subject in which people decided to write an entry after newer ones."""
+
+    last_sequence: int
+    """The subject's last sequence; the entry is refused when another was written since."""
+
+    occurred_at: datetime
+    """The time of the subject's newest decision."""
+
+
 class Requeue(Protocol):
     """Writes refused rows again, each as a batch of its own; repeated calls write nothing twice."""
 
@@ -47,12 +58,15 @@ class Requeue(Protocol):
         *,
         suppress_repeats: bool,
         suffix: str = REQUEUED,
+        overtakes: Overtakes | None = None,
     ) -> Iterator[Requeued]:
         """Yield the outcome of each row as soon as it is known.
 
         `rows` are JSON texts of entries by their number, which is their batch's in the stream
-        `<stream><suffix>`; `stream` is the one that they were refused, or first written, in. Raises
-        `CommandError` when the database cannot be written to; the rows yielded before stand.
+        `<stream><suffix>`; `stream` is the one that they were refused, or first written, in. A row
+        that occurred before the newest decision of its subject is written only with `overtakes`.
+        Raises `CommandError` when the database cannot be written to; the rows yielded
+        before stand.
         """
 
 

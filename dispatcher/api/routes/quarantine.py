@@ -19,7 +19,7 @@ from dispatcher.api.requests import (
     RequestBody,
     storable,
 )
-from dispatcher.api.responses import PagedByNumber, ResponseModel, Time
+from dispatcher.api.responses import NewerDecision, PagedByNumber, ResponseModel, Time
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.quarantine.actions import (
     Way,
@@ -27,7 +27,7 @@ from dispatcher.operators.quarantine.actions import (
     only_entries,
     open_among,
     planned,
-    proposed,
+    put_back,
     put_entries,
 )
 from dispatcher.operators.quarantine.store import Filter, Quarantine
@@ -178,6 +178,10 @@ class ProposedRow(ResponseModel):
     planned_by: str
     approved_by: str | None
     differs: list[Differing]
+    overtakes: NewerDecision | None = Field(
+        description="Set if the row occurred before the newest decision of its subject, or its time"
+        " was given by hand."
+    )
 
 
 class RowsPutBack(ResponseModel):
@@ -185,7 +189,10 @@ class RowsPutBack(ResponseModel):
 
     requeued: list[RowOutcome]
     refused: list[RowOutcome]
-    proposed: list[ProposedRow] = Field(description="Rows corrected to a different decision.")
+    proposed: list[ProposedRow] = Field(
+        description="Rows corrected to a different decision, or older than"
+        " their subject's newest one."
+    )
     resolved_before: list[ResolvedRow]
 
 
@@ -205,39 +212,35 @@ def requeue_rows(request: Request, session: Operator, given: RowsToPutBack) -> R
     only.
 
     A row whose subject, key, type, time or data differs from the stored row, or whose stored row
-    cannot be parsed, is only proposed.
+    cannot be parsed, is only proposed. So is one that would follow a newer decision of its subject.
     """
     corrected = {each.id: each.row for each in given.rows}
     if len(corrected) < len(given.rows):
         raise CommandError("a row is given twice. Nothing was changed.", ExitCode.USAGE)
     proposal = _proposal(given)
-    way = Way(suppress_repeats=given.suppress_repeats)
+    dsn = request.app.state.settings.dsn
     waiting: list[Row] = []
-    done: list[Row] = []
-    refused: list[Row] = []
     with session.open(Quarantine) as store:
         rows, before = open_among(store, list(corrected))
         only_entries(rows)
         if proposal is not None:
             [number] = corrected
             text, way = planned(store, proposal, number)
-            texts = {number: text}
-        else:
-            texts = {row["id"]: corrected[row["id"]] or row["row"] for row in rows}
-            can_go_back(rows, texts)
-            waiting = proposed(store, rows, texts, given.reason, way)
-        names = {each["id"] for each in waiting}
-        if left := [row for row in rows if row["id"] not in names]:
             done, refused = put_entries(
-                request.app.state.settings.dsn,
+                dsn,
                 store,
-                left,
-                texts,
+                rows,
+                {number: text},
                 given.reason,
                 suppress_repeats=way.suppress_repeats,
                 before=before,
                 proposal=proposal,
             )
+        else:
+            texts = {row["id"]: corrected[row["id"]] or row["row"] for row in rows}
+            can_go_back(rows, texts)
+            way = Way(suppress_repeats=given.suppress_repeats)
+            done, refused, waiting = put_back(dsn, store, rows, texts, given.reason, way, before)
     return RowsPutBack.model_validate(
         {"requeued": done, "refused": refused, "proposed": waiting, "resolved_before": before}
     )

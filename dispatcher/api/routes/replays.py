@@ -72,7 +72,8 @@ class Replay(ResponseModel):
     counts: Json = Field(
         description="What the plan found: entries, kinds, endpoints, no_op_there (delivered with a"
         " signed receipt), outside_window, taken, overlaps, beyond_limit, drain_seconds;"
-        " repeats (business actions that it may repeat) and needs_approval (by a second"
+        " repeats (business actions that it may repeat), overtakes (of a reissue, by key: the"
+        " subject's newest decision, if it occurred later) and needs_approval (by a second"
         " person)."
     )
     plan_sha256: str | None

@@ -21,7 +21,7 @@ from dispatcher.api.requests import (
     key_of,
 )
 from dispatcher.api.responses import KeyText as ShownKey
-from dispatcher.api.responses import Paged, ResponseModel, Time
+from dispatcher.api.responses import NewerDecision, Paged, ResponseModel, Time
 from dispatcher.api.routes.entries import EntryBatch
 from dispatcher.operators.suppressed.actions import write_overtaken
 from dispatcher.operators.suppressed.store import (
@@ -132,6 +132,9 @@ class SuppressedWrite(ResponseModel):
     proposal: UUID
     sha256: str | None = Field(None, description="SHA-256 of the entry; null if written.")
     newest: NewestOfSubject | None = Field(None, description="null if written.")
+    overtakes: NewerDecision | None = Field(
+        None, description="The newest decision if it occurred later, of another stream."
+    )
     later: int | None = Field(
         None,
         description="Number of later decisions of the subject in this stream that were suppressed,"

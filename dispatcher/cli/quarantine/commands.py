@@ -45,6 +45,7 @@ from dispatcher.operators.quarantine.actions import (
     put_entries,
     resolved_among,
     resolved_text,
+    why_two,
 )
 from dispatcher.operators.quarantine.rules import is_entry, what_helps
 from dispatcher.operators.quarantine.store import Filter, Quarantine
@@ -199,9 +200,10 @@ def requeue(
 
     A corrected row that is a different decision (subject, key, type, time, data, an event's
     amount), or whose stored row cannot be read, is only proposed: a second person approves it, then
-    --proposal writes it. Corrections of non-canonical numbers, and of what the reason names, need
-    no approval. Idempotent: a row is put back once; one that is refused again stays open. Exit code
-    4: some rows were refused or need approval; 1: all were refused.
+    --proposal writes it. So is a row that would follow a newer decision of its subject. Corrections
+    of non-canonical numbers, and of what the reason names, need no approval. Idempotent: a row is
+    put back once; one that is refused again stays open. Exit code 4: some rows were refused or need
+    approval; 1: all were refused.
     """
     why = reason_of(reason)
     way = Way(suppress_repeats=suppress_repeats, into=str(into.absolute()) if into else None)
@@ -232,12 +234,10 @@ def _print_put_back(result: PutBack) -> None:
     if result.refused:
         typer.echo(ADVICE)
     for each in result.proposed:
-        names = ", ".join(differing["member"] for differing in each["differs"])
+        why = visible(why_two(each["differs"], each["overtakes"]))
         typer.echo(
-            f"row {each['id']} is proposed: it is a different decision than the stored one"
-            f" ({names}), or the stored one cannot be read. Nothing of it was written. A second"
-            f" person approves it with\n  {each['approve']}\nThen apply it with\n "
-            f" {each['apply']}"
+            f"row {each['id']} is proposed: it {why}. Nothing of it was written. A second person"
+            f" approves it with\n  {each['approve']}\nThen apply it with\n  {each['apply']}"
         )
     _print_rows(
         "nothing done", [{"id": e["id"], "detail": resolved_text(e)} for e in result.before]

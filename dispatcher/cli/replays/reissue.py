@@ -18,6 +18,7 @@ from dispatcher.cli.options import (
     require_terminal,
 )
 from dispatcher.cli.output import counted, display, print_json, shortened, visible
+from dispatcher.operators.common.overtaking import overtaken_text
 from dispatcher.operators.common.person import ALONE_MAX
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.reissue.actions import write_all
@@ -55,8 +56,8 @@ def reissue(
     """Issue entries again under new keys: the business action is REPEATED at every receiver.
 
     Open dead letters of the original are dismissed, and their lanes continue. If one person would
-    repeat more than --limit actions in 24 hours, only a plan is written, which a second person has
-    to approve.
+    repeat more than --limit actions in 24 hours, or an entry is older than its subject's newest
+    decision, only a plan is written, which a second person has to approve.
     """
     why, wanted, limit = reason_of(reason), keys_of(keys), min(limit, ALONE_MAX)
     needs_approval = len(wanted) > limit
@@ -68,7 +69,8 @@ def reissue(
         if not as_json:
             _show(previews)
         id_, actions = uuid4(), actions_of(previews)
-        needs_approval = needs_approval or store.needs_second(actions, limit, id_)
+        overtaking = sum(preview["overtakes"] is not None for preview in previews)
+        needs_approval = needs_approval or overtaking > 0 or store.needs_second(actions, limit, id_)
         if not needs_approval:
             confirm(f"Repeat {counted(actions, 'business action')}?", yes=yes)
         store.plan(previews, why, limit=limit, needs_approval=needs_approval, id_=id_)
@@ -83,9 +85,8 @@ def reissue(
     print_reissued(done)
     if approve is not None:
         typer.echo(
-            f"nothing was written yet: {counted(actions, 'action')}, with those of the last 24"
-            f" hours, exceed the limit of {limit}. A second person approves it with\n "
-            f" {approve}\nThen apply it with\n  holdfast replay apply {short}"
+            f"nothing was written yet: {_why_two(overtaking, actions, limit)}. A second person"
+            f" approves it with\n  {approve}\nThen apply it with\n  holdfast replay apply {short}"
         )
 
 
@@ -97,6 +98,15 @@ def print_reissued(done: Sequence[Row]) -> None:
             f"{each['key']} reissued as {each['new_key']}, {each['detail']}"
             + (f"; dead letter {dead} resolved" if dead else "")
         )
+
+
+def _why_two(overtaking: int, actions: int, limit: int) -> str:
+    if overtaking:
+        return f"{counted(overtaking, 'decision')} would overtake a newer one of the same subject"
+    return (
+        f"{counted(actions, 'action')}, with those of the last 24 hours, exceed the limit of"
+        f" {limit}"
+    )
 
 
 def _show(previews: Sequence[Row]) -> None:
@@ -135,6 +145,8 @@ def _facts(preview: Row) -> list[tuple[str, str]]:
                 f"{later} later entries, the newest {newest['last_type']}; it comes after them",
             )
         )
+    if (over := preview["overtakes"]) is not None:
+        facts.append(("WARNING", f"it overtakes {visible(overtaken_text(over))}"))
     if preview["earlier"]:
         facts.append(("before", f"already reissued as {', '.join(preview['earlier'])}"))
     facts.append(("new key", f"{preview['new_key']}, for {', '.join(preview['endpoints'])}"))

@@ -133,6 +133,14 @@ class OperatorSession:
         number: int = found["id"]
         return number
 
+    def _newest_decision(self, subject: str, stream: str | None, type_: str) -> Row | None:
+        """Return a subject's newest decision for an entry of this type that belongs to `stream`.
+
+        Columns as in `common/newest_decision.sql`; None for an unknown subject.
+        """
+        given = {"subject": subject, "stream": stream, "type": type_}
+        return self._maybe("common/newest_decision", given)
+
     def _reasons(self, targets: Sequence[str], actions: Sequence[str]) -> dict[str, str]:
         """Return the newest reason that operators gave for one of `actions` on each target."""
         given = {"targets": list(targets), "actions": list(actions)}

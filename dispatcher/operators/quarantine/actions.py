@@ -1,15 +1,18 @@
 """Rows of the quarantine put back to the outbox as entries, or closed.
 
-A corrected row that is another decision than the kept one is proposed by one person and approved by
-a second one. The text is compared again where it is written, under the lock of the kept row.
+A corrected row that is another decision than the kept one, and a row that would overtake a newer
+decision of its subject, is proposed by one person and approved by a second one. Both are compared
+again where the entry is written, under the locks of the kept row and of the subject.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 from uuid import UUID
 
+from dispatcher.operators.common.overtaking import may_overtake, overtaken_text
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.common.text import visible
 from dispatcher.operators.quarantine.rules import (
@@ -102,11 +105,12 @@ def put_entries(
 ) -> tuple[list[Row], list[Row]]:
     """Write rows as entries, one by one, each locked until it is written and resolved.
 
-    A text with another decision than the kept row needs an approved `proposal` of exactly that
-    text. Returns the rows put back and those refused again, each as `id`, `detail`. A row that was
-    resolved meanwhile is not written; it is added to `before` (the second list of `open_among`), or
-    to the refused ones. Raises `CommandError` when a row cannot be written or resolved; it reports
-    what was done before. Also raises when all rows were resolved meanwhile.
+    A text with another decision than the kept row, or one that overtakes a newer decision, needs an
+    approved `proposal` of exactly that. Returns the rows put back and those refused again, each as
+    `id`, `detail`. A row that was resolved meanwhile is not written; it is added to `before` (the
+    second list of `open_among`), or to the refused ones. Raises `CommandError` when a row cannot be
+    written or resolved; it reports what was done before. Also raises when all rows were resolved
+    meanwhile.
     """
     store.try_audit()
     write = partial(writer(), dsn, suppress_repeats=suppress_repeats)
@@ -123,7 +127,8 @@ def put_entries(
                     continue
                 now["put_back"] = store.put_back([number]).get(number)
                 with allowed(store, now, texts[number], way, proposal) as said:
-                    detail = _put_back(write, now, texts[number])
+                    over = partial(write, overtakes=may_overtake(said["overtakes"]))
+                    detail = _put_back(over, now, texts[number])
                     if now["put_back"] and texts[number] == now["row"]:
                         said["written"] = None  # The existing entry may be of a corrected row.
                     store.resolve(
@@ -207,14 +212,16 @@ def proposed(
 ) -> list[Row]:
     """Propose the rows that need a second person; write nothing yet.
 
-    Returns `id`, `proposal`, `planned_by`, `approved_by`, `differs`, `approve` (the command for the
-    second person) and `apply` (the command for afterwards) of each.
+    Returns `id`, `proposal`, `planned_by`, `approved_by`, `differs`, `overtakes` (the newer
+    decision that it would follow, or None), `approve` (the command for the second person) and
+    `apply` (the command for afterwards) of each.
     """
     found = []
     for row in rows:
         text = texts[row["id"]]
         differs = [each._asdict() for each in differences(row, text)]
-        if not differs:
+        overtakes = store.overtakes(row, text, suppress_repeats=way.suppress_repeats)
+        if not differs and overtakes is None:
             continue
         detail = {
             "text": text,
@@ -223,6 +230,7 @@ def proposed(
             "differs": differs,
             "suppress_repeats": way.suppress_repeats,
             "into": way.into,
+            **({"overtakes": overtakes} if overtakes else {}),
         }
         made = store.propose(VERB, target(row["id"]), detail, reason)
         short = made["id"].hex[:8]
@@ -234,11 +242,36 @@ def proposed(
                 "planned_by": made["actor"],
                 "approved_by": made["approved_by"],
                 "differs": differs,
+                "overtakes": overtakes,
                 "approve": f"holdfast proposal approve {short} --reason TEXT",
                 "apply": command,
             }
         )
     return found
+
+
+def put_back(
+    dsn: str,
+    store: Quarantine,
+    rows: Sequence[Row],
+    texts: Mapping[int, str],
+    reason: str,
+    way: Way,
+    before: list[Row],
+) -> tuple[list[Row], list[Row], list[Row]]:
+    """Propose the rows that need a second person, and write the others as entries.
+
+    Returns the rows put back and those refused again, as `put_entries`, and those proposed, as
+    `proposed`.
+    """
+    waiting = proposed(store, rows, texts, reason, way)
+    ids = {each["id"] for each in waiting}
+    left = [row for row in rows if row["id"] not in ids]
+    if not left:
+        return [], [], waiting
+    repeats = way.suppress_repeats
+    written = put_entries(dsn, store, left, texts, reason, suppress_repeats=repeats, before=before)
+    return *written, waiting
 
 
 def planned(store: Quarantine, id_: UUID, number: int) -> tuple[str, Way]:
@@ -263,13 +296,19 @@ def allowed(
 ) -> Iterator[Row]:
     """Yield the audit detail of a text that may be written for a locked row.
 
-    Raises `CommandError` for another decision without an approved proposal of exactly this text.
+    Raises `CommandError` for another decision, and for one that overtakes a newer decision, without
+    an approved proposal of exactly this.
     """
-    said: Row = {"kept": identity(row, row["row"]), "written": identity(row, text)}
+    overtakes = store.overtakes(row, text, suppress_repeats=way.suppress_repeats)
+    said: Row = {
+        "kept": identity(row, row["row"]),
+        "written": identity(row, text),
+        "overtakes": overtakes,
+    }
     if proposal is None:
         differs = differences(row, text)
-        if differs:
-            raise _by_hand(row, differs)
+        if differs or overtakes is not None:
+            raise _by_hand(row, differs, overtakes)
         yield said
         return
     with store.applying(proposal, VERB, target(row["id"])) as plan:
@@ -282,6 +321,13 @@ def allowed(
                 " other options. Nothing was changed; see `holdfast proposal show"
                 f" {proposal.hex[:8]}`."
             )
+        if overtakes != detail.get("overtakes") and not row.get("put_back"):
+            raise CommandError(
+                f"the decisions of its subject have changed since proposal {proposal.hex[:8]}."
+                " Nothing was changed; end it with `holdfast proposal cancel"
+                f" {proposal.hex[:8]} --reason TEXT`, and propose again if row {row['id']} should"
+                " still be put back."
+            )
         yield {
             **said,
             "proposal": proposal,
@@ -290,11 +336,23 @@ def allowed(
         }
 
 
-def _by_hand(row: Row, differs: Sequence[Difference]) -> CommandError:
-    names = ", ".join(each.member for each in differs)
+def why_two(differs: Sequence[Mapping[str, Any]], overtakes: Row | None) -> str:
+    """Return why a row needs a second person; the arguments are as in `proposed`."""
+    why = []
+    if differs:
+        names = ", ".join(each["member"] for each in differs)
+        why.append(f"is another decision than the kept one ({names}), or that cannot be read")
+    if overtakes is not None:
+        why.append(
+            f"would overtake the newest decision of its subject, {overtaken_text(overtakes)}"
+        )
+    return ", and ".join(why)
+
+
+def _by_hand(row: Row, differs: Sequence[Difference], overtakes: Row | None) -> CommandError:
+    why = why_two([each._asdict() for each in differs], overtakes)
     return CommandError(
-        f"the corrected row {row['id']} is another decision than the kept one ({names}), which"
-        " needs a second person. Nothing was changed; propose it with `holdfast quarantine requeue"
-        f" {row['id']} --row FILE --reason TEXT`.",
+        f"row {row['id']} {why}, which needs a second person. Nothing was changed; propose it"
+        f" with `holdfast quarantine requeue {row['id']} --reason TEXT` and the same options.",
         ExitCode.FAILED,
     )

@@ -116,6 +116,35 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:
 """A source may omit the zone: the job reads such a time as UTC."""
 
 
+class Placing(NamedTuple):
+    """Where a row stands as an entry among the decisions of its subject."""
+
+    subject: str
+    type: str
+    occurred_at: datetime
+    dated_by_hand: bool
+    """A person gave the time, or the kept one was refused as wrong."""
+
+    def refused_as_repeat(self, state: Mapping[str, Any]) -> bool:
+        """Return whether the sink, which suppresses repeats, would not write it.
+
+        `state` is a row of `common/newest_decision.sql`.
+        """
+        at = state["own_occurred_at"]
+        return at is not None and (self.occurred_at < at or self.type == state["own_type"])
+
+
+def placing(row: Mapping[str, Any], text: str) -> Placing | None:
+    """Return the place of a quarantined entry with `text`; None for what the sink refuses."""
+    members = _members(text)
+    subject, type_, at = members.get("subject"), members.get("type"), _value(TIME, members)
+    if not (is_entry(row) and isinstance(subject, str) and isinstance(type_, str)) or at is None:
+        return None
+    kept = _value(TIME, _members(row["row"]))
+    by_hand = at != kept or row["reason"] == QuarantineReason.FUTURE_DATED
+    return Placing(subject, type_, datetime.fromisoformat(at), by_hand)
+
+
 class Difference(NamedTuple):
     """A member that differs in the corrected row, or that cannot be compared."""
 

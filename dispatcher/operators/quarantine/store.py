@@ -6,8 +6,10 @@ from dataclasses import asdict, dataclass
 
 import psycopg
 
+from dispatcher.operators.common.overtaking import overtaken
 from dispatcher.operators.common.session import Row, actor, cause
 from dispatcher.operators.proposals.store import Proposals
+from dispatcher.operators.quarantine.rules import placing
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import QuarantineReason, QuarantineResolution
 
@@ -99,6 +101,19 @@ class Quarantine(Proposals):
         return {
             row["id"]: row["stream"] for row in self._all("quarantine/put_back", {"ids": list(ids)})
         }
+
+    def overtakes(self, row: Row, text: str, *, suppress_repeats: bool) -> Row | None:
+        """Return the newer decision that a row with `text` would follow as an entry, if any.
+
+        None for a row whose entry is written, and for one that the sink would refuse.
+        """
+        place = None if row.get("put_back") else placing(row, text)
+        if place is None:
+            return None
+        newest = self._newest_decision(place.subject, row["stream"], place.type)
+        if newest is not None and suppress_repeats and place.refused_as_repeat(newest):
+            return None
+        return overtaken(newest, place.occurred_at, dated_by_hand=place.dated_by_hand)
 
     def resolve(
         self,

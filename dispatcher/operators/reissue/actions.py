@@ -61,7 +61,12 @@ def write_all(dsn: str | None, store: Reissues, id_: UUID) -> list[Row]:
             if not mine:
                 continue
             [outcome] = write(
-                dsn or "", stream, {number: text}, suppress_repeats=False, suffix=REISSUED
+                dsn or "",
+                stream,
+                {number: text},
+                suppress_repeats=False,
+                suffix=REISSUED,
+                overtakes=store.overtakes(entry, item),
             )
             if not outcome.written:
                 raise CommandError(

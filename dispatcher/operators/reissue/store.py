@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 
 from psycopg.types.json import Jsonb
 
+from dispatcher.operators.common.overtaking import may_overtake, overtaken, overtaken_text
 from dispatcher.operators.common.person import ALONE_MAX, lacks_approval
 from dispatcher.operators.common.session import (
     OperatorSession,
@@ -24,6 +25,7 @@ from dispatcher.operators.replays.repeats import Repeats, second_person
 from sink.contract.canonical import rfc3339
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
+from sink.contract.requeue import Overtakes
 from sink.contract.states import ReplayKind, ReplayState
 
 
@@ -71,8 +73,9 @@ class Reissues(Entries, ReissueSettling, Repeats):
         """Return an entry as `entry` does, with what a person must know before a reissue.
 
         `new_key`; `endpoints` that get it; `delivered` with receipts; `newest` of its subject;
-        `earlier` reissues. Raises `CommandError` for an entry that is not stored, that is still to
-        be delivered, that is in an unfinished reissue, or that no endpoint takes.
+        `overtakes`, a result of `overtaken`; `earlier` reissues. Raises `CommandError`
+        for an entry that is not stored, that is still to be delivered, that is in an unfinished
+        reissue, or that no endpoint takes.
         """
         entry = self.entry(key)
         earlier = self._all("reissue/known", {"key": key.digest})
@@ -99,6 +102,7 @@ class Reissues(Entries, ReissueSettling, Repeats):
             "endpoints": endpoints,
             "delivered": self._all("reissue/receipts", entry),
             "newest": self._one("reissue/subject", entry),
+            "overtakes": self._overtaken(entry),
             "earlier": [Key(each["new_key"]).text for each in earlier],
         }
 
@@ -113,15 +117,14 @@ class Reissues(Entries, ReissueSettling, Repeats):
     ) -> UUID:
         """Record a plan of reissues, from results of `preview`; write no entry yet.
 
-        It needs a second person with `needs_approval`, or when this person would repeat more than
-        `limit` actions (see `actions_of`) in 24 hours with it. Raises `CommandError` when another
+        It needs a second person with `needs_approval`, when one of them overtakes a newer decision,
+        or when this person would repeat more than `limit` actions (see `actions_of`) in 24 hours
+        with it. Raises `CommandError` when another
         replay has this `id_`.
         """
-        id_, keys, actions = (
-            id_ or uuid4(),
-            [each["key"] for each in previews],
-            actions_of(previews),
-        )
+        id_ = id_ or uuid4()
+        keys, actions = [each["key"] for each in previews], actions_of(previews)
+        overtakes = {each["key"]: each["overtakes"] for each in previews if each["overtakes"]}
         with self._transaction():
             self._run("common/replay_lock")
             if self._maybe("replays/show", {"id": id_}) is not None:
@@ -129,7 +132,9 @@ class Reissues(Entries, ReissueSettling, Repeats):
                     f"there is a replay {id_.hex[:8]} already. Nothing was changed; see `holdfast"
                     f" replay show {id_.hex[:8]}`."
                 )
-            needs_approval = needs_approval or self.needs_second(actions, limit, id_)
+            needs_approval = (
+                needs_approval or bool(overtakes) or self.needs_second(actions, limit, id_)
+            )
             self._run(
                 "reissue/add",
                 {
@@ -145,6 +150,7 @@ class Reissues(Entries, ReissueSettling, Repeats):
                             "kinds": {ReplayKind.REISSUE.value: len(previews)},
                             "needs_approval": needs_approval,
                             "repeats": actions,
+                            "overtakes": overtakes,
                         }
                     ),
                 },
@@ -167,7 +173,8 @@ class Reissues(Entries, ReissueSettling, Repeats):
         if lacks_approval(row):
             raise second_person(row, row["item_count"])
         left = self._all("reissue/items", {"id": id_})
-        left = [{**item, "planned_at": row["created_at"]} for item in left]
+        planned = {"planned_at": row["created_at"], "plan": row}
+        left = [{**item, **planned} for item in left]
         for item in left:
             self._require_undelivered_since(id_, item)
         return left
@@ -189,6 +196,30 @@ class Reissues(Entries, ReissueSettling, Repeats):
             self._require_planned(row)
             self._require_undelivered_since(id_, item)
             yield True
+
+    def overtakes(self, entry: Row, item: Row) -> Overtakes | None:
+        """Return the newer decision that the entry of an item would follow, for the sink.
+
+        None for one that is written already. Raises `CommandError` for one that was not approved
+        with the plan.
+        """
+        if self._maybe("common/entry_key_find", {"key": item["new_key"]}) is not None:
+            return None
+        found, plan = self._overtaken(entry), item["plan"]
+        shown = plan["counts"].get("overtakes", {}).get(entry["key"])
+        now, approved = may_overtake(found), may_overtake(shown if plan["approved_by"] else None)
+        if found and now and not (approved and now.occurred_at <= approved.occurred_at):
+            id_ = plan["id"].hex[:8]
+            raise CommandError(
+                f"{entry['key']} would overtake {overtaken_text(found)}, for which reissue"
+                f" {id_} has no approval. Nothing more was changed: end it with `holdfast replay"
+                f" cancel {id_} --reason TEXT`, and plan again if you still want it."
+            )
+        return now
+
+    def _overtaken(self, entry: Row) -> Row | None:
+        newest = self._newest_decision(entry["subject"], entry["batch"]["stream"], entry["type"])
+        return overtaken(newest, entry["occurred_at"])
 
     def settle(self, id_: UUID, item: Row, detail: str) -> list[int]:
         """Mark an entry of `left` as written, and resolve the dead letters of the old one.

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 
+from dispatcher.operators.common.overtaking import overtaken_text
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.common.text import span
 from sink.contract.key import Key
@@ -45,6 +46,8 @@ def plan_warnings(row: Row, overlaps: Iterable[Row]) -> Iterator[str]:
     """
     counts = row["counts"]
     yield from row["obstacles"]
+    for key, over in counts.get("overtakes", {}).items():
+        yield f"{key} overtakes the newest decision of its subject, {overtaken_text(over)}"
     for other in overlaps:
         yield (
             f"{_entries(other['entries'], 'is', 'are')} in replay {str(other['id'])[:8]} too"

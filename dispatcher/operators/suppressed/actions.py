@@ -2,6 +2,7 @@
 
 from uuid import UUID
 
+from dispatcher.operators.common.overtaking import may_overtake
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.reissue.rules import batch_id_of
 from dispatcher.operators.suppressed.rules import new_key_of
@@ -20,13 +21,14 @@ def write_overtaken(
     lock, so it never follows a newer decision of the job.
     """
     new_key, write = new_key_of(key), writer()
-    with store.writing(key, proposal, reason) as (found, text):
+    with store.writing(key, proposal, reason) as (found, text, overtakes):
         [outcome] = write(
             dsn or "",
             found["batch"]["stream"],
             {batch_id_of(new_key.digest): text},
             suppress_repeats=True,
             suffix=REISSUED,
+            overtakes=may_overtake(overtakes),
         )
         if not outcome.written:
             raise CommandError(

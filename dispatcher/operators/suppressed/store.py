@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
+from dispatcher.operators.common.overtaking import overtaken
 from dispatcher.operators.common.paging import ALWAYS, bad_cursor
 from dispatcher.operators.common.session import OperatorSession, Row
 from dispatcher.operators.proposals.store import Proposals
@@ -154,7 +155,8 @@ class OvertakenDecisions(SuppressedDecisions, Proposals):
         """Propose to write an overtaken decision; write nothing yet.
 
         Returns the decision as `decision` does, with `new_key`; `newest` of the subject in all
-        streams (`last_sequence`, `last_type`, `last_occurred_at`); `later`, the count of the
+        streams (`last_sequence`, `last_type`, `last_occurred_at`); `overtakes`, a result of
+        `overtaken`; `later`, the count of the
         subject's decisions in this stream that occurred later and were suppressed too, and
         `newest_later` of them; `sha256` of the entry; `proposal`, `planned_by`, `approved_by`.
         Raises `CommandError` when it must not be written, or (nothing matched) is not stored.
@@ -169,14 +171,17 @@ class OvertakenDecisions(SuppressedDecisions, Proposals):
             **found,
             **{name: detail[name] for name in ("new_key", "sha256", "later", "newest_later")},
             "newest": self._one("reissue/subject", found),
+            "overtakes": detail.get("overtakes"),
             "proposal": made["id"],
             "planned_by": made["actor"],
             "approved_by": made["approved_by"],
         }
 
     @contextmanager
-    def writing(self, key: Key, proposal: UUID, reason: str) -> Iterator[tuple[Row, str]]:
-        """Yield the decision and its entry's text while the block writes it; then record it.
+    def writing(
+        self, key: Key, proposal: UUID, reason: str
+    ) -> Iterator[tuple[Row, str, Row | None]]:
+        """Yield the decision, its text and the one it overtakes; the block writes it; record it.
 
         A decision that was written before is only recorded. Raises `CommandError` unless the
         proposal is approved and of exactly this entry, and when the subject's state changed since.
@@ -194,7 +199,7 @@ class OvertakenDecisions(SuppressedDecisions, Proposals):
                     raise _moved(found, proposal)
                 require_writable(found)
             self.try_audit()
-            yield found, text
+            yield found, text, detail.get("overtakes")
             said = {name: detail[name] for name in ("subject", "type", "new_key", "sha256")}
             who = {"planned_by": plan["actor"], "approved_by": plan["approved_by"]}
             self._audit(VERB, key.text, reason, {**said, "proposal": proposal, **who})
@@ -203,6 +208,8 @@ class OvertakenDecisions(SuppressedDecisions, Proposals):
         """Return exactly what would be written, and the subject's state that it depends on."""
         stream = found["batch"]["stream"]
         later = self._maybe("suppressed/later", {**found, "stream": stream})
+        newest = self._newest_decision(found["subject"], stream, found["type"])
+        over = overtaken(newest, found["occurred_at"])
         return {
             **{name: found[name] for name in ("subject", "type")},
             "occurred_at": rfc3339(found["occurred_at"]),
@@ -212,6 +219,7 @@ class OvertakenDecisions(SuppressedDecisions, Proposals):
             "state": state_said(found["state"]),
             "later": 0 if later is None else later["count"],
             "newest_later": later and _said(later),
+            **({"overtakes": over} if over else {}),
         }
 
 

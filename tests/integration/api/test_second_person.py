@@ -15,7 +15,7 @@ from sink import BatchInput
 from sink.contract.key import Key
 from tests.support.command import holdfast
 from tests.support.console.admin_api import Api, serving
-from tests.support.console.console import logged_in, text_of
+from tests.support.console.console import csrf_of, logged_in, text_of
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain
 from tests.support.dispatch.entries import BLOCK, REFUSED, RELEASE, decision
@@ -136,6 +136,43 @@ def test_reissue_counts_each_endpoint_that_gets_it(api: Api) -> None:
     plan = api.ask("PUT", f"/reissues/{uuid4()}", json={"keys": [key], **WHY})
     assert plan.status_code == 200, plan.text
     assert plan.json()["needs_approval"] is True
+
+
+def test_console_and_api_put_no_older_row_back_alone(api: Api) -> None:
+    number = _set_aside(api, GOOD)
+    with Decisions(api.dsn) as decisions:
+        later = decision("m_9", 9, RELEASE)
+        decisions.write_rows([later])
+    key = Key.of(later["key"]).text
+    given = {"rows": [{"id": number}], "suppress_repeats": False, **WHY}
+    with logged_in(api, "operator") as browser:
+        question = browser.get(f"/quarantine/selected?do=requeue&id={number}")
+        assert key in text_of(question)
+        form = {"csrf": csrf_of(question), "id": number, "keep_repeats": "1", **WHY}
+        went = browser.post("/quarantine/requeue", data=form)
+        assert went.status_code == 303, text_of(went)
+        assert "1 row is proposed" in text_of(browser.get(went.headers["location"]))
+    told = api.ask("POST", "/quarantine/requeue", "operator", json=given).json()
+    assert (told["requeued"], api.rows(ENTRIES)) == ([], [{"n": 1}])
+    [proposed] = told["proposed"]
+    assert (proposed["differs"], proposed["overtakes"]["key"]) == ([], key)
+    path = f"/proposals/{proposed['proposal']}/approve"
+    assert api.ask("POST", path, json=WHY).status_code == 200
+    done = _requeue(api, "operator", number, proposal=proposed["proposal"])
+    assert [row["id"] for row in done.json()["requeued"]] == [number], done.text
+
+
+def test_reissue_of_an_older_decision_needs_a_second_person(api: Api) -> None:
+    with Decisions(api.dsn) as decisions:
+        older, newer = decisions.row("m_1"), decisions.row("m_1", RELEASE)
+        decisions.write_rows([older, newer])
+    drain(api.dsn)
+    old, new = (Key.of(row["key"]).text for row in (older, newer))
+    newest = api.ask("PUT", f"/reissues/{uuid4()}", json={"keys": [new], **WHY}).json()
+    assert (newest["needs_approval"], newest["replay"]["counts"]["overtakes"]) == (False, {})
+    planned = api.ask("PUT", f"/reissues/{uuid4()}", json={"keys": [old], **WHY}).json()
+    assert planned["needs_approval"] is True
+    assert planned["replay"]["counts"]["overtakes"][old]["key"] == new
 
 
 def test_console_shows_what_waits_for_a_second_person(api: Api) -> None:

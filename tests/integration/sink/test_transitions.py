@@ -13,11 +13,11 @@ import pytest
 
 from sink import ReplayDiverged, Replayed, Written
 from sink.contract.key import Key
-from sink.contract.requeue import REISSUED, REQUEUED
+from sink.contract.requeue import REISSUED, REQUEUED, Overtakes
 from sink.requeue import requeue, stream_of
 from tests.support.dispatch.entries import BLOCK, RELEASE, decision
 from tests.support.job.driver import Driver
-from tests.support.job.outbox import contents
+from tests.support.job.outbox import contents, sequences
 
 MakeDriver = Callable[..., Driver]
 
@@ -199,6 +199,25 @@ def test_row_put_back_with_its_future_date_stays_where_it_is(
     )
     assert contents(db) == before
     assert _by_hand(dsn, "payouts", 1, decision("m_1", 1))
+
+
+def test_older_entry_is_written_by_hand_only_as_approved(
+    payouts: Driver, driver: MakeDriver, dsn: str, db: psycopg.Connection
+) -> None:
+    newer, older = decision("m_1", 4), decision("m_1", 3, RELEASE)
+    payouts.batch(0, newer, decision("m_1", 5, RELEASE))
+    driver(stream="second").batch(0, decision("m_1", 6))
+    driver(stream="reports").batch(0, decision("m_1", 7, DAILY))
+    newest = decision("m_1", 6)["occurred_at"]
+    before = contents(db)
+    given: dict[str, Any] = {"suppress_repeats": False}
+    assert not _by_hand(dsn, "payouts", 1, older, **given)
+    for wrong in (Overtakes(3, newest), Overtakes(4, newer["occurred_at"])):
+        assert not _by_hand(dsn, "payouts", 1, older, overtakes=wrong, **given)
+    assert contents(db) == before
+    assert _by_hand(dsn, "payouts", 1, older, overtakes=Overtakes(4, newest), **given)
+    assert _by_hand(dsn, "payouts", 1, older, **given), "it is written before"
+    assert sequences(db, "m_1") == [1, 2, 3, 4, 5]
 
 
 def test_time_of_a_stream_that_wants_repeats_does_not_go_back(

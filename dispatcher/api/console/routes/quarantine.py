@@ -28,11 +28,13 @@ from dispatcher.api.console.frame.screens import (
 )
 from dispatcher.api.console.frame.templating import link
 from dispatcher.api.requests import no_others
+from dispatcher.operators.common.overtaking import overtaken_text
 from dispatcher.operators.quarantine.actions import (
+    Way,
     can_go_back,
     only_entries,
     open_among,
-    put_entries,
+    put_back,
     target,
 )
 from dispatcher.operators.quarantine.rules import is_entry, why_not_as_kept
@@ -50,6 +52,7 @@ Operator = Annotated[Login, Depends(Acting(AccessRole.OPERATOR))]
 DISMISS, REQUEUE = "dismiss", "requeue"
 
 COLUMNS = ("Row", "Stream", "Reason", "Detail", "State")
+WITH_OVERTAKEN = (*COLUMNS, "Newer decision of the subject")
 
 
 @router.get("/quarantine", dependencies=strict)
@@ -99,22 +102,31 @@ def list_rows(
 def ask_selected(request: Request, person: Person, do: str = "", id: Chosen = []) -> Response:  # noqa: A002, B006 - the parameter's name; it is never changed
     """Ask for confirmation to dismiss the selected rows, or to put them back."""
     ids = numbers_of(id)
+    newer: dict[int, str] = {}
     with person.session.open(Quarantine) as store:
         rows, before = open_among(store, ids)
         kept = [("id", str(row["id"])) for row in rows]
         if do == REQUEUE:
             only_entries(rows)
             can_go_back(rows, {row["id"]: row["row"] for row in rows})
+            for row in rows:
+                over = store.overtakes(row, row["row"], suppress_repeats=False)
+                newer |= {row["id"]: overtaken_text(over)} if over else {}
         elif do != DISMISS:
             raise CommandError(
                 f"do must be {DISMISS} or {REQUEUE}. Nothing was changed; go back to the list.",
                 ExitCode.USAGE,
             )
-    question = _question(do, len(rows), _row(rows), kept, len(before))
+    question = _question(do, len(rows), _row(rows), kept, len(before), len(newer))
     shown = [
         (str(row["id"]), row["stream"] or "", row["reason"], row["detail"], "open") for row in rows
     ]
-    return ask(request, person, question, shown, COLUMNS)
+    if not newer:
+        return ask(request, person, question, shown, COLUMNS)
+    with_newer = [
+        (*cells, newer.get(row["id"], "-")) for cells, row in zip(shown, rows, strict=True)
+    ]
+    return ask(request, person, question, with_newer, WITH_OVERTAKEN)
 
 
 @router.get("/quarantine/{number}", dependencies=strict)
@@ -161,15 +173,9 @@ def requeue(request: Request, person: Operator, form: Form) -> Response:
         only_entries(rows)
         texts = {row["id"]: row["row"] for row in rows}
         can_go_back(rows, texts)
-        done, refused = put_entries(
-            request.app.state.settings.dsn,
-            store,
-            rows,
-            texts,
-            reason,
-            suppress_repeats=not form.get("keep_repeats"),
-            before=before,
-        )
+        way = Way(suppress_repeats=not form.get("keep_repeats"))
+        dsn = request.app.state.settings.dsn
+        done, refused, waiting = put_back(dsn, store, rows, texts, reason, way, before)
     said = f"{_some(len(done))} put back{_resolved_before(len(before))}."
     if len(done) == 1:
         said += f" Row {done[0]['id']}: {done[0]['detail']}."
@@ -179,13 +185,26 @@ def requeue(request: Request, person: Operator, form: Form) -> Response:
             f" {_some(len(refused))} refused again and stay open: row {first['id']},"
             f" {first['detail']}."
         )
-    return redirect(request, person, _after(ids), said, tone="bad" if refused else "good")
+    if waiting:
+        first = waiting[0]
+        said += (
+            f" {_some(len(waiting))} proposed, and a second person approves: row {first['id']},"
+            f" which would overtake {overtaken_text(first['overtakes'])}."
+        )
+    tone = "bad" if refused or waiting else "good"
+    return redirect(request, person, _after(ids), said, tone=tone)
 
 
 def _question(
-    do: str, count: int, row: str, kept: list[tuple[str, str]], resolved: int
+    do: str, count: int, row: str, kept: list[tuple[str, str]], resolved: int, older: int
 ) -> Question:
     notes = [f"{_some(resolved)} already resolved and not changed."] if resolved else []
+    if older:
+        notes.append(
+            f"{_some(older)} older than the newest decision of its subject. It is refused; with the"
+            " box ticked, or if that decision is of another stream, it is proposed, and a second"
+            " person approves it."
+        )
     if do == DISMISS:
         return Question(
             title=f"Dismiss {row}",

@@ -180,9 +180,7 @@ def test_key_that_is_taken_is_told_and_nothing_is_written(dsn: str, db: psycopg.
     assert db.execute(RESOLVED).fetchall() == [(number, None)]
 
 
-def test_entry_that_was_overtaken_is_written_only_when_told_to(
-    dsn: str, db: psycopg.Connection
-) -> None:
+def test_older_row_is_refused_or_put_back_by_two_people(dsn: str, db: psycopg.Connection) -> None:
     [number] = _set_aside(dsn, ("bad_data", json.dumps(GOOD)))
     [(query_id,)] = db.execute("SELECT query_id FROM holdfast.stream").fetchall()
     spark = Driver(dsn, query_id=query_id)
@@ -193,7 +191,17 @@ def test_entry_that_was_overtaken_is_written_only_when_told_to(
     assert code == ExitCode.FAILED
     assert "newer entry" in told["refused"][0]["detail"]
     assert contents(db) == before
-    assert _requeue(dsn, number, "--keep-repeats")[0] == ExitCode.OK
+    code, told, error = _requeue(dsn, number, "--keep-repeats")
+    assert (code, told["requeued"], contents(db)) == (ExitCode.DEGRADED, [], before), error
+    [proposed] = told["proposed"]
+    assert (proposed["differs"], proposed["overtakes"]["type"]) == ([], RELEASE)
+    assert proposed["overtakes"]["key"] == Key.of(decision("m_9", 9, RELEASE)["key"]).text
+    with acting_as("second"):
+        approved = holdfast(
+            "proposal", "approve", proposed["proposal"], "--reason", "older", dsn=dsn
+        )
+        assert approved.returncode == ExitCode.OK, approved.stderr
+    assert _requeue(dsn, number, "--proposal", proposed["proposal"])[0] == ExitCode.OK
     assert sequences(db, "m_9") == [1, 2]
 
 

@@ -304,6 +304,79 @@ def test_source_line_with_another_amount_currency_or_type_needs_a_second_person(
     assert json.loads(path.read_text()) == kept | {frees: other[frees]}
 
 
+LATER = decision("m_9", 9, RELEASE)
+AHEAD = GOOD | {"occurred_at": "2222-11-02T12:15:00Z"}
+UNREADABLE = GOOD | {"occurred_at": None}
+NEWEST = GOOD | {"occurred_at": "2026-11-03T00:00:00Z"}
+UNFIT = GOOD | {"data": GOOD["data"] | {"exposure_minor": 1.5}}
+
+
+@pytest.mark.parametrize(
+    ("reason", "kept", "corrected", "options", "stream"),
+    [
+        ("bad_data", UNFIT, GOOD, ["--keep-repeats"], "payouts"),
+        ("bad_data", UNFIT, GOOD, [], "other"),
+        ("future_dated", AHEAD, GOOD, ["--keep-repeats"], "payouts"),
+        ("future_dated", AHEAD, NEWEST, [], "payouts"),
+        ("bad_data", UNREADABLE, NEWEST, [], "payouts"),
+    ],
+    ids=["older", "of another stream", "dated back", "dated as the newest", "dated by hand"],
+)
+def test_one_person_makes_no_older_decision_the_last(
+    dsn: str,
+    db: psycopg.Connection,
+    tmp_path: Path,
+    reason: str,
+    kept: dict[str, Any],
+    corrected: dict[str, Any],
+    options: list[str],
+    stream: str,
+) -> None:
+    [number] = _set_aside(dsn, (reason, json.dumps(kept)))
+    _decide(dsn, db, stream, 1, LATER)
+    file = _file(tmp_path, corrected)
+    code, told, error = _requeue(dsn, number, "--row", file, *options)
+    assert sequences(db, "m_9") == [1], "the decision of one person is not the last"
+    assert (code, told["requeued"]) == (ExitCode.DEGRADED, []), error
+    [proposed] = told["proposed"]
+    expected = {"stream": stream, "type": RELEASE, "sequence": 1, "last_sequence": 1}
+    expected |= {"occurred_at": "2026-11-02T14:15:00Z", "key": Key.of(LATER["key"]).text}
+    assert proposed["overtakes"] == expected
+    shown = json.loads(holdfast("proposal", "show", proposed["proposal"], "--json", dsn=dsn).stdout)
+    assert shown["detail"]["overtakes"] == expected
+    with acting_as("second"):
+        assert holdfast("proposal", "approve", proposed["proposal"], *WHY, dsn=dsn).returncode == 0
+    assert _requeue(dsn, number, "--proposal", proposed["proposal"])[0] == ExitCode.OK
+    assert sequences(db, "m_9") == [1, 2]
+    assert db.execute(AUDIT).fetchall()[-1][3]["overtakes"]["key"] == expected["key"]
+
+
+def test_row_approved_over_one_decision_overtakes_no_other(
+    dsn: str, db: psycopg.Connection, tmp_path: Path
+) -> None:
+    [number] = _set_aside(dsn, ("bad_data", json.dumps(UNFIT)))
+    _decide(dsn, db, "payouts", 1, LATER)
+    file = _file(tmp_path, GOOD)
+    _, told, _ = _requeue(dsn, number, "--row", file, "--keep-repeats")
+    id_ = told["proposed"][0]["proposal"]
+    with acting_as("second"):
+        assert holdfast("proposal", "approve", id_, *WHY, dsn=dsn).returncode == ExitCode.OK
+    _decide(dsn, db, "payouts", 2, decision("m_9", 10))
+    code, _, error = _requeue(dsn, number, "--proposal", id_)
+    assert (code, "have changed since proposal" in " ".join(error.split())) == (1, True), error
+    assert sequences(db, "m_9") == [1, 2]
+
+
+def _decide(
+    dsn: str, db: psycopg.Connection, stream: str, batch_id: int, row: dict[str, Any]
+) -> None:
+    """Write a decision of the job, in its next batch."""
+    known = db.execute("SELECT query_id FROM holdfast.stream WHERE name = %s", [stream]).fetchone()
+    spark = Driver(dsn, stream=stream, query_id=known[0] if known else None)
+    spark.batch(batch_id, row)
+    spark.sink.close()
+
+
 @pytest.mark.parametrize("change", [{"subject": "m_1"}, {"data": {"merchant_id": "m_1"}}])
 def test_store_writes_nothing_by_hand_without_a_proposal(
     dsn: str, db: psycopg.Connection, change: dict[str, Any]

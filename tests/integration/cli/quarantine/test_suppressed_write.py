@@ -127,6 +127,24 @@ def test_overtaken_decision_is_written_by_two_people_and_delivered_once(
     assert sequences(db, "m_1") == [1, 2, 3, 4]
 
 
+def test_write_shows_the_newer_decision_of_another_stream(desk: Desk) -> None:
+    newer = decision("m_1", 9, RELEASE)
+    other = Driver(desk.dsn, stream="second")
+    other.batch(0, newer)
+    id_ = desk.approved()
+    _, told, _ = desk.write()
+    assert told["proposal"] == id_
+    assert (told["overtakes"]["stream"], told["overtakes"]["key"]) == (
+        "second",
+        Key.of(newer["key"]).text,
+    )
+    other.batch(1, decision("m_1", 10))
+    other.sink.close()
+    code, _, error = desk.write("--proposal", id_)
+    assert (code, "changed since proposal" in error) == (ExitCode.FAILED, True), error
+    assert desk.write("--proposal", desk.approved())[0] == ExitCode.OK
+
+
 def test_overtaken_decision_asked_for_twice_is_written_once(desk: Desk) -> None:
     id_ = desk.approved()
     assert desk.write("--proposal", id_)[0] == ExitCode.OK

@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from dispatcher.operators.common.session import acting_as
+from dispatcher.operators.reissue.actions import write_all
 from dispatcher.operators.reissue.rules import parts_of
 from dispatcher.operators.reissue.store import Reissues
 from sink.contract.exits import CommandError, ExitCode
@@ -19,6 +20,7 @@ from tests.support.dispatch.entries import RELEASE
 from tests.support.dispatch.sender import secret_text
 from tests.support.dispatch.webhooks import WebhookReceiver, answer
 from tests.support.job.decisions import Decisions
+from tests.support.job.outbox import sequences
 
 WHY = ("--reason", "the bank lost it")
 AUDIT = "SELECT action, target, actor, detail FROM holdfast.operator_action ORDER BY id"
@@ -90,10 +92,20 @@ def test_dead_one_is_given_up_its_lane_goes_on_and_the_new_one_comes_last(
     assert early.returncode == ExitCode.FAILED
     assert "would happen twice" in early.stderr
 
-    done = holdfast("reissue", dead, *WHY, "--yes", dsn=dsn)
-    assert done.returncode == ExitCode.OK, done.stderr
-    for words in ("will be dismissed, and its lane continues", "2 later", RELEASE, "resolved"):
-        assert words in done.stdout, done.stdout
+    planned = holdfast("reissue", dead, *WHY, "--yes", dsn=dsn)
+    assert planned.returncode == ExitCode.OK, planned.stderr
+    assert sequences(db, "m_dead") == [1, 2, 3], "it is older, and one person is not enough"
+    overtakes = f"it overtakes {RELEASE} of 2026-11-02T12:45:00Z in stream test"
+    for words in ("will be dismissed, and its lane continues", "2 later", overtakes):
+        assert words in planned.stdout, planned.stdout
+    short = planned.stdout.partition("replay approve ")[2][:8]
+    assert "overtakes the newest" in holdfast("replay", "show", short, dsn=dsn).stdout
+    alone = holdfast("replay", "apply", short, "--yes", dsn=dsn)
+    assert (alone.returncode, "second person" in alone.stderr) == (ExitCode.FAILED, True)
+    with acting_as("second"):
+        assert holdfast("replay", "approve", short, *WHY, dsn=dsn).returncode == ExitCode.OK
+    done = holdfast("replay", "apply", short, "--yes", dsn=dsn)
+    assert (done.returncode, "resolved" in done.stdout) == (ExitCode.OK, True), done.stderr
     assert db.execute("SELECT resolution::text FROM holdfast.dead_letter").fetchall() == [
         ("reissued",)
     ]
@@ -215,6 +227,19 @@ def test_what_never_arrived_and_was_reissued_is_not_sent_again_under_its_own_key
     assert f"was reissued as {Key.of(parts_of(Key.parse(dead), 1)).text}" in left["why"]
     drain(dsn)
     assert [seen.header("webhook-id") for seen in receiver.seen].count(dead) == 1
+
+
+def test_reissue_is_judged_again_where_it_is_written(
+    dsn: str, db: psycopg.Connection, decisions: Decisions
+) -> None:
+    [key] = _written(decisions, dsn, "m_1")
+    with Reissues.connect(dsn) as store:
+        plan = store.plan([store.preview(Key.parse(key))], "a test")
+        assert not store.waits(plan)
+        decisions.write("m_1", type_=RELEASE)
+        with pytest.raises(CommandError, match="would overtake"):
+            write_all(dsn, store, plan)
+    assert sequences(db, "m_1") == [1, 2]
 
 
 def test_each_key_is_looked_at_again_right_before_it_is_written_and_nobody_replays_meanwhile(

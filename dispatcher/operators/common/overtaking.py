@@ -1,0 +1,53 @@
+"""Which decision an entry written by hand would overtake: a newer one by event time. Pure.
+
+Receivers act on a subject's last entry, so no person makes an older decision the last one alone.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from sink.contract.canonical import rfc3339
+from sink.contract.key import Key
+from sink.contract.requeue import Overtakes
+
+
+def overtaken(
+    newest: Mapping[str, Any] | None, occurred_at: datetime, *, dated_by_hand: bool = False
+) -> dict[str, Any] | None:
+    """Return the decision that an entry of this time would overtake, as JSON; None: it is newest.
+
+    `newest` is a row of `common/newest_decision.sql`. A time that was given by hand proves nothing,
+    so such an entry overtakes any decision. `key` and `sequence` are None once that is pruned;
+    `last_sequence` is the subject's.
+    """
+    if newest is None or newest["occurred_at"] is None:
+        return None
+    if occurred_at >= newest["occurred_at"] and not dated_by_hand:
+        return None
+    return {
+        "stream": newest["stream"],
+        "type": newest["type"],
+        "occurred_at": rfc3339(newest["occurred_at"]),
+        "sequence": newest["sequence"],
+        "key": newest["key"] and Key(newest["key"]).text,
+        "last_sequence": newest["last_sequence"],
+    }
+
+
+def may_overtake(found: Mapping[str, Any] | None) -> Overtakes | None:
+    """Return a result of `overtaken` for the sink."""
+    if found is None:
+        return None
+    return Overtakes(found["last_sequence"], datetime.fromisoformat(found["occurred_at"]))
+
+
+def overtaken_text(found: Mapping[str, Any]) -> str:
+    """Return an overtaken decision in words.
+
+    >>> text = "2026-11-02T12:15:00Z"
+    >>> overtaken_text({"type": "a.b", "occurred_at": text, "stream": "s", "key": None})
+    'a.b of 2026-11-02T12:15:00Z in stream s'
+    """
+    key = f" ({found['key']})" if found["key"] else ""
+    return f"{found['type']} of {found['occurred_at']} in stream {found['stream']}{key}"
