@@ -131,11 +131,21 @@ $(KUBE)/etcd $(KUBE)/kube-apiserver: $(KUBE)/%: deploy/check/kube/go.mod
 	@cd deploy/check/kube && CGO_ENABLED=0 go build -mod=readonly -trimpath -ldflags "-s -w $(KUBE_VERSION)" -o $(abspath $@) \
 	  $(if $(filter etcd,$*),go.etcd.io/etcd/server/v3,k8s.io/kubernetes/cmd/kube-apiserver)
 
+$(KUBE)/kube-score: deploy/check/lint/go.mod deploy/check/lint/go.sum
+	@echo "Building kube-score from the Go module proxy: three minutes at most."
+	@cd deploy/check/lint && CGO_ENABLED=0 go build -mod=readonly -trimpath -ldflags "-s -w" -o $(abspath $@) \
+	  github.com/zegl/kube-score/cmd/kube-score
+
 $(KUBE)/crds: Makefile
 	@mkdir -p $@
 	@folder=$$(go mod download -json $(PROMETHEUS_OPERATOR) | sed -n 's/.*"Dir": "\(.*\)",/\1/p') \
 	  && cp "$$folder"/example/prometheus-operator-crd/*_prometheusrules.yaml "$$folder"/example/prometheus-operator-crd/*_servicemonitors.yaml $@ \
 	  && touch $@
+
+.PHONY: deploy-lint
+deploy-lint: $(STAMP) $(KUBE)/kube-score ## make deploy-check with kube-score as well, and its planted mistakes (needs go)
+	$(BIN)/python -m deploy.check
+	@$(BIN)/python -m pytest -q tests/contract/test_deploy_mistakes.py
 
 .PHONY: deploy-check-api
 deploy-check-api: $(STAMP) $(KUBE)/etcd $(KUBE)/kube-apiserver $(KUBE)/crds ## give the manifests, and mistakes, to a real API server (needs go): CRDS="of operators"

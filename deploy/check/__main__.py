@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import yaml
 
-from deploy.check import compose, dockerfile, manifests, monitoring, schemas
+from deploy.check import compose, dockerfile, linter, manifests, monitoring, schemas
 from deploy.check.project import OVERLAYS, BuildError, Document, Project, documents
 from deploy.release import version
 
@@ -42,6 +42,7 @@ def _all(project: Project) -> Iterator[str]:
             yield from schemas.faults(built)
             yield from manifests.faults(project, built)
             yield from monitoring.faults(project, built)
+            yield from linter.faults(built)
     yield from monitoring.of_the_file(project)
     yield from dockerfile.faults(project)
     yield from compose.faults(project)
@@ -86,6 +87,8 @@ def main() -> None:
     ):
         if shutil.which(program) is None:
             sys.stdout.write(f"there is no {program} on PATH: {what}\n")
+    if linter.program() is None:
+        sys.stdout.write("there is no kube-score: `make deploy-lint` builds it (needs go)\n")
     sys.exit(1 if found else 0)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
+from deploy.check import stack
 from deploy.check.commands import fault_of, unread
 from deploy.check.project import Project, loaded
 from deploy.check.served import LOOPBACK, Served, asked, served
@@ -40,6 +41,7 @@ def faults(project: Project) -> Iterator[str]:
         yield from (f"{shown}: {name}: {fault}" for fault in _service(content, service))
     yield from _files(project, shown, content)
     yield from _scraped(project, services)
+    yield from stack.faults(project, content, values)
 
 
 def _values(project: Project) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from deploy.check import security
+from deploy.check import policies, security, workloads
 from deploy.check.commands import fault_of, filled, unknown_references, unread
 from deploy.check.pods import RUNS_SPARK, Pod, pods, port_of, ports_of, selects
 from deploy.check.project import Document, Project
@@ -19,11 +19,7 @@ GRACE_SECONDS = 30
 def faults(project: Project, documents: list[Document]) -> Iterator[str]:
     """Yield what does not fit in the documents of one overlay."""
     found = list(pods(documents))
-    maps = {
-        each.name: set(each.content.get("data") or {})
-        for each in documents
-        if each.kind == "ConfigMap"
-    }
+    maps = {d.name: d.content.get("data") or {} for d in documents if d.kind == "ConfigMap"}
     for pod in found:
         yield from security.faults(pod)
         yield from _references(project, pod, maps)
@@ -35,6 +31,9 @@ def faults(project: Project, documents: list[Document]) -> Iterator[str]:
         yield from _selectors(document, found, documents)
         if document.kind == "SparkApplication":
             yield from _spark(project, document)
+    running = [each for pod in found for each in workloads.runs(pod, maps)]
+    yield from workloads.faults(documents, found, running, maps)
+    yield from policies.faults(documents, found, running)
 
 
 def _resources(pod: Pod, container: dict[str, Any]) -> Iterator[str]:
@@ -52,7 +51,7 @@ def _resources(pod: Pod, container: dict[str, Any]) -> Iterator[str]:
             yield f"{where}: requests {requests[name]} of {name}, above its limit {limits[name]}"
 
 
-def _references(project: Project, pod: Pod, maps: Mapping[str, set[str]]) -> Iterator[str]:
+def _references(project: Project, pod: Pod, maps: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
     for container in pod.containers:
         for variable in container.get("env", ()):
             yield from _variable(project, pod, variable, maps)
@@ -71,13 +70,13 @@ def _references(project: Project, pod: Pod, maps: Mapping[str, set[str]]) -> Ite
 
 
 def _variable(
-    project: Project, pod: Pod, variable: dict[str, Any], maps: Mapping[str, set[str]]
+    project: Project, pod: Pod, variable: dict[str, Any], maps: Mapping[str, Mapping[str, str]]
 ) -> Iterator[str]:
     source = variable.get("valueFrom") or {}
     if (one := source.get("secretKeyRef")) is not None:
         yield from _secret(project, str(pod), one["name"], one["key"])
     one = source.get("configMapKeyRef")
-    if one is not None and one["key"] not in maps.get(one["name"], set()):
+    if one is not None and one["key"] not in maps.get(one["name"], {}):
         yield f"{pod}: there is no key {one['key']} in a ConfigMap {one['name']}"
     if "value" in variable and variable["name"].endswith(("DSN", "PASSWORD", "TOKEN")):
         yield f"{pod}: {variable['name']} stands in the manifest: refer to a Secret"
@@ -85,7 +84,7 @@ def _variable(
         yield f"{pod}: nothing reads the variable {variable['name']}"
 
 
-def _map(pod: Pod, name: str, maps: Mapping[str, set[str]]) -> Iterator[str]:
+def _map(pod: Pod, name: str, maps: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
     if name not in maps:
         yield f"{pod}: there is no ConfigMap {name}"
 

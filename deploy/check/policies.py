@@ -1,0 +1,98 @@
+"""Network policies let through what each part needs, and nothing else."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from deploy.check.pods import Pod, port_of, selects
+from deploy.check.project import Document
+from deploy.check.served import served
+from deploy.check.workloads import Runs
+
+Needs = dict[str, set[tuple[str, int]]]
+"""What a pod must reach outside, each by any one of some ports."""
+
+NAMES = {"names (DNS) over UDP": {("UDP", 53)}, "names (DNS) over TCP": {("TCP", 53)}}
+POSTGRES, HTTPS, KUBERNETES = ("TCP", 5432), ("TCP", 443), ("TCP", 6443)
+
+
+def faults(documents: list[Document], pods: list[Pod], running: list[Runs]) -> Iterator[str]:
+    """Yield what the policies of one overlay stop, and what they leave open."""
+    policies = [each for each in documents if each.kind == "NetworkPolicy"]
+    for policy in policies:
+        yield from _open(policy)
+    for pod in pods:
+        own = [each for each in policies if _selects(each, pod)]
+        for way in ("Ingress", "Egress"):
+            if not any(way in _types(each) for each in own):
+                yield f"{pod}: no network policy limits its {way.lower()}"
+        mine = [each for each in running if each.pod is pod]
+        out = _ports(own)
+        for what, ports in _needs(pod, mine).items():
+            if not ports & out:
+                yield f"{pod}: no network policy lets it reach {what}"
+        for each in mine:
+            yield from _asked(each, own)
+
+
+def _needs(pod: Pod, running: list[Runs]) -> Needs:
+    needs: Needs = {name: set(ports) for name, ports in NAMES.items()}
+    for each in running:
+        needs["Postgres"] = {POSTGRES}
+        if each.part.name == "dispatcher":
+            needs["receivers"] = {HTTPS}
+        if pod.part == "driver":
+            needs["the API server"] = {HTTPS, KUBERNETES}
+        brokers = str(each.options.get("bootstrap_servers") or "")
+        for broker in filter(None, brokers.split(",")):
+            port = broker.rpartition(":")[2]
+            if port.isdigit():
+                needs[f"the broker {broker}"] = {("TCP", int(port))}
+    return needs
+
+
+def _asked(each: Runs, own: list[Document]) -> Iterator[str]:
+    """Yield a port that the command serves and nobody may reach."""
+    serves = served(each.words)
+    if serves is None:
+        return
+    for policy in own:
+        for rule in policy.spec.get("ingress") or ():
+            for port in rule.get("ports") or ():
+                if port_of(each.pod, port["port"]) == serves.port:
+                    return
+    yield f"{each}: no network policy lets anybody reach its port {serves.port}"
+
+
+def _ports(own: list[Document]) -> set[tuple[str, int]]:
+    """Return the ports at which pods may reach what is not one of the pods here."""
+    return {
+        (port.get("protocol", "TCP"), port["port"])
+        for policy in own
+        for rule in policy.spec.get("egress") or ()
+        if not rule.get("to") or any(_outside(peer) for peer in rule["to"])
+        for port in rule.get("ports") or ()
+    }
+
+
+def _outside(peer: Mapping[str, Any]) -> bool:
+    return "ipBlock" in peer or "namespaceSelector" in peer
+
+
+def _open(policy: Document) -> Iterator[str]:
+    for rule in policy.spec.get("egress") or ():
+        if not rule.get("ports"):
+            yield f"{policy}: an egress rule names no port, so everything is let out"
+    for rule in policy.spec.get("ingress") or ():
+        peers = rule.get("from") or ()
+        anybody = [p for p in peers if not any((s or {}).get("matchLabels") for s in p.values())]
+        if not peers or [p for p in anybody if "ipBlock" not in p]:
+            yield f"{policy}: an ingress rule lets anybody in"
+
+
+def _types(policy: Document) -> set[str]:
+    spec = policy.spec
+    return set(spec.get("policyTypes") or {"Ingress", *(["Egress"] if "egress" in spec else ())})
+
+
+def _selects(policy: Document, pod: Pod) -> bool:
+    return selects(policy.spec["podSelector"].get("matchLabels") or {}, pod.labels)
