@@ -5,6 +5,7 @@ is known only inside the sink's transaction, so a body is kept as the bytes befo
 """
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,8 +15,28 @@ from uuid import UUID
 from sink.contract.canonical import canonical_json, rfc3339
 from sink.contract.key import Key
 
+TYPE_PATTERN = r"[A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)*"
+"""An entry's type: words with dots between, of at most `TYPE_CHARACTERS_MAX` characters."""
+
+TYPE_CHARACTERS_MAX = 128
+
+TYPE_FORM = f"words of A-Z a-z 0-9 _ with dots between, at most {TYPE_CHARACTERS_MAX} characters"
+"""The same, for messages."""
+
 BODY_BYTES_MAX = 256 * 1024
 """Largest body an entry may have. Standard Webhooks recommends under 20 kB."""
+
+
+_TYPE = re.compile(TYPE_PATTERN)
+
+
+def is_type(text: str) -> bool:
+    """Return whether `text` can be the type of an entry.
+
+    >>> [is_type(text) for text in ("payout_hold.block", "payout_hold", "a..b", ".a", "a.", "")]
+    [True, True, False, False, False, False]
+    """
+    return len(text) <= TYPE_CHARACTERS_MAX and _TYPE.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)

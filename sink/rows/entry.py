@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from sink.contract.canonical import NotCanonical, canonical_json
-from sink.contract.envelope import BODY_BYTES_MAX, Envelope
+from sink.contract.envelope import BODY_BYTES_MAX, TYPE_FORM, Envelope, is_type
 from sink.contract.key import Key
 from sink.contract.states import QuarantineReason
 
@@ -13,7 +13,6 @@ SUBJECT_BYTES_MAX = 1024
 PRIORITY_MAX = 2**15 - 1
 SEQUENCE_DIGITS_MAX = 19
 
-TYPE = re.compile(r"[a-zA-Z0-9_.]{1,128}", re.ASCII)
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -53,10 +52,8 @@ def entry_of(
     Raises `Refused`.
     """
     _check_subject(subject)
-    if not isinstance(type_, str) or not TYPE.fullmatch(type_):
-        raise Refused(
-            QuarantineReason.BAD_TYPE, f"type {_show(type_)} is not 1 to 128 of a-z A-Z 0-9 _ ."
-        )
+    if not isinstance(type_, str) or not is_type(type_):
+        raise Refused(QuarantineReason.BAD_TYPE, f"type {_show(type_)} is not {TYPE_FORM}")
     try:
         derived = Key.of(_given("key", key))
         key_text = canonical_json(list(key)).decode()

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sink.contract.envelope import BODY_BYTES_MAX
+from sink.contract.envelope import BODY_BYTES_MAX, is_type
 from sink.contract.key import PART_BYTES_MAX, PARTS_MAX
 from sink.rows.columns import ENTRY
 from sink.rows.entry import (
@@ -22,7 +22,6 @@ from sink.rows.entry import (
     SEQUENCE_DIGITS_MAX,
     SUBJECT_BYTES_MAX,
     TRACEPARENT,
-    TYPE,
     PreparedEntry,
     Refused,
     Unreadable,
@@ -144,9 +143,7 @@ def _types(values: pa.Array) -> pa.Array:
     """Return the types; null where a type is not valid."""
     texts, _ = text_of(values)
     coded = texts.dictionary_encode()
-    good = [
-        text if text and TYPE.fullmatch(text) else None for text in coded.dictionary.to_pylist()
-    ]
+    good = [text if text and is_type(text) else None for text in coded.dictionary.to_pylist()]
     return pa.array(good, _TEXT).take(coded.indices)
 
 

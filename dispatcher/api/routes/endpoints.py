@@ -11,6 +11,7 @@ from dispatcher.api.responses import Count, Json, OnePage, ResponseModel, Time
 from dispatcher.operators.endpoints.actions import changed, made, refuse_references
 from dispatcher.operators.endpoints.store import Endpoints
 from dispatcher.outbound.operator_headers import masked
+from sink.contract.envelope import TYPE_CHARACTERS_MAX, TYPE_PATTERN
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.states import AccessRole, BreakerState, EndpointState, EnvelopeStyle, OrderPolicy
 
@@ -118,7 +119,11 @@ Ref = Annotated[
 Secrets = Annotated[list[Ref], Field(min_length=1, max_length=2)]
 
 Types = Annotated[
-    list[Annotated[str, StringConstraints(pattern="^[a-zA-Z0-9_.]{1,128}$")]],
+    list[
+        Annotated[
+            str, StringConstraints(pattern=f"^{TYPE_PATTERN}$", max_length=TYPE_CHARACTERS_MAX)
+        ]
+    ],
     Field(max_length=100, description="Types that it gets; an empty list: every type."),
 ]
 

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from dispatcher.outbound.address import is_allowed, refusal
 from dispatcher.outbound.operator_headers import LITERALS, MASK, headers_fault, is_reference
 from dispatcher.outbound.target import url_fault
+from sink.contract.envelope import TYPE_FORM, is_type
 from sink.contract.states import EnvelopeStyle, OrderPolicy
 from sink.contract.wire import INQUIRY_PATH
 
@@ -25,7 +26,6 @@ URL_CHARACTERS_MAX = 2048
 DEFAULT_INQUIRY = "default"
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
-_TYPE = re.compile(r"[a-zA-Z0-9_.]{1,128}")
 _PATH = re.compile(r"/[!-~]{0,1023}")
 
 
@@ -56,8 +56,8 @@ def _url(value: object) -> str:
 
 def _types(value: object) -> list[str]:
     types = _texts(value)
-    if not all(_TYPE.fullmatch(each) for each in types):
-        raise BadValueError("must be a list of types: 1 to 128 of a-z A-Z 0-9 _ . each")
+    if not all(is_type(each) for each in types):
+        raise BadValueError(f"must be a list of types: {TYPE_FORM} each")
     if again := [each for each in types if types.count(each) > 1]:
         raise BadValueError(f"has {again[0]} twice")
     return sorted(types)

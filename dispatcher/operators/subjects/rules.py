@@ -1,6 +1,5 @@
 """Subjects: the repaired state of a silenced one, and the range of names with a prefix. Pure."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,10 +7,8 @@ from typing import Any, NamedTuple
 
 from dispatcher.shared.text import last_word
 from sink.contract.canonical import rfc3339
+from sink.contract.envelope import is_type
 from sink.contract.exits import CommandError, ExitCode
-
-_TYPE = re.compile(r"[a-zA-Z0-9_.]{1,128}", re.ASCII)
-"""The types that the sink accepts."""
 
 
 class State(NamedTuple):
@@ -58,7 +55,7 @@ def state_after(state: Mapping[str, Any], by: By) -> State | None:
         )
     given = by.type is not None or by.time is not None
     if (given and (by.nothing or by.type is None or by.time is None)) or (
-        by.type is not None and not _TYPE.fullmatch(by.type)
+        by.type is not None and not is_type(by.type)
     ):
         raise _usage("the new state is a type and a time, or nothing")
     if by.time is not None and by.time > state["latest"]:

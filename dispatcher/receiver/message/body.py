@@ -14,9 +14,8 @@ from typing import Any, NoReturn
 
 from dispatcher.receiver.errors import Reason, VerificationError
 from sink.contract.canonical import DEPTH_MAX, INTEGER_MAX, NotCanonical, canonical_json
+from sink.contract.envelope import TYPE_FORM, is_type
 
-_TYPE = re.compile(r"[A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)*")
-_TYPE_CHARACTERS_MAX = 128
 _KEY = re.compile(r"hf_[0-9a-f]{32}")
 _INTEGER_CHARACTERS_MAX = 17
 """The length of 2^53-1 with a sign; longer numbers are refused before conversion."""
@@ -123,10 +122,8 @@ def _why(error: ValueError) -> str:
 
 def _type(value: dict[str, Any]) -> str:
     found = value.get("type")
-    if not isinstance(found, str) or len(found) > _TYPE_CHARACTERS_MAX:
-        raise VerificationError(Reason.BAD_BODY, "`type` is missing or not a short string")
-    if not _TYPE.fullmatch(found):
-        raise VerificationError(Reason.BAD_BODY, "`type` is not a dotted name")
+    if not isinstance(found, str) or not is_type(found):
+        raise VerificationError(Reason.BAD_BODY, f"`type` is missing or not {TYPE_FORM}")
     return found
 
 

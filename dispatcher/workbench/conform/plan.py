@@ -1,7 +1,6 @@
 """Turns the arguments of `holdfast conform` into a plan and a probe; raises `ValueError`."""
 
 import json
-import re
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -17,10 +16,9 @@ from dispatcher.workbench.conform.rules import Rule
 from dispatcher.workbench.conform.run import RULES
 from dispatcher.workbench.conform.sample import SUBJECT, Sample
 from sink.contract.canonical import NotCanonical
+from sink.contract.envelope import TYPE_FORM, is_type
 from sink.contract.wire import INQUIRY_PATH
 
-_TYPE = re.compile(r"[A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)*")
-_TYPE_CHARACTERS_MAX = 128
 _KEY = "{key}"
 
 
@@ -80,8 +78,8 @@ def _sample(seed: int, type_: str | None, data: bytes | None) -> Sample:
         raise ValueError("--type and --data go together")
     if type_ is None or data is None:
         return Sample(seed)
-    if len(type_) > _TYPE_CHARACTERS_MAX or not _TYPE.fullmatch(type_):
-        raise ValueError("--type must be names of a-z A-Z 0-9 _ joined by dots")
+    if not is_type(type_):
+        raise ValueError(f"--type must be {TYPE_FORM}")
     try:
         members: Any = json.loads(data.decode())
     except (ValueError, RecursionError):

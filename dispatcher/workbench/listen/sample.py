@@ -6,14 +6,13 @@ decision is a constant.
 """
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sink.contract.canonical import INTEGER_MAX, NotCanonical, rfc3339
-from sink.contract.envelope import BODY_BYTES_MAX, Envelope
+from sink.contract.envelope import BODY_BYTES_MAX, TYPE_FORM, Envelope, is_type
 from sink.contract.key import Key
 
 OCCURRED_AT = datetime(2026, 1, 1, 0, 15, tzinfo=UTC)
@@ -21,9 +20,6 @@ SUBJECT = "m_test"
 SUBJECT_MEMBER = "merchant_id"
 WINDOW = timedelta(minutes=15)
 HOLD_TYPES = ("payout_hold.block", "payout_hold.release")
-
-_TYPE = re.compile(r"[A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)*")
-_TYPE_CHARACTERS_MAX = 128
 
 
 class SampleError(ValueError):
@@ -52,8 +48,8 @@ def compose(
 
     Without `key`, the key is derived from type, subject and sequence. Raises `SampleError`.
     """
-    if len(type_) > _TYPE_CHARACTERS_MAX or not _TYPE.fullmatch(type_):
-        raise SampleError(f"{type_!r} is not a type: use names of a-z A-Z 0-9 _ joined by dots")
+    if not is_type(type_):
+        raise SampleError(f"{type_!r} is not a type: use {TYPE_FORM}")
     if not 1 <= sequence <= INTEGER_MAX:
         raise SampleError(f"--sequence must be 1 to {INTEGER_MAX}")
     if not subject:
