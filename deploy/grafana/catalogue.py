@@ -12,6 +12,7 @@ from deploy.grafana.panels import (
 )
 
 LEFT_OUT = {
+    "holdfast_log_lines_dropped_total": "it grows while the disk under the log is full",
     "holdfast_job_watermark_timestamp_seconds": "its lag is shown, which says more than a time",
 }
 """Metrics without a panel, each with the reason."""
@@ -34,6 +35,13 @@ _WAITING = Row(
             legend="{{endpoint}}",
             rule="HoldfastDecisionsLate",
             description="How late decisions are. None is lost; they wait in order.",
+        ),
+        alerting(
+            "Age of the oldest decision not delivered",
+            unit="s",
+            legend="{{endpoint}}",
+            rule="HoldfastDecisionUndelivered",
+            description="Whatever it waits for: a retry, a breaker, a person.",
         ),
         alerting(
             "New dead letters in 15 minutes",

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 
 from dispatcher.operators.common.person import ALONE_MAX
+from dispatcher.operators.overview.rules import UNDELIVERED_MINUTES
 from sink.contract.exits import CommandError, ExitCode
 
 BODY_BYTES_MAX = 1_048_576
@@ -27,6 +28,8 @@ class ApiSettings:
     """Maximum number of database connections."""
     reissue_limit: int = ALONE_MAX
     """Actions that one person may repeat in 24 hours without a second person's approval."""
+    undelivered_minutes: int = UNDELIVERED_MINUTES
+    """Minutes after which an undelivered entry needs a person."""
 
     def check(self) -> None:
         """Raise `CommandError` if tokens would cross a network without TLS."""

@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli.options import Dsn
+from dispatcher.cli.options import Dsn, UndeliveredMinutes
 from dispatcher.operators.common.person import ALONE_MAX
+from dispatcher.operators.overview.rules import UNDELIVERED_MINUTES
 from sink.contract.exits import CommandError, ExitCode
 
 app = typer.Typer(no_args_is_help=True, help="The admin API and the operators' console.")
@@ -45,6 +46,7 @@ def serve(
             " second person.",
         ),
     ] = ALONE_MAX,
+    undelivered_minutes: UndeliveredMinutes = UNDELIVERED_MINUTES,
     dsn: Dsn = None,
 ) -> None:
     """Serve the API (/api/v1, described at /openapi.json) and the console (/) until stopped.
@@ -60,7 +62,12 @@ def serve(
             " with `holdfast local up`.",
             ExitCode.USAGE,
         )
-    run(ApiSettings(dsn, host, port, behind_proxy, tuple(name or ()), connections, reissue_limit))
+    names = tuple(name or ())
+    run(
+        ApiSettings(
+            dsn, host, port, behind_proxy, names, connections, reissue_limit, undelivered_minutes
+        )
+    )
 
 
 @app.command("openapi")

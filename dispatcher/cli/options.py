@@ -17,6 +17,7 @@ from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
 
 NUMBER_MAX = 2**63 - 1
+UNDELIVERED_MINUTES_MAX = 99_999
 
 Dsn = Annotated[
     str | None,
@@ -60,6 +61,16 @@ Output = Annotated[
     Path | None,
     typer.Option(
         "--output", help="The file to write, replaced atomically. Default: standard output."
+    ),
+]
+UndeliveredMinutes = Annotated[
+    int,
+    typer.Option(
+        "--undelivered-minutes",
+        envvar="HOLDFAST_UNDELIVERED_MINUTES",
+        min=1,
+        max=UNDELIVERED_MINUTES_MAX,
+        help="Minutes after which an undelivered entry needs a person.",
     ),
 ]
 ReceiverSchema = Annotated[

@@ -4,10 +4,11 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli.options import AsJson, Dsn, Wide
+from dispatcher.cli.options import AsJson, Dsn, UndeliveredMinutes, Wide
 from dispatcher.cli.output import console, counted, display, print_json, print_needs, print_rows
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.common.text import span
+from dispatcher.operators.overview.rules import UNDELIVERED_MINUTES
 from dispatcher.operators.overview.store import MINUTES_MAX, Overview
 from sink.contract.exits import ExitCode
 
@@ -18,13 +19,18 @@ _ENDPOINT_RATES = ("name", "state", "breaker", "due_lanes", "leased_lanes", "old
 _BATCHES = ("stream", "batch_id", "written_at", "entry_count", "quarantined_count", "routed_at")
 
 
-def status(dsn: Dsn = None, as_json: AsJson = False, _wide: Wide = False) -> None:
+def status(
+    undelivered_minutes: UndeliveredMinutes = UNDELIVERED_MINUTES,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+    _wide: Wide = False,
+) -> None:
     """Show streams, endpoints and backlog.
 
     Exit code 4 when something needs a person; each case is listed at the end with its command.
     """
     with Overview.connect(dsn) as store:
-        report = store.status()
+        report = store.status(undelivered_minutes)
     if as_json:
         print_json(report)
     else:
@@ -37,6 +43,7 @@ def overview(
     minutes: Annotated[
         int, typer.Option("--minutes", min=1, max=MINUTES_MAX, help="Minutes to look back.")
     ] = 60,
+    undelivered_minutes: UndeliveredMinutes = UNDELIVERED_MINUTES,
     dsn: Dsn = None,
     as_json: AsJson = False,
     _wide: Wide = False,
@@ -46,7 +53,7 @@ def overview(
     Exit code 4 when something needs a person; each case is listed with its command.
     """
     with Overview.connect(dsn) as store:
-        found = store.overview(minutes)
+        found = store.overview(minutes, undelivered_minutes)
     if as_json:
         print_json(found)
     else:
@@ -90,6 +97,9 @@ def _show_overview(found: Row) -> None:
     typer.echo(f"  {_percentiles('time to delivery', found['latency_seconds'], 'deliveries', 1)}")
     oldest = found["oldest_due_age_seconds"]
     due = f"oldest due lane: due for {span(oldest)}" if oldest else "nothing is due"
+    undelivered = found["oldest_undelivered_age_seconds"]
+    if undelivered:
+        due += f"; oldest undelivered entry: {span(undelivered)} old"
     typer.echo(
         f"  {due};"
         f" {counted(found['unrouted_batches'], 'batch')} to route,"

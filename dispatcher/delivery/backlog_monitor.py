@@ -14,6 +14,9 @@ MONITOR_SECONDS = 5.0
 SERVER_SECONDS = 15.0
 """Interval of the server's monitor, which adds up the sizes of all files of the database."""
 
+UNDELIVERED_SECONDS = 15.0
+"""Interval of the search for the oldest undelivered entry, which reads every waiting lane."""
+
 
 class BacklogMonitor:
     """Keeps `measures` and `health` up to date."""
@@ -36,6 +39,11 @@ class BacklogMonitor:
             }
             self._measures.breakers = {each.name: each.breaker for each in endpoints}
             self._measures.partition_days_ahead = backlog.partition_days_ahead
+        return False
+
+    async def undelivered(self) -> bool:
+        """Read the oldest undelivered entry once; returns and raises as `step`."""
+        self._measures.oldest_undelivered_age_seconds = await self._watch.undelivered()
         return False
 
 

@@ -19,6 +19,7 @@ from uuid import uuid4
 from dispatcher.delivery.backlog_monitor import (
     MONITOR_SECONDS,
     SERVER_SECONDS,
+    UNDELIVERED_SECONDS,
     BacklogMonitor,
     ServerMonitor,
 )
@@ -254,6 +255,8 @@ class Dispatcher:
             monitor = BacklogMonitor(self._watch, self.measures, self.health)
             pulse = Pulse(MONITOR_SECONDS / 10, MONITOR_SECONDS)
             work.append(loop("monitor", monitor.step, pulse))
+            pulse = Pulse(UNDELIVERED_SECONDS / 10, UNDELIVERED_SECONDS)
+            work.append(loop("undelivered", monitor.undelivered, pulse, inf))
             server = ServerMonitor(self._watch, self.measures, self._telemetry)
             pulse = Pulse(SERVER_SECONDS / 10, SERVER_SECONDS)
             work.append(loop("server", server.step, pulse, inf))

@@ -3,7 +3,7 @@
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from pydantic import Field
 
 from dispatcher.api.access import Viewer
@@ -99,6 +99,9 @@ class OverviewNow(ResponseModel):
     since: Time = Field(description="Start of the series, a full minute.")
     complete_since: Time = Field(description="Counts before this time are incomplete.")
     oldest_due_age_seconds: Seconds
+    oldest_undelivered_age_seconds: Seconds = Field(
+        description="Of all endpoints that are not disabled, in whatever state its lane is."
+    )
     series: list[Minute]
     totals: Sums
     duration_ms: Percentiles = Field(description="Of attempts, in milliseconds.")
@@ -118,12 +121,14 @@ class OverviewNow(ResponseModel):
 
 @router.get("", summary="Show how delivery is doing.")
 def show_overview(
+    request: Request,
     session: Viewer,
     minutes: Annotated[int, Field(ge=1, le=MINUTES_MAX, description="Minutes to look back.")] = 60,
 ) -> OverviewNow:
     """Return rates, latency, endpoints and needs. The cost does not grow with the outbox."""
     with session.open(Overview) as store:
-        return OverviewNow.model_validate(store.overview(minutes))
+        found = store.overview(minutes, request.app.state.settings.undelivered_minutes)
+    return OverviewNow.model_validate(found)
 
 
 status_router = APIRouter(prefix="/status", tags=["status"])
@@ -176,9 +181,10 @@ class Status(ResponseModel):
 
 
 @status_router.get("", summary="Show streams, endpoints, backlog and what needs a person.")
-def show_status(session: Viewer) -> Status:
+def show_status(request: Request, session: Viewer) -> Status:
     """Return what `holdfast status` shows. It sums over all batches; for a cheaper read see
     `/overview`.
     """
     with session.open(Overview) as store:
-        return Status.model_validate(store.status())
+        found = store.status(request.app.state.settings.undelivered_minutes)
+    return Status.model_validate(found)

@@ -83,6 +83,13 @@ class Watch:
 
         return await self._sessions.transaction(work)
 
+    async def undelivered(self) -> dict[str, float]:
+        """Return the age in seconds of the oldest undelivered entry of each endpoint that is not
+        disabled, in whatever state its lane is; 0 without any.
+        """
+        rows = await self._sessions.rows("undelivered", {"late_seconds": 0, "most": None})
+        return {row["endpoint"]: row["age_seconds"] for row in rows}
+
     async def server(self) -> ServerState:
         """Return the state of the server, as far as every login may read it."""
 

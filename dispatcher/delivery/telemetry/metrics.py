@@ -74,6 +74,7 @@ class Measures:
         self.clock_skew_seconds: float | None = None
         self.due: Mapping[str, int] = {}
         self.oldest_due_age_seconds: Mapping[str, float] = {}
+        self.oldest_undelivered_age_seconds: Mapping[str, float] = {}
         self.breakers: Mapping[str, str] = {}
         self.partition_days_ahead: int | None = None
         self.server = ServerState()
@@ -152,13 +153,20 @@ class DispatcherCollector(Collector):
 
     def _gauges(self) -> Iterator[Metric]:
         m, by = self._measures, ["endpoint"]
-        yield _gauge("due", "Due lanes", _labelled(m.due), by)
-        yield _gauge(
-            "oldest_due_age_seconds",
-            "Age of the lane that has been due longest",
-            _labelled(m.oldest_due_age_seconds),
-            by,
-        )
+        for name, help_text, values in (
+            ("due", "Due lanes", m.due),
+            (
+                "oldest_due_age_seconds",
+                "Age of the lane that has been due longest",
+                m.oldest_due_age_seconds,
+            ),
+            (
+                "oldest_undelivered_age_seconds",
+                "Age of the oldest undelivered entry, whatever it waits for",
+                m.oldest_undelivered_age_seconds,
+            ),
+        ):
+            yield _gauge(name, help_text, _labelled(values), by)
         breakers: Mapping[Labels, float] = {
             (name, state.value): float(found == state)
             for name, found in m.breakers.items()

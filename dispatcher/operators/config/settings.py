@@ -48,6 +48,13 @@ SETTINGS = (
         form="[0-9]{1,3}|1000",
     ),
     Setting(
+        "HOLDFAST_UNDELIVERED_MINUTES",
+        "minutes after which an undelivered entry needs a person",
+        "15",
+        "--undelivered-minutes",
+        form="[1-9][0-9]{0,4}",
+    ),
+    Setting(
         ALLOW_PREFIX,
         "prefixes of variables with secrets of endpoints, separated by `:`",
         DEFAULT_PREFIX,

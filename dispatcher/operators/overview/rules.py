@@ -5,11 +5,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from dispatcher.operators.common.text import span
 from dispatcher.operators.why.lock_holders import holders
 from dispatcher.shared.states import BARRED, CREDENTIALS
+from dispatcher.shared.text import last_word, one_line
 from sink.contract.states import Outcome
 
 SNAPSHOT_SECONDS = 300.0
@@ -23,6 +25,9 @@ ROUTING_SECONDS = 120.0
 
 CLOCK_SECONDS = 60.0
 """A database clock further behind stored times than this needs a person."""
+
+UNDELIVERED_MINUTES = 15
+"""An entry that is not delivered after this time needs a person, whatever it waits for."""
 
 DAYS_AHEAD_MIN = 2
 """Same limit as `holdfast db doctor`."""
@@ -40,6 +45,7 @@ class NeedKind(StrEnum):
     CLOCK_BEHIND = "clock_behind"
     SCHEMA = "schema"
     PARTITIONS = "partitions"
+    UNDELIVERED = "undelivered"
     STOPPED_LANES = "stopped_lanes"
     DEAD_LETTERS = "dead_letters"
     SILENCED_SUBJECTS = "silenced_subjects"
@@ -72,7 +78,9 @@ class Need:
 def overview_needs(found: Mapping[str, Any]) -> list[Need]:
     """Return what needs a person, the most urgent first.
 
-    `found` has the columns of `overview/counts.sql`, `endpoints` (rows of `endpoints.sql`), `stale`
+    `found` has the columns of `overview/counts.sql`, `endpoints` (rows of `endpoints.sql`),
+    `undelivered` (rows of the shared `undelivered.sql`; the oldest also with the columns of
+    `last_answer.sql`) with `undelivered_seconds`, `stale`
     (the endpoint of each decision that it answered `stale` without an explanation) with
     `stale_complete`, `days_ahead` (the minimum over entry, attempt and suppressed) and `snapshots`
     (rows of `database/snapshots.sql`).
@@ -117,6 +125,7 @@ def _delivery(found: Mapping[str, Any]) -> Iterator[Need]:
         )
         yield Need(NeedKind.NOT_ROUTED, batches, said, "holdfast database")
     yield from _not_claimed(found)
+    yield from _undelivered(found["undelivered"], found["undelivered_seconds"])
     if stopped := found["stopped_lanes"]:
         more = "" if found["stopped_complete"] else "at least "
         said = f"{more}{_some(stopped, 'lane waits', 'lanes wait')} behind a dead letter"
@@ -201,6 +210,28 @@ def _not_claimed(found: Mapping[str, Any]) -> Iterator[Need]:
             " or the URL logs `endpoint.waiting` with the reason"
         )
         yield Need(NeedKind.NOT_CLAIMED, len(names), said, "holdfast config check")
+
+
+def _undelivered(rows: Sequence[Mapping[str, Any]], seconds: float) -> Iterator[Need]:
+    late = [row for row in rows if row["late"]]
+    if not late:
+        return
+    oldest = min(late, key=itemgetter("head_created_at"))
+    count, names = sum(row["late"] for row in late), [row["endpoint"] for row in late]
+    said = (
+        f"{_some(count, 'subject waits', 'subjects wait')} for an entry that has not been delivered"
+        f" to {_names(names)} for more than {span(seconds)}. The oldest is of"
+        f" {one_line(oldest['subject'])}, for {span(oldest['age_seconds'])}: {_answer(oldest)}"
+    )
+    command = f"holdfast why --endpoint {oldest['endpoint']} {last_word(oldest['subject'])}"
+    yield Need(NeedKind.UNDELIVERED, count, said, command)
+
+
+def _answer(row: Mapping[str, Any]) -> str:
+    if row["outcome"] is None:
+        return "no attempt is recorded"
+    said = f"HTTP {row['status']}" if row["status"] else one_line(row["error"] or "no answer")
+    return f"attempt {row['number']} ended {row['outcome']} ({said})"
 
 
 def _clock(found: Mapping[str, Any]) -> Iterator[Need]:

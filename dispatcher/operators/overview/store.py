@@ -7,7 +7,7 @@ from operator import itemgetter
 
 from dispatcher.operators.common.session import OperatorSession, Row
 from dispatcher.operators.endpoints.store import BACKLOG_MAX
-from dispatcher.operators.overview.rules import overview_needs, series
+from dispatcher.operators.overview.rules import UNDELIVERED_MINUTES, overview_needs, series
 from sink.contract.exits import CommandError, ExitCode
 
 MINUTES_MAX = 180
@@ -44,12 +44,12 @@ WAITING_SCANNED = 2_000
 class Overview(OperatorSession):
     """Status, overview and what needs a person."""
 
-    def status(self) -> Row:
+    def status(self, undelivered_minutes: int = UNDELIVERED_MINUTES) -> Row:
         """Return the totals, `needs` as the overview has them and `degraded` if there is any.
 
         `streams`, `endpoints` and the `dispatchers` that are alive are lists beside them.
         """
-        totals, needs = self.totals(), self.needs()
+        totals, needs = self.totals(), self.needs(undelivered_minutes)
         return {
             **totals,
             "degraded": bool(needs),
@@ -68,21 +68,26 @@ class Overview(OperatorSession):
         limits = {"most": COUNTED_MAX, "scanned": WAITING_SCANNED}
         return self._one("overview/status_totals", limits)
 
-    def needs(self) -> list[Row]:
+    def needs(self, undelivered_minutes: int = UNDELIVERED_MINUTES) -> list[Row]:
         """Return what needs a person: `kind` (a `NeedKind`), `count`, `sentence`, `command`.
 
         The most urgent comes first. Counts end at 100,000; stopped lanes are those of the first
-        2,000 dead letters, stale answers the newest 100 of the last 24 h.
+        2,000 dead letters, stale answers the newest 100 of the last 24 h. An entry older than
+        `undelivered_minutes` that is not delivered needs a person.
         """
         with self._transaction():
-            return self._needs(self._counts(), self._all("overview/endpoints"))
+            undelivered = self._undelivered(undelivered_minutes)
+            return self._needs(self._counts(), self._all("overview/endpoints"), undelivered)
 
-    def overview(self, minutes: int = 60) -> Row:
+    def overview(self, minutes: int = 60, undelivered_minutes: int = UNDELIVERED_MINUTES) -> Row:
         """Return the state of delivery; rates and latency are of the last `minutes` (1 to 180).
 
         - `at`, `since`: the database's clock, and the full minute at which the series begins;
         - `oldest_due_age_seconds`: how long the first due lane has been due, over all active
           endpoints; 0 without any;
+        - `oldest_undelivered_age_seconds`: the age of the oldest undelivered entry, over all
+          endpoints that are not disabled (100,000 lanes of each at most), in whatever state its
+          lane is; 0 without any;
         - `series`: a row for each minute from `since` on: `minute`, `entries` (written),
           `attempts`, `deliveries`, `outcomes` (attempts by `Outcome`). The last minute is not over.
           Counts before `complete_since` are incomplete: it is `since`, or later with more than
@@ -120,14 +125,18 @@ class Overview(OperatorSession):
             written = self._one("overview/batches", {"since": since, "most": BATCHES_MAX})
             latency = self._latency(since, at, minutes)
             endpoints = self._all("overview/endpoints")
+            undelivered = self._undelivered(undelivered_minutes)
             batches = self._all("overview/last_batches", {"limit": BATCHES_SHOWN})
-            needs = self._needs(counts, endpoints)
+            needs = self._needs(counts, endpoints, undelivered)
         rows, totals = series(since, at, tried["minutes"], written["minutes"])
         return {
             "at": at,
             "since": since,
             "complete_since": _complete_since(since, tried, written),
             "oldest_due_age_seconds": _oldest(endpoints),
+            "oldest_undelivered_age_seconds": max(
+                (each["age_seconds"] for each in undelivered["undelivered"]), default=0.0
+            ),
             "series": [each._asdict() for each in rows],
             "totals": totals,
             "duration_ms": _percentiles(tried["durations"], tried["timed"]),
@@ -144,14 +153,23 @@ class Overview(OperatorSession):
         limits = {"most": COUNTED_MAX, "dead_scanned": DEAD_SCANNED}
         return self._one("overview/counts", limits)
 
-    def _needs(self, counts: Row, endpoints: list[Row]) -> list[Row]:
+    def _undelivered(self, minutes: int) -> Row:
+        """Return the oldest undelivered entry of each endpoint; of the oldest, its answer too."""
+        late = 60.0 * minutes
+        rows = self._all("undelivered", {"late_seconds": late, "most": COUNTED_MAX})
+        if heads := [row for row in rows if row["late"]]:
+            oldest = min(heads, key=itemgetter("head_created_at"))
+            oldest.update(self._one("overview/last_answer", oldest))
+        return {"undelivered": rows, "undelivered_seconds": late}
+
+    def _needs(self, counts: Row, endpoints: list[Row], undelivered: Row) -> list[Row]:
         """Read the rest; later statements of this transaction have the rights of the login."""
         stale, days_ahead = self._stale(), self._one("days_ahead")["days"]
         # The login, not the role, has the right to see other sessions.
         self._run("common/login")
         snapshots = self._all("database/snapshots", {"limit": SNAPSHOTS_SHOWN})
         around = {"endpoints": endpoints, "days_ahead": days_ahead, "snapshots": snapshots}
-        return [need.row() for need in overview_needs({**counts, **stale, **around})]
+        return [need.row() for need in overview_needs({**counts, **undelivered, **stale, **around})]
 
     def _stale(self) -> Row:
         """Return the endpoint of each decision that it answered `stale` without an explanation.

@@ -53,7 +53,7 @@ FAULTS: dict[str, Callable[[Seen], Behaviour]] = {
 OF_RECEIVERS = (
     *("HoldfastEntryDead", "HoldfastAnswerOfAnotherKey", "HoldfastDecisionStale"),
     *("HoldfastOutcomesUnknown", "HoldfastAddressRefused", "HoldfastReceiverDown"),
-    "HoldfastDecisionsLate",
+    *("HoldfastDecisionsLate", "HoldfastDecisionUndelivered"),
 )
 
 
@@ -85,6 +85,8 @@ def test_alerts_about_a_receiver_are_fired_by_what_it_does(
         seen.fires("HoldfastAddressRefused", endpoint="barred")
         seen.fires("HoldfastReceiverDown", endpoint="down")
         seen.fires("HoldfastDecisionsLate", endpoint="down")
+        seen.fires("HoldfastDecisionUndelivered", endpoint="dead")
+        seen.fires("HoldfastDecisionUndelivered", endpoint="silent")
 
 
 def test_alert_of_no_dispatcher_fires_until_one_runs(

@@ -21,6 +21,7 @@ LIST = ("entries", "list")
 MOVING = {
     *("at", "since", "until", "complete_since", "entries_since", "attempts_since"),
     *("oldest_waiting_seconds", "oldest_due_age_seconds", "heartbeat_age_seconds"),
+    "oldest_undelivered_age_seconds",
     *("age_seconds", "clock_ahead_seconds", "bytes", "live_rows", "dead_rows", "rows"),
     *("vacuumed_at", "autovacuumed_at", "analyzed_at", "connections", "snapshots", "tables"),
     *("series", "sentence", "drain_seconds", "last_used_at"),

@@ -19,6 +19,7 @@ def all_rules() -> Iterator[dict[str, Any]]:
 
 SOONER = {
     "HoldfastDecisionsLate": ("> 300", "> 3"),
+    "HoldfastDecisionUndelivered": ("> 900", "> 3"),
     "HoldfastJobStuck": ("> 900", "> 5"),
     "HoldfastCheckpointSlow": ("> 60", "> 0.5"),
     "HoldfastStateGrowing": ("> 100e6 and", "> 1e3 and"),

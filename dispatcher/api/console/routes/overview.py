@@ -32,8 +32,10 @@ PLACES = {
     "no_dispatcher": "/dispatchers",
     "not_routed": "/database",
     "not_claimed": "/endpoints",
+    "clock_behind": "/database",
     "schema": "/database",
     "partitions": "/database",
+    "undelivered": "/subjects?held=any",
     "stopped_lanes": "/subjects?held=stopped",
     "dead_letters": "/dead",
     "silenced_subjects": "/subjects?silenced=yes",
@@ -59,7 +61,7 @@ def overview(
 ) -> Response:
     """Show the overview."""
     with person.session.open(Overview) as store:
-        found = store.overview(minutes)
+        found = store.overview(minutes, request.app.state.settings.undelivered_minutes)
     with person.session.open(Dispatchers) as known:
         instances = known.instances()
     return page(

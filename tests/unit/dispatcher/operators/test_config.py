@@ -53,6 +53,7 @@ def test_every_value_says_where_it_came_from_and_hides_what_may_be_secret() -> N
     assert values == {
         "HOLDFAST_DSN": ("***", "environment"),
         "HOLDFAST_REISSUE_LIMIT": ("10", "default"),
+        "HOLDFAST_UNDELIVERED_MINUTES": ("15", "default"),
         "HOLDFAST_ALLOW_SECRET_ENV_PREFIX": ("HOLDFAST_SECRET_", "default"),
         "HOLDFAST_ALLOW_SECRET_DIR": ("/run/secrets/holdfast", "default"),
         "HOLDFAST_SPARK_LOG": (None, "default"),

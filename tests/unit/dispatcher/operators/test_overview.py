@@ -1,12 +1,13 @@
 """What needs a person, each kind once; and counts by minute without gaps."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dispatcher.api.console.routes.overview import PLACES
 from dispatcher.operators.overview.rules import (
     BREAKER_SECONDS,
     CLOCK_SECONDS,
@@ -53,6 +54,8 @@ QUIET: dict[str, Any] = {
     "proposals_approved": 0,
     "days_ahead": 7,
     "snapshots": [],
+    "undelivered": [],
+    "undelivered_seconds": 900.0,
 }
 SESSION = {
     "kind": "session",
@@ -132,6 +135,31 @@ def test_each_kind_is_said_with_its_count_and_command() -> None:
     assert disabled["sentence"] == "7 endpoints are disabled: a, b, c, d, e and 2 more"
     tripped = _one(endpoints=[_endpoint("a", breaker_open_seconds=BREAKER_SECONDS + 1)])
     assert tripped["sentence"] == "1 breaker has been open for more than 10 min: a"
+
+
+def _waiting(endpoint: str, late: int, age: float, **facts: Any) -> dict[str, Any]:
+    told = {"subject": "m_7", "number": 4, "outcome": "failed", "status": 503, "error": None}
+    since = NOON - timedelta(seconds=age)
+    row = {"endpoint": endpoint, "late": late, "age_seconds": age, "head_created_at": since}
+    return {**row, **told, **facts}
+
+
+def test_undelivered_entry_names_subject_answer_and_command() -> None:
+    assert overview_needs({**QUIET, "undelivered": [_waiting("a", 0, 899.0)]}) == []
+    found = _one(undelivered=[_waiting("a", 2, 1320.0), _waiting("b", 1, 901.0, subject="m_8")])
+    assert (found["kind"], found["count"]) == ("undelivered", 3)
+    assert found["command"] == "holdfast why --endpoint a m_7"
+    assert "to a, b for more than 15 min." in found["sentence"]
+    assert "m_7, for 22 min: attempt 4 ended failed (HTTP 503)" in found["sentence"]
+    strange = {"subject": "-x\x1b[2J", "status": None, "error": "reset"}
+    odd = _one(undelivered=[_waiting("a", 1, 1320.0, **strange)])
+    assert "failed (reset)" in odd["sentence"]
+    assert "\x1b" not in odd["sentence"] + odd["command"]
+    assert " -- " in odd["command"]
+
+
+def test_console_has_a_page_for_each_kind_of_need() -> None:
+    assert PLACES.keys() == {kind.value for kind in NeedKind}
 
 
 def test_address_that_our_guard_refuses_is_said_at_once_and_not_as_a_receiver_that_fails() -> None:
