@@ -75,7 +75,8 @@ def lock(connection: psycopg.Connection, run: Run, batch_id: int) -> str:
     Returns the stream whose transition states it uses: its own, or the one that it acts for.
     """
     found = execute(connection, "batch/lock_stream", stream=run.stream).fetchone()
-    if found is None or found["epoch"] != run.epoch:
+    # The epoch is not enough: a failover that lost the start of a run gives its epoch out again.
+    if found is None or (found["epoch"], found["run_id"]) != (run.epoch, run.run_id):
         newest = "the stream is gone" if found is None else _newest(found)
         raise Fenced(
             f"stream {run.stream!r}: run {run.run_id} (epoch {run.epoch}) may not write batch"

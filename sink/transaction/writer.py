@@ -45,6 +45,7 @@ from sink.transaction.divergence import keep
 from sink.transaction.ledger import Recorded, Replayed, Run, Written
 from sink.transaction.lineage import Checkpoint, Files
 from sink.transaction.retry import persist
+from sink.transaction.staging.stage import drop_stages_until
 
 _log = logging.getLogger(__name__)
 
@@ -204,10 +205,9 @@ class Writer:
                     checkpoint=self._checkpoint,
                 )
                 # Of older runs: one that was killed leaves its stage, and this one may never stage.
-                execute(
-                    connection, "staging/drop_stages", stream=self.stream, epoch=started["epoch"]
-                )
-            return Run(self.stream, query_id, run_id, int(started["epoch"]), self._checkpoint)
+                run = Run(self.stream, query_id, run_id, int(started["epoch"]), self._checkpoint)
+                drop_stages_until(connection, run)
+            return run
 
         self._partitions_of = None
         self._newest = None

@@ -118,7 +118,7 @@ def open_stage(stage: Stage, run: Run, batch_id: int) -> Stage:
     """
 
     def make(connection: psycopg.Connection) -> int:
-        execute(connection, "staging/drop_stages", stream=run.stream, epoch=run.epoch)
+        drop_stages_until(connection, run)
         opened = one_row(
             connection, "staging/open_stage", stream=run.stream, epoch=run.epoch, batch_id=batch_id
         )
@@ -133,10 +133,17 @@ def drop_stages(stage: Stage, run: Run) -> None:
     A table in which a late task still writes is left to the next call.
     """
     try:
-        stage.work_once(
-            lambda connection: execute(
-                connection, "staging/drop_stages", stream=run.stream, epoch=run.epoch
-            )
-        )
+        stage.work_once(lambda connection: drop_stages_until(connection, run))
     except (SinkError, psycopg.Error) as error:
         _log.warning("stream=%s: its stages were not dropped: %s", run.stream, said(error))
+
+
+def drop_stages_until(connection: psycopg.Connection, run: Run) -> None:
+    """Drop the tables of a run and of those before it, in the caller's transaction."""
+    execute(
+        connection,
+        "staging/drop_stages",
+        stream=run.stream,
+        epoch=run.epoch,
+        run_id=run.run_id,
+    )

@@ -177,6 +177,25 @@ def test_older_run_is_fenced_once_a_newer_one_started(
     assert isinstance(newer.batch(1, decision("m_2")), Written)
 
 
+@pytest.mark.parametrize("staged", [False, True])
+def test_run_whose_epoch_a_failover_gave_out_twice_is_fenced(
+    driver: MakeDriver, db: psycopg.Connection, staged: bool
+) -> None:
+    """A failover that lost the start of a run: the next one takes the same epoch."""
+    before = driver(staged=staged)
+    before.batch(0, decision("m_1"))
+    row = db.execute("SELECT epoch, run_id, started_at FROM holdfast.stream").fetchone()
+    assert row is not None
+    lost, newer = (driver(query_id=before.query_id, staged=staged) for _ in range(2))
+    lost.sink.start(lost.query_id, lost.run_id)
+    db.execute("UPDATE holdfast.stream SET (epoch, run_id, started_at) = (%s, %s, %s)", row)
+    newer.sink.start(newer.query_id, newer.run_id)
+    assert _stream(db) == (before.query_id, 2, newer.run_id)
+    with pytest.raises(Fenced, match=f"run {newer.run_id} took epoch 2"):
+        lost.batch(1, decision("m_9"))
+    assert isinstance(newer.batch(1, decision("m_2")), Written)
+
+
 def test_order_in_which_runs_start_decides_whichever_writes_first(
     driver: MakeDriver, db: psycopg.Connection
 ) -> None:

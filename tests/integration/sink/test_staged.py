@@ -232,13 +232,16 @@ def test_run_whose_stage_a_newer_run_dropped_is_fenced(
     assert len(contents(db)["batch"]) == 1
 
 
+@pytest.mark.parametrize("epochs_apart", [1, 0])
 def test_older_run_leaves_the_stage_of_a_newer_one(
-    driver: MakeDriver, db: psycopg.Connection
+    driver: MakeDriver, db: psycopg.Connection, epochs_apart: int
 ) -> None:
+    """A failover that lost the start of the older run gave its epoch out twice."""
     older, newer = driver(staged=True), driver(staged=True)
     newer.query_id = older.query_id
     rows = table(*MANY)
     older.batch(0)
+    db.execute("UPDATE holdfast.stream SET epoch = %s", [epochs_apart])
 
     def run_all(stage: Stage) -> list[Summary]:
         summary = stage_rows(stage, 1, [rows])
