@@ -52,7 +52,7 @@ test: $(STAMP) ## run the tests: real Spark, real Postgres, real HTTP
 	@$(BIN)/python -m tests.run
 
 .PHONY: test-long
-test-long: $(STAMP) prometheus ## run the tests that take minutes beside a Prometheus
+test-long: $(STAMP) prometheus ## run the tests that take minutes: beside a Prometheus, on a server in Russian
 	@$(BIN)/python -m pytest -m long tests
 
 .PHONY: quick

@@ -46,11 +46,9 @@ def server_dsn() -> Iterator[str]:
     if given:
         yield given
         return
-    from deploy.local.postgres import EmbeddedPostgres
-    from tests.support.servers.embedded import chosen_major, server_directory
+    from tests.support.servers.embedded import chosen_server
 
-    major = chosen_major()
-    with server_directory() as directory, EmbeddedPostgres(directory, major=major) as server:
+    with chosen_server() as server:
         yield server.dsn
 
 

@@ -12,6 +12,9 @@ from deploy.local import log, process
 from deploy.local.cluster import Cluster
 from deploy.local.locks import POLL_SECONDS
 from sink.contract.exits import CommandError
+from sink.transaction.refusal import is_denied
+
+CONNECT_SECONDS = 10
 
 
 def wait_until_ready(
@@ -47,10 +50,10 @@ def _answers(cluster: Cluster, dsn: str) -> bool:
     if pq.PGconn.ping(f"{dsn}&connect_timeout=5".encode()) != pq.Ping.OK:
         return False
     try:
-        with psycopg.connect(dsn, connect_timeout=10, autocommit=True) as connection:
+        with psycopg.connect(dsn, connect_timeout=CONNECT_SECONDS, autocommit=True) as connection:
             row = connection.execute("SHOW data_directory").fetchone()
     except psycopg.OperationalError as error:
-        if "password authentication failed" in str(error):
+        if is_denied(error, dsn, CONNECT_SECONDS):
             raise CommandError(
                 f"the Postgres in {cluster.data} does not accept the password in"
                 f" {cluster.directory}; the data are kept. Restore credentials.json, or use"

@@ -5,7 +5,6 @@ pooler in transaction mode.
 """
 
 import os
-import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -23,13 +22,7 @@ from sink.contract import schema
 from sink.contract.dsn import redact
 from sink.contract.roles import SINK
 from sink.errors import AccessDenied, NotPrimary, SchemaMismatch
-
-# libpq keeps no SQLSTATE of a refused connection: the text is all there is.
-_DENIED = re.compile(
-    r"FATAL: +(?:password authentication failed|no pg_hba\.conf entry"
-    r'|(?:database|role) ".*" does not exist|permission denied for database)'
-)
-
+from sink.transaction.refusal import is_denied
 
 SECONDS_MAX = 2_147_483
 """Postgres stores a timeout as milliseconds in 31 bits."""
@@ -134,7 +127,7 @@ def open_session(dsn: str, stream: str, timeouts: Timeouts) -> Session:
     try:
         connection = _connect(dsn, stream, timeouts)
     except psycopg.OperationalError as error:
-        if _DENIED.search(str(error)) is None:
+        if not is_denied(error, dsn, timeouts.connect_seconds):
             raise
         raise AccessDenied(
             f"stream {stream!r}: the server refused the connection: {said(error)}. Nothing was"

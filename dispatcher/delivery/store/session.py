@@ -75,7 +75,10 @@ _POOL_LOGGER = logging.getLogger("psycopg.pool")
 # Without a handler, logging writes plain text between the JSON lines. Errors carry the text anyway.
 for _logger in (logging.getLogger("psycopg"), _POOL_LOGGER):
     _logger.addHandler(logging.NullHandler())
-_CHANGED_PLAN = "cached plan must not change result type"
+_CHANGED_PLAN = "RevalidateCachedQuery"
+"""The server's function that refuses a prepared statement whose columns changed. Its SQLSTATE is
+that of everything unsupported, and its text is in the language of the server."""
+
 _CONFLICT = (errors.DeadlockDetected, errors.SerializationFailure)
 _POOLS: WeakSet[Pool] = WeakSet()
 
@@ -296,7 +299,7 @@ async def translated() -> AsyncIterator[None]:
         raise kind(one_line(redact(str(error)))) from None
     except errors.FeatureNotSupported as error:
         # A table changed under a prepared statement. It is prepared again after the ROLLBACK.
-        if _CHANGED_PLAN not in str(error):
+        if error.diag.source_function != _CHANGED_PLAN:
             raise
         raise StoreUnavailableError(one_line(str(error))) from None
 

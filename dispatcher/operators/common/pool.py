@@ -61,6 +61,8 @@ class OperatorPool:
                 "autocommit": True,
                 "row_factory": dict_row,
                 "connect_timeout": CONNECT_SECONDS,
+                # A table that changes under a prepared statement would make it fail from then on.
+                "prepare_threshold": None,
                 "application_name": "holdfast-api",
             },
             # Again for every new connection, at the latest each hour: the pool replaces old ones.

@@ -8,7 +8,7 @@ import pytest
 from dispatcher.api import long_reads
 from dispatcher.api.health import KEPT_SECONDS, Readiness
 from dispatcher.operators.common.pool import OperatorPool
-from tests.support.console.admin_api import Api
+from tests.support.console.admin_api import Api, serving
 from tests.support.waiting import eventually
 
 LOOK = "/check?endpoint=payouts"
@@ -59,3 +59,13 @@ def test_another_schema_makes_it_unready_and_is_looked_for_once_a_second(
         assert "revision 0001" in readiness.faults()[0]
     finally:
         pool.close()
+
+
+def test_changed_table_is_read_again_at_once(dsn: str, db: psycopg.Connection) -> None:
+    """A statement that a connection had prepared would be refused as long as that lives."""
+    with serving(dsn, connections=1) as api:
+        for _ in range(10):
+            assert api.ask("GET", "/endpoints", "viewer").status_code == 200
+        db.execute("ALTER TABLE holdfast.endpoint ALTER url TYPE varchar(4000)")
+        for _ in range(2):
+            assert api.ask("GET", "/endpoints", "viewer").status_code == 200

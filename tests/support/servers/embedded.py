@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
+import psycopg
 
 from deploy.local import binaries
 from deploy.local.postgres import EmbeddedPostgres
@@ -23,6 +24,12 @@ MEMORY_BYTES_MIN = 8 << 30
 
 CHOSEN = "HOLDFAST_TEST_POSTGRES"
 """The variable with the server of the tests: a version of the wheel, or a `bin` directory."""
+
+LANGUAGE = "HOLDFAST_TEST_LANGUAGE"
+"""The variable with the language of that server's messages, as `ru`; for a `bin` directory."""
+
+SYSTEM = Path("/usr/lib/postgresql")
+"""Where Debian has its versions of Postgres. They speak other languages, and the wheel's do not."""
 
 
 def major_of(folder: Path) -> int:
@@ -42,6 +49,46 @@ def chosen_major() -> int:
     major = major_of(folder)
     binaries.FOLDERS[major] = str(folder.parent)
     return major
+
+
+def speaks(folder: Path, language: str) -> bool:
+    """Return whether the Postgres in a `bin` directory has its messages in `language`."""
+    catalog = f"{language}/LC_MESSAGES/postgres-{major_of(folder)}.mo"
+    return (Path("/usr/share/locale") / catalog).exists()
+
+
+@contextmanager
+def speaking(language: str, folder: Path) -> Iterator[EmbeddedPostgres]:
+    """Run the Postgres of a `bin` directory with its messages in `language`.
+
+    It needs no locale of the machine: gettext looks at LANGUAGE first, unless the locale is C.
+    """
+    major = major_of(folder)
+    with server_directory() as directory:
+        programs = directory.with_name("programs") / "bin"
+        programs.mkdir(parents=True)
+        for name in ("initdb", "postgres"):
+            program = programs / name
+            program.write_text(f'#!/bin/sh\nLANGUAGE={language} exec {folder / name} "$@"\n')
+            program.chmod(0o755)
+        binaries.FOLDERS[major] = str(programs.parent)
+        with EmbeddedPostgres(directory, major=major) as server:
+            with psycopg.connect(server.dsn, autocommit=True) as db:
+                db.execute("ALTER SYSTEM SET lc_messages = 'C.UTF-8'")
+                db.execute("SELECT pg_reload_conf()")
+            yield server
+
+
+@contextmanager
+def chosen_server() -> Iterator[EmbeddedPostgres]:
+    """Run the server of the tests: the version and the language that the environment chooses."""
+    if language := os.environ.get(LANGUAGE):
+        with speaking(language, Path(os.environ[CHOSEN]).resolve()) as server:
+            yield server
+        return
+    major = chosen_major()
+    with server_directory() as directory, EmbeddedPostgres(directory, major=major) as server:
+        yield server
 
 
 def memory_folder() -> Path | None:
