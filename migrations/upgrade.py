@@ -30,6 +30,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_rand
 from migrations import roles
 from migrations.connect import connection, one_line, statement
 from migrations.phases import refuse_contract, refuse_downgrade, running, steps_after
+from sink.contract.dsn import answer_lost
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.login import login_name
 from sink.contract.roles import ALL, OWNER, SEARCH_PATH
@@ -323,6 +324,12 @@ def _holders(dsn: str) -> str:
 def _explain(error: psycopg.Error | DBAPIError, dsn: str) -> str:
     cause = _cause(error)
     match cause:
+        case psycopg.OperationalError() | psycopg.InterfaceError() if answer_lost(cause.sqlstate):
+            return (
+                f"the connection to the database was lost: {one_line(cause, dsn)}. The schema was"
+                " changed as a whole or not at all: `holdfast db doctor` shows its revision. Repeat"
+                " the command."
+            )
         case psycopg.errors.LockNotAvailable():
             what = (
                 f"a session that uses a table{_holders(dsn)} did not release its lock in time. No"

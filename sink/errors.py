@@ -131,7 +131,7 @@ class AccessDenied(Permanent):
 
     >>> OutboxSink(f"{dsn} dbname=nowhere", stream="payouts").check()
     Traceback (most recent call last):
-    sink.errors.AccessDenied: ...refused the connection: ...correct user, password or database...
+    sink.errors.AccessDenied: ...refused the connection: ...Correct user, password or database...
     """
 
 

@@ -390,8 +390,8 @@ def _selected(select: Callable[[pa.Table], BatchInput], table: pa.Table) -> Batc
     if not isinstance(selected, BatchInput):
         raise TypeError(
             f"`select` returned {type(selected).__name__}, expected a BatchInput:"
-            " BatchInput(entries), with the tables of the batch. Of this batch nothing was written;"
-            " it is in the checkpoint and comes again."
+            " BatchInput(entries), with the tables of the batch. Of this batch nothing was written"
+            " now; it is in the checkpoint and comes again."
         )
     tables = {"entries": selected.entries, **selected.companions}
     if selected.refused is not None:
@@ -400,7 +400,7 @@ def _selected(select: Callable[[pa.Table], BatchInput], table: pa.Table) -> Batc
         if not isinstance(found, pa.Table):
             raise TypeError(
                 f"`select` made a BatchInput whose {name!r} is {type(found).__name__}, expected a"
-                " pyarrow.Table. Of this batch nothing was written; it is in the checkpoint and"
+                " pyarrow.Table. Of this batch nothing was written now; it is in the checkpoint and"
                 " comes again."
             )
     return selected
@@ -414,10 +414,10 @@ def _collected(df: "DataFrame") -> pa.Table:
             raise
         raise BatchTooLarge(
             f"the batch is larger than {_RESULT_LIMIT}, the most that Spark lets into the driver."
-            " Nothing was written, and the batch is still in the checkpoint; set path='staged', so"
-            " that its rows go from the tasks to Postgres, and restart. Or raise the limit, or let"
-            " the source give less at a time and start from the checkpoint as it was before this"
-            " batch."
+            " Nothing was written now, and the batch is still in the checkpoint; set path='staged',"
+            " so that its rows go from the tasks to Postgres, and restart. Or raise the limit, or"
+            " let the source give less at a time and start from the checkpoint as it was before"
+            " this batch."
         ) from error
 
 

@@ -98,8 +98,8 @@ def requeue(
             yield _requeue(target, number, text)
     except SinkError as error:
         raise CommandError(
-            "an entry could not be written; entries written before it stay, and a retry writes"
-            f" nothing twice: {error}"
+            f"it ended at an entry; those before it are written, and a retry writes nothing twice:"
+            f" {error}"
         ) from None
     finally:
         writer.close()

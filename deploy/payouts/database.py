@@ -83,9 +83,9 @@ def create_tables(dsn: str, inbox: Inbox) -> None:
                 connection.execute(ddl)
     except psycopg.Error as error:
         raise CommandError(
-            f"the service's tables cannot be {doing}: {said_by(error)}. Nothing was changed. Start"
-            " it once as a user with the CREATE privilege on this database; grant this user USAGE"
-            " on schema payouts; check that the database is writable."
+            f"the service's tables cannot be {doing}: {said_by(error)}. They are created together,"
+            " or none is. Start it once as a user with the CREATE privilege on this database; grant"
+            " this user USAGE on schema payouts; check that the database is writable."
         ) from None
 
 

@@ -91,8 +91,8 @@ def _check_size(rows: int, size: int) -> None:
     if rows > ROWS_MAX or size > BYTES_MAX:
         raise BatchTooLarge(
             f"the batch has {rows:,} rows and {size:,} bytes; at most {ROWS_MAX:,} rows and"
-            f" {BYTES_MAX:,} bytes pass through the driver. Nothing was written, and the batch is"
-            " still in the checkpoint; set path='staged', so that its rows go from the tasks to"
+            f" {BYTES_MAX:,} bytes pass through the driver. Nothing was written now, and the batch"
+            " is still in the checkpoint; set path='staged', so that its rows go from the tasks to"
             " Postgres, and restart. Or limit what the source reads at a time (maxFilesPerTrigger,"
             " maxOffsetsPerTrigger) and start from the checkpoint as it was before this batch."
         )

@@ -97,7 +97,7 @@ def check_companion(name: str, table: pa.Table) -> None:
 def _refuse(table: str, problems: list[str]) -> None:
     if problems:
         raise SchemaMismatch(
-            f"{table}: {'; '.join(problems)}. No row was read and nothing was written; the"
+            f"{table}: {'; '.join(problems)}. No row was read and nothing was written now; the"
             " batch is replayed when the query restarts."
         )
 

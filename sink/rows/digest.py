@@ -108,7 +108,7 @@ def kind(type_: pa.DataType) -> str:
             return name
     raise SchemaMismatch(
         f"a column of type {type_} cannot be part of a batch: its values have no one text form."
-        " Nothing was written. Cast it to an integer (minor units), a string, or a timestamp."
+        " Nothing was written now. Cast it to an integer (minor units), a string, or a timestamp."
     )
 
 

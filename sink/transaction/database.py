@@ -2,6 +2,9 @@
 
 No session state lives longer than a transaction, so each transaction may get another session of a
 pooler in transaction mode.
+
+An error of this module never claims that nothing was written: the session before may have sent a
+COMMIT. The caller knows, and adds it (`retry.completed`).
 """
 
 import os
@@ -102,8 +105,8 @@ def fitting() -> Iterator[None]:
         yield
     except _MISFITS as error:
         raise SchemaMismatch(
-            f"the database does not fit this version: {said(error)}. Nothing of this batch"
-            " was written; run `holdfast db doctor`, then `holdfast db upgrade`."
+            f"the database does not fit this version: {said(error)}. Run `holdfast db doctor`,"
+            " then `holdfast db upgrade`."
         ) from error
 
 
@@ -130,9 +133,8 @@ def open_session(dsn: str, stream: str, timeouts: Timeouts) -> Session:
         if not is_denied(error, dsn, timeouts.connect_seconds):
             raise
         raise AccessDenied(
-            f"stream {stream!r}: the server refused the connection: {said(error)}. Nothing was"
-            " written, and the batch is still in the checkpoint; correct user, password or database"
-            " of the DSN, and restart."
+            f"stream {stream!r}: the server refused the connection: {said(error)}. Correct user,"
+            " password or database of the DSN, and restart."
         ) from None
     try:
         with cut_after(connection, timeouts.transaction_seconds):
@@ -225,14 +227,11 @@ def _refuse_unfit(server: DictRow) -> None:
         fault = "it has no Holdfast schema; run `holdfast db upgrade`"
     else:
         return
-    raise SchemaMismatch(f"{_REFUSED}: {fault}. Nothing was written.")
+    raise SchemaMismatch(f"{_REFUSED}: {fault}.")
 
 
 def _not_primary() -> NotPrimary:
-    return NotPrimary(
-        f"{_REFUSED}: it is read-only or a standby; let the DSN name the primary. Nothing was"
-        " written."
-    )
+    return NotPrimary(f"{_REFUSED}: it is read-only or a standby; let the DSN name the primary.")
 
 
 def _take_role(connection: psycopg.Connection, timeouts: Timeouts) -> DictRow:
@@ -251,7 +250,7 @@ def _take_role(connection: psycopg.Connection, timeouts: Timeouts) -> DictRow:
         quoted = role if role == SINK else f'"{role}"'
         raise SchemaMismatch(
             f"the database user {connection.info.user!r} cannot act as {role} ({said(error)})."
-            f" Nothing was written; run `holdfast db upgrade`, or let an administrator run"
+            " Run `holdfast db upgrade`, or let an administrator run"
             f" `GRANT {quoted} TO {connection.info.user}`."
         ) from error
     row = found.fetchone()
@@ -267,9 +266,7 @@ def _refuse_misfit(connection: psycopg.Connection, stream: str) -> None:
         found = cursor.execute(schema.READ).fetchone() or {"revision": None, "serves_from": None}
         misfit = schema.misfit(found["revision"], found["serves_from"])
         if misfit is not None:
-            raise SchemaMismatch(
-                f"{misfit}. Nothing was written, and the batch is still in the checkpoint."
-            )
+            raise SchemaMismatch(f"{misfit}.")
         if schema.records(found["revision"]):
             cursor.execute(schema.RECORD, schema.session("sink", stream))
 

@@ -5,7 +5,8 @@ a COMMIT whose answer was lost is never applied twice.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import psycopg
@@ -18,7 +19,7 @@ from tenacity import (
     wait_random,
 )
 
-from sink.errors import NotPrimary, SinkUnavailable
+from sink.errors import AccessDenied, NotPrimary, SchemaMismatch, SinkUnavailable
 from sink.transaction.database import said
 
 _log = logging.getLogger(__name__)
@@ -87,17 +88,29 @@ def persist(
 ) -> _Result:
     """As `until_done`; raises `SinkUnavailable` after the last transient error.
 
-    `fate` completes the message: the outcome of the work, and what to do.
+    `fate` completes the message, also of what the server refused: the outcome of the work, in
+    sentences.
     """
     try:
-        return until_done(work, deadline_seconds)
+        with completed(fate):
+            return until_done(work, deadline_seconds)
     except psycopg.Error as error:
         if not is_transient(error):
             raise
         raise SinkUnavailable(
             f"stream {stream!r}: the database was not available for {deadline_seconds:g} s"
-            f" ({said(error)}): {fate()}"
+            f" ({said(error)}). {fate()}"
         ) from error
+
+
+@contextmanager
+def completed(fate: Callable[[], str]) -> Iterator[None]:
+    """Add the outcome of the work to the message of a server that refuses it."""
+    try:
+        yield
+    except (AccessDenied, SchemaMismatch) as error:
+        error.args = (f"{error} {fate()}",)
+        raise
 
 
 def until_done(work: Callable[[], _Result], deadline_seconds: float) -> _Result:

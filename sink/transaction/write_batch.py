@@ -85,20 +85,26 @@ def lock(connection: psycopg.Connection, run: Run, batch_id: int) -> str:
             " right one, stop the other and restart this one."
         )
     if found["query_id"] != run.query_id:
-        raise unadopted(run.stream, run.query_id, found["query_id"], run.checkpoint)
+        # An attempt before this one may have sent the batch's COMMIT.
+        stands = "What the ledger has stands."
+        raise unadopted(run.stream, run.query_id, found["query_id"], run.checkpoint, stands)
     acts_for: str = found["acts_for"]
     return acts_for
 
 
 def unadopted(
-    stream: str, query_id: UUID, adopted: UUID, checkpoint: str | None = None
+    stream: str,
+    query_id: UUID,
+    adopted: UUID,
+    checkpoint: str | None = None,
+    stands: str = "Nothing was written.",
 ) -> UnadoptedCheckpoint:
     """Return the error of a query id that is not adopted, and how to adopt it."""
     where = "" if checkpoint is None else f" --checkpoint {quote(checkpoint)}"
     this = "this checkpoint" if checkpoint is None else f"the checkpoint {checkpoint}"
     return UnadoptedCheckpoint(
         f"stream {stream!r} has adopted query {adopted}, but {this} is query {query_id}."
-        " Nothing was written. If the checkpoint was moved or lost by mistake, restart from the"
+        f" {stands} If the checkpoint was moved or lost by mistake, restart from the"
         " adopted one; if the new one is meant, run"
         f" `holdfast stream adopt {stream} --query-id {query_id}{where} --reason TEXT`"
         " (with --force where that machine cannot read the checkpoint) and restart: keys that are"

@@ -8,7 +8,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from functools import partial
 from typing import Any, TypeVar
@@ -44,7 +44,7 @@ from sink.transaction.database import (
 from sink.transaction.divergence import keep
 from sink.transaction.ledger import Recorded, Replayed, Run, Written
 from sink.transaction.lineage import Checkpoint, Files
-from sink.transaction.retry import persist
+from sink.transaction.retry import completed, persist
 from sink.transaction.staging.stage import drop_stages_until
 
 _log = logging.getLogger(__name__)
@@ -52,10 +52,51 @@ _log = logging.getLogger(__name__)
 _STREAM = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}", re.ASCII)
 """As ck_stream_name."""
 
+_STARTS = (
+    "This run has written no batch, and what the ledger has stands. When the cause is gone, restart"
+    " the query."
+)
+
 _DOORBELL_SECONDS = 2.0
 """How long a batch may wait for the optional doorbell."""
 
 _Result = TypeVar("_Result")
+
+
+@dataclass(slots=True)
+class _Commit:
+    """What this run knows of the COMMIT of a batch."""
+
+    batch_id: int
+    unknown: bool = False
+    """It may have been sent, and the ledger has not been read since."""
+
+    def watched(self, also: Also | None) -> Also | None:
+        """Return `also` such that a connection that it loses leaves the COMMIT unknown."""
+        if also is None:
+            return None
+
+        def accompany(connection: psycopg.Connection) -> None:
+            try:
+                also(connection)
+            finally:
+                # It may have sent a COMMIT itself.
+                self.unknown = connection.closed
+
+        return accompany
+
+    def fate(self) -> str:
+        """Return the outcome of a batch that could not be written."""
+        if self.unknown:
+            return (
+                f"COMMIT of batch {self.batch_id} may have been sent, and was not answered. The"
+                " batch is written as a whole or not at all; when the query restarts, the ledger"
+                " decides."
+            )
+        return (
+            f"Batch {self.batch_id} was not written by this run. Spark replays it when the query"
+            " restarts."
+        )
 
 
 class Writer:
@@ -129,11 +170,12 @@ class Writer:
         of a new stream that `begin_run` refuses.
         """
         try:
-            self._session()
+            with completed(lambda: _STARTS):
+                self._session()
         except psycopg.OperationalError as error:
             raise SinkUnavailable(
-                f"the database did not answer: {said(error)}. Nothing was written; check the DSN"
-                " and that the server runs."
+                f"the database did not answer: {said(error)}. Check the DSN and that the server"
+                f" runs. {_STARTS}"
             ) from error
         if self.stream.endswith(ENDINGS) and not self.read(self._streams):
             raise write_batch.reserved(self.stream)
@@ -149,7 +191,7 @@ class Writer:
             with database.transaction(connection, self._timeouts, read_only=True), fitting():
                 return work(connection)
 
-        return self._persist(attempt, lambda: "nothing was read. Retry when it is available.")
+        return self._persist(attempt, lambda: "Nothing was read. Retry when it is available.")
 
     def continue_from(self, previous: Continuation, query_id: UUID, batch_id: int) -> None:
         """Let the stream adopt a checkpoint that continues a batch; see `continuation`.
@@ -162,7 +204,10 @@ class Writer:
             with database.transaction(connection, self._timeouts):
                 continuation.continue_from(connection, self.stream, previous, query_id, batch_id)
 
-        self._persist(attempt, lambda: f"query {query_id} may not be adopted yet; try again.")
+        self._persist(
+            attempt,
+            lambda: f"Repeat it to know whether query {query_id} is adopted: the ledger answers.",
+        )
 
     def begin_run(
         self,
@@ -212,7 +257,7 @@ class Writer:
         self._partitions_of = None
         self._newest = None
         self._repeated = repeated
-        self._run = self._persist(begin, lambda: f"run {run_id} did not start; restart the query.")
+        self._run = self._persist(begin, lambda: _STARTS)
         return self._run
 
     def write(
@@ -229,25 +274,29 @@ class Writer:
         `traceparent` is for entries without one. `also` runs inside the transaction, once in each
         attempt, and not for a replay. Raises `Fenced`, `UnadoptedCheckpoint`, `ReplayDiverged`,
         `LedgerBehind` (a batch of this run is missing), `TooManyRefused`, `CompanionFailed`,
-        `SchemaMismatch`, `SinkUnavailable`, and whatever `also` raises; then nothing of the batch
-        is written, unless `also` committed.
+        `SchemaMismatch`, `AccessDenied`, `SinkUnavailable`, and whatever `also` raises; then
+        nothing of the batch is written, unless `also` committed, or a COMMIT got no answer: then
+        the message says that the ledger decides.
         """
         run = self._require_run()
-        commit_unknown = False
+        commit = _Commit(batch_id)
 
         def attempt(connection: psycopg.Connection) -> Written | Replayed:
-            nonlocal commit_unknown
             with self._transaction(connection):
                 failpoint("S2")
                 acts_for = write_batch.lock(connection, run, batch_id)
                 recorded = self._recorded(connection, run, batch_id)
                 if recorded is not None:
                     return self._accept(
-                        connection, run, batch_id, batch, recorded, commit_unknown=commit_unknown
+                        connection, run, batch_id, batch, recorded, commit_unknown=commit.unknown
                     )
-                commit_unknown = False
+                commit.unknown = False
                 if self._repeated and (source := self._repeated.source):
-                    return self._repeat(connection, run, batch_id, batch, source, source_offsets)
+                    repeated = self._repeat(
+                        connection, run, batch_id, batch, source, source_offsets
+                    )
+                    commit.unknown = True
+                    return repeated
                 written = self._write(
                     connection,
                     run,
@@ -257,25 +306,17 @@ class Writer:
                     source_offsets=source_offsets,
                     traceparent=traceparent,
                     expect_known=self._expect_known,
-                    also=also,
+                    also=commit.watched(also),
                 )
                 failpoint("S7")
-                commit_unknown = True
+                commit.unknown = True
             failpoint("S8")
             # A recomputed stream repeats its keys for many batches, any other one never.
             self._expect_known = written.counts.duplicates > 0
             return written
 
-        def fate() -> str:
-            if commit_unknown:
-                return (
-                    f"COMMIT of batch {batch_id} was sent and not answered. The batch is written as"
-                    " a whole or not at all; when the query restarts, the ledger decides."
-                )
-            return f"batch {batch_id} was not written. Spark replays it when the query restarts."
-
         try:
-            outcome = self._persist(attempt, fate)
+            outcome = self._persist(attempt, commit.fate)
         except ReplayDiverged as error:
             self._keep(error)
             raise

@@ -158,7 +158,7 @@ def test_commit_without_an_answer_is_settled_by_the_ledger(
 ) -> None:
     with PostgresProxy(dsn, fault, 0) as proxy:
         # The next COMMIT after the point is that of the batch.
-        _struck(monkeypatch, "S7", lambda: setattr(proxy, "_until", 1))
+        _struck(monkeypatch, "S7", proxy.strike)
         assert drive(proxy.dsn, tmp_path, QUERY_ID, staged=True) == ["Written"] * BATCHES
         assert proxy.struck.is_set()
     assert _outcome(dsn) == undisturbed
@@ -210,7 +210,7 @@ def test_server_that_crashed_behind_the_tasks_costs_a_replay_and_nothing_else(
         server.crash()
         return summaries
 
-    words = r"0 of 10 rows are.*Nothing of the batch was written.*replays it"
+    words = r"0 of 10 rows are.*This run did not write the batch.*replays it"
     with pytest.raises(StageLost, match=words):
         spark.sink.apply_staged(batch.schema, crash_after, identity)
 

@@ -21,7 +21,7 @@ from dispatcher.operators.common.statements import statement
 from dispatcher.operators.common.times import When
 from dispatcher.shared.errors import UnservedCommandError
 from sink.contract import roles, schema
-from sink.contract.dsn import redact
+from sink.contract.dsn import answer_lost, redact
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.login import login_name
 
@@ -212,10 +212,21 @@ def refusals() -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
+        if is_answer_lost(error):
+            raise CommandError(
+                f"the connection to the database was lost: {cause(error)}. Whether the last change"
+                " was made is not known: look before you repeat the command."
+            ) from None
         raise CommandError(
             f"the database refused: {cause(error)}. This command changed nothing; try again, and"
             " see `holdfast db doctor`."
         ) from None
+
+
+def is_answer_lost(error: psycopg.Error) -> bool:
+    """Return whether the connection ended before the server's answer, as to a COMMIT."""
+    away = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    return away and answer_lost(error.sqlstate)
 
 
 def cause(error: Exception) -> str:

@@ -80,8 +80,8 @@ class Quarantine(Proposals):
     def alone(self, ids: Sequence[int]) -> Iterator[list[Row]]:
         """Lock rows while the block puts them back and resolves them.
 
-        Yields them as `take` does. Raises `CommandError` for errors of the database: no resolution
-        of the block is recorded then.
+        Yields them as `take` does. Raises `CommandError` for errors of the database: the
+        resolutions of the block are then not recorded, unless the answer to COMMIT was lost.
         """
         try:
             with self._transaction():
@@ -89,8 +89,9 @@ class Quarantine(Proposals):
                 yield self._with_reasons(self._all("quarantine/take", {"ids": list(ids)}))
         except psycopg.Error as error:
             raise CommandError(
-                f"the database refused: {cause(error)}. No resolution was recorded: the same"
-                " command records what is written, and writes nothing twice."
+                f"the database refused: {cause(error)}. The resolutions are recorded together or"
+                " not at all. Repeat the command: it records what is written, and writes nothing"
+                " twice."
             ) from None
 
     def put_back(self, ids: Sequence[int]) -> dict[int, str]:

@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
 _UNSTAGED = (
-    "the batch was staged in part at most, and nothing of it was written. Spark replays it when the"
+    "This run staged the batch in part at most, and did not write it. Spark replays it when the"
     " query restarts."
 )
 
@@ -82,7 +82,7 @@ class Stage:
         """Return the error, with its cause `why`."""
         return StageLost(
             f"stream {self.stream!r}: rows that the tasks staged are missing ({why}): the"
-            " server crashed, or another run took the stream. Nothing of the batch was written and"
+            " server crashed, or another run took the stream. This run did not write the batch, and"
             " nothing is lost: Spark replays it when the query restarts."
         )
 

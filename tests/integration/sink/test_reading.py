@@ -70,6 +70,6 @@ def test_it_is_tried_again_as_a_whole_when_the_connection_breaks(
 def test_a_database_that_stays_away_is_said_in_words() -> None:
     nowhere = "postgresql://me:secret@127.0.0.1:1/x"
     sink = OutboxSink(nowhere, stream="payouts", timeouts=Timeouts(deadline_seconds=0))
-    with pytest.raises(SinkUnavailable, match="nothing was read") as raised:
+    with pytest.raises(SinkUnavailable, match="Nothing was read") as raised:
         sink.read(_streams)
     assert "secret" not in str(raised.value)

@@ -209,7 +209,7 @@ def test_stage_that_lost_its_rows_stops_the_batch_and_the_replay_writes_it(
         return [summary]
 
     identity = Identity(spark.query_id, spark.run_id, 0)
-    with pytest.raises(StageLost, match=r"Nothing of the batch was written.*replays it"):
+    with pytest.raises(StageLost, match=r"This run did not write the batch.*replays it"):
         spark.sink.apply_staged(rows.schema, run_all, identity)
     assert contents(db)["batch"] == []
     assert isinstance(spark.batch(0, *MANY), Written)

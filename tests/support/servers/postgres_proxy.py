@@ -78,6 +78,11 @@ class PostgresProxy:
             line.close()
         shutil.rmtree(self._folder)
 
+    def strike(self, number: int = 1, fault: Fault | None = None) -> None:
+        """Let the n-th COMMIT from now fail, with the proxy's own fault or another one."""
+        self._fault = fault or self._fault
+        self._until = number
+
     def swallow(self) -> None:
         """Let the lines of this moment take every byte and pass none on, in both directions.
 

@@ -1,9 +1,35 @@
 """The connection of a command, however the command ends."""
 
+import pytest
+
 from dispatcher.operators.common.session import operator_connection
+from migrations.upgrade import upgrade
+from sink.contract.exits import CommandError
+from tests.support.servers.postgres_proxy import Fault, PostgresProxy
 
 
 def test_block_that_returns_while_a_statement_is_under_way_only_closes(dsn: str) -> None:
     with operator_connection(dsn) as connection:
         connection.pgconn.send_query(b"SELECT pg_sleep(60)")
     assert connection.closed
+
+
+def test_lost_answer_to_a_commit_is_not_taken_for_no_change(dsn: str) -> None:
+    with PostgresProxy(dsn, Fault.ANSWER_LOST, 1) as proxy:
+        with (
+            pytest.raises(CommandError) as raised,
+            operator_connection(proxy.dsn) as connection,
+            connection.transaction(),
+        ):
+            connection.execute("SELECT")
+        assert proxy.struck.is_set()
+    assert "changed nothing" not in str(raised.value)
+
+
+def test_upgrade_without_an_answer_to_its_commit_is_not_called_off(dsn: str) -> None:
+    with PostgresProxy(dsn, Fault.ANSWER_LOST, 2) as proxy:
+        with pytest.raises(CommandError) as raised:
+            upgrade(proxy.dsn)
+        assert proxy.struck.is_set()
+    assert "not upgraded" not in str(raised.value)
+    assert "No table was changed" not in str(raised.value)
