@@ -30,6 +30,7 @@ class Health:
         self._loops: dict[str, _Loop] = {}
         self._answered: float | None = None
         self._misfit: str | None = None
+        self._writable = True
         self._loaded = False
         self._stopping = False
 
@@ -48,6 +49,10 @@ class Health:
     def answered(self, misfit: str | None) -> None:
         """Record an answer of the database; `misfit` says what is wrong with its schema."""
         self._answered, self._misfit = self._clock(), misfit
+
+    def wrote(self, *, accepted: bool) -> None:
+        """Record whether the database accepted a heartbeat; it is read-only, or full, if not."""
+        self._writable = accepted
 
     def stopping(self) -> None:
         """Record that no new work is started."""
@@ -76,4 +81,7 @@ class Health:
             faults.append(f"the database has not answered for {now - answered:.0f} s")
         if self._misfit is not None:
             faults.append(self._misfit)
+        if not self._writable:
+            # The caller has no token: the log has the server's reason.
+            faults.append("the database answers and refuses to write (log line store.away)")
         return faults

@@ -44,7 +44,12 @@ from dispatcher.delivery.telemetry.observer import Observer
 from dispatcher.outbound.request import USER_AGENT
 from dispatcher.outbound.transport.transport import Transport
 from dispatcher.shared.clock import seconds
-from dispatcher.shared.errors import DispatcherError, StoreUnavailableError, UnservedError
+from dispatcher.shared.errors import (
+    DispatcherError,
+    StoreRefusedError,
+    StoreUnavailableError,
+    UnservedError,
+)
 from sink.contract.failpoints import failpoint
 
 LOAD_SECONDS = 1.0
@@ -233,7 +238,7 @@ class Dispatcher:
             "rescue": (steps.rescue, Pulse(0.05, 1.0)),
             "replay": (self._replayer.step, Pulse(0.02, REPLAY_SECONDS)),
             "load": (steps.load, self._loading),
-            "beat": (steps.beat, Pulse(BEAT_SECONDS, BEAT_SECONDS)),
+            "beat": (self._beat, Pulse(BEAT_SECONDS, BEAT_SECONDS)),
             "tick": (_tick, Pulse(TICK_SECONDS, TICK_SECONDS)),
         }
         patience = {"route": ROUTE_STEP_SECONDS, "tick": TICK_STEP_SECONDS}
@@ -245,6 +250,15 @@ class Dispatcher:
             )
             for name, (step, pulse) in loops.items()
         }
+
+    async def _beat(self) -> bool:
+        try:
+            await self._steps.beat()
+        except StoreRefusedError:
+            self.health.wrote(accepted=False)
+            raise
+        self.health.wrote(accepted=True)
+        return False
 
     def _start_aside(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
         """Start the tasks that delivery does not depend on."""

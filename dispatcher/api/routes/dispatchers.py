@@ -15,7 +15,10 @@ class Instance(LivingDispatcher):
     """A dispatcher that did not stop normally."""
 
     heartbeat_age_seconds: Seconds
-    alive: bool = Field(description="Its last heartbeat is less than a minute old.")
+    alive: bool = Field(
+        description="Its last heartbeat is less than a minute old, or was when the server became"
+        " read-only."
+    )
 
 
 class InstanceList(OnePage):

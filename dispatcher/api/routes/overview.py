@@ -160,6 +160,7 @@ class Status(ResponseModel):
     """Streams, endpoints, backlog and what needs a person."""
 
     degraded: bool = Field(description="Something needs a person.")
+    read_only: bool = Field(description="The server refuses every write: read-only, or a standby.")
     needs: list[Need] = Field(description="As in `/overview`, the most urgent first.")
     entries: Count = Field(description="Entries written in total.")
     unrouted_batches: Count

@@ -141,6 +141,13 @@ class OperatorSession:
         given = {"subject": subject, "stream": stream, "type": type_}
         return self._maybe("common/newest_decision", given)
 
+    def _heartbeats(self) -> Row:
+        """Return since when heartbeats are of living dispatchers (`alive_since`), and `read_only`.
+
+        Where no heartbeat can be written, the dispatchers that are connected live on.
+        """
+        return self._one("common/heartbeats")
+
     def _reasons(self, targets: Sequence[str], actions: Sequence[str]) -> dict[str, str]:
         """Return the newest reason that operators gave for one of `actions` on each target."""
         given = {"targets": list(targets), "actions": list(actions)}

@@ -14,6 +14,7 @@ class Dispatchers(OperatorSession):
 
         A row has `id` (UUID), `host`, `pid`, `version`, `started_at`, `heartbeat_at`,
         `heartbeat_age_seconds`, `in_flight` (requests in flight at that heartbeat), `draining`, and
-        `alive`: its heartbeat is less than a minute old.
+        `alive`: its heartbeat is less than a minute old, or the server is read-only, and the
+        heartbeat was no older when it became so.
         """
-        return self._all("dispatchers/list", {"limit": DISPATCHERS_MAX})
+        return self._all("dispatchers/list", {"limit": DISPATCHERS_MAX, **self._heartbeats()})

@@ -39,6 +39,7 @@ NAMED_MAX = 5
 class NeedKind(StrEnum):
     """The kinds of needs, a stable vocabulary for programs. The most urgent comes first."""
 
+    CANNOT_WRITE = "cannot_write"
     NO_DISPATCHER = "no_dispatcher"
     NOT_ROUTED = "not_routed"
     NOT_CLAIMED = "not_claimed"
@@ -78,14 +79,14 @@ class Need:
 def overview_needs(found: Mapping[str, Any]) -> list[Need]:
     """Return what needs a person, the most urgent first.
 
-    `found` has the columns of `overview/counts.sql`, `endpoints` (rows of `endpoints.sql`),
-    `undelivered` (rows of the shared `undelivered.sql`; the oldest also with the columns of
-    `last_answer.sql`) with `undelivered_seconds`, `stale`
-    (the endpoint of each decision that it answered `stale` without an explanation) with
-    `stale_complete`, `days_ahead` (the minimum over entry, attempt and suppressed) and `snapshots`
-    (rows of `database/snapshots.sql`).
+    `found` has the columns of `common/heartbeats.sql` and `overview/counts.sql`, `endpoints` (rows
+    of `endpoints.sql`), `undelivered` (rows of the shared `undelivered.sql`; the oldest also with
+    the columns of `last_answer.sql`) with `undelivered_seconds`, `stale` (the endpoint of each
+    decision that it answered `stale` without an explanation) with `stale_complete`, `days_ahead`
+    (the minimum over entry, attempt and suppressed) and `snapshots` (rows of
+    `database/snapshots.sql`).
     """
-    made = [*_delivery(found), *_clock(found), *_people(found)]
+    made = [*_read_only(found), *_delivery(found), *_clock(found), *_people(found)]
     made += _partitions(found["days_ahead"])
     made += _snapshots(found["snapshots"])
     return _sorted(made)
@@ -105,6 +106,14 @@ def database_needs(found: Mapping[str, Any]) -> list[Need]:
     return _sorted(made)
 
 
+def _read_only(found: Mapping[str, Any]) -> Iterator[Need]:
+    if found["read_only"]:
+        said = "the server is read-only or a standby: nothing is written or delivered"
+        if alive := found["dispatchers_alive"]:
+            said += f"; {_some(alive, 'dispatcher is', 'dispatchers are')} alive and cannot write"
+        yield Need(NeedKind.CANNOT_WRITE, 1, said, "holdfast database")
+
+
 def _delivery(found: Mapping[str, Any]) -> Iterator[Need]:
     endpoints: Sequence[Mapping[str, Any]] = found["endpoints"]
     due = sum(each["due_lanes"] for each in endpoints if each["state"] == "active")
@@ -116,7 +125,7 @@ def _delivery(found: Mapping[str, Any]) -> Iterator[Need]:
                 f", {_some(found['unrouted_batches'], 'batch waits', 'batches wait')} to be routed"
             )
         yield Need(NeedKind.NO_DISPATCHER, waits, said, "holdfast dispatch")
-    elif (found["unrouted_seconds"] or 0) > ROUTING_SECONDS:
+    elif (found["unrouted_seconds"] or 0) > ROUTING_SECONDS and not found["read_only"]:
         batches = found["unrouted_batches"]
         said = (
             f"{_some(batches, 'batch waits', 'batches wait')} to be routed, the oldest for"
@@ -203,7 +212,7 @@ def _stale(found: Mapping[str, Any]) -> Iterator[Need]:
 
 def _not_claimed(found: Mapping[str, Any]) -> Iterator[Need]:
     names = [each["name"] for each in found["endpoints"] if each["not_claimed"]]
-    if names and found["dispatchers_alive"]:
+    if names and found["dispatchers_alive"] and not found["read_only"]:
         said = (
             f"entries are due at {_some(len(names), 'endpoint', 'endpoints')} and no dispatcher"
             f" claims them: {_names(names)}. A dispatcher that cannot use a secret, a certificate"

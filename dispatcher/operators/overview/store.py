@@ -47,16 +47,19 @@ class Overview(OperatorSession):
     def status(self, undelivered_minutes: int = UNDELIVERED_MINUTES) -> Row:
         """Return the totals, `needs` as the overview has them and `degraded` if there is any.
 
-        `streams`, `endpoints` and the `dispatchers` that are alive are lists beside them.
+        `streams`, `endpoints` and the `dispatchers` that are alive are lists beside them. With
+        `read_only`, the server refuses every write.
         """
         totals, needs = self.totals(), self.needs(undelivered_minutes)
+        heartbeats = self._heartbeats()
         return {
             **totals,
             "degraded": bool(needs),
+            "read_only": heartbeats["read_only"],
             "needs": needs,
             "streams": self._all("streams/list"),
             "endpoints": self._all("endpoints/list", {"most": BACKLOG_MAX}),
-            "dispatchers": self._all("overview/status_dispatchers"),
+            "dispatchers": self._all("overview/status_dispatchers", heartbeats),
         }
 
     def totals(self) -> Row:
@@ -150,8 +153,9 @@ class Overview(OperatorSession):
         }
 
     def _counts(self) -> Row:
+        heartbeats = self._heartbeats()
         limits = {"most": COUNTED_MAX, "dead_scanned": DEAD_SCANNED}
-        return self._one("overview/counts", limits)
+        return heartbeats | self._one("overview/counts", limits | heartbeats)
 
     def _undelivered(self, minutes: int) -> Row:
         """Return the oldest undelivered entry of each endpoint; of the oldest, its answer too."""

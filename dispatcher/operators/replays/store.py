@@ -195,7 +195,7 @@ class Replays(ReissueSettling, Repeats):
         if row["verb"] != ReplayVerb.REDELIVER or not row["item_count"] or not under_way:
             return []
         names = list(row["counts"].get("items_at", ()))
-        return [*obstacles(self._all("replays/obstacles", {"names": names}))]
+        return [*obstacles(self._all("replays/obstacles", {"names": names, **self._heartbeats()}))]
 
     def _locked(self, id_: UUID) -> Row:
         row = self._maybe("common/replay_take", {"id": id_})

@@ -50,6 +50,7 @@ class Verdict(StrEnum):
     STOPPED = "stopped"
     PAUSED = "paused"
     DISABLED = "disabled"
+    CANNOT_WRITE = "cannot_write"
     NO_DISPATCHER = "no_dispatcher"
     LOCKED = "locked"
     """Another transaction holds a row that delivery needs."""
@@ -80,6 +81,7 @@ NEEDS_A_PERSON = frozenset(
         Verdict.STOPPED,
         Verdict.PAUSED,
         Verdict.DISABLED,
+        Verdict.CANNOT_WRITE,
         Verdict.NO_DISPATCHER,
         Verdict.LOCKED,
         Verdict.NOT_CLAIMED,
@@ -126,6 +128,8 @@ class Around:
     """Rows of `why/dispatchers.sql`, also of crashed ones."""
     sessions: Sequence[Facts]
     """Rows of `why/sessions.sql`."""
+    read_only: bool = False
+    """Whether the server refuses every write."""
 
     @property
     def alive(self) -> list[Facts]:
@@ -284,6 +288,8 @@ def _due(row: Facts, around: Around) -> Answer:
 
 
 def _no_dispatcher(around: Around) -> Iterator[Answer]:
+    if around.read_only:
+        yield Answer(Verdict.CANNOT_WRITE, words.CANNOT_WRITE, "holdfast database")
     if not around.alive:
         sentence = words.no_dispatcher(around.dispatchers, around.at)
         yield Answer(Verdict.NO_DISPATCHER, sentence, "holdfast dispatch")

@@ -202,8 +202,10 @@ class Why(Attempts):
     def _around(self) -> Around:
         """Read dispatchers and sessions; later statements have the login's rights."""
         at = self._one("why/moment")["at"]
-        dispatchers = self._all("why/dispatchers")
-        return Around(at, dispatchers, self._sessions("why/sessions"))
+        heartbeats = self._heartbeats()
+        dispatchers = self._all("why/dispatchers", heartbeats)
+        sessions = self._sessions("why/sessions")
+        return Around(at, dispatchers, sessions, heartbeats["read_only"])
 
     def _sessions(self, name: str) -> list[Row]:
         self._run("common/login")

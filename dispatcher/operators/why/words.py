@@ -179,6 +179,9 @@ def state(row: Facts) -> str:
     return f"the endpoint was {row['endpoint_state']}{who}{why}"
 
 
+CANNOT_WRITE = "the server is read-only or a standby, so nothing can be claimed"
+
+
 def no_dispatcher(dispatchers: Sequence[Facts], at: datetime) -> str:
     """Which dispatcher ran last."""
     draining = [each for each in dispatchers if each["alive"]]

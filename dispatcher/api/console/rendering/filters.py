@@ -24,8 +24,8 @@ TONES = {
     ),
     "warn": ("cancelled expired hasten open paused reissue release requeued resend unknown"),
     "bad": (
-        "dead disabled diverged exhausted failed gone lost no_dispatcher not_routed refused"
-        " rejected stopped unreachable"
+        "cannot_write dead disabled diverged exhausted failed gone lost no_dispatcher not_routed"
+        " refused rejected stopped unreachable"
     ),
     "idle": "dismissed idle none nothing passed pruned revoked",
 }

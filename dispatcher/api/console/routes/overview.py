@@ -29,6 +29,7 @@ TONES = {
 }
 
 PLACES = {
+    "cannot_write": "/database",
     "no_dispatcher": "/dispatchers",
     "not_routed": "/database",
     "not_claimed": "/endpoints",

@@ -8,6 +8,6 @@ WHERE p.name = ANY (%(names)s) AND (p.state <> 'active' OR r.breaker = 'open' OR
 UNION ALL
 SELECT NULL, NULL, NULL, NULL, NULL
 WHERE NOT EXISTS (
-    SELECT FROM holdfast.dispatcher_instance WHERE heartbeat_at > clock_timestamp() - interval '1 minute'
+    SELECT FROM holdfast.dispatcher_instance WHERE heartbeat_at > %(alive_since)s
 )
 ORDER BY endpoint NULLS LAST

@@ -85,6 +85,7 @@ def test_statement_uses_its_indexes_and_reads_nothing_large_whole(
         "most": 200,
         "scan": 200,
         "dead_scanned": 200,
+        "alive_since": newest,
         "ids": ids and ids[0] if name.endswith(" of ids") else None,
         "subject": "m_7",
         "subject_id": 7,

@@ -39,6 +39,7 @@ QUIET: dict[str, Any] = {
     "unrouted_batches": 0,
     "unrouted_seconds": None,
     "clock_behind_seconds": -5.0,
+    "read_only": False,
     "dispatchers_alive": 1,
     "dead_letters": 0,
     "stopped_lanes": 0,
@@ -203,6 +204,14 @@ def test_old_snapshots_are_said_with_what_ends_the_oldest() -> None:
     prepared = _one(snapshots=[PREPARED])
     assert "'gid-7'" in prepared["sentence"]
     assert "pg_prepared_xacts" in prepared["command"]
+
+
+def test_read_only_server_is_the_only_reason_that_nothing_moves() -> None:
+    idle = _endpoint("a", due_lanes=1, not_claimed=True)
+    waits = {"unrouted_batches": 2, "unrouted_seconds": ROUTING_SECONDS + 1, "endpoints": [idle]}
+    need = _one(read_only=True, dispatchers_alive=2, **waits)
+    assert (need["kind"], need["command"]) == ("cannot_write", "holdfast database")
+    assert "2 dispatchers are alive" in need["sentence"]
 
 
 def test_most_urgent_comes_first() -> None:

@@ -1,0 +1,88 @@
+"""A server that became read-only: what is alive is called alive, and what cannot write says that.
+
+Real: Postgres, the dispatcher in its own process, the commands.
+"""
+
+import json
+import socket
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+from psycopg import sql
+
+from sink.contract.exits import ExitCode
+from tests.support.command import holdfast
+from tests.support.dispatch.scene import Scene
+
+pytestmark = pytest.mark.faults
+
+AGED = "UPDATE holdfast.dispatcher_instance SET heartbeat_at = now() - interval '10 minutes'"
+"""As after ten minutes without a heartbeat."""
+
+
+def _set_read_only(db: psycopg.Connection, value: str) -> None:
+    """Make the database read-only for each session from now on; `db` is older, and writes."""
+    alter = sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = {}")
+    db.execute(alter.format(sql.Identifier(db.info.dbname), sql.SQL(value)))
+    db.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND application_name LIKE 'holdfast-dispatcher%'"
+    )
+
+
+def _told(dsn: str, *command: str) -> Any:
+    return json.loads(holdfast(*command, "--json", dsn=dsn).stdout)
+
+
+def test_dispatcher_of_a_read_only_server_is_alive_and_not_ready(
+    scene: Scene, db: psycopg.Connection
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listen = f"127.0.0.1:{listener.getsockname()[1]}"
+
+    def health(what: str) -> httpx.Response:
+        return httpx.get(f"http://{listen}/healthz/{what}")
+
+    scene.endpoint()
+    scene.decisions.write("m_1")
+    with scene.dispatch("log", "--listen", listen) as running:
+        running.until(lambda: len(scene.receiver.seen) == 1)
+        running.until(lambda: health("ready").status_code == 200)
+        scene.decisions.write("m_2")
+        running.until(lambda: len(scene.receiver.seen) == 2)
+        _set_read_only(db, "on")
+        running.until(lambda: "refuses to write" in health("ready").text)
+        assert (health("ready").status_code, health("live").status_code) == (503, 200)
+        db.execute(AGED)
+        done = holdfast("status", "--json", dsn=scene.dsn)
+        status = json.loads(done.stdout)
+        assert (done.returncode, status["read_only"]) == (ExitCode.DEGRADED, True)
+        assert [each["pid"] for each in status["dispatchers"]] == [running.process.pid]
+        assert [need["kind"] for need in status["needs"]] == ["cannot_write"]
+        assert _told(scene.dsn, "overview")["dispatchers_alive"] == 1
+        assert [row["alive"] for row in _told(scene.dsn, "dispatchers", "list")["dispatchers"]] == [
+            True
+        ]
+        _set_read_only(db, "off")
+        running.until(lambda: health("ready").status_code == 200)
+        assert _told(scene.dsn, "status")["read_only"] is False
+        scene.decisions.write("m_3")
+        running.until(lambda: len(scene.receiver.seen) == 3)
+        _set_read_only(db, "on")
+        running.until(lambda: health("ready").status_code == 503)
+        running.terminate()
+        running.ends()
+    # It could not remove its row, and is not called alive by it.
+    db.execute(AGED)
+    assert _told(scene.dsn, "overview")["dispatchers_alive"] == 0
+
+
+def test_waiting_entry_of_a_read_only_server_says_so(scene: Scene, db: psycopg.Connection) -> None:
+    scene.endpoint()
+    scene.decisions.write("m_1")
+    _set_read_only(db, "on")
+    key = scene.value("SELECT key::text FROM holdfast.entry")
+    (answer,) = _told(scene.dsn, "why", f"hf_{key.replace('-', '')}")["endpoints"]
+    assert answer["verdict"] == "cannot_write"
