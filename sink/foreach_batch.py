@@ -1,8 +1,8 @@
 """`OutboxSink`: what `df.writeStream.foreachBatch(...)` calls for each micro-batch.
 
-It runs exactly one action on the DataFrame: `toArrow()` on the driver path, a `mapInArrow` that
-stages every partition on the staged path. A second action, or one that reads only a part, would run
-the stateful stage again or fail the batch.
+It runs exactly one action on the DataFrame: on the driver path one that collects Arrow batches, on
+the staged path a `mapInArrow` that stages every partition. A second action, or one that reads only
+a part, would run the stateful stage again or fail the batch.
 """
 
 import logging
@@ -21,6 +21,7 @@ from sink.contract.failpoints import failpoint
 from sink.errors import BatchTooLarge, NotStreaming
 from sink.rows.batch import BatchInput, prepare
 from sink.rows.columns import check_entries
+from sink.rows.nullable import nullable_in_utc
 from sink.rows.quarantine_limit import QuarantineLimit
 from sink.trace import BatchSpan, batch_span
 from sink.transaction import continuation
@@ -203,11 +204,13 @@ class OutboxSink:
         identity = _identity(df, batch_id)
         if df.sparkSession.sparkContext is not self._context:
             self.use_session(df.sparkSession)
+        schema = arrow_schema(df)
         if self._path.is_staged(lambda: plan_bytes(df)):
-            schema = arrow_schema(df)
-            self.apply_staged(schema, lambda stage: run_tasks(df, schema, stage), identity)
+            self.apply_staged(schema, lambda stage: run_tasks(df, stage), identity)
         else:
-            self.apply(_collected(df), identity)
+            if self._settings["select"] is None:
+                check_entries(schema.empty_table())
+            self.apply(_collected(df, schema), identity)
 
     def start(self, query_id: UUID, run_id: UUID, *, repeated: Repeated | None = None) -> None:
         """Take the stream for a run and fence every earlier run; once per run id.
@@ -238,7 +241,7 @@ class OutboxSink:
         self._context = spark.sparkContext
 
     def apply(self, table: pa.Table, identity: Identity) -> Written | Replayed:
-        """Write the rows of one micro-batch: `__call__` on the driver path, after `toArrow()`."""
+        """Write the rows of one micro-batch: `__call__` on the driver path."""
         failpoint("S1")
         started = time.monotonic()
         self._path.record(table.nbytes)
@@ -406,9 +409,11 @@ def _selected(select: Callable[[pa.Table], BatchInput], table: pa.Table) -> Batc
     return selected
 
 
-def _collected(df: "DataFrame") -> pa.Table:
+def _collected(df: "DataFrame", schema: pa.Schema) -> pa.Table:
+    """As `df.toArrow()`, with all fields nullable: a null in one that is not would stop it."""
+    collect: Any = df._collect_as_arrow  # noqa: SLF001
     try:
-        return df.toArrow()
+        batches = collect()
     except Exception as error:
         if _RESULT_LIMIT not in str(error):
             raise
@@ -419,6 +424,9 @@ def _collected(df: "DataFrame") -> pa.Table:
             " let the source give less at a time and start from the checkpoint as it was before"
             " this batch."
         ) from error
+    if not batches:
+        return schema.empty_table()
+    return pa.Table.from_batches([nullable_in_utc(batch) for batch in batches])
 
 
 def _report(outcome: Written | Replayed, seconds: float) -> None:

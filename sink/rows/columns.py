@@ -67,7 +67,7 @@ def check_entries(table: pa.Table) -> None:
     names = table.column_names
     if names.count("data") == 1 and pa.types.is_struct(table.schema.field("data").type):
         problems += _uncanonical(table.schema.field("data").type, "data")
-    _refuse("entries", problems)
+    refuse("entries", problems)
 
 
 def check_refused(table: pa.Table) -> None:
@@ -80,7 +80,7 @@ def check_refused(table: pa.Table) -> None:
             f"reason {reason!r} is not known: use one of {', '.join(sorted(known))}"
             for reason in sorted(unknown, key=str)
         ]
-    _refuse("refused", problems)
+    refuse("refused", problems)
 
 
 def check_companion(name: str, table: pa.Table) -> None:
@@ -91,10 +91,21 @@ def check_companion(name: str, table: pa.Table) -> None:
             problems.append(f"column {field.name!r} is {field.type}: a companion table is flat")
         elif (fix := _fix(field.type)) and not pa.types.is_date32(field.type):
             problems.append(f"column {field.name!r} is {field.type}: {fix}")
-    _refuse(f"companion table {name!r}", problems)
+    refuse(f"companion table {name!r}", problems)
 
 
-def _refuse(table: str, problems: list[str]) -> None:
+NESTING_MAX = 60
+"""Arrow's stream format has at most 64 levels, some of them around `data`."""
+
+_MARKED = {
+    "variant": "write it as text with F.to_json(...)",
+    "geometry": "encode it with F.base64(F.st_asbinary(...))",
+    "geography": "encode it with F.base64(F.st_asbinary(...))",
+}
+
+
+def refuse(table: str, problems: list[str]) -> None:
+    """Raise `SchemaMismatch` if there are problems: what is wrong with a column, and its fix."""
     if problems:
         raise SchemaMismatch(
             f"{table}: {'; '.join(problems)}. No row was read and nothing was written now; the"
@@ -127,8 +138,12 @@ def _duplicate_names(names: list[str]) -> Iterator[str]:
         seen.add(name.lower())
 
 
-def _uncanonical(type_: pa.DataType, path: str) -> Iterator[str]:
-    if pa.types.is_struct(type_):
+def _uncanonical(type_: pa.DataType, path: str, levels: int = NESTING_MAX) -> Iterator[str]:
+    if not levels:
+        yield f"{path[:100]}... is nested in more than {NESTING_MAX} levels: flatten it"
+    elif marked := _marked(type_):
+        yield f"{path} is {marked}: {_MARKED[marked]}"
+    elif pa.types.is_struct(type_):
         names = [field.name for field in type_]
         yield from (f"{path}.{name}: two fields of this name" for name in _repeated(names))
         for field in type_:
@@ -136,11 +151,19 @@ def _uncanonical(type_: pa.DataType, path: str) -> Iterator[str]:
             if "\x00" in field.name:
                 yield f"{inner!r}: a field's name holds a NUL character: rename it"
             else:
-                yield from _uncanonical(field.type, inner)
+                yield from _uncanonical(field.type, inner, levels - 1)
     elif _is_list(type_):
-        yield from _uncanonical(type_.value_type, f"{path}[]")
+        yield from _uncanonical(type_.value_type, f"{path}[]", levels - 1)
     elif fix := _fix(type_):
         yield f"{path} is {type_}: {fix}"
+
+
+def _marked(type_: pa.DataType) -> str | None:
+    """Return the name of a Spark type that Arrow holds as a struct with a mark on a field."""
+    if not pa.types.is_struct(type_):
+        return None
+    marks = {mark for field in type_ for mark in field.metadata or ()}
+    return next((name for name in _MARKED if name.encode() in marks), None)
 
 
 def _repeated(names: list[str]) -> list[str]:

@@ -39,6 +39,7 @@ from sink.rows.json_columns import (
     times_of,
     true,
 )
+from sink.rows.nullable import nullable_in_utc
 from sink.rows.prepared import ENTRIES, QuarantinedRow
 
 ROWS_AT_A_TIME = 25_000
@@ -62,7 +63,7 @@ class Rows:
 
 def read_rows(table: pa.Table) -> Rows:
     """Read a table that has passed `check_entries`."""
-    batches = table.cast(_in_utc(table.schema)).to_batches(max_chunksize=ROWS_AT_A_TIME)
+    batches = [nullable_in_utc(batch) for batch in table.to_batches(max_chunksize=ROWS_AT_A_TIME)]
     if len(batches) > 1:
         with ThreadPoolExecutor(THREADS, "holdfast-read") as pool:
             parts = [part for found in pool.map(_read, batches) for part in found]
@@ -70,24 +71,6 @@ def read_rows(table: pa.Table) -> Rows:
         parts = [part for batch in batches for part in _read(batch)]
     entries = pa.concat_tables([ENTRIES.empty_table(), *(part.entries for part in parts)])
     return Rows(entries, [row for part in parts for row in part.refused])
-
-
-def _in_utc(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with all zones UTC: near year 1 and 9999 another zone changes the year."""
-    return pa.schema([field.with_type(_type_in_utc(field.type)) for field in schema])
-
-
-def _type_in_utc(type_: pa.DataType) -> pa.DataType:
-    types = pa.types
-    if types.is_timestamp(type_) and type_.tz is not None:
-        return pa.timestamp(type_.unit, "UTC")
-    if types.is_struct(type_):
-        return pa.struct([field.with_type(_type_in_utc(field.type)) for field in type_])
-    if types.is_large_list(type_):
-        return pa.large_list(type_.value_field.with_type(_type_in_utc(type_.value_type)))
-    if types.is_list(type_):
-        return pa.list_(type_.value_field.with_type(_type_in_utc(type_.value_type)))
-    return type_
 
 
 def _read(batch: pa.RecordBatch) -> list[Rows]:
@@ -171,7 +154,10 @@ def _traceparents(batch: pa.RecordBatch) -> pa.Array:
         return pa.nulls(batch.num_rows, _TEXT)
     texts, _ = text_of(batch.column("traceparent"))
     good = pc.match_substring_regex(texts, f"^(?:{TRACEPARENT.pattern})$")
-    return pc.if_else(good, texts, None)
+    if true(good).all():
+        return texts
+    # By places: `if_else` of PyArrow 20 to 23 returns wrong offsets for a part of a column.
+    return texts.take(pc.if_else(good, pa.array(np.arange(len(texts))), None))
 
 
 def _not_within(texts: pa.Array, least: int, most: int) -> Mask:

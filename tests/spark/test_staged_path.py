@@ -73,10 +73,10 @@ def _frame(spark: "SparkSession", rows: list[dict[str, Any]], partitions: int) -
 
 def _write(sink: OutboxSink, df: "DataFrame", batch_id: int, *, staged: bool) -> Any:
     identity = Identity(QUERY_ID, RUN_ID, batch_id)
-    if not staged:
-        return sink.apply(df.toArrow(), identity)
     schema = arrow_schema(df)
-    return sink.apply_staged(schema, lambda stage: run_tasks(df, schema, stage), identity)
+    if not staged:
+        return sink.apply(_collected(df, schema), identity)
+    return sink.apply_staged(schema, lambda stage: run_tasks(df, stage), identity)
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
@@ -125,7 +125,7 @@ def test_tasks_never_show_the_dsn(spark: "SparkSession", sinks: Sinks) -> None:
 
     df = _frame(spark, GOOD, 1)
     stage = Stage("postgresql://app:secret@db/x", "payouts", sinks[True]._stage.timeouts)
-    planned = df.mapInArrow(StageRows(stage, arrow_schema(df)), "attempt long")
+    planned = df.mapInArrow(StageRows(stage), "attempt long")
     plan = planned._jdf.queryExecution().toString()
     assert "StageRows" in plan
     assert "secret" not in plan
@@ -164,8 +164,9 @@ def test_batch_beyond_what_spark_lets_into_the_driver_names_the_staged_path(
 ) -> None:
     conf = spark.sparkContext._jsc.sc().conf()
     conf.set("spark.driver.maxResultSize", "1k")
+    df = _frame(spark, GOOD, 2)
     try:
         with pytest.raises(BatchTooLarge, match="path='staged'"):
-            _collected(_frame(spark, GOOD, 2))
+            _collected(df, arrow_schema(df))
     finally:
         conf.remove("spark.driver.maxResultSize")

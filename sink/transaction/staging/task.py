@@ -13,8 +13,10 @@ import pyarrow as pa
 
 from sink.contract.failpoints import failpoint
 from sink.errors import SinkUnavailable
+from sink.rows.columns import refuse
 from sink.rows.digest import row_hashes
 from sink.rows.hashes import contents
+from sink.rows.nullable import nullable_schema
 from sink.rows.postgres_text import csv
 from sink.rows.prepared import ENTRIES, QUARANTINED, quarantine_table
 from sink.rows.read_rows import read_rows
@@ -24,6 +26,9 @@ from sink.transaction.staging.stage import Stage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType
+
+_LARGE_TYPES = "spark.sql.execution.arrow.useLargeVarTypes"
 
 CHUNK_ROWS = 20_000
 CHUNK_BYTES = 8 << 20
@@ -53,8 +58,6 @@ class StageRows:
     """The function for `mapInArrow`: one summary of each partition."""
 
     stage: Stage
-    schema: pa.Schema
-    """The schema of the rows: it has passed `check_entries`, and its times are in UTC."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext  # noqa: PLC0415 - the sink is read without Spark, too
@@ -63,24 +66,50 @@ class StageRows:
         if context is None:
             raise RuntimeError("a task of Spark has a context")
         place = f"{context.partitionId()}/{context.attemptNumber()}"
-        summary = stage_rows(self.stage, context.taskAttemptId(), self._tables(batches), place)
+        tables = (pa.Table.from_batches([batch]) for batch in batches)
+        summary = stage_rows(self.stage, context.taskAttemptId(), tables, place)
         yield pa.RecordBatch.from_pylist([summary._asdict()], _SUMMARY_ARROW)
-
-    def _tables(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-        for batch in batches:
-            yield pa.Table.from_batches([batch]).cast(self.schema)
 
 
 def arrow_schema(df: "DataFrame") -> pa.Schema:
-    """Return the Arrow schema in which the rows of a DataFrame are read; runs nothing."""
+    """Return the Arrow schema in which the rows of a DataFrame are read; runs nothing.
+
+    Its fields are nullable and its times in UTC. Raises `SchemaMismatch` for an interval, which has
+    no Arrow type.
+    """
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - as above
 
-    return to_arrow_schema(df.schema, timezone="UTC")
+    fields = df.schema.fields
+    refuse("DataFrame", [each for f in fields for each in _without_arrow(f.dataType, f.name)])
+    large = df.sparkSession.conf.get(_LARGE_TYPES, "false") == "true"
+    # Nullable before the conversion, too: PyArrow has no list of nulls that are not nullable.
+    schema = to_arrow_schema(df.schema.toNullable(), timezone="UTC", prefers_large_types=large)
+    return nullable_schema(schema)
 
 
-def run_tasks(df: "DataFrame", schema: pa.Schema, stage: Stage) -> list[Summary]:
+def _without_arrow(type_: "DataType", path: str) -> Iterator[str]:
+    from pyspark.errors import PySparkTypeError  # noqa: PLC0415 - as above
+    from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415
+    from pyspark.sql.types import ArrayType, MapType, StructType  # noqa: PLC0415
+
+    if isinstance(type_, StructType):
+        for field in type_:
+            yield from _without_arrow(field.dataType, f"{path}.{field.name}")
+    elif isinstance(type_, ArrayType):
+        yield from _without_arrow(type_.elementType, f"{path}[]")
+    elif isinstance(type_, MapType):
+        yield from _without_arrow(type_.keyType, f"{path}.key")
+        yield from _without_arrow(type_.valueType, f"{path}.value")
+    else:
+        try:
+            to_arrow_type(type_, timezone="UTC")
+        except PySparkTypeError:
+            yield f"{path} is {type_.simpleString()}: cast it to string"
+
+
+def run_tasks(df: "DataFrame", stage: Stage) -> list[Summary]:
     """Stage all rows of a DataFrame, in one action; a partition without a task has no summary."""
-    rows = df.mapInArrow(StageRows(stage, schema), _SUMMARY).collect()
+    rows = df.mapInArrow(StageRows(stage), _SUMMARY).collect()
     return [Summary(*row) for row in rows]
 
 

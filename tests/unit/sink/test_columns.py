@@ -15,6 +15,13 @@ def _refusal(entries: pa.Table, companions: dict[str, pa.Table] | None = None) -
     return str(raised.value)
 
 
+def nested(levels: int) -> pa.DataType:
+    type_: pa.DataType = pa.int64()
+    for _ in range(levels):
+        type_ = pa.struct({"x": type_})
+    return type_
+
+
 def test_missing_column_is_named() -> None:
     assert "column 'key' (array<string>) is missing" in _refusal(table().drop_columns("key"))
 
@@ -57,6 +64,7 @@ def test_all_problems_come_in_one_error() -> None:
         ("data", pa.struct({"a": pa.timestamp("us")}), "with a time zone"),
         ("data", pa.struct({"a": pa.date32()}), "cast it to string"),
         ("data", pa.struct([("a", pa.int64()), ("a", pa.int64())]), "data.a: two fields"),
+        ("data", nested(60), "is nested in more than 60 levels"),
         ("data", pa.struct({"a\0b": pa.int64()}), r"'data.a\x00b': a field's name holds a NUL"),
         ("data", pa.struct({"a": pa.list_(pa.struct({"\0": pa.int64()}))}), r"'data.a[].\x00': a"),
     ],

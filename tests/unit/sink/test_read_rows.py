@@ -184,3 +184,27 @@ def test_a_null_that_lies_too_deep_is_refused_as_a_value_is(
     for _ in range(levels):
         values = pa.StructArray.from_arrays([values], ["x"])
     assert [row.reason for row in _one(values).refused] == refused
+
+
+def test_a_null_around_a_field_that_is_not_nullable_is_one() -> None:
+    required = pa.field("n", pa.int64(), nullable=False)
+    inner = pa.StructArray.from_arrays(
+        [pa.array([7, 8, 9])], fields=[required], mask=pa.array([False, True, False])
+    )
+    items = pa.ListArray.from_arrays(pa.array([0, 1, 3], pa.int32()), inner)
+    struct = pa.StructArray.from_arrays(
+        [items, inner.slice(1)],
+        fields=[
+            pa.field(name, of.type, nullable=False) for name, of in (("l", items), ("s", inner))
+        ],
+        mask=pa.array([False, True]),
+    )
+    first, second = _one(struct.slice(0, 1)), _one(struct.slice(1))
+    assert first.entries["tail"][0].as_py().endswith(',"data":{"l":[{"n":7}],"s":null}}')
+    assert [row.reason for row in second.refused] == ["bad_data"]
+
+
+def test_a_list_of_nulls_has_all_of_them() -> None:
+    nulls = pa.ListArray.from_arrays(pa.array([0, 3], pa.int32()), pa.nulls(3))
+    rows = _one(pa.StructArray.from_arrays([nulls], ["x"]))
+    assert rows.entries["tail"][0].as_py().endswith(',"data":{"x":[null,null,null]}}')
