@@ -4,16 +4,13 @@ Each member of `data` is validated, because the signature proves only the sender
 version of the service understands the content.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
-from dispatcher.receiver import Body, parse_rfc3339
+from dispatcher.receiver import BadData, Body
 
-MERCHANT_BYTES_MAX = 1024
-TEXT_CHARACTERS_MAX = 256
+POLICY_BYTES_MAX = 256
 REVISION_MAX = 2**31 - 1
 
 
@@ -22,13 +19,7 @@ class Action(StrEnum):
     RELEASE = "release"
 
 
-class OrderRefused(Exception):
-    """The delivery is genuine, but this service does not understand it."""
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(detail)
-        self.reason = reason
-        self.detail = detail
+TYPES = tuple(f"payout_hold.{action}" for action in Action)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,51 +39,24 @@ class HoldOrder:
 
     @classmethod
     def of(cls, body: Body) -> "HoldOrder":
-        """Parse the order; raises `OrderRefused` (`unknown_type`, `bad_data`)."""
-        family, _, name = body.type.partition(".")
-        if family != "payout_hold" or name not in set(Action):
-            raise OrderRefused("unknown_type", f"this service does not support {body.type}")
-        data = body.data
+        """Parse the order; raises `Refused` (`unknown_type`) and `BadData`."""
+        name = body.require_type(*TYPES).rpartition(".")[2]
         order = cls(
-            merchant_id=_text(data, "merchant_id", MERCHANT_BYTES_MAX),
+            merchant_id=body.text("merchant_id"),
             action=Action(name),
-            window_start=_moment(data, "window_start"),
-            window_end=_moment(data, "window_end"),
-            revision=_integer(data, "revision"),
-            exposure_minor=_integer(data, "exposure_minor"),
-            limit_minor=_integer(data, "limit_minor"),
-            release_level_minor=_integer(data, "release_level_minor"),
-            currency=_text(data, "currency", 3),
-            policy_version=_text(data, "policy_version", TEXT_CHARACTERS_MAX),
+            window_start=body.time("window_start"),
+            window_end=body.time("window_end"),
+            revision=body.integer("revision", least=1, most=REVISION_MAX),
+            exposure_minor=body.integer("exposure_minor"),
+            limit_minor=body.integer("limit_minor"),
+            release_level_minor=body.integer("release_level_minor"),
+            currency=body.text("currency", bytes_max=3),
+            policy_version=body.text("policy_version", bytes_max=POLICY_BYTES_MAX),
         )
-        if data.get("action") != name:
-            raise OrderRefused("bad_data", "`data.action` is not the action of the type")
+        if body.text("action") != name:
+            raise BadData("`data.action` is not the action of the type")
         if not order.window_start < order.window_end:
-            raise OrderRefused("bad_data", "`data.window_end` is not after `data.window_start`")
-        if not 1 <= order.revision <= REVISION_MAX:
-            raise OrderRefused("bad_data", "`data.revision` is not a positive 32-bit integer")
+            raise BadData("`data.window_end` is not after `data.window_start`")
         if not (order.currency.isascii() and order.currency.isupper() and len(order.currency) == 3):
-            raise OrderRefused("bad_data", "`data.currency` is not an ISO 4217 code")
+            raise BadData("`data.currency` is not an ISO 4217 code")
         return order
-
-
-def _text(data: Mapping[str, Any], name: str, bytes_max: int) -> str:
-    value = data.get(name)
-    if not isinstance(value, str) or not 1 <= len(value.encode()) <= bytes_max:
-        raise OrderRefused("bad_data", f"`data.{name}` is not a text of 1 to {bytes_max} bytes")
-    return value
-
-
-def _integer(data: Mapping[str, Any], name: str) -> int:
-    value = data.get(name)
-    if type(value) is not int:
-        raise OrderRefused("bad_data", f"`data.{name}` is not an integer")
-    return value
-
-
-def _moment(data: Mapping[str, Any], name: str) -> datetime:
-    value = data.get(name)
-    try:
-        return parse_rfc3339(value if isinstance(value, str) else "")
-    except ValueError as error:
-        raise OrderRefused("bad_data", f"`data.{name}`: {error}") from None

@@ -3,13 +3,13 @@
 from deploy.payouts import holds
 from deploy.payouts.database import Pool
 from deploy.payouts.metrics import REFUSED, Measures
-from deploy.payouts.order import HoldOrder, OrderRefused
+from deploy.payouts.order import HoldOrder
 from dispatcher.receiver import (
     Answer,
     Delivery,
     Inbox,
     Inquiry,
-    Problem,
+    Refused,
     answer,
     answer_inquiry,
     unknown_key,
@@ -26,12 +26,12 @@ async def receive(pool: Pool, inbox: Inbox, delivery: Delivery, measures: Measur
     """
     try:
         order = HoldOrder.of(delivery.body)
-    except OrderRefused as refused:
+    except Refused as refused:
         async with pool.connection() as connection, connection.transaction():
             arrival = await holds.arrive(connection)
             await holds.log(connection, delivery, arrival=arrival, subject=None, outcome=REFUSED)
         measures.deliveries[REFUSED] += 1
-        return Problem(400, refused.reason, refused.detail).answer()
+        return refused.problem.answer()
     effect = None
     async with pool.connection() as connection, connection.transaction():
         arrival = await holds.arrive(connection)

@@ -1,8 +1,8 @@
 """The verdict on one test of an endpoint, with advice. Pure.
 
-The sample delivery has a type that the protocol does not define, and no subject. A receiver that
-follows `docs/receivers/PROTOCOL.md` (section 1) verifies it, acts on nothing and answers with
-a 4xx. So `unknown_type` and `bad_data` are the best answers.
+The sample delivery has a type that the protocol does not define. A receiver that follows
+`docs/receivers/PROTOCOL.md` (section 1) verifies it, acts on nothing and answers with a 4xx. So
+`unknown_type` and `bad_data` are the best answers.
 """
 
 import json

@@ -14,9 +14,9 @@ from dispatcher.receiver.errors import (
     UnsupportedDriver,
     VerificationError,
 )
-from dispatcher.receiver.handling import Refused, handle, handle_inquiry
+from dispatcher.receiver.handling import handle, handle_inquiry
 from dispatcher.receiver.message.body import Body, parse_rfc3339
-from dispatcher.receiver.message.problem import Problem, unknown_key
+from dispatcher.receiver.message.problem import BadData, Problem, Refused, unknown_key
 from dispatcher.receiver.message.receipt import (
     Answer,
     Receipt,
@@ -44,6 +44,7 @@ __all__ = [
     "KEY_WINDOW_DEFAULT",
     "PRUNE_MAX",
     "Answer",
+    "BadData",
     "Body",
     "Delivery",
     "Inbox",

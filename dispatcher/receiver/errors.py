@@ -3,6 +3,8 @@
     ReceiverError
       VerificationError   the request is not a genuine delivery: answer `status`, apply nothing
       SecretError         a signing secret is unusable: fix the configuration, then start
+      Refused             the service does not understand a genuine delivery: answer `problem`
+        BadData           `data` lacks a member, or has it in another form
       TakenBack           key and action were rolled back: answer 503, never 2xx
       UnsupportedDriver   the inbox cannot join this transaction: use another driver or isolation
 

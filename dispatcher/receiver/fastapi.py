@@ -6,11 +6,13 @@
 
     @app.post("/webhooks")
     async def webhook(delivery: Annotated[Delivery, Depends(verified)]) -> Response:
+        merchant = delivery.body.text("merchant_id")
         ...
         return respond(answer(receipt, delivery.secret))
 
 The route must not declare another body: FastAPI would read it first, without a limit. Without
-`answer_problems` a refusal has the same status and headers, with the problem in FastAPI's `detail`.
+`answer_problems` a request that is not a delivery gets the same status and headers, with the
+problem in FastAPI's `detail`, but what the route refuses (`Refused`, `BadData`) is a 500.
 Only Starlette, the base of FastAPI, is imported.
 """
 
@@ -24,7 +26,7 @@ from starlette.responses import Response
 
 from dispatcher.receiver.errors import VerificationError
 from dispatcher.receiver.message.body_reading import BODY_SECONDS_MAX, read_body
-from dispatcher.receiver.message.problem import Problem
+from dispatcher.receiver.message.problem import Problem, Refused
 from dispatcher.receiver.message.receipt import Answer
 from dispatcher.receiver.message.secret import Secret
 from dispatcher.receiver.message.verify import Delivery, Inquiry, verify, verify_inquiry
@@ -79,14 +81,18 @@ def verified_inquiry(secrets: Sequence[Secret]) -> Callable[[Request], Awaitable
 
 
 def answer_problems(app: Starlette) -> None:
-    """Let `app` answer refusals as JSON problems (RFC 9457)."""
+    """Let `app` answer as JSON problems (RFC 9457): `DeliveryRefused`, and `Refused` of a route."""
 
     async def problem(_request: Request, error: Exception) -> Response:
-        if not isinstance(error, DeliveryRefused):
-            raise error
-        return respond(error.answer)
+        match error:
+            case DeliveryRefused():
+                return respond(error.answer)
+            case Refused():
+                return respond(error.problem.answer())
+        raise error
 
     app.add_exception_handler(DeliveryRefused, problem)
+    app.add_exception_handler(Refused, problem)
 
 
 def respond(answer: Answer) -> Response:

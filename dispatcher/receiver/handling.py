@@ -5,22 +5,25 @@
         return answer.body, answer.status, answer.headers
 
     def deal(delivery: Delivery) -> Receipt:
+        delivery.body.require_type("payout_hold.block", "payout_hold.release")
+        merchant = delivery.body.text("merchant_id")
         with pool.connection() as connection, connection.transaction():
-            with inbox.receive_sync(connection, delivery, subject=merchant_of(delivery)) as receipt:
+            with inbox.receive_sync(connection, delivery, subject=merchant) as receipt:
                 if receipt.outcome is ReceiptOutcome.APPLIED:
-                    hold_the_payouts(connection, delivery.body.data)
+                    hold_the_payouts(connection, delivery.body)
         return receipt                                         # after the commit
 
 `deal` applies a delivery and commits. Its exceptions propagate to the framework, which answers 5xx;
-the sender then retries, which is safe. It may raise `Refused` for a genuine delivery that the
-service does not understand.
+the sender then retries, which is safe. `Refused` is answered with its problem: `deal` raises it for
+a genuine delivery that the service does not understand. The methods of `Body` raise it for an
+unexpected type (400), and for data that is missing or has another form (422).
 """
 
 from collections.abc import Callable, Sequence
 
-from dispatcher.receiver.errors import ReceiverError, VerificationError
+from dispatcher.receiver.errors import VerificationError
 from dispatcher.receiver.message.body_reading import too_large
-from dispatcher.receiver.message.problem import Problem, unknown_key
+from dispatcher.receiver.message.problem import Problem, Refused, unknown_key
 from dispatcher.receiver.message.receipt import Answer, Receipt, answer, answer_inquiry
 from dispatcher.receiver.message.secret import Secret
 from dispatcher.receiver.message.verify import Delivery, Headers, Inquiry, verify, verify_inquiry
@@ -29,14 +32,6 @@ from sink.contract.failpoints import failpoint
 
 Deal = Callable[[Delivery], Receipt]
 Look = Callable[[Inquiry], Receipt | None]
-
-
-class Refused(ReceiverError):
-    """The service permanently refuses a genuine delivery: answered 400; it needs a person."""
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(f"{reason}: {detail}")
-        self.problem = Problem(400, reason, detail)
 
 
 def handle(

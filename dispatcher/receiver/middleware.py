@@ -2,8 +2,9 @@
 
 It is plain ASGI 3 and works with any framework. A verified `Delivery` is stored in the scope's
 state (`delivery_of(scope)`), as is a verified `Inquiry` if inquiries are enabled
-(`inquiry_of(scope)`). The middleware answers all other requests with a JSON problem. Other paths
-pass through unchanged.
+(`inquiry_of(scope)`). The middleware answers all other requests with a JSON problem, and so a
+delivery for which the application raises `Refused` before it answers. Other paths pass through
+unchanged.
 """
 
 import logging
@@ -12,7 +13,7 @@ from typing import Any
 
 from dispatcher.receiver.errors import VerificationError
 from dispatcher.receiver.message.body_reading import BODY_SECONDS_MAX, SenderLeft, read_body
-from dispatcher.receiver.message.problem import Problem
+from dispatcher.receiver.message.problem import Problem, Refused
 from dispatcher.receiver.message.secret import Secret
 from dispatcher.receiver.message.verify import Delivery, Inquiry, verify, verify_inquiry
 from sink.contract.envelope import BODY_BYTES_MAX
@@ -90,7 +91,20 @@ class VerifyDeliveries:
         self, scope: Scope, receive: Receive, send: Send, verified: dict[str, Any], body: bytes
     ) -> None:
         state = {**scope.get("state", {}), **verified}
-        await self._app({**scope, "state": state}, _replay(body, receive), send)
+        answered = False
+
+        async def noted(message: Message) -> None:
+            nonlocal answered
+            answered = True
+            await send(message)
+
+        try:
+            await self._app({**scope, "state": state}, _replay(body, receive), noted)
+        except Refused as refused:
+            if answered:
+                raise
+            _log.info("refused a delivery: %s", refused)
+            await _send(refused.problem, send)
 
     async def _verified(self, scope: Scope, receive: Receive) -> Delivery | Inquiry | Problem:
         """Return the verified request, or the problem with it; raises `SenderLeft`."""

@@ -23,7 +23,7 @@ from sqlalchemy import create_engine, inspect
 
 from deploy.local.java import spark_environment
 from deploy.release import version
-from dispatcher.receiver.message.body import parse_body
+from dispatcher.receiver.message.body import Body, parse_body
 from sink.contract.exits import ExitCode
 from spark_app.exposure.policy_file import read
 from tests.support.command import holdfast
@@ -229,6 +229,18 @@ def executed(text: str, names: dict[str, Any]) -> dict[str, Any]:
     return names
 
 
+NOT_UNDERSTOOD = {
+    body(data={}): 422,
+    body(data={"merchant_id": None}): 422,
+    body(data={"merchant_id": ["m_482"]}): 422,
+    body(data={"merchant_id": "m" * 8192}): 422,
+    body(data=None): 400,
+    body(data=[]): 400,
+    body(type="holdfast.test"): 400,
+}
+"""Genuine deliveries, and the status that a receiver answers them with: never 500."""
+
+
 async def posted(app: Any, content: bytes) -> httpx.Response:
     """The answer of an application to a delivery."""
     transport = httpx.ASGITransport(app)
@@ -256,8 +268,8 @@ def test_receiver_of_the_readme_acts_once(
     monkeypatch.setenv("PAYOUTS_SECRET", secret_text())
     dsn, held = make_database(None), []
 
-    async def hold_the_payouts(_connection: Any, data: Any) -> None:
-        held.append(data["merchant_id"])
+    async def hold_the_payouts(_connection: Any, order: Body) -> None:
+        held.append(order.text("merchant_id"))
 
     async def deliver() -> list[str]:
         async with AsyncConnectionPool(dsn, open=False) as pool:
@@ -265,7 +277,9 @@ def test_receiver_of_the_readme_acts_once(
             names = executed(blocks_of("README.md", "python")[1], given)
             async with pool.connection() as connection:
                 await connection.execute(names["inbox"].ddl)
+            refused = [(await posted(names["app"], each)).status_code for each in NOT_UNDERSTOOD]
             answers = [await posted(names["app"], body()) for _ in range(2)]
+        assert refused == list(NOT_UNDERSTOOD.values())
         return [each.json()["outcome"] for each in answers]
 
     assert asyncio.run(deliver()) == ["applied", "duplicate"]
@@ -278,8 +292,8 @@ def test_receiver_of_the_kit_acts_once_and_answers_an_inquiry(
     monkeypatch.setenv("PAYOUTS_SECRET", secret_text())
     dsn, held = make_database(None), []
 
-    async def hold_the_payouts(_connection: Any, data: Any) -> None:
-        held.append(data["merchant_id"])
+    async def hold_the_payouts(_connection: Any, order: Body) -> None:
+        held.append(order.text("merchant_id"))
 
     receiving, _, asking = blocks_of("docs/receivers/receiver.md", "python")
     names: dict[str, Any] = {"hold_the_payouts": hold_the_payouts}
@@ -289,6 +303,8 @@ def test_receiver_of_the_kit_acts_once_and_answers_an_inquiry(
         connection.execute(names["inbox"].ddl)
 
     async def exchange() -> list[str]:
+        refused = [(await posted(names["app"], each)).status_code for each in NOT_UNDERSTOOD]
+        assert refused == list(NOT_UNDERSTOOD.values())
         answers = [await posted(names["app"], body()) for _ in range(2)]
         names["secrets"] = [names["Secret"].load("env:PAYOUTS_SECRET")]
         key = answers[0].json()["key"]

@@ -7,12 +7,13 @@ Unknown members are accepted, so that the contract can grow.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NoReturn
 
 from dispatcher.receiver.errors import Reason, VerificationError
+from dispatcher.receiver.message.problem import BadData, Refused
 from sink.contract.canonical import DEPTH_MAX, INTEGER_MAX, NotCanonical, canonical_json
 from sink.contract.envelope import TYPE_FORM, is_type
 
@@ -25,15 +26,76 @@ _DEPTH_MAX = DEPTH_MAX + 1
 _RFC3339 = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?Z")
 
 
+TEXT_BYTES_MAX = 1024
+"""Longest text by default, which is also the longest subject that the sink writes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Body:
-    """The content of a delivery; `timestamp` is when the decision occurred."""
+    """The content of a delivery; `timestamp` is when the decision occurred.
+
+    A signature proves the sender, not that this version of the service understands `data`. So read
+    it by these methods: each returns the member that a path of names leads to, and raises `BadData`
+    (answered 422) where it is missing, null or of another form.
+
+    >>> body = Body("t", datetime(2026, 11, 2), 1, "hf_0", {"lines": {"count": 3}})
+    >>> body.integer("lines", "count", least=1)
+    3
+    """
 
     type: str
     timestamp: datetime
     sequence: int
     key: str
     data: Mapping[str, Any]
+
+    def require_type(self, *known: str) -> str:
+        """Return the type, which must be one of `known`; else raise `Refused` (answered 400)."""
+        if self.type not in known:
+            raise Refused("unknown_type", f"this service does not support {self.type}")
+        return self.type
+
+    def text(self, *path: str, bytes_max: int = TEXT_BYTES_MAX) -> str:
+        """Return a text of 1 to `bytes_max` bytes of UTF-8."""
+        found = self.value(*path)
+        if not isinstance(found, str) or not 1 <= len(found.encode()) <= bytes_max:
+            raise _bad(path, f"is not a text of 1 to {bytes_max} bytes")
+        return found
+
+    def integer(self, *path: str, least: int = -INTEGER_MAX, most: int = INTEGER_MAX) -> int:
+        """Return an integer from `least` to `most`."""
+        found = self.value(*path)
+        if type(found) is not int or not least <= found <= most:
+            raise _bad(path, f"is not an integer of {least} to {most}")
+        return found
+
+    def boolean(self, *path: str) -> bool:
+        """Return true or false."""
+        found = self.value(*path)
+        if not isinstance(found, bool):
+            raise _bad(path, "is not true or false")
+        return found
+
+    def time(self, *path: str) -> datetime:
+        """Return a time that the sender wrote as RFC 3339 in UTC."""
+        found = self.value(*path)
+        try:
+            return parse_rfc3339(found if isinstance(found, str) else "")
+        except ValueError as error:
+            raise _bad(path, f"is {error}") from None
+
+    def value(self, *path: str) -> Any:
+        """Return a member of any form, null too: the caller checks it, and raises `BadData`."""
+        found: Any = self.data
+        for name in path:
+            if not isinstance(found, Mapping) or name not in found:
+                raise _bad(path, "is missing")
+            found = found[name]
+        return found
+
+
+def _bad(path: Sequence[str], why: str) -> BadData:
+    return BadData(f"`{'.'.join(('data', *path))}` {why}")
 
 
 def parse_body(raw: bytes) -> Body:

@@ -1,8 +1,9 @@
-"""Problem answers (RFC 9457) for every request that is not accepted."""
+"""Problem answers (RFC 9457) for every request that is not accepted, and errors that carry one."""
 
 import json
 from dataclasses import dataclass
 
+from dispatcher.receiver.errors import ReceiverError
 from dispatcher.receiver.message.receipt import RETRY_AFTER_SECONDS, Answer
 
 _TITLES = {
@@ -13,6 +14,7 @@ _TITLES = {
     408: "Request timeout",
     411: "Length required",
     413: "Body too large",
+    422: "Not understood",
     500: "Internal error",
     503: "Not available",
 }
@@ -49,6 +51,21 @@ class Problem:
             case 503:
                 headers["retry-after"] = str(RETRY_AFTER_SECONDS)
         return Answer(self.status, headers, json.dumps(content, separators=(",", ":")).encode())
+
+
+class Refused(ReceiverError):
+    """The service permanently refuses a genuine delivery: answered 400; it needs a person."""
+
+    def __init__(self, reason: str, detail: str, status: int = 400) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.problem = Problem(status, reason, detail)
+
+
+class BadData(Refused):
+    """`data` lacks a member, or has it in another form than the service needs: answered 422."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__("bad_data", detail, 422)
 
 
 def unknown_key() -> Answer:

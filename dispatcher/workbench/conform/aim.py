@@ -4,8 +4,9 @@ import base64
 import gzip
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from dispatcher.receiver.message.secret import Secret
 from dispatcher.workbench.conform.sample import Delivery
@@ -82,6 +83,11 @@ class Aim:
     def with_member(self, member: str, value: object) -> Shot:
         """Return it with another value of one member of the body, correctly signed."""
         return self.saying(compact({**json.loads(self.delivery.body), member: value}))
+
+    def with_data(self, form: Callable[[Any], object]) -> Shot:
+        """Return it with `form` of each member of `data`, correctly signed."""
+        data = json.loads(self.delivery.body)["data"]
+        return self.with_member("data", {name: form(value) for name, value in data.items()})
 
     def with_raw_member(self, text: bytes) -> Shot:
         """Return it with `text` as an additional member of the body, correctly signed."""

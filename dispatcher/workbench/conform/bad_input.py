@@ -336,6 +336,14 @@ def bodies() -> tuple[BadInput, ...]:
             row(f"body.{name}", f"refuses {title}", BODY, make, Severity.SHOULD)
             for name, title, make in _disagreed()
         ),
+        *(
+            BadInput(
+                Rule(f"body.{name}", f"refuses {title}", Severity.SHOULD, _DATA, _DATA_FIX),
+                422,
+                make,
+            )
+            for name, title, make in _not_understood()
+        ),
     )
 
 
@@ -373,6 +381,8 @@ def _form() -> tuple[tuple[str, str, Make], ...]:
         ("no-sequence", "a body without sequence", lambda aim: aim.without("sequence")),
         ("no-key", "a body without key", lambda aim: aim.without("key")),
         ("no-data", "a body without data", lambda aim: aim.without("data")),
+        ("data-null", "data that is null", lambda aim: aim.with_member("data", None)),
+        ("data-list", "data that is an array", lambda aim: aim.with_member("data", [])),
         ("sequence-zero", "a sequence of 0", lambda aim: aim.with_member("sequence", 0)),
         ("sequence-text", "a sequence as text", lambda aim: aim.with_member("sequence", "1")),
     )
@@ -405,6 +415,31 @@ def _disagreed() -> tuple[tuple[str, str, Make], ...]:
             lambda aim: aim.with_raw_member(b'"conform":' + b"[" * _DEEP + b"]" * _DEEP),
         ),
     )
+
+
+_DATA = "PROTOCOL.md section 1"
+_DATA_FIX = (
+    "Check that each member of data is there and has its form before you use it (the kit:"
+    " delivery.body.text), and answer 422 where not; answer 4xx, never 500."
+)
+_LONG_BYTES = 4096
+"""More than an index of Postgres takes, in hexadecimal digits, which do not compress to less."""
+
+
+def _not_understood() -> tuple[tuple[str, str, Make], ...]:
+    """Deliveries whose data does not fit their type."""
+    return (
+        ("data-empty", "data without members", lambda aim: aim.with_member("data", {})),
+        ("data-nulls", "data whose members are null", lambda aim: aim.with_data(lambda _: None)),
+        ("data-arrays", "data whose members are arrays", lambda aim: aim.with_data(lambda _: [])),
+        ("data-long", "data whose texts have 8,192 characters", lambda aim: aim.with_data(_long)),
+    )
+
+
+def _long(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    return hashlib.shake_256(value.encode()).hexdigest(_LONG_BYTES)
 
 
 def _not_utf8(aim: Aim) -> Shot:

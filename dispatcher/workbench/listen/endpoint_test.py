@@ -17,11 +17,12 @@ from dispatcher.outbound.transport.connection_probe import probe
 from dispatcher.outbound.transport.transport import EngineName
 from dispatcher.workbench.listen import one_delivery
 from dispatcher.workbench.listen.one_delivery import Destination, Sent
-from dispatcher.workbench.listen.sample import OCCURRED_AT, SampleDelivery
+from dispatcher.workbench.listen.sample import OCCURRED_AT, SUBJECT_MEMBER, SampleDelivery
 from sink.contract.envelope import Envelope
 from sink.contract.key import Key
 
 # The key is constant, so these bytes are too: other bytes would be a conflict at every receiver.
+SUBJECT = "holdfast_test"
 NOTE = "a test of the connection by holdfast endpoint test: there is nothing to act on"
 
 
@@ -38,11 +39,12 @@ class Tested:
 def sample(endpoint: str) -> SampleDelivery:
     """Return the test delivery for an endpoint.
 
-    It is always the same, so a receiver that acts on it anyway acts once. It names no subject, so
-    it does not advance any sequence.
+    It is always the same, so a receiver that acts on it anyway acts once. Its subject is its own,
+    so it advances the sequence of no other one.
     """
-    key = Key.of(["endpoint-test/v1", endpoint])
-    return SampleDelivery(key, Envelope.of(TYPE, OCCURRED_AT, key, {"note": NOTE}).body(1))
+    key = Key.of(["endpoint-test/v2", endpoint])
+    data = {SUBJECT_MEMBER: SUBJECT, "note": NOTE}
+    return SampleDelivery(key, Envelope.of(TYPE, OCCURRED_AT, key, data).body(1))
 
 
 def send(

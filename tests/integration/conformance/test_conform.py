@@ -1,4 +1,4 @@
-"""The conformance kit against real receivers: sound ones, eight broken ones, one in Node."""
+"""The conformance kit against real receivers: sound ones, nine broken ones, one in Node."""
 
 import asyncio
 from collections.abc import Callable
@@ -102,6 +102,7 @@ def test_sound_receiver_in_memory_passes_everything() -> None:
         (broken.ReserialisedBody, UNSIGNED_BODIES),
         (broken.FailsOnBadBase64, MALFORMED),
         (broken.AcceptsOldTimestamps, {"time.stale", "time.day-old"}),
+        (broken.TrustsData, {"body.data-empty", "body.data-arrays"}),
     ],
 )
 def test_broken_verification_fails_the_rule_that_it_breaks_and_no_other(

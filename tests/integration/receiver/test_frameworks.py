@@ -23,7 +23,6 @@ from dispatcher.receiver import (
     Inbox,
     Inquiry,
     Receipt,
-    Refused,
     Secret,
     answer,
     answer_inquiry,
@@ -49,9 +48,8 @@ LIMIT = 256 * 1024
 
 def deal_on(dsn: str) -> Callable[[Delivery], Receipt]:
     def deal(delivery: Delivery) -> Receipt:
-        if delivery.body.type == "refund.block":
-            raise Refused("unknown_type", "not for us")
-        subject = str(delivery.body.data["merchant_id"])
+        delivery.body.require_type("payout_hold.block", "payout_hold.release")
+        subject = delivery.body.text("merchant_id")
         with (
             psycopg.connect(dsn, autocommit=True) as connection,
             INBOX.receive_sync(connection, delivery, subject=subject) as receipt,
@@ -70,10 +68,7 @@ def through_fastapi(dsn: str) -> Iterator[str]:
 
     @app.post("/webhooks")
     def webhook(delivery: Annotated[Delivery, Depends(verified_delivery(SECRETS))]) -> Response:
-        try:
-            return respond(answer(deal(delivery), delivery.secret))
-        except Refused as refused:
-            return respond(refused.problem.answer())
+        return respond(answer(deal(delivery), delivery.secret))
 
     @app.get(INQUIRY_PATH + "{key}")
     def inquiry(inquiry: Annotated[Inquiry, Depends(verified_inquiry(SECRETS))]) -> Response:
@@ -166,6 +161,11 @@ def test_refusals_are_problems(url: str) -> None:
         (Sent(content), 400, "missing_header"),
         (Sent(bytes(LIMIT + 1)), 413, "body_too_large"),
         (Sent.of("m_482", "block", 2, type="refund.block"), 400, "unknown_type"),
+        (Sent.of("m_482", "block", 2, data={}), 422, "bad_data"),
+        (Sent.of("m_482", "block", 2, data={"merchant_id": None}), 422, "bad_data"),
+        (Sent.of("m_482", "block", 2, data={"merchant_id": ["m_482"]}), 422, "bad_data"),
+        (Sent.of("m_482", "block", 2, data=None), 400, "bad_body"),
+        (Sent.of("m_482", "block", 2, data=[]), 400, "bad_body"),
     ]
     for sent, status, reason in refused:
         answered = send(url, sent)

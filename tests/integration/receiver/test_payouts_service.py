@@ -81,7 +81,7 @@ def test_refusals_are_answered_by_name_and_apply_nothing(service: Payouts) -> No
         (Sent(content), 400, "missing_header"),
         (Sent(bytes(256 * 1024 + 1)), 413, "body_too_large"),
         (Sent.of("m_482", "block", 2, type="refund.block"), 400, "unknown_type"),
-        (Sent.of("m_482", "block", 2, data={}), 400, "bad_data"),
+        (Sent.of("m_482", "block", 2, data={}), 422, "bad_data"),
     ]
     for sent, status, word in refused:
         answer = service.send(sent)

@@ -1,4 +1,4 @@
-"""Eight realistic receivers, each with one fault."""
+"""Nine realistic receivers, each with one fault."""
 
 import asyncio
 import base64
@@ -121,7 +121,15 @@ class LooksThenInserts(SoundReceiver):
         return self.repeat(delivery, known) if known else self.record(delivery)
 
     def advances(self, delivery: Delivery) -> bool:
-        subject = str(delivery.body.data["merchant_id"])
+        subject = self.subject(delivery)
         sequence = delivery.body.sequence
         self.fences[subject] = max(self.fences.get(subject, 0), sequence)
         return self.fences[subject] == sequence
+
+
+class TrustsData(SoundReceiver):
+    """Takes the subject as it is: without one, or with a list, it answers 500 each time."""
+
+    def subject(self, delivery: Delivery) -> str:
+        subject: str = delivery.body.data["merchant_id"]
+        return subject

@@ -170,7 +170,9 @@ function parseDelivery(bytes) {
   if (!Number.isSafeInteger(sequence) || sequence < 1) throw badBody('sequence is no integer from 1')
   if (typeof key !== 'string' || !KEY.test(key)) throw badBody('key is missing or malformed')
   if (!isObject(data)) throw badBody('data is no object')
-  if (typeof data.merchant_id !== 'string') throw badBody('data.merchant_id, the subject, is no text')
+  const subject = data.merchant_id
+  const fits = typeof subject === 'string' && subject && Buffer.byteLength(subject) <= 1024
+  refuseIf(!fits, 422, 'bad_data', 'data.merchant_id is no subject')
   return delivery
 }
 

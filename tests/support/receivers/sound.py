@@ -14,6 +14,7 @@ from dispatcher.receiver import (
     Delivery,
     Problem,
     Receipt,
+    Refused,
     Secret,
     VerificationError,
     answer,
@@ -67,7 +68,10 @@ class SoundReceiver:
             delivery = self.verify(headers, body)
         except VerificationError as error:
             return Problem(error.status, error.reason, error.detail).answer()
-        receipt = await self.receive(delivery)
+        try:
+            receipt = await self.receive(delivery)
+        except Refused as refused:
+            return refused.problem.answer()
         made = self.compose(receipt, delivery)
         if self.key_window is not None:
             made.headers[KEY_WINDOW] = self.key_window
@@ -101,11 +105,14 @@ class SoundReceiver:
 
     def advances(self, delivery: Delivery) -> bool:
         """Advance the subject's sequence, unless it is already as high."""
-        subject = str(delivery.body.data.get("merchant_id") or delivery.body.data.get("account"))
+        subject = self.subject(delivery)
         if self.fences.get(subject, 0) >= delivery.body.sequence:
             return False
         self.fences[subject] = delivery.body.sequence
         return True
+
+    def subject(self, delivery: Delivery) -> str:
+        return delivery.body.text("account" if "account" in delivery.body.data else "merchant_id")
 
     def compose(self, receipt: Receipt, delivery: Delivery) -> Answer:
         return answer(receipt, delivery.secret)

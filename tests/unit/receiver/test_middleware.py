@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.receiver import Delivery, Secret, VerifyDeliveries, delivery_of, inquiry_of
+from dispatcher.receiver import BadData, Delivery, Secret, VerifyDeliveries, delivery_of, inquiry_of
 from dispatcher.receiver.middleware import Message, Receive, Scope, Send
 from tests.support.dispatch.payouts import inquiry_headers
 from tests.support.dispatch.sender import KEY_BYTES, Sent, body, key_of
@@ -88,6 +88,22 @@ def test_application_sees_the_verified_delivery_and_the_same_bytes() -> None:
     assert isinstance(delivery, Delivery)
     assert delivery.raw == sent.content
     assert application.scopes[0]["state"]["kept"] == 1
+
+
+def test_delivery_that_the_application_refuses_is_answered() -> None:
+    class Service(Application):
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            await super().__call__(scope, receive, late if scope.get("late") else send)
+            delivery_of(scope).body.text("merchant_id")
+
+    async def late(_message: Message) -> None:
+        """Nothing was answered yet."""
+
+    sent = Sent.of(data={})
+    answered = call(scope_of(sent, late=True), chunks(sent.content), Service())
+    assert refusal(answered)[:2] == (422, "bad_data")
+    with pytest.raises(BadData):
+        call(scope_of(sent), chunks(sent.content), Service())
 
 
 def test_other_path_passes_untouched_and_holds_no_delivery() -> None:

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from deploy.payouts.cli import printable
-from deploy.payouts.order import Action, HoldOrder, OrderRefused
+from deploy.payouts.order import Action, HoldOrder
 from deploy.payouts.pages import render
+from dispatcher.receiver import Refused
 from dispatcher.receiver.message.body import parse_body
 from sink.contract.money import money
 from tests.support.dispatch.sender import body, hold
@@ -28,9 +29,9 @@ def test_payout_hold_is_understood() -> None:
     "name", ["refund.block", "payout_hold", "payout_hold.pause", "payout_hold.block.x"]
 )
 def test_unknown_type_is_refused(name: str) -> None:
-    with pytest.raises(OrderRefused) as refused:
+    with pytest.raises(Refused) as refused:
         HoldOrder.of(parse_body(body(type=name)))
-    assert refused.value.reason == "unknown_type"
+    assert refused.value.problem.reason == "unknown_type"
 
 
 @pytest.mark.parametrize(
@@ -55,9 +56,9 @@ def test_unknown_type_is_refused(name: str) -> None:
     ids=str,
 )
 def test_order_with_a_bad_member_is_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(OrderRefused) as refused:
+    with pytest.raises(Refused) as refused:
         HoldOrder.of(parse_body(body(data=hold("m_482", "block", **changes))))
-    assert refused.value.reason == "bad_data"
+    assert refused.value.problem.reason == "bad_data"
 
 
 @pytest.mark.parametrize(

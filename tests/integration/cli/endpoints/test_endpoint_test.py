@@ -11,8 +11,8 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from deploy.payouts.order import HoldOrder, OrderRefused
-from dispatcher.receiver import Delivery, Problem, Secret, VerificationError, verify
+from deploy.payouts.order import HoldOrder
+from dispatcher.receiver import Delivery, Problem, Refused, Secret, VerificationError, verify
 from sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch.dispatching import SECRET, add_endpoint
@@ -47,8 +47,8 @@ class Receiver:
         self.seen.append(delivery)
         try:
             HoldOrder.of(delivery.body)
-        except OrderRefused as refused:
-            return 400, Problem(400, refused.reason, refused.detail).answer().body
+        except Refused as refused:
+            return refused.problem.status, refused.problem.answer().body
         return 200, b""
 
 
@@ -110,6 +110,7 @@ def test_receiver_that_keeps_to_the_protocol_accepts_the_signature_and_acts_on_n
     keys = [delivery.key for delivery in receiver.seen]
     assert keys == [content["key"]] * 2
     assert receiver.seen[0].raw == receiver.seen[1].raw
+    assert receiver.seen[0].body.text("merchant_id") == "holdfast_test"
     actions = db.execute("SELECT action, target, reason, detail FROM holdfast.operator_action")
     assert (
         actions.fetchall()
