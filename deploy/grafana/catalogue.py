@@ -23,7 +23,6 @@ _WAITING = Row(
         value(
             "Lanes due",
             expression="max by (endpoint) (holdfast_due)",
-            unit="short",
             legend="{{endpoint}}",
             description=(
                 "Merchants whose next decision may be sent now; 10,000 a priority are counted."
@@ -45,21 +44,18 @@ _WAITING = Row(
         ),
         alerting(
             "New dead letters in 15 minutes",
-            unit="short",
             legend="{{endpoint}}",
             rule="HoldfastEntryDead",
             description="Decisions that were given up. A person decides what happens to them.",
         ),
         alerting(
             "Open breakers",
-            unit="short",
             legend="{{endpoint}}",
             rule="HoldfastReceiverDown",
             description="1 while an endpoint's deliveries wait because all of them failed.",
         ),
         alerting(
             "Decisions answered stale in 15 minutes",
-            unit="short",
             legend="{{endpoint}}",
             rule="HoldfastDecisionStale",
             description=(
@@ -69,7 +65,6 @@ _WAITING = Row(
         ),
         alerting(
             "Answers about another key in 15 minutes",
-            unit="short",
             legend="{{endpoint}}",
             rule="HoldfastAnswerOfAnotherKey",
             description="The receiver, or a proxy before it, mixes up answers.",
@@ -103,14 +98,12 @@ _DELIVERIES = Row(
         ),
         alerting(
             "Attempts without an answer in 15 minutes",
-            unit="short",
             legend="{{endpoint}}",
             rule="HoldfastOutcomesUnknown",
             description="They may have arrived. Each is sent again with the same key.",
         ),
         alerting(
             "Attempts at a refused address in 15 minutes",
-            unit="short",
             legend="{{endpoint}}",
             rule="HoldfastAddressRefused",
             description="The dispatcher's own guard refused the address. Nothing was sent.",
@@ -130,15 +123,19 @@ _DISPATCHERS = Row(
     (
         alerting(
             "Dispatchers that report",
-            unit="short",
             legend="processes",
             rule="HoldfastNoDispatcher",
             description="Without one, every decision waits.",
         ),
+        alerting(
+            "Processes that Prometheus reaches",
+            legend="{{instance}}",
+            rule="HoldfastTargetDown",
+            description="1 for each process that answers a scrape, else 0.",
+        ),
         value(
             "Requests in flight",
             expression="sum by (instance) (holdfast_inflight)",
-            unit="short",
             legend="{{instance}}",
             description="Lanes being sent by each process.",
         ),
@@ -151,7 +148,6 @@ _DISPATCHERS = Row(
         ),
         alerting(
             "Results after their lease in 15 minutes",
-            unit="short",
             legend="{{endpoint}}",
             rule="HoldfastLeaseOutlived",
             description=(
@@ -178,7 +174,6 @@ _API = Row(
         ),
         alerting(
             "Requests without a valid token in 5 minutes",
-            unit="short",
             legend="refused",
             rule="HoldfastApiTokensRefused",
             description="Somebody guesses tokens, or a client has an expired one.",
@@ -186,9 +181,15 @@ _API = Row(
         value(
             "Requests in progress",
             expression="sum by (instance) (holdfast_api_requests_in_flight)",
-            unit="short",
             legend="{{instance}}",
             description="The scrape of Prometheus is one of them.",
+        ),
+        alerting(
+            "Time since an API server reported",
+            unit="s",
+            legend="any",
+            rule="HoldfastApiGone",
+            description="Looked up every minute, so up to a minute and a half is normal.",
         ),
     ),
 )
@@ -199,9 +200,15 @@ _PAYOUTS = Row(
         value(
             "Merchants held",
             expression="max(holdfast_payouts_held)",
-            unit="short",
             legend="held",
             description="Merchants whose payouts are held now, by the service's own table.",
+        ),
+        alerting(
+            "Time since the payouts service reported",
+            unit="s",
+            legend="any",
+            rule="HoldfastPayoutsGone",
+            description="Looked up every minute, so up to a minute and a half is normal.",
         ),
         value(
             "Holds changed",
@@ -249,6 +256,13 @@ _BATCHES = Row(
             ),
             alert="HoldfastJobStuck",
         ),
+        alerting(
+            "Time since the job reported",
+            unit="s",
+            legend="{{stream}}",
+            rule="HoldfastJobGone",
+            description="Looked up every minute, so up to a minute and a half is normal.",
+        ),
         quantiles(
             "Duration of a batch",
             metric="holdfast_job_batch_duration_seconds",
@@ -274,7 +288,6 @@ _BATCHES = Row(
         ),
         alerting(
             "Restarts in 15 minutes",
-            unit="short",
             legend="{{stream}}",
             rule="HoldfastJobRestarts",
             description=(
@@ -284,7 +297,6 @@ _BATCHES = Row(
         value(
             "State of the job",
             expression="holdfast_job_state == 1",
-            unit="short",
             legend="{{stream}} {{state}}",
             description="The state that is 1: starting, running, or waiting between two tries.",
         ),
@@ -330,14 +342,12 @@ _ROWS = Row(
         ),
         alerting(
             "Rows quarantined in an hour",
-            unit="short",
             legend="{{stream}} {{reason}}",
             rule="HoldfastRowsQuarantined",
             description="They cause no decision until they are corrected.",
         ),
         alerting(
             "Events from the future in an hour",
-            unit="short",
             legend="{{stream}}",
             rule="HoldfastSourceClockAhead",
             description="They are not applied. The clock of a source is ahead.",
@@ -367,7 +377,6 @@ _ROWS = Row(
         value(
             "Rows that Spark dropped",
             expression="holdfast_job_spark_dropped_rows",
-            unit="short",
             legend="{{stream}}",
             description="Of the latest batch. Always 0: otherwise the job ends.",
         ),
@@ -438,7 +447,6 @@ _OUTBOX = Row(
         ),
         alerting(
             "Days with partitions",
-            unit="short",
             legend="days",
             rule="HoldfastPartitionsEnd",
             description=(
@@ -447,7 +455,6 @@ _OUTBOX = Row(
         ),
         alerting(
             "Missing entries in 15 minutes",
-            unit="short",
             legend="{{instance}}",
             rule="HoldfastSequenceGap",
             description="A sequence has a gap: rows were deleted, or a part was restored.",
@@ -461,14 +468,12 @@ _CONNECTIONS = Row(
         value(
             "Waits for a connection",
             expression="sum by (instance) (rate(holdfast_db_pool_wait_seconds_total[5m]))",
-            unit="short",
             legend="{{instance}}",
             description="Seconds of waiting in each second, of all tasks of a dispatcher.",
         ),
         value(
             "Connections of the dispatchers",
             expression="sum by (instance) (holdfast_db_connections)",
-            unit="short",
             legend="{{instance}}",
             description="Open connections of all pools.",
         ),
@@ -483,10 +488,16 @@ _CONNECTIONS = Row(
         ),
         alerting(
             "API requests that wait for a connection",
-            unit="short",
             legend="{{instance}}",
             rule="HoldfastApiWaits",
             description="The least of the last minute.",
+        ),
+        alerting(
+            "Time since the database answered",
+            unit="s",
+            legend="{{instance}}",
+            rule="HoldfastDatabaseAway",
+            description="Each dispatcher and each API server asks every five seconds.",
         ),
         alerting(
             "Offset of the clock",
@@ -505,7 +516,6 @@ _FAULTS = Row(
     (
         alerting(
             "Results dropped in 15 minutes",
-            unit="short",
             legend="{{instance}}",
             rule="HoldfastResultsDropped",
             description=(
@@ -515,7 +525,6 @@ _FAULTS = Row(
         ),
         alerting(
             "Internal errors in an hour",
-            unit="short",
             legend="{{instance}}",
             rule="HoldfastDispatcherFault",
             description="A line `crashed` in the log has the reason.",
@@ -528,14 +537,12 @@ _POSTGRES = Row(
     (
         alerting(
             "Transactions since the oldest snapshot",
-            unit="short",
             legend="{{holder}}",
             rule="HoldfastSnapshotHeld",
             description="Rows that died since are not removed. `holdfast database` shows whose.",
         ),
         alerting(
             "Dead rows",
-            unit="short",
             legend="{{table}}",
             rule="HoldfastDeadRows",
             description="Of the tables that are changed in place; an estimate by the server.",

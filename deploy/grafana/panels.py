@@ -52,7 +52,7 @@ class Dashboard:
         return tuple(panel for row in self.rows for panel in row.panels)
 
 
-def alerting(title: str, *, rule: str, unit: str, legend: str, description: str) -> Panel:
+def alerting(title: str, *, rule: str, legend: str, description: str, unit: str = "short") -> Panel:
     """Return a panel of exactly what an alert compares, with the alert's limit."""
     queries = tuple(Query(each.expression, legend) for each in alert(rule).conditions)
     return Panel(title, description, unit, queries, rule)
@@ -80,6 +80,8 @@ def mean(title: str, *, metric: str, unit: str, description: str, by: str = "") 
     return Panel(title, description, unit, (Query(expression, legend),))
 
 
-def value(title: str, *, expression: str, unit: str, legend: str, description: str) -> Panel:
+def value(
+    title: str, *, expression: str, legend: str, description: str, unit: str = "short"
+) -> Panel:
     """Return a panel of one expression."""
     return Panel(title, description, unit, (Query(expression, legend),))

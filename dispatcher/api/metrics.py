@@ -117,6 +117,11 @@ class ApiCollector(Collector):
             ("db_connections", "Open database connections", pool.connections),
             ("db_connections_idle", "Idle database connections", pool.idle),
             ("db_waiting", "Requests waiting for a database connection", pool.waiting),
+            (
+                "database_answer_age_seconds",
+                "Time since the database answered",
+                pool.answer_age_seconds,
+            ),
         ):
             yield GaugeMetricFamily(f"holdfast_api_{name}", told, value)
 

@@ -5,6 +5,7 @@ from dispatcher.delivery.store.watch import Watch
 from dispatcher.delivery.telemetry.log import Line, Telemetry
 from dispatcher.delivery.telemetry.metrics import Measures
 from dispatcher.delivery.telemetry.server_state import ServerState
+from dispatcher.shared.clock import seconds
 from dispatcher.shared.errors import StoreUnavailableError
 from dispatcher.shared.text import one_line
 
@@ -30,6 +31,7 @@ class BacklogMonitor:
         """Read the backlog once; always returns False. Raises `StoreUnavailableError`."""
         backlog = await self._watch.backlog()
         self._health.answered(backlog.misfit)
+        self._measures.answered_at = seconds()
         if backlog.misfit is None:
             endpoints = backlog.endpoints
             self._measures.initialise(each.name for each in endpoints)

@@ -12,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from dispatcher.delivery.telemetry.server_state import ServerState, families
+from dispatcher.shared.clock import seconds
 from dispatcher.shared.metrics import ATTEMPT_SECONDS, Histogram, Labels
 from sink.contract import standard_error
 from sink.contract.states import BreakerState, Outcome
@@ -78,6 +79,8 @@ class Measures:
         self.breakers: Mapping[str, str] = {}
         self.partition_days_ahead: int | None = None
         self.server = ServerState()
+        self.answered_at = seconds()
+        """When the database answered last, by `seconds`; at first, when this process began."""
 
     def initialise(self, endpoints: Iterable[str]) -> None:
         """Start every counter of these at 0: Prometheus sees no increase from an absent series."""
@@ -181,6 +184,8 @@ class DispatcherCollector(Collector):
             _known(m.clock_skew_seconds),
             [],
         )
+        age = _known(seconds() - m.answered_at)
+        yield _gauge("database_answer_age_seconds", "Time since the database answered", age, [])
         days = _known(m.partition_days_ahead)
         yield _gauge("partition_days_ahead", "Days ahead that have partitions", days, [])
 

@@ -22,6 +22,7 @@ from dispatcher.operators.common.session import (
     read_range,
     refusals,
 )
+from dispatcher.shared.clock import seconds
 from dispatcher.shared.errors import StoreUnavailableError, UnservedCommandError
 from sink.contract import schema
 from sink.contract.exits import CommandError
@@ -45,6 +46,8 @@ class PoolCounts(NamedTuple):
     idle: int
     waiting: int
     """Requests that wait for one."""
+    answer_age_seconds: float
+    """Time since the database answered; at first, since the pool was made."""
 
 
 class OperatorPool:
@@ -53,6 +56,7 @@ class OperatorPool:
     def __init__(self, dsn: str, connections: int) -> None:
         """Connect nothing yet; `open` does."""
         self._name = f"{socket.gethostname()} pid {os.getpid()}"
+        self._answered_at = seconds()
         self._refused: str | None = None
         """Why the newest connection does not serve this version."""
         self._pool: ConnectionPool[psycopg.Connection[Row]] = ConnectionPool(
@@ -85,6 +89,7 @@ class OperatorPool:
         try:
             with self._pool.connection() as connection:
                 found = read_range(connection)
+            self._answered_at = seconds()
         except (psycopg.Error, TooManyRequests):
             return self._refused
         if found["read_only"]:
@@ -119,8 +124,10 @@ class OperatorPool:
     def counts(self) -> PoolCounts:
         """Return the connections of the pool and the requests that wait."""
         found = self._pool.get_stats()
-        names = ("pool_size", "pool_available", "requests_waiting")
-        return PoolCounts(*(found.get(name, 0) for name in names))
+        connections, idle, waiting = (
+            found.get(name, 0) for name in ("pool_size", "pool_available", "requests_waiting")
+        )
+        return PoolCounts(connections, idle, waiting, seconds() - self._answered_at)
 
     @contextmanager
     def lend(self, store: type[Store], actor: str, person: str | None = None) -> Iterator[Store]:
@@ -133,6 +140,7 @@ class OperatorPool:
             acting = acting_as(actor, person)
             with self._pool.connection() as connection, acting, _unavailability(), refusals():
                 yield store(connection)
+                self._answered_at = seconds()
         except (PoolTimeout, TooManyRequests) as error:
             raise StoreUnavailableError(
                 "no connection to the database was free in time. Nothing was changed; try again."

@@ -118,13 +118,17 @@ def _delivery(found: Mapping[str, Any]) -> Iterator[Need]:
     endpoints: Sequence[Mapping[str, Any]] = found["endpoints"]
     due = sum(each["due_lanes"] for each in endpoints if each["state"] == "active")
     waits = due + found["unrouted_batches"]
-    if waits and not found["dispatchers_alive"]:
-        said = f"no dispatcher is alive, and {_some(due, 'subject is due', 'subjects are due')}"
+    if not found["dispatchers_alive"]:
+        draining = found["dispatchers_draining"]
+        said = f"{_some(draining, 'dispatcher is', 'dispatchers are')} draining and " * bool(
+            draining
+        )
+        said += f"no dispatcher is alive, and {_some(due, 'subject is due', 'subjects are due')}"
         if found["unrouted_batches"]:
             said += (
                 f", {_some(found['unrouted_batches'], 'batch waits', 'batches wait')} to be routed"
             )
-        yield Need(NeedKind.NO_DISPATCHER, waits, said, "holdfast dispatch")
+        yield Need(NeedKind.NO_DISPATCHER, max(waits, 1), said, "holdfast dispatch")
     elif (found["unrouted_seconds"] or 0) > ROUTING_SECONDS and not found["read_only"]:
         batches = found["unrouted_batches"]
         said = (

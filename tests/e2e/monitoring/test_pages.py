@@ -33,6 +33,20 @@ def test_alert_names_a_page_that_names_the_alert_or_is_a_runbook(
     assert section == str(rule["alert"]).lower()
 
 
+def test_every_alert_is_in_the_table_with_its_severity_and_page() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| .*\((.+)\) \|$", PAGE.read_text(), re.MULTILINE)
+    assert rows == [
+        (
+            rule["alert"],
+            rule["labels"]["severity"],
+            rule["annotations"]["runbook"]
+            .replace("docs/operators/alerts.md", "")
+            .replace("deploy/", "../../deploy/"),
+        )
+        for rule in all_rules()
+    ]
+
+
 def test_page_has_a_section_for_each_alert_without_a_runbook_and_no_other() -> None:
     named = {
         str(rule["alert"])

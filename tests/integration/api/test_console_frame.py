@@ -13,6 +13,7 @@ from dispatcher.operators.common import pool as operator_pool
 from tests.support.console.admin_api import Api, serving
 from tests.support.console.api_world import STRANGE, key_text
 from tests.support.console.console import csrf_of, logged_in, text_of
+from tests.support.dispatch.delivery import live_dispatcher
 from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain
 from tests.support.dispatch.sender import secret_text
 from tests.support.dispatch.webhooks import listening
@@ -114,6 +115,20 @@ def test_overview_shows_what_needs_a_person(reading: Api) -> None:
     assert "holdfast dead list" in said
     assert page.text.count("<svg") >= 4
     assert "there · 2" in said
+
+
+def test_overview_is_calm_only_while_a_dispatcher_is_alive(
+    dsn: str, db: psycopg.Connection
+) -> None:
+    with serving(dsn) as api, logged_in(api, "viewer") as browser:
+        assert 'class="calm"' not in browser.get("/").text
+        assert "no dispatcher is alive" in text_of(browser.get("/"))
+        live_dispatcher(db)
+        assert 'class="calm"' in browser.get("/").text
+        assert "No dispatcher is alive" not in text_of(browser.get("/dispatchers"))
+        db.execute("UPDATE holdfast.dispatcher_instance SET draining = true")
+        assert 'class="calm"' not in browser.get("/").text
+        assert "No dispatcher is alive" in text_of(browser.get("/dispatchers"))
 
 
 def test_redelivery_shows_what_happens_then_does_it_once(console: Api) -> None:

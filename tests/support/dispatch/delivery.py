@@ -58,6 +58,14 @@ def attempts(db: psycopg.Connection) -> list[AttemptRow]:
     return [AttemptRow(*row) for row in db.execute(ATTEMPTS)]
 
 
+def live_dispatcher(db: psycopg.Connection) -> None:
+    """Record the heartbeat of a dispatcher that is alive for a minute."""
+    db.execute(
+        "INSERT INTO holdfast.dispatcher_instance (id, host, pid, version)"
+        " VALUES (gen_random_uuid(), 'h', 1, '1')"
+    )
+
+
 def expire_leases(db: psycopg.Connection) -> None:
     """Expire every lease."""
     db.execute(EXPIRE)

@@ -7,7 +7,7 @@ ROOT = Path(__file__).parents[3]
 METRICS = ROOT / "docs" / "reference" / "metrics.md"
 
 _ROW = re.compile(r"^\| `(holdfast_\w+)` \| (\w+) \| (.*?) \|", re.MULTILINE)
-_METRIC = re.compile(r"holdfast_\w+")
+_METRIC = re.compile(r"\bholdfast_\w+|\bup(?={)")
 _OF_A_HISTOGRAM = re.compile(r"_(sum|count|bucket)$")
 _LABEL = re.compile(r"(\w+)=~?\"|by \(([\w, ]+)\)|\$labels\.(\w+)|{{(\w+)}}")
 EVERYWHERE = {"instance", "stream", "le"}
@@ -15,9 +15,10 @@ EVERYWHERE = {"instance", "stream", "le"}
 
 
 def metric_labels() -> dict[str, set[str]]:
-    """The labels of each metric."""
+    """The labels of each metric, and of the one that Prometheus makes of each scrape."""
     rows = _ROW.findall(METRICS.read_text())
-    return {name: set(re.findall(r"`(\w+)`", labels)) for name, _, labels in rows}
+    ours = {name: set(re.findall(r"`(\w+)`", labels)) for name, _, labels in rows}
+    return {**ours, "up": {"job"}}
 
 
 def metrics_in(expression: str) -> set[str]:

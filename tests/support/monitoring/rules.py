@@ -20,6 +20,10 @@ def all_rules() -> Iterator[dict[str, Any]]:
 SOONER = {
     "HoldfastDecisionsLate": ("> 300", "> 3"),
     "HoldfastDecisionUndelivered": ("> 900", "> 3"),
+    "HoldfastDatabaseAway": ("> 60", "> 10"),
+    **dict.fromkeys(
+        ("HoldfastJobGone", "HoldfastApiGone", "HoldfastPayoutsGone"), ("> 300", "> 5")
+    ),
     "HoldfastJobStuck": ("> 900", "> 5"),
     "HoldfastCheckpointSlow": ("> 60", "> 0.5"),
     "HoldfastStateGrowing": ("> 100e6 and", "> 1e3 and"),
@@ -29,7 +33,13 @@ SOONER = {
 }
 """What a test does not wait for, with what it waits for instead."""
 
-_WINDOWS = {"HoldfastCheckpointSlow": ("[15m]", "[30s]"), "HoldfastStateGrowing": ("[1h]", "[20s]")}
+_WINDOWS = {
+    "HoldfastCheckpointSlow": ("[15m]", "[30s]"),
+    "HoldfastStateGrowing": ("[1h]", "[20s]"),
+    **dict.fromkeys(
+        ("HoldfastJobGone", "HoldfastApiGone", "HoldfastPayoutsGone"), ("[3d:1m]", "[10m:1s]")
+    ),
+}
 
 
 def sooner(folder: Path) -> Path:

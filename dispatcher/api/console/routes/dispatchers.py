@@ -16,5 +16,5 @@ def list_dispatchers(request: Request, person: Person) -> Response:
     """Show every dispatcher that did not stop normally."""
     with person.session.open(Dispatchers) as store:
         rows = store.instances()
-    alive = sum(row["alive"] for row in rows)
+    alive = sum(row["alive"] and not row["draining"] for row in rows)
     return page(request, person, "system/dispatchers.html", rows=rows, alive=alive)

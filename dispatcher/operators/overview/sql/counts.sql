@@ -10,6 +10,8 @@ SELECT clock_timestamp() AS at,
          FROM holdfast.batch WHERE routed_at IS NULL) AS unrouted_seconds,
        (SELECT count(*) FROM holdfast.dispatcher_instance
          WHERE heartbeat_at > %(alive_since)s AND NOT draining) AS dispatchers_alive,
+       (SELECT count(*) FROM holdfast.dispatcher_instance
+         WHERE heartbeat_at > %(alive_since)s AND draining) AS dispatchers_draining,
        (SELECT count(*) FROM (SELECT FROM holdfast.dead_letter WHERE resolution IS NULL LIMIT %(most)s) d) AS dead_letters,
        stopped.lanes AS stopped_lanes, stopped.scanned < %(dead_scanned)s AS stopped_complete,
        (SELECT count(*) FROM (SELECT FROM holdfast.quarantine WHERE resolution IS NULL LIMIT %(most)s) q) AS quarantined,

@@ -14,6 +14,7 @@ import pytest
 
 from sink.contract.exits import ExitCode
 from tests.support.command import holdfast
+from tests.support.dispatch.delivery import live_dispatcher
 from tests.support.dispatch.dispatching import drain
 from tests.support.job.decisions import Decisions
 from tests.support.job.driver import Driver
@@ -211,7 +212,24 @@ def test_adoption_that_makes_no_sense_changes_nothing(
     assert db.execute("SELECT count(*) FROM holdfast.operator_action").fetchone() == (0,)
 
 
-def test_status_of_an_empty_database_is_ok_and_readable_by_machines(dsn: str) -> None:
+def test_status_without_a_dispatcher_is_degraded_though_nothing_is_due(
+    dsn: str, db: psycopg.Connection
+) -> None:
+    assert _needs(dsn) == ["no_dispatcher"]
+    live_dispatcher(db)
+    db.execute("UPDATE holdfast.dispatcher_instance SET draining = true")
+    assert _needs(dsn) == ["no_dispatcher"]
+    overview = holdfast("overview", dsn=dsn)
+    assert overview.returncode == ExitCode.DEGRADED
+    assert "nothing needs a person" not in overview.stdout
+    db.execute("UPDATE holdfast.dispatcher_instance SET draining = false")
+    assert holdfast("overview", dsn=dsn).returncode == ExitCode.OK
+
+
+def test_status_of_an_empty_database_is_ok_and_readable_by_machines(
+    dsn: str, db: psycopg.Connection
+) -> None:
+    live_dispatcher(db)
     done = holdfast("status", "--json", dsn=dsn)
     assert done.returncode == ExitCode.OK, done.stderr
     report = json.loads(done.stdout)
@@ -234,6 +252,7 @@ def test_status_says_what_the_overview_says_needs_a_person(
     dsn: str, db: psycopg.Connection
 ) -> None:
     holdfast(*ADD, "--secret-ref", REF, dsn=dsn)
+    live_dispatcher(db)
     db.execute("UPDATE holdfast.endpoint SET state = 'disabled', state_reason = 'answered 410'")
     db.execute(
         "INSERT INTO holdfast.quarantine (batch_no, reason, detail, row, quarantined_at)"
@@ -257,11 +276,7 @@ def test_status_is_degraded_where_work_waits_and_nobody_takes_it(
     assert _needs(dsn) == ["no_dispatcher"]
     drain(dsn)
     db.execute("UPDATE holdfast.lane SET due_at = due_at - interval '10 minutes'")
-    db.execute(
-        "INSERT INTO holdfast.dispatcher_instance"
-        " (id, host, pid, version, started_at, heartbeat_at, in_flight, draining)"
-        " VALUES (gen_random_uuid(), 'h', 1, '1', now(), now(), 0, false)"
-    )
+    live_dispatcher(db)
     assert _needs(dsn) == ["not_claimed"]
     waits = (
         "UPDATE holdfast.endpoint SET state = 'paused'",
@@ -289,6 +304,7 @@ def test_status_is_degraded_until_every_quarantined_row_is_resolved(
     done = holdfast("status", dsn=dsn)
     assert done.returncode == ExitCode.DEGRADED
     assert "1 open row in quarantine, 0 dead letters, 0 diverged replays" in done.stdout
+    live_dispatcher(db)
     db.execute("UPDATE holdfast.quarantine SET resolution = 'dismissed', resolved_at = now()")
     done = holdfast("status", dsn=dsn)
     assert done.returncode == ExitCode.OK

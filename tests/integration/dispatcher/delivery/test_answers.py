@@ -12,7 +12,7 @@ from dispatcher.shared.states import LaneState
 from sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch.aging import add_days
-from tests.support.dispatch.delivery import attempts, lanes, make_due
+from tests.support.dispatch.delivery import attempts, lanes, live_dispatcher, make_due
 from tests.support.dispatch.dispatching import LOOPBACK, add_endpoint, drain
 from tests.support.dispatch.replaying import ALL, DELIVERED, applied, progress
 from tests.support.dispatch.sender import key_of, receipt
@@ -221,6 +221,7 @@ def test_decision_that_is_called_stale_without_a_reason_needs_a_person_for_a_day
         seen.header("webhook-id"), "stale" if seen.subject == "m_stale" else "applied"
     )
     assert drain(dsn).counts == {"delivered": 3}
+    live_dispatcher(db)
     assert _needs(dsn) == {"stale_answers": 2}
     status = holdfast("status", dsn=dsn)
     assert status.returncode == ExitCode.DEGRADED

@@ -41,6 +41,7 @@ QUIET: dict[str, Any] = {
     "clock_behind_seconds": -5.0,
     "read_only": False,
     "dispatchers_alive": 1,
+    "dispatchers_draining": 0,
     "dead_letters": 0,
     "stopped_lanes": 0,
     "stopped_complete": True,
@@ -88,7 +89,6 @@ def test_nothing_needs_anybody_where_all_is_well() -> None:
     young = {**SESSION, "age_seconds": SNAPSHOT_SECONDS}
     off = _endpoint("b", state="paused", due_lanes=9, breaker_open_seconds=1e9)
     assert overview_needs({**QUIET, "endpoints": [nearly, off], "snapshots": [young]}) == []
-    assert overview_needs({**QUIET, "dispatchers_alive": 0}) == []
     just_written = {"unrouted_batches": 1, "unrouted_seconds": ROUTING_SECONDS}
     assert overview_needs({**QUIET, **just_written}) == []
 
@@ -103,6 +103,11 @@ def test_each_kind_is_said_with_its_count_and_command() -> None:
     assert nobody["sentence"] == (
         "no dispatcher is alive, and 1 subject is due, 2 batches wait to be routed"
     )
+    idle = _one(dispatchers_alive=0)
+    assert (idle["kind"], idle["count"]) == ("no_dispatcher", 1)
+    assert idle["sentence"] == "no dispatcher is alive, and 0 subjects are due"
+    leaving = _one(dispatchers_alive=0, dispatchers_draining=1)["sentence"]
+    assert leaving.startswith("1 dispatcher is draining and no dispatcher is alive")
     unrouted = _one(unrouted_batches=2, unrouted_seconds=ROUTING_SECONDS + 1)
     assert (unrouted["kind"], unrouted["count"]) == ("not_routed", 2)
     assert unrouted["sentence"].startswith("2 batches wait to be routed, the oldest for 2 min")

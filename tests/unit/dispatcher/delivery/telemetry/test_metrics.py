@@ -37,7 +37,7 @@ def _api_registry() -> CollectorRegistry:
     measures, registry = ApiMeasures(), CollectorRegistry()
     for status in (200, 401):
         measures.answered("GET", "/api/v1/status", status, 0.01)
-    registry.register(ApiCollector(measures, lambda: PoolCounts(2, 1, 0)))
+    registry.register(ApiCollector(measures, lambda: PoolCounts(2, 1, 0, 0.5)))
     return registry
 
 
@@ -146,7 +146,7 @@ def test_counters_of_an_endpoint_begin_at_zero_and_keep_what_they_have() -> None
 
 def test_api_shows_before_the_first_refusal_that_there_was_none() -> None:
     registry = CollectorRegistry()
-    registry.register(ApiCollector(ApiMeasures(), lambda: PoolCounts(2, 1, 0)))
+    registry.register(ApiCollector(ApiMeasures(), lambda: PoolCounts(2, 1, 0, 0.5)))
     for missing in ("token", "role"):
         value = registry.get_sample_value("holdfast_api_auth_failures_total", {"missing": missing})
         assert value == 0

@@ -1,0 +1,50 @@
+"""The database does not answer: the page, followed while nobody can connect to it.
+
+Real: the server behind a proxy that refuses, dispatcher, payouts service, the sink's library.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.support.job.driver import Driver
+from tests.support.runbook import Reader
+from tests.support.runbook_world import decided, rows, world
+from tests.support.servers.fault_proxy import FaultProxy
+
+
+def test_database_that_is_away_loses_nothing_and_repeats_nothing(
+    dsn: str, make_database: Callable[[str | None], str], tmp_path: Path
+) -> None:
+    with (
+        FaultProxy.before_postgres(dsn) as proxy,
+        world(proxy.dsn_of(dsn), make_database(None), tmp_path) as here,
+    ):
+        here.serve()
+        here.endpoint()
+        dispatcher = here.dispatch()
+        job = Driver(here.dsn)
+        job.tables(0, rows(decided("m_7", 1, "block")))
+        here.delivered()
+        here.stop_serving()
+        job.tables(1, rows(decided("m_482", 1, "block")))
+        job.sink.close()
+        proxy.refuse()
+        dispatcher.until(lambda: dispatcher.lines("store.away"))
+        here.serve()
+        reader = Reader(here.dsn, {"PAYOUTS_DSN": here.payouts_dsn}, {"SUBJECT": "m_482"})
+        started = Driver(here.dsn, query_id=job.query_id)
+        reader.follow(
+            "database-away",
+            {
+                "the server answers again": proxy.heal,
+                "the job is started, if it has ended": lambda: started.tables(
+                    2, rows(decided("m_482", 2, "release"))
+                ),
+            },
+        )
+        started.sink.close()
+        assert here.applied() == [
+            ("m_482", "block", "applied"),
+            ("m_482", "release", "applied"),
+            ("m_7", "block", "applied"),
+        ]
