@@ -13,7 +13,7 @@ from rich.console import Console
 from deploy.local.java import spark_environment
 from deploy.local.kafka.cli import kafka
 from deploy.local.postgres import EmbeddedPostgres
-from deploy.local.stack.cli import stack
+from deploy.local.stack.cli import STACK, stack
 from dispatcher.cli.options import AsJson
 from dispatcher.cli.output import print_json
 from sink.contract.dsn import redact
@@ -57,14 +57,36 @@ def up(directory: Directory = DIRECTORY, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def down(directory: Directory = DIRECTORY) -> None:
-    """Stop the server; its data are kept. Exit code 3: none was running."""
-    if not EmbeddedPostgres(directory).stop():
+def down(
+    directory: Annotated[
+        Path | None,
+        typer.Option(
+            "--directory", help="The directory of a server or a stack. Default: both defaults."
+        ),
+    ] = None,
+) -> None:
+    """Stop the server and the stack, also what a killed stack left; data are kept.
+
+    Exit code 3: nothing was running.
+    """
+    # Imported here, because every `holdfast` command loads this module.
+    from deploy.local.demo.layout import Layout  # noqa: PLC0415 - see above
+    from deploy.local.stack import leftovers  # noqa: PLC0415 - see above
+
+    layout = Layout((directory or STACK).absolute())
+    ended = leftovers.down(layout)
+    if ended:
+        _tell(f"Stack stopped: {ended} processes were ended.")
+    # The directory of a stack is not that of a server, whose lock would be a file in it.
+    server = directory if directory and not layout.lock.exists() else DIRECTORY
+    if (directory in {None, server}) and EmbeddedPostgres(server).stop():
+        _tell("Postgres stopped; its data are kept.")
+    elif not ended:
+        where = directory or f"{DIRECTORY} and {STACK}"
         raise CommandError(
-            f"no embedded Postgres is running in {directory}; nothing was stopped.",
+            f"no embedded Postgres and no stack is running in {where}; nothing was stopped.",
             ExitCode.NOTHING_MATCHED,
         )
-    _tell("Postgres stopped; its data are kept.")
 
 
 @app.command()

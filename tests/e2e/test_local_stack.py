@@ -6,12 +6,14 @@ come as files; `make test-stack` runs the whole with a topic.
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from deploy.local.stack.run import DATABASES
 from sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.runbook_world import free_port
+from tests.support.servers.embedded import processes_on
 from tests.support.waiting import eventually
 
 PORTS = (
@@ -90,6 +93,17 @@ def _every_dashboard_is_drawn(page: str) -> None:
         eventually(lambda url=f"{page}/{each.name}.svg": "<polyline" in httpx.get(url).text)
 
 
+def _newest(events: Path) -> timedelta:
+    """The age of the newest event, of those that are not dated ahead."""
+    now = datetime.now(UTC)
+    ages = [
+        now - datetime.fromisoformat(moment)
+        for file in events.glob("*.jsonl")
+        for moment in re.findall(r'"occurred_at":"(\d[^"]+Z)"', file.read_text())
+    ]
+    return min((age for age in ages if age >= timedelta()), default=timedelta.max)
+
+
 def test_stack_decides_delivers_and_leaves_nothing_behind(tmp_path: Path) -> None:
     with stack(tmp_path / "stack", free_ports(), "files") as process:
         made = read(process)
@@ -107,6 +121,7 @@ def test_stack_decides_delivers_and_leaves_nothing_behind(tmp_path: Path) -> Non
         ) as db:
             counted = "SELECT count(*) FROM payouts.hold_history"
             eventually(lambda: (db.execute(counted).fetchone() or (0,))[0] > 0, 120)
+        eventually(lambda: _newest(tmp_path / "stack" / "events") < timedelta(minutes=1), 180)
         if "dashboards" in parts:
             _every_dashboard_is_drawn(parts["dashboards"])
         family = psutil.Process(process.pid).children(recursive=True)
@@ -114,6 +129,39 @@ def test_stack_decides_delivers_and_leaves_nothing_behind(tmp_path: Path) -> Non
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=120) == 128 + signal.SIGINT
         assert [each for each in family if _lives(each)] == []
+
+
+def test_killed_stack_is_ended_by_local_down(tmp_path: Path) -> None:
+    folder = tmp_path / "stack"
+    with stack(folder, free_ports(), "files") as process:
+        eventually((folder / "logs" / "job.log").exists, 120)
+        family = psutil.Process(process.pid).children(recursive=True)
+        process.kill()
+        process.wait()
+        assert [each for each in family if _lives(each)] != []
+        down = ("local", "down", "--directory", str(folder))
+        done = holdfast(*down, process=True)
+        assert done.returncode == ExitCode.OK, done.stderr
+        assert [each for each in family if _lives(each)] == []
+        assert processes_on(folder / "postgres") == []
+        assert holdfast(*down, process=True).returncode == ExitCode.NOTHING_MATCHED
+
+
+def test_start_ends_what_a_killed_stack_left(tmp_path: Path) -> None:
+    folder = tmp_path / "stack"
+    mark = {"STACK_DIRECTORY": str(folder)}
+    sleeps = [sys.executable, "-c", "import time; time.sleep(600)"]
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        subprocess.Popen(sleeps, env={**os.environ, **mark}) as left,
+    ):
+        given = free_ports() | {"API_PORT": str(taken.getsockname()[1])}
+        try:
+            words = ("local", "stack", "up", "--directory", str(folder))
+            assert holdfast(*words, environment=given).returncode == ExitCode.USAGE
+            assert left.wait(60) == -signal.SIGTERM
+        finally:
+            left.kill()
 
 
 def test_port_that_is_taken_is_named_before_anything_starts(tmp_path: Path) -> None:

@@ -4,9 +4,12 @@ Like real streams it is irregular: it has duplicate events, events that correct 
 events after the cutoff, some dated in 2099, and some invalid lines. Nothing here reads a clock.
 """
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import count
+from operator import attrgetter
 from random import Random
 from typing import NamedTuple
 
@@ -20,6 +23,8 @@ QUARTER = timedelta(minutes=15)
 QUARTERS = 8
 TAIL_MINUTES = 18
 """Quiet minutes at the end, in which the last windows and holds close."""
+
+LENGTH = QUARTERS * QUARTER + timedelta(minutes=TAIL_MINUTES)
 
 CUTS = (40, 100, 145, 360, 600)
 """Seconds after each quarter of an hour at which a file ends. Two cuts follow shortly after the
@@ -79,15 +84,23 @@ def _override(merchant: str, limit: int, release_level: int) -> list[str]:
     ]
 
 
-def traffic(seed: int, events: int) -> list[TrafficFile]:
-    """Return the files in order; about `events` lines in all."""
-    arrivals = list(_arrivals(Random(seed), events))  # noqa: S311 - traffic, not a secret
+def opens_before(now: datetime) -> datetime:
+    """Return when traffic must open so that it ends within the quarter of an hour before `now`."""
+    return OPENS + (now - OPENS - LENGTH) // QUARTER * QUARTER
+
+
+def traffic(seed: int, events: int, opens: datetime = OPENS) -> list[TrafficFile]:
+    """Return the files in order; about `events` lines in all.
+
+    `opens` is a full quarter of an hour.
+    """
+    arrivals = list(_arrivals(Random(seed), events, opens))  # noqa: S311 - traffic, not a secret
     arrivals.sort()
     files: list[TrafficFile] = []
     lines: list[str] = []
     waiting = iter(arrivals)
     arrival = next(waiting, None)
-    for number, closed_at in enumerate(_cuts()):
+    for number, closed_at in enumerate(_cuts(opens)):
         while arrival is not None and arrival.at < closed_at:
             lines.append(arrival.line)
             arrival = next(waiting, None)
@@ -96,9 +109,33 @@ def traffic(seed: int, events: int) -> list[TrafficFile]:
     return files
 
 
-def _cuts() -> Iterator[datetime]:
-    ends = OPENS + QUARTERS * QUARTER + timedelta(minutes=TAIL_MINUTES)
-    quarter = OPENS
+class Endless:
+    """Traffic that goes on from `begins`, with the rate of `traffic` of as many `events`."""
+
+    def __init__(self, seed: int, events: int, begins: datetime) -> None:
+        self._random = Random(seed)  # noqa: S311 - traffic, not a secret
+        self._events = events
+        self._quarter = OPENS + (begins - OPENS) // QUARTER * QUARTER
+        self._serials = count(1_000_000)
+        self._files = count()
+        self._waiting: list[Arrival] = []
+
+    def until(self, now: datetime) -> TrafficFile:
+        """Return what has arrived since the last call; `now` never goes back."""
+        while self._quarter <= now:
+            rows = _quarter(self._random, self._events, self._quarter, self._serials)
+            self._waiting += _arriving(self._random, rows)
+            self._quarter += QUARTER
+        self._waiting.sort()
+        arrived = bisect_left(self._waiting, now, key=attrgetter("at"))
+        lines = tuple(arrival.line for arrival in self._waiting[:arrived])
+        del self._waiting[:arrived]
+        return TrafficFile(f"live-{next(self._files):08}.jsonl", now, lines)
+
+
+def _cuts(opens: datetime) -> Iterator[datetime]:
+    ends = opens + LENGTH
+    quarter = opens
     while True:
         for seconds in CUTS:
             cut = quarter + timedelta(seconds=seconds)
@@ -109,10 +146,21 @@ def _cuts() -> Iterator[datetime]:
         quarter += QUARTER
 
 
-def _arrivals(random: Random, events: int) -> Iterator[Arrival]:
-    rows = list(_rows(random, events))
-    rows += _tail(random)
-    rows += story.rows(OPENS)
+def _arrivals(random: Random, events: int, opens: datetime) -> Iterator[Arrival]:
+    serials = count(100_001)
+    rows = [
+        row
+        for quarter in range(QUARTERS)
+        for row in _quarter(random, events, opens + quarter * QUARTER, serials)
+    ]
+    rows += _tail(random, opens)
+    rows += story.rows(opens)
+    yield from _arriving(random, rows)
+    for minute, line in enumerate(story.unusable_lines(opens)):
+        yield Arrival(opens + timedelta(minutes=8 * minute + 3), line)
+
+
+def _arriving(random: Random, rows: Iterable[Row]) -> Iterator[Arrival]:
     for row in rows:
         at = row.occurred_at + timedelta(seconds=0.3 + min(random.expovariate(1 / 5), 25))
         at = row.arrives_at or at
@@ -120,26 +168,20 @@ def _arrivals(random: Random, events: int) -> Iterator[Arrival]:
         if random.random() < 0.015:
             again = at if random.random() < 0.4 else at + timedelta(seconds=random.uniform(5, 900))
             yield Arrival(again, row.line)
-    for minute, line in enumerate(story.unusable_lines(OPENS)):
-        yield Arrival(OPENS + timedelta(minutes=8 * minute + 3), line)
 
 
-def _rows(random: Random, events: int) -> Iterator[Row]:
+def _quarter(random: Random, events: int, start: datetime, serials: Iterator[int]) -> Iterator[Row]:
+    """Return the events of a quarter of an hour, of which two hours have about `events`."""
     weights = [(rank + 1) ** -0.8 for rank in range(MERCHANTS)]
     per_weight = events / QUARTERS / sum(weights)
-    serial = 100_000
-    for quarter in range(QUARTERS):
-        start = OPENS + quarter * QUARTER
-        for rank, weight in enumerate(weights):
-            wanted = weight * per_weight
-            count = int(wanted) + (random.random() < wanted % 1)
-            target = _target(rank) * random.lognormvariate(0, 0.45)
-            for _ in range(count):
-                serial += 1
-                yield _row(random, f"e{serial}", rank, start, target / max(wanted, 1))
-            if rank < 60 and random.random() < 0.15:
-                serial += 1
-                yield _correction(random, f"e{serial}", rank, start)
+    for rank, weight in enumerate(weights):
+        wanted = weight * per_weight
+        number = int(wanted) + (random.random() < wanted % 1)
+        target = _target(rank) * random.lognormvariate(0, 0.45)
+        for _ in range(number):
+            yield _row(random, f"e{next(serials)}", rank, start, target / max(wanted, 1))
+        if rank < 60 and random.random() < 0.15:
+            yield _correction(random, f"e{next(serials)}", rank, start)
 
 
 def _target(rank: int) -> float:
@@ -186,9 +228,9 @@ def _correction(random: Random, event_id: str, rank: int, start: datetime) -> Ro
     return Row(event_id, merchant_id(rank), kind, amount, _currency(rank), occurred_at, arrives_at)
 
 
-def _tail(random: Random) -> Iterator[Row]:
+def _tail(random: Random, opens: datetime) -> Iterator[Row]:
     """Small events of small merchants, which advance the watermark and cause no holds."""
-    start = OPENS + QUARTERS * QUARTER
+    start = opens + QUARTERS * QUARTER
     for second in range(0, TAIL_MINUTES * 60 - 30, 5):
         rank = random.randrange(100, MERCHANTS)
         at = start + timedelta(seconds=second + random.random())

@@ -10,7 +10,7 @@ m_901 is held and then sends no more events; its hold must end anyway.
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 HERO = "m_482"
 SILENT = "m_901"
@@ -48,11 +48,11 @@ def event_line(*values: str | float | None) -> str:
 
 
 def rows(opens: datetime) -> Iterator[Row]:
-    """Return the events of both merchants; `opens` is 11:00."""
+    """Return the events of both merchants; `opens` is what the clocks below call 11:00."""
 
     def at(clock: str) -> datetime:
         hours, minutes, seconds = (int(part) for part in clock.split(":"))
-        return opens.replace(hour=hours, minute=minutes, second=seconds)
+        return opens + timedelta(hours=hours - 11, minutes=minutes, seconds=seconds)
 
     for event_id, kind, amount, clock in _HERO_EVENTS:
         yield Row(event_id, HERO, kind, amount, "USD", at(clock))

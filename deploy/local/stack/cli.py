@@ -17,6 +17,8 @@ from dispatcher.cli.output import print_json
 if TYPE_CHECKING:
     from deploy.local.stack.run import Started
 
+STACK = Path(".holdfast/stack")
+
 stack = typer.Typer(
     help="Run the whole system on this machine: every process of deploy/compose, no container.",
     no_args_is_help=True,
@@ -39,10 +41,10 @@ def _group() -> None:
 def up(
     directory: Annotated[
         Path, typer.Option(help="The directory for files and logs; a new start clears it.")
-    ] = Path(".holdfast/stack"),
+    ] = STACK,
     seed: Annotated[int, typer.Option(help="The seed of the generated traffic.")] = SEED,
     events: Annotated[
-        int, typer.Option(min=2000, max=1_000_000, help="Approximate number of events.")
+        int, typer.Option(min=2000, max=1_000_000, help="Approximate number in two hours.")
     ] = 6000,
     source: Annotated[
         Input,
@@ -52,8 +54,10 @@ def up(
 ) -> None:
     """Start database, payouts service, two dispatchers, console and API, job, and monitoring.
 
-    Events arrive every few seconds, in a topic if `make kafka-jars` has staged a broker, else as
-    files. Prometheus runs where it is on PATH or fetched by `make prometheus`, and a page shows
+    Events of the last two hours arrive first, then those of now, until it is stopped: in a topic if
+    `make kafka-jars` has staged a broker, else as files.
+
+    Prometheus runs where it is on PATH or fetched by `make prometheus`, and a page shows
     every panel of the dashboards; Alertmanager runs where it is on PATH. All of it runs until
     Ctrl-C, which ends every process. Exit code 1: a process ended by itself.
     """
@@ -82,6 +86,9 @@ def up(
             events=events,
             source=source,
             started=started,
+            cleared=lambda count: console.print(
+                f"An earlier stack was killed: {count} processes that it left were ended."
+            ),
         )
 
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 
 from deploy.local.demo import database, generator
@@ -19,15 +20,18 @@ from deploy.local.demo.receiver import await_end, await_ready
 from deploy.local.java import spark_environment
 from deploy.local.locks import locked
 from deploy.local.postgres import resolve_server
-from deploy.local.stack import monitoring, pages
+from deploy.local.stack import leftovers, monitoring, pages
 from deploy.local.stack.input import Feed, chosen, feeding
 from deploy.local.stack.settings import Input, StackSettings
 from sink.contract.exits import CommandError, ExitCode
 
 START_SECONDS = 120.0
 LOCK_SECONDS = 1.0
-FILE_SECONDS = 3.0
-"""Between two files of events."""
+HISTORY_SECONDS = 1.0
+"""Between two files of the hours before the start."""
+
+LIVE_SECONDS = 10.0
+"""Between two files of events that happen now. A batch of a slow machine takes less."""
 
 DATABASES = ("holdfast_stack", "holdfast_stack_payouts")
 
@@ -70,18 +74,23 @@ def run(
     events: int,
     source: Input,
     started: Callable[[Started], None],
+    cleared: Callable[[int], None],
 ) -> None:
     """Run the stack until a signal, which ends every process.
 
-    `started` is called once when everything answers. Raises `Interrupted` for the signal, `Failed`
-    for a process that ends by itself, and `CommandError` for a port that is taken or a directory
-    that is not the stack's.
+    `cleared` is called with the number of processes that an earlier stack left and that were ended,
+    if there were any, `started` once when everything answers. Raises `Interrupted` for the signal,
+    `Failed` for a process that ends by itself, and `CommandError` for a port that is taken or a
+    directory that is not the stack's.
     """
     layout.claim()
     with ExitStack() as stack:
-        stack.enter_context(locked(layout.lock, LOCK_SECONDS, _occupied(layout)))
+        lock = stack.enter_context(locked(layout.lock, LOCK_SECONDS, _occupied(layout)))
+        if left := leftovers.end(layout):
+            cleared(left)
         source = chosen(source)
         _require_free(settings, source)
+        leftovers.mark(layout, lock)
         interrupts = stack.enter_context(Interrupts())
         layout.clear()
         layout.make_secret()
@@ -111,7 +120,10 @@ def run(
             for name, address in addresses.items()
         )
         started(Started(parts, _token(environment), dsns[0]))
-        _feed(feed, generator.traffic(seed, events), children.values(), interrupts)
+        now = datetime.now(UTC)
+        history = generator.traffic(seed, events, generator.opens_before(now))
+        live = generator.Endless(seed + 1, events, now)
+        _feed(feed, history, live, children.values(), interrupts)
 
 
 def _start(
@@ -156,20 +168,22 @@ def _start(
 
 def _feed(
     feed: Feed,
-    traffic: Iterable[TrafficFile],
+    history: Iterable[TrafficFile],
+    live: generator.Endless,
     children: Iterable[Child],
     interrupts: Interrupts,
 ) -> None:
-    """Add events as they would arrive; then watch until a signal comes."""
-    watched, waiting = list(children), iter(traffic)
+    """Add the events of the last hours, then those of now as they happen, until a signal comes."""
+    watched, waiting = list(children), iter(history)
     while True:
-        file = next(waiting, None)
-        if file is not None:
+        past = next(waiting, None)
+        file = past or live.until(datetime.now(UTC))
+        if file.lines:
             feed.add(file)
         feed.must_run()
         for child in watched:
             child.must_run()
-        interrupts.pause(FILE_SECONDS)
+        interrupts.pause(HISTORY_SECONDS if past else LIVE_SECONDS)
 
 
 def _token(environment: Mapping[str, str]) -> str:
@@ -221,6 +235,6 @@ def _listens(port: int) -> bool:
 
 def _occupied(layout: Layout) -> str:
     return (
-        f"the stack in {layout.root} is running already. Nothing was changed; stop it with Ctrl-C,"
-        " or choose another --directory."
+        f"the stack in {layout.root} is running already. Nothing was changed; stop it with Ctrl-C"
+        " or `holdfast local down`, or choose another --directory."
     )

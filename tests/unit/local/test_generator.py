@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from deploy.local.demo.recompute import Recomputed, recompute
 SEED = 482
 EVENTS = 6000
 NOW_US = 1_800_000_000_000_000
+NOW = datetime(2026, 11, 28, 0, 5, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +36,36 @@ def clock(micros: int) -> str:
 def test_same_seed_gives_the_same_lines_and_another_seed_does_not() -> None:
     assert generator.traffic(SEED, EVENTS) == generator.traffic(SEED, EVENTS)
     assert generator.traffic(SEED, EVENTS) != generator.traffic(SEED + 1, EVENTS)
+
+
+def test_traffic_may_open_so_that_it_ends_now() -> None:
+    for now in (NOW, NOW + timedelta(minutes=14, seconds=59), NOW + timedelta(minutes=15)):
+        opens = generator.opens_before(now)
+        [*_, last] = generator.traffic(SEED, EVENTS, opens)
+        assert timedelta() <= now - last.closed_at < generator.QUARTER
+    moved = generator.traffic(SEED, EVENTS, opens)
+    assert [len(each.lines) for each in moved] == [
+        len(each.lines) for each in generator.traffic(SEED, EVENTS)
+    ]
+
+
+def test_endless_traffic_is_of_now_and_its_ids_are_new() -> None:
+    live = generator.Endless(SEED, EVENTS, NOW)
+    ids: Counter[str] = Counter()
+    young = 0
+    for second in range(0, 7200, 10):
+        now = NOW + timedelta(seconds=second)
+        for line in live.until(now).lines:
+            event = json.loads(line)
+            age = now - datetime.fromisoformat(event["occurred_at"])
+            assert age > timedelta()
+            young += second > 0 and age < timedelta(minutes=1)
+            ids[event["event_id"]] += 1
+    assert EVENTS * 0.9 < ids.total() < EVENTS * 1.2
+    assert young > 0.9 * EVENTS
+    history = "".join(line for file in generator.traffic(SEED, EVENTS) for line in file.lines)
+    assert not any(f'"{each}"' in history for each in ids)
+    assert live.until(NOW + timedelta(days=1)).lines
 
 
 def test_files_have_distinct_times_in_the_order_of_their_names(directory: Path) -> None:
