@@ -31,6 +31,7 @@ class Health:
         self._answered: float | None = None
         self._misfit: str | None = None
         self._writable = True
+        self._clock_fault: str | None = None
         self._loaded = False
         self._stopping = False
 
@@ -53,6 +54,10 @@ class Health:
     def wrote(self, *, accepted: bool) -> None:
         """Record whether the database accepted a heartbeat; it is read-only, or full, if not."""
         self._writable = accepted
+
+    def clock(self, fault: str | None) -> None:
+        """Record why this host's clock prevents claims; None: it does not."""
+        self._clock_fault = fault
 
     def stopping(self) -> None:
         """Record that no new work is started."""
@@ -79,8 +84,7 @@ class Health:
             faults.append("the database has not answered yet")
         elif now - answered > ANSWER_SECONDS:
             faults.append(f"the database has not answered for {now - answered:.0f} s")
-        if self._misfit is not None:
-            faults.append(self._misfit)
+        faults += [fault for fault in (self._misfit, self._clock_fault) if fault is not None]
         if not self._writable:
             # The caller has no token: the log has the server's reason.
             faults.append("the database answers and refuses to write (log line store.away)")

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from uuid import uuid4
 
+from dispatcher.delivery.database_clock import DatabaseClock
 from dispatcher.delivery.endpoints import Endpoints
 from dispatcher.delivery.flow import Flow
+from dispatcher.delivery.health import Health
 from dispatcher.delivery.holds import Holds
 from dispatcher.delivery.rules.values import Claim, Instance, Wanted
 from dispatcher.delivery.store.postgres import PostgresStore
@@ -23,7 +24,7 @@ RESCUES = 256
 """Maximum number of expired leases that one rescue takes."""
 
 SKEW_SECONDS = 30
-"""Offset of this host's clock from the database's that is logged: receivers accept 300 s."""
+"""Offset of this host's clock from the database's that is logged."""
 
 DRAIN_OUTAGE_SECONDS = 60
 """How long a drain waits for an unavailable database."""
@@ -42,8 +43,12 @@ class Steps:
         *,
         entries_per_lane: int,
         holds: Holds,
+        clock: DatabaseClock,
+        health: Health,
         observer: Observer | None = None,
     ) -> None:
+        self._clock = clock
+        self._health = health
         self._holds = holds
         self._observer = observer
         self._store = store
@@ -83,7 +88,7 @@ class Steps:
             for id_, count in self._flow.wanted(self._endpoints.ready).items()
             if not self._holds.will_hold(id_)
         }
-        if not counts:
+        if not counts or self._clock.fault:
             if announced:
                 request_route()
             return False
@@ -144,17 +149,21 @@ class Steps:
         """Record a heartbeat and compare the clocks."""
         began = seconds()
         at = await self._store.beat(self._instance, self._flow.sending, draining=draining)
+        self._clock.measured(at, began)
+        skew, fault = self._clock.skew_seconds, self._clock.fault
         if self._observer is not None:
-            self._observer.beat(at, began)
-        skew = (datetime.now(UTC) - at).total_seconds()
+            self._observer.beat(skew)
+        self._health.clock(fault)
         if abs(skew) > SKEW_SECONDS:
-            self._telemetry.warn(Line.CLOCK_SKEW, seconds=round(skew))
+            self._telemetry.warn(Line.CLOCK_SKEW, seconds=round(skew), claims=fault is None)
         return False
 
     async def drain(self, drained: Callable[[], None]) -> bool:
         """Call `drained` if everything that can be sent now is sent."""
         if self._flow.held:
             return False
+        if fault := self._clock.fault:
+            raise DrainFailedError(fault)
         try:
             pending = await self._store.is_pending(self._endpoints.ready.keys())
         except StoreUnavailableError as error:

@@ -4,7 +4,6 @@ Section 8 of `docs/receivers/PROTOCOL.md`. Only a proven answer for exactly the 
 sent counts; after any other answer the entry is sent again, which is safe.
 """
 
-import time
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -35,12 +34,14 @@ class RepeatChecker:
         self._channels: dict[int, _Channel] = {}
         self._old: list[_Channel] = []
 
-    async def check(self, ready: Ready, key: str, body: bytes) -> Response | None:
-        """Return the receiver's proof that it processed `key` with these bytes, or None."""
+    async def check(self, ready: Ready, key: str, body: bytes, timestamp: int) -> Response | None:
+        """Return the receiver's proof that it processed `key` with these bytes, or None.
+
+        `timestamp` is the POSIX time of the inquiry.
+        """
         path = ready.endpoint.inquiry_path
         if path is None:
             return None
-        timestamp = int(time.time())
         headers = (
             ("user-agent", USER_AGENT),
             ("accept-encoding", "identity"),

@@ -7,6 +7,7 @@ import asyncio
 from dataclasses import replace
 from uuid import uuid4
 
+from dispatcher.delivery.database_clock import DatabaseClock
 from dispatcher.delivery.endpoints import Endpoints
 from dispatcher.delivery.flow import Flow
 from dispatcher.delivery.holds import Holds
@@ -44,6 +45,7 @@ class Replayer:
         flow: Flow,
         *,
         holds: Holds,
+        clock: DatabaseClock,
         check_repeat: RepeatCheck | None,
         observer: Observer | None,
     ) -> None:
@@ -53,6 +55,7 @@ class Replayer:
         self._telemetry = telemetry
         self._flow = flow
         self._holds = holds
+        self._clock = clock
         self._observer = observer
         self._settler = Settler(
             store.settle_replays,
@@ -69,6 +72,7 @@ class Replayer:
             telemetry,
             settle=self._settle,
             holds=holds,
+            clock=clock,
             check_repeat=check_repeat,
         )
         self._running: set[asyncio.Task[None]] = set()
@@ -84,7 +88,7 @@ class Replayer:
         room = {
             id_: slots
             for id_, slots in self._flow.spare(self._endpoints.ready).items()
-            if not self._holds.will_hold(id_)
+            if not self._holds.will_hold(id_) and not self._clock.fault
         }
         wanted = ReplayWanted(room, uuid4(), self._endpoints.lease_seconds)
         turn = await self._store.claim_replays(wanted, started)

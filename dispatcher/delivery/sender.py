@@ -2,12 +2,11 @@
 
 import asyncio
 import random
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from datetime import UTC, datetime
 
+from dispatcher.delivery.database_clock import DatabaseClock
 from dispatcher.delivery.endpoints import Endpoints, Ready
 from dispatcher.delivery.holds import Holds
 from dispatcher.delivery.rules.decide import release, settle
@@ -39,8 +38,8 @@ from sink.contract.states import Outcome
 INQUIRED = "not sent again: the receiver said what became of the key"
 """Stored as the response of an attempt that an inquiry settled."""
 
-RepeatCheck = Callable[[Ready, str, bytes], Awaitable[Response | None]]
-"""From a key and its body to the receiver's proof that it processed them, if it did."""
+RepeatCheck = Callable[[Ready, str, bytes, int], Awaitable[Response | None]]
+"""From a key, its body and the POSIX time to the receiver's proof of processing them, if any."""
 
 
 class Sender:
@@ -54,6 +53,7 @@ class Sender:
         *,
         settle: Callable[[Settlement], None],
         holds: Holds,
+        clock: DatabaseClock,
         check_repeat: RepeatCheck | None = None,
     ) -> None:
         """`settle` accepts the result of a lane; `holds` knows which endpoints are on hold.
@@ -61,6 +61,7 @@ class Sender:
         `check_repeat` asks a receiver about a key (`dispatcher.delivery.repeat_check`). For spans,
         OpenTelemetry must be set up before.
         """
+        self._clock = clock
         self._holds = holds
         self._endpoints = endpoints
         self._transport = transport
@@ -151,7 +152,7 @@ class Sender:
         duration_ms = round((seconds() - started) * 1000)
         if isinstance(answer, Response) and answer.key_window is not None:
             self._learn(ready, answer.key_window)
-        attempt = _judged(entry, key, answer, ready, duration_ms, ours=ours)
+        attempt = _judged(entry, key, answer, ready, duration_ms, ours=ours, clock=self._clock)
         if attempt.other_key is not None:
             self._transport.drop(ready.target)
         return replace(attempt, response=INQUIRED) if isinstance(found, Response) else attempt
@@ -163,7 +164,7 @@ class Sender:
         found: Response | None = None
         try:
             if self._check_repeat is not None:
-                found = await self._check_repeat(ready, key, entry.body)
+                found = await self._check_repeat(ready, key, entry.body, int(self._clock.now()))
         except Exception as error:  # noqa: BLE001 - without an answer the key is sent again
             self._telemetry.crashed("ask", error)
         if found is None and entry.forgotten:
@@ -193,7 +194,7 @@ class Sender:
             self._endpoints.learn(ready.endpoint.id, window)
 
     def _request(self, ready: Ready, lane: Lane, entry: Entry, key: str) -> Request | Refused:
-        timestamp = int(time.time())
+        timestamp = int(self._clock.now())
         try:
             return ready.composer.compose(
                 key=key,
@@ -215,6 +216,7 @@ def _judged(
     duration_ms: int,
     *,
     ours: bool,
+    clock: DatabaseClock,
 ) -> Attempt:
     outcome = classify(answer)
     status = error = response = receipt = asked_seconds = other = None
@@ -230,7 +232,7 @@ def _judged(
             outcome = Outcome.UNKNOWN
             error = f"the answer is about another key, {other}: nothing is known of this one"
         elif outcome is Outcome.THROTTLED or status == CONFLICT:
-            asked_seconds = parse_retry_after(answer.retry_after, datetime.now(UTC))
+            asked_seconds = parse_retry_after(answer.retry_after, clock.moment())
     else:
         error = hide(answer.error, ready.hidden)
     return Attempt(

@@ -23,6 +23,7 @@ from dispatcher.delivery.backlog_monitor import (
     BacklogMonitor,
     ServerMonitor,
 )
+from dispatcher.delivery.database_clock import DatabaseClock
 from dispatcher.delivery.doorbell import Doorbell
 from dispatcher.delivery.endpoints import Endpoints
 from dispatcher.delivery.flow import Flow
@@ -121,8 +122,8 @@ class Dispatcher:
             store, transport, self._telemetry, settings.lease_seconds, settings.references
         )
         listens = settings.listen is not None
-        observer = Observer(self.measures, self._endpoints.name) if listens else None
-        holds = Holds()
+        holds, clock = Holds(), DatabaseClock()
+        observer = Observer(self.measures, self._endpoints.name, clock.now) if listens else None
         self._settler = Settler(
             store.settle,
             self._endpoints,
@@ -138,6 +139,7 @@ class Dispatcher:
             self._telemetry,
             settle=self._settler.add,
             holds=holds,
+            clock=clock,
             check_repeat=check_repeat,
         )
         self._flow = Flow(
@@ -154,12 +156,13 @@ class Dispatcher:
             self._telemetry,
             self._flow,
             holds=holds,
+            clock=clock,
             check_repeat=check_repeat,
             observer=observer,
         )
         self._maintenance = Maintenance(store, self._telemetry, settings.retain_days)
         self._instance = _this_process()
-        self._steps = self._new_steps(holds, observer)
+        self._steps = self._new_steps(holds, clock, observer)
 
     def stop(self) -> None:
         """Stop gracefully; the second call cancels what is still in flight."""
@@ -181,7 +184,7 @@ class Dispatcher:
         """Return how many lanes are being sent."""
         return self._flow.sending
 
-    def _new_steps(self, holds: Holds, observer: Observer | None) -> Steps:
+    def _new_steps(self, holds: Holds, clock: DatabaseClock, observer: Observer | None) -> Steps:
         return Steps(
             self._store,
             self._endpoints,
@@ -190,6 +193,8 @@ class Dispatcher:
             self._instance,
             entries_per_lane=self._settings.entries_per_lane,
             holds=holds,
+            clock=clock,
+            health=self.health,
             observer=observer,
         )
 

@@ -166,7 +166,7 @@ def _rejected(status: int | None, reason: str | None) -> Verdict:
     if reason in _CLOCK:
         return Verdict(
             "clocks_differ",
-            "its clock and this machine's differ by more than 300 s",
+            "its clock and the database's, which signs deliveries, differ by more than 300 s",
             "synchronise both clocks (NTP)",
             ExitCode.FAILED,
         )

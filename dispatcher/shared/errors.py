@@ -27,7 +27,7 @@ class StoreRefusedError(StoreUnavailableError):
 
 
 class DrainFailedError(DispatcherError):
-    """The database was unavailable for too long during a drain."""
+    """A drain cannot finish: the database was away for too long, or this host's clock is wrong."""
 
 
 class UnservedError(DispatcherError):

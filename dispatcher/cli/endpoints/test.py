@@ -64,9 +64,9 @@ def probe(
     )
     delivery = endpoint_test.sample(name)
     with Endpoints.connect(dsn) as store:
-        store.record_test(name, why, {"url": way.target.url, "key": delivery.key.text})
+        at = store.record_test(name, why, {"url": way.target.url, "key": delivery.key.text})
     try:
-        tested = endpoint_test.send(way, delivery, engine, ca_file)
+        tested = endpoint_test.send(way, delivery, engine, ca_file, at)
     except (ValueError, ImportError) as error:
         raise CommandError(
             f"no request can be sent to endpoint {name}: {error}. Nothing was sent; correct it"

@@ -1,7 +1,6 @@
 """What the loops observe, as metrics. A dispatcher without `--listen` has no observer."""
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
 from uuid import UUID
 
 from dispatcher.delivery.rules.values import Claim, Lane, Rescued, Settled, Settlement
@@ -17,13 +16,14 @@ FORGET_SECONDS = 600
 class Observer:
     """Turns claims, results and heartbeats into `measures`. Times are `seconds()`."""
 
-    def __init__(self, measures: Measures, name: Callable[[int], str]) -> None:
-        """`name` returns the name of an endpoint by its id."""
+    def __init__(
+        self, measures: Measures, name: Callable[[int], str], now: Callable[[], float]
+    ) -> None:
+        """`name` returns the name of an endpoint by its id, `now` the database's POSIX time."""
         self._measures = measures
         self._name = name
         self._claimed: dict[tuple[int, int, UUID], Lane] = {}
-        self._ahead = 0.0
-        """Offset of the database's clock, as POSIX time, from `seconds`."""
+        self._now = now
 
     def claimed(self, claim: Claim, began: float) -> None:
         """Observe the duration and the size of a claim."""
@@ -37,10 +37,10 @@ class Observer:
         self, settlements: Sequence[Settlement], settled: Sequence[Settled], began: float
     ) -> None:
         """Observe the duration of a settlement; count the results and the lost leases in it."""
-        now = seconds()
-        self._measures.settle_seconds.observe(now - began)
+        self._measures.settle_seconds.observe(seconds() - began)
+        now = self._now()
         for each in settled:
-            self._count(each.settlement, now + self._ahead)
+            self._count(each.settlement, now)
         for settlement in _lost(settlements, settled):
             self._claimed.pop(_lease_of(settlement), None)
             self._measures.fenced[self._name(settlement.endpoint_id),] += 1
@@ -65,10 +65,9 @@ class Observer:
             self._measures.rescued[name,] += 1
             self._measures.unknown[name,] += 1
 
-    def beat(self, at: datetime, began: float) -> None:
-        """Compare the clocks: `at` is the database's time within a call that started at `began`."""
-        self._ahead = at.timestamp() - (began + seconds()) / 2
-        self._measures.clock_skew_seconds = (datetime.now(UTC) - at).total_seconds()
+    def beat(self, skew_seconds: float) -> None:
+        """Record the offset of this host's clock from the database's."""
+        self._measures.clock_skew_seconds = skew_seconds
 
     def _count(self, settlement: Settlement, now: float) -> None:
         measures, name = self._measures, self._name(settlement.endpoint_id)

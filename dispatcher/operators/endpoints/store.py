@@ -1,6 +1,7 @@
 """Endpoints in the database. A change and its audit row commit together."""
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import NoReturn
 
 import psycopg
@@ -210,13 +211,15 @@ class Endpoints(OperatorSession):
                 elif step.action is Action.CHANGE:
                     self._change(step, reason)
 
-    def record_test(self, endpoint: str, reason: str, detail: Mapping[str, str]) -> None:
-        """Write the audit row of a test request before the request is sent.
+    def record_test(self, endpoint: str, reason: str, detail: Mapping[str, str]) -> datetime:
+        """Write the audit row of a test request before it is sent; returns the database's time.
 
         Raises `CommandError` when that fails; the caller must not send then.
         """
         with self._transaction():
             self._audit("endpoint.test", endpoint, reason, dict(detail))
+            at: datetime = self._one("database/clock")["at"]
+            return at
 
     def _change(self, step: Step, reason: str) -> None:
         self.set_endpoint(step.name, lambda row: {**row, **step.after}, reason)

@@ -220,7 +220,8 @@ def _not_claimed(found: Mapping[str, Any]) -> Iterator[Need]:
         said = (
             f"entries are due at {_some(len(names), 'endpoint', 'endpoints')} and no dispatcher"
             f" claims them: {_names(names)}. A dispatcher that cannot use a secret, a certificate"
-            " or the URL logs `endpoint.waiting` with the reason"
+            " or the URL logs `endpoint.waiting` with the reason, one whose clock is wrong"
+            " `clock.skew`"
         )
         yield Need(NeedKind.NOT_CLAIMED, len(names), said, "holdfast config check")
 

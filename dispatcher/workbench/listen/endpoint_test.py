@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from dispatcher.outbound.endpoint_probe import (
@@ -52,9 +53,11 @@ def send(
     delivery: SampleDelivery,
     engine: EngineName = "auto",
     ca_file: Path | None = None,
+    at: datetime | None = None,
 ) -> Tested:
     """Connect step by step, then make the request as the dispatcher does.
 
+    `at` is the database's time, with which a dispatcher signs; None: this machine's.
     After a failed TLS handshake the request is still made, because an engine may trust other
     authorities. Raises what `one_delivery.send` and the connection probe raise.
     """
@@ -63,7 +66,7 @@ def send(
     verdict = unreached(steps)
     if verdict is not None and steps[-1].name != "tls":
         return Tested(steps, None, None, verdict)
-    sent = one_delivery.send(destination, delivery, engine, ca_file)
+    sent = one_delivery.send(destination, delivery, engine, ca_file, at)
     reason = reason_of(sent.response)
     if verdict is not None and sent.status is None:
         return Tested(steps, sent, reason, verdict)

@@ -76,12 +76,14 @@ def send(
     sample: SampleDelivery,
     engine: EngineName = "auto",
     ca_file: Path | None = None,
+    at: datetime | None = None,
 ) -> Sent:
-    """Make one attempt. Failures of the receiver are part of the result.
+    """Make one attempt, signed for the time `at`; None: now, by this machine.
 
-    Raises what `open_transport` raises, and `ValueError` if the engine cannot send to the target.
+    Failures of the receiver are part of the result. Raises what `open_transport` raises, and
+    `ValueError` if the engine cannot send to the target.
     """
-    timestamp, key = int(time.time()), sample.key.text
+    timestamp, key = int((at or datetime.now(UTC)).timestamp()), sample.key.text
     request = destination.composer.compose(
         key=key,
         subject_id=SUBJECT_ID,

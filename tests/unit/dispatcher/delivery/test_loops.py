@@ -6,7 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+from dispatcher.delivery.database_clock import DatabaseClock
 from dispatcher.delivery.flow import Flow
+from dispatcher.delivery.health import Health
 from dispatcher.delivery.holds import Holds
 from dispatcher.delivery.loops import Steps
 from dispatcher.delivery.rules.decide import settle
@@ -33,7 +35,7 @@ async def _claims_again(claim: Claim) -> bool:
     store: Any = SimpleNamespace(claim=claims)
     unused: Any = None
     flow = Flow(8, 8, send=_never, room=rung.set, crashed=lambda _: None)
-    steps = Steps(store, ENDPOINTS, flow, unused, unused, entries_per_lane=8, holds=Holds())
+    steps = _steps(store, flow)
     assert not await steps.claim(unused)
     assert not rung.is_set()
     try:
@@ -69,7 +71,17 @@ def _steps(store: _Store, flow: Flow, holds: Holds | None = None) -> Steps:
     unused: Any = None
     given: Any = store
     holds = holds or Holds()
-    return Steps(given, ENDPOINTS, flow, unused, unused, entries_per_lane=8, holds=holds)
+    return Steps(
+        given,
+        ENDPOINTS,
+        flow,
+        unused,
+        unused,
+        entries_per_lane=8,
+        holds=holds,
+        clock=DatabaseClock(),
+        health=Health(),
+    )
 
 
 def _flow(requests: list[str] | None = None, *, concurrency: int = 8) -> Flow:

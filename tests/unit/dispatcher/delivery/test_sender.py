@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+from dispatcher.delivery.database_clock import DatabaseClock
 from dispatcher.delivery.endpoints import Ready
 from dispatcher.delivery.holds import Holds
 from dispatcher.delivery.rules.lease import SETTLE_SECONDS
@@ -52,6 +53,7 @@ class Sent:
             _as_any(SimpleNamespace(crashed=lambda where, _error: self.crashed.append(where))),
             settle=self.settled.append,
             holds=Holds(),
+            clock=DatabaseClock(),
             check_repeat=self.check_repeat,
         )
         asyncio.run(sender.send(_lane(entries, seconds() - age)))
