@@ -504,9 +504,14 @@ _CONNECTIONS = Row(
             unit="s",
             legend="{{instance}}",
             rule="HoldfastClockSkew",
-            description=(
-                "Between host and database. Receivers refuse signatures that are five minutes off."
-            ),
+            description="Between host and database. Signatures carry the database's time.",
+        ),
+        alerting(
+            "Offset of the clock that stops deliveries",
+            unit="s",
+            legend="{{instance}}",
+            rule="HoldfastClockStopsDelivery",
+            description="As above. Beyond what receivers accept, the dispatcher claims nothing.",
         ),
     ),
 )

@@ -164,6 +164,9 @@ def test_alert_of_the_clock_is_fired_by_a_host_that_is_a_minute_ahead(
     with scene.dispatch("log", "--listen", address, *LEASE, launcher=bent):
         seen = watch(address)
         seen.fires("HoldfastClockSkew")
+        seen.none_fires("HoldfastClockStopsDelivery")
+        clock.write_text("400")
+        seen.fires("HoldfastClockStopsDelivery")
 
 
 @pytest.mark.long
