@@ -58,7 +58,7 @@ _LIST_OPEN = (*_LIST, "attempts", "died_at", "holds_lane")
 _LIST_ALL = (*_LIST, "died_at", "resolution", "resolved_at", "resolved_by", "resolution_reason")
 _FACTS = (
     *("key", "endpoint", "subject", "sequence", "type", "reason", "detail", "attempts"),
-    *("created_at", "died_at", "resolution", "resolved_at", "resolved_by", "resolution_reason"),
+    *("written_at", "died_at", "resolution", "resolved_at", "resolved_by", "resolution_reason"),
 )
 _ATTEMPTS = ("number", "finished_at", "outcome", "status", "duration_ms", "error", "response")
 

@@ -43,7 +43,7 @@ from sink.contract.exits import CommandError, ExitCode
 
 app = typer.Typer(help="Entries: list the newest, show one, follow new ones.", no_args_is_help=True)
 
-_LIST = ("key", "subject", "sequence", "type", "occurred_at", "created_at", "stream", "batch_id")
+_LIST = ("key", "subject", "sequence", "type", "occurred_at", "written_at", "stream", "batch_id")
 
 OfData = Annotated[
     str | None,
@@ -60,7 +60,7 @@ ShowOfData = Annotated[
 
 _OF_DATA = ("key", "subject", "sequence", "type", "occurred_at")
 
-_FACTS = ("subject", "sequence", "type", "occurred_at", "created_at", "priority", "traceparent")
+_FACTS = ("subject", "sequence", "type", "occurred_at", "written_at", "priority", "traceparent")
 
 _BATCH = ("stream", "batch_id", "query_id", "routed_at")
 
@@ -127,7 +127,7 @@ def list_(
 
 def _print_list(rows: Sequence[Row]) -> None:
     texts = [{**row, "subject": visible(row["subject"])} for row in rows]
-    print_rows(texts, _LIST, "Entries", ("batch_id", "stream", "created_at"))
+    print_rows(texts, _LIST, "Entries", ("batch_id", "stream", "written_at"))
 
 
 def _member(data: str | None, show: list[str] | None) -> tuple[str, str] | None:
@@ -267,6 +267,6 @@ def _print(rows: list[Row], out: IO[str], *, as_json: bool) -> None:
 
 def _line(row: Row) -> str:
     return (
-        f"{display(row['created_at'])}  {row['key']}  {visible(row['type'])}"
+        f"{display(row['written_at'])}  {row['key']}  {visible(row['type'])}"
         f"  {visible(row['subject'])} {row['sequence']}  {row['stream']} batch {row['batch_id']}"
     )

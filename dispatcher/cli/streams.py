@@ -26,7 +26,7 @@ _CHECKPOINTS = ("query_id", "batches", "first_batch_id", "last_batch_id", "last_
 _BATCHES = ("batch_id", "written_at", "row_count", "entry_count", "routed_at", "divergences")
 
 _UNDELIVERED = (
-    *("endpoint", "state", "undelivered", "complete", "dead_letters", "oldest_created_at"),
+    *("endpoint", "state", "undelivered", "complete", "dead_letters", "oldest_written_at"),
 )
 
 _QUARANTINED = ("reason", "open", "oldest_quarantined_at")

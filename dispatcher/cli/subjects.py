@@ -25,11 +25,11 @@ SubjectName = Annotated[str, typer.Argument(metavar="SUBJECT", help="The exact n
 
 
 _LIST = (
-    *("name", "last_sequence", "last_type", "last_created_at", "lanes"),
+    *("name", "last_sequence", "last_type", "last_written_at", "lanes"),
     *("stopped", "retrying", "behind", "undelivered", "oldest_due_at"),
 )
 
-_FACTS = ("last_sequence", "last_type", "last_occurred_at", "last_created_at")
+_FACTS = ("last_sequence", "last_type", "last_occurred_at", "last_written_at")
 
 _LANES = (
     *("endpoint", "state", "held", "delivered", "last", "waiting", "head", "attempt"),
@@ -40,7 +40,7 @@ _TRANSITIONS = ("stream", "last_type", "last_occurred_at", "updated_at", "ahead"
 
 _OVERTAKEN = ("key", "type", "occurred_at", "suppressed_at", "stream", "batch_id")
 
-_ENTRIES = ("sequence", "key", "type", "occurred_at", "created_at", "stream", "batch_id")
+_ENTRIES = ("sequence", "key", "type", "occurred_at", "written_at", "stream", "batch_id")
 
 
 @app.command("list")
@@ -209,7 +209,7 @@ def _check_name(text: str) -> None:
 
 def print_list(rows: Sequence[Row]) -> None:
     texts = [{**row, "name": visible(row["name"])} for row in rows]
-    print_rows(texts, _LIST, "Subjects", ("last_created_at",))
+    print_rows(texts, _LIST, "Subjects", ("last_written_at",))
 
 
 def print_subject(found: Row) -> None:

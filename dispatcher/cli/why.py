@@ -102,7 +102,7 @@ def _about(each: Here) -> str:
 def _entry(entry: dict[str, Any]) -> str:
     return (
         f"{entry['key']}: {visible(entry['type'])} of {visible(entry['subject'])}, sequence"
-        f" {entry['sequence']}, written {display(entry['created_at'])} by batch {entry['batch_id']}"
+        f" {entry['sequence']}, written {display(entry['written_at'])} by batch {entry['batch_id']}"
         f" of stream {visible(entry['stream'])}"
     )
 

@@ -38,7 +38,7 @@ class ListedDeadLetter(ResponseModel):
     reason: DeadReason
     detail: str = Field(description="The result of the last attempt.")
     attempts: Count
-    created_at: Time = Field(description="When the entry was written.")
+    written_at: Time = Field(description="When the entry was written.")
     died_at: Time
     resolution: DeadResolution | None
     resolved_at: Time | None

@@ -41,7 +41,7 @@ class ListedEntry(ResponseModel):
     sequence: int = Field(description="Counted from 1 for each subject, without gaps.")
     type: str
     occurred_at: Time
-    created_at: Time = Field(description="When its batch was written.")
+    written_at: Time = Field(description="When its batch was written.")
     priority: int
     batch_no: int
     subject_id: int
@@ -93,7 +93,7 @@ class Entry(ResponseModel):
     sequence: int
     type: str
     occurred_at: Time
-    created_at: Time
+    written_at: Time
     priority: int
     traceparent: str | None
     body: str | None = Field(description="Byte for byte; null unless bodies are requested.")

@@ -126,7 +126,7 @@ class Item(ResponseModel):
     endpoint: str
     subject: str
     sequence: int
-    created_at: Time
+    written_at: Time
     key: KeyText
     new_key: KeyText | None = Field(description="The new key, for a reissue.")
     kind: ReplayKind

@@ -75,7 +75,7 @@ class Undelivered(ResponseModel):
     endpoint: str
     state: EndpointState
     undelivered: Count
-    oldest_created_at: Time = Field(description="Oldest of the counted entries.")
+    oldest_written_at: Time = Field(description="Oldest of the counted entries.")
     dead_letters: Count
     complete: bool = Field(
         description="False: the count is a lower bound, because counting stops at 500 lanes of a"

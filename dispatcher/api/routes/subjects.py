@@ -33,7 +33,7 @@ class ListedSubject(ResponseModel):
     name: str
     last_sequence: int
     last_type: str | None
-    last_created_at: Time | None
+    last_written_at: Time | None
     lanes: Count
     stopped: Count = Field(description="Lanes stopped behind a dead letter.")
     retrying: Count
@@ -69,7 +69,7 @@ class Lane(ResponseModel):
     head_sequence: int | None
     head_key: KeyText | None
     head_type: str | None
-    head_created_at: Time | None
+    head_written_at: Time | None
     attempt: int = Field(description="Attempts of the head so far.")
     rescued: int = Field(
         description="Attempts among these that used no step of the retry schedule: the lease"
@@ -107,7 +107,7 @@ class Subject(ResponseModel):
     last_sequence: int
     last_type: str | None = Field(description="From the stream that wrote it last.")
     last_occurred_at: Time | None = Field(description="From the stream that wrote it last.")
-    last_created_at: Time | None
+    last_written_at: Time | None
     transitions: list[Transition]
     lanes: list[Lane]
     entries: list[ListedEntry] = Field(description="The newest 20.")

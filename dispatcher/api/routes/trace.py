@@ -24,7 +24,7 @@ class TracedEntry(ResponseModel):
     sequence: int
     type: str
     occurred_at: Time
-    created_at: Time
+    written_at: Time
     priority: int
     traceparent: str | None
     decision: Json = Field(description="What was decided; amounts in minor units.")

@@ -65,7 +65,7 @@ class Named(ResponseModel):
     sequence: int
     type: str
     occurred_at: Time
-    created_at: Time
+    written_at: Time
     stream: str
     batch_id: int
 

@@ -68,7 +68,7 @@ class Subjects(Entries):
     ) -> tuple[list[Row], str | None]:
         """Return subjects in byte order of their names, and the `after` of the next page, or None.
 
-        A row has `name`, `last_sequence`, `last_type`, `last_created_at`, the count of `lanes` and
+        A row has `name`, `last_sequence`, `last_type`, `last_written_at`, the count of `lanes` and
         of those that are `stopped`, `retrying` and `behind`, `undelivered` (sequences that the
         slowest lane has not passed, also of types that its endpoint does not take) and
         `oldest_due_at`.
@@ -108,7 +108,7 @@ class Subjects(Entries):
         whether it is `ahead` of the clock by more than a day.
         A lane has `endpoint`, `endpoint_state`, `order_policy`, `state` (a `LaneState`), `held` (a
         `Held`, or None), `delivered_sequence`, `last_sequence`, `waiting` (entries, at most 1,001),
-        its head (`head_sequence`, `head_key`, `head_type`, `head_created_at`), the head's `attempt`
+        its head (`head_sequence`, `head_key`, `head_type`, `head_written_at`), the head's `attempt`
         and how many of these were `rescued`, `priority`, `due_at`, `lease_until`, what stops it
         (`dead_letter`, `dead_reason`, `died_at`), `breaker`, `breaker_until` and `held_until`.
 

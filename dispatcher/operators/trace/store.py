@@ -71,7 +71,7 @@ class Trace(Why):
 
 
 def _entry(found: Row, *, body: bool) -> Row:
-    names = ("subject", "sequence", "type", "occurred_at", "created_at", "priority", "traceparent")
+    names = ("subject", "sequence", "type", "occurred_at", "written_at", "priority", "traceparent")
     raw = found["body"].encode()
     return {
         **{name: found[name] for name in names},

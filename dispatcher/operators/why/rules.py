@@ -114,7 +114,7 @@ class Subject:
     subject: str
     sequence: int
     type: str
-    created_at: datetime
+    written_at: datetime
     batch: Facts
     """`stream`, `batch_id`, `written_at`, `routed_at`, and the `xmax` of its row."""
 

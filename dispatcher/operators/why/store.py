@@ -29,7 +29,7 @@ class Here:
     endpoint: str
     answer: Answer
     entry: Row | None
-    """`key` (as sent), `subject`, `sequence`, `type`, `occurred_at`, `created_at`."""
+    """`key` (as sent), `subject`, `sequence`, `type`, `occurred_at`, `written_at`."""
     facts: Row
 
 
@@ -255,7 +255,7 @@ _FACTS = (
 )
 """The figures of an answer, by their column names in `why/sql/standing.sql`."""
 
-_SHOWN = ("subject", "sequence", "type", "occurred_at", "created_at", "stream", "batch_id")
+_SHOWN = ("subject", "sequence", "type", "occurred_at", "written_at", "stream", "batch_id")
 
 
 def _weight(answer: Answer) -> int:
@@ -270,7 +270,7 @@ def _subject(entry: Row) -> Subject:
         subject=entry["subject"],
         sequence=entry["sequence"],
         type=entry["type"],
-        created_at=entry["created_at"],
+        written_at=entry["written_at"],
         batch=entry,
     )
 

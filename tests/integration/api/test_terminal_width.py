@@ -97,6 +97,6 @@ def test_every_list_reads_well_in_a_terminal(reading: Api, columns: int) -> None
 
 def test_wide_list_has_every_column(reading: Api) -> None:
     [text] = _in_a_terminal(60, [["entries", "list", "--wide"]], reading.dsn)
-    for column in ("key", "subject", "sequence", "type", "occurred at", "created at", "batch id"):
+    for column in ("key", "subject", "sequence", "type", "occurred at", "written at", "batch id"):
         assert column in text
     assert "not shown" not in text

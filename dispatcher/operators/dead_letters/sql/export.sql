@@ -1,7 +1,7 @@
 -- Dead letters with bodies, the oldest first; read through a cursor in one snapshot.
 -- Uses pk_dead_letter, or uq_dead_letter_open for open ones; pk_subject, pk_lane, pk_entry of the one partition.
 SELECT d.id, p.name AS endpoint, s.name AS subject, d.sequence, d.key, e.type, d.reason::text AS reason, d.detail,
-       d.attempts, d.created_at, d.died_at, d.resolution::text AS resolution, d.resolved_at, d.resolved_by,
+       d.attempts, d.created_at AS written_at, d.died_at, d.resolution::text AS resolution, d.resolved_at, d.resolved_by,
        coalesce(d.resolution IS NULL AND l.token IS NULL AND l.due_at IS NULL
                 AND l.delivered_sequence < d.sequence, false) AS holds_lane,
        convert_from(e.body, 'UTF8') AS body

@@ -1,7 +1,7 @@
 -- Some dead letters with bodies, and the count (at most 1000) of entries that wait behind each that holds its lane.
 -- Uses pk_dead_letter, pk_endpoint, pk_endpoint_pace, pk_subject, pk_lane, pk_entry.
 SELECT d.id, p.name AS endpoint, s.name AS subject, d.sequence, d.key, e.type, d.reason::text AS reason, d.detail,
-       d.attempts, d.created_at, d.died_at, d.resolution::text AS resolution, d.resolved_at, d.resolved_by,
+       d.attempts, d.created_at AS written_at, d.died_at, d.resolution::text AS resolution, d.resolved_at, d.resolved_by,
        coalesce(d.resolution IS NULL AND l.token IS NULL AND l.due_at IS NULL
                 AND l.delivered_sequence < d.sequence, false) AS holds_lane,
        p.order_policy::text AS order_policy, p.state::text AS endpoint_state, d.window_waived,

@@ -27,7 +27,7 @@ CROSS JOIN LATERAL (
            min(a.finished_at) FILTER (WHERE a.outcome = 'delivered') AS delivered_at
     FROM holdfast.attempt a
     WHERE a.endpoint_id = p.id AND a.subject_id = %(subject_id)s AND a.sequence = %(sequence)s
-      AND a.finished_at >= %(created_at)s::timestamptz - interval '1 hour'
+      AND a.finished_at >= %(written_at)s::timestamptz - interval '1 hour'
 ) tried
 WHERE tried.attempts > 0
    OR (p.types = '{}' OR %(type)s = ANY (p.types))

@@ -1,6 +1,6 @@
 -- Entries of a run of batches without bodies, the newest first, before a position (batch, subject, sequence) if given.
 -- Uses ix_entry_batch_no of the partitions between the two moments, then uq_batch_batch_no, pk_subject.
-SELECT e.key, s.name AS subject, e.sequence, e.type, e.occurred_at, e.created_at, e.priority, e.batch_no, e.subject_id,
+SELECT e.key, s.name AS subject, e.sequence, e.type, e.occurred_at, e.created_at AS written_at, e.priority, e.batch_no, e.subject_id,
        b.stream, b.query_id, b.batch_id
 FROM (
     SELECT e.key, e.subject_id, e.sequence, e.type, e.occurred_at, e.created_at, e.priority, e.batch_no

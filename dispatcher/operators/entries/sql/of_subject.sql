@@ -1,6 +1,6 @@
 -- Entries of one subject without bodies, the newest first, below a sequence if given.
 -- Uses pk_entry backwards, in the partitions between the two times, and uq_batch_batch_no.
-SELECT e.key, e.sequence, e.type, e.occurred_at, e.created_at, e.priority, e.batch_no, e.subject_id,
+SELECT e.key, e.sequence, e.type, e.occurred_at, e.created_at AS written_at, e.priority, e.batch_no, e.subject_id,
        b.stream, b.query_id, b.batch_id
 FROM holdfast.entry e
 JOIN holdfast.batch b USING (batch_no)

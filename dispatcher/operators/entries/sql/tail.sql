@@ -1,6 +1,6 @@
 -- Entries of a batch without bodies, by subject and sequence, after a position.
 -- Uses ix_entry_batch_no of the one partition that holds the batch's moment, pk_subject.
-SELECT e.key, s.name AS subject, e.subject_id, e.sequence, e.type, e.occurred_at, e.created_at, e.priority
+SELECT e.key, s.name AS subject, e.subject_id, e.sequence, e.type, e.occurred_at, e.created_at AS written_at, e.priority
 FROM holdfast.entry e
 JOIN holdfast.subject s ON s.id = e.subject_id
 WHERE e.batch_no = %(batch_no)s AND e.created_at = %(written_at)s

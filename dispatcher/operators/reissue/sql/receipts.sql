@@ -5,7 +5,7 @@ SELECT p.name AS endpoint, p.id AS endpoint_id, max(a.finished_at) AS delivered_
 FROM holdfast.endpoint p
 JOIN holdfast.attempt a
   ON a.endpoint_id = p.id AND a.subject_id = %(subject_id)s AND a.sequence = %(sequence)s
- AND a.finished_at >= %(created_at)s::timestamptz - interval '1 hour'
+ AND a.finished_at >= %(written_at)s::timestamptz - interval '1 hour'
 WHERE a.outcome = 'delivered'
 GROUP BY p.id
 ORDER BY p.name

@@ -33,7 +33,7 @@ WITH lanes AS MATERIALIZED (
 cut AS (
     SELECT endpoint_id, kind FROM lanes GROUP BY endpoint_id, kind HAVING count(*) >= %(lanes)s
 )
-SELECT p.name AS endpoint, p.state::text AS state, count(*) AS undelivered, min(e.created_at) AS oldest_created_at,
+SELECT p.name AS endpoint, p.state::text AS state, count(*) AS undelivered, min(e.created_at) AS oldest_written_at,
        count(*) FILTER (WHERE d.id IS NOT NULL) AS dead_letters,
        max(e.place) < %(entries)s AND NOT EXISTS (SELECT FROM cut WHERE cut.endpoint_id = p.id) AS complete
 FROM lanes l

@@ -1,6 +1,6 @@
 -- A subject by its name, with its newest transition state; no row for an unknown name.
 -- Uses uq_subject_name, pk_transition.
-SELECT s.id, s.name, s.last_sequence, newest.last_type, newest.last_occurred_at, s.last_created_at
+SELECT s.id, s.name, s.last_sequence, newest.last_type, newest.last_occurred_at, s.last_created_at AS last_written_at
 FROM holdfast.subject s
 LEFT JOIN LATERAL (
     SELECT t.last_type, t.last_occurred_at

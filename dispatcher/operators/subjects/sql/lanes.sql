@@ -11,7 +11,7 @@ SELECT p.name AS endpoint, p.state::text AS endpoint_state, p.order_policy::text
             WHEN l.attempt > 0 THEN 'retrying'
             ELSE 'behind' END AS held,
        l.delivered_sequence, l.last_sequence, waiting.entries AS waiting,
-       head.sequence AS head_sequence, head.key AS head_key, head.type AS head_type, head.created_at AS head_created_at,
+       head.sequence AS head_sequence, head.key AS head_key, head.type AS head_type, head.created_at AS head_written_at,
        l.attempt, l.rescued, l.priority, l.due_at, l.lease_until,
        d.id AS dead_letter, d.reason::text AS dead_reason, d.died_at,
        r.breaker::text AS breaker, r.breaker_until, CASE WHEN r.held_until > now() THEN r.held_until END AS held_until

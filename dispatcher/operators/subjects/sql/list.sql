@@ -1,6 +1,6 @@
 -- Subjects in the order of their names, with a prefix, after a name, of some ids if given; each with the state of its lanes.
 -- Uses ix_subject_name, or pk_subject for ids; pk_lane of each endpoint, pk_transition.
-SELECT s.name, s.last_sequence, newest.last_type, s.last_created_at,
+SELECT s.name, s.last_sequence, newest.last_type, s.last_created_at AS last_written_at,
        lanes.lanes, lanes.stopped, lanes.retrying, lanes.behind, lanes.undelivered, lanes.oldest_due_at
 FROM (
     SELECT id, name, last_sequence, last_created_at

@@ -35,7 +35,7 @@ LEFT JOIN LATERAL (
     SELECT a.number, a.outcome::text AS outcome, a.status, a.error, a.finished_at
     FROM holdfast.attempt a
     WHERE a.endpoint_id = p.id AND a.subject_id = %(subject_id)s AND a.sequence = %(sequence)s
-      AND a.finished_at >= %(created_at)s::timestamptz - interval '1 hour'
+      AND a.finished_at >= %(written_at)s::timestamptz - interval '1 hour'
     ORDER BY a.number DESC, a.finished_at DESC
     LIMIT 1
 ) tried ON true
@@ -43,7 +43,7 @@ LEFT JOIN LATERAL (
     SELECT a.number, a.status, a.finished_at, a.receipt
     FROM holdfast.attempt a
     WHERE a.endpoint_id = p.id AND a.subject_id = %(subject_id)s AND a.sequence = %(sequence)s
-      AND a.finished_at >= %(created_at)s::timestamptz - interval '1 hour' AND a.outcome = 'delivered'
+      AND a.finished_at >= %(written_at)s::timestamptz - interval '1 hour' AND a.outcome = 'delivered'
     ORDER BY a.number, a.finished_at
     LIMIT 1
 ) done ON true

@@ -13,7 +13,7 @@ FOUND: dict[str, Any] = {
     "last_sequence": 1,
     "last_type": "payout_hold.block",
     "last_occurred_at": NOW,
-    "last_created_at": NOW,
+    "last_written_at": NOW,
     "transitions": [],
     "entries": [],
 }
