@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from jinja2 import UndefinedError
 
-from dispatcher.api.console.forms.fields import moment, whole
+from dispatcher.api.console.forms.fields import exact_time, when_of, whole
 from dispatcher.api.console.frame.templating import SCREENS, environment, link
 from dispatcher.api.console.rendering.charts import Series, per_minute, percentiles
 from dispatcher.api.console.rendering.curl import copy_of
@@ -84,10 +84,17 @@ def test_link_leaves_out_what_is_empty_and_quotes_the_rest() -> None:
     assert finalize(link("/subjects/show", name="\u202e")) == "/subjects/show?name=%E2%80%AE"
 
 
-@pytest.mark.parametrize("text", ["2026-11-02", "2026-11-02T12:00:00", "soon", "9" * 50])
+@pytest.mark.parametrize("text", ["2026-11-02T12:00:00", "soon", "9" * 50])
 def test_time_without_a_zone_is_refused(text: str) -> None:
+    for parse in (when_of, exact_time):
+        with pytest.raises(CommandError):
+            parse("since", text)
+
+
+def test_form_that_is_posted_twice_takes_no_relative_time() -> None:
+    assert when_of("since", "2h") is not None
     with pytest.raises(CommandError):
-        moment("since", text)
+        exact_time("since", "2h")
 
 
 @pytest.mark.parametrize("text", ["-1", "1.5", "\u0663", "9" * 19, "x"])
