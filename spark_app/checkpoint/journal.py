@@ -11,6 +11,7 @@ Until the checkpoint has written a batch, each start rewrites the last two, so a
 and the first batch leaves nothing to repair.
 """
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -18,12 +19,14 @@ from uuid import UUID
 
 from pyspark.sql import SparkSession
 
+from sink.contract.checkpoint import local_folder
 from sink.contract.exits import CommandError
 from sink.contract.failpoints import failpoint
 from sink.foreach_batch import OutboxSink
 from sink.transaction.lineage import require_recorded
 from spark_app.checkpoint import initial, policy_history, shape
 from spark_app.checkpoint.checkpoint_path import require_same_path
+from spark_app.checkpoint.checksum_files import mend
 from spark_app.checkpoint.files import RESTORING, CheckpointFiles, Planned
 from spark_app.checkpoint.initial import (
     Past,
@@ -64,6 +67,7 @@ def claim(spark: SparkSession, job: Job, sink: OutboxSink, broker: Broker | None
             f"a restore of the checkpoint {job.checkpoint} was interrupted. Nothing was read or"
             " written; `holdfast job checkpoints verify` names the command that finishes it."
         )
+    _mend_checksums(files)
     planned = files.planned()
     kept = _claim_shape(files, job, planned)
     job = replace(job, sources=_sources(files, job, kept))
@@ -100,6 +104,14 @@ def claim(spark: SparkSession, job: Job, sink: OutboxSink, broker: Broker | None
     if Ticks() in job.sources:
         _prepare_ticks(files, done=planned is None or planned.batch_id == committed)
     return job
+
+
+def _mend_checksums(files: CheckpointFiles) -> None:
+    """Write damaged checksum files of intact files again: Spark would refuse what they are of."""
+    folder = local_folder(files.location)
+    for place in mend(folder) if folder is not None else ():
+        said = f"holdfast: wrote the damaged checksum file {place} again; its file is intact"
+        print(said, file=sys.stderr, flush=True)  # noqa: T201 - the command's own report
 
 
 def require_ledger(spark: SparkSession, job: Job, sink: OutboxSink) -> None:

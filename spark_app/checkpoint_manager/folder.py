@@ -5,7 +5,7 @@ Spark is not needed for this, and a start of it takes longer than all of it. Not
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from stat import S_ISREG
@@ -15,8 +15,9 @@ from uuid import UUID
 from sink.contract.checkpoint import local_folder
 from sink.contract.exits import CommandError, ExitCode
 from spark_app.checkpoint import initial, origin, policy_history, repeats, retention, shape
+from spark_app.checkpoint.checksum_files import damaged_beside, hadoop_file, spark_file
+from spark_app.checkpoint.checksums import hadoop_problem, spark_problem
 from spark_app.checkpoint_manager import source_entries, spark_files
-from spark_app.checkpoint_manager.checksums import hadoop_problem, spark_problem
 from spark_app.checkpoint_manager.source_entries import Name
 from spark_app.checkpoint_manager.spark_files import Changelog, Committed, Plan, Snapshot
 from spark_app.input.source import absolute
@@ -78,6 +79,8 @@ class Folder:
             )
         self.problem: Callable[[str], str | None] = cache(self._problem)
         """Return what is wrong with a file, None where it is intact."""
+        self.unsummed: set[str] = set()
+        """The intact files with a damaged checksum file, of those whose `problem` was asked for."""
         self.plan: Callable[[int], Plan | None] = cache(
             lambda batch: self._parsed(f"offsets/{batch}", spark_files.plan)
         )
@@ -137,20 +140,25 @@ class Folder:
             return MISSING
         try:
             content = self.read(name)
-            found = self._hadoop_problem(name, content)
-            sidecar = f"{name}.crc"
-            if found is None and sidecar in self.files:
-                found = spark_problem(content, self.read(sidecar))
-                if self._hadoop_problem(sidecar, self.read(sidecar)) is not None:
-                    found = "its checksum file is damaged"
+            damaged = damaged_beside(self.path / name, content)
+            found = self._checksum_problem(name, content, damaged)
         except OSError as error:
             return f"it cannot be read ({error.strerror})"
-        return found or _content_problem(name, content)
+        found = found or _content_problem(name, content)
+        if damaged and found is None:
+            self.unsummed.add(name)
+        return found
 
-    def _hadoop_problem(self, name: str, content: bytes) -> str | None:
-        file = self.path / name
-        sums = file.with_name(f".{file.name}.crc")
-        return hadoop_problem(content, sums.read_bytes()) if sums.exists() else None
+    def _checksum_problem(
+        self, name: str, content: bytes, damaged: Mapping[Path, bytes]
+    ) -> str | None:
+        found = None
+        sums, sidecar = hadoop_file(self.path / name), spark_file(self.path / name)
+        if sums not in damaged and sums.exists():
+            found = hadoop_problem(content, sums.read_bytes())
+        if found is None and sidecar not in damaged and sidecar.exists():
+            found = spark_problem(content, sidecar.read_bytes())
+        return found
 
     def _parsed(self, name: str, parse: Callable[[str], _Parsed]) -> _Parsed | None:
         return self._decoded(name, lambda content: parse(content.decode()))

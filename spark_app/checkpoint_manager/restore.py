@@ -10,7 +10,6 @@ belong to a batch.
 """
 
 import os
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,6 +21,8 @@ from sink.contract.exits import CommandError, ExitCode
 from sink.contract.failpoints import failpoint
 from sink.errors import SinkError
 from spark_app.checkpoint import repeats, shape
+from spark_app.checkpoint.checksum_files import hadoop_file
+from spark_app.checkpoint.checksums import hadoop_sums
 from spark_app.checkpoint_manager import history, source_entries, spark_files
 from spark_app.checkpoint_manager.folder import METADATA, REMOVED, Folder, moved_from
 from spark_app.checkpoint_manager.history import INTENT, Restore
@@ -30,8 +31,6 @@ from spark_app.checkpoint_manager.ledger import Ledger, ledger
 from spark_app.checkpoint_manager.listing import Document, require_kept, stream
 from spark_app.checkpoint_manager.replanning import Replanned, pending, replanned
 from spark_app.lifecycle.failure import explain
-
-_BYTES_PER_SUM = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +191,7 @@ def _run(path: Path, intent: Restore, cut: Cut, again: Replanned) -> None:
     failpoint("O6")
     aside.mkdir(exist_ok=True)
     (path / INTENT).replace(aside / INTENT)
-    _sums(path / INTENT).unlink(missing_ok=True)
+    hadoop_file(path / INTENT).unlink(missing_ok=True)
 
 
 def _move(path: Path, aside: Path, name: str) -> None:
@@ -213,24 +212,18 @@ def _remove_orphaned_sums(path: Path) -> None:
 
 def _with_sums(file: Path) -> Iterator[Path]:
     yield file
-    yield _sums(file)
-
-
-def _sums(file: Path) -> Path:
-    return file.with_name(f".{file.name}.crc")
+    yield hadoop_file(file)
 
 
 def write(file: Path, text: str) -> None:
     """Write a file atomically and on the disk, with Hadoop's checksum beside it."""
     content = text.encode()
     # Without one, Hadoop checks nothing; with that of the old content, it refuses the new one.
-    _sums(file).unlink(missing_ok=True)
+    hadoop_file(file).unlink(missing_ok=True)
     part = file.with_name(f".{file.name}.part")
     with part.open("wb") as opened:
         opened.write(content)
         opened.flush()
         os.fsync(opened.fileno())
     part.replace(file)
-    blocks = range(0, len(content), _BYTES_PER_SUM)
-    sums = (zlib.crc32(content[at : at + _BYTES_PER_SUM]).to_bytes(4, "big") for at in blocks)
-    _sums(file).write_bytes(b"crc\0" + _BYTES_PER_SUM.to_bytes(4, "big") + b"".join(sums))
+    hadoop_file(file).write_bytes(hadoop_sums(content))

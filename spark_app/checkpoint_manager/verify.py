@@ -15,6 +15,8 @@ from spark_app.checkpoint_manager.folder import METADATA, MISSING, Folder, moved
 from spark_app.checkpoint_manager.kept import EXPIRED, Kept, Needs
 from spark_app.checkpoint_manager.listing import Document, stream
 
+UNSUMMED = "its checksum file is damaged, and its content is intact"
+
 _ALWAYS = (METADATA, shape.FILE, policy_history.FILE, origin.FILE)
 """The files that every batch needs: no older batch has another copy of them."""
 
@@ -35,6 +37,10 @@ def verified(folder: Folder, *, deep: bool = False) -> tuple[Document, ExitCode]
     start = kept.needs(newest, to_start=True) if newest is not None else None
     blocking = _blocking(folder, kept, start)
     damaged |= blocking
+    damaged |= dict.fromkeys(folder.unsummed, UNSUMMED)
+    for name in folder.unsummed:
+        # Spark's checksum is a file with a checksum of its own.
+        damaged.pop(f"{name}.crc", None)
     unfinished = history.unfinished(folder)
     decoded = None
     if deep and newest is not None and not blocking:
@@ -142,6 +148,7 @@ def _advice(
 
 def _harmless(damaged: list[dict[str, Any]]) -> str:
     replaced = [each["file"] for each in damaged if each["replaced_for_batch_ids"]]
+    unsummed = [each["file"] for each in damaged if each["problem"] == UNSUMMED]
     older = sorted({batch for each in damaged for batch in each["needed_by_batch_ids"]})
     said = "The next start is not affected."
     if replaced:
@@ -149,6 +156,8 @@ def _harmless(damaged: list[dict[str, Any]]) -> str:
             " Spark reads the state from an older snapshot and more changelogs"
             f" ({', '.join(replaced)})."
         )
+    if unsummed:
+        said += f" It writes the checksum of {', '.join(unsummed)} again."
     if older:
         said += f" A restore to batch {', '.join(map(str, older))} is not possible."
     return said
@@ -159,7 +168,9 @@ def _prunable(folder: Folder, document: Document, where: str) -> list[str]:
     unneeded = [
         each["file"]
         for each in document["damaged"]
-        if not each["replaced_for_batch_ids"] and not each["needed_by_batch_ids"]
+        if not each["replaced_for_batch_ids"]
+        and not each["needed_by_batch_ids"]
+        and each["problem"] != UNSUMMED
     ]
     found = [*unneeded, *(f"{name}/" for name in history.removed_folders(folder))]
     # `prune` keeps intact batches only; those here are sorted from the newest.

@@ -28,7 +28,7 @@ from spark_app.checkpoint_manager.prune import pruned
 from spark_app.checkpoint_manager.restore import restored
 from spark_app.checkpoint_manager.verify import verified
 from tests.support.command import holdfast
-from tests.support.job.damage import cut, flip, gone
+from tests.support.job.damage import cut, emptied, flip, gone, last_bit
 from tests.support.job.job_process import QUICK, job_process
 from tests.support.job.jobs import Play, event, put
 from tests.support.servers.databases import copy_of
@@ -149,9 +149,16 @@ def _log(log: str, back: int = 0) -> Callable[[Path], str]:
     return find
 
 
+def _sums(name: str) -> str:
+    """Return the checksum file that Hadoop keeps beside a file."""
+    folder, _, last = name.rpartition("/")
+    return f"{folder}/.{last}.crc"
+
+
 STARTS, STAYS = ExitCode.DEGRADED, ExitCode.FAILED
 BACK = "--batch"
 COPY = "from a copy"
+AGAIN = "It writes the checksum of"
 
 DAMAGE = {
     "metadata flipped": (_named("metadata"), flip, STAYS, COPY),
@@ -181,7 +188,11 @@ DAMAGE = {
     "snapshot gone": (lambda c: _newest(c, ".zip"), gone, STARTS, "older snapshot"),
     "shared file flipped": (lambda c: _newest(c, ".sst"), flip, STARTS, "older snapshot"),
     "shared file gone": (lambda c: _newest(c, ".sst"), gone, STARTS, "older snapshot"),
-    "checksum flipped": (lambda c: f"{_newest(c, '.changelog')}.crc", flip, STAYS, BACK),
+    "checksum flipped": (lambda c: f"{_newest(c, '.changelog')}.crc", flip, STARTS, AGAIN),
+    "sums of an entry emptied": (lambda c: _sums(_log("sources/0")(c)), emptied, STARTS, AGAIN),
+    "sums of a plan cut": (lambda c: _sums(_log("offsets")(c)), cut, STARTS, AGAIN),
+    "sums of a delta cut": (lambda c: _sums(_newest(c, ".changelog")), cut, STARTS, AGAIN),
+    "sums of an entry flipped": (lambda c: _sums(_log("sources/0")(c)), last_bit, STAYS, BACK),
     "operator flipped": (_named("state/0/_metadata/v2/0"), flip, STAYS, "No kept batch"),
     "schema cut": (_named("state/0/_stateSchema/default/0_*"), cut, STAYS, "No kept batch"),
 }
@@ -189,7 +200,7 @@ DAMAGE = {
 
 def _with_both(name: str) -> set[str]:
     """A file, or the one whose checksum it is."""
-    return {name, name.removesuffix(".crc")}
+    return {name, name.removesuffix(".crc"), name.removesuffix(".crc").replace("/.", "/")}
 
 
 @pytest.mark.parametrize("name", ["commits/{}", "offsets/{}", "state/0/_metadata/v2/0"])
@@ -527,6 +538,23 @@ def test_newest_delta_that_is_damaged_is_left_behind_by_a_restore(
     assert done.returncode == ExitCode.OK, done.stderr
     play.command()
     assert _left(database) == undisturbed
+
+
+def test_damaged_checksum_files_of_intact_files_are_written_again(
+    spark: "SparkSession", later: World, database: str, undisturbed: list[Any]
+) -> None:
+    where, delta = str(later.checkpoint), _newest(later.checkpoint, ".changelog")
+    snapshot = _newest(later.checkpoint, ".zip")
+    emptied(later.checkpoint / _sums(_log("sources/0")(later.checkpoint)))
+    cut(later.checkpoint / _sums(_log("offsets")(later.checkpoint)))
+    cut(later.checkpoint / _sums(delta))
+    flip(later.checkpoint / f"{snapshot}.crc")
+    answer, code = verified(Folder(where))
+    assert (code, len(answer["damaged"])) == (ExitCode.DEGRADED, 4), answer
+    Play(spark, database, later.folder).command()
+    assert _left(database) == undisturbed
+    answer, code = verified(Folder(where))
+    assert code == ExitCode.OK, answer
 
 
 @pytest.mark.parametrize(("log", "exact"), [("offsets", True), ("sources/0", False)])

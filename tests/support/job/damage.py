@@ -19,3 +19,15 @@ def cut(file: Path) -> None:
 def gone(file: Path) -> None:
     """Remove the file."""
     file.unlink()
+
+
+def emptied(file: Path) -> None:
+    """Leave nothing in it."""
+    file.write_bytes(b"")
+
+
+def last_bit(file: Path) -> None:
+    """Change the last bit."""
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)

@@ -3,16 +3,24 @@
 import io
 import json
 import zipfile
-import zlib
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_app.checkpoint.checksum_files import hadoop_file, mend, spark_file
+from spark_app.checkpoint.checksums import (
+    are_sums_damaged,
+    crc32c,
+    hadoop_problem,
+    hadoop_sums,
+    spark_problem,
+    spark_sidecar,
+)
 from spark_app.checkpoint.retention import Retention
 from spark_app.checkpoint_manager import spark_files
-from spark_app.checkpoint_manager.checksums import crc32c, hadoop_problem, spark_problem
 from spark_app.checkpoint_manager.source_entries import Entry, Name, entries, read_for, rebuilt
 from spark_app.checkpoint_manager.spark_files import Changelog, Link
 
@@ -37,31 +45,69 @@ def test_crc32c_of_a_large_file_is_that_of_its_definition() -> None:
     assert crc32c(content) == _bit_by_bit(content)
 
 
-def _sums(content: bytes) -> bytes:
-    blocks = [content[at : at + 512] for at in range(0, len(content), 512)]
-    sums = (zlib.crc32(block).to_bytes(4, "big") for block in blocks)
-    return b"crc\0" + (512).to_bytes(4, "big") + b"".join(sums)
-
-
 @given(st.binary(min_size=1, max_size=2000), st.data())
 def test_every_flipped_bit_and_every_cut_is_seen_by_both_checksums(
     content: bytes, data: st.DataObject
 ) -> None:
-    value = crc32c(content)
-    signed = value - (1 << 32) if value >> 31 else value
-    sidecar = json.dumps(
-        {"algorithm": "CRC32C", "value": signed, "mainFileSize": len(content)}
-    ).encode()
-    assert hadoop_problem(content, _sums(content)) is None
+    sidecar = spark_sidecar(content, 0)
+    assert hadoop_problem(content, hadoop_sums(content)) is None
     assert spark_problem(content, sidecar) is None
     at = data.draw(st.integers(0, len(content) - 1))
     flipped = bytearray(content)
     flipped[at] ^= 1 << data.draw(st.integers(0, 7))
     for damaged in (bytes(flipped), content[:at]):
-        assert hadoop_problem(damaged, _sums(content)) is not None
+        assert hadoop_problem(damaged, hadoop_sums(content)) is not None
         assert spark_problem(damaged, sidecar) is not None
     assert spark_problem(content, sidecar[:-1]) == "its checksum file is damaged"
     assert hadoop_problem(content, b"crc") == "its checksum file is damaged"
+
+
+@given(st.binary(min_size=1, max_size=2000), st.data())
+def test_checksum_file_is_blamed_only_where_what_is_left_of_it_matches(
+    content: bytes, data: st.DataObject
+) -> None:
+    sums = hadoop_sums(content)
+    cut = sums[: data.draw(st.sampled_from([0, 3, 7, *range(8, len(sums), 4)]))]
+    head = bytes([sums[0] ^ 1]) + sums[1:]
+    assert are_sums_damaged(content, cut)
+    assert are_sums_damaged(content, head)
+    assert not are_sums_damaged(content, sums)
+    at = data.draw(st.integers(0, len(content) - 1))
+    flipped = content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+    for damaged in (flipped, content[:at]):
+        assert not are_sums_damaged(damaged, sums)
+    covered = (len(cut) - 8) // 4 * 512
+    assert are_sums_damaged(flipped, cut) == (covered <= at or len(cut) < 8)
+
+
+def test_checksum_files_of_intact_files_alone_are_written_again(tmp_path: Path) -> None:
+    content = bytes(range(200)) * 10
+    state, entry = tmp_path / "state/1.changelog", tmp_path / "sources/0/9.compact"
+    for file in (state, entry):
+        file.parent.mkdir(parents=True)
+    written = {
+        state: content,
+        spark_file(state): spark_sidecar(content, 7),
+        entry: content,
+    }
+    for file, held in written.items():
+        file.write_bytes(held)
+        hadoop_file(file).write_bytes(hadoop_sums(held))
+    assert mend(tmp_path) == []
+    spark_file(state).write_bytes(b"{")
+    hadoop_file(entry).write_bytes(b"")
+    assert set(mend(tmp_path)) == {
+        spark_file(state),
+        hadoop_file(spark_file(state)),
+        hadoop_file(entry),
+    }
+    assert mend(tmp_path) == []
+    assert spark_problem(content, spark_file(state).read_bytes()) is None
+    # The content of these may be what is damaged.
+    entry.write_bytes(content[:-1])
+    state.write_bytes(content[:-1])
+    spark_file(state).write_bytes(b"{")
+    assert mend(tmp_path) == []
 
 
 def _changelog(before: list[Link], records: list[tuple[bytes, bytes | None]]) -> bytes:
